@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxquat._checks import finite, instance, positive
@@ -55,6 +56,9 @@ from jaxquat.quaternion import (
 )
 
 _UNKNOWN = 3.0  # rad: the standard deviation of an unknown angle
+_HEADING, _MOVING = np.zeros((2, SIZE), bool)  # elements of the error
+_HEADING[[2, DECLINATION]], _MOVING[VELOCITY:DECLINATION] = True, True
+_LEVEL = 0.1  # m/s^2: more horizontal force is no rest
 _LONGEST = 1.0  # s: a sample stands for at most so long
 
 
@@ -67,9 +71,10 @@ class _Memory(NamedTuple):
     gyro: Array  # last measured rate
     since: Array  # times since gyroscope, accelerometer, magnetometer were last read [s], (3,)
     slow: Array  # gyroscope and accelerometer, low-passed, (6,)
-    rest: Array  # how long the body has been at rest [s]
-    acceleration: Array  # mean square of the horizontal acceleration
-    field: Array  # norm and sine of the dip, low-passed, then their undisturbed values, (4,)
+    still: Array  # how long the sensors have hardly changed [s]
+    rests: Array  # whether the body is at rest
+    motion: Array  # of the horizontal velocity, see _motion, (7,)
+    field: Array  # of the magnetic field, see _disturbance, (8,)
 
 
 def ahrs(settings: Settings | None = None) -> Filter:
@@ -123,20 +128,21 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
     return _Memory(
         q=jnp.asarray([1.0, 0.0, 0.0, 0.0], dtype),
         numbers=jnp.zeros(SIZE - 3, dtype),
-        covariance=_start_covariance(settings, jnp.full(3, _UNKNOWN, dtype)),
+        covariance=jnp.diag(_deviations(settings, jnp.full(3, _UNKNOWN, dtype)) ** 2),
         level=jnp.zeros((), bool),
         north=jnp.zeros((), bool),
         gyro=gyro,
         since=jnp.zeros(3, dtype),
         slow=jnp.concatenate([gyro, force]),
-        rest=zero,
-        acceleration=zero,
-        field=jnp.zeros(4, dtype),
+        still=zero,
+        rests=jnp.zeros((), bool),
+        motion=jnp.zeros(7, dtype),
+        field=jnp.zeros(8, dtype),
     )
 
 
-def _start_covariance(settings: Settings, attitude: Array) -> Array:
-    """The covariance of the error at the start, from the attitude's standard deviations (3,)."""
+def _deviations(settings: Settings, attitude: Array) -> Array:
+    """The standard deviations of the error where it starts, (18,), from those of the attitude."""
     parts = (
         attitude,
         jnp.full(3, settings.start_bias),
@@ -144,22 +150,23 @@ def _start_covariance(settings: Settings, attitude: Array) -> Array:
         jnp.full(1, settings.declination),
         jnp.full(9, settings.start_response),
     )
-    return jnp.diag(jnp.concatenate(parts) ** 2)
+    return jnp.concatenate(parts)
 
 
-def _aligned(settings: Settings, force: Array) -> tuple[Array, Array]:
-    """The attitude that the accelerometer levels, of unknown heading, and its covariance."""
-    tilt, heading = jnp.full(2, 0.1, force.dtype), jnp.full(1, _UNKNOWN, force.dtype)
-    return _level(force), _start_covariance(settings, jnp.concatenate([tilt, heading]))
+def _restarted(
+    settings: Settings, linear: tuple[Array, Array], starts: Array, level: Array, north: Array
+) -> tuple[Array, Array]:
+    """Covariance and transition where the elements ``starts``, (18,), of the error start anew.
 
-
-def _headed(
-    settings: Settings, q: Array, covariance: Array, transition: Array, east_of_north: Array
-) -> tuple[Array, Array, Array]:
-    """Attitude, covariance and transition after the first heading, before which it is unknown."""
-    q = turned(q, jnp.zeros_like(q[:3]).at[2].set(east_of_north))
-    covariance = covariance.at[2].set(0.0).at[:, 2].set(0.0)
-    return q, covariance.at[2, 2].set(settings.start_heading**2), transition.at[2].set(0.0)
+    Nothing earlier counts for them. The tilt is known where the body is ``level``, and the heading where there is ``north``.
+    """
+    covariance, transition = linear
+    tilt = jnp.where(level, 0.1, _UNKNOWN)
+    heading = jnp.where(north, settings.start_heading, _UNKNOWN)
+    variances = _deviations(settings, jnp.stack([tilt, tilt, heading])) ** 2
+    either = starts[:, None] | starts[None, :]
+    covariance = jnp.where(either, jnp.diag(variances), covariance)
+    return covariance, jnp.where(starts[:, None], 0.0, transition)
 
 
 def _level(force: Array) -> Array:
@@ -196,31 +203,29 @@ def _linearize(
 
     heavy = has_force & (square(force) > (0.5 * GRAVITY) ** 2)  # not in free fall
     level, begins = memory.level | heavy, heavy & ~memory.level
-    q_begin, covariance_begin = _aligned(settings, jnp.where(begins, force, up))
-    q, covariance = jnp.where(begins, q_begin, q), jnp.where(begins, covariance_begin, covariance)
-    transition = jnp.where(begins, 0.0, transition)  # nothing earlier affects what follows
+    q = jnp.where(begins, _level(jnp.where(begins, force, up)), q)
     field = rotate(q, field)  # a turn about the vertical changes neither its norm nor its dip
     has_heading, east_of_north = _heading(field)
     of_north = level & has_field & has_heading
-    headed = _headed(settings, q, covariance, transition, east_of_north)
-    first = of_north & ~memory.north
-    q, covariance, transition = (
-        jnp.where(first, new, old)
-        for new, old in zip(headed, (q, covariance, transition), strict=True)
-    )
+    norms, doubt, again = _disturbance(settings, memory.field, field, of_field, has_field & level)
+    first = of_north & (again | ~memory.north)
+    q = jnp.where(first, turned(q, jnp.zeros_like(up).at[2].set(east_of_north)), q)
 
     acceleration = rotate(q, force)[:2]
-    numbers = memory.numbers.at[3:5].add(of_force * acceleration).at[5].multiply(keep)
-    numbers = jnp.where(level, numbers, 0.0)
-    slow, rest = _rest(settings, memory, jnp.concatenate([gyro, force]), read, spans, dt)
-    share = -jnp.expm1(-of_force / settings.acceleration_time)
-    mean_square = memory.acceleration + share * (square(acceleration) - memory.acceleration)
-    norms, doubt = _disturbance(settings, memory.field, field, of_field, has_field & level)
+    motion, density = _motion(settings, memory.motion, acceleration, of_force)
+    motion = jnp.where(level, motion, 0.0)
+    slow, still = _still(settings, memory, jnp.concatenate([gyro, force]), read, spans, dt)
+    tilt = 9.0 * GRAVITY**2 * (covariance[0, 0] + covariance[1, 1])  # of three deviations
+    level_force = square(rotate(q, slow[3:])[:2])  # not 0 while the body gathers speed
+    rests = (still > settings.rest_time) & (level_force < _LEVEL**2 + tilt)
 
-    at_rest = rest > settings.rest_time
+    # At rest the velocity is relative to the one at its beginning: a smooth ride is a rest, too.
+    starts = begins | (first & _HEADING) | (rests & ~memory.rests & _MOVING)
+    covariance, transition = _restarted(settings, (covariance, transition), starts, level, first)
+    numbers = memory.numbers.at[3:5].add(of_force * acceleration).at[5].multiply(keep)
+    numbers = jnp.where(starts[3:] | ~level, 0.0, numbers)
     error = Error(jnp.zeros(SIZE, dt.dtype), covariance)
-    moving = settings.velocity**2 + settings.velocity_by_acceleration**2 * mean_square
-    variance = _inverse(of_force) * jnp.where(at_rest, settings.rest_velocity**2, moving)
+    variance = _inverse(of_force) * jnp.where(rests, settings.rest_velocity**2, density)
     valid = jnp.full(2, (of_force > 0) & level)
     error, of_velocity = observed(
         error, _eye(VELOCITY, 2, dt), -numbers[3:5], jnp.full(2, variance), valid
@@ -236,7 +241,7 @@ def _linearize(
         jnp.concatenate([row, _eye(3, 3, dt)]),
         jnp.concatenate([residual[None], gyro - numbers[:3]]),
         jnp.stack([of_heading, of_bias, of_bias, of_bias]),
-        level & jnp.stack([(of_field > 0) & of_north, *[at_rest & (of_gyro > 0)] * 3]),
+        level & jnp.stack([(of_field > 0) & of_north, *[rests & (of_gyro > 0)] * 3]),
     )
     updates = of_velocity, others
     estimate = Estimate(q, numbers[:3], numbers[3:], covariance, *consistency(updates))
@@ -244,7 +249,7 @@ def _linearize(
     numbers = jnp.concatenate([estimate.bias, estimate.others])
     state = estimate.q, numbers, estimate.covariance
     after = _Memory(
-        *state, level, memory.north | of_north, gyro, since, slow, rest, mean_square, norms
+        *state, level, memory.north | of_north, gyro, since, slow, still, rests, motion, norms
     )
     turned_on = multiply(estimate.q, exp(settings.latency * (gyro - estimate.bias)))
     return after, estimate._replace(q=turned_on), Linearized(transition, updates)
@@ -284,34 +289,74 @@ def _turn(memory: _Memory, gyro: Array, dt: Array, read: Array) -> tuple[Array, 
     return correct_norm(multiply(middle, half)), middle
 
 
-def _rest(
+def _still(
     settings: Settings, memory: _Memory, sensors: Array, read: Array, spans: Array, dt: Array
 ) -> tuple[Array, Array]:
-    """The low-passed sensors, and for how long the body has been at rest."""
+    """The low-passed sensors, and for how long they have hardly changed."""
     sensors = jnp.where(jnp.repeat(read[:2], 3), sensors, memory.slow)
     slow = memory.slow - jnp.expm1(-jnp.repeat(spans[:2], 3) / 0.5) * (sensors - memory.slow)
     off = sensors - slow
     still = (square(off[:3]) < settings.rest_rate**2) & (square(slow[:3]) < settings.rest_rate**2)
     still = still & (square(off[3:]) < settings.rest_acceleration**2)
-    return slow, jnp.where(still, memory.rest + dt, 0.0)
+    return slow, jnp.where(still, memory.still + dt, 0.0)
+
+
+def _motion(
+    settings: Settings, memory: Array, acceleration: Array, span: Array
+) -> tuple[Array, Array]:
+    """The memory of the motion, (7,), and the density of the true velocity, squared, ().
+
+    The acceleration (2,) is integrated to a velocity between a high-pass, which removes the tilt's
+    constant error, and a low-pass: of the true velocity passes ``(s T)^2 / (1 + s T)^3``. White
+    noise of density d would have the variance ``3 d^2 / (16 T)`` after it. The memory has the
+    acceleration's mean, the velocity before and after the low-pass, and the mean square.
+    """
+    time = settings.velocity_time
+    share = -jnp.expm1(-span / time)
+    mean, velocity, slow, spread = memory[:2], memory[2:4], memory[4:6], memory[6]
+    mean = mean + share * (acceleration - mean)
+    velocity = (1.0 - share) * (velocity + span * (acceleration - mean))
+    slow = slow + share * (velocity - slow)
+    spread = jnp.maximum((1.0 - share) * spread, 0.5 * square(slow))
+    after = jnp.concatenate([mean, velocity, slow, spread[None]])
+    density = settings.velocity_by_motion**2 * 16.0 / 3.0 * time * spread
+    return after, settings.velocity**2 + density
 
 
 def _disturbance(
-    settings: Settings, memory: Array, field: Array, dt: Array, valid: Array
-) -> tuple[Array, Array]:
-    """The field's norms and sines of dip, (4,), and the factor of the heading's variance.
+    settings: Settings, memory: Array, field: Array, span: Array, valid: Array
+) -> tuple[Array, Array, Array]:
+    """The memory of the field, (8,), the factor of the heading's variance, and whether to restart.
 
-    The factor is 1 where norm and dip equal the learned ones; they are learned where it is small.
+    The factor is 1 where norm and dip equal the usual ones, which are learned where it is small. A
+    field that differs, but has stayed the same for ``field_time``, becomes the usual one. If it has
+    lasted longer than the one before, that one was the disturbance, and the heading starts again.
+    The memory has norm and sine of the dip: low-passed, usual, and of the field that lasts; then
+    for how long the last two have lasted.
     """
     norm = jnp.sqrt(square(field))
     now = jnp.stack([norm, field[2] / norm])
+    fast, usual, lasting, (old_time, new_time) = memory.reshape(4, 2)
     known = memory[0] > 0
-    fast = jnp.where(known, memory[:2] - jnp.expm1(-dt / 0.15) * (now - memory[:2]), now)
-    usual = jnp.where(known, memory[2:], now)
-    off = jnp.stack([fast[0] / usual[0] - 1.0, fast[1] - usual[1]]) / settings.field_gate
-    doubt = (1.0 + square(off)) ** 2
-    usual = usual - jnp.expm1(-dt / settings.field_time) / doubt * (fast - usual)
-    return jnp.where(valid, jnp.concatenate([fast, usual]), memory), doubt
+    fast = jnp.where(known, fast - jnp.expm1(-span / 0.15) * (now - fast), now)
+    usual, lasting = jnp.where(known, usual, now), jnp.where(known, lasting, now)
+
+    def changes(before: Array) -> Array:
+        off = jnp.stack([fast[0] / before[0] - 1.0, fast[1] - before[1]])
+        return square(off / settings.field_gate)
+
+    doubt = (1.0 + changes(usual)) ** 2
+    share = -jnp.expm1(-span / settings.field_time)
+    usual, old_time = usual + share / doubt * (fast - usual), old_time + span / doubt
+    same = changes(lasting) < 1.0
+    lasting = jnp.where(same, lasting + share * (fast - lasting), fast)
+    new_time = jnp.where(same, new_time + span, 0.0)
+    changed = (new_time > settings.field_time) & (changes(usual) > 1.0)
+    again = changed & (new_time > old_time) & valid
+    usual, old_time = jnp.where(changed, lasting, usual), jnp.where(changed, new_time, old_time)
+    times = jnp.stack([old_time, new_time])
+    after = jnp.concatenate([fast, usual, lasting, times])
+    return jnp.where(valid, after, memory), doubt, again
 
 
 def _present_and_long(value: Array, fallback: Array) -> tuple[Array, Array]:

@@ -40,23 +40,25 @@ class Settings(NamedTuple):
             their estimates are 0 [1 or rad].
         start_heading: standard deviation of the heading that a magnetometer gives at the start
             [rad].
-        velocity: density of the observation that the velocity is 0 [m/s sqrt(s)].
-        velocity_by_acceleration: further density of that observation, proportional to the
-            root-mean-square horizontal acceleration over ``acceleration_time`` [s sqrt(s)].
-        acceleration_time: time over which the horizontal acceleration is averaged [s].
+        velocity: least density of the observation that the velocity is 0 [m/s sqrt(s)].
+        velocity_by_motion: further density of that observation, in parts of the density that the
+            velocity itself has over times of ``velocity_time``, as the accelerometer measures it.
+        velocity_time: time over which the density of the velocity is measured [s].
         heading: density of the magnetic heading [rad sqrt(s)].
         heading_gate: an innovation of this many standard deviations doubles its variance.
         declination: standard deviation of the local declination, a random process [rad].
         declination_time: time in which the declination forgets its value [s].
         field_gate: relative change of the field's norm, or change of the sine of its dip, that
             multiplies the variance of the heading by four.
-        field_time: time in which the norm and dip that count as undisturbed are learned [s].
+        field_time: time in which the norm and dip that count as undisturbed are learned, and after
+            which a field that differs but stays the same counts as undisturbed [s].
         rest_rate: at rest the measured rate, bias included, is below this and changes by less than
             this in about 0.5 s [rad/s]. A slow turn counts as rest and its rate as bias, so lower
             this for a body that turns slowly.
         rest_acceleration: at rest the specific force changes by less than this in about 0.5 s
             [m/s^2].
-        rest_time: the body is at rest once both conditions have held for this long [s].
+        rest_time: the body is at rest once both conditions have held for this long [s] and the mean
+            force is vertical to 0.1 m/s^2, beside three deviations of the tilt.
         rest_velocity: density of the observation, at rest, that the velocity is 0 [m/s sqrt(s)].
         rest_bias: density of the observation of the bias at rest [rad/s sqrt(s)].
         latency: time from the measurement of a sample to its reading [s]. The attitude is
@@ -75,8 +77,8 @@ class Settings(NamedTuple):
     start_response: ArrayLike = 3e-3
     start_heading: ArrayLike = 0.1
     velocity: ArrayLike = 0.2
-    velocity_by_acceleration: ArrayLike = 0.1
-    acceleration_time: ArrayLike = 3.0
+    velocity_by_motion: ArrayLike = 1.0
+    velocity_time: ArrayLike = 5.0
     heading: ArrayLike = 0.3
     heading_gate: ArrayLike = 1.0
     declination: ArrayLike = 0.08
