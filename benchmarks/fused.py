@@ -84,7 +84,8 @@ def peak_by_c(library, threads):
         began = time.perf_counter()
         library.peak(ctypes.c_long(rounds), ctypes.c_long(threads))
         best = min(best, time.perf_counter() - began)
-    return threads * rounds * 16 * 16 * 2 / best / 1e9  # 16 chains of 16 numbers
+    lanes = ctypes.c_long.in_dll(library, "lanes").value
+    return threads * rounds * 12 * lanes * 2 / best / 1e9  # 12 chains
 
 
 def by_c(rollout, starts, steps, threads):

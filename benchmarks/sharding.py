@@ -5,7 +5,8 @@
 For a quaternion law by rkmk4 in float32, value and gradient: milliseconds on one device, and in
 parts of that the time on eight devices that share its processors. "Gathered" is a kernel of which
 XLA does not know that bodies pass through it, as up to 0.2.0. The three are measured in turn, and
-the ratios are medians over the rounds.
+the ratios are medians over the rounds. The last line is what eight devices cost in any case: the
+time of an addition to 8 numbers on one device and on eight.
 """
 
 import argparse
@@ -43,10 +44,10 @@ def functions(steps):
     return value, jax.value_and_grad(lambda *x: jnp.sum(value(*x) ** 2), (0, 1))
 
 
-def compiled(function, rates):
+def compiled(function, *arguments):
     """Return a function without arguments that computes and waits."""
-    program = jax.jit(function).lower(rates, GAINS).compile()
-    return lambda: jax.block_until_ready(program(rates, GAINS))
+    program = jax.jit(function).lower(*arguments).compile()
+    return lambda: jax.block_until_ready(program(*arguments))
 
 
 def milliseconds(call):
@@ -75,9 +76,9 @@ def main():
         rates = jax.random.normal(jax.random.key(0), (bodies, 3))
         sharded = jax.device_put(rates, sharding)
         for name, function in zip(("value", "gradient"), functions(options.steps), strict=True):
-            one, eight = compiled(function, rates), compiled(function, sharded)
+            one, eight = (compiled(function, x, GAINS) for x in (rates, sharded))
             devices, partitioning.devices = partitioning.devices, lambda context: 1
-            gathered = compiled(lambda *x, function=function: function(*x), sharded)
+            gathered = compiled(lambda *x, function=function: function(*x), sharded, GAINS)
             partitioning.devices = devices
             rounds = [
                 [milliseconds(f) for f in (one, eight, gathered)] for _ in range(options.rounds)
@@ -87,6 +88,12 @@ def main():
                 np.median([x[1:] / x[0] for x in np.array(rounds)], 0),
             )
             print(f"| {bodies} | {name} | {ms:.2f} | {ratios[0]:.2f} | {ratios[1]:.1f} |")
+    numbers = jnp.arange(8.0)
+    one, eight = (
+        compiled(lambda x: x + 1, x) for x in (numbers, jax.device_put(numbers, sharding))
+    )
+    ms = np.median([[milliseconds(f) for f in (one, eight)] for _ in range(options.rounds)], 0)
+    print(f"\nan addition: {ms[0]:.3f} ms on one device, {ms[1]:.3f} ms on eight")
 
 
 if __name__ == "__main__":

@@ -130,10 +130,11 @@ class Forced:
             jnp.asarray(self.q), jnp.asarray(self.omega)
         )
 
-    def exact(self):
+    def exact(self, t0=0.0, duration=None):
         """Returns (q, omega) at T, by extrapolation of the midpoint rule in extended precision.
 
-        It uses nothing of the library.
+        It uses nothing of the library. With ``duration`` the motion starts at t0 and ends so much
+        later, after one big step.
         """
         extended = np.longdouble
         p = jax.tree.map(lambda x: x.astype(extended), self.params)
@@ -154,12 +155,13 @@ class Forced:
                 [spun(q, omega), (inverse @ (tau - gyroscopic)[..., None])[..., 0]], axis=1
             )
 
-        return extrapolate(
-            derivative,
-            np.concatenate([self.q, self.omega], axis=1).astype(extended),
-            self.T,
-            24 * int(self.T),
-        )
+        start = np.concatenate([self.q, self.omega], axis=1).astype(extended)
+        return self.extrapolated(derivative, start, t0, duration)
+
+    def extrapolated(self, derivative, start, t0, duration):
+        from_t0 = lambda t, y: derivative(t0 + t, y)
+        end, steps = (self.T, 24 * int(self.T)) if duration is None else (duration, 1)
+        return extrapolate(from_t0, start, end, steps)
 
 
 class Flying(Forced):
@@ -207,7 +209,7 @@ class Flying(Forced):
             position=jnp.asarray(self.position), velocity=jnp.asarray(self.velocity)
         )
 
-    def exact(self):
+    def exact(self, t0=0.0, duration=None):
         """Returns (q, omega with position and velocity) at T, like that of Forced."""
         extended = np.longdouble
         p = jax.tree.map(lambda x: x.astype(extended), self.params)
@@ -240,7 +242,7 @@ class Flying(Forced):
 
         start = [self.q, self.omega, self.position, self.velocity]
         start = np.concatenate(start, axis=1).astype(extended)
-        return extrapolate(derivative, start, self.T, 24 * int(self.T))
+        return self.extrapolated(derivative, start, t0, duration)
 
 
 def _with_mass(bodies, mass):

@@ -22,12 +22,13 @@ NEEDS = {
     "migration.md": ["jaxlie"],
     "plotting.md": ["matplotlib"],
 }
-QUICK = ("README.md",)
+WEEKLY = {"control.md", "diffrax.md", "estimation.md", "fitting.md", "flight.md"}
+WEEKLY |= {"identification.md", "interacting.md", "plotting.md"}
 
 
 def marks_of(page):
-    slow = [] if page.name in QUICK else [pytest.mark.slow]
-    return [pytest.mark.needs(*NEEDS.get(page.name, [])), *slow]
+    weekly = [pytest.mark.weekly] if page.name in WEEKLY else []
+    return [pytest.mark.needs(*NEEDS.get(page.name, [])), pytest.mark.slow, *weekly]
 
 
 PAGES = [

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from commands import ROOT, run
+from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 
@@ -44,6 +45,7 @@ def test_inertia_is_within_its_standard_errors(tmp_path):
     np.testing.assert_allclose(estimate.sigma, module.NOISE, rtol=spread)
 
 
+@pytest.mark.slow
 def test_the_simulator_of_the_inertia_example_is_exact_to_its_noise():
     """Two schemes and two steps agree far below the noise.
 
@@ -168,16 +170,19 @@ def test_the_score_of_an_attitude_is_that_of_its_angles():
 
     The total is ``2 acos(cos 1.5 cos 0.5)``; aligned, the tilt is left.
     """
-    module, quaternion = example("attitude_filter"), jq.quaternion
-    reference = quaternion.random(jax.random.key(0), (50,))
-    turn, tilt = (quaternion.exp(jnp.deg2rad(jnp.array(u))) for u in ([0, 0, 3.0], [1.0, 0, 0]))
-    q = quaternion.multiply(quaternion.multiply(turn, tilt)[None], reference)
+    module = example("attitude_filter")
+    attitudes = Rotation.random(50, random_state=0)
+    turn, tilt = (Rotation.from_rotvec(np.deg2rad(u)) for u in ([0, 0, 3.0], [1.0, 0, 0]))
+    reference, q = (
+        jnp.asarray(np.roll(x.as_quat(), 1, axis=1)) for x in (attitudes, turn * tilt * attitudes)
+    )
     reference = reference.at[::7].set(jnp.nan)
     total = 2 * np.rad2deg(np.arccos(np.cos(np.deg2rad(1.5)) * np.cos(np.deg2rad(0.5))))
     wanted = [total, 3.0, 1.0, 1.0, 0.0, 1.0]
     np.testing.assert_allclose(module.scores(q, reference), wanted, rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_attitude_filter_example_refuses_in_one_line(tmp_path):
     arguments = ("--train", "nowhere.npz", "--test", "nowhere.npz")
     code, out, err = run(tmp_path, "attitude_filter", *arguments)

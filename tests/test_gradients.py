@@ -36,6 +36,7 @@ MODES = {
     "reverse": ("value", "reverse", "forward over reverse"),
     "forward": ("forward", "reverse over forward"),
 }
+QUANTITIES = MODES | {"first": ("value", "reverse")}  # the last compiles in half the time
 ORDER = {
     "value": 0,
     "reverse": 1,
@@ -496,9 +497,13 @@ def rows_of(f: Callable[[Array], Array], mode: str, direction: Array, cotangent:
     """Return what a mode finds of f: R^n -> R^m at 0 by one direction (n,) and one cotangent (m,).
 
     That is the value (m,), the cotangent times the Jacobian (n,), and times its derivative (n,), or
-    the Jacobian times the direction (m,), and the derivative of cotangent times that (n,).
+    the Jacobian times the direction (m,), and the derivative of cotangent times that (n,). Mode
+    "first" is reverse mode without the second derivative.
     """
     zero = jnp.zeros_like(direction)
+    if mode == "first":
+        value, pullback = jax.vjp(f, zero)
+        return value, *pullback(cotangent)
     if mode == "forward":
         first, pullback = jax.vjp(lambda e: jax.jvp(f, (e,), (direction,))[1], zero)
         return first, *pullback(cotangent)
@@ -541,7 +546,11 @@ def evaluated(
         return jax.vmap(lambda x, *given: rows_of(lambda e: f(x, e), mode, *given))(*given)
 
     results = (jax.jit(everywhere) if jit else everywhere)(base)
-    *first, second = (np.asarray(x).reshape(*shape, x.shape[-1]) for x in results)
+    results = [np.asarray(x).reshape(*shape, x.shape[-1]) for x in results]
+    if mode == "first":
+        value, reverse = results
+        return {"value": value[:, 0, 0], "reverse": reverse[:, 0]}
+    *first, second = results
     if mode == "forward":
         return {"forward": first[0][:, :, 0], "reverse over forward": second}
     value, reverse = first
@@ -598,10 +607,8 @@ def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
     return np.stack(found, -1) / np.finfo(dtype).eps / case.amplification
 
 
-# The quick suite runs two of the four combinations, which cover every mode and every precision. It
-# leaves the long and the repeated cases of these two to the slow suite as well.
-QUICK = [("float32", "reverse"), ("float64", "forward")]
-BRIEF = ("exp", "log", "rotate")
+# The quick suite has the first derivatives in float32 without those of the long cases, and the
+# second ones of the logarithm.
 LONG = {"slerp", "distances", "mean", "from_vectors", "triad", *STEPS, *euler.ORDERS}
 # Float64 alone takes these, in reverse mode: extrinsic orders are intrinsic ones reversed, and the
 # stages of lifted steps are those of rkmk4, with other weights.
@@ -610,16 +617,26 @@ LIKE_ANOTHER = {*filter(str.islower, euler.ORDERS), *STEPS} - {"rkmk4", "zhao"}
 PERMUTED = {*euler.ORDERS} - {"XYZ", "ZYX", "ZXZ", "XYX"}
 
 
-def slow_unless(quick: bool) -> Any:
-    return () if quick else pytest.mark.slow
+MARKS = {"quick": (), "slow": pytest.mark.slow, "weekly": (pytest.mark.slow, pytest.mark.weekly)}
 
 
 def is_quick(name: str, dtype: str, mode: str) -> bool:
-    return (
-        (dtype, mode) in QUICK
-        and (dtype == "float32" or name in BRIEF)
-        and not set(name.split()) & LONG
-    )
+    if mode == "first":
+        return dtype == "float32" and not set(name.split()) & LONG
+    return (name, dtype, mode) == ("log", "float64", "forward")
+
+
+def tier(name: str, dtype: str, mode: str) -> str:
+    """Float64 in reverse mode is slow for all cases but those that are like another.
+
+    The other long cases, and float32 in forward mode, are weekly.
+    """
+    if is_quick(name, dtype, mode):
+        return "quick"
+    words = set(name.split())
+    brief = (dtype, mode) == ("float64", "reverse") and not words & (LIKE_ANOTHER | PERMUTED)
+    long = words & LONG or (dtype, mode) == ("float32", "forward")
+    return "slow" if brief or not long else "weekly"
 
 
 def together(name: str) -> str:
@@ -632,20 +649,21 @@ def together(name: str) -> str:
 
 
 def combinations() -> Iterator[Any]:
-    """Yield the cases of a test: pairs (name, mode) of one kind and dtype, quick or slow."""
+    """Yield the cases of a test: pairs (name, mode) of one kind, dtype and tier."""
     kinds = dict.fromkeys(map(together, CASES))
-    for dtype, kind, quick in itertools.product(DTYPES, kinds, (True, False)):
+    for dtype, kind, speed in itertools.product(DTYPES, kinds, MARKS):
         pairs = [
             (name, mode)
-            for mode, name in itertools.product(MODES, CASES)
+            for mode, name in itertools.product(QUANTITIES, CASES)
             if together(name) == kind
-            and is_quick(name, dtype, mode) == quick
+            and (mode in MODES or is_quick(name, dtype, mode))
+            and tier(name, dtype, mode) == speed
             and not ((dtype, mode) != ("float64", "reverse") and set(name.split()) & LIKE_ANOTHER)
             and not (dtype == "float32" and set(name.split()) & PERMUTED)
         ]
         if pairs:
-            speed = "" if quick else "-slow"
-            yield pytest.param(pairs, dtype, marks=slow_unless(quick), id=f"{kind}-{dtype}{speed}")
+            ending = "" if speed == "quick" else f"-{speed}"
+            yield pytest.param(pairs, dtype, marks=MARKS[speed], id=f"{kind}-{dtype}{ending}")
 
 
 @pytest.mark.parametrize(("pairs", "dtype"), list(combinations()))
@@ -653,7 +671,7 @@ def test_derivatives(pairs: Sequence[tuple[str, str]], dtype: str) -> None:
     worst = {
         (name, quantity): errors(name, dtype, mode, quantity).max()
         for name, mode in pairs
-        for quantity in MODES[mode]
+        for quantity in QUANTITIES[mode]
     }
     assert all(error < BOUND for error in worst.values()), {
         case: error for case, error in worst.items() if not error < BOUND
@@ -689,9 +707,14 @@ def test_reference_of_the_differential() -> None:
 # Where a function is not differentiable, it returns what its docstring states.
 
 BOTH = [
-    pytest.param(dtype, mode, marks=slow_unless((dtype, mode) == QUICK[0]), id=f"{dtype}-{mode}")
-    for dtype in DTYPES
-    for mode in MODES
+    pytest.param(dtype, mode, marks=MARKS[speed], id=f"{dtype}-{mode}")
+    for dtype, mode, speed in (
+        ("float32", "first", "quick"),
+        ("float64", "forward", "slow"),
+        ("float32", "reverse", "weekly"),
+        ("float32", "forward", "weekly"),
+        ("float64", "reverse", "weekly"),
+    )
 ]
 HALF_TURNS = ((0.48, -0.6, 0.64), (-0.48, 0.6, 0.64), (0.0, 0.0, 1.0), (0.0, -1.0, 0.0))
 
@@ -714,7 +737,7 @@ def test_half_turn(dtype: str, mode: str) -> None:
         return jnp.concatenate([quaternion.log(q), jnp.stack(distances)])
 
     found = evaluated(functions, np.array(HALF_TURNS, dtype), np.eye(3, dtype=dtype), mode)
-    jacobians = found["reverse"] if mode == "reverse" else found["forward"].swapaxes(1, 2)
+    jacobians = found["reverse"] if "reverse" in found else found["forward"].swapaxes(1, 2)
     for k, axis in enumerate(HALF_TURNS):
         branch = np.array(axis) * np.sign(next(x for x in axis if x))
         if "value" in found:
@@ -729,8 +752,13 @@ def test_half_turn(dtype: str, mode: str) -> None:
     assert all(np.isfinite(each).all() for each in found.values())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "mode"), list(itertools.product(DTYPES, MODES)))
+@pytest.mark.parametrize(
+    ("dtype", "mode"),
+    [
+        pytest.param(dtype, mode, marks=MARKS[tier("distances", dtype, mode)])
+        for dtype, mode in itertools.product(DTYPES, MODES)
+    ],
+)
 def test_coincidence(dtype: str, mode: str) -> None:
     """The distance of coincident attitudes is 0 and has derivatives 0.
 
@@ -751,6 +779,7 @@ def test_coincidence(dtype: str, mode: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_third_derivative_at_coincidence() -> None:
     """The third derivative is zero, because squared_distance is exactly |v|^2 near coincidence."""
     p, zero = jnp.asarray(GENERIC), jnp.zeros(3)
@@ -783,20 +812,16 @@ def test_slerp_of_a_half_turn_goes_by_way_of_q(dtype: str) -> None:
 
 
 def locks() -> Iterator[Any]:
-    for dtype, mode, quick in itertools.product(DTYPES, MODES, (True, False)):
+    for dtype, mode, speed in itertools.product(DTYPES, MODES, MARKS):
         orders = [
             order
             for order in euler.ORDERS
-            if is_quick(f"euler {order} attitude", dtype, mode) == quick
+            if tier(f"euler {order} attitude", dtype, mode) == speed
             and not ((dtype, mode) != ("float64", "reverse") and order in LIKE_ANOTHER)
         ]
         if orders:
             yield pytest.param(
-                orders,
-                dtype,
-                mode,
-                marks=slow_unless(quick),
-                id=f"{dtype}-{mode}{'' if quick else '-slow'}",
+                orders, dtype, mode, marks=MARKS[speed], id=f"{dtype}-{mode}-{speed}"
             )
 
 

@@ -77,6 +77,7 @@ FIGURES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.needs("ipywidgets")
 def test_figures_tables_and_bars_in_a_kernel(monkeypatch):
     """Figures before and after pyplot is loaded; each cell shows one thing once."""

@@ -12,20 +12,11 @@ def run(*command, cwd=None):
     return subprocess.run(command, cwd=cwd, check=True, capture_output=True, text=True).stdout
 
 
-def test_import_starts_no_device_and_loads_no_extra():
-    """benchmarks/import_time.py measures how long the import takes."""
-    extras = ("matplotlib", "diffrax", "llvmlite", "zarr", "orbax")
-    program = (
-        "import sys, jaxquat\n"
-        "from jax._src import xla_bridge\n"
-        "print(xla_bridge.backends_are_initialized(), "
-        f"[name for name in {extras} if name in sys.modules])\n"
-    )
-    assert run(sys.executable, "-c", program).strip() == "False []"
-
-
-ON_DEMAND = """
+IMPORTED = """
 import sys, jaxquat as jq
+from jax._src import xla_bridge
+extras = "matplotlib", "diffrax", "llvmlite", "zarr", "orbax"
+print(xla_bridge.backends_are_initialized(), [name for name in extras if name in sys.modules])
 listed = {"plot", "interop", "quaternion"} <= set(dir(jq))
 print(listed, "jaxquat.plot" in sys.modules, hasattr(jq, "pilot"))
 for name in ("matplotlib", "diffrax"):
@@ -38,14 +29,17 @@ for get in (lambda: jq.plot, lambda: jq.interop.diffrax):
 """
 
 
-def test_what_needs_an_extra_is_loaded_on_demand():
-    assert run(sys.executable, "-c", ON_DEMAND).splitlines() == [
+def test_import_starts_no_device_and_loads_extras_on_demand():
+    """benchmarks/import_time.py measures how long the import takes."""
+    assert run(sys.executable, "-c", IMPORTED).splitlines() == [
+        "False []",
         "True False False",
         'plot: wanted the package matplotlib, got none: pip install "jaxquat[plot]"',
         'interop.diffrax: wanted the package diffrax, got none: pip install "jaxquat[diffrax]"',
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.needs("matplotlib", "diffrax")
 def test_plot_and_interop_are_attributes():
     program = (

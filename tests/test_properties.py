@@ -341,13 +341,15 @@ def test_both_orders_of_components(p, q, v):
     )
 
 
+@jax.vmap
 def each_to_quaternion(angles):
-    """Convert angles (24, 3) to quaternions (24, 4), each row in its own order."""
+    """Convert angles (n, 24, 3) to quaternions (n, 24, 4), each column in its own order."""
     return jnp.stack(
         [euler.to_quaternion(a, order) for a, order in zip(angles, euler.ORDERS, strict=True)]
     )
 
 
+@jax.vmap
 def each_from_quaternion(q):
     return jnp.stack(
         [euler.from_quaternion(row, order) for row, order in zip(q, euler.ORDERS, strict=True)]
@@ -355,8 +357,15 @@ def each_from_quaternion(q):
 
 
 def scipy_from_euler(angles):
-    turns = [Rotation.from_euler(order, a) for a, order in zip(angles, euler.ORDERS, strict=True)]
-    return Rotation.concatenate(turns)
+    """The quaternions (n, 24, 4) of scipy, in its order of components."""
+    columns = zip(np.moveaxis(angles, 1, 0), euler.ORDERS, strict=True)
+    return np.stack([Rotation.from_euler(order, a).as_quat() for a, order in columns], axis=1)
+
+
+def in_all_orders(rows):
+    """Repeat each of n rows for the 24 orders."""
+    rows = np.array(rows)
+    return np.broadcast_to(rows[:, None], (len(rows), 24, rows.shape[-1]))
 
 
 PROPER = np.array([order[0] == order[2] for order in euler.ORDERS])
@@ -366,40 +375,40 @@ SIGNED = st.builds(lambda sign, angle: sign * angle, SIGNS, ANGLES)
 THREE_ANGLES = st.tuples(SIGNED, SIGNED, SIGNED).map(np.array)
 
 
-@settings(law, max_examples=200)
-@given(THREE_ANGLES)
+@law
+@given(st.tuples(*[THREE_ANGLES] * 4))
 def test_angles_of_all_orders_to_quaternions(angles):
-    angles = np.broadcast_to(angles, (24, 3))
-    wanted = scipy_from_euler(angles).as_quat()
+    angles = in_all_orders(angles)
+    wanted = scipy_from_euler(angles)
     got = call(each_to_quaternion, angles)
     same_attitude(got, call(from_xyzw, wanted), ulp=3 * PRODUCT)
     same_attitude(call(to_xyzw, got), wanted, ulp=3 * PRODUCT)
 
 
 @pytest.mark.filterwarnings("ignore:Gimbal lock")
-@settings(law, max_examples=200)
-@given(THREE_ANGLES | UNIT)
-def test_angles_of_all_orders_from_quaternions(x):
+@law
+@given(st.tuples(*[THREE_ANGLES] * 2), st.tuples(*[UNIT] * 2))
+def test_angles_of_all_orders_from_quaternions(angles, q):
     """The angles are in range and give the same attitude back, here and by scipy.
 
     Away from gimbal lock they also equal the angles of scipy.
     """
-    q = (
-        call(from_xyzw, scipy_from_euler(np.broadcast_to(x, (24, 3))).as_quat())
-        if x.size == 3
-        else np.broadcast_to(x, (24, 4))
-    )
+    of_angles = np.roll(scipy_from_euler(in_all_orders(angles)), 1, axis=-1)
+    q = np.concatenate([of_angles, in_all_orders(q)])
     angles = call(each_from_quaternion, q)
-    first, second, third = angles.T
+    first, second, third = np.moveaxis(angles, -1, 0)
     assert np.abs([first, third]).max() <= np.pi * (1 + EPS)
     assert (np.maximum(LOW - second, second - HIGH) <= 4 * EPS).all()
-    same_attitude(call(each_to_quaternion, angles), q, ulp=3 * EXP)
-    same_attitude(call(from_xyzw, scipy_from_euler(angles).as_quat()), q, ulp=3 * EXP)
-    there = Rotation.from_quat(call(to_xyzw, q))
-    theirs = np.stack([there[k].as_euler(order) for k, order in enumerate(euler.ORDERS)])
-    gap = np.abs(np.where(PROPER, np.sin(second), np.cos(second)))[:, None]
+    again, there = call(each_to_quaternion, angles), call(to_xyzw, q)
+    same_attitude(again, q, ulp=3 * EXP)
+    same_attitude(scipy_from_euler(angles), there, ulp=3 * EXP)
+    theirs = np.stack(
+        [Rotation.from_quat(there[:, k]).as_euler(order) for k, order in enumerate(euler.ORDERS)],
+        axis=1,
+    )
+    gap = np.abs(np.where(PROPER, np.sin(second), np.cos(second)))[..., None]
     apart = (angles - theirs + np.pi) % (2 * np.pi) - np.pi
-    assert (np.abs(apart) * gap)[gap[:, 0] > 1e-6].max(initial=0) <= 3 * EXP * EPS
+    assert (np.abs(apart) * gap)[gap[..., 0] > 1e-6].max(initial=0) <= 3 * EXP * EPS
 
 
 # These tests check paths. A problem is a dict of numbers for a body, its start and a torque. The
@@ -407,7 +416,7 @@ def test_angles_of_all_orders_from_quaternions(x):
 
 NAMES = list(jq.SCHEMES)
 OF_ONE_STEP = [name for name in NAMES if name not in COMPOSED]
-QUICK = ("rkmk4", "cf4", "zhao", "no_squish", "lgvi")
+QUICK = ("rkmk2", "cf4", "zhao", "no_squish", "lgvi")
 SPLITTING = {name for name in NAMES if name.startswith(("no_squish", "symmetric_top"))}
 REVERSIBLE = {name for name in NAMES if jq.SCHEMES[name].reversible}
 STEPS = 10
@@ -586,7 +595,7 @@ def tied(moments):
     return gaps[1] - gaps[0] < 1e-5 < gaps[0]
 
 
-@pytest.mark.parametrize("name", some(OF_ONE_STEP, ("cf4", "lgvi")))
+@pytest.mark.parametrize("name", some(OF_ONE_STEP, ("zhao", "lgvi")))
 @path_law
 @given(data=st.data(), turn=UNIT)
 def test_a_path_seen_from_elsewhere(name, data, turn):
@@ -717,7 +726,7 @@ def test_a_path_seen_from_elsewhere_to_the_order_of_the_scheme(name, view):
 # These tests compute the same path in another way.
 
 
-@pytest.mark.parametrize("name", some(OF_ONE_STEP, ("rkmk4", "no_squish")))
+@pytest.mark.parametrize("name", some(OF_ONE_STEP, ("rkmk2", "no_squish")))
 @path_law
 @given(data=st.data())
 def test_a_path_in_float32_is_that_of_float64(name, data):
@@ -748,7 +757,7 @@ FAMILIES = [
 ]
 
 
-@pytest.mark.parametrize("name", some(FAMILIES, ("zhao", "lgvi")))
+@pytest.mark.parametrize("name", some(FAMILIES, ("lgvi",)))
 @path_law
 @given(data=st.data())
 def test_paths_under_vmap(name, data):
@@ -762,7 +771,7 @@ def test_paths_under_vmap(name, data):
         close_paths(jax.tree.map(lambda leaf, k=k: leaf[k], together), wanted.q, wanted.omega)
 
 
-@pytest.mark.parametrize("name", some(NAMES, ("zhao", "lgvi")))
+@pytest.mark.parametrize("name", some(NAMES, ("zhao",)))
 @settings(deadline=None, max_examples=3)
 @given(data=st.data())
 def test_one_step_without_jit(name, data):

@@ -60,8 +60,14 @@ def test_there_is_an_example(name):
     assert examples(name).examples
 
 
+def is_long(name):
+    return name.startswith("jaxquat.interop.") or name == "jaxquat.schemes.damped"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DOCUMENTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(x, marks=[pytest.mark.weekly] * is_long(x)) for x in DOCUMENTED]
+)
 def test_the_example_prints_what_it_says(name):
     said = []
     with as_a_user_has_it():

@@ -46,9 +46,9 @@ FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "save": (("state", "command"), ("saved",)),
     "sample": (("state", "memory", "inputs"), ("command", "memory")),
 }
-# The cost to keep a number and to read it again, in additions. It takes 0.4 to 1.1 ns, and a step
-# of 900 additions takes 4.9 ns (1024 to 16384 bodies on two cores). Most of the cost is memory:
-# each call needs fresh pages.
+# The cost to keep a number and to read it again, in additions, where the kept states exceed
+# the cache: 700 to 850 with 16384 bodies and 1024 steps, but 150 with 64 or 1024 bodies
+# (benchmarks/fused.py --tables keeping). How many bodies there will be is not known here.
 KEEPING = 800
 GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
 Specs = tuple[jax.ShapeDtypeStruct, ...]

@@ -20,6 +20,7 @@ BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))
 AXES = RNG.normal(size=(4, 3))
 AXES /= np.linalg.norm(AXES, axis=1, keepdims=True)
+SOLVE = jax.jit(actuators.allocate_thrusters)
 
 
 def test_saturate_cuts_each_axis_at_its_limit():
@@ -71,7 +72,7 @@ def test_lag_is_its_exponential():
     np.testing.assert_allclose(slope, off * decay * 2 / constant**2, rtol=0, atol=2e-5)
 
 
-def spinning(axes, dt, steps):
+def spinning(axes, dt, steps, scheme=jq.rkmk4):
     """A body whose four wheels have motors of time: its states, and the momentum of all, world."""
 
     def torque(t, state, axes):
@@ -79,7 +80,7 @@ def spinning(axes, dt, steps):
         return actuators.wheel_torque(axes, state, state.aux, motor), motor
 
     start = START._replace(aux=jnp.array([0.3, -0.2, 0.1, 0.4]))
-    path = jq.rollout(jq.rkmk4, BODY, torque, start, jq.grid(0.0, dt, steps), axes)
+    path = jq.rollout(scheme, BODY, torque, start, jq.grid(0.0, dt, steps), axes)
 
     def total(state):
         of_wheels = jnp.sum(axes * state.aux[:, None], axis=0)
@@ -91,18 +92,18 @@ def spinning(axes, dt, steps):
 def test_wheels_conserve_the_momentum_of_all():
     """In the world, to the order of the scheme, four; the body alone changes its momentum."""
     errors, run = [], jax.jit(spinning, static_argnums=(1, 2))
-    for steps in (100, 200, 400):
+    for steps in (200, 400):
         state, momentum = run(jnp.asarray(AXES), 4.0 / steps, steps)
         errors.append(np.abs(momentum - momentum[:1]).max())
     assert errors[-1] < 1e-7
-    assert abs(problems.slope(np.array([100, 200, 400]), np.array(errors)) - 4) < 0.15
-    body = np.asarray(jax.vmap(lambda s: jq.dynamics.momentum(BODY, s))(state))
+    assert abs(problems.slope(np.array([200, 400]), np.array(errors)) - 4) < 0.15
+    body = np.asarray(jax.jit(jax.vmap(lambda s: jq.dynamics.momentum(BODY, s)))(state))
     assert np.abs(body - body[0]).max() > 0.1
 
 
 def test_wheels_differentiate_by_their_axes_and_vmap():
     def last(axes):
-        return spinning(axes, 0.1, 10)[0].omega[-1, 0]
+        return spinning(axes, 0.1, 10, jq.lie_euler)[0].omega[-1, 0]
 
     direction, axes = jnp.asarray(RNG.normal(size=(4, 3))), jnp.asarray(AXES)
     _, slope = jax.jit(lambda a, d: jax.jvp(last, (a,), (d,)))(axes, direction)
@@ -155,29 +156,27 @@ def test_thrusters_only_push_and_reach_the_torque():
     corners = [[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]
     places = np.array([*corners, [2, 0, 0], [-2, 0, 0], [0, 2, 0], [0, 0, 2]])
     arms = np.asarray(actuators.thruster_arms(places.astype(float), RNG.normal(size=(12, 3))))
-    solve = jax.jit(lambda arms, tau: actuators.allocate_thrusters(arms, tau))
     for _ in range(10):
         tau = RNG.normal(size=3)
-        force = np.asarray(solve(arms, tau))
+        force = np.asarray(SOLVE(arms, tau))
         assert (force >= 0).all()
         assert scipy.optimize.nnls(arms.T, tau)[1] < 1e-12
         np.testing.assert_allclose(arms.T @ force, tau, rtol=0, atol=1e-6)
     limits = np.full(12, 0.05)
-    bound = np.asarray(actuators.allocate_thrusters(arms, 10 * tau, limits))
+    bound = np.asarray(SOLVE(arms, 10 * tau, limits))
     assert np.max(bound) == pytest.approx(0.05, rel=1e-14)
     np.testing.assert_allclose(np.cross(arms.T @ bound, tau), 0, atol=1e-5)
 
 
-@pytest.mark.parametrize("n", some([4, 6, 8, 12], [8]))
-def test_thrusters_agree_with_a_linear_program_on_a_thousand_sets(n):
+@pytest.mark.parametrize(("n", "sets"), some([(8, 40), (4, 250), (6, 250), (12, 250)], [(8, 40)]))
+def test_thrusters_agree_with_a_linear_program_on_a_thousand_sets(n, sets):
     """Random arms and torques; those that the program finds feasible, without and with limits."""
-    solve = jax.jit(actuators.allocate_thrusters)
-    for seed in range(250):
+    for seed in range(sets):
         rng = np.random.default_rng([n, seed])
         arms, tau = np.cross(*rng.normal(size=(2, n, 3))), rng.normal(size=3)
         least = scipy.optimize.linprog(np.ones(n), A_eq=arms.T, b_eq=tau)
         if least.status == 0:
-            force = np.asarray(solve(arms, tau))
+            force = np.asarray(SOLVE(arms, tau))
             np.testing.assert_allclose(force @ arms, tau, rtol=0, atol=1e-11)
             np.testing.assert_allclose(force.sum(), least.fun, rtol=1e-7)
             limits = force.max() * rng.uniform(0.1, 1.0, n)
@@ -187,11 +186,11 @@ def test_thrusters_agree_with_a_linear_program_on_a_thousand_sets(n):
             share = scipy.optimize.linprog(
                 -last, A_eq=equations, b_eq=np.zeros(3), bounds=bounds
             ).x[n]
-            force = np.asarray(solve(arms, tau, limits))
+            force = np.asarray(SOLVE(arms, tau, limits))
             assert ((force >= 0) & (force <= limits)).all()
             np.testing.assert_allclose(force @ arms, share * tau, rtol=0, atol=1e-9)
             single = [jnp.asarray(x, jnp.float32) for x in (arms, tau, limits)]
-            force = np.asarray(solve(*single), float)
+            force = np.asarray(SOLVE(*single), float)
             assert ((force >= 0) & (force <= np.asarray(single[2]))).all()
             # Forces of up to 2000 N make a torque of 1 N m.
             np.testing.assert_allclose(force @ arms, share * tau, rtol=0, atol=1e-4)
@@ -216,28 +215,28 @@ def test_thrusters_in_a_batch_and_their_derivatives():
 def test_a_thruster_of_limit_zero_is_left_out():
     """The torque is that of the other arms alone."""
     rng = np.random.default_rng(12)
-    arms, tau = np.cross(*rng.normal(size=(2, 7, 3))), rng.normal(size=3)
-    limits = np.array([0.3, 0.3, 0.0, 0.3, 0.3, 0.3, 0.3])
-    force = actuators.allocate_thrusters(arms, tau, limits)
+    arms, tau = np.cross(*rng.normal(size=(2, 8, 3))), rng.normal(size=3)
+    limits = np.array([0.3, 0.3, 0.0, 0.3, 0.3, 0.3, 0.3, 0.3])
+    force = SOLVE(arms, tau, limits)
     assert force[2] == 0.0
-    there = limits > 0
-    others = actuators.allocate_thrusters(arms[there], tau, limits[there])
-    np.testing.assert_allclose(force @ arms, others @ arms[there], rtol=0, atol=1e-12)
+    others = np.where((limits > 0)[:, None], arms, 0.0)
+    wanted = SOLVE(others, tau, np.full(8, 0.3)) @ others
+    np.testing.assert_allclose(force @ arms, wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", some([jnp.float32, jnp.float64], [jnp.float64]))
 def test_thrusters_with_infinite_limits_have_none(dtype):
     """Some or all: the forces of limits that are never reached, and finite derivatives."""
     rng, rounding = np.random.default_rng(11), 1e-4 if dtype == jnp.float32 else 1e-12
     arms, tau = (jnp.asarray(x, dtype) for x in (rng.normal(size=(8, 3)), rng.normal(size=3)))
     for there in (np.zeros(8, bool), np.arange(8) % 2 == 0, np.arange(8) < 7):
         limits = jnp.asarray(np.where(there, 0.1, np.inf), dtype)
-        force = actuators.allocate_thrusters(arms, tau, limits)
-        plain = actuators.allocate_thrusters(arms, tau, jnp.where(there, limits, 100.0))
+        force = SOLVE(arms, tau, limits)
+        plain = SOLVE(arms, tau, jnp.where(there, limits, 100.0))
         np.testing.assert_allclose(force @ arms, plain @ arms, rtol=0, atol=rounding)
         assert jnp.sum(force) == pytest.approx(float(jnp.sum(plain)), rel=10 * rounding)
-    slope = jax.jacrev(lambda tau: actuators.allocate_thrusters(arms, tau, jnp.inf))(tau)
-    free = jax.jacrev(lambda tau: actuators.allocate_thrusters(arms, tau))(tau)
+    slope = jax.jit(jax.jacrev(lambda tau: actuators.allocate_thrusters(arms, tau, jnp.inf)))(tau)
+    free = jax.jit(jax.jacrev(lambda tau: actuators.allocate_thrusters(arms, tau)))(tau)
     np.testing.assert_allclose(slope, free, rtol=0, atol=rounding)
 
 
@@ -281,13 +280,17 @@ def test_float32_stays_float32():
     arrays = AXES, [0.1, 0.2, 0.3], [1.0, 2, 3, 4]
     axes, tau, momentum = (jnp.asarray(x, jnp.float32) for x in arrays)
     state = jax.tree.map(lambda x: x.astype(jnp.float32), START)
-    for value in (
-        actuators.allocate(axes, tau, momentum),
-        actuators.allocate_thrusters(axes, tau, momentum),
-        actuators.wheel_torque(axes, state, momentum, momentum),
-        actuators.lag(tau, tau, jnp.float32(0.1)),
-        actuators.hold_momentum(momentum, momentum, momentum),
-    ):
+
+    def values(axes, tau, momentum, state):
+        return (
+            actuators.allocate(axes, tau, momentum),
+            actuators.allocate_thrusters(axes, tau, momentum),
+            actuators.wheel_torque(axes, state, momentum, momentum),
+            actuators.lag(tau, tau, jnp.float32(0.1)),
+            actuators.hold_momentum(momentum, momentum, momentum),
+        )
+
+    for value in jax.eval_shape(values, axes, tau, momentum, state):
         assert value.dtype == jnp.float32
 
 

@@ -67,7 +67,7 @@ def test_quaternion_law_at_the_target_only_damps_and_knows_no_sign():
 
 def test_quaternion_law_is_the_rotation_vector_for_small_errors():
     u = 1e-4 * RNG.normal(size=(N, 3))
-    target = quaternion.multiply(Q, quaternion.exp(u))
+    target = jax.jit(lambda u: quaternion.multiply(Q, quaternion.exp(u)))(u)
     got = law(control.quaternion_law, target) + np.array([3.0, 4, 6]) * OMEGA
     remainder = 12 * 4e-4**3 / 24  # k |u|^3/24
     np.testing.assert_allclose(got, np.array([6.0, 10, 12]) * u, rtol=0, atol=remainder)
@@ -142,9 +142,9 @@ def attitude(t):
 
 def test_follow_is_the_motion():
     """Rate and acceleration of a motion known in closed form, from its attitude alone."""
+    both = jax.jit(lambda t: (control.follow(attitude, t), problems.manufactured(t)))
     for t in (0.0, 0.7, 2.3):
-        reference = jax.jit(lambda t: control.follow(attitude, t))(t)
-        for got, wanted in zip(reference, problems.manufactured(jnp.asarray(t)), strict=True):
+        for got, wanted in zip(*both(t), strict=True):
             np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
 
 
@@ -196,9 +196,10 @@ def test_geometric_law_is_smooth_through_the_half_turn():
 
     smooth, jumping = control.geometric_law, control.tracking_law
     for law, jump in ((smooth, 2 * 12 * 1e-3), (jumping, 4 * 12 * np.cos(5e-4))):
-        got = pull(law, np.pi + 1e-3) - pull(law, np.pi - 1e-3)
+        of_angle = jax.jit(lambda angle, law=law: pull(law, angle))
+        got = of_angle(np.pi + 1e-3) - of_angle(np.pi - 1e-3)
         np.testing.assert_allclose(got, jump, rtol=1e-6)
-    slope = jax.grad(lambda angle: pull(smooth, angle))(np.pi)
+    slope = jax.jit(jax.grad(lambda angle: pull(smooth, angle)))(np.pi)
     np.testing.assert_allclose(slope, 12.0, rtol=1e-14)
 
 
@@ -356,6 +357,7 @@ def test_anti_windup_bounds_the_memory():
     assert grown(200, 1e9) == pytest.approx(float(PID.integral[0] * pull * 20.0), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_pid_differentiates_and_vmaps():
     def cost(gains):
         path = regulated(gains, 60, limits=jnp.array([0.2, 0.3, 0.1]))
@@ -480,7 +482,7 @@ def test_every_law_differentiates_while_sampled_and_vmapped(name):
     options = {"controller": controller, "sample_every": 4, "save_every": 8}
 
     def loss(gains, start):
-        path = jq.rollout(jq.zhao, BODY, jq.torques.commanded, start, grid, gains, **options)
+        path = jq.rollout(jq.lie_euler, BODY, jq.torques.commanded, start, grid, gains, **options)
         end = jnp.sum(path.state.q[-1] * jnp.arange(4.0))
         return end + jnp.mean(path.state.omega**2) + 1e-2 * jnp.mean(path.command**2)
 

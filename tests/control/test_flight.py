@@ -90,7 +90,7 @@ def test_the_attitude_of_a_force_has_the_axes_of_the_paper(z):
     force[:, 2] = z * np.abs(force[:, 2])
     angles = rng.uniform(-7, 7, 20)
     got = np.asarray(
-        quaternion.to_matrix(jax.vmap(attitude_of)(*map(jnp.asarray, (force, angles))))
+        jax.jit(lambda *x: quaternion.to_matrix(jax.vmap(attitude_of)(*x)))(force, angles)
     )
     up = force / np.linalg.norm(force, axis=1, keepdims=True)
     ahead = np.stack([np.cos(angles), np.sin(angles), 0 * angles], axis=1)
@@ -133,21 +133,29 @@ def test_the_attitude_error_follows_its_equation_exactly():
 
 
 def on_attitude(dtype=jnp.float64):
-    """A start at t = 0 off the course, with the wanted attitude and rate: a fixed point of both.
+    """A start at t = 0 off the course, with the wanted attitude and rate: a fixed point of both."""
+    return jax.tree.map(lambda x: x.astype(dtype), of_wanted_rate())
 
-    The wanted rate depends on the rate itself through the jerk; two iterations give it.
-    """
+
+@functools.cache
+def of_wanted_rate():
+    """The wanted rate depends on the rate itself through the jerk; two iterations give it."""
     state = off_course(0.0)
     rotation = wanted_attitude(jnp.asarray(0.0), state)
     state = state._replace(q=quaternion.from_matrix(rotation))
-    omega = state.omega
-    for _ in range(3):
+
+    @jax.jit
+    def improved(omega):
         at = state._replace(omega=omega)
         v_dot = jq.dynamics.derivative(BODY, closed_loop, 0.0, at, GAINS).aux
         along = (jnp.ones(()), at._replace(q=0 * at.q, omega=0 * omega, aux=v_dot))
         slope = rotation.T @ jax.jvp(wanted_attitude, (jnp.zeros(()), at), along)[1]
-        omega = jnp.stack([slope[2, 1], slope[0, 2], slope[1, 0]])
-    return jax.tree.map(lambda x: x.astype(dtype), state._replace(omega=omega))
+        return jnp.stack([slope[2, 1], slope[0, 2], slope[1, 0]])
+
+    omega = state.omega
+    for _ in range(3):
+        omega = improved(omega)
+    return state._replace(omega=omega)
 
 
 def decayed(t, start):
@@ -224,7 +232,8 @@ def test_the_law_recovers_from_upside_down_and_has_gradients_by_its_gains():
 def test_hover_needs_the_weight_and_no_torque():
     level = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
     still = control.hold_position(jnp.array([1.0, 2.0, 3.0]))
-    lift = control.flight_law(level, still.position, jnp.zeros(3), GAINS, still, BODY, MASS)
+    hover = lambda x: control.flight_law(level, x, jnp.zeros(3), GAINS, still, BODY, MASS)
+    lift = jax.jit(hover)(still.position)
     np.testing.assert_allclose(lift.thrust, MASS * G, rtol=1e-15)
     np.testing.assert_array_equal(lift.torque, np.zeros(3))
 

@@ -20,6 +20,15 @@ AT = np.linspace(TIMES[0] - 0.01, TIMES[-1] + 0.05, 97)
 HOLDS = ("zero-order", "linear")
 
 
+def lag_of(commands, **options):
+    """A program ``(time_constant, at, delay=0.0) -> states`` of these commands."""
+
+    def states(constant, at, delay=0.0):
+        return actuators.lagged(TIMES, commands, constant, at, delay=delay, **options)
+
+    return jax.jit(states)
+
+
 def command(t, hold, delay=0.0):
     """The command of the first column at a time, from its definition."""
     t = t - delay
@@ -45,17 +54,18 @@ def integrated(hold, begin, end, delay, rate, x):
 
 def test_a_step_is_followed_exponentially():
     """After it the state is 1 - exp(-t/T), at the stamps and between them, whatever they are."""
-    got = actuators.lagged(TIMES, np.ones(60), 0.05, AT, start=0.0)
+    run = lag_of(np.ones(60), start=0.0)
+    got = run(0.05, AT, 0.0)
     since = np.maximum(AT - TIMES[0], 0.0)
     np.testing.assert_allclose(got, -np.expm1(-since / 0.05), rtol=0, atol=1e-14)
-    later = actuators.lagged(TIMES, np.ones(60), 0.05, AT + 0.0123, delay=0.0123, start=0.0)
+    later = run(0.05, AT + 0.0123, 0.0123)
     np.testing.assert_allclose(later, got, rtol=0, atol=1e-12)
 
 
 def test_a_ramp_is_followed_late_by_the_time_constant():
     """The lag of the ramp r t is r (t - T + T exp(-t/T)); after the ramp the last value holds."""
     t, constant, rate = TIMES - TIMES[0], 0.03, 2.5
-    got = actuators.lagged(TIMES, rate * t, constant, AT, hold="linear")
+    got = lag_of(rate * t, hold="linear")(constant, AT)
     since = np.clip(AT - TIMES[0], 0.0, t[-1])
     wanted = rate * (since + constant * np.expm1(-since / constant))
     after = np.exp(-np.maximum(AT - TIMES[-1], 0.0) / constant)
@@ -66,9 +76,10 @@ def test_a_ramp_is_followed_late_by_the_time_constant():
 @pytest.mark.parametrize("hold", HOLDS)
 def test_the_lag_solves_its_equation(hold):
     """Beside scipy, to its tolerance; intervals from 0.02 to 30 time constants."""
+    run = lag_of(COMMANDS, hold=hold)
     for constant, delay in ((0.1, 0.0113), (2e-4, -0.004)):
         end = TIMES[40] + 0.0017
-        got = actuators.lagged(TIMES, COMMANDS, constant, end, delay=delay, hold=hold)[0]
+        got = run(constant, end, delay)[0]
         begin = TIMES[0] + delay
         wanted = integrated(
             hold, begin, end, delay, lambda u, x, T=constant: (u - x) / T, COMMANDS[0, 0]
@@ -79,10 +90,10 @@ def test_the_lag_solves_its_equation(hold):
 def test_each_column_has_its_time_constant_and_start():
     constants, start = np.array([0.02, 0.1]), np.array([0.3, -0.7])
     at = AT[1:].reshape(4, 24)
-    got = actuators.lagged(TIMES, COMMANDS, constants, at, start=start)
+    got = lag_of(COMMANDS, start=start)(constants, at)
     assert got.shape == (4, 24, 2)
     for k in range(2):
-        alone = actuators.lagged(TIMES, COMMANDS[:, k], constants[k], at, start=start[k])
+        alone = lag_of(COMMANDS[:, k], start=start[k])(constants[k], at)
         np.testing.assert_allclose(got[..., k], alone, rtol=0, atol=1e-15)
 
 
@@ -90,7 +101,7 @@ def test_each_column_has_its_time_constant_and_start():
 def test_a_delay_gives_the_mean_of_the_shifted_commands(hold):
     """Beside scipy, over intervals shorter and longer than those of the record."""
     edges = np.array([TIMES[3], TIMES[3] + 1e-3, TIMES[9], TIMES[9], TIMES[30] + 1e-4])
-    got = actuators.delayed(TIMES, COMMANDS, 0.0057, edges, hold=hold)
+    got = jax.jit(lambda d: actuators.delayed(TIMES, COMMANDS, d, edges, hold=hold))(0.0057)
     assert got.shape == (4, 2)
     for k in (0, 1, 3):
         a, b = edges[k : k + 2]
@@ -101,12 +112,17 @@ def test_a_delay_gives_the_mean_of_the_shifted_commands(hold):
 
 def test_no_delay_gives_the_commands_back():
     """They hold until the next one: each is the mean of the interval that it begins."""
-    np.testing.assert_allclose(actuators.delayed(TIMES, COMMANDS, 0.0), COMMANDS[:-1], atol=1e-13)
-    middle = 0.5 * (COMMANDS[:-1] + COMMANDS[1:])
-    got = actuators.delayed(TIMES, COMMANDS, 0.0, hold="linear")
-    np.testing.assert_allclose(got, middle, rtol=0, atol=1e-12)
     outside = np.array([TIMES[0] - 2.0, TIMES[0] - 1.0, TIMES[-1] + 1.0, TIMES[-1] + 2.0])
-    got = actuators.delayed(TIMES, COMMANDS, 0.0, outside)
+
+    @jax.jit
+    def means(delay):
+        of = lambda *between, **hold: actuators.delayed(TIMES, COMMANDS, delay, *between, **hold)
+        return of(), of(hold="linear"), of(outside)
+
+    held, linear, got = means(0.0)
+    np.testing.assert_allclose(held, COMMANDS[:-1], atol=1e-13)
+    middle = 0.5 * (COMMANDS[:-1] + COMMANDS[1:])
+    np.testing.assert_allclose(linear, middle, rtol=0, atol=1e-12)
     np.testing.assert_allclose(got[0], COMMANDS[0], rtol=0, atol=1e-13)
     np.testing.assert_allclose(got[2], COMMANDS[-1], rtol=0, atol=1e-13)
 
@@ -144,11 +160,10 @@ def test_both_differentiate_by_time_constant_and_delay(hold):
         return jnp.concatenate([lag.ravel(), mean.ravel()])
 
     x, h = jnp.array([0.02, 0.0114]), 1e-7
-    forward, backward = (jax.jit(mode(values))(x) for mode in (jax.jacfwd, jax.jacrev))
+    both = jax.jit(lambda x: (values(x), jax.jacfwd(values)(x), jax.jacrev(values)(x)))
+    _, forward, backward = both(x)
     np.testing.assert_allclose(forward, backward, rtol=0, atol=1e-9)
-    many = jax.jit(jax.vmap(values))(
-        np.asarray(x) + h * np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
-    )
+    many = [both(x + h * np.array(way))[0] for way in ([1, 0], [-1, 0], [0, 1], [0, -1])]
     np.testing.assert_allclose(forward[:, 0], (many[0] - many[1]) / (2 * h), atol=1e-5)
     np.testing.assert_allclose(forward[:, 1], (many[2] - many[3]) / (2 * h), atol=1e-4)
 
@@ -156,11 +171,12 @@ def test_both_differentiate_by_time_constant_and_delay(hold):
         return actuators.lagged(TIMES, COMMANDS, 0.02, delay=delay, hold=hold)
 
     zero, h = jnp.array(0.0), 1e-8
-    slope = jax.jit(jax.jacfwd(at_stamps))(zero)
-    values = jax.jit(jax.vmap(at_stamps))(jnp.array([0.0, h]))
-    np.testing.assert_allclose(slope, (values[1] - values[0]) / h, rtol=0, atol=1e-3)
+    run = jax.jit(lambda x: jax.jvp(at_stamps, (x,), (jnp.ones_like(x),)))
+    there, slope = run(zero)
+    np.testing.assert_allclose(slope, (run(h)[0] - there) / h, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_lag_differentiates_by_times_and_commands():
     """A clock that runs fast by 1e-3, and commands 1 % larger."""
 
@@ -170,12 +186,14 @@ def test_the_lag_differentiates_by_times_and_commands():
 
     x, h = np.array([1e-3, 1e-2]), 1e-6
     slope = jax.jit(jax.jacrev(values))(x)
-    above, below = (jax.jit(jax.vmap(values))(x + step) for step in (h * np.eye(2), -h * np.eye(2)))
+    several = jax.jit(jax.vmap(values))
+    above, below = (several(x + step) for step in (h * np.eye(2), -h * np.eye(2)))
     wanted = np.moveaxis((above - below) / (2 * h), 0, -1)
     np.testing.assert_allclose(slope, wanted, rtol=0, atol=1e-5)
 
 
-def test_float32_keeps_the_digits_of_float64_in_a_long_log():
+@pytest.mark.parametrize("hold", some(HOLDS, HOLDS[1:]))
+def test_float32_keeps_the_digits_of_float64_in_a_long_log(hold):
     """An hour at 100 Hz since 1970: values agree with float64 to a few units of float32.
 
     A float32 of 3600 s would be off by a tenth of a millisecond, and so by 1e-2 of the interval.
@@ -183,18 +201,17 @@ def test_float32_keeps_the_digits_of_float64_in_a_long_log():
     times = 1.7e9 + np.cumsum(RNG.uniform(8e-3, 12e-3, 360_000))
     u = RNG.uniform(0.0, 1.0, 360_000).astype(np.float32)
     edges = times[-40:] - 1e-3
-    for hold in HOLDS:
 
-        @jax.jit
-        def both(constant, delay, hold=hold):
-            commands = u.astype(constant.dtype)
-            lag = actuators.lagged(times, commands, constant, edges, delay=delay, hold=hold)
-            return lag, actuators.delayed(times, commands, delay, edges, hold=hold)
+    @jax.jit
+    def both(constant, delay):
+        commands = u.astype(constant.dtype)
+        lag = actuators.lagged(times, commands, constant, edges, delay=delay, hold=hold)
+        return lag, actuators.delayed(times, commands, delay, edges, hold=hold)
 
-        double, single = (both(d(0.05), d(0.01)) for d in (np.float64, np.float32))
-        for wide, narrow in zip(double, single, strict=True):
-            assert (wide.dtype, narrow.dtype) == (jnp.float64, jnp.float32)
-            np.testing.assert_allclose(narrow, wide, rtol=0, atol=2e-6)
+    double, single = (both(d(0.05), d(0.01)) for d in (np.float64, np.float32))
+    for wide, narrow in zip(double, single, strict=True):
+        assert (wide.dtype, narrow.dtype) == (jnp.float64, jnp.float32)
+        np.testing.assert_allclose(narrow, wide, rtol=0, atol=2e-6)
 
 
 def test_padding_and_repeated_times_are_no_intervals():

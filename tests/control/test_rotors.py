@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import some
 
 import jaxquat as jq
 from jaxquat import actuators, rotors
@@ -28,20 +29,30 @@ def cast(dtype, tree=QUAD):
     return jax.tree.map(lambda x: jnp.asarray(x, dtype), tree)
 
 
-def loaded(craft, thrusts):
-    """Returns (collective thrust, torque) of these thrusts, by way of the speeds."""
-    load = rotors.load(craft, rotors.speeds(craft, thrusts))
-    return np.array([load.force[2], *load.torque])
+@jax.jit
+def carried(craft, thrust, torque, highest=None):
+    """The thrusts that are allocated, and their load."""
+    limits = {} if highest is None else {"highest": highest}
+    thrusts = rotors.allocate(craft, thrust, torque, **limits)
+    return thrusts, rotors.load(craft, rotors.speeds(craft, thrusts))
+
+
+@jax.jit
+def there_and_back(craft, w):
+    thrusts = rotors.thrusts(craft, w)
+    of_thrusts = lambda f: (rotors.speeds(craft, f),) * 2
+    slopes, speeds = jax.jacfwd(of_thrusts, has_aux=True)(thrusts)
+    return thrusts, speeds, slopes
 
 
 @pytest.mark.parametrize("curve", [(0.0, 0.0, K), (0.3, 2e-4, K), (0.2, -2e-4, K), (0.0, 3e-3, 0)])
 def test_speeds_are_the_inverse_of_the_curve(curve):
     craft = QUAD._replace(thrust=np.array(curve))
     w = np.array([200.0, 450.0, 800.0, 1500.0])
-    got = rotors.thrusts(craft, w)
+    got, speeds, slopes = map(np.asarray, there_and_back(craft, w))
     np.testing.assert_allclose(got, curve[0] + curve[1] * w + curve[2] * w**2, rtol=1e-15)
-    np.testing.assert_allclose(rotors.speeds(craft, got), w, rtol=1e-12)
-    slopes = np.diagonal(jax.jacfwd(lambda f: rotors.speeds(craft, f))(got))
+    np.testing.assert_allclose(speeds, w, rtol=1e-12)
+    slopes = np.diagonal(slopes)
     np.testing.assert_allclose(slopes, 1 / (curve[1] + 2 * curve[2] * w), rtol=1e-10)
 
 
@@ -82,19 +93,19 @@ def test_the_shortest_thrusts_are_those_of_the_pseudoinverse(craft):
     wanted = np.array([12.0, 0.1, -0.2, 0.03])
     for dtype, tolerance in ((jnp.float32, 1e-5), (jnp.float64, 1e-12)):
         given = cast(dtype, (craft, wanted))
-        got = rotors.allocate(given[0], given[1][0], given[1][1:])
+        got, load = carried(given[0], given[1][0], given[1][1:])
         assert got.dtype == dtype
         np.testing.assert_allclose(got, np.linalg.pinv(matrix) @ wanted, rtol=0, atol=tolerance)
-        np.testing.assert_allclose(loaded(given[0], got), wanted, rtol=0, atol=tolerance)
+        delivered = np.array([load.force[2], *load.torque])
+        np.testing.assert_allclose(delivered, wanted, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_hover_is_an_equilibrium_to_rounding(dtype):
     """The weight is carried, and the torque is exactly 0 for four equal thrusts."""
     craft, weight = cast(dtype), jnp.asarray(1.3 * 9.80665, dtype)
-    thrusts = rotors.allocate(craft, weight, jnp.zeros(3, dtype))
+    thrusts, load = carried(craft, weight, jnp.zeros(3, dtype))
     np.testing.assert_allclose(thrusts, np.full(4, weight / 4), rtol=4 * jnp.finfo(dtype).eps)
-    load = rotors.load(craft, rotors.speeds(craft, thrusts))
     np.testing.assert_allclose(load.force[2], weight, rtol=4 * jnp.finfo(dtype).eps)
     np.testing.assert_allclose(load.torque, np.zeros(3), atol=4 * jnp.finfo(dtype).eps)
 
@@ -117,9 +128,10 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_what_gives_way_at_the_limits(name):
     wanted, delivered = ROWS[name]
-    got = rotors.allocate(QUAD, wanted[0], np.array(wanted[1:]), highest=6.0)
+    got, load = carried(QUAD, wanted[0], np.array(wanted[1:]), 6.0)
     assert np.all((np.asarray(got) >= 0) & (np.asarray(got) <= 6))
-    np.testing.assert_allclose(loaded(QUAD, got), delivered, rtol=0, atol=1e-13)
+    load = np.array([load.force[2], *load.torque])
+    np.testing.assert_allclose(load, delivered, rtol=0, atol=1e-13)
 
 
 def test_the_allocation_is_continuous_and_has_the_slopes_of_differences():
@@ -131,15 +143,15 @@ def test_the_allocation_is_continuous_and_has_the_slopes_of_differences():
         return rotors.allocate(QUAD, wanted[0], wanted[1:], lowest=0.1, highest=6.0)
 
     s = jnp.linspace(-1.0, 2.0, 601)
-    values = np.asarray(jax.jit(jax.vmap(thrusts))(s))
+    all_of = lambda s: (thrusts(s), jax.jacfwd(thrusts)(s), jax.jacrev(thrusts)(s))
+    values, slopes, backward = map(np.asarray, jax.jit(jax.vmap(all_of))(s))
     assert np.abs(np.diff(values, axis=0)).max() < 0.1
     assert values.min() >= 0.1
     assert values.max() <= 6.0
-    slopes = np.asarray(jax.jit(jax.vmap(jax.jacfwd(thrusts)))(s))
     central = (values[2:] - values[:-2]) / (s[2] - s[0])
     off = np.abs(slopes[1:-1] - central).max(axis=1)
     assert np.mean(off < 0.1) > 0.95
-    assert np.isfinite(np.asarray(jax.jit(jax.vmap(jax.jacrev(thrusts)))(s))).all()
+    assert np.isfinite(backward).all()
 
 
 def plant(t, state, craft, command):
@@ -168,7 +180,7 @@ def flown(dtype, engine):
 
     def angle(craft):
         path = jq.rollout(
-            jq.rkmk4, body, plant, start, grid, craft, controller=controller, engine=engine
+            jq.rkmk2, body, plant, start, grid, craft, controller=controller, engine=engine
         )
         return jq.quaternion.squared_distance(path.state.q[100], level), path.final
 
@@ -230,7 +242,7 @@ def commanded(start, command, dt, steps, scheme=jq.rkmk4):
 
 def test_a_hover_stays_where_it_is():
     """Weight and thrust cancel but for rounding of 1e-15, which 10 s make 1e-13 m."""
-    path = commanded(hovering(), jnp.full(4, 500.0), 0.01, 1000)
+    path = commanded(hovering(), jnp.full(4, 500.0), 0.01, 1000, jq.rkmk2)
     np.testing.assert_allclose(path.state.position, np.zeros((1001, 3)), atol=1e-12)
     np.testing.assert_array_equal(path.state.omega, np.zeros((1001, 3)))
     np.testing.assert_array_equal(path.state.aux, np.full((1001, 4), 500.0))
@@ -245,7 +257,7 @@ def test_a_lagging_rotor_pushes_along_its_axis_in_the_world():
     np.testing.assert_allclose(rates, np.full(4, 200.0), rtol=1e-13)
 
 
-@pytest.mark.parametrize(("scheme", "order"), [(jq.rkmk2, 2), (jq.rkmk4, 4)])
+@pytest.mark.parametrize(("scheme", "order"), some([(jq.rkmk2, 2), (jq.rkmk4, 4)], [(jq.rkmk2, 2)]))
 def test_rotors_spin_up_exponentially_to_the_order_of_the_scheme(scheme, order):
     """``w = w1 - (w1 - w0) exp(-t/s)`` with a lag s of 0.05 s, after one lag."""
     command = jnp.array([500.0, 510.0, 490.0, 505.0])

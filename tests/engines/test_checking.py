@@ -79,6 +79,7 @@ def noisy_loss(params, key):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_nothing_that_jax_keeps_holds_a_tracer():
     """JAX's caches keep the functions of a recurrence after the trace in which they were made.
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from marks import some
+from tiers import tiers
 
 import jaxquat as jq
 from jaxquat._jaxprs import equations
@@ -138,11 +138,16 @@ TRANSPOSED = {
         )
     ),
 }
-QUICK = [
-    ("jvp", loss),
+QUICK = [("value_and_grad", loss), ("checkpoint", mean)]
+SLOW = [
     ("jacfwd", mean),
-    ("value_and_grad", loss),
-    ("checkpoint", mean),
+    ("jvp", loss),
+    ("linearize", mean),
+    ("jvp of grad", loss),
+    ("grad of jvp", mean),
+    ("hessian", mean),
+    ("jvp of jvp", mean),
+    ("vmapped linearize", loss),
 ]
 
 
@@ -163,25 +168,25 @@ def assert_same(transformation, f=loss):
 
 
 @pytest.mark.parametrize(
-    ("name", "f"), some([(name, f) for name in DERIVATIVES for f in (loss, mean)], QUICK)
+    ("name", "f"), tiers([(name, f) for name in DERIVATIVES for f in (loss, mean)], QUICK, SLOW)
 )
 def test_a_derivative(name, f):
     assert_same(DERIVATIVES[name], f)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["value_and_grad", "jvp of grad"])
+@pytest.mark.parametrize("name", tiers(["value_and_grad", "jvp of grad"], slow=["value_and_grad"]))
 def test_a_derivative_of_steps_of_two_stages(name):
     assert_same(DERIVATIVES[name], functools.partial(loss, scheme=jq.rkmk2))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CHECKPOINTED)
+@pytest.mark.parametrize(
+    "name", tiers(CHECKPOINTED, slow=["all twice", "grad of jvp of checkpoint"])
+)
 def test_checkpoint_around_and_inside_other_derivatives(name):
     assert_same(CHECKPOINTED[name])
 
 
-@pytest.mark.parametrize("name", some(TRANSPOSED, ["of vjp"]))
+@pytest.mark.parametrize("name", tiers(TRANSPOSED, slow=["of vjp", "of many jvp"]))
 def test_a_linear_function_made_of_derivatives_has_a_transpose(name):
     assert_same(TRANSPOSED[name])
 
@@ -232,7 +237,7 @@ TWICE = {
 }
 
 
-@pytest.mark.parametrize("name", TWICE)
+@pytest.mark.parametrize("name", tiers(TWICE, [x for x in TWICE if x != "jacrev of jacfwd"]))
 def test_the_second_derivatives_of_a_logarithm_are_those_of_calculus(name):
     """By a parameter and by the start, of which two states are kept."""
     x = jnp.array([1.1, 0.9, 0.8])
@@ -240,7 +245,9 @@ def test_the_second_derivatives_of_a_logarithm_are_those_of_calculus(name):
     np.testing.assert_allclose(hessian, np.diag(-np.array([30.0, 16.0, 16.0]) / x**2), atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["jvp of grad", "grad of grad"])
+@pytest.mark.parametrize(
+    "name", tiers(["jvp of grad", "grad of grad"], ["jvp of grad"], ["grad of grad"])
+)
 def test_the_second_derivative_by_the_start_alone(name):
     """No parameter has a tangent, so that of a state that is kept is all there is."""
     slope = jax.grad(lambda y: jnp.log(powers(jnp.float64(1.1), y)))
@@ -328,12 +335,15 @@ def test_checkpoint_keeps_a_rollout_where_its_policy_says_so():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_a_third_derivative():
     """The gradient of the derivative of a gradient along a direction."""
     assert_same(lambda f: jax.grad(lambda x: jnp.sum(along(jax.grad(f))(x)[1])))
 
 
-@pytest.mark.parametrize("name", some(["jacfwd", "value_and_grad", "jvp of grad"], ["jacfwd"]))
+@pytest.mark.parametrize(
+    "name", tiers(["jacfwd", "value_and_grad", "jvp of grad"], ["jacfwd"], ["value_and_grad"])
+)
 def test_a_derivative_in_float32(name):
     got, wanted = (
         jax.jit(DERIVATIVES[name](functools.partial(mean, engine)))(numbers("float32"))
@@ -361,6 +371,7 @@ def test_several_tangents_ride_in_one_kernel():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly  # test_fused.py::test_transformations has vmap around and inside too
 def test_vmap_goes_around_and_inside_in_any_order():
     x = numbers("float64")
     rates = jnp.stack([x[1], 2 * x[1]])
@@ -375,14 +386,17 @@ def test_vmap_goes_around_and_inside_in_any_order():
     assert_close(of("fused"), of("scan"), TOLERANCE["float64"])
 
 
+@pytest.mark.slow
 def test_what_does_not_depend_has_a_derivative_of_zero():
     x = numbers("float64")
-    count = lambda engine: lambda gains: jnp.sum(ends(engine, (gains, *x[1:]))[1][0])
-    for derivative in (jax.jacfwd, jax.grad):
-        np.testing.assert_array_equal(jax.jit(derivative(count("fused")))(x[0]), 0)
+    count = lambda gains: jnp.sum(ends("fused", (gains, *x[1:]))[1][0])
+    slopes = jax.jit(lambda x: [derivative(count)(x) for derivative in (jax.jacfwd, jax.grad)])
+    np.testing.assert_array_equal(slopes(x[0]), 0)
 
 
-@pytest.mark.parametrize("name", some(["grad", "jvp of grad", "grad of jvp"], ["jvp of grad"]))
+@pytest.mark.parametrize(
+    "name", tiers(["grad", "jvp of grad", "grad of jvp"], slow=["grad", "jvp of grad"])
+)
 def test_a_result_that_is_not_used_leaves_its_infinite_slope_out(name):
     """The norm of a vector that stays 0 has no derivative; the rate does not depend on its sum."""
 
@@ -392,7 +406,8 @@ def test_a_result_that_is_not_used_leaves_its_infinite_slope_out(name):
     def total(engine, gain):
         start = jq.State(jnp.eye(4)[0], jnp.array([0.3, 0.0, 0.0]), jnp.zeros(()))
         body = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5]))
-        path = jq.rollout(jq.rkmk2, body, torque, start, jq.grid(0.0, 0.05, 3), gain, engine=engine)
+        grid = jq.grid(0.0, 0.05, 3)
+        path = jq.rollout(jq.lie_euler, body, torque, start, grid, gain, engine=engine)
         return jnp.sum(path.final.omega**2)
 
     derivative = {
@@ -416,7 +431,7 @@ SINGULAR = {
 }
 
 
-@pytest.mark.parametrize("name", some(SINGULAR, ("jvp",)))
+@pytest.mark.parametrize("name", tiers(SINGULAR, ["jvp"], ["jvp of jvp", "jvp of grad"]))
 def test_a_tangent_or_cotangent_of_zero_meets_no_infinite_slope(name):
     """As in JAX, what is known not to change is left out; 0 times infinity would be NaN.
 
@@ -432,7 +447,7 @@ def test_a_tangent_or_cotangent_of_zero_meets_no_infinite_slope(name):
         body, grid = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5])), jq.grid(0.0, 0.05, 2)
         save = lambda t, s, p, c: (jnp.sum(s.omega**2) + s.aux, jnp.log1p(c[0]), jnp.cbrt(c[1]))
         path = jq.rollout(
-            jq.rkmk2, body, torque, start, grid, inputs=inputs, save=save, engine=engine
+            jq.lie_euler, body, torque, start, grid, inputs=inputs, save=save, engine=engine
         )
         return jnp.concatenate(path.saved)
 
@@ -460,6 +475,7 @@ def test_operation_by_operation_without_jit():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_no_bodies_have_no_derivatives():
     x = numbers("float64")
     none = jnp.zeros((0, 3))
@@ -518,10 +534,12 @@ def twice(function, engine, p):
     return jnp.sum(path.final.omega**2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "name"),
-    [(clipped, "grad of grad"), *((rounded, name) for name in SECOND)],
+    tiers(
+        [(clipped, "grad of grad"), *((rounded, name) for name in SECOND)],
+        slow=[(clipped, "grad of grad"), (rounded, "jacrev of jacfwd")],
+    ),
 )
 def test_a_second_derivative_is_by_the_rules_of_custom_derivatives(function, name):
     """What the rule computes is differentiated again, and not the function that it is for.
@@ -535,11 +553,11 @@ def test_a_second_derivative_is_by_the_rules_of_custom_derivatives(function, nam
     assert scan != 0
     np.testing.assert_allclose(auto, scan, rtol=1e-11)
     once = jax.grad(functools.partial(twice, function, "fused"))
-    wanted = jax.grad(functools.partial(twice, function, "scan"))(0.7)
-    np.testing.assert_allclose(once(0.7), wanted, rtol=1e-11)
+    wanted = jax.jit(jax.grad(functools.partial(twice, function, "scan")))(0.7)
+    np.testing.assert_allclose(jax.jit(once)(0.7), wanted, rtol=1e-11)
     if name == "grad of grad":
         with pytest.raises(NotImplementedError, match="a rule that calls the function itself"):
-            jax.grad(once)(0.7)
+            jax.make_jaxpr(jax.grad(once))(0.7)
 
 
 @pytest.mark.parametrize(
@@ -547,7 +565,7 @@ def test_a_second_derivative_is_by_the_rules_of_custom_derivatives(function, nam
     [
         (rounded(), True),
         (clipped(), True),
-        (jax.nn.relu, False),
+        pytest.param(jax.nn.relu, False, marks=pytest.mark.slow),
         (jnp.sinc, False),
     ],
     ids=["rounded", "clipped", "relu", "sinc"],
@@ -564,10 +582,9 @@ def test_a_second_derivative_by_the_kernel_is_of_functions_whose_rules_call_them
 
 @pytest.mark.slow
 def test_activations_with_rules_of_their_own_keep_the_kernel():
-    for function in (jax.nn.relu, jax.nn.silu, jax.nn.softplus, jnp.sinc):
-        by_fused = jax.grad(jax.grad(functools.partial(twice, function, "fused")))(0.7)
-        by_scan = jax.grad(jax.grad(functools.partial(twice, function, "scan")))(0.7)
-        np.testing.assert_allclose(by_fused, by_scan, rtol=1e-11)
+    all_of_them = lambda x: sum(f(x) for f in (jax.nn.relu, jax.nn.silu, jax.nn.softplus, jnp.sinc))
+    second = lambda e: jax.jit(jax.grad(jax.grad(functools.partial(twice, all_of_them, e))))(0.7)
+    np.testing.assert_allclose(second("fused"), second("scan"), rtol=1e-11)
 
 
 def test_the_words_of_primitives_name_all_arrays_once():

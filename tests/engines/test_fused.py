@@ -13,7 +13,7 @@ import numpy as np
 import problems
 import pytest
 import units
-from marks import some
+from tiers import tiers
 
 import jaxquat as jq
 from jaxquat.fused import cpu, engine, loading
@@ -22,7 +22,8 @@ from jaxquat.simulation.simulation import checked_simulation
 
 VALUES = {jnp.float32: 1e-5, jnp.float64: 1e-12}
 GRADIENTS = {jnp.float32: 1e-4, jnp.float64: 1e-9}
-FLOATS = pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
+NAMES = ("float32", "float64")
+FLOATS = pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=NAMES)
 
 
 def pd(t, state, gains):
@@ -75,9 +76,11 @@ def compare(run, *arguments, dtype):
     The gradients are those by all arguments, of a loss in which every output has its weight. The
     fused engine gives the same values without a gradient.
     """
-    got = jax.jit(functools.partial(run, "fused"))(*arguments)
-    rng = np.random.default_rng(3)
-    weights = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), got)
+    shapes, rng = (
+        jax.eval_shape(functools.partial(run, "fused"), *arguments),
+        np.random.default_rng(3),
+    )
+    weights = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape), x.dtype), shapes)
 
     def loss(name, arguments):
         values = run(name, *arguments)
@@ -87,7 +90,8 @@ def compare(run, *arguments, dtype):
 
     slope = lambda name: jax.grad(functools.partial(loss, name), has_aux=True, allow_int=True)
     of_scan, wanted = jax.jit(slope("scan"))(arguments)
-    of_fused, beside = jax.jit(slope("fused"))(arguments)
+    with_value = lambda x: (slope("fused")(x), run("fused", *x))
+    (of_fused, beside), got = jax.jit(with_value)(arguments)
     assert_close(got, wanted, VALUES[dtype])
     assert_close(beside, wanted, VALUES[dtype])
     smooth = lambda tree: [x for x in jax.tree.leaves(tree) if x.dtype != jax.dtypes.float0]
@@ -98,8 +102,9 @@ def compare(run, *arguments, dtype):
 CASES = [(jnp.float32, 37), (jnp.float32, 1), (jnp.float64, 3), (jnp.float64, 37)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "bodies"), CASES)
+@pytest.mark.parametrize(
+    ("dtype", "bodies"), tiers(CASES, slow=[(jnp.float32, 37), (jnp.float64, 3)])
+)
 def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
     """Ragged blocks; start, gains, inertia, t0 and dt differentiated; rows saved."""
 
@@ -114,7 +119,7 @@ def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
 
 
 @pytest.mark.parametrize(
-    ("sample_every", "save_every"), some([(5, 10), (10, 5), (6, 4), (60, 1)], [(6, 4)])
+    ("sample_every", "save_every"), tiers([(5, 10), (10, 5), (6, 4), (60, 1)], [(6, 4)], [(10, 5)])
 )
 def test_a_controller_with_memory_and_inputs(sample_every, save_every):
     """Command, integer and float memory, keys among the inputs.
@@ -127,7 +132,8 @@ def test_a_controller_with_memory_and_inputs(sample_every, save_every):
         return {"sum": jnp.zeros(3, dtype), "count": jnp.asarray(0)}
 
     def update(t, state, memory, params, value):
-        noise = 0.01 * jax.random.uniform(value["key"], (3,), dtype) + value["bias"]
+        high, _ = jax.random.key_data(value["key"]) >> 8
+        noise = 1e-9 * high.astype(dtype) + value["bias"]
         command = -params * (state.omega + noise) - 0.2 * memory["sum"] + 0.05 * jnp.sin(t)
         return command, {"sum": memory["sum"] + 0.1 * state.q[1:], "count": memory["count"] + 1}
 
@@ -141,7 +147,7 @@ def test_a_controller_with_memory_and_inputs(sample_every, save_every):
 
     def run(name, start, params, bias):
         one = lambda start: jq.rollout(
-            jq.zhao, full_body(dtype), torque, start, jq.grid(0.1, 0.05, 60), params,
+            jq.lie_euler, full_body(dtype), torque, start, jq.grid(0.1, 0.05, 60), params,
             controller=controller, inputs={"key": keys, "bias": bias}, sample_every=sample_every,
             save_every=save_every, engine=name,
         )  # fmt: skip
@@ -152,7 +158,7 @@ def test_a_controller_with_memory_and_inputs(sample_every, save_every):
 
 
 @pytest.mark.parametrize(
-    ("sampled", "save_every"), some([(True, 4), (True, 60), (False, 5)], [(True, 4)])
+    ("sampled", "save_every"), tiers([(True, 4), (True, 60), (False, 5)], [(True, 4)], [(False, 5)])
 )
 def test_what_is_saved(sampled, save_every):
     """A function of time, state, parameters and command, which closes over an array.
@@ -170,7 +176,7 @@ def test_what_is_saved(sampled, save_every):
         torque = lambda t, state, params, *command: sum(command, -params * state.omega) + jnp.sin(t)
 
         def save(t, state, params, *command):
-            error = jq.quaternion.squared_distance(state.q, target)
+            error = jnp.sum((state.q - target) ** 2)
             cost = error + params * jnp.sum(torque(t, state, params, *command) ** 2)
             grid = jnp.outer(state.q, state.omega)
             return {"cost": cost, "near": error < 1.0, "grid": grid}
@@ -186,6 +192,7 @@ def test_what_is_saved(sampled, save_every):
     compare(run, starts(5, dtype), jnp.asarray(0.7), jnp.array([0.5, 0.5, -0.5, 0.5]), dtype=dtype)
 
 
+@pytest.mark.slow
 def test_a_large_memory_whose_halves_change_places():
     """Numbers that lie together in the kernel, and change places in the derivative too."""
     dtype = jnp.float64
@@ -221,7 +228,7 @@ def test_inputs_and_aux_states():
     def run(name, start, params, inputs):
         start = start._replace(aux={"wheel": 0.1 * start.omega})
         one = lambda start, inputs: jq.rollout(
-            jq.zhao, full_body(dtype), torque, start, jq.grid(0.0, 0.05, 40), params,
+            jq.lie_euler, full_body(dtype), torque, start, jq.grid(0.0, 0.05, 40), params,
             inputs=inputs, sample_every=4, engine=name, checkpoint=7,
         )  # fmt: skip
         path = jax.vmap(one)(start, inputs)
@@ -248,9 +255,13 @@ def case_of(name, dtype):
 
 
 # no_squish_kl6 is nine steps of no_squish; test_rounding.py runs its kernel a million steps.
+SCHEMES = [name for name in jq.SCHEMES if name != "no_squish_kl6"]
+LONG = ("symmetric_top_bm4", "symmetric_top_suzuki4", "crouch_grossman4", "rkmk5", "rkmk6")
+
+
 @pytest.mark.parametrize(
     "name",
-    some((name for name in jq.SCHEMES if name != "no_squish_kl6"), ("zhao", "half_quat")),
+    tiers(SCHEMES, quick=("half_quat",), slow=[n for n in SCHEMES if n not in LONG]),
 )
 def test_every_scheme(name):
     """Values as by the scan, gradients as its central differences of order 4."""
@@ -283,15 +294,17 @@ def layers_of(n, dtype, *batch):
     return [(number(n, 7), number(n)), (number(n, n), number(n)), (number(3, n), None)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("n", "dtype"), [(16, jnp.float64), (64, jnp.float32)])
+@pytest.mark.parametrize(
+    ("n", "dtype"),
+    tiers([(16, jnp.float64), (64, jnp.float32)], slow=[(16, jnp.float64)]),
+)
 def test_a_neural_torque(n, dtype):
     """One function for all stages, loops over its weights."""
     body, grid = full_body(dtype), jq.grid(0.0, 0.05, 12)
 
     def run(name, layers, start):
         options = {"save_every": 6, "engine": name}
-        one = lambda s: jq.rollout(jq.rkmk4, body, network, s, grid, layers, **options)
+        one = lambda s: jq.rollout(jq.rkmk2, body, network, s, grid, layers, **options)
         return jax.vmap(one)(start).state
 
     compare(run, layers_of(n, dtype), starts(19, dtype), dtype=dtype)
@@ -308,6 +321,8 @@ def test_the_gradient_by_transposed_weights_is_as_long_a_program(monkeypatch):
         return text, scratch
 
     monkeypatch.setattr(host, "module", measured)
+    monkeypatch.setattr(objects, "read", lambda key: b"")  # nothing is compiled
+    monkeypatch.setattr(loading, "add", lambda name, code: None)
 
     def forward(t, state, layers):
         x = jnp.concatenate([state.q, state.omega])
@@ -328,6 +343,7 @@ def test_the_gradient_by_transposed_weights_is_as_long_a_program(monkeypatch):
         final = lambda x: jq.rollout(jq.rkmk4, body, torque, start, grid, x, engine="fused").final
         lengths.clear()
         jax.jit(jax.grad(lambda x: jnp.sum(final(x).omega))).lower(layers)
+        cpu._kernel.cache_clear()
         return max(lengths)
 
     length = gradient(forward, layers)
@@ -336,27 +352,32 @@ def test_the_gradient_by_transposed_weights_is_as_long_a_program(monkeypatch):
 
 
 @pytest.mark.needs("llvmlite")
-def test_auto_takes_the_scan_where_matrix_products_are_large(capsys):
-    """Of 12, 15 and 24 thousand multiplications a step: all, derivatives, nothing by the kernel."""
+def test_auto_takes_the_scan_where_matrix_products_are_large(capsys, monkeypatch):
+    """Of about 130, 200 and 320 multiplications: all, derivatives, nothing by the kernel.
+
+    The numbers from which on XLA is faster are 150 and 250 here, 1/80 of those measured.
+    """
+    most = {name: number // 80 for name, number in engine.MULTIPLICATIONS.items()}
+    monkeypatch.setattr(engine, "MULTIPLICATIONS", most)
 
     def wide(t, state, layers):
         return layers[1] @ jnp.tanh(layers[0] @ jnp.concatenate([state.q, state.omega]))
 
     body, grid, start = full_body(jnp.float64), jq.grid(0.0, 0.1, 2), one_start()
     kernels = lambda f, x: "jaxquat" in jax.jit(f).lower(x).as_text()
-    for n, by_kernel in ((290, (True, True)), (400, (False, True)), (600, (False, False))):
+    for n, by_kernel in ((11, (True, True)), (18, (False, True)), (30, (False, False))):
         layers = [jnp.full((n, 7), 0.1), jnp.full((3, n), 0.01)]
         run = lambda x, name: jnp.sum(
-            jq.rollout(jq.rkmk4, body, wide, start, grid, x, engine=name).final.omega
+            jq.rollout(jq.lie_euler, body, wide, start, grid, x, engine=name).final.omega
         )
         auto, scan = (functools.partial(run, name=name) for name in ("auto", "scan"))
-        jq.fused.explain(jq.rkmk4, body, wide, start, grid, layers)
+        jq.fused.explain(jq.lie_euler, body, wide, start, grid, layers)
         text = capsys.readouterr().out
         assert ("the fused kernel" in text) == by_kernel[1]
         assert ("value alone: by a scan" in text) == (by_kernel == (False, True))
         if by_kernel == (False, True):
             assert (kernels(auto, layers), kernels(jax.grad(auto), layers)) == by_kernel
-            np.testing.assert_allclose(auto(layers), scan(layers), rtol=1e-12)
+            np.testing.assert_allclose(jax.jit(auto)(layers), jax.jit(scan)(layers), rtol=1e-12)
 
 
 def test_a_long_step_is_not_computed_again():
@@ -388,7 +409,7 @@ def test_a_network_for_each_body():
     def run(name, first, others, start):
         options = {"save_every": 3, "engine": name}
         one = lambda first, s: jq.rollout(
-            jq.zhao, body, network, s, grid, [first, *others], **options
+            jq.lie_euler, body, network, s, grid, [first, *others], **options
         )
         return jax.vmap(one)(first, start).state
 
@@ -402,7 +423,7 @@ def test_transformations():
     body, grid, four = full_body(jnp.float64), jq.grid(0.0, 0.05, 20), starts(4, jnp.float64)
 
     def end(name, start, gains):
-        path = jq.rollout(jq.zhao, body, pd, start, grid, gains, save_every=20, engine=name)
+        path = jq.rollout(jq.lie_euler, body, pd, start, grid, gains, save_every=20, engine=name)
         return jnp.sum(path.state.q[-1] ** 3) + jnp.sum(path.state.omega[-1])
 
     gains = jnp.array([[2.0, 1.5], [1.0, 0.5], [0.3, 0.2]])
@@ -418,7 +439,8 @@ def test_transformations():
         return jax.grad(lambda gains: jnp.sum(ends(gains)))(gains)
 
     for function in (nested, inner, crossed):
-        assert_close(function("fused"), jax.jit(lambda function=function: function("scan"))(), 1e-9)
+        fused, scan = (jax.jit(functools.partial(function, name))() for name in ("fused", "scan"))
+        assert_close(fused, scan, 1e-9)
 
 
 def test_a_new_inertia_or_array_does_not_compile_again():
@@ -428,12 +450,12 @@ def test_a_new_inertia_or_array_does_not_compile_again():
     def loss(name, moments, arm):
         body = jq.Body.from_principal(moments)
         torque = lambda t, state, params: jq.quaternion.rotate_inverse(state.q, arm)
-        path = jq.rollout(jq.zhao, body, torque, start, grid, engine=name)
+        path = jq.rollout(jq.lie_euler, body, torque, start, grid, engine=name)
         return jnp.sum(path.state.q[-1] ** 3)
 
     values = jnp.array([0.6, 0.8, 1.0]), jnp.array([0.1, 0.2, 0.3])
-    wanted = jax.grad(functools.partial(loss, "scan"), (0, 1))(*values)
-    assert_close(jax.grad(functools.partial(loss, "fused"), (0, 1))(*values), wanted, 1e-9)
+    slopes = lambda name: jax.jit(jax.grad(functools.partial(loss, name), (0, 1)))(*values)
+    assert_close(slopes("fused"), slopes("scan"), 1e-9)
     loss("fused", *values)
     known = set(loading.loaded)
     for factor in (0.5, 2.0):  # concrete arrays, outside of jit
@@ -447,7 +469,7 @@ def test_not_a_number_and_infinity_stay_with_their_body():
     body, gains, grid = full_body(jnp.float32), jnp.ones(2, jnp.float32), jq.grid(0.0, 0.01, 20)
 
     def run(name):
-        one = lambda s: jq.rollout(jq.zhao, body, pd, s, grid, gains, engine=name)
+        one = lambda s: jq.rollout(jq.lie_euler, body, pd, s, grid, gains, engine=name)
         return jax.vmap(one)(start).state
 
     got, wanted = jax.jit(lambda: run("fused"))(), jax.jit(lambda: run("scan"))()
@@ -462,7 +484,7 @@ def test_not_a_number_and_infinity_stay_with_their_body():
 def rolled(torque, engine="scan", **options):
     body, grid = full_body(jnp.float64), jq.grid(0.0, 0.05, 4)
     options["engine"] = engine
-    return jq.rollout(jq.zhao, body, torque, one_start(), grid, jnp.ones(2), **options)
+    return jq.rollout(jq.lie_euler, body, torque, one_start(), grid, jnp.ones(2), **options)
 
 
 def scaled(x):
@@ -482,32 +504,30 @@ def test_a_torque_without_scalar_form_is_named_and_auto_takes_the_scan():
 TABLE = jnp.linspace(0.0, 1.0, 90).reshape(30, 3) ** 2
 
 
-@pytest.mark.parametrize(
-    "torque",
-    [
-        lambda t, s, p: TABLE[jnp.asarray(100 * t, int)],
-        lambda t, s, p: jnp.interp(s.omega, TABLE[:, 0], TABLE[:, 2]),
-        pytest.param(lambda t, s, p: jnp.sort(s.omega) * jnp.median(s.q), marks=pytest.mark.slow),
-        lambda t, s, p: jax.lax.cond(s.omega[0] > 0, jnp.tanh, lambda x: -jnp.exp(x), s.omega),
-        pytest.param(
-            lambda t, s, p: jnp.zeros(100).at[jnp.asarray(20 * s.q[:3] ** 2, int)].add(s.q[1:])[:3],
-            marks=pytest.mark.slow,
-        ),
-    ],
-)
-def test_indices_and_branches_that_only_the_run_knows(torque):
+UNKNOWN = [
+    lambda t, s, p: TABLE[jnp.asarray(100 * t, int)],
+    lambda t, s, p: jnp.interp(s.omega, TABLE[:, 0], TABLE[:, 2]),
+    lambda t, s, p: jnp.sort(s.omega) * jnp.median(s.q),
+    lambda t, s, p: jax.lax.cond(s.omega[0] > 0, jnp.tanh, lambda x: -jnp.exp(x), s.omega),
+    lambda t, s, p: jnp.zeros(100).at[jnp.asarray(20 * s.q[:3] ** 2, int)].add(s.q[1:])[:3],
+]
+
+
+def test_indices_and_branches_that_only_the_run_knows():
     """Bodies of a vector take different elements and branches; values and gradients agree."""
 
     def loss(omega, engine):
+        torque = lambda t, s, p: sum((1.0 + k) * f(t, s, p) for k, f in enumerate(UNKNOWN))
         body, grid = full_body(jnp.float64), jq.grid(0.0, 0.05, 4)
         start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
-        return jq.rollout(jq.zhao, body, torque, start, grid, engine=engine).final.omega[0]
+        return jq.rollout(jq.lie_euler, body, torque, start, grid, engine=engine).final.omega[0]
 
     omegas = jax.random.normal(jax.random.key(3), (5, 3))
     run = lambda e: jax.jit(jax.vmap(jax.value_and_grad(lambda w: loss(w, e))))(omegas)
     assert_close(run("fused"), run("scan"), 1e-12)
 
 
+@pytest.mark.slow
 def test_a_loop_whose_end_only_the_run_knows():
     def torque(t, state, params):
         more = lambda x: jnp.sum(x * x) < 50.0
@@ -516,7 +536,7 @@ def test_a_loop_whose_end_only_the_run_knows():
     def final(omega, engine):
         body, grid = full_body(jnp.float64), jq.grid(0.0, 0.05, 4)
         start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
-        return jq.rollout(jq.zhao, body, torque, start, grid, engine=engine).final.omega
+        return jq.rollout(jq.lie_euler, body, torque, start, grid, engine=engine).final.omega
 
     omegas = jax.random.normal(jax.random.key(3), (5, 3))
     of_one = lambda e: lambda w: jax.jvp(lambda w: final(w, e), (w,), (jnp.ones(3),))
@@ -526,7 +546,7 @@ def test_a_loop_whose_end_only_the_run_knows():
 
 def test_auto_is_fused_where_it_can():
     rows = lambda **options: jq.rollout(
-        jq.zhao,
+        jq.lie_euler,
         full_body(jnp.float64),
         pd,
         one_start(),
@@ -596,7 +616,7 @@ rates = jax.random.normal(jax.random.key(0), (8, 3))
 def end(engine, omega, gains):
     torque = lambda t, state, gains: -gains[0] * state.q[1:] - gains[1] * state.omega
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
-    path = jq.rollout(jq.zhao, body, torque, start, grid, gains, save_every=20, engine=engine)
+    path = jq.rollout(jq.lie_euler, body, torque, start, grid, gains, save_every=20, engine=engine)
     return path.state.omega[-1]
 
 def loss(engine, check, gains):
@@ -631,7 +651,7 @@ def explained(capsys, *arguments, **options):
 
 def test_explain(capsys):
     start, body, grid = one_start(), full_body(jnp.float64), jq.grid(0.0, 0.01, 4)
-    text = explained(capsys, jq.rkmk4, body, pd, start, grid, jnp.ones(2))
+    text = explained(capsys, jq.lie_euler, body, pd, start, grid, jnp.ones(2))
     assert text.startswith('engine="auto" takes the fused kernel\nstep: ')
     assert "scalar operations" in text
     assert "floor: about" in text
@@ -639,10 +659,10 @@ def test_explain(capsys):
     assert "controller: " not in text
     assert "save: " not in text
     torque = lambda t, s, p: jnp.linalg.eigh(jnp.diag(s.omega))[0]
-    text = explained(capsys, jq.rkmk4, body, torque, start, grid)
+    text = explained(capsys, jq.lie_euler, body, torque, start, grid)
     assert text.startswith('engine="auto" takes the scan (no scalar form: ')
     assert "eigh" in text
-    text = explained(capsys, jq.zhao, body, pd, start, grid, jnp.ones(2), check=True)
+    text = explained(capsys, jq.lie_euler, body, pd, start, grid, jnp.ones(2), check=True)
     verdict = 'engine="auto" takes the scan (only the scan engine has check=True)\nstep: '
     assert text.startswith(verdict)
 
@@ -651,7 +671,7 @@ def test_explain(capsys):
     "torque", [lambda t, s, p: s.omega[:2], lambda t, s, p: {}["gain"], lambda t, s, p: None]
 )
 def test_explain_raises_what_rollout_raises(torque):
-    arguments = jq.rkmk2, full_body(jnp.float64), torque, one_start(), jq.grid(0.0, 0.01, 4)
+    arguments = jq.lie_euler, full_body(jnp.float64), torque, one_start(), jq.grid(0.0, 0.01, 4)
     with pytest.raises((ValueError, KeyError, TypeError)) as of_rollout:
         jq.rollout(*arguments, engine="scan")
     with pytest.raises(of_rollout.type, match=re.escape(str(of_rollout.value).splitlines()[0])):
@@ -661,30 +681,33 @@ def test_explain_raises_what_rollout_raises(torque):
 CONSTANTS = [np.complex64(3 + 4j), np.complex128(1j), 1j, jnp.bfloat16(1.3), np.float16(1.3)]
 
 
-@pytest.mark.parametrize("constant", CONSTANTS, ids=lambda x: type(x).__name__)
-def test_a_constant_of_another_dtype_is_said(constant):
+def test_a_constant_of_another_dtype_is_said():
     """Its bits were taken for those of a float: "auto" gave other numbers without a warning."""
     start, body, grid = one_start(), full_body(jnp.float64), jq.grid(0.0, 0.01, 4)
-    brake = lambda t, state, params: -state.omega * jnp.abs(constant).astype(jnp.float64)
-    kept = lambda t, state, params: jnp.asarray(constant)
-    for torque, save in ((brake, None), (jq.torques.zero, kept)):
-        run = lambda engine, t=torque, s=save: jq.rollout(
-            jq.rkmk2, body, t, start, grid, save=s, engine=engine
-        )
-        scan, auto = run("scan"), run("auto")
-        np.testing.assert_array_equal(auto.final.omega, scan.final.omega)
-        for x, y in zip(jax.tree.leaves(auto.saved), jax.tree.leaves(scan.saved), strict=True):
-            assert x.dtype == y.dtype
-            np.testing.assert_array_equal(x, y)
-    with pytest.raises(jq.fused.NotScalarError, match="scalar code has float32, float64"):
-        run("fused")
+
+    def run(engine, torque=jq.torques.zero, save=None):
+        return jq.rollout(jq.lie_euler, body, torque, start, grid, save=save, engine=engine)
+
+    def paths(engine):
+        yield from run(engine, save=lambda *_: tuple(map(jnp.asarray, CONSTANTS))).saved
+        for c in CONSTANTS:
+            brake = lambda t, state, _, c=c: -state.omega * jnp.abs(c).astype(jnp.float64)
+            yield run(engine, brake).final.omega
+
+    scan, auto = (jax.jit(lambda e=e: list(paths(e)))() for e in ("scan", "auto"))
+    for x, y in zip(auto, scan, strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(x, y)
+    for c in CONSTANTS:
+        with pytest.raises(jq.fused.NotScalarError, match="scalar code has float32, float64"):
+            jax.eval_shape(lambda c=c: run("fused", save=lambda *_: jnp.asarray(c)))
 
 
 def test_explain_takes_the_arguments_of_rollout(capsys, monkeypatch):
     """A torque with a command, a controller, inputs and ``save``; its errors; no compiler."""
     start, body, grid = one_start(), full_body(jnp.float64), jq.grid(0.0, 0.01, 4)
     torque = lambda t, state, params, command: command - params * state.omega
-    arguments = (jq.zhao, body, torque, start, grid, jnp.ones(3))
+    arguments = (jq.lie_euler, body, torque, start, grid, jnp.ones(3))
     update = lambda t, state, memory, params, noise: (-memory, state.omega + noise)
     options = {
         "controller": jq.Controller(lambda start, params: start.omega, update),
@@ -729,18 +752,20 @@ print(np.asarray(path.state.q[-1]).tolist())
 
 @pytest.mark.slow
 def test_the_cache_is_shared_checked_and_never_trusted(tmp_path):
-    """Four processes at once; then a damaged, a truncated and a foreign file, each thrown away."""
+    """Two processes at once; then a damaged file, thrown away, and a folder in its place.
+
+    test_a_damaged_file_is_thrown_away has other kinds of damage.
+    """
     environment = {**os.environ, "JAXQUAT_CACHE": str(tmp_path / "cache")}
     options = {"env": environment, "stdout": subprocess.PIPE, "text": True}
     start = lambda: subprocess.Popen([sys.executable, "-c", PROCESS], **options)
-    outputs = [process.communicate(timeout=300)[0] for process in [start() for _ in range(4)]]
+    outputs = [process.communicate(timeout=300)[0] for process in [start() for _ in range(2)]]
     assert len(set(outputs)) == 1
     (file,) = (tmp_path / "cache").iterdir()
     good = file.read_bytes()
-    for bad in (good[:-100] + bytes(100), good[:50], b"", b"ELF" * 1000):
-        file.write_bytes(bad)
-        assert start().communicate(timeout=300)[0] == outputs[0]
-        assert file.read_bytes() == good
+    file.write_bytes(good[:-100] + bytes(100))
+    assert start().communicate(timeout=300)[0] == outputs[0]
+    assert file.read_bytes() == good
     file.unlink()
     file.mkdir()
     assert start().communicate(timeout=300)[0] == outputs[0]
@@ -886,7 +911,9 @@ def test_elementary_functions(name, dtype):
     assert units.worst(name, dtype) < (3.0 if name in ("tanh", "atan2") else 2.0)
 
 
-@FLOATS
+@pytest.mark.parametrize(
+    "dtype", tiers([jnp.float32, jnp.float64], [jnp.float64], [jnp.float32]), ids=NAMES
+)
 @pytest.mark.parametrize("name", units.MADE_OF_THEM)
 def test_special_functions(name, dtype):
     assert units.worst(name, dtype) < {"erfc": 5.0, "erf_inv": 4.0}.get(name, 2.5)
@@ -900,10 +927,11 @@ def test_a_torque_that_solves_equations():
     def final(gains, engine):
         body, grid = full_body(jnp.float64), jq.grid(0.0, 0.01, 20)
         options = {"save_every": 20, "engine": engine}
-        return jq.rollout(jq.rkmk4, body, torque, one_start(), grid, gains, **options).final
+        return jq.rollout(jq.lie_euler, body, torque, one_start(), grid, gains, **options).final
 
     gains = jnp.array([0.3, 0.8])
-    assert_close(final(gains, "fused"), final(gains, "scan"), 1e-12)
+    fused, scan = (jax.jit(lambda x, e=e: final(x, e))(gains) for e in ("fused", "scan"))
+    assert_close(fused, scan, 1e-12)
 
 
 # bits
@@ -911,13 +939,17 @@ def test_a_torque_that_solves_equations():
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [
-        ("lie_euler", jnp.float32),
-        pytest.param("lie_midpoint", jnp.float32, marks=pytest.mark.slow),
-        pytest.param("rkmk4", jnp.float32, marks=pytest.mark.slow),
-        pytest.param("rkmk4", jnp.float64, marks=pytest.mark.slow),
-        pytest.param("no_squish", jnp.float64, marks=pytest.mark.slow),
-    ],
+    tiers(
+        [
+            ("lie_euler", jnp.float32),
+            ("lie_midpoint", jnp.float32),
+            ("rkmk4", jnp.float32),
+            ("rkmk4", jnp.float64),
+            ("no_squish", jnp.float64),
+        ],
+        quick=[("lie_euler", jnp.float32)],
+        slow=[("no_squish", jnp.float64)],
+    ),
 )
 def test_the_bits_of_a_body_do_not_depend_on_its_neighbours(name, dtype):
     """Permuted, among others, and alone; some bodies turn so far that a step needs the far branch.
@@ -949,7 +981,7 @@ def test_a_product_minus_itself_is_zero():
     cross = lambda t, state, p: jnp.cross(state.omega, state.omega)
     start = jq.State(jnp.eye(4)[0], jnp.array([-1.4938959, -1.0244435, -0.5283047]))
     path = jq.rollout(
-        jq.rkmk2, jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5])), jq.torques.zero,
+        jq.lie_euler, jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5])), jq.torques.zero,
         start, jq.grid(0.0, 0.1, 5), save=cross, engine="fused",
     )  # fmt: skip
     assert not np.any(path.saved)

@@ -8,6 +8,7 @@ import numpy as np
 import problems
 import pytest
 from marks import some
+from tiers import tiers
 
 import jaxquat as jq
 from jaxquat.fused.engine import trace
@@ -67,36 +68,34 @@ def assert_close(a, b, ulp=300):
         np.testing.assert_allclose(x, y, rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize("name", some(CASES, ("saved",)))
+@pytest.mark.parametrize("name", tiers(CASES, quick=["saved"], slow=["both", "controller"]))
 def test_rows_and_gradients_are_those_of_the_scan(name):
     """By times too, empty intervals among them, in both modes."""
     results = []
     for engine in ("fused", "scan"):
         run = functools.partial(loss, engine=engine, substeps=2, options=CASES[name])
-        back = jax.jit(jax.value_and_grad(run, (0, 1), has_aux=True))(STAMPS, GAIN)
-        ahead = jax.jit(lambda t, g, run=run: jax.jvp(lambda t: run(t, g)[0], (t,), (jnp.cos(t),)))
-        results.append((back, ahead(jnp.asarray(STAMPS), GAIN)))
+        back = jax.value_and_grad(run, (0, 1), has_aux=True)
+        ahead = lambda t, g, run=run: jax.jvp(lambda t: run(t, g)[0], (t,), (jnp.cos(t),))
+        both = jax.jit(lambda t, g, back=back, ahead=ahead: (back(t, g), ahead(t, g)))
+        results.append(both(jnp.asarray(STAMPS), GAIN))
     assert_close(*results)
     _, (by_times, _) = results[0][0]
     _, slope = results[0][1]
     np.testing.assert_allclose(slope, np.cos(STAMPS) @ by_times, rtol=1e-10)
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype", some([jnp.float32, jnp.float64], [jnp.float64]), ids=["float32", "float64"]
+)
 def test_equal_intervals_are_the_equal_steps_of_a_grid(dtype):
     """The times are sums of powers of two, so that both grids have them to the last digit."""
     body, start, gain = jax.tree.map(lambda x: x.astype(dtype), (BODY, START, GAIN))
     run = functools.partial(jq.rollout, euler, body, pull, start, engine="fused", save_every=3)
     equal = jq.grid(0.5, 0.0625, 12)
     times = np.asarray(equal.times(dtype))
-    expected, *others = (
-        jax.jit(lambda run=run: run(params=gain))()
-        for run in (
-            functools.partial(run, grid=equal),
-            functools.partial(run, grid=jq.grid_at(times)),
-            functools.partial(run, grid=jq.grid_at(times[::3], 3), save_every=1),
-        )
-    )
+    grids = {"grid": equal}, {"grid": jq.grid_at(times)}
+    grids += ({"grid": jq.grid_at(times[::3], 3), "save_every": 1},)
+    expected, *others = jax.jit(lambda: [run(params=gain, **grid) for grid in grids])()
     for path in others:
         np.testing.assert_array_equal(path.t, expected.t)
         assert_close(path, expected, ulp=8)
@@ -161,8 +160,8 @@ def test_a_slow_controller_is_asked_only_where_it_is_due():
     due = [bool(evaluate(asked, [*inputs[:number], jnp.int32(k), *inputs[number + 1 :]])[0])
            for k in range(0, 12, 2)]  # fmt: skip
     assert due == [True, False, False, True, False, False]
-    path = jq.rollout(euler, BODY, pull, START, grid, GAIN, engine="fused", **options)
-    assert path.memory == 2
+    run = functools.partial(jq.rollout, euler, BODY, pull, START, grid, engine="fused", **options)
+    assert jax.jit(lambda: run(params=GAIN).memory)() == 2
 
 
 def test_explain_describes_the_kernel(capsys):

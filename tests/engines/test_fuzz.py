@@ -128,6 +128,7 @@ def test_floats_agree_to_some_ulp_and_everything_else_by_its_bits():
     assert oracle.close(np.int32([[3, 4]]), np.int32([[3, 5]])).tolist() == [[True, False]]
 
 
+@pytest.mark.slow
 def test_other_roundings_admit_what_rounding_explains_and_nothing_else():
     """(1 + x) - 1 keeps two digits of 1.3e-7; a floor at a number reached exactly stays."""
     lost, kept = lambda x: (x[0] + 1.0) - 1.0, lambda x: jnp.floor(x[1] * 2.0)
@@ -147,6 +148,7 @@ def assert_admitted(function, x, good, bad):
     assert list(map(admitted, (*good, *bad))) == [True] * len(good) + [False] * len(bad), samples
 
 
+@pytest.mark.slow
 def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
     x = np.float32([-1.0, np.nan, -0.0, 6e4])
     nothing, infinity, small = np.float32([0.0, np.inf, 1e-34])
@@ -174,6 +176,7 @@ def test_other_roundings_admit_a_tanh_that_reaches_one_early():
     assert_admitted(near, np.float32([-1.0]), [-np.float32(np.inf)], [np.float32(0)])
 
 
+@pytest.mark.slow
 def test_other_roundings_admit_infinity_where_a_part_of_a_sum_overflows():
     """Of the first dot -1.36 * -3.4e38 overflows upward, the whole downward."""
     x = np.float32([-1.363568, -2.915315, 0.6, 0.5])
@@ -243,10 +246,11 @@ def run(*arguments):
     return process.returncode, process.stdout
 
 
+@pytest.mark.slow
 def test_the_engines_agree_on_a_few_programs():
-    status, output = run("--programs", 2, "--expressions", 6, "--seed", 1)
+    status, output = run("--programs", 1, "--expressions", 6, "--seed", 1)
     assert status == 0, output
-    assert re.search(r"12 expressions, 0 rollouts, 0 differences, 0 crashes, 0 hangs", output)
+    assert re.search(r"6 expressions, 0 rollouts, 0 differences, 0 crashes, 0 hangs", output)
     assert "0 broken, 0 + 0 invalid" in output, output
 
 

@@ -62,9 +62,10 @@ def pull(t, state, gains):
 
 
 CASES = [
+    ("lie_euler", F8),
     *((name, dtype) for name in ("rkmk4", "zhao", "lgvi") for dtype in (F4, F8)),
 ]
-QUICK = [("zhao", F8)]
+QUICK = [("lie_euler", F8)]
 
 
 @pytest.mark.parametrize(("name", "dtype"), some(CASES, QUICK))

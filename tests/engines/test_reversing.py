@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
-from marks import some
 from orders import COMPOSED
+from tiers import tiers
 
 import jaxquat as jq
 
@@ -56,11 +56,13 @@ def values():
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     # What is composed of steps has a test below, of fewer of them.
-    [n for n, s in jq.SCHEMES.items() if s.reversible and n not in COMPOSED],
+    tiers(
+        [n for n, s in jq.SCHEMES.items() if s.reversible and n not in COMPOSED],
+        slow=["lgvi", "no_squish"],
+    ),
 )
 def test_the_gradient_after_ten_thousand_steps(name):
     """The gradients differ by at most 1e-9 of each argument's largest component.
@@ -95,6 +97,7 @@ def test_rows_are_saved_and_differentiated():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_vmap_and_integers_in_the_parameters():
     def of(omega, checkpoint):
         v = values()
@@ -141,8 +144,10 @@ def test_what_is_made_of_schemes_knows_whether_it_is_reversible():
 
 @pytest.mark.parametrize(
     "name",
-    some(
-        [*REVERSIBLE, "lopsided", "of another", "damped pcdm1"], ("compose", "damped", "lopsided")
+    tiers(
+        [*REVERSIBLE, "lopsided", "of another", "damped pcdm1"],
+        quick=["compose"],
+        slow=["damped", "lopsided", "palindrome", "composed of damped", "damped pcdm1"],
     ),
 )
 def test_what_is_known_to_be_reversible_goes_forth_and_back(name):
@@ -166,8 +171,9 @@ def test_what_is_known_to_be_reversible_goes_forth_and_back(name):
     assert error < 1e-12 if name in REVERSIBLE else error > 1e-9, error
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in REVERSIBLE if name != "compose"])
+@pytest.mark.parametrize(
+    "name", tiers([name for name in REVERSIBLE if name != "compose"], slow=["damped"])
+)
 def test_the_gradient_of_what_is_made_of_reversible_steps(name):
     body, start = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
 
@@ -192,6 +198,30 @@ def test_the_gradient_of_what_is_made_of_reversible_steps(name):
     )
     for a, b in zip(got, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.needs("llvmlite")
+def test_the_gradient_by_undoing_steps_is_that_of_the_kernel():
+    """By the start, the inertia, a parameter, an array that is closed over, t0 and dt."""
+
+    def end(x, options):
+        omega, moments, weight, pull, t0, dt = x
+        torque = lambda t, s, p: p * jnp.sin(t) * jq.quaternion.rotate_inverse(s.q, pull)
+        start, body = jq.State(jnp.asarray(problems.TILTED), omega), jq.Body.from_principal(moments)
+        grid = jq.grid(t0, dt, 4)
+        path = jq.rollout(
+            jq.symmetric_top, body, torque, start, grid, weight, save_every=2, **options
+        )
+        return jnp.sum(path.state.q**3) + jnp.sum(path.state.omega)
+
+    lists = [1.2, -0.7, 0.9], [0.6, 0.6, 1.0], 0.7, [0.5, -0.3, 0.8], 0.2, 0.1
+    x = tuple(jnp.asarray(values) for values in lists)
+    got, wanted = (
+        jax.jit(jax.grad(functools.partial(end, options=options)))(x)
+        for options in ({"checkpoint": "reversible"}, {"engine": "fused"})
+    )
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", IRREVERSIBLE)
@@ -235,6 +265,7 @@ def test_what_it_refuses():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_bodies_that_act_on_each_other_have_one_gradient_by_every_way_of_keeping_states():
     """Five magnets under ``vmap(axis_name=...)``, each turned by the sum of the others."""
 

@@ -1,5 +1,6 @@
 """Bodies that are sharded over eight devices stay there, with all that a rollout makes of them."""
 
+import functools
 import os
 import re
 import subprocess
@@ -58,14 +59,6 @@ def found(*calls):
     return [(part.split("\n")[0], set(COLLECTIVES.findall(part))) for part in parts]
 
 
-VALUE, GRADIENT = "check(bodies)", "check(jax.grad(loss, (0, 1)))"
-
-
-def test_value_and_gradient():
-    """The gradient by the gains alone is a sum over devices."""
-    assert found(VALUE, GRADIENT) == [("kept", set()), ("kept none", {"all-reduce"})]
-
-
 ONE = "lambda rate, gains: jnp.sum(rows(rate, gains))"
 MEAN = "lambda rates, gains: jnp.mean(bodies(rates, gains), 0)"
 SLOPE = "lambda rates, gains: jax.jvp(lambda x: jax.grad(loss, 1)(rates, x), (gains,), (gains,))"
@@ -78,12 +71,24 @@ REMAINDER = """check(
 LOOP = "lambda rates, gains: jax.lax.fori_loop(0, 3, lambda k, x: bodies(x, gains)[:, -1], rates)"
 
 
+@functools.cache
+def of_quick_tests():
+    """The value, its gradient, a Jacobian and a remainder, by one process."""
+    jacobian = f"check(jax.jacrev({MEAN}, 1))"
+    return found("check(bodies)", "check(jax.grad(loss, (0, 1)))", jacobian, REMAINDER)
+
+
+def test_value_and_gradient():
+    """The gradient by the gains alone is a sum over devices."""
+    assert of_quick_tests()[:2] == [("kept", set()), ("kept none", {"all-reduce"})]
+
+
 def test_bodies_stay_where_cotangents_are_batched_and_where_the_devices_do_not_divide_them():
     """Three cotangents of a mean meet 48 bodies: the bodies come first where axes are merged.
 
     Of 42 bodies on eight devices each device computes all.
     """
-    jacobian, whole = found(f"check(jax.jacrev({MEAN}, 1))", REMAINDER)
+    jacobian, whole = of_quick_tests()[2:]
     assert jacobian == ("none", {"all-reduce"})
     assert whole[0] in ("none", "other")  # jax 0.8.1 gives them uneven shares
 
@@ -94,27 +99,30 @@ def test_a_mesh_has_an_axis_for_each_prime_factor():
     assert partitioning._factors(7) == (7,)
 
 
+OTHERS = {
+    NESTED: ("kept", set()),
+    EACH: ("kept", set()),
+    LOOP: ("kept", set()),
+    "jax.jacfwd(bodies, 1)": ("kept", set()),
+    f"jax.vmap(jax.hessian({ONE}, (0, 1)), (0, None))": ("kept kept kept kept", set()),
+    "jax.hessian(loss, 1)": ("none", {"all-reduce"}),
+    SLOPE: ("none none", {"all-reduce"}),
+    "jax.grad(jax.checkpoint(loss), 1)": ("none", {"all-reduce"}),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("function", "shardings", "collectives"),
-    [
-        (NESTED, "kept", set()),
-        (EACH, "kept", set()),
-        (LOOP, "kept", set()),
-        ("jax.jacfwd(bodies, 1)", "kept", set()),
-        (f"jax.vmap(jax.hessian({ONE}, (0, 1)), (0, None))", "kept kept kept kept", set()),
-        ("jax.hessian(loss, 1)", "none", {"all-reduce"}),
-        (SLOPE, "none none", {"all-reduce"}),
-        ("jax.grad(jax.checkpoint(loss), 1)", "none", {"all-reduce"}),
-    ],
-)
-def test_derivatives_and_batches(function, shardings, collectives):
-    assert found(f"check({function})") == [(shardings, collectives)]
+def test_derivatives_and_batches():
+    results = found(*(f"check({function})" for function in OTHERS))
+    assert dict(zip(OTHERS, results, strict=True)) == OTHERS
 
 
 @pytest.mark.slow
 def test_meshes():
-    """A part of a mesh, its axes in any order, devices in another order, and explicit axes."""
+    """A part of a mesh, its axes in any order, devices in another order, and explicit axes.
+
+    Bodies that are not sharded stay so.
+    """
     of = "check(bodies, NamedSharding({}, PartitionSpec({})))".format
     square = 'Mesh(devices.reshape(4, 2), ("a", "b"))'
     turned = 'Mesh(devices.reshape(2, 4).T, ("a", "b"))'
@@ -132,9 +140,6 @@ def test_meshes():
         (back, '"a"'),
         (explicit, '"a"'),
     )
-    assert found(*(of(*mesh) for mesh in meshes)) == [("kept", set())] * 9
-
-
-@pytest.mark.slow
-def test_bodies_that_are_not_sharded_stay_so():
-    assert found("check(bodies, NamedSharding(line, PartitionSpec()))") == [("none", set())]
+    whole = "check(bodies, NamedSharding(line, PartitionSpec()))"
+    results = found(whole, *(of(*mesh) for mesh in meshes))
+    assert results == [("none", set()), *[("kept", set())] * 9]

@@ -3,6 +3,7 @@
 A store of another run, and a disk that is full, are errors.
 """
 
+import functools
 import itertools
 import os
 import resource
@@ -45,6 +46,18 @@ def run(store=None, simulate=simulate, n=1000, key=KEY, **options):
     return ensembles.run(draw, simulate, n, key, **options)
 
 
+whole = functools.cache(run)
+"""The run without a store."""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """``finished(folder)`` is a copy of a finished store there."""
+    original = tmp_path_factory.mktemp("finished") / "store"
+    run(original)
+    return lambda folder: shutil.copytree(original, folder / "store")
+
+
 def same(a, b):
     chex.assert_trees_all_equal((a.result, a.failed_index), (b.result, b.failed_index))
     keys = (jax.random.key_data(found.failed_key) for found in (a, b))
@@ -66,7 +79,7 @@ def interrupted(after):
 
 def test_the_store_holds_every_member(tmp_path):
     found = run(tmp_path / "store")
-    same(found, run())
+    same(found, whole())
     group = zarr.open_group(tmp_path / "store", mode="r")
     drawn = np.asarray(jax.jit(lambda: ensembles.members(draw, 1000, KEY))())
     np.testing.assert_allclose(group["all/x"][:], drawn, atol=3e-7)
@@ -75,8 +88,9 @@ def test_the_store_holds_every_member(tmp_path):
     assert 100 < len(found.failed_index) < 220
 
 
-def test_a_finished_store_answers_without_a_simulation(tmp_path, monkeypatch):
-    wanted = run(tmp_path / "store")
+def test_a_finished_store_answers_without_a_simulation(tmp_path, monkeypatch, finished):
+    finished(tmp_path)
+    wanted = whole()
     monkeypatch.setattr(chunks, "compiled", None)
     same(run(tmp_path / "store"), wanted)
     least = ensembles.smallest(1, lambda out: out["x"])
@@ -101,8 +115,8 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     assert numbers[6:] == [96 * k for k in range(11)]  # the run without a store
 
 
-def test_zarr_lists_a_store_without_a_warning(tmp_path):
-    run(tmp_path / "store", n=50)
+def test_zarr_lists_a_store_without_a_warning(tmp_path, finished):
+    finished(tmp_path)
     group = zarr.open_group(tmp_path / "store", mode="r")
     names = [name for name, _ in group.members(max_depth=None)]
     assert sorted(names) == ["all", "all/up", "all/x", "x"]
@@ -118,7 +132,7 @@ def test_a_store_of_version_0_1_0_goes_on(tmp_path, monkeypatch, place):
     digests.unlink()
     counter = tmp_path / "store" / place / "done-0"
     counter.write_text("5")
-    same(run(tmp_path / "store"), run())
+    same(run(tmp_path / "store"), whole())
     assert digests.read_bytes().startswith(5 * (64 * b"-" + b"\n"))
     assert len(digests.read_bytes()) == 11 * 65
     assert not counter.exists()
@@ -162,6 +176,7 @@ def flip(file, bit):
 def check_flips(folder, count):
     """Every flip is an error, or changes nothing. Returns how many are errors, for each kind."""
     rng, whole = np.random.default_rng(0), run(folder / "store")
+    shutil.copytree(folder / "store", folder / "copy")
     errors = {"chunk": [], "description": [], "digests": []}
     for kind in errors:
         for _ in range(count):
@@ -174,7 +189,7 @@ def check_flips(folder, count):
                 errors[kind].append(str(error))
             if kind == "digests":  # a lost end of a line makes the last chunk incomplete
                 shutil.rmtree(folder / "store")
-                run(folder / "store")
+                shutil.copytree(folder / "copy", folder / "store")
             else:
                 flip(file, bit)
     for message in itertools.chain(*errors.values()):
@@ -188,15 +203,16 @@ def test_a_flipped_bit_never_changes_a_statistic_in_silence(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_a_flipped_bit_never_changes_a_statistic_in_silence_often(tmp_path):
     refused = check_flips(tmp_path, 60)
     assert refused["chunk"] > 50  # zarr and zstd have a few bits without a meaning
     assert refused["description"] > 30
 
 
-def test_a_lost_chunk_is_named_and_the_call_goes_on_without_its_line(tmp_path):
+def test_a_lost_chunk_is_named_and_the_call_goes_on_without_its_line(tmp_path, finished):
     """Zarr would give NaN for it, and the members would count as failed."""
-    whole = run(tmp_path / "store")
+    finished(tmp_path)
     (tmp_path / "store" / "x" / "c" / "3").unlink()
     digests = tmp_path / "store" / "all/up" / "digests-0"
     message = (
@@ -206,7 +222,7 @@ def test_a_lost_chunk_is_named_and_the_call_goes_on_without_its_line(tmp_path):
     with pytest.raises(ValueError, match=message):
         run(tmp_path / "store")
     digests.write_bytes(b"".join(digests.read_bytes().splitlines(keepends=True)[:3]))
-    same(run(tmp_path / "store"), whole)
+    same(run(tmp_path / "store"), whole())
 
 
 # Two at once
@@ -235,8 +251,8 @@ def test_a_second_run_on_one_store_is_refused_by_name(tmp_path):
     assert not list(tmp_path.rglob("*lock*"))
 
 
-def test_a_finished_store_may_be_read_by_many(tmp_path):
-    whole = run(tmp_path / "store")
+def test_a_finished_store_may_be_read_by_many(tmp_path, finished):
+    finished(tmp_path)
     results = []
     again = ensembles.Reducer(
         lambda rows, index: results.append(run(tmp_path / "store")) if len(index) else None,
@@ -245,7 +261,7 @@ def test_a_finished_store_may_be_read_by_many(tmp_path):
     )
     run(tmp_path / "store", reduce=again)
     assert len(results) == 11
-    same(results[-1], whole)
+    same(results[-1], whole())
 
 
 # Killed
@@ -300,13 +316,14 @@ def test_killed_once(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_killed_ten_times(tmp_path):
     check_killed(tmp_path, 10, 1)
 
 
 def test_killed_while_the_store_was_made(tmp_path):
     (tmp_path / ".store.creating" / "x").mkdir(parents=True)
-    same(run(tmp_path / "store"), run())
+    same(run(tmp_path / "store"), whole())
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
@@ -328,8 +345,8 @@ def test_killed_while_the_store_was_made(tmp_path):
         ),
     ],
 )
-def test_a_store_of_another_run(tmp_path, changes, message):
-    run(tmp_path / "store")
+def test_a_store_of_another_run(tmp_path, changes, message, finished):
+    finished(tmp_path)
     wanted = "store: wanted a new folder or the store of this run"
     with pytest.raises(ValueError, match=wanted) as caught:
         run(tmp_path / "store", **changes)

@@ -344,7 +344,10 @@ def test_python_times_beside_a_state_in_float32_are_an_error_that_says_what_to_g
     with pytest.raises(TypeError, match=message):
         diffrax.diffeqsolve(term, solver, 0.0, 1.0, 0.5, start, gains)
     times = jnp.asarray([0.0, 1.0, 0.5], jnp.float32)
-    assert diffrax.diffeqsolve(term, solver, *times, start, gains).ys.q.dtype == jnp.float32
+    ys = diffrax.diffeqsolve(term, solver, *times, start, gains).ys
+    assert ys.q.dtype == jnp.float32
+    run = lambda: jq.rollout(rkmk(HEUN), body, law, start, jq.grid(0.0, 0.5, 2), gains).final
+    chex.assert_trees_all_close(jax.tree.map(lambda x: x[-1], ys), jax.jit(run)(), atol=1e-6)
     with pytest.raises(TypeError, match=r"the body, float64, got float32(\n|$)"):
         diffrax.diffeqsolve(bridge.term(BODY, law), solver, *times, start, gains)
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import some
 from scipy import optimize
 
 import jaxquat as jq
@@ -203,6 +204,19 @@ def test_a_start_at_a_maximum_is_stationary():
     assert (found.converged, found.reason, found.evaluations) == (True, "gradient small", 1)
 
 
+def test_a_first_part_leads_to_the_minimum_that_all_residuals_hide():
+    """Over 10 periods a frequency 20 % off loses the phase; over the first one it does not."""
+    t = jnp.linspace(0.0, 10.0, 200)
+    residuals = lambda w, y: jnp.sin(2.0 * jnp.pi * w * t) - y
+    signal = jnp.sin(2.0 * jnp.pi * t)
+    whole = solve(residuals, jnp.array(1.2), signal, sigma=1.0)
+    found = solve(residuals, jnp.array(1.2), signal, sigma=1.0, prefixes=(0.1,))
+    assert abs(float(whole.params) - 1.0) > 0.01
+    np.testing.assert_allclose(found.params, 1.0, rtol=1e-9)
+    assert found.converged
+    assert found.residuals.shape == (200,)
+
+
 def test_the_residuals_have_the_dtype_of_the_function():
     found = solve(params=jnp.ones(2, jnp.float32), data=jnp.asarray(DATA, jnp.float32))
     assert found.residuals.dtype == jnp.float32
@@ -340,9 +354,9 @@ def check_verdicts(tumbling, number, dtype):
         assert found.evaluations <= 13 or (descending and found.evaluations <= 30), seed
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", some([jnp.float32, jnp.float64], [jnp.float32]))
 def test_verdicts_are_right_where_true_parameters_are_zero(tumbling, dtype):
-    check_verdicts(tumbling, 28, dtype)
+    check_verdicts(tumbling, 10, dtype)
 
 
 @pytest.mark.slow
@@ -488,6 +502,7 @@ def check_inertia(tumbling, seed, seconds):
     return measured, found
 
 
+@pytest.mark.slow
 def test_the_inertia_of_a_tumbling_body_is_found_from_4_seconds(tumbling):
     check_inertia(tumbling, 1, 4.0)
 

@@ -252,6 +252,7 @@ def full_disk(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_nothing_but_time(copied):
     path, _ = copied
     message = "snapshot_dir: .*after update 21 .*the snapshot after update 20 is still there"

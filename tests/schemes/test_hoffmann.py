@@ -169,12 +169,12 @@ def test_lagrange_form_is_lagranges_equation():
 
     |Q| = 1 is kept.
     """
-    rng = np.random.default_rng(0)
-    for _ in range(5):
-        q = jnp.asarray(rng.normal(size=4))
-        q = q / jnp.sqrt(jnp.sum(q * q))
-        state = hoffmann.full_quat_start(q, jnp.asarray(rng.normal(size=3)))
-        his, p, tau = quaternion.to_hoffmann(state.q), state.aux, jnp.asarray(rng.normal(size=3))
+
+    @jax.jit
+    @jax.vmap
+    def terms(q, omega, tau):
+        state = hoffmann.full_quat_start(q, omega)
+        his, p = quaternion.to_hoffmann(state.q), state.aux
         v = quaternion.hoffmann_v(his)
         generalized = 2.0 * v.T @ jnp.concatenate([tau, jnp.zeros(1)])
         p_dot = hoffmann.lagrange(BODY, his, p, generalized)
@@ -186,10 +186,16 @@ def test_lagrange_form_is_lagranges_equation():
         momentum = jax.grad(kinetic, argnums=1)
         rate = jax.jvp(momentum, (his, p), (p, p_dot))[1]
         left = rate - jax.grad(kinetic)(his, p) - generalized
-        np.testing.assert_allclose(left - (left @ his) * his, 0, atol=1e-13)
-        np.testing.assert_allclose(his @ p_dot + p @ p, 0, atol=1e-14)
         sphere = hoffmann.lagrange(jq.Body.from_principal(1.7 * jnp.ones(3)), his, p, generalized)
-        np.testing.assert_allclose(sphere, -(p @ p) * his + generalized / (4 * 1.7), atol=1e-14)
+        spun = -(p @ p) * his + generalized / (4 * 1.7)
+        return left - (left @ his) * his, his @ p_dot + p @ p, sphere - spun
+
+    rng = np.random.default_rng(0)
+    q, omega, tau = (rng.normal(size=(5, n)) for n in (4, 3, 3))
+    left, kept, sphere = terms(q / np.linalg.norm(q, axis=1, keepdims=True), omega, tau)
+    np.testing.assert_allclose(left, 0, atol=1e-13)
+    np.testing.assert_allclose(kept, 0, atol=1e-14)
+    np.testing.assert_allclose(sphere, 0, atol=1e-14)
 
 
 def test_full_quat_wants_its_own_start():

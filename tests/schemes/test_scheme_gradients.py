@@ -112,6 +112,7 @@ def both_modes(f):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.long
 def test_steps_of_every_scheme():
     """The steps run operation by operation and share compilations, so all schemes are one test."""
@@ -133,6 +134,7 @@ def test_steps_of_every_scheme():
     [
         ("half_quat", "repeated moments"),
         pytest.param("zhao", "repeated moments", marks=pytest.mark.slow),
+        pytest.param("simo_wong", "repeated moments", marks=pytest.mark.slow),
         *(pytest.param(n, "full inertia", marks=pytest.mark.slow) for n in ("zhao", "lgvi")),
     ],
 )

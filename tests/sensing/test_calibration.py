@@ -10,6 +10,8 @@ from jaxquat import accelerometer, gyro, magnetometer, quaternion
 from jaxquat.sensing import calibration
 
 G = 9.81
+FORCE_OF, FIELD_OF = jax.jit(accelerometer.measure), jax.jit(magnetometer.measure)
+FORCES, FIELDS = 100, 200  # as many samples in most tests: the programs are compiled once
 DOWN = jnp.array([0.0, 0.0, -G])
 FIELD = np.array([20.0, 0.0, -45.0])
 SOFT_IRON = np.array([[1.1, 0.05, -0.02], [0.05, 0.9, 0.03], [-0.02, 0.03, 1.02]])
@@ -27,14 +29,14 @@ MAGNETOMETER = magnetometer.Magnetometer(
 
 def at_rest(q, seed=0, sensor=ACCELEROMETER):
     key = jax.random.key(seed)
-    return accelerometer.measure(sensor, q, jnp.zeros((len(q), 3)), DOWN, 0.01, key)
+    return FORCE_OF(sensor, q, jnp.zeros((len(q), 3)), DOWN, 0.01, key)
 
 
 def in_the_field(q, seed=0):
-    return magnetometer.measure(MAGNETOMETER, q, FIELD, 0.01, jax.random.key(seed))
+    return FIELD_OF(MAGNETOMETER, q, FIELD, 0.01, jax.random.key(seed))
 
 
-def turns(axis, n=60):
+def turns(axis, n):
     return quaternion.exp(jnp.linspace(0.0, 6.2, n)[:, None] * jnp.asarray(axis)[None])
 
 
@@ -42,7 +44,7 @@ def test_an_ideal_accelerometer_measures_the_specific_force():
     """In free fall nothing, at rest minus gravity in body axes."""
     q = quaternion.random(jax.random.key(0), (5,))
     ideal, key = accelerometer.Accelerometer.ideal(), jax.random.key(1)
-    falling = accelerometer.measure(ideal, q, jnp.tile(DOWN[None], (5, 1)), DOWN, 0.01, key)
+    falling = FORCE_OF(ideal, q, jnp.tile(DOWN[None], (5, 1)), DOWN, 0.01, key)
     np.testing.assert_array_equal(falling, 0.0)
     wanted = -np.einsum("kji,j->ki", quaternion.to_matrix(q), DOWN)
     np.testing.assert_allclose(at_rest(q, sensor=ideal), wanted, atol=1e-14)
@@ -55,7 +57,7 @@ def test_what_the_sensors_measure_is_corrected():
     got = accelerometer.correct(quiet, at_rest(q, sensor=quiet))
     np.testing.assert_allclose(got, wanted, atol=1e-13)
     still = MAGNETOMETER._replace(noise=jnp.array(0.0))
-    measured = magnetometer.measure(still, q, FIELD, 0.01, jax.random.key(0))
+    measured = FIELD_OF(still, q, FIELD, 0.01, jax.random.key(0))
     field = quaternion.rotate_inverse(q, FIELD)
     np.testing.assert_allclose(
         measured, np.asarray(field) @ SOFT_IRON.T + np.asarray(MAGNETOMETER.hard_iron), atol=1e-13
@@ -83,8 +85,13 @@ def test_a_gyroscope_in_a_loop_is_that_of_whole_recordings():
         measured, memory = gyro.sample(model, memory, row[0], 0.01, row[1])
         return memory, measured
 
-    got = jax.lax.scan(step, jnp.zeros(3), (rates, normals))[1]
-    np.testing.assert_allclose(got, gyro.measure(model, rates, 0.01, key), rtol=0, atol=1e-14)
+    @jax.jit
+    def both(rates, normals, key):
+        in_a_loop = jax.lax.scan(step, jnp.zeros(3), (rates, normals))[1]
+        return in_a_loop, gyro.measure(model, rates, 0.01, key)
+
+    got, wanted = both(rates, normals, key)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
 
 
 def scores(covariance, truth):
@@ -102,7 +109,7 @@ def test_a_calibrated_accelerometer_is_within_its_standard_errors():
     truth = {"bias": ACCELEROMETER.bias, "scale": ACCELEROMETER.scale}
     truth |= {"yx": m[2], "zx": m[4], "zy": m[5]}
     for seed in range(6):
-        q = quaternion.random(jax.random.key(seed), (100,))
+        q = quaternion.random(jax.random.key(seed), (FORCES,))
         got, covariance = accelerometer.calibrate(at_rest(q, seed), G)
         z.append(scores(covariance, truth))
         np.testing.assert_array_equal(got.misalignment[jnp.array([0, 1, 3])], 0.0)
@@ -110,6 +117,7 @@ def test_a_calibrated_accelerometer_is_within_its_standard_errors():
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_the_standard_errors_of_an_accelerometer_are_honest():
     """Errors over their standard errors are Student's t with 91 degrees of freedom.
 
@@ -119,11 +127,15 @@ def test_the_standard_errors_of_an_accelerometer_are_honest():
     m, squares = ACCELEROMETER.misalignment, []
     truth = {"bias": ACCELEROMETER.bias, "scale": ACCELEROMETER.scale}
     truth |= {"yx": m[2], "zx": m[4], "zy": m[5]}
-    for seed in range(200):
+
+    @jax.jit
+    def measured(seed):
         keys = jax.random.split(jax.random.key(seed))
-        q = quaternion.random(keys[0], (100,))
-        measured = accelerometer.measure(ACCELEROMETER, q, jnp.zeros((100, 3)), DOWN, 0.01, keys[1])
-        covariance = accelerometer.calibrate(measured, G)[1]
+        q = quaternion.random(keys[0], (FORCES,))
+        return accelerometer.measure(ACCELEROMETER, q, jnp.zeros((100, 3)), DOWN, 0.01, keys[1])
+
+    for seed in range(200):
+        covariance = accelerometer.calibrate(measured(seed), G)[1]
         squares.append(np.mean(scores(covariance, truth) ** 2))
     error = np.std(squares) / np.sqrt(len(squares))
     assert error < 0.06
@@ -137,7 +149,7 @@ def test_a_calibrated_magnetometer_is_within_its_standard_errors():
     }
     truth, z = {"hard_iron": MAGNETOMETER.hard_iron, **truth}, []
     for seed in range(6):
-        q = quaternion.random(jax.random.key(seed), (200,))
+        q = quaternion.random(jax.random.key(seed), (FIELDS,))
         got, covariance = magnetometer.calibrate(in_the_field(q, seed), np.linalg.norm(FIELD))
         z.append(scores(covariance, truth))
         np.testing.assert_array_equal(got.soft_iron, got.soft_iron.T)
@@ -149,7 +161,7 @@ def strong_iron(ratio, seed):
     rng = np.random.default_rng(seed)
     axes = np.linalg.qr(rng.normal(size=(3, 3)))[0]
     soft_iron = axes @ np.diag([1.0, ratio ** rng.uniform(), ratio]) @ axes.T
-    directions = rng.normal(size=(200, 3))
+    directions = rng.normal(size=(FIELDS, 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     return soft_iron, 45.0 * directions @ soft_iron.T + 20.0 * rng.normal(size=3)
 
@@ -171,6 +183,7 @@ def test_the_soft_iron_is_the_positive_root(ratio):
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 @pytest.mark.parametrize("ratio", [1.0, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0])
 def test_the_soft_iron_is_the_positive_root_for_many_seeds(ratio):
     for seed in range(3, 43):
@@ -190,8 +203,8 @@ def test_the_soft_iron_of_a_turned_matrix_is_its_positive_polar_factor():
     soft_iron, _ = strong_iron(6.0, 1)
     turn = np.asarray(quaternion.to_matrix(quaternion.random(jax.random.key(1))))
     sensor = magnetometer.Magnetometer(soft_iron @ turn, jnp.zeros(3), jnp.array(0.0))
-    poses = quaternion.random(jax.random.key(2), (100,))
-    measured = magnetometer.measure(sensor, poses, FIELD, 0.01, jax.random.key(0))
+    poses = quaternion.random(jax.random.key(2), (FIELDS,))
+    measured = FIELD_OF(sensor, poses, FIELD, 0.01, jax.random.key(0))
     got, _ = magnetometer.calibrate(measured, np.linalg.norm(FIELD))
     np.testing.assert_allclose(got.soft_iron, soft_iron, rtol=0, atol=1e-11)
 
@@ -202,7 +215,7 @@ def test_gains_of_an_accelerometer_that_differ_by_a_factor_of_two_are_right():
         rng = np.random.default_rng(seed)
         gains, rows = 1.0 + rng.uniform(-0.45, 0.45, 3), np.eye(3)
         rows[[1, 2, 2], [0, 0, 1]] = rng.uniform(-0.3, 0.3, 3)
-        force = rng.normal(size=(200, 3))
+        force = rng.normal(size=(FORCES, 3))
         force *= G / np.linalg.norm(force, axis=1, keepdims=True)
         bias = 3.0 * rng.normal(size=3)
         got, _ = accelerometer.calibrate(force @ (gains[:, None] * rows).T + bias, G)
@@ -211,7 +224,7 @@ def test_gains_of_an_accelerometer_that_differ_by_a_factor_of_two_are_right():
 
 
 def test_a_calibration_in_float32_is_that_of_float64_to_its_errors():
-    q = quaternion.random(jax.random.key(0), (100,))
+    q = quaternion.random(jax.random.key(0), (FORCES,))
     samples = at_rest(q)
     got = accelerometer.calibrate(samples.astype(jnp.float32), G)[0]
     wanted, covariance = accelerometer.calibrate(samples, G)
@@ -223,7 +236,8 @@ def test_a_calibration_in_float32_is_that_of_float64_to_its_errors():
 @pytest.mark.parametrize("unit", [1e-36, 1e-25, 1e-20, 1e18, 1e36])
 @pytest.mark.parametrize("kind", ["accelerometer", "magnetometer"])
 def test_a_calibration_does_not_depend_on_the_unit_of_the_field(kind, unit):
-    poses = quaternion.random(jax.random.key(0), (50,))
+    number = {"accelerometer": FORCES, "magnetometer": FIELDS}[kind]
+    poses = quaternion.random(jax.random.key(0), (number,))
     field, offset = jnp.array([0.0, 20.0, -40.0]), jnp.array([10.0, 5.0, -5.0])
     measured = np.asarray(quaternion.rotate_inverse(poses, field) + offset[None], np.float64)
     module = {"accelerometer": accelerometer, "magnetometer": magnetometer}[kind]
@@ -243,13 +257,13 @@ def test_a_calibration_does_not_depend_on_the_unit_of_the_field(kind, unit):
 def test_poses_that_leave_an_accelerometer_open_are_refused_by_the_parameters(axis, flat):
     """Turns about x while gravity is along z, or one pose alone."""
     with pytest.raises(ValueError, match="samples: wanted directions that determine") as error:
-        accelerometer.calibrate(at_rest(turns(axis)), G)
+        accelerometer.calibrate(at_rest(turns(axis, FORCES)), G)
     assert all(name in str(error.value) for name in flat)
 
 
 def test_turns_about_one_axis_leave_a_magnetometer_open():
     with pytest.raises(ValueError, match="samples: wanted directions that determine") as error:
-        magnetometer.calibrate(in_the_field(turns([0.0, 0.0, 1.0])), 1.0)
+        magnetometer.calibrate(in_the_field(turns([0.0, 0.0, 1.0], FIELDS)), 1.0)
     assert all(name in str(error.value) for name in ("hard_iron[2]", "xz", "yz", "zz"))
 
 
@@ -264,4 +278,4 @@ def test_a_field_in_a_plane_leaves_a_magnetometer_open():
 
 def test_forces_in_another_unit_than_gravity_are_refused():
     with pytest.raises(ValueError, match="samples: wanted specific forces in the unit of gravity"):
-        accelerometer.calibrate(at_rest(quaternion.random(jax.random.key(0), (30,))) / G, G)
+        accelerometer.calibrate(at_rest(quaternion.random(jax.random.key(0), (FORCES,))) / G, G)

@@ -22,6 +22,16 @@ def recording(n=12, seed=0, dtype=jnp.float64):
     return jnp.asarray(gyro, dtype), jnp.asarray(accel, dtype), np.cumsum(rng.uniform(0.1, 0.4, n))
 
 
+PROGRAM = jax.jit(kinematics.preintegrate)
+
+
+def motion_of(gyro, accel, times, bias=(0.0, 0.0), noise=(0.0, 0.0)):
+    """The motion of twelve samples, by one program."""
+    whole = lambda pair: IMU(*(jnp.full(3, x, gyro.dtype) for x in pair))
+    return PROGRAM(gyro, accel, jnp.asarray(times), whole(bias), whole(noise))
+
+
+@jax.jit
 def errors(motion, other):
     """The nine errors of ``motion`` from ``other``."""
     turn = quaternion.multiply(quaternion.conjugate(motion.dq), other.dq)
@@ -47,7 +57,7 @@ def product_of_exponentials(gyro, accel, times):
 def test_held_samples_give_the_product_of_matrix_exponentials(dtype, limit, turning):
     """To some roundings of the largest number; 30 rad/s turns by up to 20 rad in a step."""
     gyro, accel, times = recording(dtype=dtype)
-    motion = kinematics.preintegrate(turning * gyro, accel, times)
+    motion = motion_of(turning * gyro, accel, times)
     rotation, velocity, position = product_of_exponentials(turning * gyro, accel, times)
     assert motion.dq.dtype == motion.dv.dtype == motion.covariance.dtype == dtype
     scale = max(1.0, turning)  # the rounding of the rate is an error of the turn
@@ -100,15 +110,11 @@ def test_the_jacobian_is_the_derivative_by_the_biases(order):
 def test_other_biases_are_right_to_first_order():
     """What is left falls as the square of the change: slope 2."""
     gyro, accel, times = recording()
-    motion, sizes, left = (
-        kinematics.preintegrate(gyro, accel, times),
-        np.array([4e-3, 2e-3, 1e-3]),
-        [],
-    )
+    motion, sizes, left = motion_of(gyro, accel, times), np.array([4e-3, 2e-3, 1e-3]), []
     for size in sizes:
         bias = IMU(size * jnp.array([1.0, -0.5, 0.7]), size * jnp.array([0.3, 2.0, -1.0]))
-        exact = kinematics.preintegrate(gyro, accel, times, bias)
-        left.append(float(jnp.linalg.norm(errors(exact, motion.with_bias(bias)))))
+        exact = motion_of(gyro, accel, times, bias)
+        left.append(np.linalg.norm(errors(exact, motion.with_bias(bias))))
     assert abs(-problems.slope(sizes, np.array(left)) - 2.0) < 0.05
 
 
@@ -206,7 +212,7 @@ def test_the_covariance_is_that_of_simulated_noise():
     """
     n, (gyro, accel, times) = 60_000, recording()
     noise = IMU(2e-4, jnp.array([1e-3, 2e-3, 3e-3]))
-    motion = kinematics.preintegrate(gyro, accel, times, None, noise)
+    motion = motion_of(gyro, accel, times, noise=noise)
     white = jax.random.normal(jax.random.key(1), (n, 2, 11, 3))
     spread = 1.0 / np.sqrt(np.diff(times))[:, None]
 
@@ -252,7 +258,7 @@ def test_values_and_covariance_are_those_of_gtsam_on_the_galilean_group():
     peer = gtsam.PreintegratedImuMeasurementsG(params)
     for omega, force in zip(np.asarray(gyro[:-1]), np.asarray(accel[:-1]), strict=True):
         peer.integrateMeasurement(force, omega, dt)
-    motion = kinematics.preintegrate(gyro, accel, dt * np.arange(n), None, NOISE)
+    motion = motion_of(gyro, accel, dt * np.arange(n), noise=NOISE)
     rotation = np.asarray(quaternion.to_matrix(motion.dq))
     np.testing.assert_allclose(rotation, peer.deltaRij().matrix(), atol=2e-15)
     np.testing.assert_allclose(motion.dv, peer.deltaVij(), atol=1e-14)
@@ -265,6 +271,6 @@ def test_values_and_covariance_are_those_of_gtsam_on_the_galilean_group():
 
 
 def test_a_preintegrated_motion_is_shown_in_few_lines():
-    text = repr(kinematics.preintegrate(*recording()))
+    text = repr(motion_of(*recording()))
     assert text.startswith("Preintegrated over 3.342 s\n  dq")
     assert len(text.splitlines()) <= 10

@@ -63,7 +63,7 @@ def assert_close(a, b, rtol=1e-12):
 
 @pytest.mark.parametrize(
     "name",
-    some(ONE_OF_EACH_FAMILY, ("rkmk4",)),
+    some(ONE_OF_EACH_FAMILY, ("zhao",)),
 )
 def test_the_order_is_kept_where_spacings_are_random(name):
     """The motion is known in closed form for any body.
@@ -98,16 +98,17 @@ def test_the_order_is_kept_where_spacings_are_random(name):
             for state in paths
         ]
 
-    substeps = (2, 4, 8) if scheme.order > 4 else (4, 8, 16)
+    substeps = (2, 8) if scheme.order > 4 else (4, 16)
     measured = np.array(errors())
     assert measured.min() > 1e-13, "the slope would measure rounding"
     slopes = [problems.slope(substeps, measured[:, k]) for k in (0, 1)]
     assert np.abs(np.array(slopes) - scheme.order).max() < 0.35, slopes
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("dtype", some(["float32", "float64"], ["float32"]))
 def test_equal_intervals_are_the_equal_steps_of_a_grid(dtype):
     """The times are sums of powers of two, so that both grids have them to the last digit."""
+    dtype = jnp.dtype(dtype)
     body, start = jax.tree.map(lambda x: x.astype(dtype), (BODY, START))
     inputs = jnp.arange(18, dtype=dtype).reshape(6, 3)
     controller = jq.Controller(
@@ -172,7 +173,8 @@ def test_the_derivative_by_the_times_is_that_of_central_differences(checkpoint):
 
     @jax.jit
     def loss(distinct):
-        path = fly(distinct[groups], checkpoint=checkpoint, save_every=2)
+        scheme = jq.no_squish if checkpoint == "reversible" else cheap
+        path = fly(distinct[groups], scheme=scheme, checkpoint=checkpoint, save_every=2)
         weights = jnp.arange(1.0, 1 + path.t.size)[:, None]
         return jnp.sum(weights * path.state.q**3) + jnp.sum(weights * path.state.omega)
 

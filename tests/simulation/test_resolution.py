@@ -31,7 +31,23 @@ def turn(grid, dtype=jnp.float32):
     return kinematics.rollout(lambda t, params: jnp.ones(3, dtype), level, grid)
 
 
-@pytest.mark.parametrize("run", [fly, turn])
+def traced(run):
+    """Without the numbers of the run: a grid with known times is refused before.
+
+    JAX adds lines to the message.
+    """
+
+    @functools.wraps(run)
+    def shapes(grid, dtype=jnp.float32):
+        return jax.eval_shape(lambda: run(grid, dtype))
+
+    return shapes
+
+
+RUNS = [traced(fly), traced(turn)]
+
+
+@pytest.mark.parametrize("run", RUNS)
 def test_the_least_step_is_eps_times_the_farther_end(run):
     """In float32 eps = 2^-23, so it is 2^-6 s at 2^17 s, be this the first time or the last."""
     least, far = 2.0**-6, 2.0**17
@@ -40,11 +56,13 @@ def test_the_least_step_is_eps_times_the_farther_end(run):
         with pytest.raises(ValueError, match=REFUSED.format("131072", "0.0156", "0.015")):
             run(jq.grid(t0 - 4 * (0.015 - least) * (t0 > 0), 0.015, 4))
     run(jq.grid(1e9, 0.01, 4), jnp.float64)
-    with pytest.raises(ValueError, match=r"at least 0\.222 s\), got 0\.01 s; start at 0 [a-z ]*$"):
+    with pytest.raises(
+        ValueError, match=r"at least 0\.222 s\), got 0\.01 s; start at 0 [a-z ]*(\n|$)"
+    ):
         run(jq.grid(1e15, 0.01, 4), jnp.float64)
 
 
-@pytest.mark.parametrize("run", [fly, turn])
+@pytest.mark.parametrize("run", RUNS)
 def test_short_intervals_among_others_are_allowed_and_count_in_the_mean(run):
     """Two sensors of 1 Hz, one 1 ms after the other, at 1e6 s, where float32 wants .119 s."""
     merged = 1e6 + np.sort(np.concatenate([np.arange(5.0), 0.001 + np.arange(5.0)]))
@@ -61,7 +79,7 @@ def after_a_long_interval(short):
     return np.concatenate([[0.0], stamps, [2.0**18]])
 
 
-@pytest.mark.parametrize("run", [fly, turn])
+@pytest.mark.parametrize("run", RUNS)
 def test_a_long_interval_does_not_excuse_nine_short_ones_in_a_row(run):
     """The mean step is thousands of seconds, and the torque still sees one time for all nine."""
     run(jq.grid_at(after_a_long_interval(8)))
@@ -73,12 +91,12 @@ def test_a_long_interval_does_not_excuse_nine_short_ones_in_a_row(run):
         run(jq.grid_at(-stamps[::-1] + 2.0**17))  # near 0 they are far apart
 
 
-@pytest.mark.parametrize("run", [fly, turn])
+@pytest.mark.parametrize("run", RUNS)
 def test_stamps_coarser_than_the_state_are_held_to_their_own_eps(run):
     """In float32 1000 inputs of 20 Hz at 1e9 s became one interval of 64 s, the others empty."""
     stamps = (1e9 + 0.05 * np.arange(1001)).astype(np.float32)
     wanted = r"that float32 can tell apart at t = 1e\+09 s \(at least 119 s\), got 64 s"
-    with pytest.raises(ValueError, match=wanted + "; subtract the first time in float64$"):
+    with pytest.raises(ValueError, match=wanted + "; subtract the first time in float64(\n|$)"):
         run(jq.grid_at(stamps), jnp.float64)
     stamps = (1e6 + 0.125 * np.arange(5)).astype(np.float32)  # float32 wants .119 s
     run(jq.grid_at(stamps, substeps=100), jnp.float64)  # of whole intervals
