@@ -69,6 +69,7 @@ class _Memory(NamedTuple):
     level: Array  # whether an accelerometer has given the tilt
     north: Array  # whether a magnetometer has given the heading since then
     gyro: Array  # last measured rate
+    early: Array  # last measured field, body axes, until the body is level
     since: Array  # times since gyroscope, accelerometer, magnetometer were last read [s], (3,)
     slow: Array  # gyroscope and accelerometer, low-passed, (6,)
     still: Array  # how long the sensors have hardly changed [s]
@@ -132,6 +133,7 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
         level=jnp.zeros((), bool),
         north=jnp.zeros((), bool),
         gyro=gyro,
+        early=jnp.zeros(3, dtype),
         since=jnp.zeros(3, dtype),
         slow=jnp.concatenate([gyro, force]),
         still=zero,
@@ -158,7 +160,8 @@ def _restarted(
 ) -> tuple[Array, Array]:
     """Covariance and transition where the elements ``starts``, (18,), of the error start anew.
 
-    Nothing earlier counts for them. The tilt is known where the body is ``level``, and the heading where there is ``north``.
+    Nothing earlier counts for them. The tilt is known where the body is ``level``, and the heading
+    where there is ``north``.
     """
     covariance, transition = linear
     tilt = jnp.where(level, 0.1, _UNKNOWN)
@@ -187,12 +190,15 @@ def _linearize(
     settings: Settings, memory: _Memory, sample: ImuSample
 ) -> tuple[_Memory, Estimate, Linearized]:
     """One step: turn by the gyroscope, then correct by the other sensors and by rest."""
-    dt, ones = sample.dt, jnp.ones(3, sample.dt.dtype)
+    dt = sample.dt
     has_gyro, gyro = present(sample.gyro, memory.gyro)
     q, middle = _turn(memory, gyro, dt, has_gyro)
     up = jnp.asarray([0.0, 0.0, GRAVITY], dt.dtype)
     has_force, force = present(sample.accelerometer, rotate_inverse(q, up))
-    has_field, field = _present_and_long(sample.magnetometer, ones)
+    waits = ~memory.level & (memory.since[2] + dt <= 0)  # the field of a row of the same time
+    field = jnp.where(waits & ~_long(sample.magnetometer), memory.early, sample.magnetometer)
+    has_field = _long(field)
+    field = jnp.where(has_field, field, 1.0)
     read = jnp.stack([has_gyro, has_force, has_field])
     since, spans = _spans(memory.since, dt, read)
     of_gyro, of_force, of_field = spans
@@ -204,6 +210,7 @@ def _linearize(
     heavy = has_force & (square(force) > (0.5 * GRAVITY) ** 2)  # not in free fall
     level, begins = memory.level | heavy, heavy & ~memory.level
     q = jnp.where(begins, _level(jnp.where(begins, force, up)), q)
+    early = jnp.where(has_field & ~level, field, 0.0)
     field = rotate(q, field)  # a turn about the vertical changes neither its norm nor its dip
     has_heading, east_of_north = _heading(field)
     of_north = level & has_field & has_heading
@@ -249,7 +256,17 @@ def _linearize(
     numbers = jnp.concatenate([estimate.bias, estimate.others])
     state = estimate.q, numbers, estimate.covariance
     after = _Memory(
-        *state, level, memory.north | of_north, gyro, since, slow, still, rests, motion, norms
+        *state,
+        level,
+        memory.north | of_north,
+        gyro,
+        early,
+        since,
+        slow,
+        still,
+        rests,
+        motion,
+        norms,
     )
     turned_on = multiply(estimate.q, exp(settings.latency * (gyro - estimate.bias)))
     return after, estimate._replace(q=turned_on), Linearized(transition, updates)
@@ -359,11 +376,10 @@ def _disturbance(
     return jnp.where(valid, after, memory), doubt, again
 
 
-def _present_and_long(value: Array, fallback: Array) -> tuple[Array, Array]:
-    """``present`` for a vector whose direction matters: length 0 counts as not measured."""
-    valid, value = present(value, fallback)
-    valid = valid & (square(value) > 0)
-    return valid, jnp.where(valid, value, fallback)
+def _long(vector: Array) -> Array:
+    """Whether a vector is finite and has a direction; length 0 counts as not measured."""
+    valid, vector = present(vector, jnp.zeros_like(vector))
+    return valid & (square(vector) > 0)
 
 
 def _heading(field: Array) -> tuple[Array, Array]:

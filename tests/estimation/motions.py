@@ -1,6 +1,6 @@
 """Simulated motions of vehicles and people, and what their sensors measure, without jaxquat.
 
-Every motion starts with 10 s at rest. Velocities are smooth random processes, and the attitude is
+Every motion starts at rest. Velocities are smooth random processes, and the attitude is
 the one that the motion needs: a multirotor tilts to accelerate and against the wind, and an
 aeroplane banks to turn.
 """
@@ -38,7 +38,7 @@ def hover(draw, t, moving):
     """A multirotor holds its place in wind."""
     dt = t[1]
     velocity = wandering(draw, len(t), dt, 0.6, 3.0, 2) * moving[:, None]
-    wind = [3.0, 1.0] + wandering(draw, len(t), dt, 1.5, 3.0, 2)
+    wind = wandering(draw, len(t), dt, 1.5, 3.0, 2) + np.array([3.0, 1.0])
     acceleration = np.gradient(velocity, dt, axis=0)
     push = acceleration + 0.25 * (velocity - wind) * moving[:, None]
     yaw = wandering(draw, len(t), dt, 0.05, 2.0, 1)[:, 0] * moving
@@ -52,7 +52,7 @@ def walk(draw, t, moving):
     yaw = np.cumsum(wandering(draw, len(t), dt, 0.4, 3.0, 1, 0.5)[:, 0] * moving) * dt
     velocity = 1.3 * moving[:, None] * np.stack([np.cos(yaw), np.sin(yaw)], axis=1)
     steps = np.stack([1.5 * np.sin(phase + 0.3), np.sin(phase / 2)], axis=1) * moving[:, None]
-    posture = [0.3, -0.5] + wandering(draw, len(t), dt, 0.2, 5.0, 2, 0.5)
+    posture = wandering(draw, len(t), dt, 0.2, 5.0, 2, 0.5) + np.array([0.3, -0.5])
     posture = posture + 0.12 * np.stack([np.sin(phase / 2), np.sin(phase + 1.0)], axis=1)
     x, y = (posture * moving[:, None]).T
     attitude = turn(2, yaw) @ turn(0, x) @ turn(1, y)
@@ -80,15 +80,15 @@ def fly(draw, t, moving):
     return turn(2, yaw) @ turn(1, -pitch) @ turn(0, -bank), np.gradient(velocity, dt, axis=0)
 
 
-def recorded(motion, seed, seconds, rate):
+def recorded(motion, seed, seconds, rate, rest=REST):
     """Rotation matrices (N, 3, 3), rates and specific forces (N, 3) of the sensors.
 
     The gyroscope has a bias of 5 mrad/s, a response that is wrong by 0.1 %, and white noise of
     1e-3 rad/s/sqrt(Hz); the accelerometer vibrates by 0.4 m/s^2 during the motion.
     """
     draw = np.random.default_rng(seed).normal
-    t = np.arange(int(seconds * rate)) / rate
-    moving = np.clip((t - REST) / 5.0, 0.0, 1.0)
+    t = np.arange(round(seconds * rate)) / rate
+    moving = np.clip((t - rest) / 5.0, 0.0, 1.0)
     attitude, acceleration = motion(draw, t, moving)
     relative = np.swapaxes(attitude[:-1], 1, 2) @ attitude[1:]
     skew = 0.5 * (relative - np.swapaxes(relative, 1, 2))

@@ -11,7 +11,6 @@ import jaxquat as jq
 from jaxquat import estimation
 from jaxquat.estimation import ImuSample
 
-
 RUN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(), x)[1]))
 
 
@@ -86,3 +85,46 @@ def test_a_disturbed_start_is_forgiven():
     north = np.rad2deg(np.asarray(jq.euler.from_quaternion(q, "ZYX")[:, 0]))
     np.testing.assert_allclose(north[t < 18.0], 90.0, atol=1.0)
     np.testing.assert_allclose(north[t > 18.5], 0.0, atol=1e-3)  # by what the bias learned before
+
+
+def rows_of_any_rate(seed, count):
+    """A recording of ``count`` rows, whole and split by sensor, and where the split rows end.
+
+    The gyroscope has 50 to 1000 Hz and is in every row but for dropouts; accelerometer and
+    magnetometer have 1 Hz or more, any phase, and dropouts. The rows of one time are in any order,
+    and the split recording is padded with rows that change nothing.
+    """
+    choose = np.random.default_rng(seed)
+    rate = np.exp(choose.uniform(np.log(50.0), np.log(1000.0)))
+    attitude, gyro, force = motions.recorded(motions.walk, seed, count / rate, rate, 0.0)
+    field = np.einsum("nji,j->ni", attitude, np.array([0.0, 18.0, -45.0]))
+    sensors = [gyro, force, field]
+    for k, sensor in enumerate(sensors):
+        period = 1 if k == 0 else int(np.exp(choose.uniform(0.0, np.log(rate))))
+        read = (np.arange(len(gyro)) - choose.integers(period)) % period == 0
+        sensors[k] = np.where(
+            (read & (choose.uniform(size=len(gyro)) > 0.1))[:, None], sensor, np.nan
+        )
+    n = len(gyro)
+    apart = np.full((3, n, 3, 3), np.nan)  # row, place, sensor
+    place = np.argsort(choose.uniform(size=(n, 3)), axis=1)
+    for k in range(3):
+        apart[k, np.arange(n), place[:, k]] = sensors[k]
+    dt = np.zeros((n, 3))
+    dt[1:, 0] = 1.0 / rate
+    whole = ImuSample(dt[:, 0], *sensors)
+    return whole, ImuSample(dt.reshape(-1), *apart.reshape(3, 3 * n, 3))
+
+
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 40), marks=pytest.mark.slow)])
+def test_rows_may_be_split_by_sensor_at_any_rates(seeds):
+    """The attitude changes by less than a tenth of its deviation."""
+    rows = [rows_of_any_rate(seed, 1500) for seed in seeds]
+    whole, apart = (
+        jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *x) for x in zip(*rows, strict=True)
+    )
+    together, split = RUN(whole), RUN(apart)
+    ends = jax.tree.map(lambda x: x[:, 2::3], split)
+    off = np.asarray(jq.quaternion.distance(ends.q, together.q))
+    deviation = np.sqrt(np.trace(together.covariance[:, :, :3, :3], axis1=2, axis2=3))
+    assert np.all(off < 0.1 * deviation)
