@@ -1561,6 +1561,7 @@ def test_the_hint_of_batches_is_for_batches_alone():
         rollout(start=jq.State(V, V))
 
 
+@pytest.mark.slow
 @pytest.mark.needs("llvmlite")
 def test_auto_differentiates_a_jit_that_was_traced_before():
     def attitudes(omega, engine):

@@ -266,6 +266,7 @@ def test_sizes_between_powers_of_two_change_a_motion_by_rounding():
         np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5)  # 1.2e-38/1e-33 and rounding
 
 
+@pytest.mark.slow
 def test_equal_moments_are_known_at_every_size():
     """A hundred units of rounding of 1e-33 kg m^2 are below the smallest float32."""
     turn = Rotation.from_quat(TILTED[[1, 2, 3, 0]]).as_matrix()

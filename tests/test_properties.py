@@ -375,6 +375,7 @@ SIGNED = st.builds(lambda sign, angle: sign * angle, SIGNS, ANGLES)
 THREE_ANGLES = st.tuples(SIGNED, SIGNED, SIGNED).map(np.array)
 
 
+@pytest.mark.slow
 @law
 @given(st.tuples(*[THREE_ANGLES] * 4))
 def test_angles_of_all_orders_to_quaternions(angles):
@@ -385,6 +386,7 @@ def test_angles_of_all_orders_to_quaternions(angles):
     same_attitude(call(to_xyzw, got), wanted, ulp=3 * PRODUCT)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Gimbal lock")
 @law
 @given(st.tuples(*[THREE_ANGLES] * 2), st.tuples(*[UNIT] * 2))

@@ -214,6 +214,7 @@ def test_float32_keeps_the_digits_of_float64_in_a_long_log(hold):
         np.testing.assert_allclose(narrow, wide, rtol=0, atol=2e-6)
 
 
+@pytest.mark.slow
 def test_padding_and_repeated_times_are_no_intervals():
     """A window ends in repeats of its last time; derivatives stay finite."""
     times = np.array([0.0, 0.1, 0.1, 0.2, 0.2])

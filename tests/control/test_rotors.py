@@ -134,6 +134,7 @@ def test_what_gives_way_at_the_limits(name):
     np.testing.assert_allclose(load, delivered, rtol=0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_the_allocation_is_continuous_and_has_the_slopes_of_differences():
     """Along a line through all kinds of limits: no jump, and slopes at almost every point."""
     line = lambda s: jnp.stack([4.0 + 9.0 * s, 1.5 * s * s, 0.5 - s, 0.4 * s])

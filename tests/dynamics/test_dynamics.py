@@ -90,6 +90,7 @@ def test_linearize_against_differences():
         np.testing.assert_allclose(jacobian, got.T, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_linearize_at_rest_is_the_double_integrator():
     """There angle' = rate and rate' = I^-1 u, so A = [[1, h], [0, 1]] and B = [h^2/2; h] I^-1."""
     body = problems.reference_body()

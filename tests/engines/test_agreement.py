@@ -586,6 +586,7 @@ def test_a_rare_branch_on_what_does_not_change(name):
 # Kernels in memory.
 
 
+@pytest.mark.slow
 def test_kernels_outlive_the_caches_of_jax_and_of_the_engine():
     """Four threads call four functions in turn, for two numbers of bodies, as a fifth clears.
 
@@ -628,6 +629,7 @@ def test_kernels_outlive_the_caches_of_jax_and_of_the_engine():
     assert len(loading.loaded) == known  # what is compiled again finds its kernel there
 
 
+@pytest.mark.slow
 def test_too_much_code_in_memory_is_refused(monkeypatch):
     flown("fused", lambda t, state, params: -0.0625 * state.omega)
     monkeypatch.setattr(loading, "MOST", loading._size + 100)

@@ -310,6 +310,7 @@ def test_a_neural_torque(n, dtype):
     compare(run, layers_of(n, dtype), starts(19, dtype), dtype=dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.needs("llvmlite")
 def test_the_gradient_by_transposed_weights_is_as_long_a_program(monkeypatch):
     """``x @ W`` as ``W @ x``: each leaf of the gradient is written by a loop."""
@@ -443,6 +444,7 @@ def test_transformations():
         assert_close(fused, scan, 1e-9)
 
 
+@pytest.mark.slow
 def test_a_new_inertia_or_array_does_not_compile_again():
     """What the torque closes over is an argument of the kernel and has its gradient."""
     start, grid = one_start(), jq.grid(0.0, 0.05, 20)

@@ -129,6 +129,7 @@ def test_recordings_of_different_lengths_go_through_one_kernel():
     np.testing.assert_array_equal(by_inputs[end:], 0.0)
 
 
+@pytest.mark.slow
 def test_the_second_derivative_by_the_times_is_that_of_the_scan():
     def product(engine):
         slope = jax.grad(lambda t: loss(t, GAIN, engine, 2, CASES["bare"])[0])

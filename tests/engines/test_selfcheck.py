@@ -268,6 +268,7 @@ def test_the_check_itself_finds_that_the_kernels_agree(present, tmp_path):
     assert "fused_rollout" in str(jax.make_jaxpr(lambda: rates("auto"))())
 
 
+@pytest.mark.slow
 def test_the_process_checks_the_device_that_was_asked_for(monkeypatch):
     answer = selfcheck.checked("NVIDIA H200")
     assert answer == ("its check ended with RuntimeError: it ran on cpu", False)

@@ -288,6 +288,7 @@ def wasteful(x):
     return jnp.sum(jnp.sort(jnp.sin(x * jnp.arange(32768.0))) * jnp.arange(32768.0))
 
 
+@pytest.mark.slow
 def test_a_chunk_that_does_not_fit_names_one_that_does(monkeypatch):
     monkeypatch.setattr(chunks, "free_bytes", lambda experiment: 10e6)
     message = r"chunk: wanted one that fits into the 10 MB free .*, got 64, .*; \d+ would fit"

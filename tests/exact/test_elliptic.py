@@ -126,6 +126,7 @@ def test_the_integral_of_the_third_kind_is_that_of_quadrature(m1):
             np.testing.assert_allclose(twice, 2.0 * once, rtol=1e-14, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_derivatives_of_the_third_kind_are_those_of_central_differences():
     """By every argument, in both halves."""
 

@@ -425,6 +425,7 @@ def test_a_body_by_its_full_inertia_satisfies_the_equations():
     assert np.abs(errors).max() < 1e-13
 
 
+@pytest.mark.slow
 def test_the_free_symmetric_body_is_the_free_body():
     start = jq.State(Q0, jnp.array([0.5, -1.0, 0.7]))
 
@@ -573,6 +574,7 @@ def test_a_spin_too_slow_is_refused_where_it_is_concrete_and_nan_where_it_is_tra
         exact.nutation(body, -1.3, 1.0, tilt=0.7, spin=5.0)
 
 
+@pytest.mark.slow
 def test_a_motion_takes_one_time_and_keeps_its_dtype():
     """A Python integer is a time; several are an error that names vmap.
 
@@ -665,6 +667,7 @@ def test_flip_interval_from_the_middle_axis_to_a_pole():
             assert flip(*(jnp.array(x, dtype) for x in CONSTANT[name])) == np.inf, name
 
 
+@pytest.mark.slow
 def test_nutation_of_tops_released_almost_upright_is_that_of_sixty_digits():
     """By the roots of the cubic; within what a unit of rounding of the tilt does to the cosine."""
     run = jax.jit(

@@ -158,6 +158,7 @@ def test_fewer_residuals_than_parameters():
         jq.fit_covariance(residuals, jnp.ones(3))
 
 
+@pytest.mark.slow
 def test_free_motion_shows_inertia_up_to_scale():
     """Euler's equation omega' = -inv(I) (omega x I omega) is the same for c I.
 

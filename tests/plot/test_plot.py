@@ -192,6 +192,7 @@ def test_the_bands_of_a_fan_hold_their_share_of_the_members():
     assert ax.lines[0].get_color() != ax.lines[1].get_color()
 
 
+@pytest.mark.slow
 def test_validation_stands_where_it_was_evaluated():
     """Five updates in chunks of two are evaluated after 0, 2, 4 and 5; the other start is grey."""
     ax = plot.fit_history(FIT)
@@ -357,6 +358,7 @@ def test_the_film_shows_the_box_at_its_times(tmp_path, monkeypatch):
     assert pyplot.get_fignums() == []
 
 
+@pytest.mark.slow
 def test_the_film_of_a_body_with_position_moves_it_along_its_path(tmp_path, monkeypatch):
     """Its centre is on the helix (50 + 3 t, cos t, sin t), within the error of cubics, h^4/384.
 

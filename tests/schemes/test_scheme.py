@@ -115,6 +115,7 @@ def test_weights_sum_to_one_up_to_rounding():
         jq.compose(jq.no_squish, (0.5, 0.5 + 2e-11))
 
 
+@pytest.mark.slow
 def test_a_damping_is_a_leaf_that_gradients_and_vmap_reach():
     """The derivative of omega by damping agrees with a difference.
 

@@ -178,6 +178,7 @@ def test_a_recording_of_bad_fields_is_refused_by_name(args, fields, message):
         recordings.Recording(*args, **fields)
 
 
+@pytest.mark.slow
 def test_multiple_shooting_finds_the_bias_of_a_gyroscope_across_a_gap():
     """The example of the docstring, by two steps of Gauss and Newton.
 

@@ -385,6 +385,7 @@ def test_a_path_is_interpolated_between_rows_at_any_times():
     np.testing.assert_allclose(slopes, turns[:, 0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_auto_has_the_rows_of_the_scan(capsys):
     run = functools.partial(jq.rollout, cheap, BODY, law, START, jq.grid_at(STAMPS, 2), 1.3)
     auto, scan = (jax.jit(lambda e=e: run(engine=e, save_every=2))() for e in ("auto", "scan"))

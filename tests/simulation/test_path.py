@@ -32,6 +32,7 @@ def saved():
     )
 
 
+@pytest.mark.slow
 def test_a_slice_has_its_rows_and_ends_with_the_last_of_them():
     path = whole()
     part = path[2:9:3]
