@@ -376,7 +376,7 @@ def test_times_that_lie_far_apart_want_their_unit_said(tmp_path, stamp, second):
 def test_accelerations_of_the_size_of_gravity_in_g_want_their_unit_said(tmp_path):
     path = written(tmp_path, "t,ax,ay,az", "0,0,0.1,-1", "1,,,", "2,0.3,0,1")
     names = {"t": "t", "accelerometer": ("ax", "ay", "az")}
-    with pytest.raises(ValueError, match="accelerometer: its unit .* median norm is 1.02 m/s"):
+    with pytest.raises(ValueError, match=r"accelerometer: its unit .* median norm is 1.02 m/s"):
         recordings.read(path, names)
     got = recordings.read(path, names, units={"accelerometer": "g"}).accelerometer
     np.testing.assert_allclose(got[2], [0.3 * 9.80665, 0.0, 9.80665], rtol=1e-15)
