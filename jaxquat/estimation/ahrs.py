@@ -25,7 +25,7 @@ from jax import Array
 from jaxquat._checks import finite, instance, positive
 from jaxquat._linear import dot, matvec, square
 from jaxquat.estimation.arguments import cast, sample_of, settings_of
-from jaxquat.estimation.error_state import Error, consistency, observed
+from jaxquat.estimation.error_state import Error, observed
 from jaxquat.estimation.filtering import (
     Estimate,
     Filter,
@@ -86,13 +86,19 @@ def ahrs(settings: Settings | None = None) -> Filter:
     reading gives the level, and the first reading of the magnetometer from then on gives north.
     Until then the standard deviations of tilt and heading are 3 rad. ::
 
-        dt = jnp.diff(t, prepend=t[:1])
-        samples = estimation.ImuSample(dt, gyro, accelerometer, magnetometer)
-        memory, estimates = estimation.run(estimation.ahrs(), samples)
+        recording = jq.recordings.read("log.csv", columns)
+        samples = jq.estimation.samples(recording)
+        memory, estimates = jq.estimation.run(jq.estimation.ahrs(), samples)
 
     The error has n = 18 elements: attitude [rad] and bias [rad/s], then those of ``others``:
     velocity to the east and north [m/s], (2,); declination [rad], clockwise, (); the errors M of
     the response, row by row, (9,). The true rate is ``gyro - bias - M gyro``.
+
+    The velocity counts as 0 with the density that it has over times of ``velocity_time``, which the
+    accelerometer measures: a hovering craft, a car in a bend and an aeroplane in a turn have large
+    velocities, and the covariance says so. An even ride is a rest whose velocity is constant.
+    Velocity, declination and disturbances of the field are no white noise, so there is no
+    likelihood of a single sample: ``nis`` and ``log_likelihood`` are NaN.
 
     Args:
         settings: the assumed noises and times, differentiable; None for ``Settings()``.
@@ -243,15 +249,18 @@ def _linearize(
     surprise = _surprise(settings, error, row[0], residual)
     of_heading = _inverse(of_field) * settings.heading**2 * doubt * surprise
     of_bias = _inverse(of_gyro) * settings.rest_bias**2
+    valid_others = level & jnp.stack([(of_field > 0) & of_north, *[rests & (of_gyro > 0)] * 3])
     error, others = observed(
         error,
         jnp.concatenate([row, _eye(3, 3, dt)]),
         jnp.concatenate([residual[None], gyro - numbers[:3]]),
         jnp.stack([of_heading, of_bias, of_bias, of_bias]),
-        level & jnp.stack([(of_field > 0) & of_north, *[rests & (of_gyro > 0)] * 3]),
+        valid_others,
     )
     updates = of_velocity, others
-    estimate = Estimate(q, numbers[:3], numbers[3:], covariance, *consistency(updates))
+    count = jnp.sum(valid, dtype=dt.dtype) + jnp.sum(valid_others, dtype=dt.dtype)
+    none = jnp.asarray(jnp.nan, dt.dtype)
+    estimate = Estimate(q, numbers[:3], numbers[3:], covariance, none, count, none)
     estimate = corrected(estimate, error)
     numbers = jnp.concatenate([estimate.bias, estimate.others])
     state = estimate.q, numbers, estimate.covariance

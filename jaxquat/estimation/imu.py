@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._checks import divisor, exactly, floating, instance
 from jaxquat._linear import square, transpose
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
+from jaxquat.recordings import Recording
 
 GRAVITY = 9.80665  # m/s^2
 SIZE = 18
@@ -124,6 +126,55 @@ class ImuSample(NamedTuple):
     gyro: Array
     accelerometer: Array
     magnetometer: Array
+
+
+def samples(recording: Recording) -> ImuSample:
+    """The samples of a recording for ``ahrs``. -> ImuSample with leading axis (N,).
+
+    Sensors may have rates and stamps of their own, as in a recording that ``read_ulog`` returns.
+    Intervals are computed in float64, so times since 1970 lose nothing. The arrays have JAX's
+    default precision. To pass times and arrays that are no Recording, make one::
+
+        recording = jq.recordings.Recording(t, gyro, accelerometer=..., magnetometer=...)
+
+    Args:
+        recording: with gyro and accelerometer; without a magnetometer the heading is not observed.
+
+    Raises:
+        TypeError, ValueError: there is no gyro or accelerometer, or the values cannot be in SI: a
+            median interval above 10 s, or a median specific force of 0.5 to 2 m/s^2.
+
+    Examples:
+        >>> t = 1.7e9 + np.arange(100) / 100  # s since 1970
+        >>> still, up = np.zeros((100, 3)), np.tile([0.0, 0.0, 9.81], (100, 1))
+        >>> recording = jq.recordings.Recording(t, still, accelerometer=up)
+        >>> samples = jq.estimation.samples(recording)
+        >>> samples.dt.dtype, f"{samples.dt.sum():.2f} s"
+        (dtype('float32'), '0.99 s')
+    """
+    instance("recording", recording, Recording, "a recordings.Recording")
+    for name in ("gyro", "accelerometer"):
+        if getattr(recording, name) is None:
+            raise ValueError(f"recording: wanted {name}, got none")
+    missing = np.full((len(recording.t), 3), np.nan)
+    field = missing if recording.magnetometer is None else recording.magnetometer
+    arrays = recording.intervals(), recording.gyro, recording.accelerometer, field
+    check_sizes("recording", arrays[0], arrays[2])
+    return ImuSample(*map(jnp.asarray, arrays))
+
+
+def check_sizes(name: str, dt: np.ndarray, force: np.ndarray) -> None:
+    """ValueError if intervals (N,) and specific forces (N, 3) have the sizes of other units."""
+    positive = dt[dt > 0]
+    if positive.size and np.median(positive) > 10.0:
+        hint = "; subtract times in float64, with NumPy, and in seconds"
+        got = f"a median of {np.median(positive):.3g} s"
+        raise ValueError(f"{name}: wanted intervals below 10 s, got {got}{hint}")
+    norms = np.linalg.norm(force, axis=1)
+    norms = norms[np.isfinite(norms)]
+    if norms.size and 0.5 < np.median(norms) < 2.0:
+        got = f"a median of {np.median(norms):.3g}; multiply by 9.80665 if it is in g"
+        raise ValueError(f"{name}: wanted specific forces in m/s^2, got {got}")
 
 
 def merge(samples: ImuSample, every: int) -> ImuSample:

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import chi2
 
 import jaxquat as jq
-from jaxquat import estimation
+from jaxquat import estimation, recordings
 from jaxquat.estimation import ImuSample
 
 RUN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(), x)[1]))
@@ -128,3 +128,30 @@ def test_rows_may_be_split_by_sensor_at_any_rates(seeds):
     off = np.asarray(jq.quaternion.distance(ends.q, together.q))
     deviation = np.sqrt(np.trace(together.covariance[:, :, :3, :3], axis1=2, axis2=3))
     assert np.all(off < 0.1 * deviation)
+
+
+def test_times_since_1970_lose_nothing_in_float32():
+    """Their differences are computed in float64: in float32 the intervals would be 0 and 128 s."""
+    t = 1.7e9 + np.arange(100) / 100
+    still, up = np.zeros((100, 3)), np.tile([0.0, 0.0, 9.81], (100, 1))
+    recording = recordings.Recording(t, still, accelerometer=up)
+    with jax.enable_x64(False):
+        samples = estimation.samples(recording)
+    assert {x.dtype for x in samples} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(samples.dt, [0.0, *[0.01] * 99], atol=2.5e-7)  # an ulp of 1.7e9
+    assert np.all(np.isnan(samples.magnetometer))
+
+
+def test_what_cannot_be_in_si_units_is_refused():
+    t, still = np.arange(4.0), np.zeros((4, 3))
+    in_g = recordings.Recording(t, still, accelerometer=still + np.array([0.0, 0.0, 1.0]))
+    with pytest.raises(ValueError, match="recording: wanted specific forces in m/s"):
+        estimation.samples(in_g)
+    hours = recordings.Recording(3600.0 * t, still, accelerometer=still + np.array([0.0, 0.0, 9.8]))
+    with pytest.raises(ValueError, match="recording: wanted intervals below 10 s"):
+        estimation.samples(hours)
+    with pytest.raises(ValueError, match="recording: wanted accelerometer, got none"):
+        estimation.samples(recordings.Recording(t, still))
+    samples = ImuSample(*map(jnp.asarray, (t, still, still + np.array([0.0, 0.0, 1.0]), still)))
+    with pytest.raises(ValueError, match="samples: wanted specific forces in m/s"):
+        estimation.run(estimation.ahrs(), samples)
