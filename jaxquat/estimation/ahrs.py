@@ -337,7 +337,7 @@ def _motion(
     noise of density d would have the variance ``3 d^2 / (16 T)`` after it. The memory has the
     acceleration's mean, the velocity before and after the low-pass, and the mean square.
     """
-    time = settings.velocity_time
+    time = jnp.asarray(settings.velocity_time)
     share = -jnp.expm1(-span / time)
     mean, velocity, slow, spread = memory[:2], memory[2:4], memory[4:6], memory[6]
     mean = mean + share * (acceleration - mean)
@@ -355,33 +355,30 @@ def _disturbance(
     """The memory of the field, (8,), the factor of the heading's variance, and whether to restart.
 
     The factor is 1 where norm and dip equal the usual ones, which are learned where it is small. A
-    field that differs, but has stayed the same for ``field_time``, becomes the usual one. If it has
-    lasted longer than the one before, that one was the disturbance, and the heading starts again.
-    The memory has norm and sine of the dip: low-passed, usual, and of the field that lasts; then
-    for how long the last two have lasted.
+    field that differs by two gates, has stayed the same for ``field_time``, and was there for more
+    than half of the time, is the usual one: what came before it was a disturbance, and the heading
+    starts again. The memory has norm and sine of the dip: low-passed, usual, and of the field that
+    lasts; then for how long this one and all fields were there.
     """
     norm = jnp.sqrt(square(field))
     now = jnp.stack([norm, field[2] / norm])
-    fast, usual, lasting, (old_time, new_time) = memory.reshape(4, 2)
+    fast, usual, lasting, (age, time) = memory.reshape(4, 2)
     known = memory[0] > 0
     fast = jnp.where(known, fast - jnp.expm1(-span / 0.15) * (now - fast), now)
     usual, lasting = jnp.where(known, usual, now), jnp.where(known, lasting, now)
 
-    def changes(before: Array) -> Array:
+    def change(before: Array) -> Array:
         off = jnp.stack([fast[0] / before[0] - 1.0, fast[1] - before[1]])
         return square(off / settings.field_gate)
 
-    doubt = (1.0 + changes(usual)) ** 2
+    doubt = (1.0 + change(usual)) ** 2
     share = -jnp.expm1(-span / settings.field_time)
-    usual, old_time = usual + share / doubt * (fast - usual), old_time + span / doubt
-    same = changes(lasting) < 1.0
+    same = change(lasting) < 1.0
     lasting = jnp.where(same, lasting + share * (fast - lasting), fast)
-    new_time = jnp.where(same, new_time + span, 0.0)
-    changed = (new_time > settings.field_time) & (changes(usual) > 1.0)
-    again = changed & (new_time > old_time) & valid
-    usual, old_time = jnp.where(changed, lasting, usual), jnp.where(changed, new_time, old_time)
-    times = jnp.stack([old_time, new_time])
-    after = jnp.concatenate([fast, usual, lasting, times])
+    age, time = jnp.where(same, age + span, 0.0), time + span
+    again = valid & (change(usual) > 4.0) & (age > settings.field_time) & (age > 0.5 * time)
+    usual = jnp.where(again, lasting, usual + share / doubt * (fast - usual))
+    after = jnp.concatenate([fast, usual, lasting, jnp.stack([age, time])])
     return jnp.where(valid, after, memory), doubt, again
 
 
