@@ -50,7 +50,7 @@ SCALES = jnp.array([2.0, 0.7, 1.3])  # deg: units of the errors: total, inclinat
 FITTED = (
     "start_heading",
     "start_response",
-    "velocity_by_acceleration",
+    "velocity_by_motion",
     "heading",
     "heading_gate",
     "declination",

@@ -46,6 +46,7 @@ LEAST = jq.least_squares(lambda p: jnp.concatenate([p, 2.0 * p]) - 1.0, V, progr
 RECORDING = recordings.Recording(
     np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
 )
+FLIGHT_LOG = recordings.Recording(np.array([0.0, 0.1]), FOUR[:2], accelerometer=9.8 * FOUR[:2])
 CASCADE = control.CascadeGains(V, V, V, V, V, V)
 FLIGHT = control.FlightGains(V, V, V, V)
 COURSE = jax.tree.map(np.asarray, control.hold_position(V))
@@ -56,7 +57,7 @@ ROTORS = jq.rotors.Rotors(
     np.array([0.0, 0.0, 1.0]),
     np.array([0.0, 0.0, 0.1]),
 )
-IMU = estimation.ImuSample(np.full(4, 0.1), FOUR, FOUR, FOUR)
+IMU = estimation.ImuSample(np.full(4, 0.1), FOUR, 9.8 * FOUR, FOUR)
 TABLEAU = schemes.tableaus.RK4
 
 
@@ -390,6 +391,7 @@ TABLE = {
         "every": Argument(2),
     },
     "estimation.run": FILTERING,
+    "estimation.samples": {"recording": Argument(FLIGHT_LOG)},
     "estimation.smooth": FILTERING,
     "euler.from_quaternion": {"q": algebra(Q), "order": ORDER},
     "euler.rate_matrix": {"angles": algebra(V), "order": ORDER},
@@ -586,6 +588,7 @@ TABLE = {
     "recordings.Recording.hold": {"channel": Argument("gyro")},
     "recordings.Recording.present": {"channel": Argument("gyro")},
     "recordings.Recording.rows_with": {"channel": Argument("gyro")},
+    "recordings.Recording.intervals": {},
     "recordings.Recording.spacing": {"tolerance": Argument(1e-3, {"int": "a number"})},
     "recordings.read": {
         "path": Argument("nowhere.csv", {"str": "a file that is not there"}),

@@ -7,13 +7,14 @@ of a controller that uses the estimates.
 
 - ``mekf``: attitude and gyroscope bias from vectors and attitudes with known references.
 - ``ahrs``: attitude from an inertial sensor with magnetometer on a body that is moved about.
+  ``samples`` makes its samples of a recording.
 """
 
 from __future__ import annotations
 
 from jaxquat.estimation.ahrs import ahrs
 from jaxquat.estimation.filtering import Estimate, Filter, run, smooth
-from jaxquat.estimation.imu import ImuSample, Settings, merge
+from jaxquat.estimation.imu import ImuSample, Settings, merge, samples
 from jaxquat.estimation.mekf import Noises, Sample, mekf
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "mekf",
     "merge",
     "run",
+    "samples",
     "smooth",
 ]

@@ -19,12 +19,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxquat._checks import finite, instance, positive
 from jaxquat._linear import dot, matvec, square
 from jaxquat.estimation.arguments import cast, sample_of, settings_of
-from jaxquat.estimation.error_state import Error, consistency, observed
+from jaxquat.estimation.error_state import Error, observed
 from jaxquat.estimation.filtering import (
     Estimate,
     Filter,
@@ -55,6 +56,9 @@ from jaxquat.quaternion import (
 )
 
 _UNKNOWN = 3.0  # rad: the standard deviation of an unknown angle
+_HEADING, _MOVING = np.zeros((2, SIZE), bool)  # elements of the error
+_HEADING[[2, DECLINATION]], _MOVING[VELOCITY:DECLINATION] = True, True
+_LEVEL = 0.1  # m/s^2: more horizontal force is no rest
 _LONGEST = 1.0  # s: a sample stands for at most so long
 
 
@@ -65,11 +69,13 @@ class _Memory(NamedTuple):
     level: Array  # whether an accelerometer has given the tilt
     north: Array  # whether a magnetometer has given the heading since then
     gyro: Array  # last measured rate
+    early: Array  # last measured field, body axes, until the body is level
     since: Array  # times since gyroscope, accelerometer, magnetometer were last read [s], (3,)
     slow: Array  # gyroscope and accelerometer, low-passed, (6,)
-    rest: Array  # how long the body has been at rest [s]
-    acceleration: Array  # mean square of the horizontal acceleration
-    field: Array  # norm and sine of the dip, low-passed, then their undisturbed values, (4,)
+    still: Array  # how long the sensors have hardly changed [s]
+    rests: Array  # whether the body is at rest
+    motion: Array  # of the horizontal velocity, see _motion, (7,)
+    field: Array  # of the magnetic field, see _disturbance, (8,)
 
 
 def ahrs(settings: Settings | None = None) -> Filter:
@@ -80,13 +86,19 @@ def ahrs(settings: Settings | None = None) -> Filter:
     reading gives the level, and the first reading of the magnetometer from then on gives north.
     Until then the standard deviations of tilt and heading are 3 rad. ::
 
-        dt = jnp.diff(t, prepend=t[:1])
-        samples = estimation.ImuSample(dt, gyro, accelerometer, magnetometer)
-        memory, estimates = estimation.run(estimation.ahrs(), samples)
+        recording = jq.recordings.read("log.csv", columns)
+        samples = jq.estimation.samples(recording)
+        memory, estimates = jq.estimation.run(jq.estimation.ahrs(), samples)
 
     The error has n = 18 elements: attitude [rad] and bias [rad/s], then those of ``others``:
     velocity to the east and north [m/s], (2,); declination [rad], clockwise, (); the errors M of
     the response, row by row, (9,). The true rate is ``gyro - bias - M gyro``.
+
+    The velocity counts as 0 with the density that it has over times of ``velocity_time``, which the
+    accelerometer measures: a hovering craft, a car in a bend and an aeroplane in a turn have large
+    velocities, and the covariance says so. An even ride is a rest whose velocity is constant.
+    Velocity, declination and disturbances of the field are no white noise, so there is no
+    likelihood of a single sample: ``nis`` and ``log_likelihood`` are NaN.
 
     Args:
         settings: the assumed noises and times, differentiable; None for ``Settings()``.
@@ -123,20 +135,22 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
     return _Memory(
         q=jnp.asarray([1.0, 0.0, 0.0, 0.0], dtype),
         numbers=jnp.zeros(SIZE - 3, dtype),
-        covariance=_start_covariance(settings, jnp.full(3, _UNKNOWN, dtype)),
+        covariance=jnp.diag(_deviations(settings, jnp.full(3, _UNKNOWN, dtype)) ** 2),
         level=jnp.zeros((), bool),
         north=jnp.zeros((), bool),
         gyro=gyro,
+        early=jnp.zeros(3, dtype),
         since=jnp.zeros(3, dtype),
         slow=jnp.concatenate([gyro, force]),
-        rest=zero,
-        acceleration=zero,
-        field=jnp.zeros(4, dtype),
+        still=zero,
+        rests=jnp.zeros((), bool),
+        motion=jnp.zeros(7, dtype),
+        field=jnp.zeros(8, dtype),
     )
 
 
-def _start_covariance(settings: Settings, attitude: Array) -> Array:
-    """The covariance of the error at the start, from the attitude's standard deviations (3,)."""
+def _deviations(settings: Settings, attitude: Array) -> Array:
+    """The standard deviations of the error where it starts, (18,), from those of the attitude."""
     parts = (
         attitude,
         jnp.full(3, settings.start_bias),
@@ -144,22 +158,24 @@ def _start_covariance(settings: Settings, attitude: Array) -> Array:
         jnp.full(1, settings.declination),
         jnp.full(9, settings.start_response),
     )
-    return jnp.diag(jnp.concatenate(parts) ** 2)
+    return jnp.concatenate(parts)
 
 
-def _aligned(settings: Settings, force: Array) -> tuple[Array, Array]:
-    """The attitude that the accelerometer levels, of unknown heading, and its covariance."""
-    tilt, heading = jnp.full(2, 0.1, force.dtype), jnp.full(1, _UNKNOWN, force.dtype)
-    return _level(force), _start_covariance(settings, jnp.concatenate([tilt, heading]))
+def _restarted(
+    settings: Settings, linear: tuple[Array, Array], starts: Array, level: Array, north: Array
+) -> tuple[Array, Array]:
+    """Covariance and transition where the elements ``starts``, (18,), of the error start anew.
 
-
-def _headed(
-    settings: Settings, q: Array, covariance: Array, transition: Array, east_of_north: Array
-) -> tuple[Array, Array, Array]:
-    """Attitude, covariance and transition after the first heading, before which it is unknown."""
-    q = turned(q, jnp.zeros_like(q[:3]).at[2].set(east_of_north))
-    covariance = covariance.at[2].set(0.0).at[:, 2].set(0.0)
-    return q, covariance.at[2, 2].set(settings.start_heading**2), transition.at[2].set(0.0)
+    Nothing earlier counts for them. The tilt is known where the body is ``level``, and the heading
+    where there is ``north``.
+    """
+    covariance, transition = linear
+    tilt = jnp.where(level, 0.1, _UNKNOWN)
+    heading = jnp.where(north, settings.start_heading, _UNKNOWN)
+    variances = _deviations(settings, jnp.stack([tilt, tilt, heading])) ** 2
+    either = starts[:, None] | starts[None, :]
+    covariance = jnp.where(either, jnp.diag(variances), covariance)
+    return covariance, jnp.where(starts[:, None], 0.0, transition)
 
 
 def _level(force: Array) -> Array:
@@ -180,12 +196,15 @@ def _linearize(
     settings: Settings, memory: _Memory, sample: ImuSample
 ) -> tuple[_Memory, Estimate, Linearized]:
     """One step: turn by the gyroscope, then correct by the other sensors and by rest."""
-    dt, ones = sample.dt, jnp.ones(3, sample.dt.dtype)
+    dt = sample.dt
     has_gyro, gyro = present(sample.gyro, memory.gyro)
     q, middle = _turn(memory, gyro, dt, has_gyro)
     up = jnp.asarray([0.0, 0.0, GRAVITY], dt.dtype)
     has_force, force = present(sample.accelerometer, rotate_inverse(q, up))
-    has_field, field = _present_and_long(sample.magnetometer, ones)
+    waits = ~memory.level & (memory.since[2] + dt <= 0)  # the field of a row of the same time
+    field = jnp.where(waits & ~_long(sample.magnetometer), memory.early, sample.magnetometer)
+    has_field = _long(field)
+    field = jnp.where(has_field, field, 1.0)
     read = jnp.stack([has_gyro, has_force, has_field])
     since, spans = _spans(memory.since, dt, read)
     of_gyro, of_force, of_field = spans
@@ -196,31 +215,30 @@ def _linearize(
 
     heavy = has_force & (square(force) > (0.5 * GRAVITY) ** 2)  # not in free fall
     level, begins = memory.level | heavy, heavy & ~memory.level
-    q_begin, covariance_begin = _aligned(settings, jnp.where(begins, force, up))
-    q, covariance = jnp.where(begins, q_begin, q), jnp.where(begins, covariance_begin, covariance)
-    transition = jnp.where(begins, 0.0, transition)  # nothing earlier affects what follows
+    q = jnp.where(begins, _level(jnp.where(begins, force, up)), q)
+    early = jnp.where(has_field & ~level, field, 0.0)
     field = rotate(q, field)  # a turn about the vertical changes neither its norm nor its dip
     has_heading, east_of_north = _heading(field)
     of_north = level & has_field & has_heading
-    headed = _headed(settings, q, covariance, transition, east_of_north)
-    first = of_north & ~memory.north
-    q, covariance, transition = (
-        jnp.where(first, new, old)
-        for new, old in zip(headed, (q, covariance, transition), strict=True)
-    )
+    norms, doubt, again = _disturbance(settings, memory.field, field, of_field, has_field & level)
+    first = of_north & (again | ~memory.north)
+    q = jnp.where(first, turned(q, jnp.zeros_like(up).at[2].set(east_of_north)), q)
 
     acceleration = rotate(q, force)[:2]
-    numbers = memory.numbers.at[3:5].add(of_force * acceleration).at[5].multiply(keep)
-    numbers = jnp.where(level, numbers, 0.0)
-    slow, rest = _rest(settings, memory, jnp.concatenate([gyro, force]), read, spans, dt)
-    share = -jnp.expm1(-of_force / settings.acceleration_time)
-    mean_square = memory.acceleration + share * (square(acceleration) - memory.acceleration)
-    norms, doubt = _disturbance(settings, memory.field, field, of_field, has_field & level)
+    motion, density = _motion(settings, memory.motion, acceleration, of_force)
+    motion = jnp.where(level, motion, 0.0)
+    slow, still = _still(settings, memory, jnp.concatenate([gyro, force]), read, spans, dt)
+    tilt = 9.0 * GRAVITY**2 * (covariance[0, 0] + covariance[1, 1])  # of three deviations
+    level_force = square(rotate(q, slow[3:])[:2])  # not 0 while the body gathers speed
+    rests = (still > settings.rest_time) & (level_force < _LEVEL**2 + tilt)
 
-    at_rest = rest > settings.rest_time
+    # At rest the velocity is relative to the one at its beginning: a smooth ride is a rest, too.
+    starts = begins | (first & _HEADING) | (rests & ~memory.rests & _MOVING)
+    covariance, transition = _restarted(settings, (covariance, transition), starts, level, first)
+    numbers = memory.numbers.at[3:5].add(of_force * acceleration).at[5].multiply(keep)
+    numbers = jnp.where(starts[3:] | ~level, 0.0, numbers)
     error = Error(jnp.zeros(SIZE, dt.dtype), covariance)
-    moving = settings.velocity**2 + settings.velocity_by_acceleration**2 * mean_square
-    variance = _inverse(of_force) * jnp.where(at_rest, settings.rest_velocity**2, moving)
+    variance = _inverse(of_force) * jnp.where(rests, settings.rest_velocity**2, density)
     valid = jnp.full(2, (of_force > 0) & level)
     error, of_velocity = observed(
         error, _eye(VELOCITY, 2, dt), -numbers[3:5], jnp.full(2, variance), valid
@@ -231,20 +249,33 @@ def _linearize(
     surprise = _surprise(settings, error, row[0], residual)
     of_heading = _inverse(of_field) * settings.heading**2 * doubt * surprise
     of_bias = _inverse(of_gyro) * settings.rest_bias**2
+    valid_others = level & jnp.stack([(of_field > 0) & of_north, *[rests & (of_gyro > 0)] * 3])
     error, others = observed(
         error,
         jnp.concatenate([row, _eye(3, 3, dt)]),
         jnp.concatenate([residual[None], gyro - numbers[:3]]),
         jnp.stack([of_heading, of_bias, of_bias, of_bias]),
-        level & jnp.stack([(of_field > 0) & of_north, *[at_rest & (of_gyro > 0)] * 3]),
+        valid_others,
     )
     updates = of_velocity, others
-    estimate = Estimate(q, numbers[:3], numbers[3:], covariance, *consistency(updates))
+    count = jnp.sum(valid, dtype=dt.dtype) + jnp.sum(valid_others, dtype=dt.dtype)
+    none = jnp.asarray(jnp.nan, dt.dtype)
+    estimate = Estimate(q, numbers[:3], numbers[3:], covariance, none, count, none)
     estimate = corrected(estimate, error)
     numbers = jnp.concatenate([estimate.bias, estimate.others])
     state = estimate.q, numbers, estimate.covariance
     after = _Memory(
-        *state, level, memory.north | of_north, gyro, since, slow, rest, mean_square, norms
+        *state,
+        level,
+        memory.north | of_north,
+        gyro,
+        early,
+        since,
+        slow,
+        still,
+        rests,
+        motion,
+        norms,
     )
     turned_on = multiply(estimate.q, exp(settings.latency * (gyro - estimate.bias)))
     return after, estimate._replace(q=turned_on), Linearized(transition, updates)
@@ -284,41 +315,77 @@ def _turn(memory: _Memory, gyro: Array, dt: Array, read: Array) -> tuple[Array, 
     return correct_norm(multiply(middle, half)), middle
 
 
-def _rest(
+def _still(
     settings: Settings, memory: _Memory, sensors: Array, read: Array, spans: Array, dt: Array
 ) -> tuple[Array, Array]:
-    """The low-passed sensors, and for how long the body has been at rest."""
+    """The low-passed sensors, and for how long they have hardly changed."""
     sensors = jnp.where(jnp.repeat(read[:2], 3), sensors, memory.slow)
     slow = memory.slow - jnp.expm1(-jnp.repeat(spans[:2], 3) / 0.5) * (sensors - memory.slow)
     off = sensors - slow
     still = (square(off[:3]) < settings.rest_rate**2) & (square(slow[:3]) < settings.rest_rate**2)
     still = still & (square(off[3:]) < settings.rest_acceleration**2)
-    return slow, jnp.where(still, memory.rest + dt, 0.0)
+    return slow, jnp.where(still, memory.still + dt, 0.0)
+
+
+def _motion(
+    settings: Settings, memory: Array, acceleration: Array, span: Array
+) -> tuple[Array, Array]:
+    """The memory of the motion, (7,), and the density of the true velocity, squared, ().
+
+    The acceleration (2,) is integrated to a velocity between a high-pass, which removes the tilt's
+    constant error, and a low-pass: of the true velocity passes ``(s T)^2 / (1 + s T)^3``. White
+    noise of density d would have the variance ``3 d^2 / (16 T)`` after it. The memory has the
+    acceleration's mean, the velocity before and after the low-pass, and the mean square.
+    """
+    time = jnp.asarray(settings.velocity_time)
+    share = -jnp.expm1(-span / time)
+    mean, velocity, slow, spread = memory[:2], memory[2:4], memory[4:6], memory[6]
+    mean = mean + share * (acceleration - mean)
+    velocity = (1.0 - share) * (velocity + span * (acceleration - mean))
+    slow = slow + share * (velocity - slow)
+    spread = jnp.maximum((1.0 - share) * spread, 0.5 * square(slow))
+    after = jnp.concatenate([mean, velocity, slow, spread[None]])
+    density = settings.velocity_by_motion**2 * 16.0 / 3.0 * time * spread
+    return after, settings.velocity**2 + density
 
 
 def _disturbance(
-    settings: Settings, memory: Array, field: Array, dt: Array, valid: Array
-) -> tuple[Array, Array]:
-    """The field's norms and sines of dip, (4,), and the factor of the heading's variance.
+    settings: Settings, memory: Array, field: Array, span: Array, valid: Array
+) -> tuple[Array, Array, Array]:
+    """The memory of the field, (8,), the factor of the heading's variance, and whether to restart.
 
-    The factor is 1 where norm and dip equal the learned ones; they are learned where it is small.
+    The factor is 1 where norm and dip equal the usual ones, which are learned where it is small. A
+    field that differs by two gates, has stayed the same for ``field_time``, and was there for more
+    than half of the time, is the usual one: what came before it was a disturbance, and the heading
+    starts again. The memory has norm and sine of the dip: low-passed, usual, and of the field that
+    lasts; then for how long this one and all fields were there.
     """
     norm = jnp.sqrt(square(field))
     now = jnp.stack([norm, field[2] / norm])
+    fast, usual, lasting, (age, time) = memory.reshape(4, 2)
     known = memory[0] > 0
-    fast = jnp.where(known, memory[:2] - jnp.expm1(-dt / 0.15) * (now - memory[:2]), now)
-    usual = jnp.where(known, memory[2:], now)
-    off = jnp.stack([fast[0] / usual[0] - 1.0, fast[1] - usual[1]]) / settings.field_gate
-    doubt = (1.0 + square(off)) ** 2
-    usual = usual - jnp.expm1(-dt / settings.field_time) / doubt * (fast - usual)
-    return jnp.where(valid, jnp.concatenate([fast, usual]), memory), doubt
+    fast = jnp.where(known, fast - jnp.expm1(-span / 0.15) * (now - fast), now)
+    usual, lasting = jnp.where(known, usual, now), jnp.where(known, lasting, now)
+
+    def change(before: Array) -> Array:
+        off = jnp.stack([fast[0] / before[0] - 1.0, fast[1] - before[1]])
+        return square(off / settings.field_gate)
+
+    doubt = (1.0 + change(usual)) ** 2
+    share = -jnp.expm1(-span / settings.field_time)
+    same = change(lasting) < 1.0
+    lasting = jnp.where(same, lasting + share * (fast - lasting), fast)
+    age, time = jnp.where(same, age + span, 0.0), time + span
+    again = valid & (change(usual) > 4.0) & (age > settings.field_time) & (age > 0.5 * time)
+    usual = jnp.where(again, lasting, usual + share / doubt * (fast - usual))
+    after = jnp.concatenate([fast, usual, lasting, jnp.stack([age, time])])
+    return jnp.where(valid, after, memory), doubt, again
 
 
-def _present_and_long(value: Array, fallback: Array) -> tuple[Array, Array]:
-    """``present`` for a vector whose direction matters: length 0 counts as not measured."""
-    valid, value = present(value, fallback)
-    valid = valid & (square(value) > 0)
-    return valid, jnp.where(valid, value, fallback)
+def _long(vector: Array) -> Array:
+    """Whether a vector is finite and has a direction; length 0 counts as not measured."""
+    valid, vector = present(vector, jnp.zeros_like(vector))
+    return valid & (square(vector) > 0)
 
 
 def _heading(field: Array) -> tuple[Array, Array]:

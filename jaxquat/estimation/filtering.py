@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxquat import _reprs
-from jaxquat._checks import arrays, instance
+from jaxquat._checks import arrays, instance, is_concrete
 from jaxquat.estimation import error_state
 from jaxquat.estimation.arguments import unit_or_missing
 from jaxquat.estimation.error_state import Error, Update
+from jaxquat.estimation.imu import ImuSample, check_sizes
 from jaxquat.quaternion import correct_norm, exp, multiply
 
 
@@ -27,9 +29,10 @@ class Estimate(NamedTuple):
         covariance: covariance of the error, (n, n). The error is the rotation vector of the
             attitude in WORLD axes [rad], ``q_true = exp(error[:3]) q``, then bias and others.
         nis: normalised innovation squared, the sum over the sample's scalar observations, (). Its
-            mean is ``observations`` if the noises are as the filter assumes.
+            mean is ``observations`` if the noises are as the filter assumes. NaN for ``ahrs``.
         observations: how many scalars were observed, ().
-        log_likelihood: log-likelihood of the sample given all previous samples, ().
+        log_likelihood: log-likelihood of the sample given all previous samples, (). NaN for
+            ``ahrs``.
 
     Examples:
         >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
@@ -213,6 +216,8 @@ def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
     if len(lengths) != 1 or lengths in ({()}, {(0,)}):
         shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]
         raise ValueError(f"samples: wanted arrays with one axis (N,) in front, got shapes {shapes}")
+    if isinstance(samples, ImuSample) and is_concrete(samples):
+        check_sizes("samples", np.asarray(samples.dt), np.asarray(samples.accelerometer))
     start = filter.init(jax.tree.map(lambda leaf: leaf[0], samples))
     if memory is None:
         return start

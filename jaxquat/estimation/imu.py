@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._checks import divisor, exactly, floating, instance
 from jaxquat._linear import square, transpose
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
+from jaxquat.recordings import Recording
 
 GRAVITY = 9.80665  # m/s^2
 SIZE = 18
@@ -40,23 +42,25 @@ class Settings(NamedTuple):
             their estimates are 0 [1 or rad].
         start_heading: standard deviation of the heading that a magnetometer gives at the start
             [rad].
-        velocity: density of the observation that the velocity is 0 [m/s sqrt(s)].
-        velocity_by_acceleration: further density of that observation, proportional to the
-            root-mean-square horizontal acceleration over ``acceleration_time`` [s sqrt(s)].
-        acceleration_time: time over which the horizontal acceleration is averaged [s].
+        velocity: least density of the observation that the velocity is 0 [m/s sqrt(s)].
+        velocity_by_motion: further density of that observation, in parts of the density that the
+            velocity itself has over times of ``velocity_time``, as the accelerometer measures it.
+        velocity_time: time over which the density of the velocity is measured [s].
         heading: density of the magnetic heading [rad sqrt(s)].
         heading_gate: an innovation of this many standard deviations doubles its variance.
         declination: standard deviation of the local declination, a random process [rad].
         declination_time: time in which the declination forgets its value [s].
         field_gate: relative change of the field's norm, or change of the sine of its dip, that
             multiplies the variance of the heading by four.
-        field_time: time in which the norm and dip that count as undisturbed are learned [s].
+        field_time: time in which the norm and dip that count as undisturbed are learned, and after
+            which a field that differs but stays the same counts as undisturbed [s].
         rest_rate: at rest the measured rate, bias included, is below this and changes by less than
             this in about 0.5 s [rad/s]. A slow turn counts as rest and its rate as bias, so lower
             this for a body that turns slowly.
         rest_acceleration: at rest the specific force changes by less than this in about 0.5 s
             [m/s^2].
-        rest_time: the body is at rest once both conditions have held for this long [s].
+        rest_time: the body is at rest once both conditions have held for this long [s] and the mean
+            force is vertical to 0.1 m/s^2, beside three deviations of the tilt.
         rest_velocity: density of the observation, at rest, that the velocity is 0 [m/s sqrt(s)].
         rest_bias: density of the observation of the bias at rest [rad/s sqrt(s)].
         latency: time from the measurement of a sample to its reading [s]. The attitude is
@@ -75,8 +79,8 @@ class Settings(NamedTuple):
     start_response: ArrayLike = 3e-3
     start_heading: ArrayLike = 0.1
     velocity: ArrayLike = 0.2
-    velocity_by_acceleration: ArrayLike = 0.1
-    acceleration_time: ArrayLike = 3.0
+    velocity_by_motion: ArrayLike = 1.0
+    velocity_time: ArrayLike = 5.0
     heading: ArrayLike = 0.3
     heading_gate: ArrayLike = 1.0
     declination: ArrayLike = 0.08
@@ -122,6 +126,55 @@ class ImuSample(NamedTuple):
     gyro: Array
     accelerometer: Array
     magnetometer: Array
+
+
+def samples(recording: Recording) -> ImuSample:
+    """The samples of a recording for ``ahrs``. -> ImuSample with leading axis (N,).
+
+    Sensors may have rates and stamps of their own, as in a recording that ``read_ulog`` returns.
+    Intervals are computed in float64, so times since 1970 lose nothing. The arrays have JAX's
+    default precision. To pass times and arrays that are no Recording, make one::
+
+        recording = jq.recordings.Recording(t, gyro, accelerometer=..., magnetometer=...)
+
+    Args:
+        recording: with gyro and accelerometer; without a magnetometer the heading is not observed.
+
+    Raises:
+        TypeError, ValueError: there is no gyro or accelerometer, or the values cannot be in SI: a
+            median interval above 10 s, or a median specific force of 0.5 to 2 m/s^2.
+
+    Examples:
+        >>> t = 1.7e9 + np.arange(100) / 100  # s since 1970
+        >>> still, up = np.zeros((100, 3)), np.tile([0.0, 0.0, 9.81], (100, 1))
+        >>> recording = jq.recordings.Recording(t, still, accelerometer=up)
+        >>> samples = jq.estimation.samples(recording)
+        >>> samples.dt.dtype, f"{samples.dt.sum():.2f} s"
+        (dtype('float32'), '0.99 s')
+    """
+    instance("recording", recording, Recording, "a recordings.Recording")
+    for name in ("gyro", "accelerometer"):
+        if getattr(recording, name) is None:
+            raise ValueError(f"recording: wanted {name}, got none")
+    missing = np.full((len(recording.t), 3), np.nan)
+    field = missing if recording.magnetometer is None else recording.magnetometer
+    arrays = recording.intervals(), recording.gyro, recording.accelerometer, field
+    check_sizes("recording", arrays[0], arrays[2])
+    return ImuSample(*map(jnp.asarray, arrays))
+
+
+def check_sizes(name: str, dt: np.ndarray, force: np.ndarray) -> None:
+    """ValueError if intervals (N,) and specific forces (N, 3) have the sizes of other units."""
+    positive = dt[dt > 0]
+    if positive.size and np.median(positive) > 10.0:
+        hint = "; subtract times in float64, with NumPy, and in seconds"
+        got = f"a median of {np.median(positive):.3g} s"
+        raise ValueError(f"{name}: wanted intervals below 10 s, got {got}{hint}")
+    norms = np.linalg.norm(force, axis=1)
+    norms = norms[np.isfinite(norms)]
+    if norms.size and 0.5 < np.median(norms) < 2.0:
+        got = f"a median of {np.median(norms):.3g}; multiply by 9.80665 if it is in g"
+        raise ValueError(f"{name}: wanted specific forces in m/s^2, got {got}")
 
 
 def merge(samples: ImuSample, every: int) -> ImuSample:

@@ -126,23 +126,23 @@ def numbers_of(
     text: str,
     header: Header,
     channels: Sequence[Channel],
-    places: Mapping[str, list[tuple[int, float]]],
+    columns: Mapping[str, list[int]],
     *,
     decimal: str,
     duplicates: str,
 ) -> list[np.ndarray]:
     """The numbers of every channel, (rows, k), of the lines below the header.
 
-    ``places`` has for each channel where its columns are, and their factors, which are not used
-    here; the other two are arguments of ``read``. Blank lines, lines of empty cells and lines that
-    begin with "#" have no numbers.
+    ``columns`` has for each channel where its columns are; ``decimal`` and ``duplicates`` are
+    arguments of ``read``. Blank lines, lines of empty cells and lines that begin with "#" have no
+    numbers.
     """
-    blocks, stamp, previous = [], places["t"][0][0], ""
+    blocks, stamp, previous = [], columns["t"][0], ""
     for block in _blocks(path, text, header):
         problems = [_width_problem(block, header)]
         values = []
         for channel in channels:
-            cells = [[row[k] for row in block.rows] for k, _ in places[channel.name]]
+            cells = [[row[k] for row in block.rows] for k in columns[channel.name]]
             numbers, problem = _channel(channel, cells, decimal)
             values.append(numbers)
             problems.append(problem)

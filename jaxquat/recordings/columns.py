@@ -77,6 +77,7 @@ def ends_in_a_unit(column: str, channel: str) -> bool:
     names, such as "g" and "min", count in the channels where they are one.
     """
     endings = _ENDINGS | _ENDINGS_OF.get(channel, set())
+    column = re.sub(r"\[\d+\]$", "", column)  # an index
     for text in (column, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column)):
         words = [word for word in re.split(r"[\s_./:{}-]+", text.lower()) if word]
         if any("_".join(words[-count:]) in endings for count in (1, 2, 3)):
@@ -86,7 +87,7 @@ def ends_in_a_unit(column: str, channel: str) -> bool:
 
 _SPELLED = "usec microseconds micros msec milliseconds millis nsec nanoseconds nanos degs degrees"
 _SPELLED += " degps deg_sec deg_per_s deg_per_sec degrees_s degrees_per_second"
-_SPELLED += " km kmh kph mph ft feet minutes hours"
+_SPELLED += " ga mga km kmh kph mph ft feet minutes hours"
 _ENDINGS_OF = {"accelerometer": {"g"}, "t": {"min", "mins", "h", "hour"}}
 _ENDINGS = {
     *_SPELLED.split(),

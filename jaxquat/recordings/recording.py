@@ -146,6 +146,18 @@ class Recording:
         values = {key: self[key] for key in self.names} | {channel: self[channel][last]}
         return from_channels(self.t, values)
 
+    def intervals(self) -> np.ndarray:
+        """The times since the previous row [s], (N,) float64; the first is 0.
+
+        Pass these to JAX, not the times: in float32, times since 1970 have a resolution of 128 s.
+
+        Examples:
+            >>> recording = jq.recordings.Recording(1.7e9 + np.array([0.0, 0.25, 0.75]))
+            >>> recording.intervals()
+            array([0.  , 0.25, 0.5 ])
+        """
+        return np.diff(np.asarray(self.t, np.float64), prepend=self.t[0])
+
     def spacing(self, tolerance: float = 1e-3) -> float:
         """The mean sampling interval [s], checked for uniform sampling.
 

@@ -24,6 +24,7 @@ from jaxquat.recordings.cells import (
     text_of,
 )  # fmt: skip
 from jaxquat.recordings.columns import (
+    SI,
     SIZES,
     checked_names,
     checked_units,
@@ -45,6 +46,7 @@ _ATTITUDE = ("q_w", "q_x", "q_y", "q_z")
 COLUMNS = ("t", *_GYRO, *_ATTITUDE, "movement")
 """The columns of the library's own files: ``read`` without ``columns`` wants them all."""
 
+_LONG = 2.0  # s: a median interval from which on times may be in another unit
 
 _OWN = (
     Channel("t", ("t",), False, False),
@@ -90,7 +92,8 @@ def read(
 
     A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
     then ``gx``. What has no unit is in SI already. A name that ends in another unit, such as
-    ``time_us`` or ``roll_rate_deg_s``, is refused unless ``units`` says what it has.
+    ``time_us`` or ``roll_rate_deg_s``, is refused unless ``units`` says what it has, and so are
+    times without a unit whose median interval is 2 s or more, and accelerations of 0.5 to 2.
 
     Without ``columns`` the file is one of the library's own: ``t``; ``gyr_x, gyr_y, gyr_z``;
     ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the movement phase, 0 at
@@ -142,8 +145,9 @@ def read(
         channel.name: _places(path, header, channel, given.get(channel.name))
         for channel in channels
     }
+    columns_of = {name: [k for k, _ in found] for name, found in places.items()}
     arrays = numbers_of(
-        path, text, header, channels, places, decimal=decimal, duplicates=duplicates
+        path, text, header, channels, columns_of, decimal=decimal, duplicates=duplicates
     )
     count = len(arrays[0]) if arrays else 0
     if count < 2:
@@ -153,8 +157,11 @@ def read(
     kept = np.append(changes, True) if duplicates == "last" else np.append(True, changes)
     values = {}
     for channel, numbers in zip(channels, arrays, strict=True):
-        numbers = numbers[kept] * [factor for _, factor in places[channel.name]]
+        units_of = [unit for _, unit in places[channel.name]]
+        numbers = numbers[kept] * [UNITS[unit][1] if unit else 1.0 for unit in units_of]
         values[channel.name] = numbers if channel.is_vector else numbers[:, 0]
+        if units_of[0] is None and columns is not None:
+            _check_size(path, channel.name, values[channel.name])
     if order == "xyzw":
         values["q"] = np.roll(values["q"], 1, axis=1)
     if "movement" in values:
@@ -212,8 +219,8 @@ def _checked_columns(columns: Mapping[str, Any]) -> tuple[Channel, ...]:
 
 def _places(
     path: str | os.PathLike, header: Header, channel: Channel, unit: str | None
-) -> list[tuple[int, float]]:
-    """Where the columns of a channel are, and the factors to SI units.
+) -> list[tuple[int, str | None]]:
+    """Where the columns of a channel are, and their units if these are known.
 
     All columns state a unit or none does: numbers of one sensor are not in two.
     """
@@ -223,7 +230,7 @@ def _places(
         others = ", ".join(name for name in channel.columns if name not in without)
         problem = f"wanted a unit in the header, as {others} of {channel.name} has, got none"
         raise malformed(path, header.line or 1, without[0], problem)
-    return [(k, UNITS[unit][1] if unit else 1.0) for k, unit in found]
+    return found
 
 
 def _place(
@@ -251,6 +258,25 @@ def _place(
     if problem:
         raise malformed(path, header.line or 1, column, problem)
     return found[0], unit
+
+
+def _check_size(path: str | os.PathLike, channel: str, values: np.ndarray) -> None:
+    """ValueError if values of unknown unit have the size that they have in another than SI's."""
+    if channel == "t":
+        size, name, unit = np.median(np.diff(values)), "median interval", "ms"
+        suspicious = size >= _LONG
+    elif channel == "accelerometer":
+        norms = np.linalg.norm(values, axis=1)
+        size = np.median(norms[np.isfinite(norms)]) if np.isfinite(norms).any() else 0.0
+        name, unit, suspicious = "median norm", "g", 0.5 < size < 2.0
+    else:
+        return
+    if suspicious:
+        hint = (
+            f"say the unit, units={{{channel!r}: {unit!r}}} for instance; {SI[channel]!r} if it is"
+        )
+        got = f"{channel}: its unit is not stated and its {name} is {size:.3g} {SI[channel]}"
+        raise ValueError(f"{os.fspath(path)}: {got}; {hint}")
 
 
 def write(path: str | os.PathLike, recording: Recording) -> None:

@@ -272,7 +272,7 @@ def test_of_rows_with_one_time_the_first_or_the_last_is_kept(tmp_path):
 
 
 def test_one_time_that_is_written_in_two_ways_is_one(tmp_path):
-    path = written(tmp_path, "t,x", "0.10,1", "0.1,2", "1e3,3", "1000,4")
+    path = written(tmp_path, "t,x", "0.10,1", "0.1,2", "1e0,3", "1.0,4")
     got = recordings.read(path, {"t": "t", "x": "x"}, duplicates="last")
     np.testing.assert_array_equal(got["x"], [2.0, 4.0])
 
@@ -290,6 +290,7 @@ def test_of_several_comments_the_last_one_before_the_numbers_is_the_header(tmp_p
     [
         ("accelerometer", ("ax_g", "ay_g", "az_g")),
         ("magnetometer", ("mx_uT", "my_uT", "mz_uT")),
+        ("magnetometer", tuple(f"magnetometer_ga[{k}]" for k in range(3))),
         ("speed", "v_kmh"),
     ],
 )
@@ -357,6 +358,28 @@ def test_a_name_that_ends_in_a_unit_wants_it_said(tmp_path, stamp):
         recordings.read(path, names)
     np.testing.assert_allclose(recordings.read(path, names, units={"t": "us"}).t, [0.0, 1e-5])
     assert recordings.read(path, names, units={"t": "s"}).t[1] == 10.0
+
+
+@pytest.mark.parametrize(
+    ("stamp", "second"),
+    [("timestamp", 10_000), ("stamp", 1717011034612537500), ("time", 10.0), ("t", 2.0)],
+)
+def test_times_that_lie_far_apart_want_their_unit_said(tmp_path, stamp, second):
+    """In microseconds, nanoseconds or milliseconds 100 Hz would be intervals of hours."""
+    first = 1717011034602537500 if second > 1e9 else 0
+    path = written(tmp_path, f"{stamp},x", f"{first},1", f"{second},2")
+    with pytest.raises(ValueError, match="t: its unit is not stated and its median interval is"):
+        recordings.read(path, {"t": stamp, "x": "x"})
+    assert recordings.read(path, {"t": stamp, "x": "x"}, units={"t": "s"}).t[1] == second
+
+
+def test_accelerations_of_the_size_of_gravity_in_g_want_their_unit_said(tmp_path):
+    path = written(tmp_path, "t,ax,ay,az", "0,0,0.1,-1", "1,,,", "2,0.3,0,1")
+    names = {"t": "t", "accelerometer": ("ax", "ay", "az")}
+    with pytest.raises(ValueError, match=r"accelerometer: its unit .* median norm is 1.02 m/s"):
+        recordings.read(path, names)
+    got = recordings.read(path, names, units={"accelerometer": "g"}).accelerometer
+    np.testing.assert_allclose(got[2], [0.3 * 9.80665, 0.0, 9.80665], rtol=1e-15)
 
 
 @pytest.mark.parametrize("ending", [" deg/s", "_deg/s", "_deg_per_s", "DegPerSec", ".dps"])

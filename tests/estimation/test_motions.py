@@ -1,0 +1,157 @@
+"""What ``ahrs`` claims about tilt and heading in simulated motions, and how it starts."""
+
+import jax
+import jax.numpy as jnp
+import motions
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+import jaxquat as jq
+from jaxquat import estimation, recordings
+from jaxquat.estimation import ImuSample
+
+RUN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(), x)[1]))
+
+
+def errors(motion, seeds, seconds, rate):
+    """Tilt error and its deviation, then drift of the heading since the rest and its deviation.
+
+    In degrees; the tilt's are root mean squares over the motion. There is no magnetometer.
+    """
+    rows = [motions.recorded(motion, seed, seconds, rate) for seed in range(seeds)]
+    attitude, gyro, force = (np.stack(x) for x in zip(*rows, strict=True))
+    dt, rested = np.full(gyro.shape[:2], 1.0 / rate), int(motions.REST * rate)
+    samples = ImuSample(*map(jnp.asarray, (dt, gyro, force, np.full(gyro.shape, np.nan))))
+    estimate = RUN(samples)
+    off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(attitude, 2, 3)
+    tilt = np.arccos(np.clip(off[:, rested:, 2, 2], -1.0, 1.0))
+    sine, cosine = off[:, :, 1, 0] - off[:, :, 0, 1], off[:, :, 0, 0] + off[:, :, 1, 1]
+    heading = np.unwrap(np.arctan2(sine, cosine))[:, rested:]
+    x, y, z = np.moveaxis(np.diagonal(estimate.covariance, axis1=2, axis2=3), 2, 0)[:3, :, rested:]
+    mean_squares = np.mean(tilt**2), np.mean(x + y)
+    drift = heading[:, -1] - heading[:, 0], np.sqrt(z[:, -1] - z[:, 0])
+    return *np.rad2deg(np.sqrt(mean_squares)), *np.rad2deg(drift)
+
+
+def assert_as_large_as_claimed(drift, deviation):
+    low, high = chi2.ppf([1e-3, 1.0 - 1e-3], len(drift))
+    assert low < np.sum((drift / deviation) ** 2) < high
+
+
+def test_the_heading_in_hover_drifts_as_far_as_the_covariance_says():
+    """It ran away by 40 to 160 degrees: slow velocities were taken for noise of short times."""
+    tilt, deviation, *heading = errors(motions.hover, 4, 90.0, 25.0)
+    assert 1 / 3 < tilt / deviation < 3
+    assert_as_large_as_claimed(*heading)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("motion", ["hover", "walk", "drive", "fly"])
+def test_tilt_and_heading_are_as_far_off_as_the_covariance_says(motion):
+    tilt, deviation, *heading = errors(getattr(motions, motion), 8, 200.0, 50.0)
+    assert 1 / 3 < tilt / deviation < 3
+    assert_as_large_as_claimed(*heading)
+
+
+def test_to_gather_speed_is_no_rest():
+    """2.4 m/s^2 for 4 s without a jerk, and then a smooth ride at 9.6 m/s, are both quiet.
+
+    Taken for rest at velocity 0 they made 16 degrees of tilt and a bias of 28 mrad/s.
+    """
+    t = 0.05 * np.arange(500)
+    along = 2.4 * np.clip((t - 10.0) / 2.0, 0.0, 1.0) * np.clip((16.0 - t) / 2.0, 0.0, 1.0)
+    force = np.stack([along, 0.0 * t, np.full(500, 9.80665)], axis=1)
+    sensors = (jnp.asarray(x[None]) for x in (0.0 * force, force, np.nan * force))
+    estimate = RUN(ImuSample(jnp.full((1, 500), 0.05), *sensors))
+    up = jq.quaternion.rotate(estimate.q[0], jnp.array([[0.0, 0.0, 1.0]]))
+    tilt = np.arccos(np.minimum(up[:, 2], 1.0))
+    deviation = np.sqrt(estimate.covariance[0, :, 0, 0] + estimate.covariance[0, :, 1, 1])
+    assert np.all(tilt < 3.0 * deviation)
+    assert np.all(np.abs(estimate.bias) < 3.0 * np.sqrt(estimate.covariance[0, :, 4, 4])[:, None])
+
+
+def test_a_disturbed_start_is_forgiven():
+    """For 3 s the field is turned by 90 degrees and 1.2 times as long: 90 degrees off for ever.
+
+    A field that then lasts for ``field_time``, 15 s, and longer than the first, is the usual one.
+    """
+    t = 0.05 * np.arange(440)
+    near = (t < 3.0)[:, None]
+    field = np.where(near, [21.6, 0.0, -54.0], [0.0, 18.0, -45.0])
+    up = np.tile([0.0, 0.0, 9.80665], (440, 1))
+    sensors = (jnp.asarray(x[None]) for x in (0 * up, up, field))
+    q = RUN(ImuSample(jnp.full((1, 440), 0.05), *sensors)).q[0]
+    north = np.rad2deg(np.asarray(jq.euler.from_quaternion(q, "ZYX")[:, 0]))
+    np.testing.assert_allclose(north[t < 18.0], 90.0, atol=1.0)
+    np.testing.assert_allclose(north[t > 18.5], 0.0, atol=1e-3)  # by what the bias learned before
+
+
+def rows_of_any_rate(seed, count):
+    """A recording of ``count`` rows, whole and split by sensor, and where the split rows end.
+
+    The gyroscope has 50 to 1000 Hz and is in every row but for dropouts; accelerometer and
+    magnetometer have 1 Hz or more, any phase, and dropouts. The rows of one time are in any order,
+    and the split recording is padded with rows that change nothing.
+    """
+    choose = np.random.default_rng(seed)
+    rate = np.exp(choose.uniform(np.log(50.0), np.log(1000.0)))
+    attitude, gyro, force = motions.recorded(motions.walk, seed, count / rate, rate, 0.0)
+    field = np.einsum("nji,j->ni", attitude, np.array([0.0, 18.0, -45.0]))
+    sensors = [gyro, force, field]
+    for k, sensor in enumerate(sensors):
+        period = 1 if k == 0 else int(np.exp(choose.uniform(0.0, np.log(rate))))
+        read = (np.arange(len(gyro)) - choose.integers(period)) % period == 0
+        sensors[k] = np.where(
+            (read & (choose.uniform(size=len(gyro)) > 0.1))[:, None], sensor, np.nan
+        )
+    n = len(gyro)
+    apart = np.full((3, n, 3, 3), np.nan)  # row, place, sensor
+    place = np.argsort(choose.uniform(size=(n, 3)), axis=1)
+    for k in range(3):
+        apart[k, np.arange(n), place[:, k]] = sensors[k]
+    dt = np.zeros((n, 3))
+    dt[1:, 0] = 1.0 / rate
+    whole = ImuSample(dt[:, 0], *sensors)
+    return whole, ImuSample(dt.reshape(-1), *apart.reshape(3, 3 * n, 3))
+
+
+@pytest.mark.parametrize("seeds", [range(4), pytest.param(range(4, 40), marks=pytest.mark.slow)])
+def test_rows_may_be_split_by_sensor_at_any_rates(seeds):
+    """The attitude changes by less than a tenth of its deviation."""
+    rows = [rows_of_any_rate(seed, 1500) for seed in seeds]
+    whole, apart = (
+        jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *x) for x in zip(*rows, strict=True)
+    )
+    together, split = RUN(whole), RUN(apart)
+    ends = jax.tree.map(lambda x: x[:, 2::3], split)
+    off = np.asarray(jq.quaternion.distance(ends.q, together.q))
+    deviation = np.sqrt(np.trace(together.covariance[:, :, :3, :3], axis1=2, axis2=3))
+    assert np.all(off < 0.1 * deviation)
+
+
+def test_times_since_1970_lose_nothing_in_float32():
+    """Their differences are computed in float64: in float32 the intervals would be 0 and 128 s."""
+    t = 1.7e9 + np.arange(100) / 100
+    still, up = np.zeros((100, 3)), np.tile([0.0, 0.0, 9.81], (100, 1))
+    recording = recordings.Recording(t, still, accelerometer=up)
+    with jax.enable_x64(False):
+        samples = estimation.samples(recording)
+    assert {x.dtype for x in samples} == {np.dtype(np.float32)}
+    np.testing.assert_allclose(samples.dt, [0.0, *[0.01] * 99], atol=2.5e-7)  # an ulp of 1.7e9
+    assert np.all(np.isnan(samples.magnetometer))
+
+
+def test_what_cannot_be_in_si_units_is_refused():
+    t, still = np.arange(4.0), np.zeros((4, 3))
+    in_g = recordings.Recording(t, still, accelerometer=still + np.array([0.0, 0.0, 1.0]))
+    with pytest.raises(ValueError, match="recording: wanted specific forces in m/s"):
+        estimation.samples(in_g)
+    hours = recordings.Recording(3600.0 * t, still, accelerometer=still + np.array([0.0, 0.0, 9.8]))
+    with pytest.raises(ValueError, match="recording: wanted intervals below 10 s"):
+        estimation.samples(hours)
+    with pytest.raises(ValueError, match="recording: wanted accelerometer, got none"):
+        estimation.samples(recordings.Recording(t, still))
+    samples = ImuSample(*map(jnp.asarray, (t, still, still + np.array([0.0, 0.0, 1.0]), still)))
+    with pytest.raises(ValueError, match="samples: wanted specific forces in m/s"):
+        estimation.run(estimation.ahrs(), samples)
