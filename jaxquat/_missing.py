@@ -42,6 +42,10 @@ INSTEAD: dict[str, dict[str, str]] = {
         "identity": "jnp.array([1.0, 0.0, 0.0, 0.0])",
     },
     "so3": {"skew": "jq.so3.hat(v)"},
+    "frames": {
+        **dict.fromkeys(("ned_to_enu", "enu_to_ned"), "jq.frames.ned_enu(v), in both directions"),
+        **dict.fromkeys(("frd_to_flu", "flu_to_frd"), "jq.frames.frd_flu(v), in both directions"),
+    },
     "torques": {"constant": "lambda t, state, params: params: a torque is any function of these"},
     "control": {"pd": "jq.control.quaternion_law"},
     "plot": {"angles": 'jq.plot.euler_angles(path, "ZYX")'},

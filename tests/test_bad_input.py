@@ -474,6 +474,13 @@ TABLE = {
     "forces.potential": {"body": Argument(BODY), "state": MOVING, "mu": Argument(1.0)},
     "forces.quadratic_drag": {"coefficient": Argument(V), "wind": Argument(V)},
     "forces.thrust": {"force": Argument(V), "offset": Argument(V)},
+    "frames.attitude": {"q": algebra(Q)},
+    "frames.covariance": {
+        "change": Argument(jq.frames.ned_enu),
+        "matrix": algebra(np.eye(3)),
+    },
+    "frames.frd_flu": {"vector": algebra(V)},
+    "frames.ned_enu": {"vector": algebra(V)},
     "gyro.Gyro.ideal": {"dtype": optional(None)},
     "gyro.correct": {"gyro": Argument(GYRO), "measured": algebra(ROWS)},
     "gyro.measure": {
@@ -602,6 +609,7 @@ TABLE = {
         "path": Argument("nowhere.ulg", {"str": "a file that is not there"}),
         "columns": optional({"x": "topic.x"}, none="a file that is not there"),
         "units": optional({"x": "1"}, none="a file that is not there"),
+        "frame": Argument("flu_enu"),
         "cut_short": Argument(False),
     },
     "recordings.windows": {

@@ -139,8 +139,8 @@ def test_the_numbers_of_the_gallery_are_those_that_the_examples_printed():
 # The drawing of docs/architecture.md, from the bottom up.
 
 FLOORS = """
-    _checks _disk _progress _reprs _varying | _jaxprs | _branches | _missing _series
-    | _linear | quaternion | so3 euler | dynamics | torques forces flow
+    _checks _disk _frames _progress _reprs _varying | _jaxprs | _branches | _missing _series
+    | _linear | quaternion | so3 euler frames | dynamics | torques forces flow
     | simulation.controller simulation.grid | simulation.intervals | schemes | actuators
     | control simulation.path | rotors simulation.simulation | engines | fused | rollout
     | exact ensembles learning | sensing | kinematics gyro accelerometer magnetometer

@@ -17,7 +17,7 @@ from jax.experimental import checkify
 
 import jaxquat as jq
 from jaxquat import _checks as arguments
-from jaxquat import actuators, control, dynamics, euler, quaternion, so3, torques
+from jaxquat import actuators, control, dynamics, euler, frames, quaternion, so3, torques
 from jaxquat.schemes import tableau, tableaus
 
 KEY = jax.random.key(0)
@@ -146,6 +146,10 @@ ALGEBRA = [
     (lambda q: euler.from_quaternion(q, "ZYX"), {"q": (4,)}),
     (lambda angles: euler.rate_matrix(angles, "ZYX"), {"angles": (3,)}),
     (lambda angles: euler.rate_matrix_inverse(angles, "ZYX"), {"angles": (3,)}),
+    (frames.ned_enu, {"vector": (3,)}),
+    (frames.frd_flu, {"vector": (3,)}),
+    (frames.attitude, {"q": (4,)}),
+    (lambda matrix: frames.covariance(frames.ned_enu, matrix), {"matrix": (3, 3)}),
     (control.shortest, {"q": (4,), "target": (4,)}),
 ]
 EXTRA = {quaternion.slerp: {"t": 0.5}, quaternion.from_axis_angle: {"angle": 0.5}}
@@ -327,7 +331,7 @@ CASES = [
         "matrix: wanted a rotation matrix",
         "determinant -1",
     ),
-    # so3, euler
+    # so3, frames, euler
     (
         lambda: so3.dexp(V, V, "space"),
         ValueError,
@@ -339,6 +343,16 @@ CASES = [
         ValueError,
         "u, v: wanted leading axes that broadcast",
         "(2, 3), (3, 3)",
+    ),
+    (
+        lambda: frames.covariance(frames.attitude, jnp.eye(3)),
+        ValueError,
+        "change: wanted frames.ned_enu or frames.frd_flu, got attitude",
+    ),
+    (
+        lambda: frames.covariance("ned_enu", jnp.eye(3)),
+        TypeError,
+        "change: wanted a function, got 'ned_enu'; it is frames.ned_enu or frames.frd_flu",
     ),
     (lambda: euler.to_quaternion(V, "XXY"), ValueError, ORDER, "'XXY'"),
     (lambda: euler.from_quaternion(Q, "ZyX"), ValueError, ORDER, "'ZyX'"),

@@ -22,6 +22,7 @@ import numpy as np
 from jaxquat._checks import place
 from jaxquat.recordings.columns import name_and_unit
 from jaxquat.recordings.recording import UNIT_NORM
+from jaxquat.recordings.ulog import MAGIC
 
 _SEPARATORS = ",;\t "
 _BEFORE = 1000  # lines among which the header is looked for
@@ -56,6 +57,9 @@ def text_of(path: str | os.PathLike) -> str:
     """The text of a file in UTF-8 or else Latin-1, plain or gzip. ValueError if it is no text."""
     file = place("path", path)
     content = file.read_bytes()
+    if content.startswith(MAGIC) or file.suffix == ".ulg":
+        got = "got a PX4 log; recordings.read_ulog reads it"
+        raise ValueError(f"{file}: wanted a text file, {got}")
     try:
         is_gzip = file.suffix == ".gz" or content.startswith(b"\x1f\x8b")
         content = gzip.decompress(content) if is_gzip else content

@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxquat._checks import boolean, missing_package, place
-from jaxquat.recordings.columns import SIZES, checked_names, checked_units
+from jaxquat._checks import boolean, missing_package, one_of, place
+from jaxquat._frames import attitude, frd_flu
+from jaxquat.recordings.columns import SIZES, checked_names, checked_units, ends_in_a_unit
 from jaxquat.recordings.recording import UNIT_NORM, Recording, from_channels
 from jaxquat.recordings.units import UNITS
 
@@ -30,9 +31,15 @@ PX4: Mapping[str, str] = MappingProxyType(
         "q": "vehicle_attitude.q",
     }
 )
-"""The channels that ``read_ulog`` reads by default. q is an estimate, body to north-east-down."""
+"""The channels that ``read_ulog`` reads by default.
 
-_MAGIC = b"ULog\x01\x12\x35"
+Body axes are forward-right-down; q is an estimate, body to north-east-down.
+"""
+
+MAGIC = b"ULog\x01\x12\x35"
+"""The first bytes of a log."""
+
+_FLU_ENU = {"gyro": frd_flu, "accelerometer": frd_flu, "magnetometer": frd_flu, "q": attitude}
 _HEADER = 16
 _TYPES = b"FIMPQARDSOLCB"
 _LONGEST = 10_000  # bytes: the longest message of an unknown type that is accepted
@@ -49,6 +56,7 @@ def read_ulog(
     columns: Mapping[str, str | Sequence[str]] | None = None,
     *,
     units: Mapping[str, str] | None = None,
+    frame: str = "frd_ned",
     cut_short: bool = False,
 ) -> Recording:
     """Read channels from a PX4 log, a ``.ulg`` file; needs the extra ``logs`` (pyulog).
@@ -60,7 +68,7 @@ def read_ulog(
             {
                 "gyro": "sensor_combined.gyro_rad",
                 "q": "vehicle_attitude.q",
-                "magnetometer": "sensor_mag:1.magnetometer_ga",
+                "magnetometer": "vehicle_magnetometer:1.magnetometer_ga",
                 "motors": [f"actuator_motors.control[{k}]" for k in range(4)],
             },
             units={"magnetometer": "gauss"},
@@ -81,7 +89,12 @@ def read_ulog(
         columns: for each channel, a field of a topic, "topic.field", or several fields of one
             topic. An array field without an index is read as a whole. "topic:1.field" is a field of
             instance 1. By default ``recordings.PX4``. PX4's quaternions are scalar first.
-        units: the unit of each channel that is not in SI, one of ``recordings.UNITS``.
+        units: the unit of each channel that is not in SI, one of ``recordings.UNITS``. A field
+            whose name ends in such a unit, as ``magnetometer_ga`` does, is refused without it.
+        frame: the axes of gyro, accelerometer, magnetometer and q in the recording. "frd_ned"
+            leaves them as PX4 has them: body forward-right-down, world north-east-down. "flu_enu"
+            converts them to body forward-left-up and world east-north-up, the axes of
+            ``estimation.ahrs``. Other channels stay as they are; see ``jq.frames``.
         cut_short: whether to accept a file that ends within a message, as after a loss of power,
             and read its complete messages.
 
@@ -102,7 +115,13 @@ def read_ulog(
     if not sources:
         raise ValueError("columns: wanted at least one channel, got none")
     units = checked_units(units, list(sources))
+    one_of("frame", frame, ("frd_ned", "flu_enu"))
     boolean("cut_short", cut_short)
+    for name, source in sources.items():
+        for field in source.fields:
+            if name not in units and ends_in_a_unit(field, name):
+                hint = f"say which it has, as in units={{{name!r}: ...}}"
+                raise ValueError(f"columns: the name {field!r} of {name} ends in a unit; {hint}")
     log = _log(path, sorted({source.topic for source in sources.values()}), cut_short)
     samples = {name: _samples(path, log, name, source) for name, source in sources.items()}
     stamps = np.unique(np.concatenate([times for times, _ in samples.values()]))
@@ -112,6 +131,8 @@ def read_ulog(
     for name, (times, numbers) in samples.items():
         values[name] = np.full((len(stamps), *numbers.shape[1:]), np.nan)
         factor = UNITS[units[name]][1] if name in units else 1.0
+        if frame == "flu_enu" and name in _FLU_ENU:
+            numbers = _FLU_ENU[name](numbers)
         values[name][np.searchsorted(stamps, times)] = factor * numbers
     return from_channels(1e-6 * stamps.astype(np.float64), values)
 
@@ -143,7 +164,7 @@ def _log(path: str | os.PathLike, topics: list[str], cut_short: bool) -> Any:
         message = missing_package("recordings.read_ulog", "pyulog", "logs")
         raise ImportError(message) from error
     content = file.read_bytes()
-    if len(content) < _HEADER or not content.startswith(_MAGIC):
+    if len(content) < _HEADER or not content.startswith(MAGIC):
         raise ValueError(f"{file}: wanted a ULog file, got one that begins with {content[:7]!r}")
     content = content[: _end(file, content, cut_short)]
     try:

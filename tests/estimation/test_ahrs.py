@@ -12,7 +12,7 @@ from marks import some
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
-from jaxquat import estimation
+from jaxquat import estimation, frames
 from jaxquat.estimation import ImuSample, Settings
 from jaxquat.estimation.imu import propagated, transition_of
 
@@ -92,6 +92,17 @@ def test_exact_measurements_give_the_attitude(dtype):
     scale = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
     correlation = covariance / scale[:, :, None] / scale[:, None, :]
     assert np.linalg.eigvalsh(correlation).min() > 0
+
+
+def test_converted_sensors_give_the_converted_attitude():
+    """In FRD gravity is a specific force along -down. Unconverted it is 180 degrees off NED."""
+    q, samples = moved(wandering(80))  # here the attitude FRD to NED
+    force = attitudes(q).apply([0.0, 0.0, -9.80665], inverse=True)
+    field = attitudes(q).apply([18.0, 0.0, 45.0], inverse=True)  # north and down
+    sensors = samples.gyro, force, field
+    converted = filtered(settings(), ImuSample(samples.dt, *map(frames.frd_flu, sensors)))
+    assert angle(converted.q, frames.attitude(q)).max() < 0.01
+    assert angle(filtered(settings(), ImuSample(samples.dt, *sensors)).q, q).min() > 179.99
 
 
 def test_the_blocks_of_the_transition_are_those_of_the_matrix():

@@ -4,10 +4,11 @@ import re
 import struct
 import sys
 
+import jax
 import numpy as np
 import pytest
 
-from jaxquat import recordings
+from jaxquat import frames, recordings
 
 NEEDS_PYULOG = pytest.mark.needs("pyulog")
 CODES = {"uint64_t": "Q", "float": "f", "uint8_t": "B"}
@@ -89,6 +90,38 @@ def test_instances_units_and_single_fields(tmp_path):
     assert got["first"][0] == 0.5
     assert got["second"][0] == pytest.approx(0.25e-4, rel=1e-15)
     np.testing.assert_allclose(got.gyro[3, 0], np.deg2rad(1.5), rtol=1e-15)
+
+
+@NEEDS_PYULOG
+def test_flu_enu_converts_sensors_and_attitude_and_converting_back_gives_the_log(tmp_path):
+    """In float64; the fields of a topic that has no body axes, the motors, stay."""
+    field = [(1_000_000 + 4000 * k, 0.25, 0.125, 0.5 * k) for k in range(2)]
+    fields = (STAMP, ("float[3]", "magnetometer_ga"))
+    parts = {**PARTS, "field": topic(6, "vehicle_magnetometer", fields, field)}
+    columns = {
+        **recordings.PX4,
+        "magnetometer": "vehicle_magnetometer.magnetometer_ga",
+        "motors": [f"actuator_motors.control[{k}]" for k in range(2)],
+    }
+    path, units = written(tmp_path, log(*parts.values())), {"magnetometer": "gauss"}
+    logged = recordings.read_ulog(path, columns, units=units)
+    frd = recordings.read_ulog(path, columns, units=units, frame="frd_ned")
+    flu = recordings.read_ulog(path, columns, units=units, frame="flu_enu")
+    for name in columns:
+        np.testing.assert_array_equal(frd[name], logged[name])
+        assert flu[name].dtype == np.float64
+    np.testing.assert_array_equal(flu.t, frd.t)
+    np.testing.assert_array_equal(flu["motors"], frd["motors"])
+    np.testing.assert_array_equal(flu.rows_with("gyro").gyro[3], [1.5, -1, 1])
+    np.testing.assert_array_equal(flu.rows_with("gyro").accelerometer[0], [0, 0, 9.75])
+    strengths = flu.rows_with("magnetometer").magnetometer
+    np.testing.assert_allclose(strengths[1], [0.25e-4, -0.125e-4, -0.5e-4], rtol=1e-15)
+    half = np.sqrt(0.5)
+    np.testing.assert_allclose(flu.rows_with("q").q[0], [half, 0, 0, half], rtol=0, atol=1e-16)
+    with jax.enable_x64(True):
+        for name in ("gyro", "accelerometer", "magnetometer"):
+            np.testing.assert_array_equal(frames.frd_flu(flu[name]), frd[name])
+        np.testing.assert_allclose(frames.attitude(flu.q), frd.q, rtol=0, atol=3e-16)
 
 
 def with_rows(name, rows):
@@ -206,6 +239,16 @@ ARGUMENTS = {
     "t": ({"t": "a.x"}, {}, "columns: wanted channels of topics, got 't'"),
     "nothing": ({}, {}, "columns: wanted at least one channel, got none"),
     "unit": (None, {"units": {"q": "deg"}}, "units: wanted a unit that is a multiple of 1, got"),
+    "a unit in the name": (
+        {"magnetometer": "vehicle_magnetometer:1.magnetometer_ga"},
+        {},
+        "columns: the name 'magnetometer_ga' of magnetometer ends in a unit; say which it has",
+    ),
+    "frame": (
+        None,
+        {"frame": "enu"},
+        "frame: wanted one of 'frd_ned', 'flu_enu', got 'enu'",
+    ),
     "cut_short": (None, {"cut_short": 1}, "cut_short: wanted True or False, got 1"),
 }
 
@@ -214,6 +257,14 @@ ARGUMENTS = {
 def test_bad_arguments_are_named_before_the_file_is_opened(columns, options, text):
     with pytest.raises((ValueError, TypeError), match=re.escape(text)):
         recordings.read_ulog("nowhere.ulg", columns, **options)
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.ulg", b"t\n0\n1\n"), ("a.csv", WHOLE)])
+def test_read_sends_a_log_to_read_ulog(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"got a PX4 log; recordings\.read_ulog reads it"):
+        recordings.read(path, {"t": "t"})
 
 
 def test_without_pyulog_the_error_says_what_to_install(monkeypatch):

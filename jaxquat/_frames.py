@@ -1,0 +1,47 @@
+"""Changes between the axes of aircraft and of robots, of NumPy and of JAX arrays alike.
+
+``jaxquat.frames`` has them with checks and documentation.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+A = TypeVar("A", Array, np.ndarray)
+
+
+def ned_enu(vector: A) -> A:
+    """(north, east, down) <-> (east, north, up). (..., 3) -> (..., 3)."""
+    x, y, z = (vector[..., k] for k in range(3))
+    return _joined([y, x, -z])
+
+
+def frd_flu(vector: A) -> A:
+    """(forward, right, down) <-> (forward, left, up). (..., 3) -> (..., 3)."""
+    x, y, z = (vector[..., k] for k in range(3))
+    return _joined([x, -y, -z])
+
+
+def attitude(q: A) -> A:
+    """FRD to NED <-> FLU to ENU. (..., 4) -> (..., 4).
+
+    Both changes of axes are half turns: ``ned_enu`` about (1, 1, 0), ``frd_flu`` about (1, 0, 0).
+    With a = sqrt(1/2) (i + j) the new attitude is a q i*, which turns FLU to FRD, then to NED, then
+    to ENU. In components,
+
+        a q = sqrt(1/2) (-(x + y) + (w + z) i + (w - z) j - (x - y) k),
+
+    and the product with i* = -i from the right takes 1, i, j, k to -i, 1, k, -j.
+    """
+    w, x, y, z = (math.sqrt(0.5) * q[..., k] for k in range(4))
+    return _joined([w + z, x + y, x - y, w - z])
+
+
+def _joined(parts: list[A]) -> A:
+    stack: Any = np.stack if isinstance(parts[0], np.ndarray | np.generic) else jnp.stack
+    return stack(parts, axis=-1)

@@ -1,0 +1,86 @@
+"""Axes of aircraft, FRD and NED, to those of robots, FLU and ENU, and back.
+
+FRD and FLU are axes of the body: forward, right, down, and forward, left, up. NED and ENU are axes
+of the world: north, east, down, and east, north, up. Every function here is its own inverse: the
+same call converts in both directions, ``ned_enu(ned_enu(v)) = v``. docs/frames.md says who uses
+which axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat import _frames
+from jaxquat._checks import function, trailing
+
+__all__ = ["attitude", "covariance", "frd_flu", "ned_enu"]
+
+
+def ned_enu(vector: ArrayLike) -> Array:
+    """North-east-down to east-north-up, or back: (y, x, -z). (..., 3) -> (..., 3).
+
+    For vectors in world axes: positions, velocities, forces, magnetic fields. It is exact, and its
+    own inverse.
+
+    Examples:
+        >>> velocity = jnp.array([3.0, 1.0, -0.5])  # m/s: north, east, down
+        >>> jq.frames.ned_enu(velocity)  # east, north, up
+        Array([1. , 3. , 0.5], dtype=float32)
+    """
+    return _frames.ned_enu(trailing("vector", vector, (3,)))
+
+
+def frd_flu(vector: ArrayLike) -> Array:
+    """Forward-right-down to forward-left-up, or back: (x, -y, -z). (..., 3) -> (..., 3).
+
+    For vectors in body axes: rates, torques, readings of accelerometer and magnetometer, places on
+    the body. It is exact, and its own inverse.
+
+    Examples:
+        >>> force = jnp.array([0.5, 0.2, -9.8])  # m/s^2: an accelerometer in FRD, nearly level
+        >>> jq.frames.frd_flu(force)
+        Array([ 0.5, -0.2,  9.8], dtype=float32)
+    """
+    return _frames.frd_flu(trailing("vector", vector, (3,)))
+
+
+def attitude(q: ArrayLike) -> Array:
+    """The attitude FRD to NED as FLU to ENU, or back. (..., 4) -> (..., 4).
+
+    It is ``sqrt(1/2) (w + z, x + y, x - y, w - z)``, linear in q. It is its own inverse to
+    rounding, sign included.
+
+    Examples:
+        >>> north = jnp.array([1.0, 0.0, 0.0, 0.0])  # level, forward is north: FRD is NED
+        >>> q = jq.frames.attitude(north)
+        >>> jnp.degrees(jq.euler.from_quaternion(q, "ZYX")).round(2)  # 90 deg from the east
+        Array([90.,  0.,  0.], dtype=float32)
+    """
+    return _frames.attitude(trailing("q", q, (4,)))
+
+
+def covariance(change: Callable[[ArrayLike], Array], matrix: ArrayLike) -> Array:
+    """The covariance ``M P M^T`` of a vector that ``change`` turns into M v. -> (..., 3, 3).
+
+    Inertias and matrices of gains, (..., 3, 3), change in the same way. It is exact, and its own
+    inverse.
+
+    Args:
+        change: ``frames.ned_enu`` for world axes, ``frames.frd_flu`` for body axes.
+        matrix: P, (..., 3, 3).
+
+    Examples:
+        >>> of_velocity = jnp.diag(jnp.array([0.1, 0.2, 0.9]))  # m^2/s^2: north, east, down
+        >>> jnp.diagonal(jq.frames.covariance(jq.frames.ned_enu, of_velocity))
+        Array([0.2, 0.1, 0.9], dtype=float32)
+    """
+    function("change", change, "; it is frames.ned_enu or frames.frd_flu")
+    if change is not ned_enu and change is not frd_flu:
+        got = getattr(change, "__name__", type(change).__name__)
+        raise ValueError(f"change: wanted frames.ned_enu or frames.frd_flu, got {got}")
+    rows = change(trailing("matrix", matrix, (3, 3)))  # P M^T
+    return jnp.swapaxes(change(jnp.swapaxes(rows, -1, -2)), -1, -2)
