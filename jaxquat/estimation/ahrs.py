@@ -25,7 +25,8 @@ from jax import Array
 from jaxquat._checks import finite, instance, positive
 from jaxquat._linear import dot, matvec, square
 from jaxquat.estimation.arguments import cast, sample_of, settings_of
-from jaxquat.estimation.error_state import Error, observed
+from jaxquat.estimation.detectors import disturbance_of, motion_of, stillness
+from jaxquat.estimation.error_state import Error, Update, observed
 from jaxquat.estimation.filtering import (
     Estimate,
     Filter,
@@ -74,8 +75,8 @@ class _Memory(NamedTuple):
     slow: Array  # gyroscope and accelerometer, low-passed, (6,)
     still: Array  # how long the sensors have hardly changed [s]
     rests: Array  # whether the body is at rest
-    motion: Array  # of the horizontal velocity, see _motion, (7,)
-    field: Array  # of the magnetic field, see _disturbance, (8,)
+    motion: Array  # of the horizontal velocity, see detectors.motion_of, (7,)
+    field: Array  # of the magnetic field, see detectors.disturbance_of, (8,)
 
 
 def ahrs(settings: Settings | None = None) -> Filter:
@@ -207,7 +208,7 @@ def _linearize(
     field = jnp.where(has_field, field, 1.0)
     read = jnp.stack([has_gyro, has_force, has_field])
     since, spans = _spans(memory.since, dt, read)
-    of_gyro, of_force, of_field = spans
+    _, of_force, of_field = spans
     keep = jnp.exp(-dt / settings.declination_time)
     transition = transition_of(middle, gyro, dt, keep, of_force)
     covariance = propagated(memory.covariance, middle, gyro, dt, keep, of_force)
@@ -220,14 +221,15 @@ def _linearize(
     field = rotate(q, field)  # a turn about the vertical changes neither its norm nor its dip
     has_heading, east_of_north = _heading(field)
     of_north = level & has_field & has_heading
-    norms, doubt, again = _disturbance(settings, memory.field, field, of_field, has_field & level)
+    norms, doubt, again = disturbance_of(settings, memory.field, field, of_field, has_field & level)
     first = of_north & (again | ~memory.north)
     q = jnp.where(first, turned(q, jnp.zeros_like(up).at[2].set(east_of_north)), q)
 
     acceleration = rotate(q, force)[:2]
-    motion, density = _motion(settings, memory.motion, acceleration, of_force)
+    motion, density = motion_of(settings, memory.motion, acceleration, of_force)
     motion = jnp.where(level, motion, 0.0)
-    slow, still = _still(settings, memory, jnp.concatenate([gyro, force]), read, spans, dt)
+    sensors = jnp.concatenate([gyro, force])
+    slow, still = stillness(settings, (memory.slow, memory.still), sensors, read, spans, dt)
     tilt = 9.0 * GRAVITY**2 * (covariance[0, 0] + covariance[1, 1])  # of three deviations
     level_force = square(rotate(q, slow[3:])[:2])  # not 0 while the body gathers speed
     rests = (still > settings.rest_time) & (level_force < _LEVEL**2 + tilt)
@@ -237,48 +239,66 @@ def _linearize(
     covariance, transition = _restarted(settings, (covariance, transition), starts, level, first)
     numbers = memory.numbers.at[3:5].add(of_force * acceleration).at[5].multiply(keep)
     numbers = jnp.where(starts[3:] | ~level, 0.0, numbers)
-    error = Error(jnp.zeros(SIZE, dt.dtype), covariance)
-    variance = _inverse(of_force) * jnp.where(rests, settings.rest_velocity**2, density)
-    valid = jnp.full(2, (of_force > 0) & level)
-    error, of_velocity = observed(
-        error, _eye(VELOCITY, 2, dt), -numbers[3:5], jnp.full(2, variance), valid
-    )
-
-    row = _eye(2, 1, dt) + _eye(DECLINATION, 1, dt)
     residual = _wrapped(jnp.where(first, 0.0, east_of_north) - numbers[5])
-    surprise = _surprise(settings, error, row[0], residual)
-    of_heading = _inverse(of_field) * settings.heading**2 * doubt * surprise
-    of_bias = _inverse(of_gyro) * settings.rest_bias**2
-    valid_others = level & jnp.stack([(of_field > 0) & of_north, *[rests & (of_gyro > 0)] * 3])
-    error, others = observed(
-        error,
-        jnp.concatenate([row, _eye(3, 3, dt)]),
-        jnp.concatenate([residual[None], gyro - numbers[:3]]),
-        jnp.stack([of_heading, of_bias, of_bias, of_bias]),
-        valid_others,
+    heading = of_north, residual, doubt
+    error, updates, count = _observed(
+        settings, covariance, numbers, gyro, spans, (level, rests), heading, density
     )
-    updates = of_velocity, others
-    count = jnp.sum(valid, dtype=dt.dtype) + jnp.sum(valid_others, dtype=dt.dtype)
     none = jnp.asarray(jnp.nan, dt.dtype)
     estimate = Estimate(q, numbers[:3], numbers[3:], covariance, none, count, none)
     estimate = corrected(estimate, error)
     numbers = jnp.concatenate([estimate.bias, estimate.others])
     state = estimate.q, numbers, estimate.covariance
-    after = _Memory(
-        *state,
-        level,
-        memory.north | of_north,
-        gyro,
-        early,
-        since,
-        slow,
-        still,
-        rests,
-        motion,
-        norms,
-    )
+    north = memory.north | of_north
+    told = gyro, early, since, slow, still, rests, motion, norms
+    after = _Memory(*state, level, north, *told)
     turned_on = multiply(estimate.q, exp(settings.latency * (gyro - estimate.bias)))
     return after, estimate._replace(q=turned_on), Linearized(transition, updates)
+
+
+def _observed(
+    settings: Settings,
+    covariance: Array,
+    numbers: Array,
+    gyro: Array,
+    spans: Array,
+    state: tuple[Array, Array],
+    heading: tuple[Array, Array, Array],
+    density: Array,
+) -> tuple[Error, tuple[Update, Update], Array]:
+    """The error after the observations of a row, their blocks, and how many scalars they are.
+
+    Args:
+        settings: as of ``ahrs``.
+        covariance: of the error before the observations, (18, 18).
+        numbers: the estimates after the attitude's, (15,).
+        gyro: measured rate, (3,).
+        spans: the times that gyroscope, accelerometer and magnetometer cover, (3,).
+        state: whether the body is level, and whether it is at rest.
+        heading: whether there is one, its residual, and the factor of its variance.
+        density: of the velocity in motion, squared.
+    """
+    (of_gyro, of_force, of_field), (level, rests), (north, residual, doubt) = spans, state, heading
+    error = Error(jnp.zeros_like(covariance[0]), covariance)
+    of_velocity = _inverse(of_force) * jnp.where(rests, settings.rest_velocity**2, density)
+    seen = jnp.full(2, (of_force > 0) & level)
+    rows = _eye(VELOCITY, 2, gyro)
+    error, first = observed(error, rows, -numbers[3:5], jnp.full(2, of_velocity), seen)
+
+    row = _eye(2, 1, gyro) + _eye(DECLINATION, 1, gyro)
+    surprise = _surprise(settings, error, row[0], residual)
+    of_heading = _inverse(of_field) * settings.heading**2 * doubt * surprise
+    of_bias = _inverse(of_gyro) * settings.rest_bias**2
+    seen_others = level & jnp.stack([(of_field > 0) & north, *[rests & (of_gyro > 0)] * 3])
+    error, second = observed(
+        error,
+        jnp.concatenate([row, _eye(3, 3, gyro)]),
+        jnp.concatenate([residual[None], gyro - numbers[:3]]),
+        jnp.stack([of_heading, of_bias, of_bias, of_bias]),
+        seen_others,
+    )
+    count = jnp.sum(jnp.concatenate([seen, seen_others]), dtype=gyro.dtype)
+    return error, (first, second), count
 
 
 def _surprise(settings: Settings, error: Error, row: Array, residual: Array) -> Array:
@@ -313,73 +333,6 @@ def _turn(memory: _Memory, gyro: Array, dt: Array, read: Array) -> tuple[Array, 
     half = exp(0.5 * turn)
     middle = multiply(memory.q, half)
     return correct_norm(multiply(middle, half)), middle
-
-
-def _still(
-    settings: Settings, memory: _Memory, sensors: Array, read: Array, spans: Array, dt: Array
-) -> tuple[Array, Array]:
-    """The low-passed sensors, and for how long they have hardly changed."""
-    sensors = jnp.where(jnp.repeat(read[:2], 3), sensors, memory.slow)
-    slow = memory.slow - jnp.expm1(-jnp.repeat(spans[:2], 3) / 0.5) * (sensors - memory.slow)
-    off = sensors - slow
-    still = (square(off[:3]) < settings.rest_rate**2) & (square(slow[:3]) < settings.rest_rate**2)
-    still = still & (square(off[3:]) < settings.rest_acceleration**2)
-    return slow, jnp.where(still, memory.still + dt, 0.0)
-
-
-def _motion(
-    settings: Settings, memory: Array, acceleration: Array, span: Array
-) -> tuple[Array, Array]:
-    """The memory of the motion, (7,), and the density of the true velocity, squared, ().
-
-    The acceleration (2,) is integrated to a velocity between a high-pass, which removes the tilt's
-    constant error, and a low-pass: of the true velocity passes ``(s T)^2 / (1 + s T)^3``. White
-    noise of density d would have the variance ``3 d^2 / (16 T)`` after it. The memory has the
-    acceleration's mean, the velocity before and after the low-pass, and the mean square.
-    """
-    time = jnp.asarray(settings.velocity_time)
-    share = -jnp.expm1(-span / time)
-    mean, velocity, slow, spread = memory[:2], memory[2:4], memory[4:6], memory[6]
-    mean = mean + share * (acceleration - mean)
-    velocity = (1.0 - share) * (velocity + span * (acceleration - mean))
-    slow = slow + share * (velocity - slow)
-    spread = jnp.maximum((1.0 - share) * spread, 0.5 * square(slow))
-    after = jnp.concatenate([mean, velocity, slow, spread[None]])
-    density = settings.velocity_by_motion**2 * 16.0 / 3.0 * time * spread
-    return after, settings.velocity**2 + density
-
-
-def _disturbance(
-    settings: Settings, memory: Array, field: Array, span: Array, valid: Array
-) -> tuple[Array, Array, Array]:
-    """The memory of the field, (8,), the factor of the heading's variance, and whether to restart.
-
-    The factor is 1 where norm and dip equal the usual ones, which are learned where it is small. A
-    field that differs by two gates, has stayed the same for ``field_time``, and was there for more
-    than half of the time, is the usual one: what came before it was a disturbance, and the heading
-    starts again. The memory has norm and sine of the dip: low-passed, usual, and of the field that
-    lasts; then for how long this one and all fields were there.
-    """
-    norm = jnp.sqrt(square(field))
-    now = jnp.stack([norm, field[2] / norm])
-    fast, usual, lasting, (age, time) = memory.reshape(4, 2)
-    known = memory[0] > 0
-    fast = jnp.where(known, fast - jnp.expm1(-span / 0.15) * (now - fast), now)
-    usual, lasting = jnp.where(known, usual, now), jnp.where(known, lasting, now)
-
-    def change(before: Array) -> Array:
-        off = jnp.stack([fast[0] / before[0] - 1.0, fast[1] - before[1]])
-        return square(off / settings.field_gate)
-
-    doubt = (1.0 + change(usual)) ** 2
-    share = -jnp.expm1(-span / settings.field_time)
-    same = change(lasting) < 1.0
-    lasting = jnp.where(same, lasting + share * (fast - lasting), fast)
-    age, time = jnp.where(same, age + span, 0.0), time + span
-    again = valid & (change(usual) > 4.0) & (age > settings.field_time) & (age > 0.5 * time)
-    usual = jnp.where(again, lasting, usual + share / doubt * (fast - usual))
-    after = jnp.concatenate([fast, usual, lasting, jnp.stack([age, time])])
-    return jnp.where(valid, after, memory), doubt, again
 
 
 def _long(vector: Array) -> Array:
