@@ -45,8 +45,8 @@ def motion_of(
     slow = slow + share * (velocity - slow)
     spread = jnp.maximum((1.0 - share) * spread, 0.5 * square(slow))
     after = jnp.concatenate([mean, velocity, slow, spread[None]])
-    density = settings.velocity_by_motion**2 * 16.0 / 3.0 * time * spread
-    return after, settings.velocity**2 + density
+    density = 16.0 / 3.0 * time * spread * jnp.square(settings.velocity_by_motion)
+    return after, density + jnp.square(settings.velocity)
 
 
 def disturbance_of(
