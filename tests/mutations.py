@@ -76,6 +76,11 @@ def of_ahrs(name: str) -> str:
     return f"estimation/test_ahrs.py::test_{name}"
 
 
+def of_motions(name: str) -> str:
+    """A test of what the same filter claims."""
+    return f"estimation/test_motions.py::test_{name}"
+
+
 def of_aux(name: str) -> str:
     """The test of aux states, for a scheme."""
     return f"schemes/test_schemes.py::test_aux_states_are_integrated_at_the_scheme_order[{name}]"
@@ -288,7 +293,25 @@ MUTATIONS = {
         of_ahrs("the_blocks_of_the_transition_are_those_of_the_matrix"),
     ),
     "ahrs: rest that is never seen": Mutation(
-        AHRS, "rest > settings.rest_time", "rest > jnp.inf", of_ahrs("at_rest_the_bias_is_found")
+        AHRS, "still > settings.rest_time", "still > jnp.inf", of_ahrs("at_rest_the_bias_is_found")
+    ),
+    "ahrs: density of the velocity that is not measured": Mutation(
+        "estimation/detectors.py",
+        "density + jnp.square(settings.velocity)",
+        "jnp.square(settings.velocity)",
+        of_motions("the_heading_in_hover_drifts_as_far_as_the_covariance_says"),
+    ),
+    "ahrs: a ride that is a rest at velocity 0": Mutation(
+        AHRS,
+        " | (rests & ~memory.rests & _MOVING)",
+        "",
+        of_motions("to_gather_speed_is_no_rest"),
+    ),
+    "ahrs: a disturbed start that is never forgiven": Mutation(
+        AHRS,
+        "(again | ~memory.north)",
+        "~memory.north",
+        of_motions("a_disturbed_start_is_forgiven"),
     ),
     "ahrs: latency the wrong way": Mutation(
         AHRS,
@@ -600,6 +623,81 @@ MUTATIONS = {
         'all(k.is_tangent or k.role == "cotangent" for k in mapped)',
         "all(k.is_tangent for k in mapped)",
         of_engine("sharding", STAY),
+    ),
+    # Found by no quick test when sixty errors were planted at random.
+    "lie_midpoint: attitude by the old rate": Mutation(
+        "schemes/implicit.py",
+        "q_mean = lax.optimization_barrier(multiply(q, exp(0.5 * dt * mean)))",
+        "q_mean = lax.optimization_barrier(multiply(q, exp(0.5 * dt * omega)))",
+        "schemes/test_schemes.py::test_the_error_of_one_step[lie_midpoint]",
+    ),
+    "check_state: no velocity": Mutation(
+        "dynamics/state.py",
+        'velocity", state.velocity)',
+        'velocity", state.position)',
+        "dynamics/test_wrench.py::test_what_is_refused",
+    ),
+    "allocate: yaw takes the wrong way": Mutation(
+        "rotors.py",
+        "turn = _share(base - low, -turning)",
+        "turn = _share(base - low, turning)",
+        "control/test_rotors.py::test_what_gives_way_at_the_limits",
+    ),
+    "Path.at: dexp for dexpinv": Mutation(
+        "simulation/path.py",
+        "u, rate = cubic(s, turn, a.omega * dt, so3.dexpinv(turn, b.omega) * dt)",
+        "u, rate = cubic(s, turn, a.omega * dt, so3.dexp(turn, b.omega) * dt)",
+        "test_rollout.py::test_interpolation_is_exact_at_the_rows_and_of_order_four_between",
+    ),
+    "scan: the last command of a row": Mutation(
+        "engines/scan.py",
+        "return after, (simulation.observe(carry.k, carry.state, first, interval), last)",
+        "return after, (simulation.observe(carry.k, carry.state, last, interval), last)",
+        "simulation/test_grid_at.py::test_a_row_has_its_own_time_and_the_command_of_its_own_sample",
+    ),
+    "lqr: gain of scaled commands": Mutation(
+        "control/lqr.py",
+        "return unit[:, None] * np.linalg.solve(r + b.T @ p @ b, b.T @ p @ a)",
+        "return np.linalg.solve(r + b.T @ p @ b, b.T @ p @ a)",
+        "control/test_control.py::test_lqr_minimises_the_cost_of_the_loop",
+    ),
+    "cascade: feed-forward turned forth": Mutation(
+        "control/cascade.py",
+        "rate = 2.0 * k.attitude * error + rotate_inverse(state.q, c.heading_rate * z)",
+        "rate = 2.0 * k.attitude * error + rotate(state.q, c.heading_rate * z)",
+        "control/test_cascade.py::"
+        "test_a_steady_turn_needs_the_gyroscopic_torque_and_the_integral_parts_stay",
+    ),
+    "compose: interval of the first": Mutation(
+        "kinematics/preintegrated.py",
+        "[-matmul(to_start, so3.hat(second.p)), following.dt * one, one],",
+        "[-matmul(to_start, so3.hat(second.p)), self.dt * one, one],",
+        "sensing/test_preintegration.py::test_composed_intervals_are_the_joined_samples",
+    ),
+    "merge: turned by the inverse": Mutation(
+        "estimation/imu.py",
+        "to_end = multiply(conjugate(end)[None], q)",
+        "to_end = multiply(end[None], q)",
+        of_ahrs("merged_samples_are_means_in_the_axes_at_the_end_without_what_is_missing"),
+    ),
+    "ensembles: failed only if all is": Mutation(
+        "ensembles/simulating.py",
+        "good &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))",
+        "good &= np.isfinite(leaf).any(axis=tuple(range(1, leaf.ndim)))",
+        "ensembles/test_ensembles.py::test_members_that_fail_are_left_out_and_named",
+    ),
+    "by_interval: time of another interval": Mutation(
+        "fused/by_interval.py",
+        "return self.simulation.observe(k, state, command.value, interval)",
+        "return self.simulation.observe(k, state, command.value, command.interval)",
+        "engines/test_fused_grid_at.py::test_equal_intervals_are_the_equal_steps_of_a_grid[float64]",
+    ),
+    "diffrax: term": Mutation(
+        "interop/diffrax.py",
+        "rate = jnp.concatenate([jnp.zeros_like(state.omega[:1]), 0.5 * state.omega])",
+        "rate = jnp.concatenate([jnp.zeros_like(state.omega[:1]), state.omega])",
+        "interop/test_interop_diffrax.py::"
+        "test_the_term_has_the_slopes_of_a_turn_and_of_newton_and_euler",
     ),
 }
 
