@@ -299,7 +299,7 @@ MUTATIONS = {
         "estimation/detectors.py",
         "density + jnp.square(settings.velocity)",
         "jnp.square(settings.velocity)",
-        of_motions("the_heading_in_hover_drifts_as_far_as_the_covariance_says"),
+        of_motions("an_aeroplane_in_turns_keeps_tilt_and_heading"),
     ),
     "ahrs: a ride that is a rest at velocity 0": Mutation(
         AHRS,
