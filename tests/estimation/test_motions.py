@@ -40,7 +40,7 @@ def assert_as_large_as_claimed(drift, deviation):
 
 
 def test_an_aeroplane_in_turns_keeps_tilt_and_heading():
-    """The tilt was 28 degrees off: a velocity that lasts was taken for noise of short times."""
+    """If the velocity's density is not measured, the tilt is 28 degrees off."""
     tilt, deviation, *heading = errors(motions.fly, 4, 60.0, 25.0)
     assert 1 / 3 < tilt / deviation < 3
     assert_as_large_as_claimed(*heading)
