@@ -66,7 +66,7 @@ def gyro(**changes):
     return jq.gyro.measure(jq.gyro.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
 
 
-IMU = jq.estimation.ImuSample(jnp.full(2, 0.1), *[jnp.ones((2, 3))] * 3)
+IMU = jq.estimation.ImuSample(jnp.full(2, 0.1), *jnp.full((3, 2, 3), 9.8))
 
 
 def imu(**changes):

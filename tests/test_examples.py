@@ -293,7 +293,7 @@ def test_the_quadrotor_example_names_the_column_that_is_wrong(tmp_path):
     """Commands of 16 bits, and a gyroscope that is missing in every 50th row."""
     module = example("identify_quadrotor")
     rows = np.full((200, 11), 0.5)
-    rows[:, 0] = 0.001 * np.arange(200)
+    rows[:, 0], rows[:, 6] = 0.001 * np.arange(200), 9.8
     header = "t,gyr_x,gyr_y,gyr_z,acc_x,acc_y,acc_z,motor_1,motor_2,motor_3,motor_4"
     words, lost = rows.copy(), rows.copy()
     words[7, 8], lost[::50, 1:4] = 65535.0, np.nan
