@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import problems
-import pytest
 
 import jaxquat as jq
 
@@ -33,17 +32,6 @@ def angles(q, reference):
 def forced(rate=True, symmetric=False, kind=problems.Forced):
     problem = kind(rate, symmetric)
     return problem, jax.tree.map(np.float64, problem.exact())
-
-
-def composed_weekly(names):
-    """The cases of a slow test; those of composed schemes, which compile longest, run weekly."""
-    cases = [name if hasattr(name, "values") else pytest.param(name) for name in names]
-    return [
-        pytest.param(*case.values, marks=(*case.marks, pytest.mark.weekly))
-        if case.values[0] in COMPOSED
-        else case
-        for case in cases
-    ]
 
 
 def rms(values):

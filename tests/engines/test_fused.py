@@ -13,7 +13,7 @@ import numpy as np
 import problems
 import pytest
 import units
-from tiers import tiers
+from marks import some
 
 import jaxquat as jq
 from jaxquat.fused import cpu, engine, loading
@@ -103,7 +103,7 @@ CASES = [(jnp.float32, 37), (jnp.float32, 1), (jnp.float64, 3), (jnp.float64, 37
 
 
 @pytest.mark.parametrize(
-    ("dtype", "bodies"), tiers(CASES, slow=[(jnp.float32, 37), (jnp.float64, 3)])
+    ("dtype", "bodies"), some(CASES, slow=[(jnp.float32, 37), (jnp.float64, 3)])
 )
 def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
     """Ragged blocks; start, gains, inertia, t0 and dt differentiated; rows saved."""
@@ -119,7 +119,7 @@ def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
 
 
 @pytest.mark.parametrize(
-    ("sample_every", "save_every"), tiers([(5, 10), (10, 5), (6, 4), (60, 1)], [(6, 4)], [(10, 5)])
+    ("sample_every", "save_every"), some([(5, 10), (10, 5), (6, 4), (60, 1)], [(6, 4)], [(10, 5)])
 )
 def test_a_controller_with_memory_and_inputs(sample_every, save_every):
     """Command, integer and float memory, keys among the inputs.
@@ -158,7 +158,7 @@ def test_a_controller_with_memory_and_inputs(sample_every, save_every):
 
 
 @pytest.mark.parametrize(
-    ("sampled", "save_every"), tiers([(True, 4), (True, 60), (False, 5)], [(True, 4)], [(False, 5)])
+    ("sampled", "save_every"), some([(True, 4), (True, 60), (False, 5)], [(True, 4)], [(False, 5)])
 )
 def test_what_is_saved(sampled, save_every):
     """A function of time, state, parameters and command, which closes over an array.
@@ -261,7 +261,7 @@ LONG = ("symmetric_top_bm4", "symmetric_top_suzuki4", "crouch_grossman4", "rkmk5
 
 @pytest.mark.parametrize(
     "name",
-    tiers(SCHEMES, quick=("half_quat",), slow=[n for n in SCHEMES if n not in LONG]),
+    some(SCHEMES, quick=("half_quat",), slow=[n for n in SCHEMES if n not in LONG]),
 )
 def test_every_scheme(name):
     """Values as by the scan, gradients as its central differences of order 4."""
@@ -296,7 +296,7 @@ def layers_of(n, dtype, *batch):
 
 @pytest.mark.parametrize(
     ("n", "dtype"),
-    tiers([(16, jnp.float64), (64, jnp.float32)], slow=[(16, jnp.float64)]),
+    some([(16, jnp.float64), (64, jnp.float32)], slow=[(16, jnp.float64)]),
 )
 def test_a_neural_torque(n, dtype):
     """One function for all stages, loops over its weights."""
@@ -914,7 +914,7 @@ def test_elementary_functions(name, dtype):
 
 
 @pytest.mark.parametrize(
-    "dtype", tiers([jnp.float32, jnp.float64], [jnp.float64], [jnp.float32]), ids=NAMES
+    "dtype", some([jnp.float32, jnp.float64], [jnp.float64], [jnp.float32]), ids=NAMES
 )
 @pytest.mark.parametrize("name", units.MADE_OF_THEM)
 def test_special_functions(name, dtype):
@@ -941,7 +941,7 @@ def test_a_torque_that_solves_equations():
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    tiers(
+    some(
         [
             ("lie_euler", jnp.float32),
             ("lie_midpoint", jnp.float32),

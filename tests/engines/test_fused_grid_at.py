@@ -8,7 +8,6 @@ import numpy as np
 import problems
 import pytest
 from marks import some
-from tiers import tiers
 
 import jaxquat as jq
 from jaxquat.fused.engine import trace
@@ -68,7 +67,7 @@ def assert_close(a, b, ulp=300):
         np.testing.assert_allclose(x, y, rtol=0, atol=bound)
 
 
-@pytest.mark.parametrize("name", tiers(CASES, quick=["saved"], slow=["both", "controller"]))
+@pytest.mark.parametrize("name", some(CASES, quick=["saved"], slow=["both", "controller"]))
 def test_rows_and_gradients_are_those_of_the_scan(name):
     """By times too, empty intervals among them, in both modes."""
     results = []

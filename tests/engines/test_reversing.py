@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import problems
 import pytest
+from marks import some
 from orders import COMPOSED
-from tiers import tiers
 
 import jaxquat as jq
 
@@ -59,7 +59,7 @@ def values():
 @pytest.mark.parametrize(
     "name",
     # What is composed of steps has a test below, of fewer of them.
-    tiers(
+    some(
         [n for n, s in jq.SCHEMES.items() if s.reversible and n not in COMPOSED],
         slow=["lgvi", "no_squish"],
     ),
@@ -144,7 +144,7 @@ def test_what_is_made_of_schemes_knows_whether_it_is_reversible():
 
 @pytest.mark.parametrize(
     "name",
-    tiers(
+    some(
         [*REVERSIBLE, "lopsided", "of another", "damped pcdm1"],
         quick=["compose"],
         slow=["damped", "lopsided", "palindrome", "composed of damped", "damped pcdm1"],
@@ -172,7 +172,7 @@ def test_what_is_known_to_be_reversible_goes_forth_and_back(name):
 
 
 @pytest.mark.parametrize(
-    "name", tiers([name for name in REVERSIBLE if name != "compose"], slow=["damped"])
+    "name", some([name for name in REVERSIBLE if name != "compose"], slow=["damped"])
 )
 def test_the_gradient_of_what_is_made_of_reversible_steps(name):
     body, start = problems.reference_body(), jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))

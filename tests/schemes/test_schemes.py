@@ -9,7 +9,7 @@ import numpy as np
 import problems
 import pytest
 from marks import some
-from orders import ANY_TORQUE, COMPOSED, STEPS, angles, assert_order, composed_weekly, forced
+from orders import ANY_TORQUE, COMPOSED, STEPS, angles, assert_order, forced
 
 import jaxquat as jq
 from jaxquat._jaxprs import nested
@@ -37,7 +37,7 @@ SIZES = ("rkmk4", "simo_wong")
 
 
 @pytest.mark.slow  # the errors of one step are quick
-@pytest.mark.parametrize("name", composed_weekly([*CONSISTENT, *EXTRA]))
+@pytest.mark.parametrize("name", some([*CONSISTENT, *EXTRA], slow=[*OF_ONE_STEP, *EXTRA]))
 def test_order_on_forced_bodies(name):
     """Each scheme gets torques and bodies that it admits, and forces if it admits them.
 
