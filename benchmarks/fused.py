@@ -84,8 +84,8 @@ def peak_by_c(library, threads):
         began = time.perf_counter()
         library.peak(ctypes.c_long(rounds), ctypes.c_long(threads))
         best = min(best, time.perf_counter() - began)
-    lanes = ctypes.c_long.in_dll(library, "lanes").value
-    return threads * rounds * 12 * lanes * 2 / best / 1e9  # 12 chains
+    numbers = ctypes.c_long.in_dll(library, "numbers").value
+    return threads * rounds * numbers * 2 / best / 1e9
 
 
 def by_c(rollout, starts, steps, threads):

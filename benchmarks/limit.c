@@ -14,7 +14,6 @@ enum { LANES = 8 };
 #endif
 typedef float V __attribute__((vector_size(4 * LANES)));
 typedef int M __attribute__((vector_size(4 * LANES)));
-const long lanes = LANES;
 
 static inline V all(float x) { return x - (V){}; }
 static inline V pick(M p, V a, V b) { return (V)((p & (M)a) | (~p & (M)b)); }
@@ -158,6 +157,7 @@ void rollout(const float *inertia, const float *inverse, const float *gains, flo
 }
 
 enum { CHAINS = 12 }; /* two more vectors fit into the 16 registers of AVX2 */
+const long numbers = CHAINS * LANES; /* of a round and thread */
 
 struct chains { long rounds; float by, plus, sum; };
 

@@ -35,7 +35,8 @@ def motion_of(
     The acceleration (2,) is integrated to a velocity between a high-pass, which removes the tilt's
     constant error, and a low-pass: of the true velocity passes ``(s T)^2 / (1 + s T)^3``. White
     noise of density d would have the variance ``3 d^2 / (16 T)`` after it. The memory has the
-    acceleration's mean, the velocity before and after the low-pass, and the mean square.
+    acceleration's mean, the velocity before and after the low-pass, and the mean square of an axis,
+    which rises with the velocity at once and decays in T.
     """
     time = jnp.asarray(settings.velocity_time)
     share = -jnp.expm1(-span / time)

@@ -20,6 +20,7 @@ from jaxquat._checks import divisor, exactly, floating, instance
 from jaxquat._linear import square, transpose
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
 from jaxquat.recordings import Recording
+from jaxquat.recordings.units import norm_as_in_g
 
 GRAVITY = 9.80665  # m/s^2
 SIZE = 18
@@ -170,10 +171,9 @@ def check_sizes(name: str, dt: np.ndarray, force: np.ndarray) -> None:
         hint = "; subtract times in float64, with NumPy, and in seconds"
         got = f"a median of {np.median(positive):.3g} s"
         raise ValueError(f"{name}: wanted intervals below 10 s, got {got}{hint}")
-    norms = np.linalg.norm(force, axis=1)
-    norms = norms[np.isfinite(norms)]
-    if norms.size and 0.5 < np.median(norms) < 2.0:
-        got = f"a median of {np.median(norms):.3g}; multiply by 9.80665 if it is in g"
+    norm = norm_as_in_g(force)
+    if norm is not None:
+        got = f"a median of {norm:.3g}; multiply by 9.80665 if it is in g"
         raise ValueError(f"{name}: wanted specific forces in m/s^2, got {got}")
 
 

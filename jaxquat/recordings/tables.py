@@ -39,7 +39,7 @@ from jaxquat.recordings.recording import (
     check_times,
     from_channels,
 )
-from jaxquat.recordings.units import UNITS
+from jaxquat.recordings.units import UNITS, norm_as_in_g
 
 _GYRO = ("gyr_x", "gyr_y", "gyr_z")
 _ATTITUDE = ("q_w", "q_x", "q_y", "q_z")
@@ -262,16 +262,13 @@ def _place(
 
 def _check_size(path: str | os.PathLike, channel: str, values: np.ndarray) -> None:
     """ValueError if values of unknown unit have the size that they have in another than SI's."""
+    size, name, unit = None, "median norm", "g"
     if channel == "t":
-        size, name, unit = np.median(np.diff(values)), "median interval", "ms"
-        suspicious = size >= _LONG
+        interval = float(np.median(np.diff(values)))
+        size, name, unit = interval if interval >= _LONG else None, "median interval", "ms"
     elif channel == "accelerometer":
-        norms = np.linalg.norm(values, axis=1)
-        size = np.median(norms[np.isfinite(norms)]) if np.isfinite(norms).any() else 0.0
-        name, unit, suspicious = "median norm", "g", 0.5 < size < 2.0
-    else:
-        return
-    if suspicious:
+        size = norm_as_in_g(values)
+    if size is not None:
         hint = (
             f"say the unit, units={{{channel!r}: {unit!r}}} for instance; {SI[channel]!r} if it is"
         )

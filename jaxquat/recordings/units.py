@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import numpy as np
+
 _TURN = 2.0 * math.pi
 _GRAVITY = 9.80665  # standard gravity [m/s^2], exact
 
@@ -50,3 +52,11 @@ UNITS: Mapping[str, tuple[str, float]] = MappingProxyType(
 
 Names are case-sensitive. "G" is not included, because it stands for gauss and for standard gravity.
 """
+
+
+def norm_as_in_g(force: np.ndarray) -> float | None:
+    """The median norm of specific forces (N, 3) if it is that of gravity in g, else None."""
+    norms = np.linalg.norm(force, axis=1)
+    norms = norms[np.isfinite(norms)]
+    median = float(np.median(norms)) if norms.size else 0.0
+    return median if 0.5 < median < 2.0 else None

@@ -7,6 +7,7 @@ aeroplane banks to turn.
 
 import numpy as np
 from scipy.signal import lfilter
+from scipy.spatial.transform import Rotation
 
 GRAVITY = 9.80665
 REST = 10.0  # s
@@ -24,14 +25,9 @@ def wandering(draw, count, dt, deviation, time, columns, smooth=0.3):
     return low_passed(lfilter([1.0], [1.0, -keep], noise, axis=0), dt, smooth)
 
 
-def turn(axis, angles):
-    """Rotations by angles (N,) about an axis of the frame. -> (N, 3, 3)."""
-    cos, sin, zero = np.cos(angles), np.sin(angles), np.zeros_like(angles)
-    plane = {0: (1, 2), 1: (2, 0), 2: (0, 1)}[axis]
-    matrix = np.stack([np.eye(3)] * len(angles)) + zero[:, None, None]
-    for row, column, value in ((0, 0, cos), (0, 1, -sin), (1, 0, sin), (1, 1, cos)):
-        matrix[:, plane[row], plane[column]] = value
-    return matrix
+def turned(order, *angles):
+    """The attitudes, body to world, with these Euler angles (N,)."""
+    return Rotation.from_euler(order, np.stack(angles, axis=1))
 
 
 def hover(draw, t, moving):
@@ -42,8 +38,8 @@ def hover(draw, t, moving):
     acceleration = np.gradient(velocity, dt, axis=0)
     push = acceleration + 0.25 * (velocity - wind) * moving[:, None]
     yaw = wandering(draw, len(t), dt, 0.05, 2.0, 1)[:, 0] * moving
-    attitude = turn(0, -push[:, 1] / GRAVITY) @ turn(1, push[:, 0] / GRAVITY) @ turn(2, yaw)
-    return attitude, acceleration
+    x, y = -push[:, 1] / GRAVITY, push[:, 0] / GRAVITY
+    return turned("XYZ", x, y, yaw), acceleration
 
 
 def walk(draw, t, moving):
@@ -55,8 +51,7 @@ def walk(draw, t, moving):
     posture = wandering(draw, len(t), dt, 0.2, 5.0, 2, 0.5) + np.array([0.3, -0.5])
     posture = posture + 0.12 * np.stack([np.sin(phase / 2), np.sin(phase + 1.0)], axis=1)
     x, y = (posture * moving[:, None]).T
-    attitude = turn(2, yaw) @ turn(0, x) @ turn(1, y)
-    return attitude, np.gradient(velocity, dt, axis=0) + steps
+    return turned("ZXY", yaw, x, y), np.gradient(velocity, dt, axis=0) + steps
 
 
 def drive(draw, t, moving):
@@ -67,7 +62,7 @@ def drive(draw, t, moving):
     yaw = np.cumsum(rate) * dt
     velocity = speed[:, None] * np.stack([np.cos(yaw), np.sin(yaw)], axis=1)
     x, y = (wandering(draw, len(t), dt, 0.02, 5.0, 2, 0.5) * moving[:, None]).T
-    return turn(2, yaw) @ turn(0, x) @ turn(1, y), np.gradient(velocity, dt, axis=0)
+    return turned("ZXY", yaw, x, y), np.gradient(velocity, dt, axis=0)
 
 
 def fly(draw, t, moving):
@@ -77,7 +72,7 @@ def fly(draw, t, moving):
     yaw = np.cumsum(GRAVITY * np.tan(bank) / speed * moving) * dt
     velocity = speed * moving[:, None] * np.stack([np.cos(yaw), np.sin(yaw)], axis=1)
     pitch = (0.05 + wandering(draw, len(t), dt, 0.03, 3.0, 1, 0.5)[:, 0]) * moving
-    return turn(2, yaw) @ turn(1, -pitch) @ turn(0, -bank), np.gradient(velocity, dt, axis=0)
+    return turned("ZYX", yaw, -pitch, -bank), np.gradient(velocity, dt, axis=0)
 
 
 def recorded(motion, seed, seconds, rate, rest=REST):
@@ -90,15 +85,11 @@ def recorded(motion, seed, seconds, rate, rest=REST):
     t = np.arange(round(seconds * rate)) / rate
     moving = np.clip((t - rest) / 5.0, 0.0, 1.0)
     attitude, acceleration = motion(draw, t, moving)
-    relative = np.swapaxes(attitude[:-1], 1, 2) @ attitude[1:]
-    skew = 0.5 * (relative - np.swapaxes(relative, 1, 2))
-    axis = np.stack([skew[:, 2, 1], skew[:, 0, 2], skew[:, 1, 0]], axis=1)
-    sine = np.linalg.norm(axis, axis=1, keepdims=True)
-    turned = axis / np.where(sine > 0, sine, 1.0) * np.arcsin(np.minimum(sine, 1.0))
-    gyro = np.concatenate([np.zeros((1, 3)), rate * turned])
+    turns = (attitude[:-1].inv() * attitude[1:]).as_rotvec()
+    gyro = np.concatenate([np.zeros((1, 3)), rate * turns])
     gyro = gyro @ (np.eye(3) + 1e-3 * draw(size=(3, 3))) + [0.004, -0.003, 0.005]
     gyro = gyro + 1e-3 * np.sqrt(rate) * draw(size=gyro.shape)
     vertical = GRAVITY + 0.3 * draw(size=(len(t), 1)) * moving[:, None]
-    force = np.einsum("nji,nj->ni", attitude, np.concatenate([acceleration, vertical], axis=1))
+    force = attitude.inv().apply(np.concatenate([acceleration, vertical], axis=1))
     vibration = 0.4 * np.maximum(moving, 0.05)[:, None] * draw(size=force.shape)
-    return attitude, gyro, force + vibration
+    return attitude.as_matrix(), gyro, force + vibration
