@@ -153,11 +153,14 @@ def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
     x = np.float32([-1.0, np.nan, -0.0, 6e4])
     nothing, infinity, small = np.float32([0.0, np.inf, 1e-34])
     largest, mask = np.float32(3.4e38), lambda x: (x[:2] > 0).astype(x.dtype)
+    stored = lambda x: jax.lax.scan(lambda c, y: (c, mask(y)), 0, jnp.stack([x, x]))[1]
+    taken = lambda x: jax.lax.scan(lambda c, m: (c, m * x[1]), 0, stored(x))[1]  # a NaN each
     cases = [
         (lambda x: (x[0] > 0).astype(x.dtype) * x[1], [nothing, x[1]], [small]),
         (lambda x: 1 / (x[2] + 0.0), [infinity, -infinity], [nothing]),
         (lambda x: 1 / jnp.sign(x[2]), [infinity, -infinity], [nothing]),
         (lambda x: jnp.pad(mask(x), (1, 0))[1] * x[1], [nothing, x[1]], [small]),
+        (lambda x: jnp.sum(taken(x)), [nothing, x[1]], [small]),
         (lambda x: x[3] / largest, [nothing, x[3] / largest], [10 * small, infinity]),
         (lambda x: jnp.copysign(1.0, jnp.sqrt(x[0])), np.float32([1, -1]), [infinity]),
         (lambda x: jnp.copysign(1.0, jnp.min(x)), np.float32([1, -1]), [infinity]),

@@ -54,10 +54,19 @@ def _turn(sample: Any, salt: int, turns: int) -> Any:
 def chosen(equation: Any, args: list[Any], x: Any, sample: Any, salt: int, masks: Any) -> Any:
     """A product with a boolean, converted to 0 or 1, as a select: 0 also for NaN and infinity.
 
-    ``masks``: the numbers that were booleans, by id.
+    Sample 1 has all of them, as the kernel does; others have some.
+
+    Args:
+        equation: of the product.
+        args: its factors.
+        x: the product.
+        sample: the number of the sample.
+        salt: depends on the place of the product.
+        masks: the numbers that were booleans, by id.
     """
     for mask in (a for a in args if id(a) in masks):
-        x = jnp.where((mask == 0) & at_random(sample, salt + 1), jnp.zeros_like(x), x)
+        selects = (sample == 1) | at_random(sample, salt + 1)
+        x = jnp.where((mask == 0) & selects, jnp.zeros_like(x), x)
     return x
 
 
@@ -144,10 +153,14 @@ def _remainder(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -
 
 
 def _some_nan(equation: Any, args: list[Any], x: Any, sample: Any, salt: int) -> Any:
-    """NaN, or the extreme of the other numbers: XLA's reductions of large arrays leave out NaN."""
+    """NaN, or the extreme of the other numbers: XLA's reductions of large arrays leave out NaN.
+
+    Sample 1 has NaN, as the kernel does.
+    """
     largest = equation.primitive.name == "reduce_max"
     least, choice = (-jnp.inf, jnp.max) if largest else (jnp.inf, jnp.min)
     is_nan, axes, turn = jnp.isnan(args[0]), equation.params["axes"], _turn(sample, salt, 3)
+    turn = jnp.where(sample == 1, 0, turn)
     extreme = choice(jnp.where(is_nan, jnp.asarray(least, x.dtype), args[0]), axis=axes)
     any_nan = jnp.any(is_nan, axis=axes)
     return jnp.where(any_nan & (turn < 2), jnp.where(turn == 0, jnp.nan, extreme), x)

@@ -53,7 +53,7 @@ def shaken(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
         seen = _Seen({}, {})
         rule = lambda equation, args, salt: _rounded(equation, args, sample, salt, seen)
         read = lambda constant, salt: _moved(constant, 0, sample, salt)
-        return interpreted(function, arguments, leaves, rule, read, unrolled=True)
+        return interpreted(function, arguments, leaves, rule, read, _of_rows(seen.masks))
 
     bodies = len(jax.tree.leaves(arguments)[0])
     numbers = jnp.tile(jnp.arange(SAMPLES), bodies)
@@ -61,11 +61,25 @@ def shaken(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     return jax.tree.map(lambda x: np.asarray(x).reshape(bodies, SAMPLES, *x.shape[1:]), rows)
 
 
+Rearranged = Callable[[Any, Sequence[Any]], Any]
+
+
 class _Seen(NamedTuple):
     """Results of a sample, by id: numbers that were booleans, and products."""
 
     masks: dict[int, Any]
     products: dict[int, Any]
+
+
+def _of_rows(masks: dict[int, Any]) -> Rearranged:
+    """An array of numbers that were booleans, and a row of one, are such numbers too."""
+
+    def rearranged(result: Any, parts: Sequence[Any]) -> Any:
+        if all(id(part) in masks for part in parts):
+            masks[id(result)] = result
+        return result
+
+    return rearranged
 
 
 Rule = Callable[[Any, list[Any], int], list[Any]]
@@ -77,22 +91,25 @@ def interpreted(
     leaves: Sequence[Any],
     rule: Rule,
     read: Callable[[Any, int], Any],
-    unrolled: bool = False,
+    rearranged: Rearranged | None = None,
 ) -> Any:
     """The results of ``function``, traced at ``arguments``, for the values ``leaves``.
 
     ``rule(equation, args, salt)`` evaluates each operation, where ``salt`` is a number that depends
     on its place; ``read(constant, salt)`` returns the constants. Calls and custom rules are
-    inlined; with ``unrolled``, scans are unrolled.
+    inlined. With ``rearranged`` scans are unrolled, and ``rearranged(result, parts) -> result``
+    sees the stacked rows of a scan and each row that is taken from an array.
     """
     closed, shape = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    results = _Interpreter(rule, read, unrolled).run(closed.jaxpr, closed.consts, leaves, 1)
+    results = _Interpreter(rule, read, rearranged).run(closed.jaxpr, closed.consts, leaves, 1)
     return jax.tree.unflatten(jax.tree.structure(shape), results)
 
 
 class _Interpreter:
-    def __init__(self, rule: Rule, read: Callable[[Any, int], Any], unrolled: bool) -> None:
-        self.rule, self.read, self.unrolled = rule, read, unrolled
+    def __init__(
+        self, rule: Rule, read: Callable[[Any, int], Any], rearranged: Rearranged | None
+    ) -> None:
+        self.rule, self.read, self.rearranged = rule, read, rearranged
 
     def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any], salt: int) -> list[Any]:
         """The outputs of a jaxpr."""
@@ -156,14 +173,15 @@ class _Interpreter:
             outputs = self.opened(params["jaxpr"], [*fixed, *c, *x], salt)
             return outputs[:m], outputs[m:]
 
-        length, backward = params["length"], params["reverse"]
-        if not self.unrolled or not length:
+        length, backward, rearranged = params["length"], params["reverse"], self.rearranged
+        if rearranged is None or not length:
             carry, rows = lax.scan(body, carry, xs, length=length, reverse=backward)
             return [*carry, *rows]
         many: list[Any] = [None] * length
         for k in reversed(range(length)) if backward else range(length):
-            carry, many[k] = body(carry, [x[k] for x in xs])
-        return [*carry, *(jnp.stack(rows) for rows in zip(*many, strict=True))]
+            carry, many[k] = body(carry, [rearranged(x[k], [x]) for x in xs])
+        stacked = (rearranged(jnp.stack(rows), rows) for rows in zip(*many, strict=True))
+        return [*carry, *stacked]
 
 
 def _rounded(equation: Any, args: list[Any], sample: Any, salt: int, seen: _Seen) -> list[Any]:
