@@ -161,6 +161,7 @@ def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
         (lambda x: 1 / jnp.sign(x[2]), [infinity, -infinity], [nothing]),
         (lambda x: jnp.pad(mask(x), (1, 0))[1] * x[1], [nothing, x[1]], [small]),
         (lambda x: jnp.sum(taken(x)), [nothing, x[1]], [small]),
+        (lambda x: -(0.0 * x[0]) * x[1], [nothing, x[1]], [small]),  # a power of 0 has no slope
         (lambda x: x[3] / largest, [nothing, x[3] / largest], [10 * small, infinity]),
         (lambda x: jnp.copysign(1.0, jnp.sqrt(x[0])), np.float32([1, -1]), [infinity]),
         (lambda x: jnp.copysign(1.0, jnp.min(x)), np.float32([1, -1]), [infinity]),

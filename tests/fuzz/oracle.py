@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 from jaxquat._jaxprs import called, inputs_of_scan
 
-from .liberties import LIBERTIES, SATURATE, bind, chosen, hashed, word
+from .liberties import LIBERTIES, SATURATE, at_random, bind, chosen, hashed, word
 
 SAMPLES = 12
 EXACT = {
@@ -41,6 +41,11 @@ ONE_ULP = ("add", "add_any", "sub", "mul", "div", "sqrt", "square", "rem", "conv
 SUMS = (
     "reduce_sum", "cumsum", "reduce_prod", "cumprod", "dot_general", "scatter-add", "scatter_add",
 )  # fmt: skip
+LINEAR = {
+    "neg", "add", "add_any", "sub", "reduce_sum", "select_n", "broadcast_in_dim", "reshape",
+    "squeeze", "expand_dims", "transpose", "concatenate", "stack", "slice", "split", "pad",
+    "convert_element_type",
+}  # fmt: skip
 OTHERS = 6  # error in ulp that all other functions may have
 
 
@@ -50,10 +55,10 @@ def shaken(function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     def one(sample: Any, *arguments: Any) -> Any:
         leaves = [jnp.asarray(x) for x in jax.tree.leaves(arguments)]
         leaves = [_moved(x, 0, sample, k) for k, x in enumerate(leaves)]
-        seen = _Seen({}, {})
+        seen = _Seen({}, {}, {})
         rule = lambda equation, args, salt: _rounded(equation, args, sample, salt, seen)
         read = lambda constant, salt: _moved(constant, 0, sample, salt)
-        return interpreted(function, arguments, leaves, rule, read, _of_rows(seen.masks))
+        return interpreted(function, arguments, leaves, rule, read, seen.rearranged)
 
     bodies = len(jax.tree.leaves(arguments)[0])
     numbers = jnp.tile(jnp.arange(SAMPLES), bodies)
@@ -65,21 +70,27 @@ Rearranged = Callable[[Any, Sequence[Any]], Any]
 
 
 class _Seen(NamedTuple):
-    """Results of a sample, by id: numbers that were booleans, and products."""
+    """Results of a sample, by id: numbers that were booleans, known zeros, and products."""
 
     masks: dict[int, Any]
+    zeros: dict[int, Any]
     products: dict[int, Any]
 
-
-def _of_rows(masks: dict[int, Any]) -> Rearranged:
-    """An array of numbers that were booleans, and a row of one, are such numbers too."""
-
-    def rearranged(result: Any, parts: Sequence[Any]) -> Any:
-        if all(id(part) in masks for part in parts):
-            masks[id(result)] = result
+    def rearranged(self, result: Any, parts: Sequence[Any]) -> Any:
+        """Rows of masks make a mask, and its rows are masks; so do known zeros."""
+        for known in (self.masks, self.zeros):
+            if all(id(part) in known for part in parts):
+                known[id(result)] = result
         return result
 
-    return rearranged
+    def vanishes(self, name: str, args: Sequence[Any]) -> bool:
+        """Whether a result is 0 because of known zeros, as the slope of x^0 is."""
+        literal = lambda x: isinstance(x, np.ndarray) and not x.any()
+        known = [literal(x) or id(x) in self.zeros for x in args]
+        if name in ("mul", "div"):
+            return known[0] or (name == "mul" and known[1])
+        known = known[1:] if name == "select_n" else known
+        return bool(known) and all(known) and name in LINEAR
 
 
 Rule = Callable[[Any, list[Any], int], list[Any]]
@@ -189,7 +200,12 @@ def _rounded(equation: Any, args: list[Any], sample: Any, salt: int, seen: _Seen
 
     A product in a sum may be rounded or not each time that it is used: x y - y x may be an ulp.
     """
-    name, (masks, products) = equation.primitive.name, seen
+    name, (masks, zeros, products) = equation.primitive.name, seen
+    if seen.vanishes(name, args):
+        gone = (sample == 1) | at_random(sample, salt)
+        results = [jnp.where(gone, jnp.zeros_like(x), x) for x in bind(equation, args)]
+        zeros.update((id(x), x) for x in results)
+        return results
     of_boolean = name == "convert_element_type" and args[0].dtype == bool
     if of_boolean or (name in EXACT and any(id(x) in masks for x in args)):
         results = bind(equation, args)
