@@ -2,15 +2,16 @@
 
     python benchmarks/attitude_filter.py
 
-Prints a table of microseconds a sample, float32: for one recording and for 1000 at once, and the
-ratio to VQF, which runs in the same process on one recording after the other. The recordings are
-simulated: a gyroscope, an accelerometer and a magnetometer at 100 Hz. Every number is the best of
-five runs.
+Prints a table of microseconds of processor time a sample, float32: for one recording and for 1000
+at once, and the ratio to VQF, which runs in the same process on one recording after the other. The
+recordings are simulated: a gyroscope, an accelerometer and a magnetometer at 100 Hz. Every number
+is the best of five runs. Only the attitudes are kept.
 
     python benchmarks/attitude_filter.py --derivatives
 
 Prints what the gradient of the loss by all settings of ``ahrs`` costs: microseconds of
-processor time a sample, best of three, for one recording and eight of 2,000 samples each.
+processor time a sample, best of three, for one recording and eight of 2,000 samples each, by the
+kernel and by the scan, and the processor time of their compilation.
 """
 
 import argparse
@@ -74,18 +75,22 @@ def run_vqf(samples):
         VQF(DT).updateBatch(gyr, acc, mag)
 
 
-def loss(settings, samples):
+def loss(settings, samples, engine):
     """Return the mean square of the biases of recordings."""
-    run = jax.vmap(lambda one: estimation.run(estimation.ahrs(settings), one)[1].bias)
-    return jnp.mean(run(samples) ** 2)
+
+    def run(one):
+        options = {"save": lambda estimate: estimate.bias, "engine": engine}
+        return estimation.run(estimation.ahrs(settings), one, **options)[1]
+
+    return jnp.mean(jax.vmap(run)(samples) ** 2)
 
 
-def by_pushing(settings, samples):
+def by_pushing(settings, samples, engine):
     """Return the loss and its derivatives by all settings, in forward mode."""
     leaves, tree = jax.tree.flatten(settings)
 
     def value(*leaves):
-        return loss(tree.unflatten(leaves), samples)
+        return loss(tree.unflatten(leaves), samples, engine)
 
     def push(direction):
         return jax.jvp(value, tuple(leaves), tuple(direction))
@@ -103,37 +108,49 @@ def derivatives():
         "with gradient, reverse mode": jax.value_and_grad(loss),
         f"with gradient, forward mode ({len(settings)} settings)": by_pushing,
     }
-    print("| us a sample, processor time | 1 recording | 8 recordings |\n|---|---|---|")
+    print("| us a sample, processor time | 1 recording | 8 recordings | compilation [s] |")
+    print("|---|---|---|---|")
     for name, function in functions.items():
-        compiled = jax.jit(function)
-        times = (best(3, time.process_time, compiled, settings, samples[count]) for count in counts)
-        cells = [1e6 * t / (n * length) for t, n in zip(times, counts, strict=True)]
-        print(f"| {name} | {' | '.join(f'{x:.1f}' for x in cells)} |", flush=True)
+        for engine in ("fused", "scan"):
+            cells = []
+            for count in counts:
+                start = time.process_time()
+                lowered = jax.jit(function, static_argnums=2).lower(
+                    settings, samples[count], engine
+                )
+                compiled = lowered.compile()
+                compilation = time.process_time() - start
+                took = best(3, time.process_time, compiled, settings, samples[count])
+                cells.append(f"{1e6 * took / (count * length):.1f}")
+            print(f"| {name}, {engine} | {' | '.join(cells)} | {compilation:.1f} |", flush=True)
 
 
 def throughput():
     """Print the table beside VQF."""
     mekf = estimation.mekf(jnp.array([1.0, 0.0, 0.0, 0.0]), estimation.Noises(vectors=0.05))
     ahrs = estimation.ahrs()
+
+    def run(kind, engine="auto"):
+        options = {"save": lambda estimate: estimate.q, "engine": engine}
+        return lambda samples: estimation.run(kind, samples, **options)[1]
+
     rows = {
-        "mekf": (lambda s: estimation.run(mekf, s)[1].q, vectors),
-        "ahrs": (lambda s: estimation.run(ahrs, s)[1].q, lambda s: s),
+        "mekf": (run(mekf), vectors),
+        "ahrs": (run(ahrs), lambda s: s),
+        "ahrs, by the scan": (run(ahrs, "scan"), lambda s: s),
         "ahrs, smoothed": (lambda s: estimation.smooth(ahrs, s).q, lambda s: s),
-        "ahrs, ten samples merged": (
-            lambda s: estimation.run(ahrs, estimation.merge(s, 10))[1].q,
-            lambda s: s,
-        ),
+        "ahrs, ten samples merged": (lambda s: run(ahrs)(estimation.merge(s, 10)), lambda s: s),
     }
     print("| us a sample (times VQF) | 1 recording | 1000 recordings |\n|---|---|---|")
     simulated = {count: recordings(count, length) for count, length in LENGTH.items()}
     unit = {count: 1e6 / (count * length) for count, length in LENGTH.items()}
-    vqf = {count: best(5, time.perf_counter, run_vqf, simulated[count]) for count in LENGTH}
+    vqf = {count: best(5, time.process_time, run_vqf, simulated[count]) for count in LENGTH}
     print("| VQF |" + "".join(f" {vqf[count] * unit[count]:.2f} |" for count in LENGTH))
     for name, (function, prepared) in rows.items():
         compiled = jax.jit(jax.vmap(function))
         cells = []
         for count in LENGTH:
-            took = best(5, time.perf_counter, compiled, prepared(simulated[count]))
+            took = best(5, time.process_time, compiled, prepared(simulated[count]))
             cells.append(f" {took * unit[count]:.2f} ({took / vqf[count]:.1f}) |")
         print(f"| {name} |{''.join(cells)}", flush=True)
 

@@ -390,7 +390,8 @@ TABLE = {
         "samples": Argument(IMU, {**PROPAGATES, "nan": "not measured"}),
         "every": Argument(2),
     },
-    "estimation.run": FILTERING,
+    "estimation.run": FILTERING
+    | {"save": Argument(lambda estimate: estimate.q), "engine": Argument("scan")},
     "estimation.samples": {"recording": Argument(FLIGHT_LOG)},
     "estimation.smooth": FILTERING,
     "euler.from_quaternion": {"q": algebra(Q), "order": ORDER},
@@ -811,6 +812,7 @@ ELSEWHERE = {
     "fused.NotScalarError": "an exception",
     "fused.check_gpu": "takes nothing",
     "fused.explain": "checked as rollout is",
+    "fused.scan": "takes any function of any pytrees: tests/engines/test_scanning.py",
     "fused.scalarize": "traces any function of any arrays: tests/engines/test_scalarize.py",
     "fused.set_threads": "its own test: tests/engines/test_fused.py",
     "interop.diffrax.Bosh3": "called by diffrax",

@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 
 from jaxquat._checks import finite, instance, positive
-from jaxquat._linear import dot, matvec, square
+from jaxquat._linear import matvec, square
 from jaxquat.estimation.arguments import cast, sample_of, settings_of
 from jaxquat.estimation.detectors import disturbance_of, motion_of, stillness
 from jaxquat.estimation.error_state import Error, Update, observed
@@ -59,6 +59,8 @@ from jaxquat.quaternion import (
 _UNKNOWN = 3.0  # rad: the standard deviation of an unknown angle
 _HEADING, _MOVING = np.zeros((2, SIZE), bool)  # elements of the error
 _HEADING[[2, DECLINATION]], _MOVING[VELOCITY:DECLINATION] = True, True
+_ROWS = np.eye(SIZE)[[6, 7, 2, 3, 4, 5]]  # what is observed: velocity, heading, bias
+_ROWS[2, DECLINATION] = 1.0
 _LEVEL = 0.1  # m/s^2: more horizontal force is no rest
 _LONGEST = 1.0  # s: a sample stands for at most so long
 
@@ -282,17 +284,15 @@ def _observed(
     error = Error(jnp.zeros_like(covariance[0]), covariance)
     of_velocity = _inverse(of_force) * jnp.where(rests, settings.rest_velocity**2, density)
     seen = jnp.full(2, (of_force > 0) & level)
-    rows = _eye(VELOCITY, 2, gyro)
-    error, first = observed(error, rows, -numbers[3:5], jnp.full(2, of_velocity), seen)
+    error, first = observed(error, _ROWS[:2], -numbers[3:5], jnp.full(2, of_velocity), seen)
 
-    row = _eye(2, 1, gyro) + _eye(DECLINATION, 1, gyro)
-    surprise = _surprise(settings, error, row[0], residual)
+    surprise = _surprise(settings, error, residual)
     of_heading = _inverse(of_field) * settings.heading**2 * doubt * surprise
     of_bias = _inverse(of_gyro) * settings.rest_bias**2
     seen_others = level & jnp.stack([(of_field > 0) & north, *[rests & (of_gyro > 0)] * 3])
     error, second = observed(
         error,
-        jnp.concatenate([row, _eye(3, 3, gyro)]),
+        _ROWS[2:],
         jnp.concatenate([residual[None], gyro - numbers[:3]]),
         jnp.stack([of_heading, of_bias, of_bias, of_bias]),
         seen_others,
@@ -301,9 +301,10 @@ def _observed(
     return error, (first, second), count
 
 
-def _surprise(settings: Settings, error: Error, row: Array, residual: Array) -> Array:
+def _surprise(settings: Settings, error: Error, residual: Array) -> Array:
     """The factor by which a long innovation increases the heading's variance."""
-    expected = dot(matvec(error.covariance, row), row) + settings.declination**2
+    both = (2, DECLINATION)
+    expected = sum(error.covariance[i, j] for i in both for j in both) + settings.declination**2
     return 1.0 + residual**2 / (settings.heading_gate**2 * expected)
 
 
@@ -353,11 +354,6 @@ def _heading(field: Array) -> tuple[Array, Array]:
 
 def _wrapped(angle: Array) -> Array:
     return jnp.arctan2(jnp.sin(angle), jnp.cos(angle))
-
-
-def _eye(first: int, count: int, dt: Array) -> Array:
-    """Rows of the identity of 18, from ``first`` on. -> (count, 18)."""
-    return jnp.eye(SIZE, dtype=dt.dtype)[first : first + count]
 
 
 def _checked(sample: ImuSample) -> ImuSample:

@@ -57,7 +57,7 @@ class Update(NamedTuple):
 def predicted(covariance: Array, transition: Array, variances: Array) -> Array:
     """The covariance ``F P F^T + diag(variances)`` after a step. (n, n), (n, n), (n,) -> (n, n)."""
     product = _product(_product(transition, covariance), transpose(transition))
-    return _symmetric(product) + jnp.diag(variances)
+    return symmetric(product) + jnp.diag(variances)
 
 
 def observed(
@@ -75,21 +75,30 @@ def observed(
         valid: whether there is an observation, (m,) bool.
     """
     weight = valid.astype(residuals.dtype)
-    rows_seen = weight[:, None] * rows
-    images = _product(error.covariance, transpose(rows_seen))
-    spread = _product(rows_seen, images) + jnp.diag(variances)
+    images = weight[:, None] * _along(rows, error.covariance)
+    spread = weight[:, None] * _along(rows, transpose(images)) + jnp.diag(variances)
     inverse, pivots = _inverse(spread)
-    gain = _product(images, inverse)
-    innovation = jnp.where(valid, residuals - matvec(rows, error.mean), 0.0)
+    gain = _product(transpose(images), inverse)
+    innovation = jnp.where(valid, residuals - _along(rows, error.mean), 0.0)
     # Joseph's form as matrix products, because their derivatives are matrix products again. XLA
     # would fuse a chain of outer products and recompute it for each sum in a derivative.
-    half = error.covariance - _product(gain, transpose(images))
-    remainder = _product(half, transpose(rows_seen)) - gain * variances[None, :]
-    joseph = half - _product(remainder, transpose(gain))
-    after = Error(error.mean + matvec(gain, innovation), _symmetric(joseph))
+    half = error.covariance - _product(gain, images)
+    remainder = weight[:, None] * _along(rows, transpose(half)) - variances[:, None] * transpose(
+        gain
+    )
+    joseph = half - _product(gain, remainder)
+    after = Error(error.mean + matvec(gain, innovation), symmetric(joseph))
     precision = weight[:, None] * inverse * weight[None, :]
     logs = -jnp.sum(jnp.where(valid, jnp.log(pivots), 0.0))
-    return after, Update(rows, gain, innovation, precision, logs)
+    return after, Update(jnp.asarray(rows), gain, innovation, precision, logs)
+
+
+def _along(rows: Array | np.ndarray, values: Array) -> Array:
+    """``rows @ values``; rows of NumPy are known, so their zeros cost nothing."""
+    if not isinstance(rows, np.ndarray):
+        return _product(rows, values)
+    sums = [sum(row[k].item() * values[k] for k in np.flatnonzero(row)) for row in rows]
+    return jnp.stack(sums)
 
 
 def _inverse(matrix: Array) -> tuple[Array, Array]:
@@ -136,7 +145,7 @@ def smoothed(covariance: Array, adjoint: Adjoint) -> Error:
     """The smoothed error, given the later observations, for this filtered covariance."""
     mean = -matvec(covariance, adjoint.vector)
     known = _product(_product(covariance, adjoint.matrix), covariance)
-    return Error(mean, _symmetric(covariance - known))
+    return Error(mean, symmetric(covariance - known))
 
 
 def before(adjoint: Adjoint, transition: Array, updates: Sequence[Update]) -> Adjoint:
@@ -148,14 +157,15 @@ def before(adjoint: Adjoint, transition: Array, updates: Sequence[Update]) -> Ad
         vector = vector - matvec(across, matvec(precision, innovation))
         half = matrix - _product(across, _product(transpose(gain), matrix))
         full = half - _product(_product(half, gain), rows)
-        matrix = _symmetric(full + _product(_product(across, precision), rows))
+        matrix = symmetric(full + _product(_product(across, precision), rows))
     back = transpose(transition)
-    return Adjoint(matvec(back, vector), _symmetric(_product(_product(back, matrix), transition)))
+    return Adjoint(matvec(back, vector), symmetric(_product(_product(back, matrix), transition)))
 
 
 def _product(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
-def _symmetric(matrix: Array) -> Array:
-    return 0.5 * (matrix + transpose(matrix))
+def symmetric(matrix: Array) -> Array:
+    """The symmetric matrix with the same upper triangle; a kernel computes no other elements."""
+    return jnp.where(np.tri(len(matrix), dtype=bool), transpose(matrix), matrix)

@@ -18,6 +18,7 @@ from jax.typing import ArrayLike
 
 from jaxquat._checks import divisor, exactly, floating, instance
 from jaxquat._linear import square, transpose
+from jaxquat.estimation.error_state import symmetric
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
 from jaxquat.recordings import Recording
 from jaxquat.recordings.units import norm_as_in_g
@@ -259,7 +260,7 @@ def propagated(
         )
         return jnp.concatenate(parts)
 
-    return applied(transpose(applied(covariance)))
+    return symmetric(applied(transpose(applied(covariance))))
 
 
 def variances_of(settings: Settings, gyro: Array, dt: Array, keep: Array) -> Array:

@@ -21,7 +21,8 @@ from __future__ import annotations
 from jaxquat.fused.cpu import set_threads
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.explaining import explain
+from jaxquat.fused.scanning import scan
 from jaxquat.fused.selfcheck import check_gpu
 from jaxquat.fused.trace.tracing import scalarize
 
-__all__ = ["NotScalarError", "check_gpu", "explain", "scalarize", "set_threads"]
+__all__ = ["NotScalarError", "check_gpu", "explain", "scalarize", "scan", "set_threads"]

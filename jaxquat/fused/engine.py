@@ -51,17 +51,22 @@ def run(simulation: Simulation, strict: bool = True) -> Path:
             the matrix products are too large.
         ImportError: there are no fused kernels here, for instance because the compiler is missing.
     """
+    return simulation.path(*results_of(_timed(simulation), strict))
+
+
+def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
+    """The saved rows, the last memory and the last state of a loop like a simulation."""
     lacking = missing()
     if lacking:
         raise ImportError(lacking)
-    recurrence, operands, (saved, state, memory) = trace(simulation, strict)
+    recurrence, operands, (saved, state, memory) = _traced(loop, strict)
     lowering.checked_loop(recurrence, "forward")  # raises its errors in this call
     keys = primals(recurrence)
     shapes = [shape_of(recurrence, key).shape for key in keys]
     x = {k: a.reshape(shape) for k, a, shape in zip(keys, operands, shapes, strict=True)}
     y = iter(value(x, dict.fromkeys(keys, False), recurrence, None).values())
     rows, final = _shaped(y, saved, 1), _shaped(y, state, 0)
-    return simulation.path(rows, _shaped(y, memory, 0), final)
+    return rows, _shaped(y, memory, 0), final
 
 
 def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
@@ -89,25 +94,27 @@ def trace(simulation: Simulation, strict: bool = True) -> tuple[Recurrence, list
 
     The trees have the shapes and dtypes of the saved values, the state and the memory.
     """
+    return _traced(_timed(simulation), strict)
+
+
+def _timed(simulation: Simulation) -> Simulation | ByInterval:
+    """The simulation with one trace of its torque; through given times, with times as inputs."""
     # Cast the times to vary over devices as the state does: the cotangents of operands are summed
     # over devices outside the kernel.
     times = simulation.t0, simulation.dt, simulation.intervals
     t0, dt, intervals = cast(times, axes_of(simulation.start))
     torque = shared(simulation.torque)
     simulation = dataclasses.replace(simulation, torque=torque, t0=t0, dt=dt, intervals=intervals)
-    if simulation.intervals is not None:
-        return _traced(ByInterval(simulation), strict)
-    return _traced(simulation, strict)
+    return simulation if simulation.intervals is None else ByInterval(simulation)
 
 
-def _traced(
-    simulation: Simulation | ByInterval, strict: bool
-) -> tuple[Recurrence, list[Array], Any]:
-    """``trace`` for a simulation whose steps have their times from their number or command."""
+def _traced(simulation: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
+    """``trace`` for a loop with the methods of a simulation that knows its times."""
     start, inputs, memory = simulation.start, simulation.inputs, simulation.initial_memory()
     trees = {
         "state": start, "memory": memory, "inputs": jax.tree.map(lambda x: x[0], inputs),
-        "command": (), "saved": (), "k": shaped((), jnp.int32, start.q),
+        "command": (), "saved": (),
+        "k": shaped((), jnp.int32, jax.tree.leaves(start)[0]),
     }  # fmt: skip
     trees = jax.eval_shape(lambda x: x, trees)
     functions = {"step": simulation.step, "save": simulation.observe}

@@ -341,3 +341,26 @@ def test_on_real_recordings_the_defaults_are_better_than_vqf():
     ours, theirs = scores_on_broad()
     assert np.all(ours[:, :2] < 0.9 * theirs[:, :2])
     assert np.all(ours[:, 2] < 1.05 * theirs[:, 2])
+
+
+@pytest.mark.slow
+@pytest.mark.needs("llvmlite")
+def test_the_kernel_gives_what_the_scan_gives():
+    """A second of rest, then motion, with rows of the sensors missing: values and derivatives."""
+    rate = np.concatenate([np.zeros((150, 3)), wandering(150)])
+    _, samples = moved(rate, np.random.default_rng(1).normal(size=(300, 3)))
+    samples = samples._replace(
+        accelerometer=samples.accelerometer.at[200:230].set(jnp.nan),
+        magnetometer=samples.magnetometer.at[::3].set(jnp.nan),
+    )
+
+    def loss(values, engine):
+        estimates = estimation.run(estimation.ahrs(values), samples, engine=engine)[1]
+        return jnp.sum(estimates.q[:, 3]) + jnp.sum(estimates.covariance[-1]), estimates
+
+    both = jax.jit(jax.value_and_grad(loss, has_aux=True), static_argnums=1)
+    (_, one), slopes = both(settings(), "fused")
+    (_, other), wanted = both(settings(), "scan")
+    for got, right in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(jax.tree.leaves(slopes), jax.tree.leaves(wanted), rtol=1e-7)

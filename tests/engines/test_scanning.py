@@ -1,0 +1,150 @@
+"""``jq.fused.scan`` is ``jax.lax.scan``: values, derivatives of both modes, batches, refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+import jaxquat as jq
+
+pytestmark = pytest.mark.needs("llvmlite")
+
+FORCES = np.sin(np.arange(12.0) ** 1.3)
+INIT = {"x": jnp.array([0.3, -0.2]), "count": jnp.array(0, jnp.int32)}
+
+
+def driven(gain):
+    """A nonlinear oscillator with a counter, which does not commute with its input."""
+
+    def f(carry, force):
+        x, count = carry["x"], carry["count"]
+        after = x + 0.1 * jnp.stack(
+            [x[1], -gain * jnp.sin(x[0]) + force * jnp.cos(count.astype(x.dtype))]
+        )
+        return {"x": after, "count": count + 1}, (after[0] * x[1], count % 3 == 0)
+
+    return f
+
+
+def by(engine):
+    """``gain, start, forces -> (last x, count, products, booleans)`` by an engine."""
+
+    def run(gain, start, forces):
+        scan = lax.scan if engine is None else lambda *a: jq.fused.scan(*a, engine=engine)
+        last, (product, even) = scan(driven(gain), INIT | {"x": start}, forces)
+        return last["x"], last["count"], product, even
+
+    return run
+
+
+ARGUMENTS = (jnp.array(1.7), INIT["x"], jnp.asarray(FORCES))
+
+
+def test_values_are_those_of_lax_scan():
+    values = (jax.jit(by(engine))(*ARGUMENTS) for engine in ("fused", "auto", "scan", None))
+    *runs, wanted = values
+    for run in runs:
+        for got, right in zip(run, wanted, strict=True):
+            assert got.dtype == right.dtype
+            np.testing.assert_allclose(got, right, rtol=1e-14)
+
+
+def loss(run):
+    return lambda *a: jnp.sum(run(*a)[0] ** 2) + jnp.sum(jnp.sin(run(*a)[2]))
+
+
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        lambda f: jax.grad(f, (0, 1, 2)),
+        lambda f: jax.jacfwd(f, (0, 1, 2)),
+        pytest.param(lambda f: jax.hessian(f, (0, 1)), marks=pytest.mark.slow),
+    ],
+    ids=["reverse", "forward", "second"],
+)
+def test_derivatives_are_those_of_lax_scan(derivative):
+    one, other = (jax.jit(derivative(loss(by(e))))(*ARGUMENTS) for e in ("fused", None))
+    for got, right in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-11, atol=1e-13)
+
+
+def test_a_batch_has_a_row_for_each_of_its_starts():
+    starts = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
+    batch = (jax.jit(jax.vmap(by(e), (None, 0, None)))(ARGUMENTS[0], starts, FORCES) for e in
+             ("fused", None))  # fmt: skip
+    for got, right in zip(*batch, strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-14)
+
+
+def test_a_loop_of_ones_own_over_a_scheme_is_its_rollout():
+    body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]))
+    start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.1, 2.0, 0.3]))
+    torque = lambda t, state, params: jnp.stack([jnp.sin(t), -state.omega[1], state.q[3]])
+
+    def advance(state, t):
+        after = jq.rkmk4(body, torque, t, state, 0.1, None)
+        return after, after.omega
+
+    last, rates = jax.jit(lambda s: jq.fused.scan(advance, s, 0.1 * jnp.arange(9.0)))(start)
+    path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid(0.0, 0.1, 9), engine="scan")
+    np.testing.assert_allclose(last.q, path.final.q, atol=1e-15)
+    np.testing.assert_allclose(rates, path.state.omega[1:], atol=1e-15)
+
+
+def test_random_keys_are_carried_and_read_and_returned():
+    def f(key, x):
+        key, use = jax.random.split(key)
+        return key, (x + jax.random.normal(use, (), x.dtype), use)
+
+    runs = (
+        jax.jit(lambda k, s=scan: s(f, k, jnp.arange(4.0)))(jax.random.key(3))
+        for scan in (lambda *a: jq.fused.scan(*a, engine="fused"), lax.scan)
+    )
+    (last, (numbers, keys)), (wanted, (right, drawn)) = runs
+    np.testing.assert_array_equal(jax.random.key_data(last), jax.random.key_data(wanted))
+    np.testing.assert_array_equal(jax.random.key_data(keys), jax.random.key_data(drawn))
+    np.testing.assert_allclose(numbers, right, rtol=1e-14)
+
+
+def test_without_xs_there_are_length_steps():
+    double = lambda x, _: (2.0 * x, x)
+    last, ys = jax.jit(lambda x: jq.fused.scan(double, x, length=5, engine="fused"))(jnp.array(1.0))
+    assert last == 32.0
+    assert ys.tolist() == [1.0, 2.0, 4.0, 8.0, 16.0]
+
+
+def test_what_has_no_scalar_form_takes_the_scan_or_is_named():
+    f = lambda x, _: (jnp.linalg.eigh(x)[1], jnp.trace(x))
+    x = jnp.eye(3) + 0.1
+    last, traces = jq.fused.scan(f, x, length=3)
+    np.testing.assert_allclose(last, lax.scan(f, x, length=3)[0])
+    assert traces.shape == (3,)
+    with pytest.raises(jq.fused.NotScalarError, match="eigh"):
+        jq.fused.scan(f, x, length=3, engine="fused")
+
+
+def test_an_error_of_f_is_raised_as_it_is():
+    def f(x, y):
+        raise RuntimeError("from within")
+
+    with pytest.raises(RuntimeError, match="from within"):
+        jq.fused.scan(f, jnp.array(0.0), jnp.arange(3.0))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((lambda x, y: (x[None], y), 1.0, jnp.ones(2)), r"^init: wanted what f returns, .*\[1\]"),
+        ((lambda x, y: (x, y), 1.0, (jnp.ones(2), jnp.ones(3))), "^xs: wanted .* lengths"),
+        ((lambda x, y: (x, y), 1.0, jnp.ones(2), 3), "^xs: wanted .* lengths"),
+        ((lambda x, y: (x, y), "word", jnp.ones(2)), "^init: wanted arrays, got 'word'"),
+        ((lambda x, y: (x, y), 1.0, object()), "^xs: wanted arrays, got <object"),
+        ((lambda x, y: (x, y), 1.0, jnp.ones(2), 0), "^length: wanted at least 1, got 0"),
+        (("f", 1.0, jnp.ones(2)), "^f: wanted a function, got 'f'"),
+        ((lambda x, y: (x, y), 1.0), "^xs: wanted .* got neither xs nor length"),
+    ],
+)
+def test_a_carry_or_a_length_that_does_not_fit_is_refused(arguments, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        jq.fused.scan(*arguments)
