@@ -598,6 +598,7 @@ TABLE = {
     "recordings.Recording.rows_with": {"channel": Argument("gyro")},
     "recordings.Recording.intervals": {},
     "recordings.Recording.spacing": {"tolerance": Argument(1e-3, {"int": "a number"})},
+    "recordings.join": {"recordings": Argument(RECORDING)},
     "recordings.read": {
         "path": Argument("nowhere.csv", {"str": "a file that is not there"}),
         "columns": optional({"t": "t"}, none="a file that is not there"),

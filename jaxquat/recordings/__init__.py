@@ -1,13 +1,14 @@
 """Recordings of sensors: CSV files of any columns, logs of PX4, and windows of them.
 
 ``read`` reads a CSV file, ``read_ulog`` a log of PX4 (extra ``logs``). Both make a ``Recording``
-in SI units, which ``windows`` and
-``windows_by_time`` cut into arrays of equal length. Nothing is interpolated, and what
-is missing is NaN in a recording and masked in windows.
+in SI units; ``join`` joins several of them, and ``windows`` and ``windows_by_time`` cut one into
+arrays of equal length. Nothing is interpolated, and what is missing is NaN in a recording and
+masked in windows.
 """
 
 from __future__ import annotations
 
+from jaxquat.recordings.joining import join
 from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.tables import COLUMNS, read, write
 from jaxquat.recordings.ulog import PX4, read_ulog
@@ -20,6 +21,7 @@ __all__ = [
     "UNITS",
     "Recording",
     "Windows",
+    "join",
     "read",
     "read_ulog",
     "windows",

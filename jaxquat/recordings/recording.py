@@ -45,7 +45,8 @@ class Recording:
         t: times [s], (N,); they increase.
         gyro: measured rates, sensor axes [rad/s], (N, 3).
         q: reference attitudes, sensor to world, (N, 4); NaN where the reference was lost.
-        movement: whether the row is in the movement phase, (N,) bool.
+        movement: whether the row is in the movement phase, (N,) bool; floats 0, 1 and NaN if
+            ``join`` added rows without it.
         accelerometer: specific forces, sensor axes [m/s^2], (N, 3).
         magnetometer: magnetic field, sensor axes [T], (N, 3).
         channels: all other channels by name, each (N,) or (N, k): motors, angles, voltages.
@@ -216,18 +217,21 @@ class Recording:
 
 
 def from_channels(t: np.ndarray, values: Mapping[str, np.ndarray]) -> Recording:
-    """A recording of these channels, given by name."""
+    """A recording of these channels, given by name; a movement of floats is bool if complete."""
+    movement = values.get("movement")
+    if movement is not None and movement.dtype.kind == "f" and not np.isnan(movement).any():
+        values = {**values, "movement": movement == 1.0}
     fields = {name: value for name, value in values.items() if name in SENSORS}
     channels = {name: value for name, value in values.items() if name not in SENSORS}
     return Recording(t, **fields, channels=channels)
 
 
-def check_recording(recording: Any) -> None:
+def check_recording(recording: Any, name: str = "recording") -> None:
     """TypeError if this is not a Recording; for a Path, the message has the line to convert it."""
     if isinstance(recording, Path):
         wanted = "a recordings.Recording"
-        raise TypeError(f"recording: wanted {wanted}, got a Path; use {_OF_A_PATH}")
-    instance("recording", recording, Recording, "a recordings.Recording")
+        raise TypeError(f"{name}: wanted {wanted}, got a Path; use {_OF_A_PATH}")
+    instance(name, recording, Recording, "a recordings.Recording")
 
 
 def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:

@@ -21,7 +21,8 @@ import numpy as np
 from jaxquat._checks import boolean, missing_package, one_of, place
 from jaxquat._frames import attitude, frd_flu
 from jaxquat.recordings.columns import SIZES, checked_names, checked_units, ends_in_a_unit
-from jaxquat.recordings.recording import UNIT_NORM, Recording, from_channels
+from jaxquat.recordings.joining import union
+from jaxquat.recordings.recording import UNIT_NORM, Recording
 from jaxquat.recordings.units import UNITS
 
 PX4: Mapping[str, str] = MappingProxyType(
@@ -124,17 +125,15 @@ def read_ulog(
                 raise ValueError(f"columns: the name {field!r} of {name} ends in a unit; {hint}")
     log = _log(path, sorted({source.topic for source in sources.values()}), cut_short)
     samples = {name: _samples(path, log, name, source) for name, source in sources.items()}
-    stamps = np.unique(np.concatenate([times for times, _ in samples.values()]))
-    if len(stamps) < 2:
-        raise ValueError(f"{os.fspath(path)}: wanted at least two messages, got {len(stamps)}")
-    values = {}
     for name, (times, numbers) in samples.items():
-        values[name] = np.full((len(stamps), *numbers.shape[1:]), np.nan)
         factor = UNITS[units[name]][1] if name in units else 1.0
         if frame == "flu_enu" and name in _FLU_ENU:
             numbers = _FLU_ENU[name](numbers)
-        values[name][np.searchsorted(stamps, times)] = factor * numbers
-    return from_channels(1e-6 * stamps.astype(np.float64), values)
+        samples[name] = 1e-6 * times.astype(np.float64), factor * numbers
+    count = sum(len(times) for times, _ in samples.values())
+    if count < 2:
+        raise ValueError(f"{os.fspath(path)}: wanted at least two messages, got {count}")
+    return union(samples)
 
 
 def _source(name: str, value: str | tuple[str, ...]) -> _Source:
