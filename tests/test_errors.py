@@ -1270,10 +1270,9 @@ LONG = {
     "recording.t: wanted finite times, got nan at [1234] of shape (5000,)": (
         lambda: jq.recordings.write("a.csv", recording(t=with_one(STAMPS, 1234, NAN)))
     ),
-    "recording.q: wanted unit quaternions, or NaN in all four, got [2. 0. 0. 0.] at row 1234": (
-        lambda: jq.recordings.write("a.csv", recording(q=with_one(LEVEL, (1234, 0), 2.0)))
-    ),
-    "recording.movement: wanted 0 or 1, got 3.0 at [1234] of shape (5000,)": (
+    'recording["q"]: wanted a unit quaternion, or NaN in all four, got [2.0, 0.0, 0.0, 0.0] at row '
+    "1234": (lambda: jq.recordings.write("a.csv", recording(q=with_one(LEVEL, (1234, 0), 2.0)))),
+    'recording["movement"]: wanted 0 or 1, got 3.0 at row 1234': (
         lambda: jq.recordings.write("a.csv", recording(movement=with_one(STAMPS > 9, 1234, 3.0)))
     ),
 }

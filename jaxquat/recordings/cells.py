@@ -249,7 +249,7 @@ def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np
             problem = f"wanted a unit quaternion in {names}, got norm {norms[row]:.6g}"
             return numbers, (row, channel.columns[0], problem)
     if channel.name == "movement":
-        for row in np.flatnonzero((numbers[:, 0] != 0.0) & (numbers[:, 0] != 1.0))[:1]:
+        for row in np.flatnonzero(~missing[:, 0] & ~np.isin(numbers[:, 0], (0.0, 1.0)))[:1]:
             return numbers, (row, channel.columns[0], f"wanted 0 or 1, got {cells[0][row]!r}")
     return numbers, None
 

@@ -62,12 +62,15 @@ def unit_problem(name: str, unit: str) -> str:
 
 
 def name_and_unit(cell: str) -> tuple[str, str | None]:
-    """``"gx [deg/s]"`` in two. A number in brackets is an index: ``"output[3]"`` has no unit."""
+    """``"gx [deg/s]"`` in two.
+
+    A number in brackets is an index: ``"output[3]"`` has no unit. Nor has ``"output[]"``.
+    """
     match = re.fullmatch(r"(.*?)\s*(?:\[([^][]*)\]|\(([^()]*)\))", cell)
     unit = (match[2] or match[3] or "").strip() if match else ""
     if match is None or unit.isdigit():
         return cell, None
-    return match[1], unit
+    return match[1], unit or None
 
 
 def ends_in_a_unit(column: str, channel: str) -> bool:

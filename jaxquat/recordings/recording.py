@@ -81,6 +81,8 @@ class Recording:
                 shape = (rows, SIZES[name]) if name in SIZES else (rows,)
                 _check_array(name, value, f"{shape}, a row for each time", np.shape(value) == shape)
         for name, value in self.channels.items():
+            if name in ("t", *SENSORS):
+                raise ValueError(f"channels: wanted names without a field, got {name!r}")
             wanted = f"({rows},) or ({rows}, k), a row for each time"
             is_right = np.ndim(value) in (1, 2) and np.shape(value)[0] == rows
             _check_array(f"channels[{name!r}]", value, wanted, is_right)
@@ -250,6 +252,24 @@ def check_times(where: str, t: np.ndarray) -> None:
     for k in np.flatnonzero(~(np.diff(t) > 0))[:1]:
         wanted = "times that increase"
         raise ValueError(f"{where}: wanted {wanted}, got {t[k]} and then {t[k + 1]} at row {k + 1}")
+
+
+def check_samples(where: str, name: str, numbers: np.ndarray) -> None:
+    """ValueError that begins with ``where`` if a sample (N,) or (N, k) of a channel is bad.
+
+    Its numbers are finite, or all NaN where there is no sample. An attitude is a unit quaternion,
+    a movement 0 or 1.
+    """
+    rows = numbers.reshape(len(numbers), -1)
+    missing = np.isnan(rows)
+    good, wanted = np.isfinite(rows).all(axis=1), "finite numbers, or NaN in all of them"
+    if name == "q":
+        wanted = "a unit quaternion, or NaN in all four"
+        good &= np.abs(np.linalg.norm(rows, axis=1) - 1.0) <= UNIT_NORM
+    elif name == "movement":
+        good, wanted = ((rows == 0.0) | (rows == 1.0)).all(axis=1), "0 or 1"
+    for k in np.flatnonzero(~(good | missing.all(axis=1)))[:1]:
+        raise ValueError(f"{where}: wanted {wanted}, got {numbers[k].tolist()} at row {k}")
 
 
 def _listed(names: tuple[str, ...]) -> str:

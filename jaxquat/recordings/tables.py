@@ -1,4 +1,4 @@
-"""Recordings as text files: reading any columns, writing the library's own."""
+"""Recordings as text files: reading any columns, writing any channels."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import gzip
 import io
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from jaxquat._checks import every, finite, instance, one_of, place
+from jaxquat._checks import instance, one_of, place
 from jaxquat.recordings.cells import (
     Channel,
     Header,
@@ -33,27 +34,23 @@ from jaxquat.recordings.columns import (
     unit_problem,
 )
 from jaxquat.recordings.recording import (
-    UNIT_NORM,
     Recording,
     check_recording,
+    check_samples,
     check_times,
     from_channels,
 )
 from jaxquat.recordings.units import UNITS, norm_as_in_g
 
-_GYRO = ("gyr_x", "gyr_y", "gyr_z")
-_ATTITUDE = ("q_w", "q_x", "q_y", "q_z")
-COLUMNS = ("t", *_GYRO, *_ATTITUDE, "movement")
-"""The columns of the library's own files: ``read`` without ``columns`` wants them all."""
+_OWN = {
+    "gyro": ("gyr_x", "gyr_y", "gyr_z"),
+    "q": ("q_w", "q_x", "q_y", "q_z"),
+    "movement": ("movement",),
+}
+COLUMNS = ("t", *_OWN["gyro"], *_OWN["q"], *_OWN["movement"])
+"""The columns of ``t``, ``gyro``, ``q`` and ``movement`` in files that ``write`` wrote."""
 
 _LONG = 2.0  # s: a median interval from which on times may be in another unit
-
-_OWN = (
-    Channel("t", ("t",), False, False),
-    Channel("gyro", _GYRO, True, False),
-    Channel("q", _ATTITUDE, True, True),
-    Channel("movement", ("movement",), False, False),
-)
 
 
 def read(
@@ -95,12 +92,14 @@ def read(
     ``time_us`` or ``roll_rate_deg_s``, is refused unless ``units`` says what it has, and so are
     times without a unit whose median interval is 2 s or more, and accelerations of 0.5 to 2.
 
-    Without ``columns`` the file is one of the library's own: ``t``; ``gyr_x, gyr_y, gyr_z``;
-    ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the movement phase, 0 at
-    rest), in any order and all of them. Other columns are ignored.
+    Without ``columns`` the file is one that ``write`` wrote, or one with the same header: ``t``;
+    ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the
+    movement phase, 0 at rest). Other channels have an index in their columns, ``motors[0]``,
+    ``motors[1]``, or an empty one if they have one number in a row, ``volts[]``. Columns may have
+    any order; those without an index are ignored.
 
     A sensor has no sample in a row whose cells are all empty or ``nan``: its numbers are NaN there.
-    Times, the movement, and the rates of an own file must be in every row.
+    Times must be in every row.
 
     Args:
         path: the file.
@@ -130,17 +129,25 @@ def read(
         >>> recording.t, recording.gyro[:, 0].round(2)  # s, rad/s
         (array([0.  , 0.01]), array([1.57, 3.14]))
     """
-    channels = _OWN if columns is None else _checked_columns(columns)
-    given = checked_units(units, [channel.name for channel in channels])
+    channels, are_numbered = ([], False) if columns is None else _checked_columns(columns)
+    given: Mapping[str, str] = {}
+    if columns is not None:
+        given = checked_units(units, [channel.name for channel in channels])
     one_of("order", order, ("wxyz", "xyzw"))
     one_of("decimal", decimal, (".", ","))
     one_of("duplicates", duplicates, ("raise", "first", "last"))
     if order != "wxyz" and (columns is None or "q" not in columns):
         raise ValueError(f"order: wanted columns for q beside it, got {order!r} without them")
     text = text_of(path)
-    names = [column for channel in channels for column in channel.columns]
-    numbered = columns is not None and all(map(_is_number, _flat(columns)))
-    header = (numbered_header if numbered else header_of)(text, names, decimal)
+    if columns is None:
+        header = header_of(text, ("t",), decimal)
+        channels = _own_channels(header.names)
+        given = checked_units(units, [channel.name for channel in channels])
+        indexed = [channel.name for channel in channels[1:] if channel.name not in _OWN]
+        given = {name: SI.get(name, "1") for name in indexed} | dict(given)
+    else:
+        names = [column for channel in channels for column in channel.columns]
+        header = (numbered_header if are_numbered else header_of)(text, names, decimal)
     places = {
         channel.name: _places(path, header, channel, given.get(channel.name))
         for channel in channels
@@ -164,17 +171,7 @@ def read(
             _check_size(path, channel.name, values[channel.name])
     if order == "xyzw":
         values["q"] = np.roll(values["q"], 1, axis=1)
-    if "movement" in values:
-        values["movement"] = values["movement"] == 1.0
     return from_channels(values.pop("t"), values)
-
-
-def _flat(columns: Mapping[str, Any]) -> list[Any]:
-    return [
-        name
-        for value in columns.values()
-        for name in (value if isinstance(value, tuple | list) else (value,))
-    ]
 
 
 def _is_number(column: Any) -> bool:
@@ -183,10 +180,40 @@ def _is_number(column: Any) -> bool:
     )
 
 
-def _checked_columns(columns: Mapping[str, Any]) -> tuple[Channel, ...]:
-    """The channels that the argument ``columns`` of ``read`` names, "t" first."""
+def _own_channels(names: Sequence[str]) -> list[Channel]:
+    """The channels of a file of the library's own with these columns, "t" first."""
+    lengths: dict[str, int | None] = {}  # None for one number in a row
+    for column in names:
+        match = re.fullmatch(r"(.+)\[(\d*)\]", column)
+        if match and match[1] not in _OWN:
+            lengths[match[1]] = (lengths.get(match[1]) or 0) + 1 if match[2] else None
+    own = [
+        name
+        for name, columns in _OWN.items()
+        if any(is_named(cell, column) for cell in names for column in columns)
+    ]
+    indexed = [
+        Channel(name, tuple(_indexed(name, length)), length is not None, True)
+        for name, length in lengths.items()
+    ]
+    if not own and not indexed:  # a file of somebody else; the error will say what is missing
+        own = list(_OWN)
+    fields = [Channel(name, _OWN[name], name != "movement", True) for name in own]
+    return [Channel("t", ("t",), False, False), *fields, *indexed]
+
+
+def _indexed(name: str, length: int | None) -> list[str]:
+    return [f"{name}[]"] if length is None else [f"{name}[{k}]" for k in range(length)]
+
+
+def _checked_columns(columns: Mapping[str, Any]) -> tuple[list[Channel], bool]:
+    """The channels in the argument ``columns`` of ``read``, "t" first; are the columns numbered?"""
     instance("columns", columns, Mapping, 'a dict such as {"t": "time", "gyro": ("x", "y", "z")}')
-    are_numbers = [_is_number(x) for x in _flat(columns)]
+    are_numbers = [
+        _is_number(column)
+        for value in columns.values()
+        for column in (value if isinstance(value, tuple | list) else (value,))
+    ]
     if any(are_numbers) and not all(are_numbers):
         raise TypeError(f"columns: wanted names alone or numbers alone, got {columns}")
     if any(are_numbers):
@@ -206,15 +233,16 @@ def _checked_columns(columns: Mapping[str, Any]) -> tuple[Channel, ...]:
         if name in SIZES and (isinstance(value, str) or len(value) != SIZES[name]):
             raise ValueError(f"columns: wanted {SIZES[name]} names for {name}, got {value!r}")
     ordered = {"t": named["t"], **named}
-    return tuple(
+    channels = [
         Channel(
             name,
             (value,) if isinstance(value, str) else value,
             not isinstance(value, str),
-            name not in ("t", "movement"),
+            name != "t",
         )
         for name, value in ordered.items()
-    )
+    ]
+    return channels, any(are_numbers)
 
 
 def _places(
@@ -279,56 +307,47 @@ def _check_size(path: str | os.PathLike, channel: str, values: np.ndarray) -> No
 def write(path: str | os.PathLike, recording: Recording) -> None:
     """Write a file that ``read`` reads to the last bit; it is compressed if its name ends in .gz.
 
-    It has the columns of ``COLUMNS`` and no others. ValueError or TypeError, with the field, for a
-    recording that ``read`` would refuse or that has more than these columns hold.
+    It has all channels under the names that ``read`` explains. All are read back as float64, a
+    complete movement as bool.
+
+    Raises:
+        ValueError, TypeError: the argument, or the channel that ``read`` would refuse: a row in
+            which some numbers are NaN, an infinite number, an attitude off the unit sphere, a name
+            that a header cannot hold or that cannot be distinguished from another one.
+        OSError: the file cannot be written.
 
     Examples:
         >>> import tempfile
         >>> file, t = tempfile.mkdtemp() + "/rest.csv.gz", np.arange(3) / 7
-        >>> still, q = np.zeros((3, 3)), np.tile([1.0, 0.0, 0.0, 0.0], (3, 1))
-        >>> recording = jq.recordings.Recording(t, still, q, movement=np.zeros(3, bool))
+        >>> recording = jq.recordings.Recording(t, np.zeros((3, 3)), channels={"motors": t})
         >>> jq.recordings.write(file, recording)
-        >>> bool((jq.recordings.read(file).t == recording.t).all())  # to the last bit
-        True
+        >>> again = jq.recordings.read(file)
+        >>> again.names, bool((again["motors"] == t).all())  # to the last bit
+        (('gyro', 'motors'), True)
     """
     if isinstance(recording, str | os.PathLike):
         hint = "; the order is jq.recordings.write(file, recording)"
         raise TypeError(f"recording: wanted a recordings.Recording, got {recording!r}{hint}")
-    recording = _checked(recording)
-    file, text = place("path", path), io.StringIO(newline="")
+    check_recording(recording)
+    file, names = place("path", path), recording.names
+    check_times("recording.t", np.asarray(recording.t))
+    numbers, header = [np.asarray(recording.t, np.float64)], ["t"]
+    for name in names:
+        values = np.asarray(recording[name], np.float64)
+        check_samples(f'recording["{name}"]', name, values)
+        numbers.append(values)
+        length = values.shape[1] if values.ndim == 2 else None
+        header += _OWN[name] if name in _OWN else _indexed(name, length)
+    text = io.StringIO(newline="")
     writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    for t, gyro, q, movement in zip(*_fields(recording), strict=True):
-        cells = ["" if math.isnan(x) else repr(float(x)) for x in (t, *gyro, *q)]
-        writer.writerow([*cells, int(movement)])
+    writer.writerow(header)
+    read_back = header_of(text.getvalue(), ("t",), ".").names
+    bare = {name_and_unit(cell)[0] for cell in header}
+    channels = {channel.name for channel in _own_channels(header)}
+    if read_back != header or len(bare) < len(header) or channels != {"t", *names}:
+        wanted = "channels with names that a header can hold"
+        raise ValueError(f"recording: wanted {wanted}, got {', '.join(map(repr, names)) or 'none'}")
+    for row in np.column_stack(numbers).tolist():
+        writer.writerow("" if math.isnan(x) else repr(x) for x in row)
     content = text.getvalue().encode()
     file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
-
-
-def _fields(recording: Recording) -> tuple[np.ndarray, ...]:
-    fields = recording.t, recording.gyro, recording.q, recording.movement
-    return cast(tuple[np.ndarray, ...], fields)
-
-
-def _checked(recording: Recording) -> Recording:
-    """The recording, or an error that names the field which ``read`` would refuse."""
-    check_recording(recording)
-    for name in recording.names:
-        if name not in ("gyro", "q", "movement"):
-            raise ValueError(f"recording: wanted gyro, q and movement alone, got {name} too")
-    for name in ("gyro", "q", "movement"):
-        if getattr(recording, name) is None:
-            raise ValueError(f"recording: wanted gyro, q and movement, got no {name}")
-    for name, value in zip(("t", "gyro", "q", "movement"), _fields(recording), strict=True):
-        if value.dtype.kind not in "bif":
-            raise ValueError(f"recording.{name}: wanted signed numbers, got {value.dtype}")
-    t, gyro, q, movement = map(np.asarray, _fields(recording))
-    check_times("recording.t", t)
-    finite("recording.gyro", gyro)
-    lost = np.isnan(q)
-    is_unit = np.abs(np.linalg.norm(q, axis=1) - 1.0) <= UNIT_NORM
-    for k in np.flatnonzero(~(is_unit | lost.all(axis=1)))[:1]:
-        wanted = "unit quaternions, or NaN in all four"
-        raise ValueError(f"recording.q: wanted {wanted}, got {q[k]} at row {k}")
-    every("recording.movement", "0 or 1", movement, (movement == 0) | (movement == 1))
-    return recording

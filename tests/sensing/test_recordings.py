@@ -110,7 +110,7 @@ MALFORMED = {
     ),
     "empty rate": (
         f"{HEADER}\n0.1,1,,3,1,0,0,0,0",
-        "line 2, column gyr_y: wanted a number, got ''",
+        "line 2, column gyr_y: wanted all of gyr_x, gyr_y, gyr_z or none, got it empty",
     ),
     "NaN": (f"{HEADER}\nnan,1,2,3,1,0,0,0,0", "line 2, column t: wanted a number, got 'nan'"),
     "infinite": (
@@ -169,6 +169,18 @@ def test_a_file_that_is_no_text_is_refused(tmp_path, kind):
     with pytest.raises(ValueError, match="cannot be read as CSV text") as error:
         recordings.read(path)
     assert str(path) in str(error.value)
+
+
+def test_a_file_of_somebody_else_is_refused_with_how_to_name_its_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("t,ax,ay\n0,1,2\n1,1,2\n")
+    message = r"column gyr_x: missing from the header, got t, ax, ay; columns="
+    with pytest.raises(ValueError, match=message):
+        recordings.read(tmp_path / "a.csv")
+
+
+def test_a_name_that_has_a_field_is_no_name_of_another_channel():
+    with pytest.raises(ValueError, match="channels: wanted names without a field, got 'gyro'"):
+        recordings.Recording(np.arange(2.0), channels={"gyro": np.ones((2, 3))})
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path):
