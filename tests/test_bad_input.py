@@ -613,6 +613,7 @@ TABLE = {
         "units": optional({"x": "1"}, none="a file that is not there"),
         "frame": Argument("flu_enu"),
         "cut_short": Argument(False),
+        "skip_damaged": Argument(False),
     },
     "recordings.windows": {
         "recording": Argument(RECORDING),

@@ -56,6 +56,7 @@ PARTS = {
     "mag 1": topic(5, "sensor_mag", (STAMP, ("float", "x")), [(1_000_000, 0.25)], instance=1),
 }
 WHOLE = log(*PARTS.values())
+FLIGHT = {name: recordings.PX4[name] for name in ("gyro", "accelerometer", "q")}
 
 
 def written(tmp_path, content=WHOLE):
@@ -68,7 +69,7 @@ def written(tmp_path, content=WHOLE):
 def test_every_topic_keeps_its_times_and_nothing_is_interpolated(tmp_path):
     """The rows are the times of all topics; 1,008,000 us is that of two of them."""
     motors = ["actuator_motors.control[0]", "actuator_motors.control[1]"]
-    got = recordings.read_ulog(written(tmp_path), {**recordings.PX4, "motors": motors})
+    got = recordings.read_ulog(written(tmp_path), {**FLIGHT, "motors": motors})
     np.testing.assert_allclose(got.t, [0.999, 1.0, 1.002, 1.004, 1.008, 1.01, 1.012], rtol=1e-15)
     n = np.nan
     np.testing.assert_array_equal(got.gyro[:, 0], [n, 0, n, 0.5, 1, n, 1.5])
@@ -100,13 +101,12 @@ def test_flu_enu_converts_sensors_and_attitude_and_converting_back_gives_the_log
     parts = {**PARTS, "field": topic(6, "vehicle_magnetometer", fields, field)}
     columns = {
         **recordings.PX4,
-        "magnetometer": "vehicle_magnetometer.magnetometer_ga",
         "motors": [f"actuator_motors.control[{k}]" for k in range(2)],
     }
-    path, units = written(tmp_path, log(*parts.values())), {"magnetometer": "gauss"}
-    logged = recordings.read_ulog(path, columns, units=units)
-    frd = recordings.read_ulog(path, columns, units=units, frame="frd_ned")
-    flu = recordings.read_ulog(path, columns, units=units, frame="flu_enu")
+    path = written(tmp_path, log(*parts.values()))
+    logged = recordings.read_ulog(path, columns)
+    frd = recordings.read_ulog(path, columns, frame="frd_ned")
+    flu = recordings.read_ulog(path, columns, frame="flu_enu")
     for name in columns:
         np.testing.assert_array_equal(frd[name], logged[name])
         assert flu[name].dtype == np.float64
@@ -122,6 +122,69 @@ def test_flu_enu_converts_sensors_and_attitude_and_converting_back_gives_the_log
         for name in ("gyro", "accelerometer", "magnetometer"):
             np.testing.assert_array_equal(frames.frd_flu(flu[name]), frd[name])
         np.testing.assert_allclose(frames.attitude(flu.q), frd.q, rtol=0, atol=3e-16)
+
+
+STRENGTHS = [(1_004_500, 1_003_000, 0.5, 0.25, -1), (1_011_000, 1_009_000, 0.5, 0.25, -2)]
+SAMPLED = (STAMP, ("uint64_t", "timestamp_sample"))
+
+
+def magnetometer(rows, instance=0):
+    fields = (*SAMPLED, ("float[3]", "magnetometer_ga"))
+    return topic(6 + instance, "vehicle_magnetometer", fields, rows, instance)
+
+
+@NEEDS_PYULOG
+def test_the_magnetometer_is_read_in_tesla_at_the_times_of_its_samples(tmp_path):
+    """1 gauss is 1e-4 T. The message of 1,004,500 us has the sample of 1,003,000 us."""
+    parts = [*PARTS.values(), magnetometer(STRENGTHS)]
+    got = recordings.read_ulog(written(tmp_path, log(*parts))).rows_with("magnetometer")
+    np.testing.assert_allclose(got.t, [1.003, 1.009], rtol=1e-15)
+    np.testing.assert_allclose(got.magnetometer[1], [0.5e-4, 0.25e-4, -2e-4], rtol=1e-15)
+    second = magnetometer([(t, s, 0.75, 0, 0) for t, s, *_ in STRENGTHS], instance=1)
+    columns = {"magnetometer": "vehicle_magnetometer:1.magnetometer_ga"}
+    got = recordings.read_ulog(written(tmp_path, log(*parts, second)), columns)
+    np.testing.assert_allclose(got.magnetometer[:, 0], [0.75e-4] * 2, rtol=1e-15)
+
+
+@NEEDS_PYULOG
+def test_the_default_magnetometer_may_be_absent_and_a_named_one_may_not(tmp_path):
+    assert recordings.read_ulog(written(tmp_path)).names == ("gyro", "q", "accelerometer")
+    with pytest.raises(ValueError, match="vehicle_magnetometer:0: wanted messages for magnetom"):
+        recordings.read_ulog(written(tmp_path), recordings.PX4)
+
+
+@NEEDS_PYULOG
+def test_unknown_times_of_samples_and_those_of_commands_are_not_used(tmp_path):
+    """PX4 sets 0 for unknown. A motor obeys a command when it comes, not when its cause was."""
+    unknown = [(t, 0, *numbers) for t, _, *numbers in STRENGTHS]
+    control = (*SAMPLED, ("float", "control"))
+    motors = topic(8, "actuator_motors", control, [(2000, 1000, 0.5), (4000, 3000, 0.75)])
+    path = written(tmp_path, log(magnetometer(unknown), motors))
+    columns = {"magnetometer": recordings.PX4["magnetometer"], "u": "actuator_motors.control"}
+    got = recordings.read_ulog(path, columns)
+    np.testing.assert_allclose(got.t, [0.002, 0.004, 1.0045, 1.011], rtol=1e-15)
+
+
+@NEEDS_PYULOG
+def test_fields_within_elements_of_an_array_are_read_by_name(tmp_path):
+    """A format of two elements of another format, as in esc_status."""
+    inner = message("F", b"esc_report:float[2] pair;float esc_rpm;")
+    fields = (STAMP, ("uint8_t", "count"), ("float[6]", "esc"))
+    rows = [(1000 * k, 2, 1, 2, 60 * k, 3, 4, -30 * k) for k in (1, 2)]
+    definition, added, data = topic(9, "esc_status", fields, rows)
+    definition = message("F", definition[3:].replace(b"float[6] esc", b"esc_report[2] esc"))
+    path = written(tmp_path, log((inner + definition, added, data)))
+    columns = {
+        "speed": [f"esc_status.esc[{k}].esc_rpm" for k in range(2)],
+        "pair": "esc_status.esc[1].pair",
+        "one": "esc_status.esc[0].pair[1]",
+    }
+    got = recordings.read_ulog(path, columns, units={"speed": "rpm"})
+    np.testing.assert_allclose(got["speed"], np.pi * np.array([[2, -1], [4, -2]]), rtol=1e-15)
+    np.testing.assert_array_equal(got["pair"], [[3, 4]] * 2)
+    np.testing.assert_array_equal(got["one"], [2, 2])
+    with pytest.raises(ValueError, match="field esc: wanted one for all, got timestamp, count"):
+        recordings.read_ulog(path, {"all": "esc_status.esc"})
 
 
 def with_rows(name, rows):
@@ -174,27 +237,27 @@ HOSTILE = {
     "partly NaN": (
         WHOLE,
         CONTROL,
-        "wanted finite numbers, or NaN in all of them, got [0.25, 0.5, nan] at message 0",
+        "wanted finite numbers, or NaN in all of them, got [0.25, 0.5, nan] at row 0",
     ),
     "infinite": (
         with_rows("actuator_motors", [(1000, float("inf"), 1, 1)]),
         CONTROL,
-        "wanted finite numbers, or NaN in all of them, got [inf, 1.0, 1.0] at message 0",
+        "wanted finite numbers, or NaN in all of them, got [inf, 1.0, 1.0] at row 0",
     ),
     "not unit": (
         with_rows("vehicle_attitude", [(1000, 2, 0, 0, 0)]),
         {"q": "vehicle_attitude.q"},
-        "wanted a unit quaternion, got [2.0, 0.0, 0.0, 0.0] at message 0",
+        "wanted a unit quaternion, or NaN in all four, got [2.0, 0.0, 0.0, 0.0] at row 0",
     ),
     "time stands": (
         with_rows("vehicle_attitude", [ATTITUDE[0], ATTITUDE[0]]),
         {"q": "vehicle_attitude.q"},
-        "field timestamp: wanted times that increase, got 1002000 and then 1002000 us at message 1",
+        "times [s]: wanted times that increase, got 1.002 and then 1.002 at row 1",
     ),
     "late time stands": (
         with_rows("vehicle_attitude", [(2**63, 1, 0, 0, 0)] * 2),
         {"q": "vehicle_attitude.q"},
-        "wanted times that increase, got 9223372036854775808 and then 9223372036854775808 us",
+        "wanted times that increase, got 9223372036854.775 and then 9223372036854.775 at row 1",
     ),
     "two subscriptions": (
         log(PARTS["mag"], topic(9, "sensor_mag", (STAMP, ("float", "x")), [(2_000_000, 0.5)])),
@@ -232,6 +295,74 @@ def test_a_log_that_was_cut_short_is_read_up_to_there_on_request(tmp_path, lost)
     np.testing.assert_array_equal(got.gyro[:, 0], [0, 0.5, 1])
 
 
+SYNC = message("S", b"\x2f\x73\x13\x20\x25\x0c\xbb\x12")
+LONG = topic(1, "a", (STAMP, ("float", "x")), [(1000 * k, k) for k in range(1, 13)])
+BYTES = len(LONG[2][0])  # 17
+
+
+def synchronized(damage):
+    """Returns 12 messages with one of synchronization after each 4; ``damage`` changes the data."""
+    data = b"".join(row + SYNC * (k % 4 == 3) for k, row in enumerate(LONG[2]))
+    return log((LONG[0], LONG[1], [])) + damage(data)
+
+
+DAMAGE = {
+    "a header": (lambda data: b"\0\0\0" + data[3:], 4 * BYTES, 4),
+    "a size that leads beyond the mark": (
+        lambda data: data[:BYTES] + b"\xff\0" + data[BYTES + 2 :],
+        4 * BYTES,
+        4,
+    ),
+    "a number of a topic": (lambda data: data[:3] + b"\x09" + data[4:], BYTES, 1),
+    "missing bytes": (lambda data: data[: BYTES + 5] + data[BYTES + 9 :], 3 * BYTES - 4, 3),
+    "zeros across a mark": (
+        lambda data: data[: 3 * BYTES] + bytes(2 * BYTES + 11) + data[5 * BYTES + 11 :],
+        6 * BYTES + 11,
+        6,
+    ),
+    "the last messages": (lambda data: data[:-40], 5, 2),
+}
+
+
+@NEEDS_PYULOG
+@pytest.mark.parametrize(("damage", "skipped", "lost"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_log_is_read_on_after_the_damage_on_request(tmp_path, damage, skipped, lost):
+    """It goes on at the next message of synchronization, and says how many bytes are skipped.
+
+    They include the message of data before the damage, for instance the one that lacks bytes.
+    A message with a wrong topic is skipped alone, because the next one begins where it ends.
+    """
+    content = synchronized(damage)
+    path = written(tmp_path, content)
+    with pytest.raises(ValueError, match=r"cannot be read as ULog|wanted complete messages"):
+        recordings.read_ulog(path, {"x": "a.x"})
+    with pytest.warns(RuntimeWarning, match=f"skipped {skipped} damaged bytes of {len(content)}"):
+        got = recordings.read_ulog(path, {"x": "a.x"}, skip_damaged=True)
+    whole = np.arange(1.0, 13.0)
+    assert len(got["x"]) == 12 - lost
+    np.testing.assert_array_equal(np.isin(got["x"], whole), True)
+    np.testing.assert_allclose(got.t, 1e-3 * got["x"], rtol=1e-15)
+
+
+@NEEDS_PYULOG
+def test_a_log_without_damage_is_read_without_a_warning(tmp_path):
+    path = written(tmp_path, synchronized(bytes))
+    got = recordings.read_ulog(path, {"x": "a.x"}, skip_damaged=True)
+    np.testing.assert_array_equal(got["x"], np.arange(1.0, 13.0))
+
+
+@NEEDS_PYULOG
+def test_data_that_were_appended_are_read_although_the_log_before_ends_within_a_message(tmp_path):
+    """The flags have their positions: bit 0 of byte 27, and the first offset at byte 35."""
+    proper, data = log((LONG[0], LONG[1], [])), LONG[2]
+    before = proper + b"".join(data[:4]) + data[4][:9]
+    content = bytearray(before + b"".join(data[5:]))
+    content[27] |= 1
+    content[35:43] = struct.pack("<Q", len(before))
+    got = recordings.read_ulog(written(tmp_path, bytes(content)), {"x": "a.x"})
+    np.testing.assert_array_equal(got["x"], [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12])
+
+
 ARGUMENTS = {
     "no field": ({"gyro": "sensor_combined"}, {}, 'columns: wanted "topic.field"'),
     "instance": ({"x": "sensor_mag:a.x"}, {}, "for x, got 'sensor_mag:a.x'"),
@@ -240,9 +371,9 @@ ARGUMENTS = {
     "nothing": ({}, {}, "columns: wanted at least one channel, got none"),
     "unit": (None, {"units": {"q": "deg"}}, "units: wanted a unit that is a multiple of 1, got"),
     "a unit in the name": (
-        {"magnetometer": "vehicle_magnetometer:1.magnetometer_ga"},
+        {"speed": "esc_status.esc[0].esc_rpm"},
         {},
-        "columns: the name 'magnetometer_ga' of magnetometer ends in a unit; say which it has",
+        "columns: the name 'esc[0].esc_rpm' of speed ends in a unit; say which it has",
     ),
     "frame": (
         None,
@@ -250,6 +381,7 @@ ARGUMENTS = {
         "frame: wanted one of 'frd_ned', 'flu_enu', got 'enu'",
     ),
     "cut_short": (None, {"cut_short": 1}, "cut_short: wanted True or False, got 1"),
+    "skip_damaged": (None, {"skip_damaged": 0}, "skip_damaged: wanted True or False, got 0"),
 }
 
 

@@ -1,0 +1,93 @@
+"""Channels that are fields of a log's topics: their names, their samples and their axes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxquat._checks import one_of
+from jaxquat._frames import attitude, frd_flu
+from jaxquat.recordings.columns import SIZES, checked_names, checked_units
+from jaxquat.recordings.joining import union
+from jaxquat.recordings.recording import Recording, check_samples, check_times
+
+FRAMES = {"gyro": frd_flu, "accelerometer": frd_flu, "magnetometer": frd_flu, "q": attitude}
+"""For each channel with axes, the change from FRD and NED to FLU and ENU, and back."""
+
+
+class Source(NamedTuple):
+    """Where a channel comes from: "topic:1.field", or several fields of a topic."""
+
+    topic: str
+    instance: int
+    fields: tuple[str, ...]
+
+
+class Samples(NamedTuple):
+    """Times [s], (n,), and numbers in SI units, (n,) or (n, k), of one channel."""
+
+    t: np.ndarray
+    numbers: np.ndarray
+
+
+def checked_sources(
+    columns: Mapping[str, str | Sequence[str]], units: Mapping[str, str] | None, frame: str
+) -> tuple[dict[str, Source], Mapping[str, str]]:
+    """The sources of the channels, and the units that are stated; the arguments are checked."""
+    named = checked_names("columns", columns)
+    sources = {name: _source(name, value) for name, value in named.items()}
+    if not sources:
+        raise ValueError("columns: wanted at least one channel, got none")
+    one_of("frame", frame, ("frd_ned", "flu_enu"))
+    return sources, checked_units(units, list(sources))
+
+
+def _source(name: str, value: str | tuple[str, ...]) -> Source:
+    if name in ("t", "movement"):
+        raise ValueError(f"columns: wanted channels of topics, got {name!r}")
+    parts = []
+    for text in (value,) if isinstance(value, str) else value:
+        topic, _, field = text.partition(".")
+        topic, colon, instance = topic.partition(":")
+        if not topic or not field or (colon and not instance.isdecimal()):
+            wanted = '"topic.field" or "topic:1.field"'
+            raise ValueError(f"columns: wanted {wanted} for {name}, got {text!r}")
+        parts.append((topic, int(instance or 0), field))
+    if len({part[:2] for part in parts}) > 1:
+        raise ValueError(f"columns: wanted fields of one topic for {name}, got {value!r}")
+    topic, instance, _ = parts[0]
+    return Source(topic, instance, tuple(field for _, _, field in parts))
+
+
+def checked_samples(where: str, name: str, fields: Sequence[str], samples: Samples) -> Samples:
+    """The samples (n,) or (n, k) of a channel without those that are all NaN.
+
+    ValueError that begins with ``where`` if they are not what a recording has, or if their times do
+    not increase.
+    """
+    shape = np.shape(samples.numbers)
+    if name in SIZES and shape[1:] != (SIZES[name],):
+        wanted = f"{SIZES[name]} numbers for {name}"
+        raise ValueError(f"{where}: wanted {wanted}, got {', '.join(fields)}")
+    check_times(f"{where}, times [s]", samples.t)
+    check_samples(f"{where}, {', '.join(fields)}", name, samples.numbers)
+    present = ~np.isnan(samples.numbers.reshape(len(samples.t), -1)).all(axis=1)
+    return Samples(samples.t[present], samples.numbers[present])
+
+
+def recording_of(
+    path: str | os.PathLike, samples: Mapping[str, Samples], other_axes: bool
+) -> Recording:
+    """The recording of these channels, in other axes than they are logged in if wanted."""
+    if other_axes:
+        samples = {
+            name: Samples(t, FRAMES[name](numbers) if name in FRAMES else numbers)
+            for name, (t, numbers) in samples.items()
+        }
+    count = sum(len(t) for t, _ in samples.values())
+    if count < 2:
+        raise ValueError(f"{os.fspath(path)}: wanted at least two messages, got {count}")
+    return union(samples)
