@@ -182,7 +182,7 @@ def _whole(file: Path, content: bytes, cut_short: bool, skip_damaged: bool) -> b
     appended = _appended(content)
     if appended:
         content = content[:_FLAGS] + bytes([content[_FLAGS] & 0xFE]) + content[_FLAGS + 1 :]
-    at, skipped, kept, subscribed = _HEADER, 0, [content[:_HEADER]], set()
+    at, skipped, kept, subscribed = _HEADER, 0, [], set()
     while at < len(content):
         after = at + 3 + int.from_bytes(content[at : at + 2], "little")
         if appended and after > appended[0]:
@@ -197,8 +197,11 @@ def _whole(file: Path, content: bytes, cut_short: bool, skip_damaged: bool) -> b
             kept.append(content[at:after])
             at = after
         elif skip_damaged:
-            if not is_message and kept[-1][2:3] == b"D":  # the damage may have begun in it
-                skipped += len(kept.pop())
+            if not is_message:
+                while kept and kept[-1][2:3] not in _TYPES:  # the damage may look like a message
+                    skipped += len(kept.pop())
+                if kept and kept[-1][2:3] == b"D":  # the damage may have begun in it
+                    skipped += len(kept.pop())
             marks = content.find(_SYNC, at + 1), *appended[:1], after if is_message else -1
             resume = min((mark for mark in marks if mark > at), default=len(content))
             skipped += min(resume, len(content)) - at
@@ -216,7 +219,7 @@ def _whole(file: Path, content: bytes, cut_short: bool, skip_damaged: bool) -> b
     if skipped:
         text = f"{file}: skipped {skipped} damaged bytes of {len(content)}"
         warnings.warn(text, RuntimeWarning, stacklevel=4)
-    return b"".join(kept)
+    return content[:_HEADER] + b"".join(kept)
 
 
 def _is_message(content: bytes, at: int, after: int) -> bool:
@@ -224,7 +227,7 @@ def _is_message(content: bytes, at: int, after: int) -> bool:
     if at + 3 > len(content):
         return True
     kind, size = content[at + 2 : at + 3], after - at - 3
-    if kind == b"D" and content.find(_SYNC, at + 3, after) >= 0:  # its size is wrong
+    if kind not in (b"I", b"M") and content.find(_SYNC, at + 3, after) >= 0:  # its size is wrong
         return False
     return size > 0 and (kind in _TYPES or (kind != b"\0" and size <= _LONGEST))
 
