@@ -8,14 +8,17 @@ masked in windows.
 
 from __future__ import annotations
 
+from jaxquat.recordings.dataflash import ARDUPILOT, read_dataflash
 from jaxquat.recordings.joining import join
 from jaxquat.recordings.recording import Recording
+from jaxquat.recordings.rosbag import read_rosbag
 from jaxquat.recordings.tables import COLUMNS, read, write
 from jaxquat.recordings.ulog import PX4, read_ulog
 from jaxquat.recordings.units import UNITS
 from jaxquat.recordings.windowing import Windows, windows, windows_by_time
 
 __all__ = [
+    "ARDUPILOT",
     "COLUMNS",
     "PX4",
     "UNITS",
@@ -23,6 +26,8 @@ __all__ = [
     "Windows",
     "join",
     "read",
+    "read_dataflash",
+    "read_rosbag",
     "read_ulog",
     "windows",
     "windows_by_time",

@@ -1,0 +1,179 @@
+"""Recordings from the logs of ArduPilot (DataFlash, ``.bin``), read by pymavlink."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from jaxquat._checks import boolean, missing_package, place
+from jaxquat.recordings.columns import unit_problem
+from jaxquat.recordings.recording import Recording
+from jaxquat.recordings.topics import (
+    Samples,
+    Source,
+    checked_samples,
+    checked_sources,
+    recording_of,
+)
+from jaxquat.recordings.units import UNITS
+
+ARDUPILOT: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "gyro": ("IMU.GyrX", "IMU.GyrY", "IMU.GyrZ"),
+        "accelerometer": ("IMU.AccX", "IMU.AccY", "IMU.AccZ"),
+        "magnetometer": ("MAG.MagX", "MAG.MagY", "MAG.MagZ"),
+        "q": ("ATT.Roll", "ATT.Pitch", "ATT.Yaw"),
+    }
+)
+"""The channels that ``read_dataflash`` reads by default; a log may lack the magnetometer.
+
+Body axes are forward-right-down; q is an estimate, body to north-east-down.
+"""
+
+
+def read_dataflash(
+    path: str | os.PathLike,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    *,
+    units: Mapping[str, str] | None = None,
+    frame: str = "frd_ned",
+    skip_damaged: bool = False,
+) -> Recording:
+    """Read channels from an ArduPilot log, a ``.bin`` file; needs the extra ``logs`` (pymavlink).
+
+    ::
+
+        log = jq.recordings.read_dataflash(
+            "00000012.BIN",
+            {
+                "gyro": ("IMU:1.GyrX", "IMU:1.GyrY", "IMU:1.GyrZ"),
+                "q": ("XKQ.Q1", "XKQ.Q2", "XKQ.Q3", "XKQ.Q4"),
+                "motors": [f"RCOU.C{k}" for k in range(1, 5)],
+            },
+        )
+
+    As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
+    The time of a message is its ``SampleUS`` if it has one, otherwise ``TimeUS``.
+
+    Args:
+        path: the file.
+        columns: for each channel a field, "MESSAGE.Field", or several fields of one message.
+            "IMU:1.GyrX" is a field of instance 1; old logs have messages ``IMU2`` instead. Three
+            fields of q are roll, pitch and yaw in degrees, four a quaternion, scalar first. By
+            default ``recordings.ARDUPILOT``.
+        units: the unit of each channel in place of the one that the log states. Numbers whose unit
+            is neither stated nor in ``recordings.UNITS`` are not converted, except that MAG is in
+            milligauss.
+        frame: the axes of gyro, accelerometer, magnetometer and q, "frd_ned" as in the log or
+            "flu_enu", as for ``read_ulog``.
+        skip_damaged: whether to accept a file that is damaged or ends within a message, as after a
+            loss of power, and read what pymavlink finds; a RuntimeWarning says how many bytes are
+            skipped.
+
+    Raises:
+        ValueError, TypeError: a bad argument, by name; a file that is no such log, is damaged,
+            lacks a message or field, or has times that do not increase.
+        OSError: the file cannot be opened.
+        ImportError: pymavlink is not installed.
+
+    Examples:
+        >>> jq.recordings.ARDUPILOT["q"]
+        ('ATT.Roll', 'ATT.Pitch', 'ATT.Yaw')
+        >>> log = jq.recordings.read_dataflash("00000012.BIN")  # doctest: +SKIP
+    """
+    sources, units = checked_sources(ARDUPILOT if columns is None else columns, units, frame)
+    boolean("skip_damaged", skip_damaged)
+    messages = _messages(place("path", path), {s.topic for s in sources.values()}, skip_damaged)
+    if columns is None and not messages["MAG"]:
+        del sources["magnetometer"]
+    samples = {
+        name: _samples(path, messages[source.topic], name, source, units.get(name))
+        for name, source in sources.items()
+    }
+    return recording_of(path, samples, frame == "flu_enu")
+
+
+def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any]]:
+    """The messages of these names, as read by pymavlink."""
+    try:
+        from pymavlink.DFReader import DFReader_binary
+    except ImportError as error:
+        message = missing_package("recordings.read_dataflash", "pymavlink", "logs")
+        raise ImportError(message) from error
+    with open(file, "rb") as start:
+        first = start.read(3)
+    if first != b"\xa3\x95\x80":
+        wanted = "a DataFlash log, which begins with the format of a message"
+        raise ValueError(f"{file}: wanted {wanted}, got one that begins with {first!r}")
+    messages = {name: [] for name in names}
+    quiet = io.StringIO()  # pymavlink prints messages
+    with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+        try:
+            with DFReader_binary(os.fspath(file), zero_time_base=True) as reader:
+                lengths = [reader.formats[k].len * len(reader.offsets[k]) for k in reader.formats]
+                skipped = reader.data_len - sum(lengths)  # negative if the last one is not whole
+                while (message := reader.recv_match(type=[*names], strict=True)) is not None:
+                    messages[message.get_type()].append(message)
+        except Exception as error:  # damaged bytes may raise anything
+            raise ValueError(f"{file}: cannot be read as DataFlash, {error!r}") from error
+    if skipped:
+        text = "ends within a message" if skipped < 0 else f"has {skipped} bytes of no message"
+        if not skip_damaged:
+            raise ValueError(f"{file}: {text}; skip_damaged=True reads the others")
+        warnings.warn(f"{file}: {text}", RuntimeWarning, stacklevel=3)
+    return messages
+
+
+def _samples(
+    path: str | os.PathLike, messages: list[Any], name: str, source: Source, unit: str | None
+) -> Samples:
+    where = f"{os.fspath(path)}: message {source.topic}:{source.instance}"
+    index = messages[0].fmt.instance_field if messages else None
+    if index:
+        messages = [m for m in messages if getattr(m, index) == source.instance]
+    if not messages or (source.instance and not index):
+        raise ValueError(f"{where}: wanted messages for {name}, got none in the log")
+    form = messages[0].fmt
+    for field in ("TimeUS", *source.fields):
+        if field not in form.columns or form.msg_types[form.colhash[field]] not in (int, float):
+            got = ", ".join(form.columns)
+            raise ValueError(f"{where}, field {field}: wanted one of numbers for {name}, got {got}")
+    stamp = "SampleUS" if "SampleUS" in form.columns else "TimeUS"
+    t = 1e-6 * np.array([getattr(m, stamp) for m in messages], float)
+    numbers = np.array([[getattr(m, field) for field in source.fields] for m in messages], float)
+    if name == "q" and len(source.fields) == 3:
+        numbers = _attitudes(np.deg2rad(numbers))
+    else:
+        numbers = numbers * [_factor(where, form, name, field, unit) for field in source.fields]
+    if len(source.fields) == 1:
+        numbers = numbers[:, 0]
+    return checked_samples(where, name, source.fields, Samples(t, numbers))
+
+
+def _factor(where: str, form: Any, name: str, field: str, unit: str | None) -> float:
+    """The value in SI units of the unit that is wanted, or else stated in the log."""
+    stated = unit or form.get_unit(field).replace("Gauss", "gauss")
+    if not stated and form.name.startswith("MAG"):
+        stated = "mgauss"
+    if stated not in UNITS:
+        return 1.0
+    problem = unit_problem(name, stated)
+    if problem:
+        raise ValueError(f"{where}, field {field}: {problem} for {name}")
+    return UNITS[stated][1]
+
+
+def _attitudes(angles: np.ndarray) -> np.ndarray:
+    """Quaternions (N, 4) of roll, pitch and yaw (N, 3) [rad]: yaw first, then pitch, then roll."""
+    (cr, cp, cy), (sr, sp, sy) = np.cos(0.5 * angles.T), np.sin(0.5 * angles.T)
+    w, x = cr * cp * cy + sr * sp * sy, sr * cp * cy - cr * sp * sy
+    y, z = cr * sp * cy + sr * cp * sy, cr * cp * sy - sr * sp * cy
+    return np.stack([w, x, y, z], axis=1)

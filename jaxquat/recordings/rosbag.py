@@ -1,0 +1,134 @@
+"""Recordings from bags of ROS 1 and ROS 2, read by rosbags, which needs no installed ROS."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxquat._checks import missing_package, place
+from jaxquat.recordings.recording import Recording
+from jaxquat.recordings.topics import (
+    Samples,
+    Source,
+    checked_samples,
+    checked_sources,
+    recording_of,
+)
+from jaxquat.recordings.units import UNITS
+
+
+def read_rosbag(
+    path: str | os.PathLike,
+    columns: Mapping[str, str | Sequence[str]],
+    *,
+    units: Mapping[str, str] | None = None,
+    frame: str = "flu_enu",
+) -> Recording:
+    """Read channels from a bag of ROS 1 (``.bag``) or ROS 2 (a folder); needs the extra ``logs``.
+
+    ::
+
+        log = jq.recordings.read_rosbag(
+            "flight.bag",
+            {
+                "gyro": "/imu/data.angular_velocity",
+                "accelerometer": "/imu/data.linear_acceleration",
+                "q": "/imu/data.orientation",
+                "magnetometer": "/imu/mag.magnetic_field",
+                "position": "/mavros/local_position/pose.pose.position",
+            },
+        )
+
+    As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
+    The time of a message is that of its header, not the one at which the bag received it. What
+    ``sensor_msgs/Imu`` does not estimate (element 0 of its covariance is -1) is missing.
+
+    Args:
+        path: the bag.
+        columns: for each channel a field of a topic, "/topic.field", or several fields of one
+            topic. Vectors become (N, 3), and quaternions, which ROS has scalar last, (N, 4) with
+            the scalar first. Fields of fields and elements of arrays are read by name,
+            "/odom.pose.pose.orientation" and "/joints.position[2]".
+        units: the unit of each channel that is not in SI, one of ``recordings.UNITS``.
+        frame: the axes of gyro, accelerometer, magnetometer and q in the recording. "flu_enu"
+            leaves them as ROS has them (REP 103): body forward-left-up, world east-north-up.
+            "frd_ned" converts them to forward-right-down and north-east-down. A driver may have
+            axes of its own: only its documentation tells.
+
+    Raises:
+        ValueError, TypeError: a bad argument, by name; a bag that cannot be read, lacks a topic or
+            field, or has times that do not increase; a message without a header.
+        OSError: the bag cannot be opened.
+        ImportError: rosbags is not installed.
+
+    Examples:
+        >>> columns = {"gyro": "/imu/data.angular_velocity"}
+        >>> log = jq.recordings.read_rosbag("flight.bag", columns)  # doctest: +SKIP
+    """
+    sources, units = checked_sources(columns, units, frame)
+    messages = _messages(place("path", path), {source.topic for source in sources.values()})
+    samples = {}
+    for name, source in sources.items():
+        factor = UNITS[units[name]][1] if name in units else 1.0
+        samples[name] = _samples(path, messages[source.topic], name, source, factor)
+    return recording_of(path, samples, frame == "frd_ned")
+
+
+def _messages(file: Path, topics: set[str]) -> dict[str, list[Any]]:
+    """The messages of these topics, in the order in which the bag received them."""
+    try:
+        from rosbags.highlevel import AnyReader
+        from rosbags.typesys import Stores, get_typestore
+    except ImportError as error:
+        message = missing_package("recordings.read_rosbag", "rosbags", "logs")
+        raise ImportError(message) from error
+    messages = {topic: [] for topic in topics}
+    try:  # older bags of ROS 2 do not contain the definitions of their messages
+        with AnyReader([file], default_typestore=get_typestore(Stores.LATEST)) as bag:
+            connections = [one for one in bag.connections if one.topic in topics]
+            for one, _, raw in bag.messages(connections) if connections else ():
+                messages[one.topic].append(bag.deserialize(raw, one.msgtype))
+    except OSError:
+        raise
+    except Exception as error:  # damaged bytes may raise anything
+        raise ValueError(f"{file}: cannot be read as a bag, {error!r}") from error
+    return messages
+
+
+def _samples(
+    path: str | os.PathLike, messages: list[Any], name: str, source: Source, factor: float
+) -> Samples:
+    where = f"{os.fspath(path)}: topic {source.topic}"
+    if not messages:
+        raise ValueError(f"{where}: wanted messages for {name}, got none in the bag")
+    try:
+        stamps = [message.header.stamp for message in messages]
+        rows = [[_numbers(message, field) for field in source.fields] for message in messages]
+        numbers = factor * np.array([np.concatenate(row) for row in rows], float)
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        wanted = f"a header and the numbers {', '.join(source.fields)} for {name}"
+        raise ValueError(f"{where}: wanted {wanted}, got {error}") from error
+    t = np.array([stamp.sec + 1e-9 * stamp.nanosec for stamp in stamps])
+    if len(source.fields) == 1 and numbers.shape[1] == 1:
+        numbers = numbers[:, 0]
+    return checked_samples(where, name, source.fields, Samples(t, numbers))
+
+
+def _numbers(message: Any, field: str) -> np.ndarray:
+    """The numbers of a field such as "pose.position" or "position[2]", NaN if not estimated."""
+    names = re.findall(r"[^.\[\]]+", field)
+    value: Any = functools.reduce(
+        lambda part, name: part[int(name)] if name.isdecimal() else getattr(part, name),
+        names,
+        message,
+    )
+    if hasattr(value, "z"):
+        value = [getattr(value, axis) for axis in "wxyz" if hasattr(value, axis)]
+    covariance = getattr(message, f"{field}_covariance", (0.0,))
+    return np.atleast_1d(np.asarray(value, float)) * (np.nan if covariance[0] == -1.0 else 1.0)
