@@ -46,6 +46,9 @@ LEAST = jq.least_squares(lambda p: jnp.concatenate([p, 2.0 * p]) - 1.0, V, progr
 RECORDING = recordings.Recording(
     np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
 )
+TRAJECTORY = recordings.Recording(
+    np.array([0.0, 0.1]), q=np.stack([Q, Q]), channels={"position": FOUR[:2]}
+)
 FLIGHT_LOG = recordings.Recording(np.array([0.0, 0.1]), FOUR[:2], accelerometer=9.8 * FOUR[:2])
 CASCADE = control.CascadeGains(V, V, V, V, V, V)
 FLIGHT = control.FlightGains(V, V, V, V)
@@ -607,6 +610,21 @@ TABLE = {
         "decimal": Argument("."),
         "duplicates": Argument("raise"),
     },
+    "recordings.read_dataflash": {
+        "path": Argument("nowhere.bin", {"str": "a file that is not there"}),
+        "columns": optional({"x": "IMU.x"}, none="a file that is not there"),
+        "units": optional({"x": "1"}, none="a file that is not there"),
+        "frame": Argument("flu_enu"),
+        "skip_damaged": Argument(False),
+    },
+    "recordings.read_euroc": {"path": Argument("nowhere", {"str": "a file that is not there"})},
+    "recordings.read_rosbag": {
+        "path": Argument("nowhere.bag", {"str": "a file that is not there"}),
+        "columns": Argument({"x": "/topic.x"}),
+        "units": optional({"x": "1"}, none="a file that is not there"),
+        "frame": Argument("flu_enu"),
+    },
+    "recordings.read_tum": {"path": Argument("nowhere.txt", {"str": "a file that is not there"})},
     "recordings.read_ulog": {
         "path": Argument("nowhere.ulg", {"str": "a file that is not there"}),
         "columns": optional({"x": "topic.x"}, none="a file that is not there"),
@@ -630,6 +648,10 @@ TABLE = {
     "recordings.write": {
         "path": Argument("/dev/null", {"str": "a file"}),
         "recording": Argument(RECORDING),
+    },
+    "recordings.write_tum": {
+        "path": Argument("/dev/null", {"str": "a file"}),
+        "recording": Argument(TRAJECTORY),
     },
     "rkmk": {"tableau": Argument(TABLEAU)},
     "rollout": ROLLOUT,

@@ -1,18 +1,21 @@
-"""Recordings of sensors: CSV files of any columns, logs of PX4, and windows of them.
+"""Recordings of sensors: tables, logs of flight controllers and robots, and windows of them.
 
-``read`` reads a CSV file, ``read_ulog`` a log of PX4 (extra ``logs``). Both make a ``Recording``
-in SI units; ``join`` joins several of them, and ``windows`` and ``windows_by_time`` cut one into
-arrays of equal length. Nothing is interpolated, and what is missing is NaN in a recording and
-masked in windows.
+``read`` reads a table of any columns, ``read_ulog`` a log of PX4, ``read_dataflash`` one of
+ArduPilot and ``read_rosbag`` a bag of ROS (extra ``logs``), ``read_euroc`` and ``read_tum`` files
+of benchmarks. All make a ``Recording`` in SI units; ``join`` joins several of them, and ``windows``
+and ``windows_by_time`` cut one into arrays of equal length. Nothing is interpolated, and what is
+missing is NaN in a recording and masked in windows.
 """
 
 from __future__ import annotations
 
 from jaxquat.recordings.dataflash import ARDUPILOT, read_dataflash
+from jaxquat.recordings.euroc import read_euroc
 from jaxquat.recordings.joining import join
 from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.rosbag import read_rosbag
 from jaxquat.recordings.tables import COLUMNS, read, write
+from jaxquat.recordings.tum import read_tum, write_tum
 from jaxquat.recordings.ulog import PX4, read_ulog
 from jaxquat.recordings.units import UNITS
 from jaxquat.recordings.windowing import Windows, windows, windows_by_time
@@ -27,9 +30,12 @@ __all__ = [
     "join",
     "read",
     "read_dataflash",
+    "read_euroc",
     "read_rosbag",
+    "read_tum",
     "read_ulog",
     "windows",
     "windows_by_time",
     "write",
+    "write_tum",
 ]

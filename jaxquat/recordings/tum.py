@@ -1,0 +1,71 @@
+"""Trajectories as text in the format of the TUM RGB-D benchmark, which evo and others read."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from jaxquat._checks import place
+from jaxquat.recordings.recording import Recording, check_recording, check_samples, check_times
+from jaxquat.recordings.tables import read
+
+
+def read_tum(path: str | os.PathLike) -> Recording:
+    """Read a trajectory: lines ``timestamp tx ty tz qx qy qz qw``, comments begin with ``#``.
+
+    The recording has q, body to world, scalar first, and the channel ``position``, (N, 3) [m].
+    Axes stay as they are. The format is described at
+    https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats.
+
+    Raises:
+        ValueError, TypeError: the argument; a malformed file, by line and column.
+        OSError: the file cannot be opened.
+
+    Examples:
+        >>> import tempfile
+        >>> file = tempfile.mkdtemp() + "/trajectory.txt"
+        >>> np.savetxt(file, [[0.0, 1, 2, 3, 0, 0, 0, 1], [0.5, 1, 2, 4, 0, 0, 0, 1]])
+        >>> jq.recordings.read_tum(file)["position"][1]
+        array([1., 2., 4.])
+    """
+    columns = {"t": 0, "position": (1, 2, 3), "q": (4, 5, 6, 7)}
+    return read(path, columns, units={"t": "s"}, order="xyzw")
+
+
+def write_tum(path: str | os.PathLike, recording: Recording) -> None:
+    """Write the rows of a recording that have both q and a position, as ``read_tum`` reads them.
+
+    Numbers are read back to the last bit.
+
+    Args:
+        path: the file, which is replaced if it exists.
+        recording: with q, body to world, and a channel ``position``, (N, 3) [m].
+
+    Raises:
+        ValueError, TypeError: the argument; a recording without q or position, or with values that
+            ``read_tum`` would refuse.
+        OSError: the file cannot be written.
+
+    Examples:
+        >>> import tempfile
+        >>> file, t = tempfile.mkdtemp() + "/trajectory.txt", np.arange(3) / 10
+        >>> q, places = np.tile([1.0, 0.0, 0.0, 0.0], (3, 1)), np.ones((3, 3))
+        >>> recording = jq.recordings.Recording(t, q=q, channels={"position": places})
+        >>> jq.recordings.write_tum(file, recording)
+        >>> np.loadtxt(file)[0]
+        array([0., 1., 1., 1., 0., 0., 0., 1.])
+    """
+    check_recording(recording)
+    shape = np.shape(recording.channels.get("position", 0.0))
+    if recording.q is None or shape != (len(recording.t), 3):
+        got = ", ".join(f"{name} {recording[name].shape}" for name in recording.names) or "nothing"
+        raise ValueError(f"recording: wanted q and a channel position of shape (N, 3), got {got}")
+    recording = recording.rows_with("q").rows_with("position")
+    check_times("recording.t", np.asarray(recording.t))
+    for name in ("q", "position"):
+        check_samples(f'recording["{name}"]', name, np.asarray(recording[name], np.float64))
+    rows = np.column_stack([recording.t, recording["position"], np.roll(recording.q, -1, axis=1)])
+    lines = [" ".join(map(repr, row)) for row in rows.astype(np.float64).tolist()]
+    header = "# timestamp tx ty tz qx qy qz qw"
+    place("path", path).write_text("\n".join([header, *lines, ""]))
