@@ -117,10 +117,10 @@ def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list
     quiet = io.StringIO()  # pymavlink prints messages
     with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         try:
-            with DFReader_binary(os.fspath(file), zero_time_base=True) as reader:
+            with contextlib.closing(DFReader_binary(os.fspath(file), True)) as reader:
                 lengths = [reader.formats[k].len * len(reader.offsets[k]) for k in reader.formats]
                 skipped = reader.data_len - sum(lengths)  # negative if the last one is not whole
-                while (message := reader.recv_match(type=[*names], strict=True)) is not None:
+                while (message := reader.recv_match(type=[*names])) is not None:
                     messages[message.get_type()].append(message)
         except Exception as error:  # damaged bytes may raise anything
             raise ValueError(f"{file}: cannot be read as DataFlash, {error!r}") from error
