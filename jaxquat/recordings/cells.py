@@ -22,7 +22,7 @@ import numpy as np
 from jaxquat._checks import place
 from jaxquat.recordings.columns import name_and_unit
 from jaxquat.recordings.recording import UNIT_NORM
-from jaxquat.recordings.ulog import MAGIC
+from jaxquat.recordings.ulog_messages import MAGIC
 
 _SEPARATORS = ",;\t "
 _BEFORE = 1000  # lines among which the header is looked for

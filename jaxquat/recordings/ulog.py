@@ -1,10 +1,4 @@
-"""Recordings from the logs of PX4 (ULog), read by pyulog.
-
-The format is described at https://docs.px4.io/main/en/dev_log/ulog_file_format: a header of 16
-bytes, then messages, each of which begins with its size (2 bytes) and its type (1 byte). pyulog
-silently accepts a file that ends within a message, and may never finish reading a damaged one, so
-the chain of messages is checked here first, and pyulog gets only messages that are whole.
-"""
+"""Recordings from the logs of PX4 (ULog), read by pyulog."""
 
 from __future__ import annotations
 
@@ -30,6 +24,7 @@ from jaxquat.recordings.topics import (
     checked_sources,
     recording_of,
 )
+from jaxquat.recordings.ulog_messages import whole_messages
 from jaxquat.recordings.units import UNITS
 
 PX4: Mapping[str, str] = MappingProxyType(
@@ -45,14 +40,6 @@ PX4: Mapping[str, str] = MappingProxyType(
 Body axes are forward-right-down; q is an estimate, body to north-east-down.
 """
 
-MAGIC = b"ULog\x01\x12\x35"
-"""The first bytes of a log."""
-
-_SYNC = b"\x08\x00S\x2f\x73\x13\x20\x25\x0c\xbb\x12"  # a whole message
-_HEADER = 16
-_TYPES = b"FIMPQARDSOLCB"
-_FLAGS = 27  # where the bit is that tells of appended data
-_LONGEST = 10_000  # bytes: the longest message of an unknown type that is accepted
 _GAUSS = "magnetometer_ga"  # PX4's only field in gauss whose name says so
 
 
@@ -84,9 +71,9 @@ def read_ulog(
     Topics are logged at different times. The recording has a row for every time at which one of
     these topics was logged, and a channel is NaN in the rows where its topic was not logged:
     nothing is interpolated, and no time is changed. The time of a message is that of its data,
-    ``timestamp_sample``, if the topic has it and it is not 0, which means unknown. Otherwise, and
-    in commands (``actuator_...``, ``..._setpoint``), which count from when they are sent, it is
-    ``timestamp``. ``rows_with`` selects the rows of one channel,
+    ``timestamp_sample``, if the topic has it, always sets it (0 means unknown) and never repeats
+    it. Otherwise, and in commands (``actuator_...``, ``..._setpoint``), which count from when they
+    are sent, it is ``timestamp``. ``rows_with`` selects the rows of one channel,
     and ``hold`` holds a command until the next one. For instance, the motors' commands at the times
     of the gyroscope::
 
@@ -110,11 +97,10 @@ def read_ulog(
             ``estimation.ahrs``. Other channels stay as they are; see ``jq.frames``.
         cut_short: whether to accept a file that ends within a message, as after a loss of power,
             and read its complete messages.
-        skip_damaged: whether to accept a damaged file. Reading continues at the next message of
-            synchronization after the damage, of which PX4 writes two in a second. The message
-            before the damage is skipped too, because the damage may begin in it. A RuntimeWarning
-            says how many bytes are skipped. Damage that is confined to the numbers of a message
-            cannot be noticed, because ULog has no checksums.
+        skip_damaged: whether to accept a damaged file. Reading continues where ten messages follow
+            one another again. The message before the damage is skipped too, because the damage may
+            begin in it. A RuntimeWarning says how many bytes are skipped. Damage that is confined
+            to the numbers of a message cannot be noticed, because ULog has no checksums.
 
     Raises:
         ValueError, TypeError: a bad argument, by name; a file that is not ULog, is damaged or cut
@@ -156,10 +142,7 @@ def _log(file: Path, topics: list[str], cut_short: bool, skip_damaged: bool) -> 
     except ImportError as error:
         message = missing_package("recordings.read_ulog", "pyulog", "logs")
         raise ImportError(message) from error
-    content = file.read_bytes()
-    if len(content) < _HEADER or not content.startswith(MAGIC):
-        raise ValueError(f"{file}: wanted a ULog file, got one that begins with {content[:7]!r}")
-    content = _whole(file, content, cut_short, skip_damaged)
+    content = whole_messages(file, cut_short, skip_damaged)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # pyulog prints messages
             log = ULog(io.BytesIO(content), topics)
@@ -170,76 +153,6 @@ def _log(file: Path, topics: list[str], cut_short: bool, skip_damaged: bool) -> 
             raise ValueError(f"{file}: cannot be read as ULog, there are damaged messages in it")
         warnings.warn(f"{file}: pyulog skipped damaged messages", RuntimeWarning, stacklevel=3)
     return log
-
-
-def _whole(file: Path, content: bytes, cut_short: bool, skip_damaged: bool) -> bytes:
-    """The header and all whole messages; ValueError for a damaged or an unfinished one.
-
-    If data were appended after the log proper, the log proper may end within a message. Without
-    that message the appended ones follow as any others do, so the flag that tells of them is
-    cleared.
-    """
-    appended = _appended(content)
-    if appended:
-        content = content[:_FLAGS] + bytes([content[_FLAGS] & 0xFE]) + content[_FLAGS + 1 :]
-    at, skipped, kept, subscribed = _HEADER, 0, [], set()
-    while at < len(content):
-        after = at + 3 + int.from_bytes(content[at : at + 2], "little")
-        if appended and after > appended[0]:
-            at = appended.pop(0)
-            continue
-        is_message = _is_message(content, at, after)
-        kind = content[at + 2 : at + 3]
-        is_known = kind != b"D" or content[at + 3 : at + 5] in subscribed
-        if is_message and is_known and after <= len(content):
-            if kind == b"A":
-                subscribed.add(content[at + 4 : at + 6])
-            kept.append(content[at:after])
-            at = after
-        elif skip_damaged:
-            if not is_message:
-                while kept and kept[-1][2:3] not in _TYPES:  # the damage may look like a message
-                    skipped += len(kept.pop())
-                if kept and kept[-1][2:3] == b"D":  # the damage may have begun in it
-                    skipped += len(kept.pop())
-            marks = content.find(_SYNC, at + 1), *appended[:1], after if is_message else -1
-            resume = min((mark for mark in marks if mark > at), default=len(content))
-            skipped += min(resume, len(content)) - at
-            at = resume
-        elif is_message and after > len(content):
-            if cut_short:
-                break
-            wanted = "complete messages (cut_short=True reads only these)"
-            got = f"an unfinished one at byte {at} of {len(content)}"
-            raise ValueError(f"{file}: wanted {wanted}, got {got}")
-        else:
-            problem = "no topic has the message" if is_message else "no message begins"
-            hint = "skip_damaged=True reads what is after it"
-            raise ValueError(f"{file}: cannot be read as ULog, {problem} at byte {at}; {hint}")
-    if skipped:
-        text = f"{file}: skipped {skipped} damaged bytes of {len(content)}"
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
-    return content[:_HEADER] + b"".join(kept)
-
-
-def _is_message(content: bytes, at: int, after: int) -> bool:
-    """Whether a message may begin here, which may be cut short by the end of the file."""
-    if at + 3 > len(content):
-        return True
-    kind, size = content[at + 2 : at + 3], after - at - 3
-    if kind not in (b"I", b"M") and content.find(_SYNC, at + 3, after) >= 0:  # its size is wrong
-        return False
-    return size > 0 and (kind in _TYPES or (kind != b"\0" and size <= _LONGEST))
-
-
-def _appended(content: bytes) -> list[int]:
-    """The positions where appended data begin, from the flags in the first message."""
-    if content[_HEADER + 2 : _HEADER + 3] != b"B" or not content[_FLAGS : _FLAGS + 1]:
-        return []
-    if not content[_FLAGS] & 1:
-        return []
-    places = [int.from_bytes(content[k : k + 8], "little") for k in (35, 43, 51)]
-    return sorted(place for place in places if _HEADER < place < len(content))
 
 
 def _subscriptions(log: Any, source: Source) -> list[Any]:
@@ -271,7 +184,7 @@ def _samples(
     numbers = factor * np.stack([data[key].astype(np.float64) for key in keys], axis=-1)
     is_command = source.topic.startswith("actuator_") or source.topic.endswith("_setpoint")
     sampled = data.get("timestamp_sample")
-    if sampled is None or is_command or not sampled.all():
+    if sampled is None or is_command or not (sampled.all() and (sampled[1:] > sampled[:-1]).all()):
         sampled = data["timestamp"]
     if len(keys) == 1 and keys[0] in source.fields:
         numbers = numbers[:, 0]
