@@ -40,7 +40,7 @@ PX4: Mapping[str, str] = MappingProxyType(
 Body axes are forward-right-down; q is an estimate, body to north-east-down.
 """
 
-_GAUSS = "magnetometer_ga"  # PX4's only field in gauss whose name says so
+_GAUSS = "magnetometer_ga"  # the name of PX4's fields in gauss
 
 
 def read_ulog(
@@ -73,9 +73,9 @@ def read_ulog(
     nothing is interpolated, and no time is changed. The time of a message is that of its data,
     ``timestamp_sample``, if the topic has it, always sets it (0 means unknown) and never repeats
     it. Otherwise, and in commands (``actuator_...``, ``..._setpoint``), which count from when they
-    are sent, it is ``timestamp``. ``rows_with`` selects the rows of one channel,
-    and ``hold`` holds a command until the next one. For instance, the motors' commands at the times
-    of the gyroscope::
+    are sent, it is ``timestamp``. ``rows_with`` selects the rows of one channel, and ``hold`` holds
+    a command until the next one. For instance, the motors' commands at the times of the
+    gyroscope::
 
         flight = log.hold("motors").rows_with("gyro")
 

@@ -47,7 +47,7 @@ def whole_messages(file: Path, cut_short: bool, skip_damaged: bool) -> bytes:
             ignored += appended[0] - at
             at = appended.pop(0)
             continue
-        problem = _problem(content, at, lengths, skip_damaged)
+        problem = _problem(message, at, len(content), lengths, skip_damaged)
         if not problem:
             if message.kind == b"A":
                 lengths[content[at + 4 : at + 6]] = None
@@ -90,22 +90,23 @@ def _message(content: bytes, at: int) -> _Message:
     return _Message(content[at + 2 : at + 3], content[at + 3 : at + 5], at + 3 + size)
 
 
-def _problem(content: bytes, at: int, lengths: Mapping[bytes, int | None], one_length: bool) -> str:
-    """What is wrong with the message at a byte; "" if nothing is.
+def _problem(
+    message: _Message, at: int, end: int, lengths: Mapping[bytes, int | None], one_length: bool
+) -> str:
+    """What is wrong with the message at a byte of a file that ends at ``end``; "" if nothing is.
 
     ``lengths`` has those of the last message of each topic that is subscribed; with
     ``one_length`` all messages of a topic must have the same.
     """
-    kind, topic, end = _message(content, at)
-    length = end - at
-    if at + 3 <= len(content):
-        known = kind in _TYPES or (kind != b"\0" and length <= _LONGEST)
-        other = one_length and kind == b"D" and lengths.get(topic) not in (None, length)
+    length, is_data = message.end - at, message.kind == b"D"
+    if at + 3 <= end:
+        known = message.kind in _TYPES or (message.kind != b"\0" and length <= _LONGEST)
+        other = one_length and is_data and lengths.get(message.topic) not in (None, length)
         if length == 3 or not known or other:
             return "no message begins"
-    if end > len(content):
+    if message.end > end:
         return _UNFINISHED
-    return _NO_TOPIC if kind == b"D" and topic not in lengths else ""
+    return _NO_TOPIC if is_data and message.topic not in lengths else ""
 
 
 def _resume(
@@ -147,9 +148,8 @@ def _is_chain(content: bytes, at: int, end: int, lengths: Mapping[bytes, int | N
 
 def _appended(content: bytes) -> list[int]:
     """The positions where appended data begin, from the flags in the first message."""
-    if content[_HEADER + 2 : _HEADER + 3] != b"B" or not content[_FLAGS : _FLAGS + 1]:
-        return []
-    if not content[_FLAGS] & 1:
+    flags = int.from_bytes(content[_FLAGS : _FLAGS + 1], "little")
+    if content[_HEADER + 2 : _HEADER + 3] != b"B" or not flags & 1:
         return []
     places = [int.from_bytes(content[k : k + 8], "little") for k in (35, 43, 51)]
     return sorted(place for place in places if _HEADER < place < len(content))
