@@ -341,7 +341,7 @@ def write(path: str | os.PathLike, recording: Recording) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(header)
-    read_back = header_of(text.getvalue(), ("t",), ".").names
+    read_back = header_of(text.getvalue().replace("\0", ""), ("t",), ".").names
     bare = {name_and_unit(cell)[0] for cell in header}
     channels = {channel.name for channel in _own_channels(header)}
     if read_back != header or len(bare) < len(header) or channels != {"t", *names}:

@@ -523,6 +523,7 @@ UNWRITABLE = {
     "spaces": ({" a": T}, "can hold, got ' a'"),
     "two lines": ({"a\nb": T}, r"can hold, got 'a\nb'"),
     "no columns": ({"a": np.ones((2, 0))}, "can hold, got 'a'"),
+    "a NUL": ({"a\0": T}, r"can hold, got 'a\x00'"),
     "half a sample": (
         {"a": np.array([[1, 2], [np.nan, 3]])},
         'recording["a"]: wanted finite numbers, or NaN in all of them, got [nan, 3.0] at row 1',
