@@ -259,6 +259,8 @@ def read(path):
     """Return a recording with a usable movement phase; exit with one line otherwise."""
     try:
         recording = jq.recordings.read(path)
+        if not {"gyro", "q", "movement"} <= {*recording.names}:
+            raise ValueError(f"wanted gyro, q and movement, got {', '.join(recording.names)}")
         recording.spacing()
         movement(recording)
     except (OSError, ValueError) as error:

@@ -67,6 +67,8 @@ def read(path):
     """
     try:
         recording = jq.recordings.read(path)
+        if not {"gyro", "q", "movement"} <= {*recording.names}:
+            raise ValueError(f"wanted gyro, q and movement, got {', '.join(recording.names)}")
         recording.spacing()
     except (OSError, ValueError) as error:
         sys.exit(f"{path}: {error}" if path not in str(error) else str(error))
