@@ -538,6 +538,13 @@ TABLE = {
         "velocity": algebra(V),
         "position": algebra(V),
         "gravity": algebra(V),
+        "earth_rate": algebra(V, none="the default"),
+    },
+    "kinematics.Preintegrated.residual": {
+        "start": Argument((Q, V, V)),
+        "end": Argument((Q, V, V)),
+        "gravity": algebra(V),
+        "earth_rate": algebra(V, none="the default"),
     },
     "kinematics.Preintegrated.with_bias": {"bias": Argument(BIAS)},
     "kinematics.preintegrate": {

@@ -554,6 +554,13 @@ CASES = [
         "accel: wanted the dtype of gyro, float64, got float32",
     ),
     (
+        lambda: jq.kinematics.Preintegrated(
+            Q, V, V, V[0], jnp.eye(9), jnp.ones((9, 6)), jq.kinematics.Imu(V, V)
+        ).residual((Q, V), (Q, V, V), V),
+        ValueError,
+        "start: wanted (q, velocity, position), got 2 elements",
+    ),
+    (
         lambda: jq.magnetometer.correct(
             jq.magnetometer.Magnetometer(-jnp.eye(3), V, jnp.array(0.0)), FOUR_ROWS
         ),

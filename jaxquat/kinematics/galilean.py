@@ -47,6 +47,15 @@ def multiply(a: Motion, b: Motion) -> Motion:
     )
 
 
+def relative(a: Motion, b: Motion) -> Motion:
+    """The motion c with ``multiply(a, c) = b``; leading axes of equal rank."""
+    v, p = b.v - a.v, b.p - a.p - a.v * (b.t - a.t)
+    q = quaternion.multiply(quaternion.conjugate(a.q), b.q)
+    return Motion(
+        q, quaternion.rotate_inverse(a.q, v), quaternion.rotate_inverse(a.q, p), b.t - a.t
+    )
+
+
 def advance(a: Motion, b: Motion) -> Motion:
     """``multiply`` where ``b.q`` is the quaternion minus 1, as from ``expm1``: less rounding."""
     return multiply(a, b)._replace(q=quaternion.correct_norm(a.q + quaternion.multiply(a.q, b.q)))

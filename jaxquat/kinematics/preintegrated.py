@@ -13,7 +13,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import _reprs, quaternion, so3
 from jaxquat._checks import exactly, finite, instance, is_concrete, unit_quaternion
-from jaxquat._linear import matmul, transpose
+from jaxquat._linear import cross, matmul, transpose
 from jaxquat.kinematics import galilean
 from jaxquat.kinematics.galilean import Motion
 
@@ -135,15 +135,31 @@ class Preintegrated(_reprs.Tabular):
         return Preintegrated(*motion[:3], dt, covariance, jacobian, self.bias)
 
     def predict(
-        self, q: ArrayLike, velocity: ArrayLike, position: ArrayLike, gravity: ArrayLike
+        self,
+        q: ArrayLike,
+        velocity: ArrayLike,
+        position: ArrayLike,
+        gravity: ArrayLike,
+        earth_rate: ArrayLike | None = None,
     ) -> tuple[Array, Array, Array]:
         """Attitude, velocity and position at the end, from those at the start and gravity.
+
+        It is exact for any ``dt``, also in world axes that turn at a constant rate, such as
+        Earth-fixed ones (M. Brossard, A. Barrau, P. Chauchat and S. Bonnabel, IEEE Trans. Robotics
+        38, 2022, 998-1015). Errors ``(a, b, c)`` of the motion change the end ``(q, v, p)`` to
+        ``(q exp(a), v + M b - earth_rate × M c, p + M c)``. The matrix M is the rotation of the
+        start turned by ``-earth_rate dt``.
 
         Args:
             q: attitude at the start, body to world, a unit quaternion (4,).
             velocity: velocity of the inertial unit at the start, world axes [m/s], (3,).
             position: position of the inertial unit at the start, world axes [m], (3,).
             gravity: acceleration of free fall, world axes [m/s^2], (3,): (0, 0, -9.81) with z up.
+                If the axes turn, it is that of a body at rest at their origin: with the origin on
+                the ground, what a plumb line shows; at the Earth's centre, the attraction alone.
+            earth_rate: rate of the world axes in inertial space, world axes [rad/s], (3,): east,
+                north and up it is 7.292115e-5 (0, cos(latitude), sin(latitude)). None for axes that
+                do not turn.
 
         Raises:
             ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -155,14 +171,75 @@ class Preintegrated(_reprs.Tabular):
             >>> q, v, p = motion.predict(level, zero, zero, jnp.array([0.0, 0.0, -9.81]))
             >>> f"{v[2]:.2f} m/s, {p[2]:.2f} m"  # -g t, -g t^2/2
             '-19.62 m/s, -19.62 m'
+            >>> equator = jnp.array([0.0, 7.292115e-5, 0.0])  # rad/s: east, north, up
+            >>> q, v, p = motion.predict(level, zero, zero, jnp.array([0.0, 0.0, -9.81]), equator)
+            >>> f"{1e3 * p[0]:.2f} mm"  # g earth_rate t^3/3 to the east
+            '1.91 mm'
         """
         q, velocity = exactly("q", q, (4,)), exactly("velocity", velocity, (3,))
         position, gravity = exactly("position", position, (3,)), exactly("gravity", gravity, (3,))
         unit_quaternion("q", q)
-        start = Motion(q, velocity, position, jnp.zeros_like(self.dt)[None])
-        end = galilean.multiply(start, self._motion())
-        fall = gravity * self.dt
-        return end.q, end.v + fall, end.p + 0.5 * self.dt * fall
+        if earth_rate is None:
+            start = Motion(q, velocity, position, jnp.zeros_like(self.dt)[None])
+            end = galilean.multiply(start, self._motion())
+            fall = gravity * self.dt
+            return end.q, end.v + fall, end.p + 0.5 * self.dt * fall
+        earth_rate = exactly("earth_rate", earth_rate, (3,))
+        start = self._inertial(q, velocity, position, earth_rate)
+        world = self._world(gravity, earth_rate)
+        end = galilean.relative(world, galilean.multiply(start, self._motion()))
+        return end.q, end.v - cross(earth_rate, end.p), end.p
+
+    def residual(
+        self,
+        start: tuple[ArrayLike, ArrayLike, ArrayLike],
+        end: tuple[ArrayLike, ArrayLike, ArrayLike],
+        gravity: ArrayLike,
+        earth_rate: ArrayLike | None = None,
+    ) -> Array:
+        """The nine errors of the motion if the states at both ends are true, (9,).
+
+        Their covariance is ``covariance``, whether or not the world axes turn. They are 0 for the
+        end that ``predict`` returns.
+
+        Args:
+            start: attitude, velocity and position at the start, as ``predict`` takes them.
+            end: those at the end, as ``predict`` returns them.
+            gravity: as for ``predict``.
+            earth_rate: as for ``predict``.
+
+        Raises:
+            ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+        Examples:
+            >>> still, times = jnp.zeros((2, 3)), jnp.array([0.0, 2.0])  # s
+            >>> motion = jax.jit(jq.kinematics.preintegrate)(still, still, times)
+            >>> level, zero = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+            >>> start, end = (level, zero, zero), (level, zero, jnp.array([0.0, 0.0, 0.5]))
+            >>> motion.residual(start, end, gravity=zero)[6:]  # m: measured 0, true 0.5
+            Array([0. , 0. , 0.5], dtype=float32)
+        """
+        gravity = exactly("gravity", gravity, (3,))
+        rate = jnp.zeros(3, gravity.dtype) if earth_rate is None else earth_rate
+        rate = exactly("earth_rate", rate, (3,))
+        first, last = (
+            self._inertial(*_checked_state(name, state), rate)
+            for name, state in (("start", start), ("end", end))
+        )
+        true = galilean.relative(first, galilean.multiply(self._world(gravity, rate), last))
+        turn = quaternion.log(quaternion.multiply(quaternion.conjugate(self.dq), true.q))
+        return jnp.concatenate([turn, true.v - self.dv, true.p - self.dp])
+
+    def _inertial(self, q: Array, velocity: Array, position: Array, earth_rate: Array) -> Motion:
+        """The state with its velocity in the inertial frame that has these axes at the instant."""
+        absolute = velocity + cross(earth_rate, position)
+        return Motion(q, absolute, position, jnp.zeros_like(self.dt)[None])
+
+    def _world(self, gravity: Array, earth_rate: Array) -> Motion:
+        """The motion of the world axes relative to free fall; a unit at their origin senses it."""
+        sensed = [earth_rate, -gravity, jnp.zeros_like(gravity), jnp.ones_like(self.dt)[None]]
+        motion = galilean.expm1(self.dt * jnp.concatenate(sensed))
+        return motion._replace(q=motion.q.at[0].add(1.0))
 
     def _motion(self) -> Motion:
         return Motion(self.dq, self.dv, self.dp, self.dt[None])
@@ -172,6 +249,19 @@ class Preintegrated(_reprs.Tabular):
         values = self.dq, self.dv, self.dp, self.covariance, self.jacobian
         rows = [(name, _reprs.short(value)) for name, value in zip(names, values, strict=True)]
         return f"Preintegrated over {_reprs.short(self.dt)} s", rows, ()
+
+
+def _checked_state(name: str, state: Any) -> tuple[Array, Array, Array]:
+    """The checked attitude, velocity and position."""
+    instance(name, state, tuple, "a tuple (q, velocity, position)")
+    if len(state) != 3:
+        raise ValueError(f"{name}: wanted (q, velocity, position), got {len(state)} elements")
+    q, velocity, position = (
+        exactly(f"{name}[{k}]", x, shape)
+        for k, (x, shape) in enumerate(zip(state, ((4,), (3,), (3,)), strict=True))
+    )
+    unit_quaternion(f"{name}[0]", q)
+    return q, velocity, position
 
 
 def checked_bias(bias: Imu, dtype: DTypeLike) -> Imu:
