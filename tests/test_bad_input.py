@@ -61,6 +61,8 @@ ROTORS = jq.rotors.Rotors(
     np.array([0.0, 0.0, 0.1]),
 )
 IMU = estimation.ImuSample(np.full(4, 0.1), FOUR, 9.8 * FOUR, FOUR)
+MANY = np.random.default_rng(0).normal(size=(120, 3))
+NOISE = jq.allan.fit(MANY, 0.1)
 TABLEAU = schemes.tableaus.RK4
 
 
@@ -232,6 +234,13 @@ TABLE = {
         "key": key(),
     },
     "accelerometer.response": {"accelerometer": Argument(ACCELEROMETER)},
+    "allan.Noise.settings": {},
+    "allan.deviation": {"samples": Argument(MANY), "dt": Argument(0.1, {"int": "a number"})},
+    "allan.fit": {
+        "samples": Argument(MANY),
+        "dt": Argument(0.1, {"int": "a number"}),
+        "shortest": Argument(0.1),
+    },
     "Body": {"inertia": Argument(np.eye(3)), "mass": optional(1.0)},
     "Body.from_principal": {
         "moments": Argument(np.ones(3)),
@@ -766,6 +775,7 @@ for _name in ("full_quat", "full_quat_corrected"):
 MOVED = {"position": ROWS[:2], "velocity": ROWS[:2]}
 PATH = jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.stack([V, V])))
 OF_PLOTS = {
+    "plot.allan_deviation": {"noise": Argument(NOISE), "ax": optional(None)},
     "plot.animate": {
         "path": Argument(jq.Path(PATH.t, PATH.state._replace(**MOVED))),
         "body": Argument(BODY),
@@ -918,6 +928,7 @@ def public():
 
 OBJECTS = {
     "Body": BODY,
+    "Noise": NOISE,
     "FitCovariance": LEAST.covariance,
     "Grid": GRID,
     "GridAt": jq.grid_at(np.arange(4.0), 2),

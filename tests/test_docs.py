@@ -143,7 +143,7 @@ FLOORS = """
     | _linear | quaternion | so3 euler frames | dynamics | torques forces flow
     | simulation.controller simulation.grid | simulation.intervals | schemes | actuators
     | control simulation.path | rotors simulation.simulation | engines | fused | rollout
-    | exact ensembles learning | sensing | kinematics gyro accelerometer magnetometer
+    | exact ensembles learning | sensing | kinematics gyro accelerometer magnetometer allan
     | recordings | estimation | interop plot
 """
 HEIGHT = {part: k for k, floor in enumerate(FLOORS.split("|")) for part in floor.split()}

@@ -161,6 +161,7 @@ RECORDS = [
     jq.gyro.Gyro,
     jq.accelerometer.Accelerometer,
     jq.magnetometer.Magnetometer,
+    jq.allan.Noise,
     jq.kinematics.Imu,
     jq.kinematics.Preintegrated,
     jq.estimation.Estimate,

@@ -24,7 +24,15 @@ except ImportError as error:
 
 from jaxquat.plot.animation import animate, box_sides
 from jaxquat.plot.attitude_angles import euler_angles
-from jaxquat.plot.curves import attitude_error, fan, fit_history, rates, torque, work_precision
+from jaxquat.plot.curves import (
+    allan_deviation,
+    attitude_error,
+    fan,
+    fit_history,
+    rates,
+    torque,
+    work_precision,
+)
 from jaxquat.plot.panels import COLOURS
 from jaxquat.plot.recorded import channels
 from jaxquat.plot.spheres import body_axes, momentum_sphere, polhode
@@ -32,6 +40,7 @@ from jaxquat.plot.tracks import track
 
 __all__ = [
     "COLOURS",
+    "allan_deviation",
     "animate",
     "attitude_error",
     "body_axes",

@@ -1,4 +1,4 @@
-"""Quantities against time, bands of an ensemble, the history of a fit, work-precision diagrams."""
+"""Quantities against time, bands of an ensemble, histories of fits, work and Allan diagrams."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from jaxquat._checks import (
     trailing,
     unit_quaternion,
 )
+from jaxquat.allan import Noise
 from jaxquat.dynamics.contract import Commanded, Torque, evaluate
 from jaxquat.learning.fit import Fit
 from jaxquat.plot.panels import (
@@ -297,4 +298,35 @@ def work_precision(
     ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
     ax.grid(alpha=0.3)
     ax.legend(ncols=2, **ABOVE)
+    return ax
+
+
+def allan_deviation(noise: Noise, *, ax: Axes | None = None) -> Axes:
+    """Draw the Allan deviation of three axes against the averaging time [s], both logarithmic.
+
+    Dots with bars are what was measured, within one standard error; lines are the fit.
+
+    Args:
+        noise: what ``jq.allan.fit`` returns.
+        ax: where to draw; a new figure if None.
+
+    Returns:
+        The axes.
+
+    Examples:
+        >>> noise = jq.allan.fit(np.random.default_rng(0).normal(size=(20_000, 3)), 0.01)
+        >>> ax = jq.plot.allan_deviation(noise)
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['x', 'y', 'z']
+    """
+    instance("noise", noise, Noise, "what jq.allan.fit returns")
+    ax = flat(ax)
+    for k, fitted in enumerate(noise.fitted.T):
+        style: dict[str, Any] = {"color": COLOURS[k], "markersize": 4}
+        values, errors = noise.deviation[:, k], noise.deviation_errors[:, k]
+        ax.errorbar(noise.times, values, errors, fmt=MARKERS[k], label="xyz"[k], **style)
+        ax.plot(noise.times, fitted, DASHES[k], **style)
+    ax.set(xscale="log", yscale="log", xlabel="averaging time [s]", ylabel="Allan deviation")
+    ax.grid(alpha=0.3)
+    ax.legend(ncols=3, **ABOVE)
     return ax

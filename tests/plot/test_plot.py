@@ -74,6 +74,7 @@ def curve(ax, name):
     return points[np.all(np.isfinite(points), axis=1)]
 
 
+NOISE = jq.allan.fit(np.random.default_rng(0).normal(size=(1000, 3)), 0.1)
 RUNS = {"a": ([1, 2], [1, 0.5])}
 DRAWN = {  # how to draw, and the units on the axes; three of them for a picture in space
     "attitude_error": (lambda path, ax: plot.attitude_error(path, LEVEL, ax=ax), ["s", "deg"]),
@@ -89,6 +90,7 @@ DRAWN = {  # how to draw, and the units on the axes; three of them for a picture
         lambda path, ax: plot.work_precision(RUNS, "wall time [s]", ax=ax),
         ["s", "rad"],
     ),
+    "allan_deviation": (lambda path, ax: plot.allan_deviation(NOISE, ax=ax), ["s", None]),
     "body_axes": (lambda path, ax: plot.body_axes(path, ax=ax), [None] * 3),
     "polhode": (lambda path, ax: plot.polhode(path, BODY, ax=ax), ["rad/s"] * 3),
     "momentum_sphere": (lambda path, ax: plot.momentum_sphere(path, BODY, ax=ax), ["N m s"] * 3),
@@ -487,6 +489,7 @@ ERRORS = [
         "shares: wanted a number between",
     ),
     (lambda: plot.fit_history(HISTORY), TypeError, "fit: wanted what jq.fit returns, got ndarray"),
+    (lambda: plot.allan_deviation(RUNS), TypeError, "noise: wanted what jq.allan.fit returns"),
     (lambda: plot.work_precision({}, "steps"), TypeError, "runs: wanted a mapping"),
     (
         lambda: plot.work_precision({"a": ([1, 2], [0, 1])}, "steps"),

@@ -1,0 +1,153 @@
+"""Allan deviation: closed forms, another package, and densities within their standard errors."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxquat as jq
+
+MEASURED = jax.jit(jq.gyro.measure)
+GYRO = jq.gyro.Gyro.ideal()._replace(noise=jnp.array(1e-3), walk=jnp.array(1e-4))
+STILL = np.zeros((36_000, 3))  # an hour at 10 Hz
+
+
+def white(number=20_000, seed=0):
+    return np.random.default_rng(seed).normal(size=(number, 3))
+
+
+def flicker(instability, number, dt, rng):
+    """Noise (number, 3) of the two-sided spectrum B^2/(2 pi f), from twice as many samples."""
+    frequency = np.fft.rfftfreq(2 * number, dt)[1:]
+    gain = np.append(0.0, instability / np.sqrt(2.0 * np.pi * frequency * dt))
+    spectrum = gain[:, None] * np.fft.rfft(rng.normal(size=(2 * number, 3)), axis=0)
+    return np.fft.irfft(spectrum, axis=0)[:number]
+
+
+def test_the_deviation_is_the_sum_over_all_overlapping_triples_of_the_angle():
+    """IEEE Std 952 (C.10), in loops: squares of second differences of the integrated rate."""
+    samples, dt = white(100), 0.5
+    times, deviation = jq.allan.deviation(samples, dt)
+    np.testing.assert_array_equal(times, [0.5, 1.0, 2.0, 4.0])
+    angle = np.concatenate([np.zeros((1, 3)), dt * np.cumsum(samples, axis=0)])
+    for k, n in enumerate((1, 2, 4, 8)):
+        triples = [angle[i + 2 * n] - 2 * angle[i + n] + angle[i] for i in range(101 - 2 * n)]
+        wanted = np.sqrt(np.mean(np.square(triples), axis=0) / (2.0 * (n * dt) ** 2))
+        np.testing.assert_allclose(deviation[k], wanted, rtol=1e-11)
+
+
+@pytest.mark.slow
+def test_the_deviation_is_that_of_allantools():
+    allantools = pytest.importorskip("allantools", reason="allantools is not installed")
+    samples = white()
+    times, deviation = jq.allan.deviation(samples, 0.1)
+    for k in range(3):
+        others = allantools.oadev(samples[:, k], rate=10.0, data_type="freq", taus=times)[1]
+        np.testing.assert_allclose(deviation[:, k], others, rtol=1e-11)
+
+
+def test_white_noise_falls_with_the_root_of_the_time_and_a_walk_rises_with_it():
+    """N/sqrt(tau), and K sqrt(tau/3) beyond the first few samples, to three standard errors.
+
+    Of 200,000 samples the variance at n of them has a relative error of about sqrt(n/100,000).
+    """
+    times, deviation = jq.allan.deviation(white(200_000), 0.01)
+    np.testing.assert_allclose(deviation[:7] * np.sqrt(times[:7, None]), 0.1, rtol=0.04)
+    slope = np.polyfit(np.log(times[:7]), np.log(deviation[:7]), 1)[0]
+    np.testing.assert_allclose(slope, -0.5, atol=0.01)
+    walk = 1e-3 * np.sqrt(0.01) * np.cumsum(white(200_000, 1), axis=0)
+    times, deviation = jq.allan.deviation(walk, 0.01)
+    np.testing.assert_allclose(deviation[4:8] / np.sqrt(times[4:8, None] / 3), 1e-3, rtol=0.06)
+
+
+def errors_of(number):
+    """Errors over their standard errors, (number, 2, 3), of noise and walk of an hour."""
+    fits = [jq.allan.fit(MEASURED(GYRO, STILL, 0.1, jax.random.key(k)), 0.1) for k in range(number)]
+    return np.array([
+        [(getattr(fit, name) - getattr(GYRO, name)) / fit.standard_errors[name]
+         for name in ("noise", "walk")]
+        for fit in fits
+    ])  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_densities_of_a_simulated_gyroscope_come_back_within_their_standard_errors():
+    """Of 60 independent standard normals the mean square is 1 within four times sqrt(2/60).
+
+    One of 120 is beyond 3 in a quarter of such experiments, beyond 3.5 in one of 20.
+    """
+    errors = errors_of(20)
+    assert np.abs(errors).max() < 3.5
+    assert np.all(np.abs(np.mean(errors**2, axis=(0, 2)) - 1.0) < 4.0 * np.sqrt(2.0 / 60.0))
+
+
+def an_hour(seed):
+    rng = np.random.default_rng(seed)
+    walk = 1e-4 * np.sqrt(0.1) * np.cumsum(rng.normal(size=STILL.shape), axis=0)
+    return walk + 1e-3 / np.sqrt(0.1) * rng.normal(size=STILL.shape)
+
+
+def test_an_hour_gives_noise_to_half_a_percent_and_walk_to_a_tenth():
+    fit = jq.allan.fit(an_hour(0), 0.1)
+    for name, part in (("noise", 5e-3), ("walk", 0.12)):
+        errors = fit.standard_errors[name]
+        assert np.all(errors < part * getattr(GYRO, name)), name
+        assert np.all(np.abs(getattr(fit, name) - getattr(GYRO, name)) < 3.5 * errors), name
+    assert np.all(fit.reduced_chi_squared < 3.0)
+
+
+@pytest.mark.slow
+def test_the_bias_instability_comes_back_within_its_standard_error():
+    """Ten runs, three axes, beside white noise and a weak walk: 30 normals."""
+    errors = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        rates = flicker(1e-3, 60_000, 0.1, rng) + 3e-3 * rng.normal(size=(60_000, 3))
+        fit = jq.allan.fit(rates + 1e-5 * np.cumsum(rng.normal(size=rates.shape), axis=0), 0.1)
+        errors.append((fit.instability - 1e-3) / fit.standard_errors["instability"])
+    assert abs(np.mean(np.square(errors)) - 1.0) < 4.0 * np.sqrt(2.0 / 30.0)
+
+
+def test_the_errors_of_a_deviation_are_those_of_white_noise():
+    """Of M differences of neighbouring means of n samples: half of sqrt(3/M), or sqrt(4 n/(3 M)).
+
+    The covariance of these differences is 2, -1 for n = 1, and for large n it falls from 2 to -1
+    and rises to 0 along lines; the variance of an Allan variance is half the sum of its squares.
+    """
+    fit = jq.allan.fit(white(100_000), 1.0)
+    parts = 2.0 * fit.deviation * fit.deviation_errors / fit.fitted**2
+    np.testing.assert_allclose(parts[0], np.sqrt(3.0 / 99_999), rtol=1e-2)
+    np.testing.assert_allclose(parts[6], np.sqrt(4.0 * 64 / (3.0 * 99_873)), rtol=1e-2)
+
+
+def test_the_fit_goes_into_the_settings_of_both_filters_and_into_a_gyroscope():
+    fit = jq.allan.fit(an_hour(0), 0.1)
+    settings = fit.settings()
+    np.testing.assert_allclose(settings["gyro"], np.sqrt(np.mean(fit.noise**2)))
+    np.testing.assert_allclose(settings["walk"], np.sqrt(np.mean(fit.walk**2)))
+    assert jq.estimation.Settings(**settings).walk == jq.estimation.Noises(**settings).walk
+    jq.estimation.ahrs(jq.estimation.Settings(**settings))
+    gyro = jq.gyro.Gyro.ideal()._replace(noise=fit.noise, walk=fit.walk)
+    assert jq.gyro.measure(gyro, STILL[:3], 0.1, jax.random.key(0)).shape == (3, 3)
+
+
+def test_a_low_pass_in_the_sensor_is_left_out_by_the_shortest_time():
+    """A mean of 8 samples halves the deviation at one; from 64 on, 2 percent are missing."""
+    rates = np.apply_along_axis(np.convolve, 0, white(100_000), np.ones(8) / 8, "valid")
+    fit = jq.allan.fit(rates, 0.01, shortest=0.64)
+    np.testing.assert_allclose(fit.noise, 0.1, rtol=0.05)
+    assert fit.times[0] == 0.64
+    assert np.all(jq.allan.fit(rates, 0.01).reduced_chi_squared > 100.0)
+
+
+def test_float32_readings_of_a_large_bias_are_integrated_in_float64():
+    biased = (1.0 + 1e-3 * white(50_000)).astype(np.float32)
+    wanted = jq.allan.deviation(np.asarray(biased, np.float64), 0.01)[1]
+    np.testing.assert_array_equal(jq.allan.deviation(jnp.asarray(biased), 0.01)[1], wanted)
+
+
+def test_readings_that_never_change_are_refused():
+    with pytest.raises(ValueError, match="samples: wanted readings that vary, got"):
+        jq.allan.fit(white(200) * np.array([1.0, 1.0, 0.0]), 0.1)
+    with pytest.raises(ValueError, match=r"shortest: wanted at most 0\.4 s"):
+        jq.allan.fit(white(512), 0.05, shortest=0.5)
