@@ -5,7 +5,7 @@
 Twelve numbers (bias, scale, misalignment) and the time offset of the gyroscope are fitted to TRAIN
 through the Lie-group integrator. TRAIN's movement is cut into windows of 10 s. Each window is
 integrated from its own start, and the attitudes are compared with the optical reference. A prior
-keeps all parameters near an ideal gyroscope with the bias of TRAIN's rest phase.
+keeps all parameters near an ideal gyroscope with the bias of TRAIN's first rest.
 
 The program prints the calibration, and the attitude error over the first 60 s of TEST's movement.
 The fit does not use TEST; the prediction uses only its first attitude. The picture is
@@ -142,11 +142,11 @@ def movement(recording):
 
 
 def at_rest(recording):
-    """Return an ideal gyroscope with the mean rate of the first rest phase as its bias."""
-    rest = int(np.argmax(recording.movement))
-    if rest == 0:
-        raise ValueError("no rest phase before the movement, so no bias to start from")
-    bias = jnp.asarray(recording.gyro[:rest].mean(axis=0))
+    """Return an ideal gyroscope with the mean rate of the first rest as its bias."""
+    rests = jq.recordings.rests(recording)
+    if not len(rests):
+        raise ValueError("no rest, so no bias to start from")
+    bias = jnp.asarray(recording.gyro[slice(*rests[0])].mean(axis=0))
     return Calibration(bias, jnp.zeros(3), jnp.zeros(6), jnp.zeros(()))
 
 

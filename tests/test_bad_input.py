@@ -62,6 +62,7 @@ ROTORS = jq.rotors.Rotors(
 )
 IMU = estimation.ImuSample(np.full(4, 0.1), FOUR, 9.8 * FOUR, FOUR)
 MANY = np.random.default_rng(0).normal(size=(120, 3))
+LONGER = recordings.Recording(0.1 * np.arange(10.0), 0.01 * MANY[:10])
 NOISE = jq.allan.fit(MANY, 0.1)
 TABLEAU = schemes.tableaus.RK4
 
@@ -648,6 +649,13 @@ TABLE = {
         "frame": Argument("flu_enu"),
         "cut_short": Argument(False),
         "skip_damaged": Argument(False),
+    },
+    "recordings.rests": {
+        "recording": Argument(LONGER),
+        "duration": Argument(0.5),
+        "factor": Argument(2.0, {"int": "a number"}),
+        "rate": Argument(0.1, {"int": "a number"}),
+        "acceleration": Argument(0.5, {"int": "a number"}),
     },
     "recordings.windows": {
         "recording": Argument(RECORDING),

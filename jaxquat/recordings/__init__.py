@@ -3,8 +3,8 @@
 ``read`` reads a table of any columns, ``read_ulog`` a log of PX4, ``read_dataflash`` one of
 ArduPilot and ``read_rosbag`` a bag of ROS (extra ``logs``), ``read_euroc`` and ``read_tum`` files
 of benchmarks. All make a ``Recording`` in SI units; ``join`` joins several of them, and ``windows``
-and ``windows_by_time`` cut one into arrays of equal length. Nothing is interpolated, and what is
-missing is NaN in a recording and masked in windows.
+and ``windows_by_time`` cut one into arrays of equal length; ``rests`` finds where the body rests.
+Nothing is interpolated, and what is missing is NaN in a recording and masked in windows.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from jaxquat.recordings.dataflash import ARDUPILOT, read_dataflash
 from jaxquat.recordings.euroc import read_euroc
 from jaxquat.recordings.joining import join
 from jaxquat.recordings.recording import Recording
+from jaxquat.recordings.resting import rests
 from jaxquat.recordings.rosbag import read_rosbag
 from jaxquat.recordings.tables import COLUMNS, read, write
 from jaxquat.recordings.tum import read_tum, write_tum
@@ -34,6 +35,7 @@ __all__ = [
     "read_rosbag",
     "read_tum",
     "read_ulog",
+    "rests",
     "windows",
     "windows_by_time",
     "write",

@@ -1,0 +1,116 @@
+"""Intervals in which the body of a recording rests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from jaxquat._checks import positive, real
+from jaxquat.recordings.recording import Recording, check_recording, check_times
+
+_QUIET = 1e-3
+"""Spreads below this part of their limit need no comparison: coarse digits, simulations."""
+
+
+def rests(
+    recording: Recording,
+    *,
+    duration: float = 1.0,
+    factor: float = 2.0,
+    rate: float = 0.035,
+    acceleration: float = 0.5,
+) -> np.ndarray:
+    """Find the rests of a recording by the spreads of its sensors. -> rows (R, 2), start and stop.
+
+    A row is at rest if in the window of ``duration`` around it the readings of gyroscope and
+    accelerometer spread no more than noise: the standard deviation, of the three axes together, is
+    at most ``factor`` times that of the sensor's quietest windows. These are tests of the moving
+    variance (I. Skog, P. Handel, J.-O. Nilsson and J. Rantakokko, IEEE Trans. Biomed. Eng. 57(11),
+    2010, 2657-2666) with the threshold relative to the noise at rest, as in D. Tedaldi, A. Pretto
+    and E. Menegatti, ICRA 2014. A rest thus begins half a window after the motion has ended; those
+    that then last for less than ``duration`` are left out. To calibrate on them::
+
+        rests = jq.recordings.rests(recording)
+        means = [np.nanmean(recording.accelerometer[a:b], axis=0) for a, b in rests]
+        sensor, covariance = jq.accelerometer.calibrate(np.stack(means), 9.81)
+
+    Args:
+        recording: with gyro, accelerometer or both, each perhaps at its own rate, with NaN in the
+            rows of the others.
+        duration: length of a window [s]. It should have ten samples of each sensor or more; where
+            more than 0.3 of them are missing, there is no rest.
+        factor: largest standard deviation in units of that of the quietest windows. A lower factor
+            finds fewer and quieter rests; compare the residuals of the calibration.
+        rate: at rest the mean rate, bias included, and the standard deviation of the rate are at
+            most this [rad/s]. A slower turn at constant rate about the vertical counts as rest.
+        acceleration: at rest the standard deviation of the specific force is at most this [m/s^2].
+
+    Returns:
+        First row, and row after the last one, of each rest; R = 0 if there is none.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong type or value, by name; a recording without
+            gyro and accelerometer, or shorter than a window.
+
+    Examples:
+        >>> t = np.arange(1000) / 100  # s
+        >>> turn = np.sin(np.pi * t) * ((t > 4) & (t < 6))  # rad/s
+        >>> gyro = turn[:, None] + 1e-3 * np.random.default_rng(0).normal(size=(1000, 3))
+        >>> rests = jq.recordings.rests(jq.recordings.Recording(t, gyro))
+        >>> t[rests[0, 0]], t[rests[1, 1] - 1]  # the windows at the ends are not complete
+        (np.float64(0.5), np.float64(9.49))
+    """
+    check_recording(recording)
+    limits = {"gyro": rate, "accelerometer": acceleration}
+    numbers = {"duration": duration, "factor": factor, "rate": rate, "acceleration": acceleration}
+    for name, number in numbers.items():
+        positive(name, real(name, number))
+    t = np.asarray(recording.t, float)
+    check_times("recording.t", t)
+    sensors = [name for name in limits if getattr(recording, name) is not None]
+    if not sensors:
+        raise ValueError("recording: wanted gyro or accelerometer, got neither")
+    if duration > t[-1] - t[0]:
+        wanted = f"at most the {t[-1] - t[0]:.6g} s of the recording"
+        raise ValueError(f"duration: wanted {wanted}, got {duration}")
+    still = np.ones(len(t), bool)
+    for name in sensors:
+        values = np.asarray(recording[name], float)
+        present = np.isfinite(values).all(axis=1)
+        means, spreads = _moving(t, t[present], values[present], duration)
+        complete, limit = np.isfinite(spreads), limits[name]
+        if not complete.any():
+            raise ValueError(f"duration: wanted windows with samples of {name}, got {duration} s")
+        quiet = spreads[complete & (spreads <= 2.0 * np.min(spreads[complete]))]
+        noise = max(factor * np.median(quiet), _QUIET * limit)
+        still &= complete & (spreads <= min(noise, limit))
+        if name == "gyro":
+            still &= np.linalg.norm(means, axis=1) <= rate
+    edges = np.flatnonzero(np.diff(still, prepend=False, append=False))
+    runs = edges.reshape(-1, 2)
+    return runs[t[runs[:, 1] - 1] - t[runs[:, 0]] >= duration]
+
+
+def _moving(
+    t: np.ndarray, times: np.ndarray, values: np.ndarray, duration: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means (N, 3) and standard deviations (N,) of samples in windows around the times t (N,).
+
+    They are infinite where a window leaves the recording or lacks more than 0.3 of its samples.
+    """
+    early = 1e-6 * duration  # a time on the edge of a window counts
+    begin = np.searchsorted(times, t - 0.5 * duration - early)
+    end = np.searchsorted(times, t + 0.5 * duration + early)
+    centre = np.mean(values, axis=0) if len(values) else 0.0
+    sums, squares = (
+        np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, axis=0)])
+        for x in (values - centre, np.sum((values - centre) ** 2, axis=1, keepdims=True))
+    )
+    count = end - begin
+    usual = duration / np.median(np.diff(times)) if len(times) > 1 else np.inf
+    inside = (t - 0.5 * duration >= t[0] - early) & (t + 0.5 * duration <= t[-1] + early)
+    complete = inside & (count >= max(2.0, 0.7 * usual))
+    count = np.maximum(count, 2)[:, None]
+    means = (sums[end] - sums[begin]) / count
+    variances = (squares[end] - squares[begin])[:, 0] - count[:, 0] * np.sum(means**2, axis=1)
+    spreads = np.sqrt(np.maximum(variances, 0.0) / (count[:, 0] - 1))
+    return means + centre, np.where(complete, spreads, np.inf)
