@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +28,7 @@ from jaxquat._checks import (
 from jaxquat._linear import inverse, matvec, stacked
 from jaxquat.learning.covariance import FitCovariance
 from jaxquat.sensing import axes
-from jaxquat.sensing.calibration import fit_ellipsoid, static_samples
+from jaxquat.sensing.calibration import UndeterminedError, fit_ellipsoid, fit_sphere, static_samples
 
 __all__ = ["Magnetometer", "calibrate", "correct", "measure"]
 
@@ -137,17 +138,25 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     rotation, ``S R``: the result is the symmetric, positive definite matrix. The density of the
     noise is 0 in the result.
 
+    Attitudes that do not determine all nine parameters give the hard iron alone, with a
+    RuntimeWarning that names the undetermined combinations. A cone of directions determines a
+    sphere: the soft iron is a gain times the identity. A turn about one axis determines a circle:
+    the soft iron is the identity, and the hard iron along the axis is 0 and unknown. Soft iron that
+    changes the field by a part e then puts the hard iron off by about as much of the strength.
+
     Args:
         samples: measured fields, body axes, (N, 3), N >= 10, at attitudes that cover the sphere.
         strength: strength of the field, (); 1.0 if only directions matter.
 
     Returns:
-        The magnetometer, and the covariance of its nine parameters, from the residuals. Its names
-        xx to zz are the entries of the symmetric soft iron.
+        The magnetometer, and the covariance of the fitted parameters, from the residuals. These are
+        ``hard_iron`` and xx to zz, the entries of the symmetric soft iron, or ``hard_iron`` and
+        ``radius`` if the hard iron was fitted alone. After a turn about one axis, ``flat`` has this
+        axis, and standard errors are infinite along body axes that are not normal to it.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; attitudes that
-            do not determine a combination of the parameters, which the message names.
+            do not determine a circle either.
 
     Examples:
         >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
@@ -170,7 +179,18 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     units = {"hard_iron": jnp.zeros_like(centre) + spread, **dict.fromkeys(_ENTRIES, gain)}
 
     data = "samples", samples, strength
-    params, covariance = fit_ellipsoid(*data, _ellipsoid, _positive_root, sphere, units)
+    try:
+        params, covariance = fit_ellipsoid(*data, _ellipsoid, _positive_root, sphere, units)
+    except UndeterminedError as undetermined:
+        try:
+            params, covariance = fit_sphere("samples", samples)
+        except UndeterminedError:
+            raise undetermined from None
+        message = f"{undetermined}; magnetometer.calibrate fitted the hard iron alone"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        gain = 1.0 if len(covariance.flat) else params["radius"] / strength
+        soft_iron = gain * jnp.eye(3, dtype=samples.dtype)
+        return Magnetometer(soft_iron, params["hard_iron"], none), covariance
     soft_iron, hard_iron = _ellipsoid(params)
     return Magnetometer(soft_iron, hard_iron, none), covariance
 

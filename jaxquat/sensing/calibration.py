@@ -4,7 +4,7 @@ Only the length of the true vectors is known, so the samples lie on an ellipsoid
 parameters that the sampled directions do not determine. The criterion: with residuals and
 parameters relative to the field, the root mean square of the residuals' derivative along a
 combination of parameters must exceed three times the noise. Noise alone makes this derivative as
-large as the noise.
+large as the noise. A sphere or a circle have fewer parameters, which fewer directions determine.
 """
 
 from __future__ import annotations
@@ -26,6 +26,10 @@ from jaxquat.learning.covariance import FitCovariance
 from jaxquat.learning.differentiation import with_jacobian
 from jaxquat.learning.least_squares import LeastSquares, least_squares
 from jaxquat.sensing.axes import samples
+
+
+class UndeterminedError(ValueError):
+    """The samples do not determine the parameters, which the message names."""
 
 
 def static_samples(name: str, value: Any, parameters: int) -> Array:
@@ -67,11 +71,10 @@ def fit_ellipsoid(
             about the measured strength of the field.
 
     Raises:
-        ValueError: the samples do not determine the parameters; the message names them.
+        UndeterminedError: the samples do not determine the parameters; the message names them.
     """
     residuals, linearised = _programs(sensor)
     data = samples, strength
-    geometry = np.asarray(linearised(sphere, data)[1], float)
     ellipsoid = _algebraic(samples)
     start = sphere
     if ellipsoid is not None:
@@ -84,12 +87,58 @@ def fit_ellipsoid(
         # The iteration has moved to another, mirrored root.
         fit = _fitted(residuals, root, data)
     norm = float(np.linalg.norm(np.asarray(samples, float)))
-    scaled = geometry * np.asarray(ravel_pytree(units)[0], float) / norm
-    _refuse_flat(name, scaled, 3.0 * np.sqrt(2.0 * fit.cost) / norm, sphere)
+    scale = np.asarray(ravel_pytree(units)[0], float) / norm
+    for params in (sphere, fit.params):  # noise may bend the fitted ellipsoid
+        geometry = np.asarray(linearised(params, data)[1], float)
+        _refuse(name, _flat(geometry * scale, 3.0 * np.sqrt(2.0 * fit.cost) / norm), sphere)
     return fit.params, fit.covariance
 
 
-def _fitted(residuals: Any, start: Any, data: tuple[Array, Array]) -> LeastSquares:
+def fit_sphere(name: str, samples: Array) -> tuple[Any, FitCovariance]:
+    """The parameters ``hard_iron``, (3,), and ``radius`` of a sphere or circle near the samples.
+
+    If the samples do not determine a sphere, a circle in their plane is fitted: the component of
+    its centre normal to the plane is 0, and a flat direction of the covariance.
+
+    Raises:
+        UndeterminedError: the samples do not determine the circle either.
+    """
+    try:
+        return _round(name, samples, np.eye(3), 4)
+    except UndeterminedError:
+        normal = np.linalg.eigh(np.cov(np.asarray(samples, float).T))[1][:, 0]
+        return _round(name, samples, np.eye(3) - np.outer(normal, normal), 3)
+
+
+def _round(
+    name: str, samples: Array, projection: np.ndarray, parameters: int
+) -> tuple[Any, FitCovariance]:
+    """Fit a sphere to projected samples, which determine so many of its four parameters."""
+    x = np.asarray(samples, float) @ projection
+    middle = x.mean(axis=0)
+    design = np.concatenate([2.0 * (x - middle), np.ones((len(x), 1))], axis=1)
+    centre, constant = np.split(np.linalg.lstsq(design, np.sum((x - middle) ** 2, axis=1))[0], [3])
+    radius = np.sqrt(np.maximum(constant[0] + centre @ centre, 0.0))
+    start = {"hard_iron": middle + centre, "radius": radius}
+    data = (jnp.asarray(value, samples.dtype) for value in (projection, radius))
+    fit = _fitted(_distances, start, (samples, *data))
+    centre, radius = np.asarray(fit.params["hard_iron"], float), float(fit.params["radius"])
+    normals = (x - projection @ centre) / radius
+    jacobian = np.concatenate([normals, np.ones((len(x), 1))], axis=1) / np.sqrt(len(x))
+    noise = np.sqrt(2.0 * fit.cost / (len(x) - parameters)) / radius
+    flat = _flat(jacobian, 3.0 * noise)
+    _refuse(name, flat[: len(flat) - (4 - parameters)], start)
+    return fit.params, fit.covariance
+
+
+def _distances(params: Any, data: tuple[Array, Array, Array]) -> Array:
+    """Distances of projected samples from a sphere; ``unit`` keeps squares within range."""
+    samples, projection, unit = data
+    from_centre = matvec(projection[None], (samples - params["hard_iron"][None]) / unit)
+    return unit * jnp.sqrt(dot(from_centre, from_centre)) - params["radius"]
+
+
+def _fitted(residuals: Any, start: Any, data: tuple[Array, ...]) -> LeastSquares:
     start = jax.tree.map(lambda x: jnp.asarray(x, data[0].dtype), start)
     return least_squares(residuals, start, data, progress=False)
 
@@ -134,15 +183,19 @@ def _algebraic(samples: Array) -> tuple[np.ndarray, np.ndarray] | None:
     return size * (axes / values) @ axes.T, middle + spread * centre
 
 
-def _refuse_flat(name: str, jacobian: np.ndarray, tolerance: float, params: Any) -> None:
-    """ValueError that names combinations of parameters that hardly change the residuals."""
-    values, directions = np.linalg.svd(jacobian)[1:]
-    flat = directions[values <= max(tolerance, 1e-6)]
+def _flat(jacobian: np.ndarray, tolerance: float) -> np.ndarray:
+    """The right singular vectors whose singular values are hardly above 0."""
+    values, directions = np.linalg.svd(jacobian, full_matrices=False)[1:]
+    return directions[values <= max(tolerance, 1e-6)]
+
+
+def _refuse(name: str, flat: np.ndarray, params: Any) -> None:
+    """UndeterminedError that names combinations of parameters that hardly change the residuals."""
     if len(flat):
         names = named_numbers(params, name)
         combinations = "; ".join(_combination(row, names) for row in flat)
         wanted = "directions that determine every parameter"
-        raise ValueError(f"{name}: wanted {wanted}, got none for {combinations}")
+        raise UndeterminedError(f"{name}: wanted {wanted}, got none for {combinations}")
 
 
 def _combination(row: np.ndarray, names: tuple[str, ...]) -> str:
