@@ -115,10 +115,10 @@ def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
 def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
     """Fit white noise, bias instability and walk of the bias to the Allan variance. -> Noise.
 
-    The model is ``N^2/time + (2 ln 2/pi) B^2 + K^2 time/3`` (IEEE Std 952, (C.12), (C.18) and
-    (C.21), where B is defined). The Allan variances at different times are correlated. Generalised
-    least squares takes their covariance from the model, for this length of the recording, and keeps
-    the three squares from becoming negative. The standard errors are those without this bound.
+    The model is ``N^2/time + (2 ln 2/pi) B^2 + K^2 time/3`` (IEEE Std 952-1997, annex C). The Allan
+    variances at different times are correlated. Generalised least squares takes their covariance
+    from the model, for this length of the recording, and keeps the three squares from becoming
+    negative. The standard errors are those without this bound.
 
     With a recording of PX4 or ROS::
 

@@ -25,7 +25,7 @@ def flicker(instability, number, dt, rng):
 
 
 def test_the_deviation_is_the_sum_over_all_overlapping_triples_of_the_angle():
-    """IEEE Std 952 (C.10), in loops: squares of second differences of the integrated rate."""
+    """In loops: squares of second differences of the integrated rate."""
     samples, dt = white(100), 0.5
     times, deviation = jq.allan.deviation(samples, dt)
     np.testing.assert_array_equal(times, [0.5, 1.0, 2.0, 4.0])
