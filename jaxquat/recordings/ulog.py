@@ -37,10 +37,12 @@ PX4: Mapping[str, str] = MappingProxyType(
 )
 """The channels that ``read_ulog`` reads by default; a log may lack the magnetometer.
 
-Body axes are forward-right-down; q is an estimate, body to north-east-down.
+Logs of before 2019 have it in ``sensor_combined``. Body axes are forward-right-down; q is an
+estimate, body to north-east-down.
 """
 
 _GAUSS = "magnetometer_ga"  # the name of PX4's fields in gauss
+_NO_SAMPLE = 2**31 - 1  # us: PX4's relative time of a sensor without a sample
 
 
 def read_ulog(
@@ -86,8 +88,8 @@ def read_ulog(
         columns: for each channel, a field of a topic, "topic.field", or several fields of one
             topic. An array field without an index is read as a whole, ``topic.array[1].field`` is
             a field within one of its elements, and "topic:1.field" is a field of instance 1. By
-            default ``recordings.PX4``, without the magnetometer if the log has none. PX4's
-            quaternions are scalar first.
+            default ``recordings.PX4``, with the magnetometer of ``sensor_combined`` or none if
+            the log has no other. PX4's quaternions are scalar first.
         units: the unit of each channel that is not in SI, one of ``recordings.UNITS``. A field
             whose name ends in such a unit is refused without it, except ``magnetometer_ga``, which
             is in gauss.
@@ -128,6 +130,8 @@ def read_ulog(
     log = _log(place("path", path), topics, cut_short, skip_damaged)
     if columns is None and not _subscriptions(log, sources["magnetometer"]):
         del sources["magnetometer"]
+        if any(f"{_GAUSS}[0]" in data.data for data in _subscriptions(log, sources["gyro"])):
+            sources["magnetometer"] = sources["gyro"]._replace(fields=(_GAUSS,))
     samples = {}
     for name, source in sources.items():
         factor = UNITS[units[name]][1] if name in units else 1.0
@@ -188,4 +192,11 @@ def _samples(
         sampled = data["timestamp"]
     if len(keys) == 1 and keys[0] in source.fields:
         numbers = numbers[:, 0]
+    relative = data.get("magnetometer_timestamp_relative")
+    if relative is not None and keys[0].startswith("magnetometer"):
+        # A row of sensor_combined repeats the last sample of the magnetometer, with its own time.
+        has_one = relative != _NO_SAMPLE
+        sampled, numbers = (sampled.astype(np.int64) + relative)[has_one], numbers[has_one]
+        is_new = np.diff(sampled, prepend=-1) != 0
+        sampled, numbers = sampled[is_new], numbers[is_new]
     return checked_samples(where, name, keys, Samples(1e-6 * sampled.astype(float), numbers))

@@ -11,7 +11,7 @@ import pytest
 from jaxquat import frames, recordings
 
 NEEDS_PYULOG = pytest.mark.needs("pyulog")
-CODES = {"uint64_t": "Q", "float": "f", "uint8_t": "B"}
+CODES = {"uint64_t": "Q", "int32_t": "i", "float": "f", "uint8_t": "B"}
 
 
 def message(kind, content):
@@ -151,6 +151,24 @@ def test_the_default_magnetometer_may_be_absent_and_a_named_one_may_not(tmp_path
     assert recordings.read_ulog(written(tmp_path)).names == ("gyro", "q", "accelerometer")
     with pytest.raises(ValueError, match="vehicle_magnetometer:0: wanted messages for magnetom"):
         recordings.read_ulog(written(tmp_path), recordings.PX4)
+
+
+@NEEDS_PYULOG
+def test_the_magnetometer_of_an_old_log_has_the_times_of_its_own_samples(tmp_path):
+    """``sensor_combined`` repeats a sample until there is a new one; 2**31 - 1 stands for none."""
+    stamps = ("int32_t", "magnetometer_timestamp_relative"), ("float[3]", "magnetometer_ga")
+    added = [(2**31 - 1, 0, 0, 0), (-1500, 0.5, 0, 0), (-5500, 0.5, 0, 0), (-250, 0.75, 0, 0)]
+    rows = [(*row, *more) for row, more in zip(RATES, added, strict=True)]
+    old = topic(3, "sensor_combined", (*SENSOR, *stamps), rows)
+    path = written(tmp_path, log(old, PARTS["vehicle_attitude"]))
+    got = recordings.read_ulog(path)
+    np.testing.assert_allclose(got.rows_with("gyro").t, [1.0, 1.004, 1.008, 1.012], rtol=1e-15)
+    field = got.rows_with("magnetometer")
+    np.testing.assert_allclose(field.t, [1.0025, 1.01175], rtol=1e-15)
+    np.testing.assert_allclose(field.magnetometer[:, 0], [0.5e-4, 0.75e-4], rtol=1e-15)
+    both = written(tmp_path, log(old, PARTS["vehicle_attitude"], magnetometer(STRENGTHS)))
+    field = recordings.read_ulog(both).rows_with("magnetometer")
+    np.testing.assert_allclose(field.t, [1.003, 1.009], rtol=1e-15)
 
 
 @NEEDS_PYULOG
