@@ -35,7 +35,9 @@ ARDUPILOT: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The channels that ``read_dataflash`` reads by default; a log may lack the magnetometer.
 
-Body axes are forward-right-down; q is an estimate, body to north-east-down.
+Body axes are forward-right-down; q is an estimate, body to north-east-down. Its body axes are those
+of the vehicle, which the log's parameters AHRS_TRIM_X and AHRS_TRIM_Y, often 2 degrees, turn from
+those of the sensors.
 """
 
 
@@ -61,7 +63,8 @@ def read_dataflash(
         )
 
     As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
-    The time of a message is its ``SampleUS`` if it has one, otherwise ``TimeUS``.
+    The time of a message is its ``SampleUS`` if it has one, otherwise ``TimeUS``. Logs of before
+    2015 have milliseconds, ``TimeMS``, or ``T`` where ``TimeMS`` is the time of a GPS week.
 
     Args:
         path: the file.
@@ -142,12 +145,12 @@ def _samples(
     if not messages or (source.instance and not index):
         raise ValueError(f"{where}: wanted messages for {name}, got none in the log")
     form = messages[0].fmt
-    for field in ("TimeUS", *source.fields):
+    stamp, tick = _stamp(form.columns)
+    for field in (stamp, *source.fields):
         if field not in form.columns or form.msg_types[form.colhash[field]] not in (int, float):
             got = ", ".join(form.columns)
             raise ValueError(f"{where}, field {field}: wanted one of numbers for {name}, got {got}")
-    stamp = "SampleUS" if "SampleUS" in form.columns else "TimeUS"
-    t = 1e-6 * np.array([getattr(m, stamp) for m in messages], float)
+    t = tick * np.array([getattr(m, stamp) for m in messages], float)
     numbers = np.array([[getattr(m, field) for field in source.fields] for m in messages], float)
     if name == "q" and len(source.fields) == 3:
         numbers = _attitudes(np.deg2rad(numbers))
@@ -156,6 +159,13 @@ def _samples(
     if len(source.fields) == 1:
         numbers = numbers[:, 0]
     return checked_samples(where, name, source.fields, Samples(t, numbers))
+
+
+def _stamp(columns: Sequence[str]) -> tuple[str, float]:
+    """The column with the time of a message, and its unit [s]."""
+    if "TimeMS" in columns and "TimeUS" not in columns:
+        return ("T" if "Week" in columns else "TimeMS"), 1e-3
+    return ("SampleUS" if "SampleUS" in columns else "TimeUS"), 1e-6
 
 
 def _factor(where: str, form: Any, name: str, field: str, unit: str | None) -> float:

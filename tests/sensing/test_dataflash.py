@@ -43,6 +43,8 @@ FORMATS = {
     "ACC": (15, "QBQfff", "TimeUS,I,SampleUS,AccX,AccY,AccZ", "s#sooo", "F-F---"),
     "GPS": (16, "QLZ", "TimeUS,Lat,Note", "sD-", "F--"),
     "OLD": (17, "Ifff", "TimeMS,GyrX,GyrY,GyrZ", "", ""),
+    "GPS2": (18, "IHfI", "TimeMS,Week,Spd,T", "", ""),
+    "WEEK": (19, "IHf", "TimeMS,Week,Spd", "", ""),
 }
 
 
@@ -138,6 +140,17 @@ def test_samples_have_the_time_at_which_they_were_taken(tmp_path):
 
 
 @NEEDS_PYMAVLINK
+def test_old_logs_count_in_milliseconds_and_gps_messages_have_two_times(tmp_path):
+    rows = {"OLD": [(1000, 1, 2, 3), (1020, 4, 5, 6)], "GPS2": [(3_880_600, 1815, 2.5, 1010)]}
+    path = written(tmp_path, log(with_units=False, **rows))
+    columns = {"gyro": ("OLD.GyrX", "OLD.GyrY", "OLD.GyrZ"), "speed": "GPS2.Spd"}
+    got = recordings.read_dataflash(path, columns)
+    np.testing.assert_allclose(got.t, [1.0, 1.01, 1.02], rtol=1e-15)
+    np.testing.assert_array_equal(got.rows_with("gyro").gyro, [[1, 2, 3], [4, 5, 6]])
+    np.testing.assert_array_equal(got["speed"], [np.nan, 2.5, np.nan])
+
+
+@NEEDS_PYMAVLINK
 def test_the_default_magnetometer_may_be_absent_and_a_named_one_may_not(tmp_path):
     path = written(tmp_path, log(IMU=IMU, ATT=ATT))
     assert recordings.read_dataflash(path).names == ("gyro", "q", "accelerometer")
@@ -185,10 +198,10 @@ BAD = {
         {"x": "GPS.Note"},
         "field Note: wanted one of numbers for x, got TimeUS, Lat, Note",
     ),
-    "milliseconds": (
-        log(OLD=[(1, 1, 2, 3), (2, 1, 2, 3)]),
-        {"x": "OLD.GyrX"},
-        "field TimeUS: wanted one of numbers for x, got TimeMS, GyrX",
+    "only the time of a week": (
+        log(WEEK=[(1, 1815, 2), (2, 1815, 2)]),
+        {"x": "WEEK.Spd"},
+        "field T: wanted one of numbers for x, got TimeMS, Week, Spd",
     ),
     "another quantity": (
         WHOLE,
