@@ -42,8 +42,9 @@ class Header(NamedTuple):
     """The names of a file's columns, where they stand, and what separates the cells."""
 
     names: list[str]
-    line: int  # 0 for a file without names, whose columns are numbered
+    line: int  # 0 if there is none; the last one of several
     separator: str
+    is_numbered: bool = False
 
 
 class Block(NamedTuple):
@@ -98,26 +99,49 @@ def header_of(text: str, columns: Sequence[str], decimal: str) -> Header:
     return comment or first or Header([], 1, marks[0])
 
 
+def positions(header: Header, column: str) -> list[int]:
+    """Where the columns of this name are, or the one of this number."""
+    if header.is_numbered:
+        return [int(column)] if int(column) < len(header.names) else []
+    return [k for k, cell in enumerate(header.names) if is_named(cell, column)]
+
+
 def _has(header: Header, columns: Sequence[str]) -> bool:
-    return all(any(is_named(cell, column) for cell in header.names) for column in columns)
+    return all(positions(header, column) for column in columns)
 
 
 def numbered_header(text: str, columns: Sequence[str], decimal: str) -> Header:
-    """The columns of a file without names: "0", "1", ..., as many as its first row has.
+    """The header of a file whose columns are numbered: the lines above its first row of numbers.
 
-    The separator is one with which these columns are numbers in that row, or at least are there.
+    That is the first line with a number in one of these columns. The separator is one with which
+    they are numbers there, or at least are there. A column without a name has its number as name.
     """
-    lines = (line for line in _lines(text) if line.strip() and not line.lstrip().startswith("#"))
-    line, numbers = next(lines, ""), list(map(int, columns))
-    rows = {mark: _cells(line, mark) for mark in _SEPARATORS.replace(decimal, "")}
+    lines = enumerate(itertools.islice(_lines(text), _BEFORE))
+    lines = [(k, text) for k, text in lines if text.strip() and not text.lstrip().startswith("#")]
+    numbers, marks = list(map(int, columns)), _SEPARATORS.replace(decimal, "")
 
-    def suits(mark: str) -> tuple[int, int]:
-        row = rows[mark]
+    def suits(row: list[str]) -> tuple[int, int]:
         here = [row[k] for k in numbers if k < len(row)]
         return sum(map(math.isfinite, _floats(here, decimal))), len(row)
 
-    mark = max(rows, key=suits)
-    return Header([str(k) for k in range(len(rows[mark]))], 0, mark)
+    def parted(line: str) -> tuple[str, list[str]]:
+        return max(
+            ((mark, _cells(line, mark)) for mark in marks), key=lambda cells: suits(cells[1])
+        )
+
+    are_rows = (suits(parted(line)[1])[0] > 0 for _, line in lines)
+    first = next(itertools.compress(itertools.count(), are_rows), 0)
+    mark, row = parted(lines[first][1] if lines else "")
+    above = [_cells(line, mark) for _, line in lines[:first]]
+    names = [_joined([line[k] for line in above if k < len(line)], k) for k in range(len(row))]
+    return Header(names, lines[first - 1][0] + 1 if first else 0, mark, True)
+
+
+def _joined(cells: list[str], number: int) -> str:
+    """The name of a column from the cells above it, with the last unit that one of them has."""
+    parts = [name_and_unit(cell) for cell in cells]
+    name = " ".join(name for name, _ in parts if name) or str(number)
+    return name + "".join([f" [{unit}]" for _, unit in parts if unit][-1:])
 
 
 def is_named(cell: str, column: str) -> bool:

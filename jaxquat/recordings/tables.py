@@ -22,6 +22,7 @@ from jaxquat.recordings.cells import (
     malformed,
     numbered_header,
     numbers_of,
+    positions,
     text_of,
 )  # fmt: skip
 from jaxquat.recordings.columns import (
@@ -83,9 +84,10 @@ def read(
 
     The header is the first line that has all these names; it may follow other lines and may be a
     comment, as NumPy writes it. Cells are separated as in the header: by commas, semicolons, tabs
-    or spaces. The columns of a file without a header are numbered from 0:
-    ``{"t": 0, "gyro": (1, 2, 3)}``. Blank lines and lines that begin with ``#`` are skipped, and
-    empty cells at the end of a line are ignored. The text is UTF-8 or else Latin-1.
+    or spaces. Columns without names, or with names that occur twice, are numbered from 0:
+    ``{"t": 0, "gyro": (1, 2, 3)}``; lines of names above the numbers are then read for units only.
+    Blank lines and lines that begin with ``#`` are skipped, and empty cells at the end of a line
+    are ignored. The text is UTF-8 or else Latin-1.
 
     A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
     then ``gx``. What has no unit is in SI already. A name that ends in another unit, such as
@@ -265,7 +267,7 @@ def _place(
     path: str | os.PathLike, header: Header, column: str, channel: str, unit: str | None
 ) -> tuple[int, str | None]:
     """Where a column is, and its unit if that is known."""
-    found = [k for k, cell in enumerate(header.names) if is_named(cell, column)]
+    found = positions(header, column)
     if len(found) != 1:
         problem = "more than once in" if found else "missing from"
         got = ", ".join(header.names) or "an empty file"
@@ -278,7 +280,7 @@ def _place(
         raise malformed(path, header.line or 1, column, problem)
     unit = unit or stated
     if unit is None:
-        if ends_in_a_unit(column, channel):
+        if ends_in_a_unit(name_and_unit(header.names[found[0]])[0], channel):
             problem = f"its name ends in a unit; say which it has, as in units={{{channel!r}: ...}}"
             raise malformed(path, header.line or 1, column, problem)
         return found[0], None

@@ -224,9 +224,34 @@ def test_the_columns_of_a_file_without_a_header_are_numbered(tmp_path, separator
     np.testing.assert_array_equal(got.gyro, [[3, 2, 1.5], [6, 5, -0.01]])
     with pytest.raises(ValueError, match=r"line 1, column 5: missing from the header, got 0, 1, 2"):
         recordings.read(path, {"t": 0, "u": 5})
-    headed = written(tmp_path, *PLAIN)
+
+
+def test_columns_below_names_that_occur_twice_are_numbered(tmp_path):
+    """The layout of RepoIMU: a line of sensors above a line of their axes."""
+    names = "Time (ms);Gyro [deg/s];;;Field;;", ";X;Y;Z;X;Y;Z"
+    rows = "1;180;0;0;1;2;3", "2;0;0;90;;;"
+    path = written(tmp_path, *names, "", *rows)
+    columns = {"t": 0, "gyro": (1, 2, 3), "magnetometer": (4, 5, 6)}
+    with pytest.raises(ValueError, match=r"line 2, column 2: wanted a unit in the header, as 1 of"):
+        recordings.read(path, columns)
+    path = written(tmp_path, names[0].replace(" [deg/s]", ""), names[1], "", *rows)
+    got = recordings.read(path, columns, units={"gyro": "deg/s"})
+    np.testing.assert_array_equal(got.t, [1e-3, 2e-3])
+    np.testing.assert_allclose(got.gyro, [[np.pi, 0, 0], [0, 0, np.pi / 2]], rtol=1e-15)
+    np.testing.assert_array_equal(got.magnetometer, [[1, 2, 3], [np.nan] * 3])
+    with pytest.raises(
+        ValueError, match=r"line 2, column 0: wanted the unit of units\['t'\], 'us'"
+    ):
+        recordings.read(path, columns, units={"t": "us"})
+    late = written(tmp_path, *PLAIN[:2], "x,1,2,3,4")
+    with pytest.raises(ValueError, match="line 3, column 0: wanted a number, got 'x'"):
+        recordings.read(late, {"t": 0, "u": 4})
+    path = written(tmp_path, "t,gx_deg_s", "0,1", "1,2")
+    with pytest.raises(ValueError, match="line 1, column 1: its name ends in a unit; say which"):
+        recordings.read(path, {"t": 0, "x": 1})
+    path = written(tmp_path, "t,x", "zero,one")
     with pytest.raises(ValueError, match="line 1, column 0: wanted a number, got 't'"):
-        recordings.read(headed, {"t": 0, "u": 4})
+        recordings.read(path, {"t": 0, "x": 1})
 
 
 def test_decimal_commas_are_read_where_they_are_asked_for(tmp_path):
