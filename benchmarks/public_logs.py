@@ -1,0 +1,385 @@
+"""Attitudes of public logs by ``estimation.ahrs``, VQF and imufusion, against the logs' references.
+
+    python benchmarks/public_logs.py FOLDER [--only TEXT]
+
+FOLDER/OWNER/NAME is a clone of the repository OWNER/NAME of GitHub, for those of the table ``LOGS``
+that are wanted; the script downloads nothing. It prints a row for each of these logs that is there.
+A log goes from its reader to ``estimation.samples`` as it is, each sensor with its own stamps. VQF
+and imufusion need one row for all sensors: accelerometer and magnetometer are held at the stamps of
+the gyroscope. VQF takes one interval for the whole log, the median; imufusion takes each one. VQF
+has its default settings, imufusion those that its README recommends, with its estimate of the bias.
+
+Errors are root mean squares in degrees at the stamps of the gyroscope, where the reference is
+interpolated, from 10 s after the start on. References have true north, their own declination, or no
+north at all: the mean error of the heading is removed, and printed in brackets. A reference that is
+the estimate of another filter has errors of its own.
+"""
+
+import argparse
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import imufusion
+import jax
+import numpy as np
+import scipy.io
+from scipy.spatial.transform import Rotation, Slerp
+from vqf import VQF
+
+import jaxquat as jq
+
+START = 10.0  # s: errors count from here on
+LONGEST = 0.5  # s: the reference is not interpolated over more
+GRAVITY = 9.80665  # m/s^2
+
+
+# Readers. Each returns a recording in axes x, y, z with z up, and q from body to world.
+
+
+def px4(path):
+    """Return a log of PX4; q is the estimate of its EKF."""
+    return jq.recordings.read_ulog(path, frame="flu_enu")
+
+
+def px4_simulated(path):
+    """Return a log of PX4 in simulation; q is the true attitude."""
+    columns = {**jq.recordings.PX4, "q": "vehicle_attitude_groundtruth.q"}
+    return jq.recordings.read_ulog(path, columns, frame="flu_enu")
+
+
+def ardupilot(trim=(0.0, 0.0), attitude="ATT"):
+    """Return the reader of a log of ArduPilot, most of which end within a message.
+
+    ``trim`` has the log's parameters AHRS_TRIM_X and AHRS_TRIM_Y [deg]: ArduPilot estimates the
+    attitude of axes that are turned by them from those of the sensors.
+    """
+    columns = None  # a log may lack the magnetometer
+    if attitude != "ATT":
+        names = tuple(f"{attitude}.{name}" for name in ("Roll", "Pitch", "Yaw"))
+        columns = {**jq.recordings.ARDUPILOT, "q": names}
+    level = Rotation.from_rotvec((trim[0], -trim[1], 0.0), degrees=True)  # forward-left-up
+
+    def read(path):
+        log = jq.recordings.read_dataflash(path, columns, frame="flu_enu", skip_damaged=True)
+        return with_reference(log, lambda q: q * level)
+
+    return read
+
+
+def repo_imu(path):
+    """Return a recording of RepoIMU; q is relative to the first attitude."""
+    columns = {
+        "t": 0,
+        "q": (1, 2, 3, 4),
+        "accelerometer": (5, 6, 7),
+        "gyro": (8, 9, 10),
+        "magnetometer": (11, 12, 13),
+    }
+    return aligned(jq.recordings.read(path, columns, duplicates="first"))
+
+
+def justa(path):
+    """Return the recording in a file of MATLAB; forces are in g, the field has norm 1."""
+    data = scipy.io.loadmat(path, squeeze_me=True)
+    q = data["qViconReference"]
+    recording = jq.recordings.Recording(
+        data["time"],
+        data["Gyroscope"],
+        q / np.linalg.norm(q, axis=1, keepdims=True),
+        accelerometer=GRAVITY * data["Accelerometer"],
+        magnetometer=data["Magnetometer"],
+    )
+    return aligned(recording)
+
+
+def euroc(path):
+    """Return a sequence of EuRoC, whose file has other lines below the last sample."""
+    lines = path.read_text().splitlines()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "imu0" / "data.csv"
+        file.parent.mkdir()
+        file.write_text("\n".join(lines[: lines.index(",,,,,,")]))
+        imu = jq.recordings.read_euroc(folder)
+    truth = path.parents[4] / "rpng/open_vins/ov_data/euroc_mav/MH_01_easy.txt"
+    return jq.recordings.join(imu, jq.recordings.read_tum(truth))
+
+
+def comma(path):
+    """Return a segment of comma2k19; q is from body forward-right-down to ECEF.
+
+    The magnetometer is left out: it does not have the axes of the others.
+    """
+
+    def load(name):
+        return np.load(path / name)
+
+    up = load("global_pose/frame_positions")[0]
+    east = np.cross([0.0, 0.0, 1.0], up)
+    enu = np.array([x / np.linalg.norm(x) for x in (east, np.cross(up, east), up)])
+    to_enu, to_frd = Rotation.from_matrix(enu), Rotation.from_euler("x", 180, degrees=True)
+    q = to_enu * rotation(load("global_pose/frame_orientations")) * to_frd
+    sensors = {}
+    for name in ("gyro", "accelerometer"):
+        folder = f"processed_log/IMU/{name}"
+        numbers = jq.frames.frd_flu(load(f"{folder}/value"))
+        sensors[name] = jq.recordings.Recording(load(f"{folder}/t"), **{name: np.asarray(numbers)})
+    truth = jq.recordings.Recording(load("global_pose/frame_times"), q=quaternion(q))
+    return jq.recordings.join(*sensors.values(), truth)
+
+
+def iphone(path):
+    """Return a recording of the app Sensor Logger on an iPhone, whose forces have the other sign.
+
+    q is the attitude of Core Motion. The raw accelerometer is in g.
+    """
+    axes = ("x", "y", "z")
+    files = {
+        "Gyroscope": ({"gyro": axes}, {}),
+        "AccelerometerUncalibrated": ({"accelerometer": axes}, {"accelerometer": "g"}),
+        "Orientation": ({"q": ("qw", "qx", "qy", "qz")}, {}),
+    }
+    parts = []
+    for name, (columns, units) in files.items():
+        columns, units = {"t": "time", **columns}, {"t": "ns", **units}
+        parts.append(jq.recordings.read(path / f"{name}.csv", columns, units=units))
+    joined = jq.recordings.join(*parts)
+    fields = {"gyro": joined.gyro, "q": joined.q, "accelerometer": -joined.accelerometer}
+    return jq.recordings.Recording(joined.t, **fields)
+
+
+def rotation(q):
+    """Return SciPy's rotations of quaternions (N, 4), scalar first."""
+    return Rotation.from_quat(np.roll(q, -1, axis=1))
+
+
+def quaternion(rotations):
+    """Return quaternions (N, 4), scalar first."""
+    return np.roll(rotations.as_quat(), 1, axis=1)
+
+
+def aligned(recording):
+    """Return a recording whose reference has the axes of the sensor, and a world whose z is up.
+
+    Optical systems have axes of their own. The turn between the bodies is the one that makes the
+    rates of reference and gyroscope equal; up is the mean specific force.
+    """
+    seen = recording.rows_with("q").rows_with("gyro")
+    q = rotation(seen.q)
+    steps = np.diff(seen.t)[:, None]
+    rates = (q[:-1].inv() * q[1:]).as_rotvec() / steps
+    steady = np.linalg.norm(rates, axis=1) < 10.0  # rad/s: no jump of the reference
+    mount, _ = Rotation.align_vectors(rates[steady], seen.gyro[1:][steady])
+    up = np.mean((q * mount).apply(seen.accelerometer), axis=0)
+    level, _ = Rotation.align_vectors([[0.0, 0.0, 1.0]], up[None])
+    return with_reference(recording, lambda q: level * q * mount)
+
+
+def with_reference(recording, turned):
+    """Return a recording with a function of the rotations of its reference in their place."""
+    q, present = recording.q.copy(), recording.present("q")
+    q[present] = quaternion(turned(rotation(q[present])))
+    return dataclasses.replace(recording, q=q)
+
+
+class Log(NamedTuple):
+    """A public log."""
+
+    repository: str
+    path: str
+    read: Callable
+    body: str
+    reference: str
+
+
+JOEY_TRIM = -0.65, 1.12
+LOGS = (
+    Log("PX4/pyulog", "test/sample.ulg", px4, "quadrotor", "EKF"),
+    Log("AscendEngineering/UpgradeEnergy", "test.ulg", px4, "quadrotor", "EKF"),
+    Log("Auterion/px4-ulog-rs", "tests/fixtures/esc_status_log.ulg", px4, "quadrotor", "EKF"),
+    Log("PX4/pyulog", "test/sample_px4_events.ulg", px4, "simulated", "EKF"),
+    Log(
+        "Auterion/px4-ulog-rs",
+        "tests/fixtures/6ba1abc7-b433-4029-b8f5-3b2bb12d3b6c.ulg",
+        px4_simulated,
+        "simulated",
+        "truth",
+    ),
+    *(
+        Log(
+            "joeydouglas/dataflash_logs",
+            f"2014-10-18 {name}.bin",
+            ardupilot(JOEY_TRIM),
+            "quadrotor",
+            "DCM",
+        )
+        for name in ("20-04-24", "20-44-05", "21-12-23", "21-19-07")
+    ),
+    *(
+        Log("peterbarker/dataflash-logs", f"{k}.BIN", read, body, reference)
+        for k, read, body, reference in (
+            (1, ardupilot((-0.48, 1.87)), "quadrotor", "DCM"),
+            (3, ardupilot((0.44, 2.61)), "quadrotor", "EKF"),
+            (6, ardupilot(attitude="SIM"), "simulated", "truth"),
+        )
+    ),
+    *(
+        Log(
+            "yladzislay/dataflash-parser",
+            f"Tests/Logs/dataflash-sample-{k}.bin",
+            ardupilot(trim),
+            "quadrotor",
+            "EKF",
+        )
+        for k, trim in ((1, (-0.76, 1.76)), (2, (-0.52, 1.74)), (3, (-2.28, -0.42)))
+    ),
+    Log("spark404/dataflashlog", "test/log.bin", ardupilot((0.28, 2.15)), "quadrotor", "EKF"),
+    *(
+        Log("agnieszkaszczesna/RepoIMU", f"{name}.csv", repo_imu, body, "optical")
+        for name, body in (
+            ("TStick/TStick_Test02_Trial2", "wand"),
+            ("TStick/TStick_Test07_Trial1", "wand"),
+            ("TStick/TStick_Test09_Trial1", "wand"),
+            ("TStick/TStick_Test11_Trial1", "wand"),
+            ("Pendulum/Pendulum_Test02a_Trial1_Segment_1", "pendulum"),
+            ("Pendulum/Pendulum_Test05_Trial1_Segment_3", "pendulum"),
+            ("Pendulum/Pendulum_Test07_Trial1_Segment_1", "pendulum"),
+        )
+    ),
+    Log("Josef4Sci/AHRS_Filter", "Datasets/Justa_dataset.mat", justa, "hand", "optical"),
+    Log("kalebburnham/IMU-Research", "mav0/imu0/data.csv", euroc, "hexarotor", "optical"),
+    Log(
+        "commaai/comma2k19",
+        "Example_1/b0c9d2329ad1606b|2018-08-02--08-34-47/40",
+        comma,
+        "phone in a car",
+        "fused",
+    ),
+    Log("Lynch1206/5ARB0_1_1", "data/2022-09-16_11-15-46", iphone, "phone", "Core Motion"),
+)
+
+
+# The filters. Each returns attitudes at rows with the gyroscope, scalar first, and z up.
+
+
+def by_ahrs(recording):
+    """Return the attitudes of ``estimation.ahrs`` in all rows with the gyroscope."""
+    samples = jq.estimation.samples(recording)
+    run = jax.jit(
+        lambda samples: jq.estimation.run(
+            jq.estimation.ahrs(), samples, save=lambda estimate: estimate.q
+        )
+    )
+    return np.asarray(run(samples)[1], np.float64)[recording.present("gyro")]
+
+
+def by_vqf(held):
+    """Return the attitudes of VQF from rows that have all sensors."""
+    filter_ = VQF(float(np.median(np.diff(held.t))))
+    sensors = [held.gyro, held.accelerometer]
+    if held.magnetometer is None:
+        return filter_.updateBatch(*map(np.ascontiguousarray, sensors))["quat6D"]
+    return filter_.updateBatch(*map(np.ascontiguousarray, (*sensors, held.magnetometer)))["quat9D"]
+
+
+def by_imufusion(held):
+    """Return the attitudes of imufusion from rows that have all sensors."""
+    intervals = np.diff(held.t, prepend=held.t[0])
+    rate = 1.0 / float(np.median(np.diff(held.t)))
+    bias, filter_ = imufusion.Bias(), imufusion.Ahrs()
+    bias.set_settings(imufusion.BiasSettings(sample_rate=rate))
+    filter_.set_settings(
+        imufusion.AhrsSettings(
+            sample_rate=rate,
+            convention=imufusion.CONVENTION_NWU,
+            gain=0.5,
+            gyroscope_range=2000,
+            acceleration_rejection=10,
+            magnetic_rejection=10,
+            rejection_timeout=5,
+        )
+    )
+    gyro, force, q = np.rad2deg(held.gyro), held.accelerometer / GRAVITY, np.zeros((len(held.t), 4))
+    for k, interval in enumerate(intervals):
+        filter_.set_sample_period(interval)
+        rates = bias.update(gyro[k])
+        if held.magnetometer is None:
+            filter_.update_no_magnetometer(rates, force[k])
+        else:
+            filter_.update(rates, force[k], held.magnetometer[k] * 1e6)
+        q[k] = filter_.get_quaternion()
+    return quaternion(Rotation.from_euler("z", 90, degrees=True) * rotation(q))
+
+
+# The score.
+
+
+def reference_at(recording, t):
+    """Return the reference at these times, (N, 4), NaN where two of its samples are far apart."""
+    known = recording.rows_with("q")
+    after = np.clip(np.searchsorted(known.t, t), 1, len(known.t) - 1)
+    inside = (t >= known.t[0]) & (t <= known.t[-1])
+    inside &= known.t[after] - known.t[after - 1] <= LONGEST
+    q = np.full((len(t), 4), np.nan)
+    q[inside] = quaternion(Slerp(known.t, rotation(known.q))(t[inside]))
+    return q
+
+
+def errors(q, reference):
+    """Return inclination and heading without its mean, root mean squares, and this mean [deg]."""
+    error = quaternion(rotation(q) * rotation(reference).inv())
+    w, x, y, z = error.T
+    heading = 2.0 * np.arctan2(z, w)
+    mean = np.angle(np.mean(np.exp(1j * heading)))
+    turn = np.angle(np.exp(1j * (heading - mean)))
+    inclination = 2.0 * np.arctan2(np.hypot(x, y), np.hypot(w, z))
+    return np.rad2deg([np.sqrt(np.mean(inclination**2)), np.sqrt(np.mean(turn**2)), mean])
+
+
+def rates_of(recording):
+    """Return the rates of the sensors as text [Hz], their medians, "-" for none."""
+    texts = []
+    for name in ("gyro", "accelerometer", "magnetometer", "q"):
+        there = getattr(recording, name) is not None
+        t = recording.rows_with(name).t if there else None
+        texts.append(f"{1.0 / np.median(np.diff(t)):.3g}" if there else "-")
+    return " / ".join(texts)
+
+
+def row_of(recording):
+    """Return the cells of a log: its length, its rates, and the errors of the three filters."""
+    held = recording.hold("accelerometer")
+    if recording.magnetometer is not None:
+        held = held.hold("magnetometer").rows_with("magnetometer")
+    held = held.rows_with("accelerometer").rows_with("gyro")
+    gyro = recording.rows_with("gyro")
+    reference = reference_at(recording, held.t)
+    counts = ~np.isnan(reference[:, 0]) & (held.t > gyro.t[0] + START)
+    own = by_ahrs(recording)[np.isin(gyro.t, held.t)]
+    found = [errors(q[counts], reference[counts]) for q in (own, by_vqf(held), by_imufusion(held))]
+    texts = [" / ".join(f"{one[0]:.2f}" for one in found)]
+    texts += [" / ".join(f"{one[1]:.1f} ({one[2]:.0f})" for one in found)]
+    return [f"{recording.t[-1] - recording.t[0]:.0f}", rates_of(recording), *texts]
+
+
+def main():
+    """Print the table."""
+    parser = argparse.ArgumentParser(description="Score three filters on public logs.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", help="a part of the names of the logs")
+    options = parser.parse_args()
+    print("jaxquat / VQF / imufusion [deg]; rates: gyroscope / accelerometer / magnetometer / q\n")
+    print("| log | body | reference | s | rates [Hz] | inclination | heading (mean) |")
+    print("|---|---|---|---|---|---|---|")
+    for log in LOGS:
+        path = options.folder / log.repository / log.path
+        if options.only in str(path) and path.exists():
+            cells = row_of(log.read(path))
+            name = f"{log.repository.split('/')[0]}, {Path(log.path).stem}"
+            print("|", " | ".join([name, log.body, log.reference, *cells]), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()
