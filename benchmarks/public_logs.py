@@ -1,13 +1,14 @@
 """Attitudes of public logs by ``estimation.ahrs``, VQF and imufusion, against the logs' references.
 
-    python benchmarks/public_logs.py FOLDER [--only TEXT]
+    python benchmarks/public_logs.py FOLDER [--only TEXT] [--gyro 0.01]
 
 FOLDER/OWNER/NAME is a clone of the repository OWNER/NAME of GitHub, for those of the table ``LOGS``
-that are wanted; the script downloads nothing. It prints a row for each of these logs that is there.
-A log goes from its reader to ``estimation.samples`` as it is, each sensor with its own stamps. VQF
-and imufusion need one row for all sensors: accelerometer and magnetometer are held at the stamps of
-the gyroscope. VQF takes one interval for the whole log, the median; imufusion takes each one. VQF
-has its default settings, imufusion those that its README recommends, with its estimate of the bias.
+that are wanted, and rpng/open_vins for the truth of the sequence of EuRoC; the script downloads
+nothing. It prints a row for each of these logs that is there. A log goes from its reader to
+``estimation.samples`` as it is, each sensor with its own stamps. VQF and imufusion need one row for
+all sensors: accelerometer and magnetometer are held at the stamps of the gyroscope. VQF takes one
+interval for the whole log, the median; imufusion takes each one. VQF has its default settings,
+imufusion those that its README recommends, with its estimate of the bias.
 
 Errors are root mean squares in degrees at the stamps of the gyroscope, where the reference is
 interpolated, from 10 s after the start on. References have true north, their own declination, or no
@@ -249,7 +250,7 @@ LOGS = (
         )
     ),
     Log("Josef4Sci/AHRS_Filter", "Datasets/Justa_dataset.mat", justa, "hand", "optical"),
-    Log("kalebburnham/IMU-Research", "mav0/imu0/data.csv", euroc, "hexarotor", "optical"),
+    Log("kalebburnham/IMU-Research", "mav0/imu0/data.csv", euroc, "hexarotor", "fused"),
     Log(
         "commaai/comma2k19",
         "Example_1/b0c9d2329ad1606b|2018-08-02--08-34-47/40",
@@ -264,12 +265,12 @@ LOGS = (
 # The filters. Each returns attitudes at rows with the gyroscope, scalar first, and z up.
 
 
-def by_ahrs(recording):
+def by_ahrs(recording, settings):
     """Return the attitudes of ``estimation.ahrs`` in all rows with the gyroscope."""
     samples = jq.estimation.samples(recording)
     run = jax.jit(
         lambda samples: jq.estimation.run(
-            jq.estimation.ahrs(), samples, save=lambda estimate: estimate.q
+            jq.estimation.ahrs(settings), samples, save=lambda estimate: estimate.q
         )
     )
     return np.asarray(run(samples)[1], np.float64)[recording.present("gyro")]
@@ -348,8 +349,8 @@ def rates_of(recording):
     return " / ".join(texts)
 
 
-def row_of(recording):
-    """Return the cells of a log: its length, its rates, and the errors of the three filters."""
+def score(recording, settings):
+    """Return the errors of the three filters, (3, 3): see ``errors``."""
     held = recording.hold("accelerometer")
     if recording.magnetometer is not None:
         held = held.hold("magnetometer").rows_with("magnetometer")
@@ -357,11 +358,14 @@ def row_of(recording):
     gyro = recording.rows_with("gyro")
     reference = reference_at(recording, held.t)
     counts = ~np.isnan(reference[:, 0]) & (held.t > gyro.t[0] + START)
-    own = by_ahrs(recording)[np.isin(gyro.t, held.t)]
-    found = [errors(q[counts], reference[counts]) for q in (own, by_vqf(held), by_imufusion(held))]
-    texts = [" / ".join(f"{one[0]:.2f}" for one in found)]
-    texts += [" / ".join(f"{one[1]:.1f} ({one[2]:.0f})" for one in found)]
-    return [f"{recording.t[-1] - recording.t[0]:.0f}", rates_of(recording), *texts]
+    own = by_ahrs(recording, settings)[np.isin(gyro.t, held.t)]
+    attitudes = own, by_vqf(held), by_imufusion(held)
+    return np.array([errors(q[counts], reference[counts]) for q in attitudes])
+
+
+def printed(*cells):
+    """Print the cells of a row."""
+    print("|", " | ".join(cells), "|", flush=True)
 
 
 def main():
@@ -369,16 +373,31 @@ def main():
     parser = argparse.ArgumentParser(description="Score three filters on public logs.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="a part of the names of the logs")
+    gyro = jq.estimation.Settings().gyro
+    parser.add_argument("--gyro", type=float, default=gyro, help="setting of ahrs [rad/s/sqrt(Hz)]")
     options = parser.parse_args()
-    print("jaxquat / VQF / imufusion [deg]; rates: gyroscope / accelerometer / magnetometer / q\n")
-    print("| log | body | reference | s | rates [Hz] | inclination | heading (mean) |")
-    print("|---|---|---|---|---|---|---|")
+    settings = jq.estimation.Settings(gyro=options.gyro)
+    print("Rates: gyroscope / accelerometer / magnetometer / reference.")
+    print("Errors: ahrs / VQF / imufusion [deg].\n")
+    printed("log", "body", "reference", "s", "rates [Hz]", "inclination", "heading (mean)")
+    print("|" + 7 * "---|")
+    scores = []
     for log in LOGS:
         path = options.folder / log.repository / log.path
         if options.only in str(path) and path.exists():
-            cells = row_of(log.read(path))
-            name = f"{log.repository.split('/')[0]}, {Path(log.path).stem}"
-            print("|", " | ".join([name, log.body, log.reference, *cells]), "|", flush=True)
+            recording = log.read(path)
+            scores.append(score(recording, settings))
+            name = f"[{log.repository}](https://github.com/{log.repository}) {Path(log.path).stem}"
+            length = f"{recording.t[-1] - recording.t[0]:.0f}"
+            inclination = " / ".join(f"{one[0]:.2f}" for one in scores[-1])
+            heading = " / ".join(f"{turn:.1f} ({mean:.0f})" for _, turn, mean in scores[-1])
+            cells = log.body, log.reference, length, rates_of(recording), inclination, heading
+            printed(name, *cells)
+    if len(scores) > 1:
+        medians = np.median(scores, axis=0)
+        inclination = " / ".join(f"{one[0]:.2f}" for one in medians)
+        heading = " / ".join(f"{one[1]:.1f}" for one in medians)
+        printed("median", "", "", "", "", inclination, heading)
 
 
 if __name__ == "__main__":
