@@ -37,7 +37,7 @@ PX4: Mapping[str, str] = MappingProxyType(
 )
 """The channels that ``read_ulog`` reads by default; a log may lack the magnetometer.
 
-Logs of before 2019 have it in ``sensor_combined``. Body axes are forward-right-down; q is an
+Logs of before version 1.8 have it in ``sensor_combined``. Body axes are forward-right-down; q is an
 estimate, body to north-east-down.
 """
 
