@@ -400,7 +400,7 @@ TABLE = {
         "gate": Argument(3.0, {"inf": "no gate"}),
     },
     "estimation.merge": {
-        "samples": Argument(IMU, {**PROPAGATES, "nan": "not measured"}),
+        "samples": Argument(IMU),
         "every": Argument(2),
     },
     "estimation.run": FILTERING

@@ -463,6 +463,58 @@ CASES = [
     ),
     (lambda: imu(dt=jnp.ones(3)), ValueError, "samples: wanted arrays with one axis (N,) in front"),
     (
+        lambda: imu(dt=jnp.array([0.1, -0.1])),
+        ValueError,
+        "samples.dt: wanted finite values of at least 0, got [ 0.1 -0.1]",
+    ),
+    (
+        lambda: imu(dt=jnp.array([0.1, NAN])),
+        ValueError,
+        "samples.dt: wanted finite values of at least 0, got [0.1 nan]",
+    ),
+    (lambda: imu(dt=jnp.full(2, 10.0)), ValueError, "samples: wanted intervals in s", "ms for"),
+    (lambda: imu(gyro=jnp.full((2, 3), 300.0)), ValueError, "samples: wanted rates in rad/s"),
+    (
+        lambda: imu(accelerometer=jnp.full((2, 3), 1e20, jnp.float32)),
+        ValueError,
+        "samples: wanted specific forces in m/s^2, got a median of 1.73e+20",
+    ),
+    (
+        lambda: imu(gyro=[[0.1, 0.0, 0.0]] * 2),
+        TypeError,
+        "samples.gyro: wanted an array, got a list",
+    ),
+    (
+        lambda: jq.estimation.merge(IMU._replace(dt=jnp.array([0.1, -0.1])), 2),
+        ValueError,
+        "samples.dt: wanted finite values of at least 0, got [ 0.1 -0.1]",
+    ),
+    (
+        lambda: jq.recordings.Recording(STAMPS, channels={3: STAMPS}),
+        TypeError,
+        "channels: wanted names that are strings, got int",
+    ),
+    (
+        lambda: jq.recordings.Recording(STAMPS, channels={"gyro": STAMPS}),
+        ValueError,
+        "channels: wanted names of no field, got 'gyro'",
+    ),
+    (
+        lambda: jq.recordings.Recording(STAMPS, channels={"t": STAMPS}),
+        ValueError,
+        "channels: wanted names of no field, got 't'",
+    ),
+    (
+        lambda: jq.recordings.Recording(STAMPS * NAN).spacing(),
+        ValueError,
+        "t: wanted finite times, got nan at [0]",
+    ),
+    (
+        lambda: jq.recordings.Recording(STAMPS * 0.0).spacing(),
+        ValueError,
+        "t: wanted times that increase, got 0.0 at first and 0.0 at last",
+    ),
+    (
         lambda: jq.estimation.run(jq.estimation.ahrs(), IMU, memory=V),
         TypeError,
         "memory: wanted the memory of the filter",

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 
 from jaxquat import _reprs, fused
-from jaxquat._checks import arrays, instance, is_concrete, takes
+from jaxquat._checks import arrays, instance, is_concrete, not_negative, takes
 from jaxquat.estimation import error_state
 from jaxquat.estimation.arguments import unit_or_missing
 from jaxquat.estimation.error_state import Error, Update
@@ -132,6 +132,10 @@ def run(
             ``ahrs``.
         engine: "fused", "scan" or "auto", see ``jq.fused.scan``.
 
+    Raises:
+        ValueError, TypeError: a bad argument, by name. Of values that are not traced: an interval
+            that is negative or not finite, or a size that ``samples`` refuses.
+
     Examples:
         >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
         >>> none = jnp.zeros((n, 0, 3))  # no vectors
@@ -229,13 +233,18 @@ def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
     arrays("samples", samples)
     if hasattr(samples, "attitude"):
         unit_or_missing("samples.attitude", samples.attitude)
+    for name, value in getattr(samples, "_asdict", dict)().items():
+        if isinstance(value, list | tuple):
+            raise TypeError(f"samples.{name}: wanted an array, got a {type(value).__name__}")
     lengths = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(samples)}
     if len(lengths) != 1 or lengths in ({()}, {(0,)}):
         shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]
         raise ValueError(f"samples: wanted arrays with one axis (N,) in front, got shapes {shapes}")
-    if isinstance(samples, ImuSample) and is_concrete(samples):
-        check_sizes("samples", np.asarray(samples.dt), np.asarray(samples.accelerometer))
     start = filter.init(jax.tree.map(lambda leaf: leaf[0], samples))
+    if hasattr(samples, "dt"):
+        not_negative("samples.dt", samples.dt)
+    if isinstance(samples, ImuSample) and is_concrete(samples):
+        check_sizes("samples", *map(np.asarray, samples[:3]))
     if memory is None:
         return start
     wanted, got = (_reprs.shapes(tree) for tree in (start, arrays("memory", memory)))

@@ -16,12 +16,14 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import divisor, exactly, floating, instance
+from jaxquat._checks import divisor, exactly, floating, instance, not_negative
 from jaxquat._linear import square, transpose
 from jaxquat.estimation.error_state import symmetric
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
 from jaxquat.recordings import Recording
-from jaxquat.recordings.units import norm_as_in_g
+from jaxquat.recordings.columns import SI
+from jaxquat.recordings.recording import check_times
+from jaxquat.recordings.units import unlikely_median
 
 GRAVITY = 9.80665  # m/s^2
 SIZE = 18
@@ -58,11 +60,14 @@ class Settings(NamedTuple):
             which a field that differs but stays the same counts as undisturbed [s].
         rest_rate: at rest the measured rate, bias included, is below this and changes by less than
             this in about 0.5 s [rad/s]. A slow turn counts as rest and its rate as bias, so lower
-            this for a body that turns slowly.
+            this for a body that turns slowly. A bias beyond this is not found at rest: increase it
+            and ``start_bias`` for a raw MEMS gyroscope.
         rest_acceleration: at rest the specific force changes by less than this in about 0.5 s
             [m/s^2].
         rest_time: the body is at rest once both conditions have held for this long [s] and the mean
-            force is vertical to 0.1 m/s^2, beside three deviations of the tilt.
+            force is vertical to 0.1 m/s^2, beside three deviations of the tilt. The estimates jump
+            with this setting, ``rest_rate`` and ``rest_acceleration``, and their derivatives by
+            these three are 0.
         rest_velocity: density of the observation, at rest, that the velocity is 0 [m/s sqrt(s)].
         rest_bias: density of the observation of the bias at rest [rad/s sqrt(s)].
         latency: time from the measurement of a sample to its reading [s]. The attitude is
@@ -107,7 +112,7 @@ class ImuSample(NamedTuple):
     at most 1 s.
 
     Attributes:
-        dt: time since the previous sample [s], at least 0, ().
+        dt: time since the previous sample [s], at least 0, finite, ().
         gyro: mean rate since the previous sample of the gyroscope [rad/s], body axes, (3,).
         accelerometer: specific force at the time of the sample [m/s^2], body axes, (3,).
         magnetometer: magnetic field at the time of the sample, body axes, any unit, (3,).
@@ -143,8 +148,9 @@ def samples(recording: Recording) -> ImuSample:
         recording: with gyro and accelerometer; without a magnetometer the heading is not observed.
 
     Raises:
-        TypeError, ValueError: there is no gyro or accelerometer, or the values cannot be in SI: a
-            median interval above 10 s, or a median specific force of 0.5 to 2 m/s^2.
+        TypeError, ValueError: there is no finite sample of gyro or accelerometer, all specific
+            forces are 0, times do not increase, or medians are unlikely in SI: intervals of 2 s or
+            more, rates of 35 rad/s or more, specific forces of 0.5 to 2 or of 100 m/s^2 or more.
 
     Examples:
         >>> t = 1.7e9 + np.arange(100) / 100  # s since 1970
@@ -158,24 +164,31 @@ def samples(recording: Recording) -> ImuSample:
     for name in ("gyro", "accelerometer"):
         if getattr(recording, name) is None:
             raise ValueError(f"recording: wanted {name}, got none")
+        if not np.isfinite(getattr(recording, name)).all(axis=1).any():
+            raise ValueError(f"recording.{name}: wanted a finite sample at least, got none")
+    if not np.any(np.nan_to_num(recording.accelerometer)):
+        raise ValueError("recording.accelerometer: wanted specific forces, got 0 in all samples")
+    check_times("recording.t", recording.t)
     missing = np.full((len(recording.t), 3), np.nan)
     field = missing if recording.magnetometer is None else recording.magnetometer
     arrays = recording.intervals(), recording.gyro, recording.accelerometer, field
-    check_sizes("recording", arrays[0], arrays[2])
+    check_sizes("recording", *arrays[:3])
     return ImuSample(*map(jnp.asarray, arrays))
 
 
-def check_sizes(name: str, dt: np.ndarray, force: np.ndarray) -> None:
-    """ValueError if intervals (N,) and specific forces (N, 3) have the sizes of other units."""
-    positive = dt[dt > 0]
-    if positive.size and np.median(positive) > 10.0:
-        hint = "; subtract times in float64, with NumPy, and in seconds"
-        got = f"a median of {np.median(positive):.3g} s"
-        raise ValueError(f"{name}: wanted intervals below 10 s, got {got}{hint}")
-    norm = norm_as_in_g(force)
-    if norm is not None:
-        got = f"a median of {norm:.3g}; multiply by 9.80665 if it is in g"
-        raise ValueError(f"{name}: wanted specific forces in m/s^2, got {got}")
+def check_sizes(name: str, dt: np.ndarray, gyro: np.ndarray, force: np.ndarray) -> None:
+    """ValueError if intervals, rates or specific forces have the sizes of other units than SI."""
+    for channel, values, quantity in (
+        ("t", dt, "intervals"),
+        ("gyro", gyro, "rates"),
+        ("accelerometer", force, "specific forces"),
+    ):
+        unlikely = unlikely_median(channel, values)
+        if unlikely:
+            median, unit = unlikely
+            got = f"a median of {median:.3g}; are they in another unit, {unit} for instance?"
+            got += " Subtract times in float64, with NumPy" if channel == "t" else ""
+            raise ValueError(f"{name}: wanted {quantity} in {SI[channel]}, got {got}")
 
 
 def merge(samples: ImuSample, every: int) -> ImuSample:
@@ -204,6 +217,7 @@ def merge(samples: ImuSample, every: int) -> ImuSample:
         raise ValueError(f"samples.dt: wanted shape (N,) with N >= 1, got {dt.shape}")
     vectors = [exactly(f"samples.{name}", getattr(samples, name), (dt.size, 3))
                for name in ImuSample._fields[1:]]  # fmt: skip
+    not_negative("samples.dt", dt)
     every = divisor("every", every, dt.size, "samples")
     rows = [x.reshape(-1, every, *x.shape[1:]) for x in (dt, *vectors)]
     return jax.vmap(_merged)(ImuSample(*rows))

@@ -262,6 +262,8 @@ def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np
     for row, column in np.argwhere(bad)[:1]:
         text = cells[column][row]
         hint = '; decimal="," reads it' if decimal == "." and "," in text else ""
+        if "," in text and text.count(",") + text.count(".") > 1:
+            hint = "; separators of thousands are not read"
         return numbers, (row, channel.columns[column], f"wanted a number, got {text!r}{hint}")
     names = ", ".join(channel.columns)
     for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))[:1]:

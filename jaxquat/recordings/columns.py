@@ -74,29 +74,61 @@ def name_and_unit(cell: str) -> tuple[str, str | None]:
 
 
 def ends_in_a_unit(column: str, channel: str) -> bool:
-    """Whether a name ends in a unit that is not of SI, as ``time_us``, ``timeMs``, ``gx deg/s`` do.
+    """Whether a name has a unit that is not of SI: ``time_us``, ``gyroXDegPerSec``, ``gx_dps_raw``.
 
-    Capitals do not matter, nor what stands between the words. Endings that are no unit in most
-    names, such as "g" and "min", count in the channels where they are one.
+    The unit is the end of the name, or what stands before words of ``_AFTER``. Capitals do not
+    matter, nor what stands between the words. Units that are ordinary words in most names, such as
+    "g" and "min", count in the channels where they are units.
     """
-    endings = _ENDINGS | _ENDINGS_OF.get(channel, set())
     column = re.sub(r"\[\d+\]$", "", column)  # an index
-    for text in (column, re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", column)):
-        words = [word for word in re.split(r"[\s_./:{}-]+", text.lower()) if word]
-        if any("_".join(words[-count:]) in endings for count in (1, 2, 3)):
-            return True
-    return False
+    by_axis = re.sub(r"(?<=[a-z])([XYZ])(?=[A-Za-z])", r"_\1_", column)  # gyroXDps
+    by_capital = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", by_axis)
+    pattern = _ENDINGS_OF.get(channel, _ENDINGS)
+    return any(
+        pattern.fullmatch("_".join(filter(None, re.split(r"[\s_./:{}()-]+", text.lower()))))
+        for text in (column, by_axis, by_capital)
+    )
 
 
-_SPELLED = "usec microseconds micros msec milliseconds millis nsec nanoseconds nanos degs degrees"
-_SPELLED += " degps deg_sec deg_per_s deg_per_sec degrees_s degrees_per_second"
-_SPELLED += " ga mga km kmh kph mph ft feet minutes hours"
-_ENDINGS_OF = {"accelerometer": {"g"}, "t": {"min", "mins", "h", "hour"}}
-_ENDINGS = {
-    *_SPELLED.split(),
+_AFTER = (
+    r"[xyz]|\d+|raw|(un)?cal(ib|ibrated)?|(un)?filt(ered)?|lpf|corr(ected)?|comp(ensated)?|mean"
+    r"|avg|average|median|smooth(ed)?|meas(ured)?|body"
+)
+"""Words that may follow a unit."""
+
+_SMALL = r"(m|milli|u|µ|μ|micro|n|nano)"
+_LONG_TIME = r"(min|mins|minutes?|h|hr|hrs|hours?)"
+_SECOND = r"(s|secs?|seconds?)"
+_TIME = rf"({_SECOND}|{_LONG_TIME})"
+_PER = r"_?(p|per)?_?"
+_LENGTH = r"(cm|mm|km|ft|feet)"
+_UNITS = (
     *(
-        name.lower().replace("/", "_")
+        re.escape(name.lower().replace("/", "_"))
         for name, (_, one) in UNITS.items()
         if one != 1.0 and len(name) > 1 and name != "min"
     ),
+    rf"{_SMALL}{_SECOND}|micros|millis|nanos|minutes|hours|days",
+    rf"({_SMALL}?deg(ree)?s?|{_SMALL}rad(ian)?s?)({_PER}{_TIME})?",
+    rf"rad(ian)?s?{_PER}{_LONG_TIME}|m?dp[sh]",
+    rf"{_LENGTH}({_PER}{_TIME})?|{_LENGTH}{_PER}s(ec)?({_PER}s(ec)?|\^?2|²)",
+    rf"kmh|kph|mph|kts?|knots?|m?ga|{_SMALL}teslas?|{_SMALL}?gauss",
+)
+
+
+def _endings(*more: str) -> re.Pattern[str]:
+    """A name in small letters, its words joined by "_", that has one of these units or ``_UNITS``.
+
+    A short unit is no name by itself before other words: "us_1" may be an ultrasonic sensor.
+    """
+    return re.compile(rf"(.*_|(?!..?_))({'|'.join((*_UNITS, *more))})(_({_AFTER}))*")
+
+
+_COUNTS = r"raw|lsbs?|counts?|cnts?|adc|digits?|a_?u|ticks?"
+_ENDINGS = _endings()
+_ENDINGS_OF = {
+    "t": _endings("min|mins|h|hr|hrs|hour|day|ticks?|cycles|counts?"),
+    "gyro": _endings("hz|rps", _COUNTS),
+    "accelerometer": _endings(rf"{_SMALL}?(g|gs|gees?|gals?)", _COUNTS),
+    "magnetometer": _endings("g|gamma|oersted", _COUNTS),
 }

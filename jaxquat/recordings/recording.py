@@ -53,7 +53,8 @@ class Recording:
 
     Raises:
         ValueError, TypeError: a field that is not an array of numbers or has a wrong shape, by
-            name; N must be at least 2. Values are not checked.
+            name; N must be at least 2. So is a name in ``channels`` that is no string, or that of
+            a field. Values are not checked.
 
     Examples:
         >>> recording = jq.recordings.Recording(t=np.arange(101) / 100, gyro=np.zeros((101, 3)))
@@ -81,8 +82,9 @@ class Recording:
                 shape = (rows, SIZES[name]) if name in SIZES else (rows,)
                 _check_array(name, value, f"{shape}, a row for each time", np.shape(value) == shape)
         for name, value in self.channels.items():
+            instance("channels", name, str, "names that are strings")
             if name in ("t", *SENSORS):
-                raise ValueError(f"channels: wanted names without a field, got {name!r}")
+                raise ValueError(f"channels: wanted names of no field, got {name!r}")
             wanted = f"({rows},) or ({rows}, k), a row for each time"
             is_right = np.ndim(value) in (1, 2) and np.shape(value)[0] == rows
             _check_array(f"channels[{name!r}]", value, wanted, is_right)
@@ -177,7 +179,11 @@ class Recording:
         """
         tolerance = real("tolerance", tolerance)
         not_negative("tolerance", tolerance)
+        every("t", "finite times", self.t, np.isfinite(self.t))
         mean = (self.t[-1] - self.t[0]) / (len(self.t) - 1)
+        if not mean > 0:
+            got = f"{self.t[0]} at first and {self.t[-1]} at last"
+            raise ValueError(f"t: wanted times that increase, got {got}")
         off = np.abs(self.t - (self.t[0] + mean * np.arange(len(self.t))))
         worst, digit = int(np.argmax(off)), _last_decimal(self.t)
         decimal = digit if 2.0 * digit < mean else 0.0
@@ -197,14 +203,14 @@ class Recording:
 
     def _facts(self) -> list[tuple[str, str]]:
         """Names and texts of the facts for ``repr``."""
-        duration = float(self.t[-1] - self.t[0])
-        facts = [
-            ("duration", f"{duration:.6g} s"),
-            ("rate", f"{(len(self.t) - 1) / duration:.6g} Hz"),
-        ]
-        intervals = np.diff(self.t)
-        if intervals.max() > 2.0 * np.median(intervals):
-            facts.append(("longest interval", f"{intervals.max():.3g} s"))
+        t = np.asarray(self.t, np.float64)
+        duration = float(t[-1] - t[0])
+        facts = [("duration", f"{duration:.6g} s")]
+        if np.isfinite(t).all() and duration > 0:
+            facts.append(("rate", f"{(len(t) - 1) / duration:.6g} Hz"))
+            intervals = np.diff(t)
+            if intervals.max() > 2.0 * np.median(intervals):
+                facts.append(("longest interval", f"{intervals.max():.3g} s"))
         if self.names != ("gyro", "q", "movement"):
             facts.append(("channels", _listed(self.names)))
         for name, sensor in _SENSORS_BY_OTHER_NAMES.items():

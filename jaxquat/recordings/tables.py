@@ -41,7 +41,7 @@ from jaxquat.recordings.recording import (
     check_times,
     from_channels,
 )
-from jaxquat.recordings.units import UNITS, norm_as_in_g
+from jaxquat.recordings.units import UNITS, unlikely_median
 
 _OWN = {
     "gyro": ("gyr_x", "gyr_y", "gyr_z"),
@@ -51,7 +51,6 @@ _OWN = {
 COLUMNS = ("t", *_OWN["gyro"], *_OWN["q"], *_OWN["movement"])
 """The columns of ``t``, ``gyro``, ``q`` and ``movement`` in files that ``write`` wrote."""
 
-_LONG = 2.0  # s: a median interval from which on times may be in another unit
 
 
 def read(
@@ -91,8 +90,10 @@ def read(
 
     A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
     then ``gx``. What has no unit is in SI already. A name that ends in another unit, such as
-    ``time_us`` or ``roll_rate_deg_s``, is refused unless ``units`` says what it has, and so are
-    times without a unit whose median interval is 2 s or more, and accelerations of 0.5 to 2.
+    ``time_us``, ``gyroXDegPerSec``, ``rate_dps_x``, ``acc_g_filtered`` or ``mx_raw``, is refused
+    unless ``units`` says what it has. So are values without a unit whose median is unlikely in SI:
+    intervals of 2 or more, rates of 35 or more, specific forces of 0.5 to 2 or of 100 or more, and
+    magnetic fields of 1 or more. Fields in gauss, 0.25 to 0.65 on Earth, are not noticed.
 
     Without ``columns`` the file is one that ``write`` wrote, or one with the same header: ``t``;
     ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the
@@ -268,6 +269,10 @@ def _place(
 ) -> tuple[int, str | None]:
     """Where a column is, and its unit if that is known."""
     found = positions(header, column)
+    if not found and not header.line:
+        count = len(header.names)
+        problem = f"wanted one of columns 0 to {count - 1} of the first row, got {column}"
+        raise malformed(path, 1, column, problem if count else "missing from an empty file")
     if len(found) != 1:
         problem = "more than once in" if found else "missing from"
         got = ", ".join(header.names) or "an empty file"
@@ -282,6 +287,7 @@ def _place(
     if unit is None:
         if ends_in_a_unit(name_and_unit(header.names[found[0]])[0], channel):
             problem = f"its name ends in a unit; say which it has, as in units={{{channel!r}: ...}}"
+            problem += "; for one that recordings.UNITS lacks say that of SI and scale the numbers"
             raise malformed(path, header.line or 1, column, problem)
         return found[0], None
     problem = unit_problem(channel, unit)
@@ -292,13 +298,10 @@ def _place(
 
 def _check_size(path: str | os.PathLike, channel: str, values: np.ndarray) -> None:
     """ValueError if values of unknown unit have the size that they have in another than SI's."""
-    size, name, unit = None, "median norm", "g"
-    if channel == "t":
-        interval = float(np.median(np.diff(values)))
-        size, name, unit = interval if interval >= _LONG else None, "median interval", "ms"
-    elif channel == "accelerometer":
-        size = norm_as_in_g(values)
-    if size is not None:
+    unlikely = unlikely_median(channel, np.diff(values) if channel == "t" else values)
+    if unlikely:
+        size, unit = unlikely
+        name = "median interval" if channel == "t" else "median norm"
         hint = (
             f"say the unit, units={{{channel!r}: {unit!r}}} for instance; {SI[channel]!r} if it is"
         )

@@ -54,9 +54,35 @@ Names are case-sensitive. "G" is not included, because it stands for gauss and f
 """
 
 
-def norm_as_in_g(force: np.ndarray) -> float | None:
-    """The median norm of specific forces (N, 3) if it is that of gravity in g, else None."""
-    norms = np.linalg.norm(force, axis=1)
-    norms = norms[np.isfinite(norms)]
-    median = float(np.median(norms)) if norms.size else 0.0
-    return median if 0.5 < median < 2.0 else None
+_LIMITS = {
+    "t": (2.0, "ms"),
+    "gyro": (35.0, "deg/s"),
+    "accelerometer": (100.0, "mg"),
+    "magnetometer": (1.0, "uT"),
+}
+"""From which medians on values are hardly in SI, and a unit in which they may be.
+
+Intervals of 2 s may be 500 Hz in milliseconds, and ``ahrs`` uses at most 1 s of one. Most
+gyroscopes measure up to 2000 deg/s, 34.9 rad/s. Few bodies are accelerated by 10 g for half of a
+recording. The field of the Earth is 25 to 65 uT; in gauss it is 0.25 to 0.65, which may be T.
+"""
+
+
+def unlikely_median(channel: str, values: np.ndarray) -> tuple[float, str] | None:
+    """The median size of values if it is hardly one in SI, and a unit that they may have.
+
+    Values are intervals (N,) for "t", vectors (N, 3) for a sensor. Those that are not finite do not
+    count, nor do intervals of 0.
+    """
+    if channel not in _LIMITS:
+        return None
+    rows = np.asarray(values, np.float64).reshape(len(values), -1)
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    with np.errstate(over="ignore"):
+        sizes = np.linalg.norm(rows, axis=1)
+    sizes = sizes[sizes > 0] if channel == "t" else sizes
+    median = float(np.median(sizes)) if sizes.size else 0.0
+    if channel == "accelerometer" and 0.5 < median < 2.0:
+        return median, "g"
+    limit, unit = _LIMITS[channel]
+    return (median, unit) if median >= limit else None

@@ -8,6 +8,7 @@ import pytest
 from commands import ROOT
 
 from jaxquat import recordings
+from jaxquat.recordings.columns import SI, ends_in_a_unit
 
 DATA = ROOT.parent / "shared" / "data"
 NAMES = {
@@ -76,7 +77,7 @@ def joined(tmp_path):
     lines = "1,1,1,1,,,,7", "2,2,2,2,5,5,5,", "3,nan,NaN,,6,6,6,8", "4,4,4,4,,,,"
     path = written(tmp_path, "t,x,y,z,a,b,c,u", *lines)
     names = {"t": "t", "gyro": ("x", "y", "z"), "magnetometer": ("a", "b", "c"), "u": "u"}
-    return recordings.read(path, names)
+    return recordings.read(path, names, units={"magnetometer": "T"})
 
 
 def test_what_is_missing_in_a_row_is_nan_and_nothing_is_interpolated(tmp_path):
@@ -222,7 +223,7 @@ def test_the_columns_of_a_file_without_a_header_are_numbered(tmp_path, separator
     got = recordings.read(path, numbers, units={"t": "ms"})
     np.testing.assert_array_equal(got.t, [0.0, 0.5e-3])
     np.testing.assert_array_equal(got.gyro, [[3, 2, 1.5], [6, 5, -0.01]])
-    with pytest.raises(ValueError, match=r"line 1, column 5: missing from the header, got 0, 1, 2"):
+    with pytest.raises(ValueError, match="line 1, column 5: wanted one of columns 0 to 4"):
         recordings.read(path, {"t": 0, "u": 5})
 
 
@@ -413,6 +414,86 @@ def test_a_rate_whose_name_ends_in_degrees_wants_its_unit_said(tmp_path, ending)
     names = {"t": "t", "gyro": (f"g{ending}", "y", "z")}
     with pytest.raises(ValueError, match="its name ends in a unit; say which"):
         recordings.read(path, names)
+
+
+NAMES_WITH_UNITS = {
+    "gyro": """
+        gx_dps gx_degs gx_deg gx_degps gxDps gx_rpm gyro_x_deg_per_s gyroXDegPerSec
+        gyr_x_mdps gx_deg/s gx.deg_s gx_deg_sec gx_raw gx_lsb gx_millidegs gx-dps
+        omega_deg gx_degrees_per_second rate_dps_x dps_x gx_dps_filtered x_rps gx_hz
+        gx_urad_s gx_mrad_s gx_counts gyroXDPS gx_mrad_per_sec roll_rate_deg_h gx_dps[0]
+        gx_dps_0 gx_°/s rpm_1
+    """,
+    "t": """
+        time_ms timestamp_us timestamp_ns TimeUS timeUs t_ms millis micros t.ms epoch_ms
+        unix_ms time_usec msec time_minutes t_h days timestamp_micros ms nanosec
+        header.stamp.nanosec time_h ticks
+    """,
+    "accelerometer": """
+        ax_g ax_mg accX_g acc_g_x ax_gs ax_cms2 ax_cm_s2 accel_x_G ax_gal ax_ft_s2
+        ax_ft/s^2 ax_mm_s2 accXg ax_mgal ax_g_filt
+    """,
+    "magnetometer": """
+        mx_uT mx_gauss mx_ga mx_mG mx_nT mx_uT_cal mag_x_microtesla mx_mgauss mx_adc mx_au
+        MagXuT mag_x_G mx_milligauss mx_uTeslas
+    """,
+}
+ORDINARY_NAMES = """
+    gx gy gz gyro_x gyro.x gyroX GyroX gyr_z gyro_rad gx_rads gx_radps gx_rad_s gx_rad/s
+    rollspeed ang_vel_z angular_velocity.x imu.angular_velocity.x omega omega_x omega_1
+    omega[0] w_x wx p q r roll_rate pitchRate YawRate rates[2] rate_body xyz[0] gyro_filtered
+    gyro_cal_x gyro_corrected_0 gyro_unfiltered[1] x y z gyrADC2x accel_x acc.x accX ax az a_x
+    ax_ms2 ax_mps2 ax_m_s2 accelerometer_m_s2[0] specific_force_z linear_acceleration.x f_x
+    AccX acc_mean_x acc_m_s2_filtered mag0 mx magX mag_x mag_tesla mx_T MagX magnetic_field.x
+    B_x hx mag_calibrated_y timestamp time stamp t Time sec secs seconds time_s time_sec
+    t_seconds header.stamp.sec unix_time epoch utc timestamp_sample elapsed SampleTimeFine
+    time_utc rostime time_1 t0 system_time host_time q_w q_x qw q0 quat_1 q[3] attitude_w
+    orientation.z movement moving motor_1 motors[2] m1 m2 output[3] thrust thrust_n throttle
+    pwm pwm_1 esc_rate servo_3 control[0] actuator_controls cmd_x torque_z tau_y voltage
+    voltage_v vbat current current_a battery power watts temp temperature temp_c pressure baro
+    alt altitude lat lon longitude height distance range_1 us_1 sonar ultrasonic_2 pos_x
+    position[2] vx vel_x v_m_s velocity.z speed_m_s heading course roll pitch yaw theta phi
+    rssi status mode flags id frame index sample seq count_total gps_sats hdop max minimum
+    maximum margins legs dogs things items terms bias_x noise gain scale error cost score
+    reward label hours_flown deg_of_freedom radius gradient radians theta_rad
+"""
+
+
+@pytest.mark.parametrize("channel", NAMES_WITH_UNITS)
+def test_a_name_with_a_unit_is_told_from_an_ordinary_one(channel):
+    """Units stand at the end, or before an axis or a word such as "raw"; some have no separator."""
+    names = NAMES_WITH_UNITS[channel].split()
+    assert [name for name in names if not ends_in_a_unit(name, channel)] == []
+    ordinary = ORDINARY_NAMES.split()
+    assert len(ordinary) > 150
+    assert [name for name in ordinary if ends_in_a_unit(name, channel)] == []
+    assert [name for name in ordinary if ends_in_a_unit(name, "other")] == []
+
+
+@pytest.mark.parametrize(
+    ("channel", "row", "norm"),
+    [
+        ("gyro", "0,200,300,-400", "539 rad/s"),
+        ("accelerometer", "0,0,0,1000", r"1e\+03 m/s"),
+        ("magnetometer", "0,20,0,-40", "44.7 T"),
+    ],
+)
+def test_vectors_of_a_size_that_is_unlikely_in_si_want_their_unit_said(
+    tmp_path, channel, row, norm
+):
+    path = written(tmp_path, "t,x,y,z", row, row.replace("0,", "0.01,", 1))
+    names = {"t": "t", channel: ("x", "y", "z")}
+    with pytest.raises(ValueError, match=f"{channel}: its unit .* median norm is {norm}"):
+        recordings.read(path, names)
+    unit = SI[channel]
+    got = recordings.read(path, names, units={channel: unit})[channel]
+    np.testing.assert_array_equal(got[0], np.array(row.split(",")[1:], float))
+
+
+def test_separators_of_thousands_are_named(tmp_path):
+    path = written(tmp_path, "t,x", '0,"1,000.5"')
+    with pytest.raises(ValueError, match=r"got '1,000\.5'; separators of thousands are not read"):
+        recordings.read(path, {"t": "t", "x": "x"})
 
 
 GYRO = {"t": "t", "gyro": ("x", "y", "z")}

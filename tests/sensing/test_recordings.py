@@ -50,6 +50,13 @@ def test_a_recording_says_in_one_line_how_long_fast_and_complete_it_is():
         recording.t = recording.t + 1.0
 
 
+@pytest.mark.parametrize("times", [[0.0, 0.0, 0.0], [0.2, 0.1, 0.0], [0.0, np.inf, np.inf]])
+def test_times_that_do_not_increase_have_no_rate(times):
+    t = np.array(times)
+    text = repr(recordings.Recording(t, np.zeros((3, 3))))
+    assert text == f"<Recording: 3 samples, duration {t[-1] - t[0]:g} s, channels gyro>"
+
+
 def test_a_column_that_may_be_a_sensor_by_another_name_is_hinted_at():
     t, numbers = np.array([0.0, 0.1]), np.zeros((2, 3))
     named = recordings.Recording(t, channels={"omega": numbers, "acc": numbers, "motors": numbers})
