@@ -23,7 +23,7 @@ import numpy as np
 from jax import Array
 
 from jaxquat._checks import finite, instance, positive
-from jaxquat._linear import matvec, square
+from jaxquat._linear import matvec, near_one, square
 from jaxquat.estimation.arguments import cast, sample_of, settings_of
 from jaxquat.estimation.detectors import disturbance_of, motion_of, stillness
 from jaxquat.estimation.error_state import Error, Update, observed
@@ -339,7 +339,7 @@ def _turn(memory: _Memory, gyro: Array, dt: Array, read: Array) -> tuple[Array, 
 def _long(vector: Array) -> Array:
     """Whether a vector is finite and has a direction; length 0 counts as not measured."""
     valid, vector = present(vector, jnp.zeros_like(vector))
-    return valid & (square(vector) > 0)
+    return valid & jnp.any(vector != 0)
 
 
 def _heading(field: Array) -> tuple[Array, Array]:
@@ -347,6 +347,7 @@ def _heading(field: Array) -> tuple[Array, Array]:
 
     The angle is clockwise. A field within 0.6 degrees of the vertical has no heading.
     """
+    field = near_one(field)
     has_heading = square(field[:2]) > 1e-4 * square(field)
     east, north = jnp.where(has_heading, field[0], 0.0), jnp.where(has_heading, field[1], 1.0)
     return has_heading, jnp.arctan2(east, north)

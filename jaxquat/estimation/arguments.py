@@ -48,6 +48,8 @@ def settings_of(
     instance(name, record, type(default), f"estimation.{type(default).__name__}")
     for field, number in record._asdict().items():
         place = f"{name}.{field}"
+        if getattr(number, "weak_type", False) and jnp.issubdtype(number.dtype, jnp.integer):
+            number = number.astype(float)  # a Python int that was passed through jax.jit
         if shapes and field in shapes:
             checks.get(field, otherwise)(place, one_shape(place, number, *shapes[field]))
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat._linear import square
+from jaxquat._linear import power_of_two, square
 from jaxquat.estimation.imu import Settings
 
 
@@ -61,15 +61,16 @@ def disturbance_of(
     starts again. The memory has norm and sine of the dip: low-passed, usual, and of the field that
     lasts; then for how long this one and all fields were there.
     """
-    norm = jnp.sqrt(square(field))
-    now = jnp.stack([norm, field[2] / norm])
+    unit = power_of_two(field)  # the squares of any unit of the field stay in the dtype's range
+    norm = jnp.sqrt(square(field / unit))
+    now = jnp.stack([unit * norm, field[2] / unit / norm])
     fast, usual, lasting, (age, time) = memory.reshape(4, 2)
     known = memory[0] > 0
     fast = jnp.where(known, fast - jnp.expm1(-span / 0.15) * (now - fast), now)
     usual, lasting = jnp.where(known, usual, now), jnp.where(known, lasting, now)
 
     def change(before: Array) -> Array:
-        off = jnp.stack([fast[0] / before[0] - 1.0, fast[1] - before[1]])
+        off = jnp.stack([jnp.minimum(fast[0] / before[0] - 1.0, 1e3), fast[1] - before[1]])
         return square(off / settings.field_gate)
 
     doubt = (1.0 + change(usual)) ** 2

@@ -246,6 +246,33 @@ def test_a_magnet_hardly_turns_the_heading():
     assert angle(filtered(settings(), disturbed).q, q).max() < 30.0 / 3.0 / (1.0 + 10.0**2) ** 2
 
 
+def test_the_unit_of_the_field_has_no_effect():
+    """Fields of 4e-26 to 2e36 in float32, scaled by powers of two, give the same bits."""
+    _, samples = moved(wandering(ROWS), dtype=jnp.float32)
+    chosen = settings(jnp.float32)
+    usual = filtered(chosen, samples)
+    for unit in (2.0**-90, 2.0**115):
+        scaled = samples._replace(magnetometer=samples.magnetometer * jnp.float32(unit))
+        got = filtered(chosen, scaled)
+        np.testing.assert_array_equal(got.q, usual.q)
+        np.testing.assert_array_equal(got.covariance, usual.covariance)
+
+
+def test_one_field_of_any_length_is_a_disturbance():
+    """Its direction is right and its length wrong: the attitudes stay exact."""
+    q, samples = moved(wandering(ROWS), dtype=jnp.float32)
+    for row, length in ((0, 1e-30), (50, 1e25)):
+        spike = samples.magnetometer.at[row].multiply(jnp.float32(length))
+        got = filtered(settings(jnp.float32), samples._replace(magnetometer=spike))
+        assert angle(got.q, q).max() < 0.02
+
+
+def test_an_int_of_the_settings_is_a_number_under_jit():
+    first = jax.tree.map(lambda x: x[0], moved(wandering(2))[1])
+    start = jax.jit(lambda settings: estimation.ahrs(settings).init(first).covariance[5, 5])
+    assert start(Settings(latency=0, start_bias=2)) == 4.0
+
+
 @pytest.mark.slow
 def test_sensors_may_be_missing_and_derivatives_stay_finite():
     q, samples = moved(wandering(120))
