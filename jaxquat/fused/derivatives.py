@@ -148,8 +148,8 @@ def _jvp_by_scan(
     """
     if params["recurrence"].strict:
         raise NotScalarError(
-            "a second derivative of a function with a custom derivative: wanted a rule that calls "
-            'the function itself for its value; use engine="auto" or "scan"'
+            "a second derivative of a function with a custom derivative: wanted jax.custom_jvp and "
+            'a rule that calls the function itself for its value; use engine="auto" or "scan"'
         )
     return _jvp_of(functools.partial(primitive.by_scan, **params), xs, tangents)
 

@@ -80,14 +80,15 @@ def by_rules(closed: Any) -> Any:
     return jax.make_jaxpr(values)(*inputs)
 
 
-def custom_calls(closed: Any) -> int:
-    """The number of calls of functions with a custom derivative that the results need.
+def custom_calls(closed: Any) -> list[str]:
+    """The calls of functions with a custom derivative that the results need.
 
-    Other calls do not count: the rule of ``jnp.sinc`` leaves calls with unused results.
+    Each is "custom_jvp" or "custom_vjp"; they are sorted. Other calls do not count: the rule of
+    ``jnp.sinc`` leaves calls with unused results.
     """
     needed, _ = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
-    names = [equation.primitive.name for equation in equations(needed)]
-    return sum(name.startswith(("custom_jvp", "custom_vjp")) for name in names)
+    kinds = [equation.primitive.name[:10] for equation in equations(needed)]
+    return sorted(kind for kind in kinds if kind in ("custom_jvp", "custom_vjp"))
 
 
 def arranged(

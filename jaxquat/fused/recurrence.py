@@ -37,6 +37,7 @@ from jaxquat.fused import passes
 from jaxquat.fused.ir.program import Program
 from jaxquat.fused.kernel import Leaf, Loop
 from jaxquat.fused.trace.tracing import program_of
+from jaxquat.fused.trace.values import scalar_dtype
 
 CARRY = ("state", "memory", "command")
 ENDS = ("saved", *CARRY)  # the groups of the results
@@ -138,7 +139,10 @@ class Recurrence:
     @functools.cached_property
     def layout(self) -> Loop:
         """The loop without programs: enough to know the arrays of a kernel."""
-        leaf = lambda spec: Leaf(np.dtype(spec.dtype), math.prod(spec.shape))  # noqa: E731
+
+        def leaf(spec: jax.ShapeDtypeStruct) -> Leaf:
+            return Leaf(scalar_dtype(np.dtype(spec.dtype)), math.prod(spec.shape))
+
         arrays = {name: tuple(map(leaf, self.specs[name])) for name in GROUPS}
         loop = Loop(
             steps=self.steps,
@@ -370,12 +374,13 @@ class Recurrence:
         """Whether a second derivative depends on how a user's rule computes the value.
 
         After one differentiation, a ``jax.custom_vjp`` or ``jax.custom_jvp`` function is replaced
-        by its rule. If each rule calls its own function again, the number of these calls is the
-        same as before.
+        by its rule. If each rule calls its own function again, the calls are the same as before.
+        The rules of a ``jax.custom_vjp`` function have no tangent then.
         """
-        count = lambda functions: [passes.custom_calls(f) for f in functions.values()]  # noqa: E731
-        calls = count(self.functions)
-        return any(calls) and calls != count(self.by_rules.functions)
+        calls = lambda f: [passes.custom_calls(x) for x in f.functions.values()]  # noqa: E731
+        before = calls(self)
+        has_vjp = any("custom_vjp" in kinds for kinds in before)
+        return has_vjp or (any(before) and before != calls(self.by_rules))
 
     @functools.cached_property
     def by_rules(self) -> Recurrence:
@@ -385,7 +390,7 @@ class Recurrence:
             functions = self.branched if separate else self.functions
             return {name: passes.by_rules(closed) for name, closed in functions.items()}
 
-        return replace(self, of_functions=of_functions)
+        return replace(self, segment=self.kept_every, of_functions=of_functions)
 
 
 def recurrence_of(functions: Functions, **attributes: Any) -> Recurrence:

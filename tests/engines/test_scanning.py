@@ -69,6 +69,68 @@ def test_derivatives_are_those_of_lax_scan(derivative):
         np.testing.assert_allclose(got, right, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.parametrize("where", ["closed over", "carried", "read"])
+def test_the_rule_of_a_derivative_may_have_integers_among_its_arguments(where):
+    """Three steps x -> 3 x, with a rule that says 6: 6^3, by the kernel in both modes."""
+    times = jax.custom_jvp(lambda x, n: n[0].astype(x.dtype) * x)
+    times.defjvp(lambda a, da: (times(*a), 2 * times(da[0], a[1])))
+    n = jnp.array([3, 0], jnp.int32)
+    run = lambda f, *a: jq.fused.scan(f, *a, length=3, engine="fused")[0]
+    end = {
+        "closed over": lambda x: run(lambda x, _: (times(x, n), None), x),
+        "carried": lambda x: run(lambda c, _: ((times(*c), c[1]), None), (x, n))[0],
+        "read": lambda x: run(lambda x, n: (times(x, n), None), x, jnp.stack([n, n, n])),
+    }[where]
+    x = jnp.array(1.0)
+    assert jax.jit(jax.grad(end))(x) == 216
+    assert jax.jit(lambda x: jax.jvp(end, (x,), (x,)))(x) == (27, 216)
+
+
+def test_a_branch_may_take_the_tangents_of_integers():
+    """The rule differentiates a function that closes over them: 2 x twice, with a slope of 4."""
+    n = np.array([7, 2], np.int32)
+    inner = lambda x: lax.cond(x > 0, lambda n: 2 * x, lambda n: 3 * x, jnp.array(n))
+    f = jax.custom_jvp(inner)
+    f.defjvp(lambda x, dx: (f(*x), 2 * jax.jvp(inner, x, dx)[1]))
+    end = lambda x: jq.fused.scan(lambda x, _: (f(x), None), x, length=2, engine="fused")[0]
+    assert jax.jit(jax.grad(end))(1.0) == 16
+
+
+def computing_anew():
+    """x^2, whose rule computes the value by a primitive without a scalar form."""
+    f = jax.custom_jvp(lambda x: x * x)
+    f.defjvp(lambda x, dx: (x[0] ** 2 + 0 * lax.lgamma(x[0]), x[0] * dx[0]))
+    return f
+
+
+def reverse_alone():
+    """x^2, whose forward rule calls the function itself."""
+    f = jax.custom_vjp(lambda x: x * x)
+    f.defvjp(lambda x: (f(x), x), lambda x, bar: (bar * x,))
+    return f
+
+
+@pytest.mark.parametrize(("square", "factor"), [(computing_anew, 7), (reverse_alone, 3)])
+def test_auto_has_the_second_derivatives_that_the_kernel_lacks(square, factor):
+    """Three steps x -> x^2 with the slope x by a rule: x x^2 x^4.
+
+    The second derivative is 7 x^6 where x^2 has the slope 2 x, and 3 x^6 where it has x.
+    """
+    f = square()
+    end = jax.checkpoint(lambda x: jq.fused.scan(lambda x, _: (f(x), None), x, length=3)[0])
+    second = jax.jit(jax.grad(jax.checkpoint(jax.grad(end))))(1.1)
+    np.testing.assert_allclose(second, factor * 1.1**6, rtol=1e-12)
+
+
+def test_what_holds_nothing_is_no_array_of_a_kernel():
+    nothing = np.zeros(2, jax.dtypes.float0)
+    count = lambda n, _: (n + 1, nothing)
+    last, ys = jq.fused.scan(count, 0, length=3)
+    assert (last, ys.shape, ys.dtype) == (3, (3, 2), jax.dtypes.float0)
+    with pytest.raises(jq.fused.NotScalarError, match="float0"):
+        jq.fused.scan(count, 0, length=3, engine="fused")
+
+
 def test_a_batch_has_a_row_for_each_of_its_starts():
     starts = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2)))
     batch = (jax.jit(jax.vmap(by(e), (None, 0, None)))(ARGUMENTS[0], starts, FORCES) for e in

@@ -29,11 +29,19 @@ def raw_shape(aval: Any) -> tuple[int, ...]:
 
 
 def raw_dtype(aval: Any) -> np.dtype:
-    """The dtype of an array, uint32 for random keys."""
-    return _checked(np.dtype(np.uint32) if is_key(aval) else np.dtype(aval.dtype))
+    """The dtype of an array, uint32 for random keys, and bool for float0.
+
+    Derivatives by custom rules have arrays of float0, for tangents of integers; no result needs
+    them.
+    """
+    if is_key(aval):
+        return np.dtype(np.uint32)
+    if aval.dtype == jax.dtypes.float0:
+        return np.dtype(bool)
+    return scalar_dtype(np.dtype(aval.dtype))
 
 
-def _checked(dtype: np.dtype) -> np.dtype:
+def scalar_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype, if scalar code has it; else a NotScalarError."""
     if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize < 4):
         raise NotScalarError(
@@ -70,7 +78,9 @@ def constants(b: Builder, value: Any) -> Values:
     """The values of an array of constants."""
     value = np.asarray(jax.random.key_data(value) if is_key(value) else value)
     fits("constant", value.shape)
-    _checked(value.dtype)
+    if value.dtype == jax.dtypes.float0:
+        value = np.zeros(value.shape, bool)
+    scalar_dtype(value.dtype)
     return np.array([b.const(x) for x in value.ravel()], np.int64).reshape(value.shape)
 
 
