@@ -330,6 +330,19 @@ def test_programs_share_fold_and_forget():
     assert len(str(program).splitlines()) == 2 + len(program.ops)
 
 
+def test_denormal_constants_count_as_zero_but_keep_their_bits_where_they_are_moved():
+    """As denormal values of a kernel do; 1e-30 1e-10 is one in float32."""
+    small, tenth, less = np.float32([1e-30, 1e-10, 1e-40])
+    lax, numbers = jax.lax, lambda: (
+        1 / lax.mul(small, tenth), lax.gt(less, np.float32(0)), 1e30 * lax.abs(less),
+        lax.convert_element_type(lax.mul(1e-20, 1e-20), np.float32), lax.neg(less),
+        lax.bitcast_convert_type(less, np.int32),
+    )  # fmt: skip
+    program = scalarize(numbers)
+    assert evaluate(program, []) == [np.inf, False, 0, 0, -less, less.view(np.int32)]
+    assert not program.counts()
+
+
 # loops and routines
 
 

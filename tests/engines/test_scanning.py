@@ -122,6 +122,13 @@ def test_auto_has_the_second_derivatives_that_the_kernel_lacks(square, factor):
     np.testing.assert_allclose(second, factor * 1.1**6, rtol=1e-12)
 
 
+def test_a_denormal_result_counts_as_zero_for_a_constant_argument_too():
+    """erfc(9.2) is 1.06e-38 and erfc(10) 2e-45, less than the normal numbers of float32."""
+    f = lambda x, _: (x, [1 / lax.erfc(y) for y in (x, np.float32(9.2), np.float32(10))])
+    for x in (9.2, 10):
+        assert jq.fused.scan(f, jnp.float32(x), length=1, engine="fused")[1] == 3 * [np.inf]
+
+
 def test_what_holds_nothing_is_no_array_of_a_kernel():
     nothing = np.zeros(2, jax.dtypes.float0)
     count = lambda n, _: (n + 1, nothing)

@@ -158,17 +158,27 @@ class Builder:
 
 
 def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
-    """The result of an operation on constants, or None if it cannot be evaluated now."""
+    """The result of an operation on constants, or None if it cannot be evaluated now.
+
+    Denormal numbers count as zero, as in the kernel, but keep their bits where they are moved.
+    """
     with np.errstate(all="ignore"):
-        if name == "convert":
-            return converted(values[0], dtype)
         if name == "bitcast":
             return values[0].view(dtype)
         if name == "take":
             return values[1 + int(values[0])]
-        fold = OPERATIONS[name].fold
+        fold = OPERATIONS[name].fold if name != "convert" else lambda x: converted(x, dtype)
         by_zero = name == "div" and dtype.kind != "f" and values[1] == 0
-        return None if fold is None or by_zero else dtype.type(fold(*values))
+        if fold is None or by_zero:
+            return None
+        if name in ("neg", "abs", "select"):
+            return dtype.type(fold(*values))
+        return _normal(dtype.type(fold(*map(_normal, values))))
+
+
+def _normal(x: Any) -> Any:
+    """The number, or zero of its sign for a denormal one."""
+    return x * 0 if x.dtype.kind == "f" and abs(x) < np.finfo(x.dtype).tiny else x
 
 
 class Scalar:

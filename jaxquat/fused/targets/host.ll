@@ -126,5 +126,5 @@ end:
 }
 
 declare i64 @llvm.umin.i64(i64, i64)
-attributes #0 = { nounwind "prefer-vector-width"="$width" "min-legal-vector-width"="$width" }
+attributes #0 = { nounwind "denormal-fp-math"="preserve-sign,preserve-sign" "prefer-vector-width"="$width" "min-legal-vector-width"="$width" }
 !0 = !{!"branch_weights", i32 1, i32 1000000}
