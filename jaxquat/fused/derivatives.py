@@ -114,10 +114,9 @@ def _jvp_of_value(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], lis
     g = tangent_along(f, dx)
     lifted = _with_tangents(g, primals(g), x, dx, flags)
     y = of_primal(g, value(*lifted, g, bodies, keep=keep))
-    zero = lambda x: ad.Zero(jax.typeof(x).to_tangent_aval())  # noqa: E731
     still = g.tangents.zero if g.tangents is not None else ()
     moves = [key.tangent in y and key.place not in still for key in outer]
-    slopes = [y[k.tangent] if m else zero(y[k]) for k, m in zip(outer, moves, strict=True)]
+    slopes = [y[k.tangent] if m else _zero_at(y[k]) for k, m in zip(outer, moves, strict=True)]
     return [y[key] for key in outer], slopes
 
 
@@ -131,12 +130,20 @@ def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[
     moved = tuple(place for place in live if not is_zero(dx[Key("cotangent", *place)]))
     more = live_of(f, live, moved)
     lifted = _with_tangents(g, point(g) + cotangents(g, more), x, dx, flags)
-    by = gradients_of(g, [*outer, *(key.tangent for key in outer)])
+    # leave out tangents of 0: 0 times an infinite slope would be NaN
+    unused = {below(g, Key("gradient", "constants", i)) for i in g.unused(more)}
+    by = gradients_of(g, {*outer, *(key.tangent for key in outer if key.tangent not in unused)})
     y = of_primal(g, vjp(*lifted, g, bodies, live=more, by=by))
     constant = tuple(key for key in outer if key not in y)  # those by arrays without tangents
     if constant:
         y |= vjp(x, flags, f, bodies, live=live, by=constant)
-    return [y[key] for key in outer], [y[key.tangent] for key in outer]
+    slopes = [y[k.tangent] if k.tangent in y else _zero_at(y[k]) for k in outer]
+    return [y[key] for key in outer], slopes
+
+
+def _zero_at(x: Array) -> ad.Zero:
+    """JAX's symbol for a tangent of 0 at x."""
+    return ad.Zero(jax.typeof(x).to_tangent_aval())
 
 
 def _jvp_by_scan(

@@ -69,6 +69,14 @@ def test_derivatives_are_those_of_lax_scan(derivative):
         np.testing.assert_allclose(got, right, rtol=1e-11, atol=1e-13)
 
 
+def test_a_second_derivative_of_zero_meets_no_infinite_slope_of_what_is_computed_before_the_run():
+    """At a = 0 those of 1/a are -1/a^2 and 2/a^3; a step is linear in 1/a, which is hoisted."""
+    end = lambda a: jq.fused.scan(lambda x, _: (x + 1 / a, None), 0.0, length=1, engine="fused")[0]
+    once, a = jax.grad(end), jnp.array(0.0)
+    assert jax.jit(lambda a: jax.jvp(once, (a,), (jnp.ones(()),)))(a) == (-jnp.inf, jnp.inf)
+    assert jax.jit(jax.grad(once))(a) == jnp.inf
+
+
 @pytest.mark.parametrize("where", ["closed over", "carried", "read"])
 def test_the_rule_of_a_derivative_may_have_integers_among_its_arguments(where):
     """Three steps x -> 3 x, with a rule that says 6: 6^3, by the kernel in both modes."""
