@@ -1,5 +1,6 @@
 """The fuzzer reaches the tables of the fused engine, finds planted errors, and finds no others."""
 
+import functools
 import os
 import random
 import re
@@ -12,10 +13,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from commands import ROOT
-from fuzz import oracle, planted, programs, reducing, rollouts
+from fuzz import child, oracle, planted, programs, reducing, rollouts
 from fuzz.grammar import NOT_BACKWARD, PRODUCTIONS, SHAPES, Grammar, Mode, Type
 from fuzz.running import Children
 
+import jaxquat as jq
 from jaxquat._jaxprs import equations
 from jaxquat.fused.trace.elementwise import ELEMENTWISE
 from jaxquat.fused.trace.tracing import ON_ARRAYS
@@ -121,6 +123,14 @@ def test_a_seed_names_a_program_and_its_inputs():
         assert rollouts.text_of(rollouts.draw(seed)) == rollouts.text_of(rollouts.draw(seed))
 
 
+def test_constants_in_place_of_an_operation_have_its_shape():
+    """An operation on constants is replaced by one of them, of which the other may be a scalar."""
+    mode, kind = Mode(x64=True, single=True), Type("i4", (3,))
+    made = [PRODUCTIONS["add"].make(Grammar(random.Random(k), mode), kind, 0) for k in range(2000)]
+    assert {node.production for node in made} == {"add", "constant"}
+    assert {node.type for node in made} == {kind}
+
+
 def test_floats_agree_to_some_ulp_and_everything_else_by_its_bits():
     one = np.float32([[1.0, np.nan, np.inf, 0.5]])
     assert oracle.close(one, one + np.float32(3e-7)).all()
@@ -155,6 +165,8 @@ def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
     largest, mask = np.float32(3.4e38), lambda x: (x[:2] > 0).astype(x.dtype)
     stored = lambda x: jax.lax.scan(lambda c, y: (c, mask(y)), 0, jnp.stack([x, x]))[1]
     taken = lambda x: jax.lax.scan(lambda c, m: (c, m * x[1]), 0, stored(x))[1]  # a NaN each
+    written_over = lambda x: jnp.sum(jnp.arctan2(x, x).at[np.array([0])].set(7 * x**0))
+    slope = jax.grad(written_over)  # 0 times that of arctan2(0, 0)
     cases = [
         (lambda x: (x[0] > 0).astype(x.dtype) * x[1], [nothing, x[1]], [small]),
         (lambda x: 1 / (x[2] + 0.0), [infinity, -infinity], [nothing]),
@@ -162,6 +174,7 @@ def test_other_roundings_admit_what_xla_may_make_of_signs_masks_and_quotients():
         (lambda x: jnp.pad(mask(x), (1, 0))[1] * x[1], [nothing, x[1]], [small]),
         (lambda x: jnp.sum(taken(x)), [nothing, x[1]], [small]),
         (lambda x: -(0.0 * x[0]) * x[1], [nothing, x[1]], [small]),  # a power of 0 has no slope
+        (lambda x: slope(x[2:3])[0], [nothing, x[1]], [small]),
         (lambda x: x[3] / largest, [nothing, x[3] / largest], [10 * small, infinity]),
         (lambda x: jnp.copysign(1.0, jnp.sqrt(x[0])), np.float32([1, -1]), [infinity]),
         (lambda x: jnp.copysign(1.0, jnp.min(x)), np.float32([1, -1]), [infinity]),
@@ -201,6 +214,22 @@ def test_samples_that_are_partly_infinite_admit_all_numbers_up_to_the_largest():
     assert list(map(admitted, (1.09e38, np.inf, -np.inf, np.nan))) == [True, True, False, False]
     scan, finite = np.float32(np.inf), np.float32([1.0, 2.0, 1.5])
     assert not oracle.admitted(np.float32(1e38), scan, finite)  # the scan is not a sample
+
+
+def test_a_gradient_may_be_infinite_where_the_scan_adds_infinities_of_both_signs():
+    """The kernel multiplies the sum of two steps by the slope of arccos at 1, the scan each."""
+
+    def end(engine, exponent):
+        f = lambda x, y: (x + y ** jnp.arccos(exponent), None)
+        return jq.fused.scan(f, jnp.float32(0), np.float32([0.5, 3]), engine=engine)[0]
+
+    slope = lambda engine: lambda a: {"gradient": jax.grad(functools.partial(end, engine))(a)}
+    scan, fused = (jax.jit(jax.vmap(slope(engine))) for engine in ("scan", "fused"))
+    arguments = (np.float32([1]),)
+    wanted, got = (jax.tree.map(np.asarray, by(*arguments)) for by in (scan, fused))
+    assert got["gradient"] == -np.inf
+    replaced, accepted = child.by_inputs(scan, arguments, wanted, got, {"smooth": ["e"]})
+    np.testing.assert_equal((accepted, replaced["gradient"]), ({"e"}, np.float32([np.nan])))
 
 
 def test_a_failure_shrinks_to_the_operation_that_fails():

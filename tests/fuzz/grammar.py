@@ -326,7 +326,8 @@ def _elementwise(
             children[g.rng.randrange(2)] = Type(kind.dtype)
         node = g.node(name, kind, text, children, depth)
         if kind.kind in "iu" and all(child.production == "constant" for child in node.children):
-            return node.children[0]  # XLA ends the process if constants are divided by zero
+            # XLA ends the process if constants are divided by zero
+            return next(child for child in node.children if child.type == kind)
         return node
 
     production(name, _scaled(weight, test))(make)

@@ -89,7 +89,10 @@ class _Seen(NamedTuple):
         known = [literal(x) or id(x) in self.zeros for x in args]
         if name in ("mul", "div"):
             return known[0] or (name == "mul" and known[1])
-        known = known[1:] if name == "select_n" else known
+        if name == "select_n":
+            which, known = args[0], known[1:]
+            if not isinstance(which, jax.core.Tracer):  # the same for all inputs
+                known = [known[int(k)] for k in np.unique(which)]
         return bool(known) and all(known) and name in LINEAR
 
 
@@ -201,7 +204,8 @@ def _rounded(equation: Any, args: list[Any], sample: Any, salt: int, seen: _Seen
     A product in a sum may be rounded or not each time that it is used: x y - y x may be an ulp.
     """
     name, (masks, zeros, products) = equation.primitive.name, seen
-    if seen.vanishes(name, args):
+    is_float = jnp.issubdtype(equation.outvars[0].aval.dtype, jnp.floating)
+    if is_float and seen.vanishes(name, args):
         gone = (sample == 1) | at_random(sample, salt)
         results = [jnp.where(gone, jnp.zeros_like(x), x) for x in bind(equation, args)]
         zeros.update((id(x), x) for x in results)
@@ -217,7 +221,7 @@ def _rounded(equation: Any, args: list[Any], sample: Any, salt: int, seen: _Seen
         places = enumerate(args)
         args = [_moved(x, 1, sample, salt + k) if id(x) in products else x for k, x in places]
     results = bind(equation, args)
-    if jnp.issubdtype(results[0].dtype, jnp.floating):
+    if is_float:
         if name == "mul":
             results = [chosen(equation, args, results[0], sample, salt, masks)]
         for liberty in LIBERTIES.get(name, ()):
