@@ -195,17 +195,23 @@ def by_inputs(
     accepted: set[str] = set()
 
     def judge(path: Any, a: np.ndarray, b: np.ndarray, *many: np.ndarray) -> np.ndarray:
-        good = oracle.admitted(b, a, np.stack(many))
-        if path[0].key == "second" and a.dtype.kind == "f":
-            good |= np.isnan(a)  # the scan multiplies more zeros by infinite slopes
-        if path[0].key == "gradient" and a.dtype.kind == "f":
-            good |= np.isnan(a) & np.isinf(b)  # (x + y) inf, in the scan x inf + y inf
+        good = _admitted(path[0].key, a, b, np.stack(many))
         good &= ~oracle.close(a, b)
         for body in np.nonzero(good.reshape(len(a), -1).any(1))[0].tolist():
             accepted.add(output_of(path, body, request))
         return np.where(good, a, b)
 
     return jax.tree_util.tree_map_with_path(judge, wanted, got, *samples), accepted
+
+
+def _admitted(kind: str, a: np.ndarray, b: np.ndarray, samples: np.ndarray) -> np.ndarray:
+    """Which of the engine's values b the samples explain, or infinite slopes of the scan's a."""
+    good = oracle.admitted(b, a, samples)
+    if kind == "second" and a.dtype.kind == "f":
+        good |= np.isnan(a)  # the scan multiplies more zeros by infinite slopes
+    if kind == "gradient" and a.dtype.kind == "f":
+        good |= np.isnan(a) & np.isinf(b)  # (x + y) inf, in the scan x inf + y inf
+    return good
 
 
 def output_of(path: Any, body: int, request: dict[str, Any]) -> str:
@@ -473,7 +479,7 @@ def judged(
         leaves = zip(paths, jax.tree.leaves(got[kind]), jax.tree.leaves(samples[kind]), strict=True)
         for (path, a), b, many in leaves:
             differs = ~oracle.close(a, b)
-            good = oracle.admitted(b, a, np.moveaxis(many, 1, 0))
+            good = _admitted(kind, a, b, np.moveaxis(many, 1, 0))
             for body, *place in np.argwhere(differs).tolist():
                 output = output_of((jax.tree_util.DictKey(kind), *path), body, request)
                 at = (body, *place)
