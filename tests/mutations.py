@@ -403,6 +403,15 @@ MUTATIONS = {
         "more = live_of(f, live)",
         of_engine("fused_grid_at", "the_second_derivative_by_the_times_is_that_of_the_scan"),
     ),
+    "derivatives: tangents of constants that are 0 are arrays": Mutation(
+        DERIVATIVES,
+        "for i in g.unused(more)}",
+        "for i in ()}",
+        of_engine(
+            "scanning",
+            "a_second_derivative_of_zero_meets_no_infinite_slope_of_what_is_computed_before_the_run",
+        ),
+    ),
     "derivatives: linearized at the last state that is kept": Mutation(
         KEYS,
         '.at("residual")][..., 0, :], flags',
@@ -507,6 +516,24 @@ MUTATIONS = {
         "self, segment=self.kept_every, specs=specs",
         "self, segment=self.segment, specs=specs",
         of_engine("derivatives", "a_tangent_keeps_the_states_that_its_primal_keeps"),
+    ),
+    "recurrence: the rules keep states of their own choice": Mutation(
+        RECURRENCE,
+        "replace(self, segment=self.kept_every, of_functions",
+        "replace(self, of_functions",
+        of_engine(
+            "scanning",
+            "auto_has_the_second_derivatives_that_the_kernel_lacks[computing_anew-7]",
+        ),
+    ),
+    "recurrence: a rule of custom_vjp has a tangent": Mutation(
+        RECURRENCE,
+        "return has_vjp or ",
+        "return ",
+        of_engine(
+            "scanning",
+            "auto_has_the_second_derivatives_that_the_kernel_lacks[reverse_alone-3]",
+        ),
     ),
     "recurrence: commands cost nothing to keep": Mutation(
         RECURRENCE,
