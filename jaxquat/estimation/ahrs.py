@@ -23,9 +23,9 @@ import numpy as np
 from jax import Array
 
 from jaxquat._checks import finite, instance, positive
-from jaxquat._linear import matvec, near_one, square
+from jaxquat._linear import matvec, near_one, root, square
 from jaxquat.estimation.arguments import cast, sample_of, settings_of
-from jaxquat.estimation.detectors import disturbance_of, motion_of, stillness
+from jaxquat.estimation.detectors import balance_of, disturbance_of, motion_of, stillness
 from jaxquat.estimation.error_state import Error, Update, observed
 from jaxquat.estimation.filtering import (
     Estimate,
@@ -59,8 +59,14 @@ from jaxquat.quaternion import (
 _UNKNOWN = 3.0  # rad: the standard deviation of an unknown angle
 _HEADING, _MOVING = np.zeros((2, SIZE), bool)  # elements of the error
 _HEADING[[2, DECLINATION]], _MOVING[VELOCITY:DECLINATION] = True, True
+_FALLEN = _MOVING | (np.arange(SIZE) < 2)
+_BALANCE = np.arange(5) < 4  # all but the accelerometer's own gravity
+_TILT = 0.1  # rad: the standard deviation of the tilt that one specific force gives
 _ROWS = np.eye(SIZE)[[6, 7, 2, 3, 4, 5]]  # what is observed: velocity, heading, bias
 _ROWS[2, DECLINATION] = 1.0
+_STEADY = 0.03  # rad: a heading that began at a tilt less certain than this begins again
+_SETTLES = 1.0  # s: over which the first readings of a magnetometer are averaged
+_ALIKE = 0.15  # m/s^2: at rest the force is as long as at earlier rests
 _LEVEL = 0.1  # m/s^2: more horizontal force is no rest
 _LONGEST = 1.0  # s: a sample stands for at most so long
 
@@ -70,15 +76,19 @@ class _Memory(NamedTuple):
     numbers: Array  # bias, velocity, declination, response: the order of the error after attitude
     covariance: Array
     level: Array  # whether an accelerometer has given the tilt
-    north: Array  # whether a magnetometer has given the heading since then
+    north: Array  # for how long a magnetometer has given the heading since then [s]; -1 if not yet
+    steady: Array  # whether the tilt was certain when it began to
     gyro: Array  # last measured rate
+    change: Array  # from the rate before to that one
     early: Array  # last measured field, body axes, until the body is level
     since: Array  # times since gyroscope, accelerometer, magnetometer were last read [s], (3,)
+    usual: Array  # interval of the gyroscope [s]
     slow: Array  # gyroscope and accelerometer, low-passed, (6,)
     still: Array  # how long the sensors have hardly changed [s]
     rests: Array  # whether the body is at rest
     motion: Array  # of the horizontal velocity, see detectors.motion_of, (7,)
     field: Array  # of the magnetic field, see detectors.disturbance_of, (8,)
+    balance: Array  # of the mean force, see detectors.balance_of, (5,)
 
 
 def ahrs(settings: Settings | None = None) -> Filter:
@@ -140,16 +150,25 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
         numbers=jnp.zeros(SIZE - 3, dtype),
         covariance=jnp.diag(_deviations(settings, jnp.full(3, _UNKNOWN, dtype)) ** 2),
         level=jnp.zeros((), bool),
-        north=jnp.zeros((), bool),
+        north=jnp.full((), -1.0, dtype),
+        steady=jnp.zeros((), bool),
         gyro=gyro,
+        change=jnp.zeros(3, dtype),
         early=jnp.zeros(3, dtype),
         since=jnp.zeros(3, dtype),
+        usual=jnp.full((), -1.0, dtype),
         slow=jnp.concatenate([gyro, force]),
         still=zero,
         rests=jnp.zeros((), bool),
         motion=jnp.zeros(7, dtype),
         field=jnp.zeros(8, dtype),
+        balance=_balanced(zero),
     )
+
+
+def _balanced(dt: Array) -> Array:
+    """The memory of a mean force that agrees with the tilt, (5,)."""
+    return jnp.zeros(5, dt.dtype).at[2].set(GRAVITY)
 
 
 def _deviations(settings: Settings, attitude: Array) -> Array:
@@ -165,16 +184,17 @@ def _deviations(settings: Settings, attitude: Array) -> Array:
 
 
 def _restarted(
-    settings: Settings, linear: tuple[Array, Array], starts: Array, level: Array, north: Array
+    settings: Settings,
+    linear: tuple[Array, Array],
+    starts: Array,
+    deviations: tuple[Array, Array],
 ) -> tuple[Array, Array]:
     """Covariance and transition where the elements ``starts``, (18,), of the error start anew.
 
-    Nothing earlier counts for them. The tilt is known where the body is ``level``, and the heading
-    where there is ``north``.
+    Nothing earlier counts for them. Their ``deviations`` are those of tilt and heading.
     """
     covariance, transition = linear
-    tilt = jnp.where(level, 0.1, _UNKNOWN)
-    heading = jnp.where(north, settings.start_heading, _UNKNOWN)
+    tilt, heading = deviations
     variances = _deviations(settings, jnp.stack([tilt, tilt, heading])) ** 2
     either = starts[:, None] | starts[None, :]
     covariance = jnp.where(either, jnp.diag(variances), covariance)
@@ -210,39 +230,62 @@ def _linearize(
     field = jnp.where(has_field, field, 1.0)
     read = jnp.stack([has_gyro, has_force, has_field])
     since, spans = _spans(memory.since, dt, read)
-    _, of_force, of_field = spans
+    of_gyro, of_force, of_field = spans
+    usual, unseen = _unseen(settings, memory, dt, has_gyro)
     keep = jnp.exp(-dt / settings.declination_time)
-    transition = transition_of(middle, gyro, dt, keep, of_force)
-    covariance = propagated(memory.covariance, middle, gyro, dt, keep, of_force)
-    covariance = covariance + jnp.diag(variances_of(settings, gyro, dt, keep))
+    impulse = of_force * rotate(q, force)[2]  # in free fall a tilt makes no velocity
+    transition = transition_of(middle, gyro, dt, keep, impulse)
+    covariance = propagated(memory.covariance, middle, gyro, dt, keep, impulse)
+    change = jnp.where(has_gyro, gyro - memory.gyro, memory.change)
+    # White noise of the rates has second differences of 6 times its variance.
+    shaken = of_gyro**2 * jnp.square(change - memory.change) / 6.0
+    covariance = covariance + jnp.diag(
+        variances_of(settings, gyro, dt, keep).at[:3].add(unseen + jnp.mean(shaken))
+    )
 
     heavy = has_force & (square(force) > (0.5 * GRAVITY) ** 2)  # not in free fall
     level, begins = memory.level | heavy, heavy & ~memory.level
+    rest = memory.rests, memory.slow[3:]
+    balance, excess, lost = balance_of(memory.balance, rotate(q, force), of_force, rest)
+    lost, mean = lost & memory.level, balance[:3]
+    balance = jnp.where((begins | lost) & _BALANCE, _balanced(dt), balance)
+    tilt = jnp.where(begins | lost, _TILT**2, 0.5 * (covariance[0, 0] + covariance[1, 1]))
     q = jnp.where(begins, _level(jnp.where(begins, force, up)), q)
+    q = jnp.where(lost, correct_norm(multiply(_level(jnp.where(lost, mean, up)), q)), q)
+
     early = jnp.where(has_field & ~level, field, 0.0)
     field = rotate(q, field)  # a turn about the vertical changes neither its norm nor its dip
-    has_heading, east_of_north = _heading(field)
+    has_heading, east_of_north, steepness = _heading(field)
     of_north = level & has_field & has_heading
-    norms, doubt, again = disturbance_of(settings, memory.field, field, of_field, has_field & level)
-    first = of_north & (again | ~memory.north)
+    steady = tilt < _STEADY**2
+    anew = of_north & ((memory.north < 0) | lost | (steady & ~memory.steady))
+    usual_field = jnp.where(anew, 0.0, memory.field)
+    norms, doubt, again = disturbance_of(settings, usual_field, field, of_field, has_field & level)
+    first = of_north & (again | anew)
     q = jnp.where(first, turned(q, jnp.zeros_like(up).at[2].set(east_of_north)), q)
+    north = jnp.where(memory.north < 0, memory.north, memory.north + dt)
+    north = jnp.where(first, 0.0, jnp.where(lost, -1.0, north))
+    of_heading, settles = _heading_variance(settings, of_field, doubt, steepness, north)
 
     acceleration = rotate(q, force)[:2]
-    motion, density = motion_of(settings, memory.motion, acceleration, of_force)
-    motion = jnp.where(level, motion, 0.0)
+    motion, density = motion_of(settings, memory.motion, acceleration, of_force, excess)
+    motion = jnp.where(level & ~lost, motion, 0.0)
     sensors = jnp.concatenate([gyro, force])
     slow, still = stillness(settings, (memory.slow, memory.still), sensors, read, spans, dt)
-    tilt = 9.0 * GRAVITY**2 * (covariance[0, 0] + covariance[1, 1])  # of three deviations
-    level_force = square(rotate(q, slow[3:])[:2])  # not 0 while the body gathers speed
-    rests = (still > settings.rest_time) & (level_force < _LEVEL**2 + tilt)
+    mean_force = rotate(q, slow[3:])
+    level_force = square(mean_force[:2])  # not 0 while the body gathers speed
+    loose = _LEVEL**2 + 18.0 * GRAVITY**2 * tilt  # three deviations of the tilt
+    alike = (balance[4] == 0) | (jnp.abs(root(square(slow[3:])) - balance[4]) < _ALIKE)
+    rests = (still > settings.rest_time) & (level_force < loose) & alike & (mean_force[2] > 0)
 
     # At rest the velocity is relative to the one at its beginning: a smooth ride is a rest, too.
-    starts = begins | (first & _HEADING) | (rests & ~memory.rests & _MOVING)
-    covariance, transition = _restarted(settings, (covariance, transition), starts, level, first)
+    starts = begins | (lost & _FALLEN) | (first & _HEADING) | (rests & ~memory.rests & _MOVING)
+    deviations = jnp.where(level, _TILT, _UNKNOWN), jnp.where(first, jnp.sqrt(of_heading), _UNKNOWN)
+    covariance, transition = _restarted(settings, (covariance, transition), starts, deviations)
     numbers = memory.numbers.at[3:5].add(of_force * acceleration).at[5].multiply(keep)
     numbers = jnp.where(starts[3:] | ~level, 0.0, numbers)
     residual = _wrapped(jnp.where(first, 0.0, east_of_north) - numbers[5])
-    heading = of_north, residual, doubt
+    heading = of_north & ~first, residual, of_heading, settles
     error, updates, count = _observed(
         settings, covariance, numbers, gyro, spans, (level, rests), heading, density
     )
@@ -251,11 +294,41 @@ def _linearize(
     estimate = corrected(estimate, error)
     numbers = jnp.concatenate([estimate.bias, estimate.others])
     state = estimate.q, numbers, estimate.covariance
-    north = memory.north | of_north
-    told = gyro, early, since, slow, still, rests, motion, norms
-    after = _Memory(*state, level, north, *told)
+    steady = jnp.where(first, steady, memory.steady)
+    told = gyro, change, early, since, usual, slow, still, rests, motion, norms, balance
+    after = _Memory(*state, level, north, steady, *told)
     turned_on = multiply(estimate.q, exp(settings.latency * (gyro - estimate.bias)))
     return after, estimate._replace(q=turned_on), Linearized(transition, updates)
+
+
+def _unseen(settings: Settings, memory: _Memory, dt: Array, read: Array) -> tuple[Array, Array]:
+    """The gyroscope's usual interval, and the variance of a turn that it has missed [rad^2].
+
+    From its usual interval on the body accelerates, for 2 s; then the rate is unknown. The interval
+    is -1 before the first reading, and 0 before the second.
+    """
+    before, usual = memory.since[0], memory.usual
+    late = jnp.maximum(jnp.stack([before, before + dt]) - jnp.maximum(usual, 0.0), 0.0)
+    late = jnp.where(usual == 0, 0.0, late)
+    growth = jnp.minimum(late, 2.0) ** 4 + 32.0 * jnp.maximum(late - 2.0, 0.0)  # smooth at 2 s
+    variance = (0.5 * settings.acceleration) ** 2 * (growth[1] - growth[0])
+    interval = jnp.minimum(before + dt, 4.0 * usual)
+    after = jnp.where(usual > 0, usual + 0.1 * (interval - usual), before + dt)
+    after = jnp.where(usual < 0, 0.0, after)
+    return jnp.where(read, after, usual), jnp.minimum(variance, _UNKNOWN**2)
+
+
+def _heading_variance(
+    settings: Settings, span: Array, doubt: Array, steepness: Array, age: Array
+) -> tuple[Array, Array]:
+    """The variance of a measured heading, and whether it is one of the first.
+
+    The first readings are averaged: over ``_SETTLES`` they have ``start_heading`` together.
+    """
+    settles = age < _SETTLES
+    first = _SETTLES / jnp.clip(span, 0.01, _SETTLES) * settings.start_heading**2
+    later = _inverse(span) * settings.heading**2 * doubt
+    return steepness * jnp.where(settles, first, later), settles
 
 
 def _observed(
@@ -265,7 +338,7 @@ def _observed(
     gyro: Array,
     spans: Array,
     state: tuple[Array, Array],
-    heading: tuple[Array, Array, Array],
+    heading: tuple[Array, Array, Array, Array],
     density: Array,
 ) -> tuple[Error, tuple[Update, Update], Array]:
     """The error after the observations of a row, their blocks, and how many scalars they are.
@@ -277,17 +350,18 @@ def _observed(
         gyro: measured rate, (3,).
         spans: the times that gyroscope, accelerometer and magnetometer cover, (3,).
         state: whether the body is level, and whether it is at rest.
-        heading: whether there is one, its residual, and the factor of its variance.
+        heading: whether there is one, its residual, its variance, and whether this is certain.
         density: of the velocity in motion, squared.
     """
-    (of_gyro, of_force, of_field), (level, rests), (north, residual, doubt) = spans, state, heading
+    (of_gyro, of_force, of_field), (level, rests) = spans, state
+    north, residual, of_heading, settles = heading
     error = Error(jnp.zeros_like(covariance[0]), covariance)
     of_velocity = _inverse(of_force) * jnp.where(rests, settings.rest_velocity**2, density)
     seen = jnp.full(2, (of_force > 0) & level)
     error, first = observed(error, _ROWS[:2], -numbers[3:5], jnp.full(2, of_velocity), seen)
 
     surprise = _surprise(settings, error, residual)
-    of_heading = _inverse(of_field) * settings.heading**2 * doubt * surprise
+    of_heading = jnp.where(settles, of_heading, of_heading * surprise)
     of_bias = _inverse(of_gyro) * settings.rest_bias**2
     seen_others = level & jnp.stack([(of_field > 0) & north, *[rests & (of_gyro > 0)] * 3])
     error, second = observed(
@@ -326,9 +400,12 @@ def _turn(memory: _Memory, gyro: Array, dt: Array, read: Array) -> tuple[Array, 
     """The attitudes at the end and in the middle of the gyroscope's turn.
 
     In rows between two samples of the gyroscope the body turns at the earlier rate. The later
-    sample then replaces this turn with its own.
+    sample then replaces this turn with its own; if it comes late, only for its usual interval.
     """
-    ahead = jnp.where(read, memory.since[0], 0.0)
+    interval, usual = memory.since[0] + dt, memory.usual
+    late = (usual != 0) & (interval > 3.0 * usual)
+    covered = jnp.where(late, jnp.maximum(usual, 0.0), interval)
+    ahead = jnp.where(read, covered - dt, 0.0)
     response = matvec(memory.numbers[6:].reshape(3, 3), gyro)
     turn = dt * (gyro - memory.numbers[:3] - response) + ahead * (gyro - memory.gyro)
     half = exp(0.5 * turn)
@@ -342,15 +419,18 @@ def _long(vector: Array) -> Array:
     return valid & jnp.any(vector != 0)
 
 
-def _heading(field: Array) -> tuple[Array, Array]:
+def _heading(field: Array) -> tuple[Array, Array, Array]:
     """Whether the field, in level axes, has a heading, and how far it points east of north [rad].
 
-    The angle is clockwise. A field within 0.6 degrees of the vertical has no heading.
+    The angle is clockwise. A field within 0.6 degrees of the vertical has no heading. The third
+    result is the factor of its variance: above 1 where the dip exceeds 72 degrees.
     """
     field = near_one(field)
-    has_heading = square(field[:2]) > 1e-4 * square(field)
+    across, along = square(field[:2]), square(field)
+    has_heading = across > 1e-4 * along
     east, north = jnp.where(has_heading, field[0], 0.0), jnp.where(has_heading, field[1], 1.0)
-    return has_heading, jnp.arctan2(east, north)
+    steepness = jnp.maximum(1.0, 0.1 * along / jnp.where(has_heading, across, 1.0))
+    return has_heading, jnp.arctan2(east, north), steepness
 
 
 def _wrapped(angle: Array) -> Array:

@@ -1,12 +1,12 @@
-"""What ``ahrs`` detects in its sensors: rest, the size of the motion, disturbances of the field."""
+"""What ``ahrs`` detects: rest, the size of the motion, disturbances of the field, a lost tilt."""
 
 from __future__ import annotations
 
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat._linear import power_of_two, square
-from jaxquat.estimation.imu import Settings
+from jaxquat._linear import power_of_two, root, square
+from jaxquat.estimation.imu import GRAVITY, Settings
 
 
 def stillness(
@@ -28,7 +28,7 @@ def stillness(
 
 
 def motion_of(
-    settings: Settings, memory: Array, acceleration: Array, span: Array
+    settings: Settings, memory: Array, acceleration: Array, span: Array, excess: Array
 ) -> tuple[Array, Array]:
     """The memory of the motion, (7,), and the density of the true velocity, squared, ().
 
@@ -36,7 +36,8 @@ def motion_of(
     constant error, and a low-pass: of the true velocity passes ``(s T)^2 / (1 + s T)^3``. White
     noise of density d would have the variance ``3 d^2 / (16 T)`` after it. The memory has the
     acceleration's mean, the velocity before and after the low-pass, and the mean square of an axis,
-    which rises with the velocity at once and decays in T.
+    which rises with the velocity at once and decays in T. An acceleration that lasts shows in the
+    ``excess`` of the mean force over gravity, where that is more than an accelerometer's errors.
     """
     time = jnp.asarray(settings.velocity_time)
     share = -jnp.expm1(-span / time)
@@ -46,6 +47,8 @@ def motion_of(
     slow = slow + share * (velocity - slow)
     spread = jnp.maximum((1.0 - share) * spread, 0.5 * square(slow))
     after = jnp.concatenate([mean, velocity, slow, spread[None]])
+    lasting = 2.0 * GRAVITY * jnp.maximum(excess - 0.25, 0.0) * time**2
+    spread = jnp.maximum(spread, lasting)
     density = 16.0 / 3.0 * time * spread * jnp.square(settings.velocity_by_motion)
     return after, density + jnp.square(settings.velocity)
 
@@ -82,3 +85,34 @@ def disturbance_of(
     usual = jnp.where(again, lasting, usual + share / doubt * (fast - usual))
     after = jnp.concatenate([fast, usual, lasting, jnp.stack([age, time])])
     return jnp.where(valid, after, memory), doubt, again
+
+
+def balance_of(
+    memory: Array, force: Array, span: Array, rest: tuple[Array, Array]
+) -> tuple[Array, Array, Array]:
+    """The memory of the mean force, (5,), its excess over gravity, and whether the tilt is lost.
+
+    The mean specific force in world axes over some seconds is gravity, but for the body's mean
+    acceleration: a horizontal one, a, makes it longer by a^2/(2 g). If the mean is as long as
+    gravity but points elsewhere for 5 s, the tilt is lost. The limit is half of that excess, and
+    less for a large one, so that an acceleration beside a wrong tilt is none. The memory has the
+    mean, for how long it has pointed elsewhere, and gravity as the accelerometer measures it at
+    rest; 0 before the first rest.
+
+    Args:
+        memory: of the row before.
+        force: specific force in world axes, (3,).
+        span: time that it covers.
+        rest: whether the body was at rest, and its mean force, (3,).
+    """
+    mean, time, own = memory[:3], memory[3], memory[4]
+    mean = mean - jnp.expm1(-span / 3.0) * (force - mean)
+    resting, norm = rest[0], root(square(rest[1]))
+    share = jnp.where(own > 0, -jnp.expm1(-span), 1.0)
+    own = jnp.where(resting, own + share * (norm - own), own)
+    gravity = jnp.where(own > 0, own, GRAVITY)
+    off, excess = square(mean.at[2].add(-gravity)), root(square(mean)) - gravity
+    limit = jnp.minimum(off / (4.0 * GRAVITY), 0.1 + off / (16.0 * GRAVITY))
+    elsewhere = (off > 1.5**2) & (jnp.abs(excess) < limit)
+    time = jnp.where(elsewhere, time + span, 0.0)
+    return jnp.concatenate([mean, jnp.stack([time, own])]), excess, time > 5.0

@@ -70,6 +70,8 @@ class Settings(NamedTuple):
             these three are 0.
         rest_velocity: density of the observation, at rest, that the velocity is 0 [m/s sqrt(s)].
         rest_bias: density of the observation of the bias at rest [rad/s sqrt(s)].
+        acceleration: standard deviation of the angular acceleration while the gyroscope misses
+            samples, beyond its usual interval [rad/s^2].
         latency: time from the measurement of a sample to its reading [s]. The attitude is
             extrapolated over this time at the last rate.
 
@@ -99,6 +101,7 @@ class Settings(NamedTuple):
     rest_time: ArrayLike = 1.5
     rest_velocity: ArrayLike = 4e-3
     rest_bias: ArrayLike = 7e-3
+    acceleration: ArrayLike = 1.0
     latency: ArrayLike = 0.0
 
 
@@ -245,18 +248,21 @@ def _mean(vectors: Array) -> Array:
     return jnp.where(count > 0, total / jnp.maximum(count, 1.0), jnp.nan)
 
 
-def transition_of(q: Array, gyro: Array, dt: Array, keep: Array, span: Array) -> Array:
-    """The derivative of the error after a step by the error before it, (18, 18)."""
+def transition_of(q: Array, gyro: Array, dt: Array, keep: Array, impulse: Array) -> Array:
+    """The derivative of the error after a step by the error before it, (18, 18).
+
+    ``impulse`` is the vertical specific force times its interval [m/s].
+    """
     by_rate = -dt * to_matrix(q)
     by_response = (by_rate[:, :, None] * gyro[None, None, :]).reshape(3, 9)
-    tilt = span * jnp.asarray([[0.0, GRAVITY, 0.0], [-GRAVITY, 0.0, 0.0]], dt.dtype)
+    tilt = impulse * jnp.asarray([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]], dt.dtype)
     matrix = jnp.eye(SIZE, dtype=dt.dtype).at[DECLINATION, DECLINATION].set(keep)
     matrix = matrix.at[:3, 3:6].set(by_rate).at[:3, RESPONSE:].set(by_response)
     return matrix.at[VELOCITY:DECLINATION, :3].set(tilt)
 
 
 def propagated(
-    covariance: Array, q: Array, gyro: Array, dt: Array, keep: Array, span: Array
+    covariance: Array, q: Array, gyro: Array, dt: Array, keep: Array, impulse: Array
 ) -> Array:
     """``F P F^T`` with the transition F, computed from its blocks."""
     by_rate = -dt * to_matrix(q)
@@ -264,7 +270,7 @@ def propagated(
     def applied(matrix: Array) -> Array:
         response = matrix[RESPONSE:].reshape(3, 3, SIZE)
         rate = matrix[3:6] + jnp.einsum("ijk,j->ik", response, gyro, precision=_ALL_DIGITS)
-        tilt = span * GRAVITY * jnp.stack([matrix[1], -matrix[0]])
+        tilt = impulse * jnp.stack([matrix[1], -matrix[0]])
         parts = (
             matrix[:3] + jnp.matmul(by_rate, rate, precision=_ALL_DIGITS),
             matrix[3:6],

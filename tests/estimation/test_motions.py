@@ -1,10 +1,13 @@
 """What ``ahrs`` claims about tilt and heading in simulated motions, and how it starts."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import motions
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 from scipy.stats import chi2
 
 import jaxquat as jq
@@ -159,6 +162,7 @@ def test_what_cannot_be_in_si_units_is_refused():
         estimation.run(estimation.ahrs(), samples)
 
 
+<<<<<<< HEAD
 STAMPS, STILL = np.arange(4) / 100, np.zeros((4, 3))
 FORCE = STILL + np.array([0.0, 0.0, 9.80665])
 NONSENSE = {
@@ -191,3 +195,87 @@ def test_rates_of_the_full_scale_of_2000_degrees_a_second_are_accepted():
     rates = np.radians([0.0, 0.0, 2000.0]) + STILL
     recording = recordings.Recording(STAMPS, rates, accelerometer=FORCE)
     np.testing.assert_allclose(estimation.samples(recording).gyro[:, 2], 34.9066, rtol=1e-6)
+=======
+def spoilt(case, t):
+    """True turn about east (N,) [rad], force in world axes (N, 3), and changes of the sensors."""
+    n = len(t)
+    turn, force = np.zeros(n), np.tile([0.0, 0.0, 9.80665], (n, 1))
+    bias = np.zeros(3)
+    edit = lambda gyro, force, field: None
+    if case == "a push at the start":
+        force[t < 0.5, 0] = 5.0
+        force[(t >= 0.5) & (t < 1.0), 0] = -5.0
+    elif case == "a wrong first magnetometer":
+        edit = lambda gyro, force, field: field.__setitem__(0, -field[0])
+    elif case == "a wrong first accelerometer":
+        edit = lambda gyro, force, field: force.__setitem__(0, [5.0, 0.0, 9.8])
+    elif case == "an accelerometer upside down at first":
+        edit = lambda gyro, force, field: force.__setitem__(0, [0.0, 0.0, -9.0])
+    elif case.startswith("a turn that the gyroscope misses"):
+        turn = np.deg2rad(float(case.split()[-1])) * np.clip((t - 10.0) / 0.3, 0.0, 1.0)
+        edit = lambda gyro, force, field: gyro.__setitem__(slice(None), 0.0)
+    elif case == "a gyroscope that fails at rest":
+        bias = np.array([3e-3, -2e-3, 4e-3])
+        edit = lambda gyro, force, field: gyro.__setitem__((t > 10.0) & (t < 20.0), np.nan)
+    elif case == "a gyroscope that begins late":
+        bias = np.array([3e-3, -2e-3, 4e-3])
+        edit = lambda gyro, force, field: gyro.__setitem__(t < 10.0, np.nan)
+    elif case == "a gyroscope that misses a second in motion":
+        turn = np.sin(np.maximum(t - 5.0, 0.0))
+        edit = lambda gyro, force, field: gyro.__setitem__((t > 15.0) & (t < 16.0), np.nan)
+    elif case == "free fall":
+        turn, bias = np.sin(np.maximum(t - 2.0, 0.0)), np.array([3e-3, -2e-3, 4e-3])
+        force[t > 3.0] = 0.0
+    return turn, force, bias, edit
+
+
+SPOILT = (
+    "a push at the start", "a wrong first magnetometer", "a wrong first accelerometer",
+    "an accelerometer upside down at first", "a turn that the gyroscope misses, by 10",
+    "a turn that the gyroscope misses, by 60", "a gyroscope that fails at rest",
+    "a gyroscope that begins late", "a gyroscope that misses a second in motion", "free fall",
+)  # fmt: skip
+
+
+@functools.cache
+def of_spoilt():
+    """Times, and tilt and heading errors with their deviations of each case, (cases, N) [deg]."""
+    t, draw = 0.025 * np.arange(1500), np.random.default_rng(0).normal
+    sensors, truth = [], []
+    for case in SPOILT:
+        turn, force, bias, edit = spoilt(case, t)
+        attitude = Rotation.from_rotvec(turn[:, None] * np.array([1.0, 0.0, 0.0]))
+        rate = np.gradient(turn, t)[:, None] * np.array([1.0, 0.0, 0.0])
+        field = attitude.apply([0.0, 18e-6, -45e-6], inverse=True)
+        row = rate + bias, attitude.apply(force, inverse=True), field
+        row = [x + s * draw(size=x.shape) for x, s in zip(row, (2e-3, 0.02, 2e-7), strict=True)]
+        edit(*row)
+        sensors.append(row)
+        truth.append(attitude.as_matrix())
+    dt = np.tile(np.diff(t, prepend=0.0), (len(SPOILT), 1))
+    estimate = RUN(ImuSample(*map(jnp.asarray, (dt, *map(np.stack, zip(*sensors, strict=True))))))
+    off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(np.stack(truth), 2, 3)
+    tilt = np.arccos(np.clip(off[:, :, 2, 2], -1.0, 1.0))
+    heading = np.arctan2(off[:, :, 1, 0] - off[:, :, 0, 1], off[:, :, 0, 0] + off[:, :, 1, 1])
+    x, y, z = np.moveaxis(np.diagonal(estimate.covariance, axis1=2, axis2=3), 2, 0)[:3]
+    return t, *map(np.rad2deg, (tilt, np.sqrt(x + y), np.abs(heading), np.sqrt(z)))
+
+
+@pytest.mark.parametrize("case", SPOILT)
+def test_what_spoils_an_attitude_is_forgiven_or_claimed(case):
+    """Within 25 s, to tilt and heading that the covariance claims; before, 8 to 180 degrees off."""
+    t, *errors = of_spoilt()
+    tilt, of_tilt, heading, of_heading = (x[SPOILT.index(case), t > 36.0] for x in errors)
+    assert np.all(tilt < 3.0 * of_tilt)
+    assert np.all(heading < 3.0 * of_heading)
+    if case != "free fall":
+        assert np.all(of_tilt < 2.0)
+        assert np.all(of_heading < 10.0)
+
+
+def test_free_fall_measures_no_tilt():
+    """The specific force is 0 from 3 s on: a bias of 1e-4 rad/s and more turns the body on."""
+    t, _, of_tilt, _, _ = of_spoilt()
+    late = of_tilt[SPOILT.index("free fall"), t > 5.0]
+    assert np.all(np.diff(late) > 0.0)
+>>>>>>> fe59a6c (ahrs forgives bad starts, lost turns and gaps)
