@@ -79,7 +79,7 @@ def repo_imu(path):
         "gyro": (8, 9, 10),
         "magnetometer": (11, 12, 13),
     }
-    return aligned(jq.recordings.read(path, columns, duplicates="first"))
+    return aligned(jq.recordings.read(path, columns, duplicates="first", units={"magnetometer": "T"}))
 
 
 def justa(path):

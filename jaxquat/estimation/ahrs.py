@@ -79,7 +79,6 @@ class _Memory(NamedTuple):
     north: Array  # for how long a magnetometer has given the heading since then [s]; -1 if not yet
     steady: Array  # whether the tilt was certain when it began to
     gyro: Array  # last measured rate
-    change: Array  # from the rate before to that one
     early: Array  # last measured field, body axes, until the body is level
     since: Array  # times since gyroscope, accelerometer, magnetometer were last read [s], (3,)
     usual: Array  # interval of the gyroscope [s]
@@ -153,7 +152,6 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
         north=jnp.full((), -1.0, dtype),
         steady=jnp.zeros((), bool),
         gyro=gyro,
-        change=jnp.zeros(3, dtype),
         early=jnp.zeros(3, dtype),
         since=jnp.zeros(3, dtype),
         usual=jnp.full((), -1.0, dtype),
@@ -230,18 +228,13 @@ def _linearize(
     field = jnp.where(has_field, field, 1.0)
     read = jnp.stack([has_gyro, has_force, has_field])
     since, spans = _spans(memory.since, dt, read)
-    of_gyro, of_force, of_field = spans
+    _, of_force, of_field = spans
     usual, unseen = _unseen(settings, memory, dt, has_gyro)
     keep = jnp.exp(-dt / settings.declination_time)
     impulse = of_force * rotate(q, force)[2]  # in free fall a tilt makes no velocity
     transition = transition_of(middle, gyro, dt, keep, impulse)
     covariance = propagated(memory.covariance, middle, gyro, dt, keep, impulse)
-    change = jnp.where(has_gyro, gyro - memory.gyro, memory.change)
-    # White noise of the rates has second differences of 6 times its variance.
-    shaken = of_gyro**2 * jnp.square(change - memory.change) / 6.0
-    covariance = covariance + jnp.diag(
-        variances_of(settings, gyro, dt, keep).at[:3].add(unseen + jnp.mean(shaken))
-    )
+    covariance = covariance + jnp.diag(variances_of(settings, gyro, dt, keep).at[:3].add(unseen))
 
     heavy = has_force & (square(force) > (0.5 * GRAVITY) ** 2)  # not in free fall
     level, begins = memory.level | heavy, heavy & ~memory.level
@@ -295,7 +288,7 @@ def _linearize(
     numbers = jnp.concatenate([estimate.bias, estimate.others])
     state = estimate.q, numbers, estimate.covariance
     steady = jnp.where(first, steady, memory.steady)
-    told = gyro, change, early, since, usual, slow, still, rests, motion, norms, balance
+    told = gyro, early, since, usual, slow, still, rests, motion, norms, balance
     after = _Memory(*state, level, north, steady, *told)
     turned_on = multiply(estimate.q, exp(settings.latency * (gyro - estimate.bias)))
     return after, estimate._replace(q=turned_on), Linearized(transition, updates)

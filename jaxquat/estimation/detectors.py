@@ -114,5 +114,6 @@ def balance_of(
     off, excess = square(mean.at[2].add(-gravity)), root(square(mean)) - gravity
     limit = jnp.minimum(off / (4.0 * GRAVITY), 0.1 + off / (16.0 * GRAVITY))
     elsewhere = (off > 1.5**2) & (jnp.abs(excess) < limit)
-    time = jnp.where(elsewhere, time + span, 0.0)
+    elsewhere = elsewhere | (mean[2] < -0.3 * gravity)  # for seconds upside down
+    time = jnp.maximum(time + jnp.where(elsewhere, span, -span), 0.0)
     return jnp.concatenate([mean, jnp.stack([time, own])]), excess, time > 5.0

@@ -81,7 +81,7 @@ class Settings(NamedTuple):
         '5.0 rad'
     """
 
-    gyro: ArrayLike = 1e-3
+    gyro: ArrayLike = 2e-3
     gyro_by_rate: ArrayLike = 5e-4
     walk: ArrayLike = 1e-4
     start_bias: ArrayLike = 0.01

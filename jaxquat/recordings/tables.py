@@ -52,7 +52,6 @@ COLUMNS = ("t", *_OWN["gyro"], *_OWN["q"], *_OWN["movement"])
 """The columns of ``t``, ``gyro``, ``q`` and ``movement`` in files that ``write`` wrote."""
 
 
-
 def read(
     path: str | os.PathLike,
     columns: Mapping[str, str | int | Sequence[str | int]] | None = None,

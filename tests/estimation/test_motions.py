@@ -162,7 +162,6 @@ def test_what_cannot_be_in_si_units_is_refused():
         estimation.run(estimation.ahrs(), samples)
 
 
-<<<<<<< HEAD
 STAMPS, STILL = np.arange(4) / 100, np.zeros((4, 3))
 FORCE = STILL + np.array([0.0, 0.0, 9.80665])
 NONSENSE = {
@@ -195,7 +194,8 @@ def test_rates_of_the_full_scale_of_2000_degrees_a_second_are_accepted():
     rates = np.radians([0.0, 0.0, 2000.0]) + STILL
     recording = recordings.Recording(STAMPS, rates, accelerometer=FORCE)
     np.testing.assert_allclose(estimation.samples(recording).gyro[:, 2], 34.9066, rtol=1e-6)
-=======
+
+
 def spoilt(case, t):
     """True turn about east (N,) [rad], force in world axes (N, 3), and changes of the sensors."""
     n = len(t)
@@ -278,4 +278,3 @@ def test_free_fall_measures_no_tilt():
     t, _, of_tilt, _, _ = of_spoilt()
     late = of_tilt[SPOILT.index("free fall"), t > 5.0]
     assert np.all(np.diff(late) > 0.0)
->>>>>>> fe59a6c (ahrs forgives bad starts, lost turns and gaps)
