@@ -79,7 +79,8 @@ def repo_imu(path):
         "gyro": (8, 9, 10),
         "magnetometer": (11, 12, 13),
     }
-    return aligned(jq.recordings.read(path, columns, duplicates="first", units={"magnetometer": "T"}))
+    units = {"magnetometer": "T"}  # it says T; its unit is that of the field at the place
+    return aligned(jq.recordings.read(path, columns, duplicates="first", units=units))
 
 
 def justa(path):
