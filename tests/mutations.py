@@ -258,14 +258,14 @@ MUTATIONS = {
     ),
     "Kalman update: no noise in Joseph's form": Mutation(
         ERROR,
-        " - gain * variances[None, :]",
+        " - noise",
         "",
         of_mekf("a_block_of_observations_is_the_textbook"),
     ),
     "Kalman update: a gain without the other rows": Mutation(
         ERROR,
-        "gain = _product(images, inverse)",
-        "gain = _product(images, inverse * jnp.eye(len(variances)))",
+        "gain = _product(transpose(images), inverse)",
+        "gain = _product(transpose(images), inverse * jnp.eye(len(variances)))",
         of_mekf("a_block_of_observations_is_the_textbook"),
     ),
     "smoother: transition transposed": Mutation(
@@ -309,9 +309,39 @@ MUTATIONS = {
     ),
     "ahrs: a disturbed start that is never forgiven": Mutation(
         AHRS,
-        "(again | ~memory.north)",
-        "~memory.north",
+        "(again | anew)",
+        "anew",
         of_motions("a_disturbed_start_is_forgiven"),
+    ),
+    "ahrs: a tilt that is never lost": Mutation(
+        "estimation/detectors.py",
+        "time > 5.0",
+        "time > 1e9",
+        of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
+    ),
+    "ahrs: a heading that keeps its first tilt": Mutation(
+        AHRS,
+        " | (steady & ~memory.steady)",
+        "",
+        of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
+    ),
+    "ahrs: a first heading of one sample": Mutation(
+        AHRS,
+        "settles = age < _SETTLES",
+        "settles = age < 0.0",
+        of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
+    ),
+    "ahrs: a gyroscope that misses nothing": Mutation(
+        AHRS,
+        ".at[:3].add(unseen)",
+        "",
+        of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
+    ),
+    "ahrs: gravity in free fall": Mutation(
+        AHRS,
+        "impulse = of_force * rotate(q, force)[2]",
+        "impulse = of_force * GRAVITY",
+        of_motions("free_fall_measures_no_tilt"),
     ),
     "ahrs: latency the wrong way": Mutation(
         AHRS,

@@ -83,9 +83,8 @@ def observed(
     # Joseph's form as matrix products, because their derivatives are matrix products again. XLA
     # would fuse a chain of outer products and recompute it for each sum in a derivative.
     half = error.covariance - _product(gain, images)
-    remainder = weight[:, None] * _along(rows, transpose(half)) - variances[:, None] * transpose(
-        gain
-    )
+    noise = variances[:, None] * transpose(gain)
+    remainder = weight[:, None] * _along(rows, transpose(half)) - noise
     joseph = half - _product(gain, remainder)
     after = Error(error.mean + matvec(gain, innovation), symmetric(joseph))
     precision = weight[:, None] * inverse * weight[None, :]

@@ -236,7 +236,7 @@ def test_columns_below_names_that_occur_twice_are_numbered(tmp_path):
     with pytest.raises(ValueError, match=r"line 2, column 2: wanted a unit in the header, as 1 of"):
         recordings.read(path, columns)
     path = written(tmp_path, names[0].replace(" [deg/s]", ""), names[1], "", *rows)
-    got = recordings.read(path, columns, units={"gyro": "deg/s"})
+    got = recordings.read(path, columns, units={"gyro": "deg/s", "magnetometer": "T"})
     np.testing.assert_array_equal(got.t, [1e-3, 2e-3])
     np.testing.assert_allclose(got.gyro, [[np.pi, 0, 0], [0, 0, np.pi / 2]], rtol=1e-15)
     np.testing.assert_array_equal(got.magnetometer, [[1, 2, 3], [np.nan] * 3])

@@ -186,7 +186,7 @@ def test_a_file_of_somebody_else_is_refused_with_how_to_name_its_columns(tmp_pat
 
 
 def test_a_name_that_has_a_field_is_no_name_of_another_channel():
-    with pytest.raises(ValueError, match="channels: wanted names without a field, got 'gyro'"):
+    with pytest.raises(ValueError, match="channels: wanted names of no field, got 'gyro'"):
         recordings.Recording(np.arange(2.0), channels={"gyro": np.ones((2, 3))})
 
 
