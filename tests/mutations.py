@@ -329,13 +329,13 @@ MUTATIONS = {
         AHRS,
         "settles = age < _SETTLES",
         "settles = age < 0.0",
-        of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
+        of_motions("the_first_second_of_a_magnetometer_is_averaged"),
     ),
     "ahrs: a gyroscope that misses nothing": Mutation(
         AHRS,
         ".at[:3].add(unseen)",
         "",
-        of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
+        of_motions("a_gyroscope_that_misses_samples_is_claimed_at_once"),
     ),
     "ahrs: gravity in free fall": Mutation(
         AHRS,
