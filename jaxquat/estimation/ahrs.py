@@ -95,8 +95,9 @@ def ahrs(settings: Settings | None = None) -> Filter:
 
     Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. The
     filter starts at the first sample whose accelerometer reads more than half of gravity. That
-    reading gives the level, and the first reading of the magnetometer from then on gives north.
-    Until then the standard deviations of tilt and heading are 3 rad. ::
+    reading gives the level, and the first second of the magnetometer from then on gives north.
+    Until then the standard deviations of tilt and heading are 3 rad. Either starts anew where the
+    sensors contradict it for seconds. ::
 
         recording = jq.recordings.read("log.csv", columns)
         samples = jq.estimation.samples(recording)
