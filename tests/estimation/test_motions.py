@@ -15,6 +15,8 @@ from jaxquat import estimation, recordings
 from jaxquat.estimation import ImuSample, Settings
 
 RUN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(), x)[1]))
+CALM = Settings(gyro=1e-3)  # rad/s/sqrt(Hz): no motor shakes the simulated sensors
+CALMLY = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(CALM), x)[1]))
 
 
 def errors(motion, seeds, seconds, rate):
@@ -26,7 +28,7 @@ def errors(motion, seeds, seconds, rate):
     attitude, gyro, force = (np.stack(x) for x in zip(*rows, strict=True))
     dt, rested = np.full(gyro.shape[:2], 1.0 / rate), int(motions.REST * rate)
     samples = ImuSample(*map(jnp.asarray, (dt, gyro, force, np.full(gyro.shape, np.nan))))
-    estimate = RUN(samples)
+    estimate = CALMLY(samples)
     off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(attitude, 2, 3)
     tilt = np.arccos(np.clip(off[:, rested:, 2, 2], -1.0, 1.0))
     sine, cosine = off[:, :, 1, 0] - off[:, :, 0, 1], off[:, :, 0, 0] + off[:, :, 1, 1]
