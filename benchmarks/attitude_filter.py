@@ -112,7 +112,7 @@ def derivatives():
     print("|---|---|---|---|")
     for name, function in functions.items():
         for engine in ("fused", "scan"):
-            cells = []
+            cells, compilation = [], 0.0
             for count in counts:
                 start = time.process_time()
                 lowered = jax.jit(function, static_argnums=2).lower(

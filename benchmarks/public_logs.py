@@ -21,7 +21,7 @@ import dataclasses
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import imufusion
 import jax
@@ -127,7 +127,8 @@ def comma(path):
     for name in ("gyro", "accelerometer"):
         folder = f"processed_log/IMU/{name}"
         numbers = jq.frames.frd_flu(load(f"{folder}/value"))
-        sensors[name] = jq.recordings.Recording(load(f"{folder}/t"), **{name: np.asarray(numbers)})
+        fields: dict[str, Any] = {name: np.asarray(numbers)}
+        sensors[name] = jq.recordings.Recording(load(f"{folder}/t"), **fields)
     truth = jq.recordings.Recording(load("global_pose/frame_times"), q=quaternion(q))
     return jq.recordings.join(*sensors.values(), truth)
 
@@ -173,9 +174,9 @@ def aligned(recording):
     steps = np.diff(seen.t)[:, None]
     rates = (q[:-1].inv() * q[1:]).as_rotvec() / steps
     steady = np.linalg.norm(rates, axis=1) < 10.0  # rad/s: no jump of the reference
-    mount, _ = Rotation.align_vectors(rates[steady], seen.gyro[1:][steady])
+    mount = Rotation.align_vectors(rates[steady], seen.gyro[1:][steady])[0]
     up = np.mean((q * mount).apply(seen.accelerometer), axis=0)
-    level, _ = Rotation.align_vectors([[0.0, 0.0, 1.0]], up[None])
+    level = Rotation.align_vectors([[0.0, 0.0, 1.0]], up[None])[0]
     return with_reference(recording, lambda q: level * q * mount)
 
 
@@ -344,9 +345,10 @@ def rates_of(recording):
     """Return the rates of the sensors as text [Hz], their medians, "-" for none."""
     texts = []
     for name in ("gyro", "accelerometer", "magnetometer", "q"):
-        there = getattr(recording, name) is not None
-        t = recording.rows_with(name).t if there else None
-        texts.append(f"{1.0 / np.median(np.diff(t)):.3g}" if there else "-")
+        if getattr(recording, name) is None:
+            texts.append("-")
+        else:
+            texts.append(f"{1.0 / np.median(np.diff(recording.rows_with(name).t)):.3g}")
     return " / ".join(texts)
 
 

@@ -61,7 +61,7 @@ def predicted(covariance: Array, transition: Array, variances: Array) -> Array:
 
 
 def observed(
-    error: Error, rows: Array, residuals: Array, variances: Array, valid: Array
+    error: Error, rows: Array | np.ndarray, residuals: Array, variances: Array, valid: Array
 ) -> tuple[Error, Update]:
     """The error after a block of m scalar observations; invalid ones do not change it.
 
@@ -69,7 +69,8 @@ def observed(
 
     Args:
         error: the error before the observations.
-        rows: derivatives of the residuals by the error, (m, n).
+        rows: derivatives of the residuals by the error, (m, n); the zeros of a NumPy array cost
+            nothing.
         residuals: measured minus computed from the state to which the error belongs, (m,).
         variances: variances of the noises, positive, (m,).
         valid: whether there is an observation, (m,) bool.

@@ -32,6 +32,9 @@ from jaxquat.fused.recurrence import CARRY, Live, Recurrence
 from jaxquat.fused.scanned import scanned
 from jaxquat.fused.targets import nvptx
 
+OPERATIONS = 30_000
+"""The tangents of larger programs compile in minutes, and run no faster than by the scan."""
+
 kernel = Primitive("fused_rollout_kernel")
 kernel.multiple_results = True
 
@@ -109,6 +112,8 @@ def _by_kernel(primitive: Rollout, *operands: Array, **params: Any) -> list[Arra
     if f.value_by_scan and f.primal is None and kind == "forward":
         return _by_scan(primitive, *operands, **params)
     try:
+        if not f.strict and f.primal is not None and f.operations > OPERATIONS:
+            return _by_scan(primitive, *operands, **params)
         loop = checked_loop(f, kind, live)
     except Exception as error:
         if f.strict:

@@ -118,6 +118,13 @@ class Recurrence:
         return {name: program_of(closed) for name, closed in self.branched.items()}
 
     @functools.cached_property
+    def operations(self) -> int:
+        """About how many operations the programs have; those of a tangent are not made for this."""
+        if self.primal is not None and self.tangents is not None:
+            return self.primal.operations * (1 + self.tangents.directions)
+        return sum(len(program.ops) for program in self._programs.values())
+
+    @functools.cached_property
     def loop(self) -> Loop:
         """The loop with the programs of the values."""
         return self.layout._replace(**self._programs)

@@ -225,3 +225,13 @@ def test_an_error_of_f_is_raised_as_it_is():
 def test_a_carry_or_a_length_that_does_not_fit_is_refused(arguments, message):
     with pytest.raises((TypeError, ValueError), match=message):
         jq.fused.scan(*arguments)
+
+
+def test_many_tangents_of_a_large_step_are_no_kernel(monkeypatch):
+    monkeypatch.setattr("jaxquat.fused.lowering.OPERATIONS", 10)
+    both = [jax.jit(jax.jacfwd(loss(by(engine)))) for engine in ("auto", "fused")]
+    calls = [f.lower(*ARGUMENTS).as_text().count("custom_call") for f in both]
+    assert calls[0] == 0
+    assert calls[1] > 0
+    slopes = [float(f(*ARGUMENTS)) for f in both]
+    assert slopes[0] == pytest.approx(slopes[1], rel=1e-11)
