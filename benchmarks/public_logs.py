@@ -197,7 +197,8 @@ class Log(NamedTuple):
     reference: str
 
 
-JOEY_TRIM = -0.65, 1.12
+JOEY, JOEY_TRIM = "joeydouglas/dataflash_logs", (-0.65, 1.12)
+PARSER = "yladzislay/dataflash-parser"
 LOGS = (
     Log("PX4/pyulog", "test/sample.ulg", px4, "quadrotor", "EKF"),
     Log("AscendEngineering/UpgradeEnergy", "test.ulg", px4, "quadrotor", "EKF"),
@@ -211,34 +212,21 @@ LOGS = (
         "truth",
     ),
     *(
-        Log(
-            "joeydouglas/dataflash_logs",
-            f"2014-10-18 {name}.bin",
-            ardupilot(JOEY_TRIM),
-            "quadrotor",
-            "DCM",
-        )
-        for name in ("20-04-24", "20-44-05", "21-12-23", "21-19-07")
-    ),
-    *(
-        Log("peterbarker/dataflash-logs", f"{k}.BIN", read, body, reference)
-        for k, read, body, reference in (
-            (1, ardupilot((-0.48, 1.87)), "quadrotor", "DCM"),
-            (3, ardupilot((0.44, 2.61)), "quadrotor", "EKF"),
-            (6, ardupilot(attitude="SIM"), "simulated", "truth"),
+        Log(repository, file, ardupilot(trim), "quadrotor", reference)
+        for repository, file, trim, reference in (
+            (JOEY, "2014-10-18 20-04-24.bin", JOEY_TRIM, "DCM"),
+            (JOEY, "2014-10-18 20-44-05.bin", JOEY_TRIM, "DCM"),
+            (JOEY, "2014-10-18 21-12-23.bin", JOEY_TRIM, "DCM"),
+            (JOEY, "2014-10-18 21-19-07.bin", JOEY_TRIM, "DCM"),
+            ("peterbarker/dataflash-logs", "1.BIN", (-0.48, 1.87), "DCM"),
+            ("peterbarker/dataflash-logs", "3.BIN", (0.44, 2.61), "EKF"),
+            (PARSER, "Tests/Logs/dataflash-sample-1.bin", (-0.76, 1.76), "EKF"),
+            (PARSER, "Tests/Logs/dataflash-sample-2.bin", (-0.52, 1.74), "EKF"),
+            (PARSER, "Tests/Logs/dataflash-sample-3.bin", (-2.28, -0.42), "EKF"),
+            ("spark404/dataflashlog", "test/log.bin", (0.28, 2.15), "EKF"),
         )
     ),
-    *(
-        Log(
-            "yladzislay/dataflash-parser",
-            f"Tests/Logs/dataflash-sample-{k}.bin",
-            ardupilot(trim),
-            "quadrotor",
-            "EKF",
-        )
-        for k, trim in ((1, (-0.76, 1.76)), (2, (-0.52, 1.74)), (3, (-2.28, -0.42)))
-    ),
-    Log("spark404/dataflashlog", "test/log.bin", ardupilot((0.28, 2.15)), "quadrotor", "EKF"),
+    Log("peterbarker/dataflash-logs", "6.BIN", ardupilot(attitude="SIM"), "simulated", "truth"),
     *(
         Log("agnieszkaszczesna/RepoIMU", f"{name}.csv", repo_imu, body, "optical")
         for name, body in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,6 @@ from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.engines import reversible, scan
 from jaxquat.fused import engine as fused
-from jaxquat.fused.errors import report
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import Grid, GridAt, coinciding
@@ -123,22 +123,13 @@ def rollout(
         path = reversible.run(simulation)
     elif engine == "scan" or check:
         path = scan.run(simulation)
+    elif engine == "fused":
+        path = fused.run(simulation)
     else:
-        path = fused.run(simulation) if engine == "fused" else _fused_if_possible(simulation)
+        kernel = functools.partial(fused.run, simulation, strict=False)
+        path = fused.if_possible(kernel, functools.partial(scan.run, simulation))
     if check:
         _report_path(path)
-    return path
-
-
-def _fused_if_possible(simulation: Simulation) -> Path:
-    if fused.missing():
-        return scan.run(simulation)
-    try:
-        return fused.run(simulation, strict=False)
-    except Exception as error:
-        failure = error.with_traceback(None)  # the traceback holds tracers
-    path = scan.run(simulation)  # errors in the user's functions are raised here
-    report(failure)
     return path
 
 

@@ -339,7 +339,7 @@ MUTATIONS = {
     ),
     "ahrs: gravity in free fall": Mutation(
         AHRS,
-        "impulse = of_force * rotate(q, force)[2]",
+        "impulse = of_force * in_world[2]",
         "impulse = of_force * GRAVITY",
         of_motions("free_fall_measures_no_tilt"),
     ),

@@ -16,7 +16,7 @@ At rest the gyroscope measures its bias.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -161,13 +161,13 @@ def _start(sample: ImuSample, settings: Settings) -> _Memory:
         rests=jnp.zeros((), bool),
         motion=jnp.zeros(7, dtype),
         field=jnp.zeros(8, dtype),
-        balance=_balanced(zero),
+        balance=_balanced(dtype),
     )
 
 
-def _balanced(dt: Array) -> Array:
+def _balanced(dtype: Any) -> Array:
     """The memory of a mean force that agrees with the tilt, (5,)."""
-    return jnp.zeros(5, dt.dtype).at[2].set(GRAVITY)
+    return jnp.zeros(5, dtype).at[2].set(GRAVITY)
 
 
 def _deviations(settings: Settings, attitude: Array) -> Array:
@@ -232,7 +232,8 @@ def _linearize(
     _, of_force, of_field = spans
     usual, unseen = _unseen(settings, memory, dt, has_gyro)
     keep = jnp.exp(-dt / settings.declination_time)
-    impulse = of_force * rotate(q, force)[2]  # in free fall a tilt makes no velocity
+    in_world = rotate(q, force)
+    impulse = of_force * in_world[2]  # in free fall a tilt makes no velocity
     transition = transition_of(middle, gyro, dt, keep, impulse)
     covariance = propagated(memory.covariance, middle, gyro, dt, keep, impulse)
     covariance = covariance + jnp.diag(variances_of(settings, gyro, dt, keep).at[:3].add(unseen))
@@ -240,9 +241,9 @@ def _linearize(
     heavy = has_force & (square(force) > (0.5 * GRAVITY) ** 2)  # not in free fall
     level, begins = memory.level | heavy, heavy & ~memory.level
     rest = memory.rests, memory.slow[3:]
-    balance, excess, lost = balance_of(memory.balance, rotate(q, force), of_force, rest)
+    balance, excess, lost = balance_of(memory.balance, in_world, of_force, rest)
     lost, mean = lost & memory.level, balance[:3]
-    balance = jnp.where((begins | lost) & _BALANCE, _balanced(dt), balance)
+    balance = jnp.where((begins | lost) & _BALANCE, _balanced(dt.dtype), balance)
     tilt = jnp.where(begins | lost, _TILT**2, 0.5 * (covariance[0, 0] + covariance[1, 1]))
     q = jnp.where(begins, _level(jnp.where(begins, force, up)), q)
     q = jnp.where(lost, correct_norm(multiply(_level(jnp.where(lost, mean, up)), q)), q)

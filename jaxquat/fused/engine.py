@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ from jaxquat._varying import axes_of, cast, shaped
 from jaxquat.fused import cpu, lowering, passes, selfcheck
 from jaxquat.fused import transposes as _transposes  # noqa: F401  # registers rules
 from jaxquat.fused.by_interval import ByInterval
+from jaxquat.fused.errors import report
 from jaxquat.fused.keys import primals, shape_of
 from jaxquat.fused.primitives import value
 from jaxquat.fused.recurrence import FLOWS, GROUPS, Recurrence, recurrence_of
@@ -33,6 +34,7 @@ from jaxquat.fused.trace.values import LARGEST
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
+Result = TypeVar("Result")
 MULTIPLICATIONS = {"value": 12_000, "derivative": 20_000}
 """The kernel is faster than XLA up to this many multiplications in a step's matrix products."""
 
@@ -69,13 +71,26 @@ def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
     return rows, _shaped(y, memory, 0), final
 
 
+def if_possible(kernel: Callable[[], Result], scan: Callable[[], Result]) -> Result:
+    """The results of the kernel, or of the scan where there is none; a fault is reported."""
+    if missing():
+        return scan()
+    try:
+        return kernel()
+    except Exception as error:
+        failure = error.with_traceback(None)  # the traceback holds tracers
+    results = scan()  # errors in the user's functions are raised here
+    report(failure)
+    return results
+
+
 def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
     """The next results as a pytree like ``spec``, with ``leading`` more axes in front."""
     leaves, structure = jax.tree.flatten(spec)
     arrays = []
     for leaf in leaves:
-        x, shape = next(results), jax.eval_shape(_raw, leaf).shape
-        arrays.append(_keyed(x.reshape(*x.shape[:leading], *shape), leaf.dtype))
+        x, shape = next(results), jax.eval_shape(without_keys, leaf).shape
+        arrays.append(with_keys(x.reshape(*x.shape[:leading], *shape), leaf.dtype))
     return jax.tree.unflatten(structure, arrays)
 
 
@@ -145,7 +160,7 @@ def _traced(simulation: Any, strict: bool) -> tuple[Recurrence, list[Array], Any
         strict=strict,
         value_by_scan=not strict and per_step > MULTIPLICATIONS["value"],
     )
-    operands = [*constants, *(_raw(x) for x in jax.tree.leaves((inputs, start, memory)))]
+    operands = [*constants, *(without_keys(x) for x in jax.tree.leaves((inputs, start, memory)))]
     return recurrence, operands, (trees["saved"], trees["state"], trees["memory"])
 
 
@@ -177,17 +192,17 @@ def _refuse_large_products(multiplications: float, largest: int) -> None:
 
 def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
     """The shapes and dtypes of the leaves, where random keys are represented by their words."""
-    return tuple(jax.eval_shape(_raw, leaf) for leaf in jax.tree.leaves(tree))
+    return tuple(jax.eval_shape(without_keys, leaf) for leaf in jax.tree.leaves(tree))
 
 
-def _raw(x: Any) -> Array:
+def without_keys(x: Any) -> Array:
     """The leaf as an array; random keys become their words."""
     x = jnp.asarray(x)
     return jax.random.key_data(x) if is_key(x) else x
 
 
-def _keyed(x: Array, dtype: Any) -> Any:
-    """The inverse of ``_raw``: random keys from their words, if ``dtype`` is a key dtype."""
+def with_keys(x: Array, dtype: Any) -> Any:
+    """The inverse of ``without_keys``: keys from their words if ``dtype`` is that of keys."""
     is_words = jnp.issubdtype(dtype, jax.dtypes.prng_key)
     return jax.random.wrap_key_data(x, impl=dtype._impl) if is_words else x
 
@@ -201,19 +216,19 @@ def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[A
     dtypes, trees = [leaf.dtype for leaf in leaves], []
 
     def of_words(*words: Array) -> list[Array]:
-        keyed = [_keyed(x, dtype) for x, dtype in zip(words, dtypes, strict=True)]
+        keyed = [with_keys(x, dtype) for x, dtype in zip(words, dtypes, strict=True)]
         results = function(*jax.tree.unflatten(structure, keyed))
         trees.append(jax.eval_shape(lambda x: x, results))
-        return [_raw(x) for x in jax.tree.leaves(results)]
+        return [without_keys(x) for x in jax.tree.leaves(results)]
 
-    words = [jax.eval_shape(_raw, leaf) for leaf in leaves]
+    words = [jax.eval_shape(without_keys, leaf) for leaf in leaves]
     closed, fixed = hoist(jax.make_jaxpr(of_words)(*words))
     if any(is_key(x) for x in fixed):
         fixed_dtypes, of_keys = [x.dtype for x in fixed], jaxpr_as_fun(closed)
 
         def of_all(fixed: Sequence[Array], *words: Array) -> list[Array]:
-            keyed = [_keyed(x, dtype) for x, dtype in zip(fixed, fixed_dtypes, strict=True)]
+            keyed = [with_keys(x, dtype) for x, dtype in zip(fixed, fixed_dtypes, strict=True)]
             return of_keys(*keyed, *words)
 
         closed = jax.make_jaxpr(of_all)(_specs(fixed), *words)
-    return closed, [_raw(x) for x in fixed], trees[-1]
+    return closed, [without_keys(x) for x in fixed], trees[-1]

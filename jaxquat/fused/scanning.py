@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,6 @@ from jaxquat._checks import arrays, function, one_of, positive_integer, strong
 from jaxquat._reprs import shapes
 from jaxquat._varying import axes_of, cast
 from jaxquat.fused import engine as fused
-from jaxquat.fused.errors import report
 
 
 def scan(
@@ -56,18 +56,13 @@ def scan(
     one_of("engine", engine, ("scan", "fused", "auto"))
     steps = _steps(arrays("xs", xs), length)
     arrays("init", init)
-    if engine == "scan" or (engine == "auto" and fused.missing()):
-        return lax.scan(f, init, xs, steps)
+    by_scan = functools.partial(lax.scan, f, init, xs, steps)
+    if engine == "scan":
+        return by_scan()
     loop = _Loop(f, init, xs, steps)
     if engine == "fused":
         return loop.results(strict=True)
-    try:
-        return loop.results(strict=False)
-    except Exception as error:
-        failure = error.with_traceback(None)  # the traceback holds tracers
-    results = lax.scan(f, init, xs, steps)  # errors in the user's function are raised here
-    report(failure)
-    return results
+    return fused.if_possible(functools.partial(loop.results, strict=False), by_scan)
 
 
 def _steps(xs: Any, length: int | None) -> int:
@@ -124,8 +119,5 @@ class _Loop:
 
 
 def _zeros(spec: Any) -> Any:
-    if jnp.issubdtype(spec.dtype, jax.dtypes.prng_key):
-        words = jax.eval_shape(jax.random.key_data, spec)
-        zeros = jnp.zeros(words.shape, words.dtype)
-        return cast(jax.random.wrap_key_data(zeros, impl=spec.dtype._impl), axes_of(spec))
-    return cast(jnp.zeros(spec.shape, spec.dtype), axes_of(spec))
+    words = jax.eval_shape(fused.without_keys, spec)
+    return cast(fused.with_keys(jnp.zeros(words.shape, words.dtype), spec.dtype), axes_of(spec))

@@ -153,7 +153,10 @@ def _samples(
     t = tick * np.array([getattr(m, stamp) for m in messages], float)
     numbers = np.array([[getattr(m, field) for field in source.fields] for m in messages], float)
     if name == "q" and len(source.fields) == 3:
-        numbers = _attitudes(np.deg2rad(numbers))
+        from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
+
+        attitudes = Rotation.from_euler("xyz", numbers, degrees=True)  # roll, pitch, yaw
+        numbers = np.roll(attitudes.as_quat(), 1, axis=1)
     else:
         numbers = numbers * [_factor(where, form, name, field, unit) for field in source.fields]
     if len(source.fields) == 1:
@@ -179,11 +182,3 @@ def _factor(where: str, form: Any, name: str, field: str, unit: str | None) -> f
     if problem:
         raise ValueError(f"{where}, field {field}: {problem} for {name}")
     return UNITS[stated][1]
-
-
-def _attitudes(angles: np.ndarray) -> np.ndarray:
-    """Quaternions (N, 4) of roll, pitch and yaw (N, 3) [rad]: yaw first, then pitch, then roll."""
-    (cr, cp, cy), (sr, sp, sy) = np.cos(0.5 * angles.T), np.sin(0.5 * angles.T)
-    w, x = cr * cp * cy + sr * sp * sy, sr * cp * cy - cr * sp * sy
-    y, z = cr * sp * cy + sr * cp * sy, cr * cp * sy - sr * sp * cy
-    return np.stack([w, x, y, z], axis=1)
