@@ -198,76 +198,83 @@ def test_rates_of_the_full_scale_of_2000_degrees_a_second_are_accepted():
     np.testing.assert_allclose(estimation.samples(recording).gyro[:, 2], 34.9066, rtol=1e-6)
 
 
-def spoilt(case, t):
-    """True turn about east (N,) [rad], force in world axes (N, 3), and changes of the sensors."""
-    n = len(t)
-    turn, force = np.zeros(n), np.tile([0.0, 0.0, 9.80665], (n, 1))
-    bias = np.zeros(3)
-    edit = lambda gyro, force, field: None
-    if case == "a push at the start":
-        force[t < 0.5, 0] = 5.0
-        force[(t >= 0.5) & (t < 1.0), 0] = -5.0
-    elif case == "a wrong first magnetometer":
-        edit = lambda gyro, force, field: field.__setitem__(0, -field[0])
-    elif case == "a wrong first accelerometer":
-        edit = lambda gyro, force, field: force.__setitem__(0, [5.0, 0.0, 9.8])
-    elif case == "an accelerometer upside down at first":
-        edit = lambda gyro, force, field: force.__setitem__(0, [0.0, 0.0, -9.0])
-    elif case.startswith("a turn that the gyroscope misses"):
-        turn = np.deg2rad(float(case.split()[-1])) * np.clip((t - 10.0) / 0.3, 0.0, 1.0)
-        edit = lambda gyro, force, field: gyro.__setitem__(slice(None), 0.0)
-    elif case == "a gyroscope that fails at rest":
-        bias = np.array([3e-3, -2e-3, 4e-3])
-        edit = lambda gyro, force, field: gyro.__setitem__((t > 10.0) & (t < 20.0), np.nan)
-    elif case == "a gyroscope that begins late":
-        bias = np.array([3e-3, -2e-3, 4e-3])
-        edit = lambda gyro, force, field: gyro.__setitem__(t < 10.0, np.nan)
-    elif case == "a gyroscope that misses a second in motion":
-        turn = 1.0 - np.cos(np.maximum(t - 5.0, 0.0))
-        edit = lambda gyro, force, field: gyro.__setitem__((t > 15.0) & (t < 16.0), np.nan)
-    elif case == "free fall":
-        turn, bias = 1.0 - np.cos(np.maximum(t - 2.0, 0.0)), np.array([3e-3, -2e-3, 4e-3])
-        force[t > 3.0] = 0.0
-    return turn, force, bias, edit
+def put(sensor, rows, value):
+    """An edit of the sensors, which sets these rows, by their times, of one of them."""
+    return lambda t, sensors: sensors[sensor].__setitem__(rows(t), value)
 
 
-SPOILT = (
-    "a push at the start", "a wrong first magnetometer", "a wrong first accelerometer",
-    "an accelerometer upside down at first", "a turn that the gyroscope misses, by 10",
-    "a turn that the gyroscope misses, by 60", "a gyroscope that fails at rest",
-    "a gyroscope that begins late", "a gyroscope that misses a second in motion", "free fall",
-)  # fmt: skip
+FIRST = lambda t: np.arange(len(t)) == 0
+BIAS = np.array([3e-3, -2e-3, 4e-3])  # rad/s
+SPOILT = {  # what differs from rest without bias: turn about east, acceleration east, sensors
+    "a push at the start": {"push": lambda t: 5.0 * (t < 1.0) * np.where(t < 0.5, 1.0, -1.0)},
+    "a wrong first magnetometer": {"edit": put("field", FIRST, [0.0, -18e-6, 45e-6])},
+    "a wrong first accelerometer": {"edit": put("force", FIRST, [5.0, 0.0, 9.8])},
+    "an accelerometer upside down at first": {"edit": put("force", FIRST, [0.0, 0.0, -9.0])},
+    "a turn that the gyroscope misses, by 10": {
+        "turn": lambda t: np.deg2rad(10.0) * np.clip((t - 10.0) / 0.3, 0.0, 1.0),
+        "edit": put("gyro", np.isfinite, 0.0),
+    },
+    "a turn that the gyroscope misses, by 60": {
+        "turn": lambda t: np.deg2rad(60.0) * np.clip((t - 10.0) / 0.3, 0.0, 1.0),
+        "edit": put("gyro", np.isfinite, 0.0),
+    },
+    "a gyroscope that fails at rest": {
+        "bias": BIAS,
+        "edit": put("gyro", lambda t: (t > 10.0) & (t < 20.0), np.nan),
+    },
+    "a gyroscope that begins late": {"bias": BIAS, "edit": put("gyro", lambda t: t < 10.0, np.nan)},
+    "a gyroscope that misses a second in motion": {
+        "turn": lambda t: 1.0 - np.cos(np.maximum(t - 5.0, 0.0)),
+        "edit": put("gyro", lambda t: (t > 15.0) & (t < 16.0), np.nan),
+    },
+    "free fall": {
+        "turn": lambda t: 1.0 - np.cos(np.maximum(t - 2.0, 0.0)),
+        "fall": 3.0,  # s, from then on
+        "bias": BIAS,
+    },
+}
+
+
+CASES = (*SPOILT,)
+
+
+def spoilt(t, turn=np.zeros_like, push=np.zeros_like, fall=np.inf, bias=0.0, edit=None):
+    """True attitudes, and gyroscope, accelerometer and magnetometer, each (N, 3)."""
+    draw, east = np.random.default_rng(0).normal, np.array([1.0, 0.0, 0.0])
+    attitude = Rotation.from_rotvec(turn(t)[:, None] * east)
+    force = np.stack([push(t), 0.0 * t, np.full(len(t), 9.80665)], axis=1)
+    sensors = {
+        "gyro": np.gradient(turn(t), t)[:, None] * east + bias,
+        "force": attitude.apply(np.where((t > fall)[:, None], 0.0, force), inverse=True),
+        "field": attitude.apply([0.0, 18e-6, -45e-6], inverse=True),
+    }
+    for name, deviation in (("gyro", 2e-3), ("force", 0.02), ("field", 2e-7)):
+        sensors[name] = sensors[name] + deviation * draw(size=(len(t), 3))
+    if edit is not None:
+        edit(t, sensors)
+    return attitude.as_matrix(), *sensors.values()
 
 
 @functools.cache
 def of_spoilt():
     """Times, and tilt and heading errors with their deviations of each case, (cases, N) [deg]."""
-    t, draw = 0.025 * np.arange(1500), np.random.default_rng(0).normal
-    sensors, truth = [], []
-    for case in SPOILT:
-        turn, force, bias, edit = spoilt(case, t)
-        attitude = Rotation.from_rotvec(turn[:, None] * np.array([1.0, 0.0, 0.0]))
-        rate = np.gradient(turn, t)[:, None] * np.array([1.0, 0.0, 0.0])
-        field = attitude.apply([0.0, 18e-6, -45e-6], inverse=True)
-        row = rate + bias, attitude.apply(force, inverse=True), field
-        row = [x + s * draw(size=x.shape) for x, s in zip(row, (2e-3, 0.02, 2e-7), strict=True)]
-        edit(*row)
-        sensors.append(row)
-        truth.append(attitude.as_matrix())
+    t = 0.025 * np.arange(1500)
+    rows = zip(*(spoilt(t, **changes) for changes in SPOILT.values()), strict=True)
+    truth, *sensors = map(np.stack, rows)
     dt = np.tile(np.diff(t, prepend=0.0), (len(SPOILT), 1))
-    estimate = RUN(ImuSample(*map(jnp.asarray, (dt, *map(np.stack, zip(*sensors, strict=True))))))
-    off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(np.stack(truth), 2, 3)
+    estimate = RUN(ImuSample(*map(jnp.asarray, (dt, *sensors))))
+    off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(truth, 2, 3)
     tilt = np.arccos(np.clip(off[:, :, 2, 2], -1.0, 1.0))
     heading = np.arctan2(off[:, :, 1, 0] - off[:, :, 0, 1], off[:, :, 0, 0] + off[:, :, 1, 1])
     x, y, z = np.moveaxis(np.diagonal(estimate.covariance, axis1=2, axis2=3), 2, 0)[:3]
     return t, *map(np.rad2deg, (tilt, np.sqrt(x + y), np.abs(heading), np.sqrt(z)))
 
 
-@pytest.mark.parametrize("case", SPOILT)
+@pytest.mark.parametrize("case", CASES)
 def test_what_spoils_an_attitude_is_forgiven_or_claimed(case):
     """Within 25 s, to tilt and heading that the covariance claims; before, 8 to 180 degrees off."""
     t, *errors = of_spoilt()
-    tilt, of_tilt, heading, of_heading = (x[SPOILT.index(case), t > 36.0] for x in errors)
+    tilt, of_tilt, heading, of_heading = (x[CASES.index(case), t > 36.0] for x in errors)
     assert np.all(tilt < 3.0 * of_tilt)
     assert np.all(heading < 3.0 * of_heading)
     if case != "free fall":
@@ -275,11 +282,11 @@ def test_what_spoils_an_attitude_is_forgiven_or_claimed(case):
         assert np.all(of_heading < 10.0)
 
 
-@pytest.mark.parametrize("case", [case for case in SPOILT if "scope that" in case])
+@pytest.mark.parametrize("case", [case for case in CASES if "scope that" in case])
 def test_a_gyroscope_that_misses_samples_is_claimed_at_once(case):
     """Its last rate is held; at rest that was taken for the bias, 8 degrees of tilt later."""
     t, *errors = of_spoilt()
-    tilt, of_tilt, heading, of_heading = (x[SPOILT.index(case), t > 2.0] for x in errors)
+    tilt, of_tilt, heading, of_heading = (x[CASES.index(case), t > 2.0] for x in errors)
     assert np.all(tilt < 3.0 * of_tilt)
     assert np.all(heading < 3.0 * of_heading)
 
@@ -287,7 +294,7 @@ def test_a_gyroscope_that_misses_samples_is_claimed_at_once(case):
 def test_the_first_second_of_a_magnetometer_is_averaged():
     """Its 40 readings have ``start_heading`` together, beside the unknown declination."""
     t, _, _, heading, of_heading = of_spoilt()
-    case, k = SPOILT.index("a wrong first magnetometer"), np.searchsorted(t, 1.1)
+    case, k = CASES.index("a wrong first magnetometer"), np.searchsorted(t, 1.1)
     claimed = np.hypot(Settings().start_heading, Settings().declination)
     assert of_heading[case, k] == pytest.approx(np.rad2deg(claimed), rel=0.1)
     assert heading[case, k] < of_heading[case, k]
@@ -296,5 +303,5 @@ def test_the_first_second_of_a_magnetometer_is_averaged():
 def test_free_fall_measures_no_tilt():
     """The specific force is 0 from 3 s on: a bias of 1e-4 rad/s and more turns the body on."""
     t, _, of_tilt, _, _ = of_spoilt()
-    late = of_tilt[SPOILT.index("free fall"), t > 5.0]
+    late = of_tilt[CASES.index("free fall"), t > 5.0]
     assert np.all(np.diff(late) > 0.0)
