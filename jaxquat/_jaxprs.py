@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jaxquat._varying import shaped
@@ -29,11 +30,13 @@ def equations(jaxpr: Any) -> Iterator[Any]:
             yield from equations(inner)
 
 
-def depends_on(jaxpr: Any, marked: Sequence[bool]) -> list[bool]:
+def depends_on(jaxpr: Any, marked: Sequence[bool], slope: bool = False) -> list[bool]:
     """For each output of a jaxpr, open or closed, whether its value may depend on a marked input.
 
     Calls, branches and loops are entered. A loop is repeated until no further carried value becomes
-    dependent. For any other primitive, every output depends on every input.
+    dependent. For any other primitive, every output depends on every input. With ``slope``, whether
+    the output may have a derivative by a marked input: JAX has none of integers, and none through
+    ``stop_gradient`` and roundings; a custom derivative may have one by every input.
     """
     jaxpr = _open(jaxpr)
     dependent = {variable for variable, mark in zip(jaxpr.invars, marked, strict=True) if mark}
@@ -43,53 +46,60 @@ def depends_on(jaxpr: Any, marked: Sequence[bool]) -> list[bool]:
 
     for equation in jaxpr.eqns:
         inputs = marks(equation.invars)
-        if any(inputs):
-            outputs = _of_equation(equation, inputs)
+        if any(inputs) and not (slope and equation.primitive.name in _FLAT):
+            outputs = _of_equation(equation, inputs, slope)
             pairs = zip(equation.outvars, outputs, strict=True)
-            dependent |= {variable for variable, mark in pairs if mark}
+            dependent |= {v for v, mark in pairs if mark and not (slope and _is_flat(v))}
     return marks(jaxpr.outvars)
 
 
-def _of_equation(equation: Any, inputs: list[bool]) -> list[bool]:
-    rule = _RULES.get(equation.primitive.name)
-    if rule is not None:
-        return rule(equation, inputs)
-    inner = called(equation)
-    return [True] * len(equation.outvars) if inner is None else depends_on(inner, inputs)
+_FLAT = ("stop_gradient", "bitcast_convert_type", "ceil", "floor", "round", "sign")
 
 
-def _of_branches(equation: Any, inputs: list[bool]) -> list[bool]:
+def _is_flat(variable: Any) -> bool:
+    return not jnp.issubdtype(variable.aval.dtype, jnp.inexact)
+
+
+def _of_equation(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
+    name = equation.primitive.name
+    if name in _RULES:
+        return _RULES[name](equation, inputs, slope)
+    inner = None if slope and name.startswith("custom_") else called(equation)
+    return [True] * len(equation.outvars) if inner is None else depends_on(inner, inputs, slope)
+
+
+def _of_branches(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
     which, *operands = inputs
-    outputs = [depends_on(branch, operands) for branch in equation.params["branches"]]
+    outputs = [depends_on(branch, operands, slope) for branch in equation.params["branches"]]
     return [which or any(one) for one in zip(*outputs, strict=True)]
 
 
-def _of_scan(equation: Any, inputs: list[bool]) -> list[bool]:
+def _of_scan(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
     consts, carried = inputs_of_scan(equation)
     body, rows = equation.params["jaxpr"], inputs[consts + carried :]
     carry = inputs[consts : consts + carried]
     while True:
-        outputs = depends_on(body, [*inputs[:consts], *carry, *rows])
+        outputs = depends_on(body, [*inputs[:consts], *carry, *rows], slope)
         after = _either(carry, outputs[:carried])
         if after == carry:
             return [*carry, *outputs[carried:]]
         carry = after
 
 
-def _of_while(equation: Any, inputs: list[bool]) -> list[bool]:
+def _of_while(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
     params = equation.params
     first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    carry = inputs[second:]
+    carry, body = inputs[second:], params["body_jaxpr"]
     while True:
-        after = _either(carry, depends_on(params["body_jaxpr"], [*inputs[first:second], *carry]))
-        if any(depends_on(params["cond_jaxpr"], [*inputs[:first], *carry])):
+        after = _either(carry, depends_on(body, [*inputs[first:second], *carry], slope))
+        if any(depends_on(params["cond_jaxpr"], [*inputs[:first], *carry], slope)):
             after = [True] * len(carry)  # the condition decides how often all values change
         if after == carry:
             return carry
         carry = after
 
 
-_RULES: dict[str, Callable[[Any, list[bool]], list[bool]]] = {
+_RULES: dict[str, Callable[[Any, list[bool], bool], list[bool]]] = {
     "cond": _of_branches,
     "scan": _of_scan,
     "while": _of_while,

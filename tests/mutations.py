@@ -535,6 +535,24 @@ MUTATIONS = {
         "for _ in range(1):\n            before",
         of_engine("derivatives", "what_goes_through_other_states_has_its_derivative"),
     ),
+    "jaxprs: a derivative goes through stop_gradient": Mutation(
+        "_jaxprs.py",
+        '("stop_gradient", "bitcast',
+        '("bitcast',
+        of_engine("derivatives", "a_tangent_or_cotangent_of_zero_meets_no_infinite_slope[jvp]"),
+    ),
+    "arrays: a reshape forgets its order of axes": Mutation(
+        "fused/trace/arrays.py",
+        "x if order is None else x.transpose(order)",
+        "x",
+        of_engine("scalarize", "all_operations_and_their_vjps[moves]"),
+    ),
+    "indexing: a scatter to the outside moves inside": Mutation(
+        "fused/trace/indexing.py",
+        "!= jax.lax.GatherScatterMode.CLIP",
+        "== jax.lax.GatherScatterMode.FILL_OR_DROP",
+        of_engine("scalarize", "all_operations_and_their_vjps[moves]"),
+    ),
     "recurrence: a constant is unused where one function does not use it": Mutation(
         RECURRENCE,
         "if not all(row[k] for row in zeros)",

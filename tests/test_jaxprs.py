@@ -115,6 +115,43 @@ def test_an_output_depends_on_what_it_is_made_of(function, wanted):
     assert found(function) == wanted
 
 
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        (lambda x, y: (y * lax.stop_gradient(x), jnp.sin(x) + y), [False, True]),
+        (lambda x, y: (jnp.round(x) + y, jnp.floor(x) * x), [False, True]),
+        (lambda x, y: (y[jnp.argmax(x)], jnp.where(x > 0, y, 2.0 * y)), [False, False]),
+        (lambda x, y: x.astype(int).astype(float) + y, [False]),
+        (
+            lambda x, y: lax.cond(x[0] > 0, lambda y: (y, y), lambda y: (2.0 * y, -y), y),
+            [False] * 2,
+        ),
+        (
+            lambda x, y: lax.while_loop(
+                lambda c: c[0] < 5.0, lambda c: (c[0] + 1.0, 2.0 * c[1]), (x[0], y)
+            ),
+            [True, False],
+        ),
+        (
+            lambda x, y: lax.scan(
+                lambda c, _: ((c[1], lax.stop_gradient(c[0])), c[1]), (y, x), None, length=3
+            ),
+            [True, True, True],  # x may be there at once, without a turn
+        ),
+        (jax.jit(jax.checkpoint(lambda x, y: (y + lax.stop_gradient(x), x * y))), [False, True]),
+        (product, [True, True]),
+        (pulled, [True, True]),
+    ],
+)
+def test_an_output_has_a_derivative_by_what_it_follows_smoothly(function, wanted):
+    """A custom derivative may be by anything; no other is wrongly there or wrongly zero."""
+    traced = jax.make_jaxpr(function)(X, Y)
+    assert depends_on(traced, [True, False], slope=True) == wanted
+    derivatives = jax.tree.leaves(jax.jacfwd(function)(X, Y)) if function is not pulled else []
+    for there, derivative in zip(wanted, derivatives, strict=False):
+        assert there or not jnp.any(derivative)
+
+
 def test_nested_loops_are_followed_to_the_end():
     """Every turn moves the carried values one place to the front.
 

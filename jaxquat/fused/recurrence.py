@@ -32,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxquat._branches import branched
+from jaxquat._jaxprs import depends_on
 from jaxquat._varying import axes_of, shaped
 from jaxquat.fused import passes
 from jaxquat.fused.ir.program import Program
@@ -250,43 +251,38 @@ class Recurrence:
         reached, before = set(live), set[Place]()
         while reached != before:
             before = set(reached)
-            for result, needed in self._dependencies:
+            for result, needed in self._slopes:
                 reached |= needed if result in before else set()
         return frozenset(
             (group, i) for group, i in reached if group in CARRY and i in self.smooth(group)
         )
 
     def unmoved(self, moving: set[Place]) -> frozenset[Place]:
-        """The float results that do not depend on the leaves ``moving`` at any step.
+        """The float results whose derivative by the leaves ``moving`` is zero at every step.
 
-        ``moving`` are places in constants, inputs, and state and memory at the start. Without a
-        scalar form the result is empty.
+        ``moving`` are places in constants, inputs, and state and memory at the start.
         """
-        try:
-            flows = self._dependencies
-        except Exception:  # the kernel that needs the same programs reports it
-            if self.strict:
-                raise
-            return frozenset()
         moving, before = set(moving), set[Place]()
         while moving != before:
             before = set(moving)
-            moving |= {result for result, needed in flows if needed & before}
+            moving |= {result for result, needed in self._slopes if needed & before}
         return frozenset(self.smooth_ends) - moving
 
     @functools.cached_property
-    def _dependencies(self) -> list[tuple[Place, set[Place]]]:
-        """For each result of each function, its place and the leaves it is computed from."""
-        flows = []
-        for name, program in self._programs.items():
-            inputs = self._scalars(self.inputs(name))
-            first = 0
-            for place in self.places(FLOWS[name][1]):
-                end = first + math.prod(self.spec(place).shape)
-                needed = {inputs[k] for k in program.needed(range(first, end)) if k < len(inputs)}
-                flows.append((place, needed))
-                first = end
-        return flows
+    def _slopes(self) -> list[tuple[Place, set[Place]]]:
+        """For each result of each function, its place and the leaves it has a derivative by."""
+        slopes = list[tuple[Place, set[Place]]]()
+        for name, closed in self.branched.items():
+            inputs, results = self.inputs(name), self.places(FLOWS[name][1])
+            by = {
+                place: depends_on(closed, [other == place for other in inputs], slope=True)
+                for place in inputs if place[0] != "k" and place[1] in self.smooth(place[0])
+            }  # fmt: skip
+            slopes += [
+                (place, {by_place for by_place, row in by.items() if row[k]})
+                for k, place in enumerate(results)
+            ]
+        return slopes
 
     def _scalars(self, places: Sequence[Place]) -> list[Place]:
         """For each number in these leaves, the place of its leaf."""

@@ -13,7 +13,7 @@ import jaxquat as jq
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.program import evaluate
 from jaxquat.fused.trace import calls
-from jaxquat.fused.trace.tracing import scalarize
+from jaxquat.fused.trace.tracing import Tracing, scalarize
 
 
 def leaves_of(tree):
@@ -43,6 +43,7 @@ MOVES = {
     "reverse": lambda x: x[::-1],
     "transpose": lambda x: x.T,
     "reshape": lambda x: x.reshape(3, 4),
+    "by columns": lambda x: x.ravel(order="F"),
     "roll": lambda x: jnp.roll(x, 1, axis=0),
     "pick": lambda x: x[jnp.array([2, 0, 1]), 1],
     "row at an index of the run": lambda x: x[jnp.argmax(x[:, 0])],
@@ -57,6 +58,8 @@ MOVES = {
     "multiply at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0])].multiply(x[0]),
     "least at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0])].min(x[0]),
     "largest at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0])].max(x[0]),
+    "largest outside": lambda x: x.at[jnp.argmax(x[:, 0]) + jnp.array([4, -9, 0])].max(2.0),
+    "gathered from outside": lambda x: x[:, jnp.argmax(x[:, 0]) + jnp.array([3, -9])],
     "a function at an index of the run": lambda x: x.at[jnp.argmax(x[:, 0]), 1].apply(jnp.cos),
     "a function at fixed places": lambda x: x.at[jnp.array([0, 2, 2])].apply(jnp.exp),
     "a function in a large array": lambda x: (
@@ -85,6 +88,8 @@ MOVES = {
 REDUCTIONS = {
     "sum": lambda x: jnp.sum(x, axis=1),
     "product": lambda x: jnp.prod(x, axis=0),
+    "product of rows": lambda x: jnp.prod(x, axis=1),
+    "median": lambda x: jnp.median(x[None] * jnp.array([[[1.0]], [[-2.0]]]), axis=(0, 2)),
     "max": lambda x: jnp.max(x),
     "min": lambda x: jnp.min(x, axis=(0, 1)),
     "argmax": lambda x: jnp.argmax(x, axis=1),
@@ -124,6 +129,9 @@ ELEMENTWISE = {
     "ceil": jnp.ceil,
     "remainder": lambda x: jnp.remainder(x, 0.7),
     "clip": lambda x: jnp.clip(x, -0.5, 0.5),
+    "product in another dtype": lambda x: jax.lax.mul(
+        (x * 9).astype(jnp.int8), jnp.int8(100), out_dtype=jnp.dtype(jnp.int32)
+    ),
     "powers": lambda x: x**3 + x**-2 + jnp.abs(x) ** 0.5 + jnp.abs(x) ** 1.5 + jnp.abs(x) ** x,
     "rsqrt": lambda x: jax.lax.rsqrt(jnp.abs(x)),
     "finite": lambda x: jnp.where(jnp.isfinite(x / 0.0), 1.0, x),
@@ -171,9 +179,8 @@ def newton(function, x):
 
 
 NOT_DIFFERENTIATED = ("integers", "unsigned", "any", "all", "argmax", "argmin", "argsort", "search")
-NOT_DIFFERENTIATED += ("least at an index of the run", "largest at an index of the run")
-NOT_DIFFERENTIATED += ("a function at an index of the run", "a function at fixed places")
-NOT_DIFFERENTIATED += ("a function in a large array",)
+NOT_DIFFERENTIATED += ("product in another dtype", "a function at an index of the run")
+NOT_DIFFERENTIATED += ("a function at fixed places", "a function in a large array")
 FORWARD_ONLY = ("while", "rows of a while", "rows of a known while")  # as in JAX
 MATRIX = jnp.asarray(np.random.default_rng(1).normal(size=(4, 3)))
 KINDS = {"moves": MOVES, "reductions": REDUCTIONS, "elementwise": ELEMENTWISE}
@@ -209,6 +216,54 @@ def test_all_operations_and_their_vjps(kind):
 def test_one_operation_and_its_vjp(name):
     function, direction = with_derivative(name, {**MOVES, **REDUCTIONS, **ELEMENTWISE}[name])
     assert_same(function, MATRIX, direction)
+
+
+WITHOUT_INFLUENCE = {
+    # of an operation's speed, accuracy or place
+    "accuracy", "branches_platforms", "compiler_options_kvs", "ctx_mesh", "differentiated",
+    "donated_invars", "in_layouts", "in_shardings", "indices_are_sorted", "inline", "keep_unused",
+    "memory_space", "name", "out_layouts", "out_sharding", "out_shardings", "policy", "precision",
+    "prevent_cse", "sharding", "unique_indices", "unroll",
+    # what the dtype or shape of the result says as well
+    "dtype", "index_dtype", "new_dtype", "new_sizes", "out_dtype", "preferred_element_type",
+    "shape", "weak_type",
+    # of derivatives
+    "bwd", "fwd_jaxpr_thunk", "jvp_jaxpr_fun", "num_consts", "out_trees", "symbolic_zeros",
+    # of single operations, of which the shape or the name says it
+    "dimensions of squeeze", "ft_out of scan", "is_stable of sort",
+    "update_consts of scatter-", "update_jaxpr of scatter-",
+}  # fmt: skip
+
+
+def test_a_rule_reads_all_that_changes_a_value(monkeypatch):
+    """``lax.reshape`` has an order of axes, which no user of ``jnp.reshape`` sees."""
+    read, had = set(), set()
+
+    class Parameters(dict):
+        def __init__(self, name, params):
+            super().__init__(params)
+            self.name = name
+
+        def __getitem__(self, key):
+            read.add((self.name, key))
+            return super().__getitem__(key)
+
+        def get(self, key, default=None):
+            read.add((self.name, key))
+            return super().get(key, default)
+
+    def recorded(self, equation, args):
+        name, params = equation.primitive.name, equation.params
+        had.update((name, key) for key in params)
+        return apply(self, equation.replace(params=Parameters(name, params)), args)
+
+    apply = Tracing._apply
+    monkeypatch.setattr(Tracing, "_apply", recorded)
+    for function in (f for functions in KINDS.values() for f in functions.values()):
+        scalarize(function, MATRIX)
+    unread = {(name, key) for name, key in had if (name, key) not in read}
+    names = lambda name, key: {key, f"{key} of {name}", f"{key} of {name[:8]}"}
+    assert {pair for pair in unread if not names(*pair) & WITHOUT_INFLUENCE} == set()
 
 
 def positive(a):

@@ -535,7 +535,8 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
 @production("reduce an axis", _shaped(2.0, _number, (3,)))
 def _(g: Grammar, kind: Type, depth: int) -> Node:
     name = g.rng.choice(("sum", "prod", "max", "min"))
-    text = f"jnp.{name}($0, axis=0).astype({g.dtype(kind.dtype)})"
+    rows = g.rng.choice(("$0, axis=0", "$0.T, axis=1"))
+    text = f"jnp.{name}({rows}).astype({g.dtype(kind.dtype)})"
     return g.node("reduce an axis", kind, text, [Type(kind.dtype, (2, 3))], depth)
 
 
@@ -647,7 +648,8 @@ def _(g: Grammar, kind: Type, depth: int) -> Node:
     texts += ["lax.optimization_barrier($0)", f"jnp.tile($0, 2)[..., {kind.shape[-1]}:]"]
     texts += [f"jnp.broadcast_to($0, (2, *{kind.shape}))[1]"]
     if kind.shape == (2, 3):
-        texts += ["$0.T.reshape(2, 3)", "$0.reshape(3, 2).T"]
+        texts += ["$0.T.reshape(2, 3)", "$0.reshape(3, 2).T", '$0.reshape((2, 3), order="F")']
+        texts += ['$0.ravel(order="F").reshape(2, 3)']
         texts += ["jnp.swapaxes($0[None], 0, 1)[:, 0]", "$0[np.array([1, 1])]"]
     return g.node("rearranged", kind, g.rng.choice(texts), [kind], depth)
 

@@ -16,7 +16,7 @@ runs a program by ``jax.lax``: it is the reference in the tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -126,14 +126,6 @@ class Program(NamedTuple):
         literals = [op.number if op.name == "const" else None for op in self.ops]
         known = [None] * len(self.inputs) + literals
         return [known[k] is not None and bool(known[k] == 0) for k in self.outputs]
-
-    def needed(self, outputs: Iterable[int]) -> set[int]:
-        """The numbers of the inputs from which the outputs with these numbers are computed."""
-        reached = {self.outputs[k] for k in outputs}
-        for number, op in reversed([*enumerate(self.ops, len(self.inputs))]):
-            if number in reached:
-                reached.update(op.args)
-        return {k for k in reached if k < len(self.inputs)}
 
     def with_zeros(self, places: set[int]) -> Program:
         """The same program with the constant 0 for the outputs at ``places``."""

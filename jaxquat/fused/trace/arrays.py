@@ -57,6 +57,8 @@ def _empty(b: Builder, equation: Any) -> Values:
 
 
 def _reshaped(b: Builder, equation: Any, x: Values) -> Values:
+    order = equation.params["dimensions"] if equation.primitive.name == "reshape" else None
+    x = x if order is None else x.transpose(order)
     return x.reshape(raw_shape(equation.outvars[0].aval))
 
 

@@ -238,7 +238,7 @@ _SAME_NAME = (
 ELEMENTWISE: dict[str, Rule] = {
     **{name: _plain(name) for name in _SAME_NAME},
     "add_any": _plain("add"),
-    "mul": _of(_mul),
+    "mul": lambda params, dtype, x, y: _mul(x.convert(dtype), y.convert(dtype)),
     "neg": _of(lambda x: -x),
     "abs": _of(lambda x: abs(x)),
     "not": _of(lambda x: ~x),

@@ -155,7 +155,8 @@ def _gather(b: Builder, equation: Any, x: Values, indices: Values) -> Values:
     p = equation.params
     numbers, sizes = p["dimension_numbers"], p["slice_sizes"]
     pairs = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
-    fills = _drops(p["mode"])
+    fill = jax.lax.GatherScatterMode.FILL_OR_DROP
+    fills = jax.lax.GatherScatterMode.from_any(p["mode"]) == fill
     result = np.empty(equation.outvars[0].aval.shape, np.int64)
     rows = [axis for axis in range(result.ndim) if axis not in numbers.offset_dims]
     without = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
@@ -200,6 +201,7 @@ def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
     def rule(b: Any, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
         p = equation.params
         numbers, combine = p["dimension_numbers"], combine_of(equation)
+        drops = jax.lax.GatherScatterMode.from_any(p["mode"]) != jax.lax.GatherScatterMode.CLIP
         pairs = zip(
             numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True
         )
@@ -213,7 +215,7 @@ def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
         elements, window = x.flatten(), _window(sizes, x.shape)
         axes = numbers.scatter_dims_to_operand_dims
         for place, starts in _rows(b, indices, axes, tuple(pairs)):
-            start = _start(b, x.shape, sizes, starts, _drops(p["mode"]))
+            start = _start(b, x.shape, sizes, starts, drops)
             for within, offset in window:
                 at = dict(zip(rows, place, strict=True))
                 at |= dict(zip(windows, (within[axis] for axis in kept), strict=True))
@@ -222,14 +224,6 @@ def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
         return elements.reshape(x.shape)
 
     return rule
-
-
-def _drops(mode: Any) -> bool:
-    """Whether slices outside the array are left out, rather than moved inside."""
-    return mode is None or jax.lax.GatherScatterMode.from_any(mode) == _DROP
-
-
-_DROP = jax.lax.GatherScatterMode.FILL_OR_DROP
 
 
 def _filler(equation: Any) -> Any:
