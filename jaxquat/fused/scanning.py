@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.extend.core import jaxpr_as_fun
 
-from jaxquat._checks import arrays, function, one_of, positive_integer, strong
-from jaxquat._reprs import shapes
+from jaxquat._checks import arrays, function, one_of, strong
 from jaxquat._varying import axes_of, cast
 from jaxquat.fused import engine as fused
 
@@ -33,14 +33,15 @@ def scan(
 
     Args:
         f: ``f(carry, x) -> (carry, y)``, of pytrees of arrays.
-        init: the first carry, of the shapes and dtypes that f returns.
+        init: the first carry, of the shapes and dtypes that f returns. A Python number takes the
+            dtype that f returns.
         xs: pytree of arrays with a leading axis (length,); None for none.
         length: the number of steps; required without ``xs``.
         engine: "fused" is the kernel, "scan" is ``jax.lax.scan``. "auto" uses the kernel where f
             has a scalar form and the compiler is installed, as in ``jq.rollout``.
 
     Raises:
-        ValueError, TypeError: a bad argument, by name.
+        ValueError, TypeError: a bad argument, by name, or what ``jax.lax.scan`` refuses.
         NotScalarError: ``engine="fused"``, and f has no scalar form.
         ImportError: ``engine="fused"`` without its compiler.
 
@@ -54,47 +55,49 @@ def scan(
     """
     function("f", f)
     one_of("engine", engine, ("scan", "fused", "auto"))
-    steps = _steps(arrays("xs", xs), length)
+    arrays("xs", xs)
     arrays("init", init)
-    by_scan = functools.partial(lax.scan, f, init, xs, steps)
+    by_scan = functools.partial(lax.scan, f, init, xs, length)
     if engine == "scan":
         return by_scan()
-    loop = _Loop(f, init, xs, steps)
+    results = jax.eval_shape(by_scan)
+    steps = length if length is not None else len(jax.tree.leaves(xs)[0])
+    if steps == 0 or not jax.tree.leaves(results):  # nothing to compute
+        return by_scan()
+    loop = _Loop(f, init, xs, steps, results)
     if engine == "fused":
         return loop.results(strict=True)
     return fused.if_possible(functools.partial(loop.results, strict=False), by_scan)
 
 
-def _steps(xs: Any, length: int | None) -> int:
-    """The number of steps, from the arrays and the argument ``length``."""
-    sizes = {jnp.shape(x)[:1] for x in jax.tree.leaves(xs)}
-    if length is not None:
-        sizes.add((positive_integer("length", length),))
-    if len(sizes) != 1 or sizes in ({()}, {(0,)}):
-        got = f"lengths {sorted(sizes)}" if sizes else "neither xs nor length"
-        raise ValueError(f"xs: wanted arrays with one axis (length,) in front, got {got}")
-    return sizes.pop()[0]
-
-
 class _Loop:
     """A scan with the attributes that the engine needs of a simulation.
 
-    The state is the carry and the last y; the command is x.
+    The state is the carry and the last y; the command is x. ``results`` are the shapes and dtypes
+    of the results of ``lax.scan``.
     """
 
     sample_every = save_every = 1
     segment = None
 
     def __init__(
-        self, f: Callable[[Any, Any], tuple[Any, Any]], init: Any, xs: Any, steps: int
+        self,
+        f: Callable[[Any, Any], tuple[Any, Any]],
+        init: Any,
+        xs: Any,
+        steps: int,
+        results: tuple[Any, Any],
     ) -> None:
-        self.f, self.inputs, self.steps = jax.jit(f), xs, steps  # jit, so that f is traced once
+        self.inputs, self.steps = xs, steps
         self.is_commanded = bool(jax.tree.leaves(xs))
-        init = jax.tree.map(lambda x: strong(jnp.asarray(x)), init)
-        carry, y = jax.eval_shape(self.f, init, jax.tree.map(lambda x: x[0], xs))
-        if jax.tree.structure(carry) != jax.tree.structure(init) or shapes(carry) != shapes(init):
-            raise TypeError(f"init: wanted what f returns, {shapes(carry)}, got {shapes(init)}")
-        self.start = init, jax.tree.map(_zeros, y)
+        # As in lax.scan, a Python number takes the dtype that f returns, and if that has a weak
+        # type too, f is traced for it. Kernels have none.
+        carry, ys = results
+        row = jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
+        closed, shape = jax.make_jaxpr(f, return_shape=True)(carry, row)
+        self.f, self.structure = jaxpr_as_fun(closed), jax.tree.structure(shape)
+        init = jax.tree.map(lambda x, spec: strong(jnp.asarray(x, spec.dtype)), init, carry)
+        self.start = init, jax.tree.map(_zeros, ys)
 
     def results(self, *, strict: bool) -> tuple[Any, Any]:
         """The last carry and the ys; ``strict`` as in ``engine.run``."""
@@ -111,13 +114,15 @@ class _Loop:
 
     def step(self, k: Array, state: Any, x: Any = None) -> Any:
         """The carry and the y of step k."""
-        return self.f(state[0], x)
+        return jax.tree.unflatten(self.structure, self.f(*jax.tree.leaves((state[0], x))))
 
     def observe(self, k: Array, state: Any, x: Any = None) -> Any:
         """The y of step k - 1."""
         return state[1]
 
 
-def _zeros(spec: Any) -> Any:
-    words = jax.eval_shape(fused.without_keys, spec)
-    return cast(fused.with_keys(jnp.zeros(words.shape, words.dtype), spec.dtype), axes_of(spec))
+def _zeros(rows: Any) -> Any:
+    """A y of zeros, from the shape of all."""
+    words = jax.eval_shape(fused.without_keys, rows)
+    zeros = fused.with_keys(jnp.zeros(words.shape[1:], words.dtype), rows.dtype)
+    return cast(zeros, axes_of(rows))

@@ -209,22 +209,53 @@ def test_an_error_of_f_is_raised_as_it_is():
         jq.fused.scan(f, jnp.array(0.0), jnp.arange(3.0))
 
 
+@pytest.mark.parametrize("engine", ["auto", "fused"])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((lambda x, y: (x[None], y), 1.0, jnp.ones(2)), r"^init: wanted what f returns, .*\[1\]"),
-        ((lambda x, y: (x, y), 1.0, (jnp.ones(2), jnp.ones(3))), "^xs: wanted .* lengths"),
-        ((lambda x, y: (x, y), 1.0, jnp.ones(2), 3), "^xs: wanted .* lengths"),
         ((lambda x, y: (x, y), "word", jnp.ones(2)), "^init: wanted arrays, got 'word'"),
         ((lambda x, y: (x, y), 1.0, object()), "^xs: wanted arrays, got <object"),
-        ((lambda x, y: (x, y), 1.0, jnp.ones(2), 0), "^length: wanted at least 1, got 0"),
         (("f", 1.0, jnp.ones(2)), "^f: wanted a function, got 'f'"),
-        ((lambda x, y: (x, y), 1.0), "^xs: wanted .* got neither xs nor length"),
+        # by lax.scan
+        ((lambda x, y: (x[None], y), 1.0, jnp.ones(2)), "carry input and carry output"),
+        ((lambda x, y: x, 1.0, jnp.ones(2)), "must be a pair"),
+        ((lambda x, y: (x, y), 1.0, (jnp.ones(2), jnp.ones(3))), "leading axis sizes: 2, 3"),
+        ((lambda x, y: (x, y), 1.0, jnp.ones(2), 3), "length"),
+        ((lambda x, y: (x, y), 1.0), "length"),
     ],
 )
-def test_a_carry_or_a_length_that_does_not_fit_is_refused(arguments, message):
+def test_a_carry_or_a_length_that_does_not_fit_is_refused(arguments, message, engine):
     with pytest.raises((TypeError, ValueError), match=message):
-        jq.fused.scan(*arguments)
+        jq.fused.scan(*arguments, engine=engine)
+
+
+@pytest.mark.parametrize("engine", ["auto", "fused"])
+def test_python_numbers_have_the_dtypes_of_lax_scan(engine):
+    """Their type is weak: it gives way to that of an array, and remains where f keeps it."""
+    narrow = jnp.arange(1, 4, dtype=jnp.int8)
+    cases = (
+        (lambda c, x: (c * 1.0, c * x), 0.5, jnp.ones(3, jnp.float32)),
+        (lambda c, x: (c + x, c), 0.0, jnp.ones(3, jnp.float32)),
+        (lambda c, x: (c + 1, c * x), 90, narrow),
+        (lambda c, x: (c + x, c), 0, jnp.ones(3)),
+        (lambda c, x: ((c[0] + c[1], c[1] * 1), (c[0] * x, c[1] * x)), (0, 2.0), narrow),
+    )
+    with jax.numpy_dtype_promotion("standard"):
+        for f, init, xs in cases:
+            got = jax.tree.leaves(jq.fused.scan(f, init, xs, engine=engine))
+            wanted = jax.tree.leaves(lax.scan(f, init, xs))
+            assert [x.dtype for x in got] == [x.dtype for x in wanted]
+            for one, right in zip(got, wanted, strict=True):
+                np.testing.assert_array_equal(one, right)
+
+
+@pytest.mark.parametrize("engine", ["auto", "fused"])
+def test_no_step_and_no_array_give_what_lax_scan_gives(engine):
+    last, ys = jq.fused.scan(lambda c, x: (c + x, 2 * x), 1.5, jnp.ones(0), engine=engine)
+    assert (last, ys.shape) == (1.5, (0,))
+    last, ys = jq.fused.scan(lambda c, x: (c, c), 1.5, length=0, engine=engine)
+    assert (last, ys.shape) == (1.5, (0,))
+    assert jq.fused.scan(lambda c, x: ((), None), (), jnp.ones(3), engine=engine) == ((), None)
 
 
 def test_many_tangents_of_a_large_step_are_no_kernel(monkeypatch):
