@@ -155,7 +155,9 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
     means = means[dt * means >= shortest]
     times, variances = dt * means, _variances(values, means)
     if not np.all(variances > 0):
-        raise ValueError("samples: wanted readings that vary, got an axis without noise")
+        time = times[np.argmin(variances.min(axis=1))]
+        wanted = "an Allan deviation above 0"
+        raise ValueError(f"samples: wanted {wanted}, got an axis where it is 0 at {time:.3g} s")
     model = np.stack([1.0 / times, np.full(len(times), 2.0 * np.log(2.0) / np.pi), times / 3.0], 1)
     moments = _moments(means, values.shape[1], dt)
     axes = [_fitted(model, variances[:, k], moments) for k in range(3)]
@@ -178,7 +180,9 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
 
 def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, float]:
     """The samples (3, N) in float64, without their mean, and the interval."""
-    static_samples("samples", samples, _LEAST - 1)
+    if np.ndim(samples) == 2 and np.shape(samples)[0] < _LEAST:
+        raise ValueError(f"samples: wanted at least {_LEAST}, got {np.shape(samples)[0]}")
+    static_samples("samples", samples, 0)
     dt = real("dt", dt)
     positive("dt", dt)
     values = np.ascontiguousarray(np.asarray(samples, np.float64).T)

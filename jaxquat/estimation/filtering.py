@@ -152,7 +152,9 @@ def run(
 
     def step(memory: Any, sample: Any) -> tuple[Any, Any]:
         memory, estimate = filter.step(memory, sample)
-        return memory, save(estimate)
+        saved = save(estimate)
+        arrays("save(estimate)", saved)
+        return memory, saved
 
     return fused.scan(_recomputed(step), memory, samples, engine=engine)
 

@@ -75,6 +75,9 @@ class Recording:
     def __post_init__(self) -> None:
         instance("channels", self.channels, Mapping, "a dict of arrays by name")
         _check_array("t", self.t, "(N,), N >= 2", np.ndim(self.t) == 1 and np.size(self.t) >= 2)
+        if self.t.dtype.kind in "iu" and np.any(self.t != np.float64(self.t).astype(self.t.dtype)):
+            wanted = "times [s] that float64 holds; subtract the first time before you convert them"
+            raise ValueError(f"t: wanted {wanted}, got integers such as {self.t[0]}")
         rows = len(self.t)
         for name in SENSORS:
             value = getattr(self, name)

@@ -10,6 +10,9 @@ from jaxquat.recordings.recording import Recording, check_recording, check_times
 _QUIET = 1e-3
 """Spreads below this part of their limit need no comparison: coarse digits, simulations."""
 
+_WILD = 1e3
+"""A reading beyond this multiple of its limit is in no rest. Squares of it would round others."""
+
 
 def rests(
     recording: Recording,
@@ -76,7 +79,9 @@ def rests(
     for name in sensors:
         values = np.asarray(recording[name], float)
         present = np.isfinite(values).all(axis=1)
-        means, spreads = _moving(t, t[present], values[present], duration)
+        wild = (np.abs(values) > _WILD * limits[name]).any(axis=1)
+        tame = np.where(wild[:, None], 0.0, values)
+        means, spreads = _moving(t, t[present], tame[present], wild[present], duration)
         complete, limit = np.isfinite(spreads), limits[name]
         if not complete.any():
             raise ValueError(f"duration: wanted windows with samples of {name}, got {duration} s")
@@ -91,24 +96,26 @@ def rests(
 
 
 def _moving(
-    t: np.ndarray, times: np.ndarray, values: np.ndarray, duration: float
+    t: np.ndarray, times: np.ndarray, values: np.ndarray, wild: np.ndarray, duration: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Means (N, 3) and standard deviations (N,) of samples in windows around the times t (N,).
 
-    They are infinite where a window leaves the recording or lacks more than 0.3 of its samples.
+    These are infinite where a window leaves the recording, lacks more than 0.3 of its samples or
+    has a wild one.
     """
     early = 1e-6 * duration  # a time on the edge of a window counts
     begin = np.searchsorted(times, t - 0.5 * duration - early)
     end = np.searchsorted(times, t + 0.5 * duration + early)
     centre = np.mean(values, axis=0) if len(values) else 0.0
-    sums, squares = (
+    squared = np.sum((values - centre) ** 2, axis=1, keepdims=True)
+    sums, squares, strays = (
         np.concatenate([np.zeros((1, x.shape[1])), np.cumsum(x, axis=0)])
-        for x in (values - centre, np.sum((values - centre) ** 2, axis=1, keepdims=True))
+        for x in (values - centre, squared, wild[:, None])
     )
     count = end - begin
     usual = duration / np.median(np.diff(times)) if len(times) > 1 else np.inf
     inside = (t - 0.5 * duration >= t[0] - early) & (t + 0.5 * duration <= t[-1] + early)
-    complete = inside & (count >= max(2.0, 0.7 * usual))
+    complete = inside & (count >= max(2.0, 0.7 * usual)) & (strays[end] == strays[begin])[:, 0]
     count = np.maximum(count, 2)[:, None]
     means = (sums[end] - sums[begin]) / count
     variances = (squares[end] - squares[begin])[:, 0] - count[:, 0] * np.sum(means**2, axis=1)

@@ -53,8 +53,8 @@ def read_rosbag(
         path: the bag.
         columns: for each channel a field of a topic, "/topic.field", or several fields of one
             topic. Vectors become (N, 3), and quaternions, which ROS has scalar last, (N, 4) with
-            the scalar first. Fields of fields and elements of arrays are read by name,
-            "/odom.pose.pose.orientation" and "/joints.position[2]".
+            the scalar first; list four fields of q scalar first too. Fields of fields and elements
+            of arrays are read by name, "/odom.pose.pose.orientation" and "/joints.position[2]".
         units: the unit of each channel that is not in SI, one of ``recordings.UNITS``.
         frame: the axes of gyro, accelerometer, magnetometer and q in the recording. "flu_enu"
             leaves them as ROS has them (REP 103): body forward-left-up, world east-north-up.

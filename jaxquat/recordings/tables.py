@@ -8,6 +8,7 @@ import io
 import math
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -98,7 +99,8 @@ def read(
     ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the
     movement phase, 0 at rest). Other channels have an index in their columns, ``motors[0]``,
     ``motors[1]``, or an empty one if they have one number in a row, ``volts[]``. Columns may have
-    any order; those without an index are ignored.
+    any order; those without an index are ignored. A RuntimeWarning says that the last line of such
+    a file has no end: what ``write`` wrote is cut off, perhaps within a number.
 
     A sensor has no sample in a row whose cells are all empty or ``nan``: its numbers are NaN there.
     Times must be in every row.
@@ -173,6 +175,9 @@ def read(
             _check_size(path, channel.name, values[channel.name])
     if order == "xyzw":
         values["q"] = np.roll(values["q"], 1, axis=1)
+    if columns is None and not text.endswith("\n"):
+        problem = "its last line has no end: if the file is cut off, a number there lacks digits"
+        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=2)
     return from_channels(values.pop("t"), values)
 
 
@@ -348,7 +353,8 @@ def write(path: str | os.PathLike, recording: Recording) -> None:
     read_back = header_of(text.getvalue().replace("\0", ""), ("t",), ".").names
     bare = {name_and_unit(cell)[0] for cell in header}
     channels = {channel.name for channel in _own_channels(header)}
-    if read_back != header or len(bare) < len(header) or channels != {"t", *names}:
+    is_text = "".join(names) == "".join(names).encode(errors="ignore").decode()  # no surrogates
+    if read_back != header or len(bare) < len(header) or channels != {"t", *names} or not is_text:
         wanted = "channels with names that a header can hold"
         raise ValueError(f"recording: wanted {wanted}, got {', '.join(map(repr, names)) or 'none'}")
     for row in np.column_stack(numbers).tolist():

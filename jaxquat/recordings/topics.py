@@ -59,7 +59,13 @@ def _source(name: str, value: str | tuple[str, ...]) -> Source:
     if len({part[:2] for part in parts}) > 1:
         raise ValueError(f"columns: wanted fields of one topic for {name}, got {value!r}")
     topic, instance, _ = parts[0]
-    return Source(topic, instance, tuple(field for _, _, field in parts))
+    fields = tuple(field for _, _, field in parts)
+    if len(set(fields)) < len(fields):
+        raise ValueError(f"columns: wanted each field of {name} once, got {value!r}")
+    axes = "".join(field[-1] for field in fields)
+    if name == "q" and axes != "wxyz" and set(axes) == set("wxyz"):
+        raise ValueError(f"columns: wanted the fields of q scalar first, got {value!r}")
+    return Source(topic, instance, fields)
 
 
 def checked_samples(where: str, name: str, fields: Sequence[str], samples: Samples) -> Samples:
@@ -87,7 +93,8 @@ def recording_of(
             name: Samples(t, FRAMES[name](numbers) if name in FRAMES else numbers)
             for name, (t, numbers) in samples.items()
         }
-    count = sum(len(t) for t, _ in samples.values())
+    count = len(np.unique(np.concatenate([t for t, _ in samples.values()])))
     if count < 2:
-        raise ValueError(f"{os.fspath(path)}: wanted at least two messages, got {count}")
+        wanted = "messages of at least two times"
+        raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {count}")
     return union(samples)

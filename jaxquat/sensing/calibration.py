@@ -73,6 +73,8 @@ def fit_ellipsoid(
     Raises:
         UndeterminedError: the samples do not determine the parameters; the message names them.
     """
+    if not np.any(np.asarray(samples)):
+        raise ValueError(f"{name}: wanted samples of a field, got zeros alone")
     residuals, linearised = _programs(sensor)
     data = samples, strength
     ellipsoid = _algebraic(samples)

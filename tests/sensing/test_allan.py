@@ -147,7 +147,12 @@ def test_float32_readings_of_a_large_bias_are_integrated_in_float64():
 
 
 def test_readings_that_never_change_are_refused():
-    with pytest.raises(ValueError, match="samples: wanted readings that vary, got"):
+    with pytest.raises(ValueError, match=r"samples: wanted an Allan deviation above 0.* at 0\.1 s"):
         jq.allan.fit(white(200) * np.array([1.0, 1.0, 0.0]), 0.1)
+    in_turn = np.tile([[1.0], [-1.0]], (100, 3))
+    with pytest.raises(ValueError, match=r"samples: wanted an Allan deviation above 0.* at 0\.2 s"):
+        jq.allan.fit(in_turn, 0.1)
+    with pytest.raises(ValueError, match="samples: wanted at least 100, got 99"):
+        jq.allan.fit(white(99), 0.1)
     with pytest.raises(ValueError, match=r"shortest: wanted at most 0\.4 s"):
         jq.allan.fit(white(512), 0.05, shortest=0.5)

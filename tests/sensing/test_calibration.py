@@ -261,6 +261,11 @@ def test_poses_that_leave_an_accelerometer_open_are_refused_by_the_parameters(ax
     assert all(name in str(error.value) for name in flat)
 
 
+def test_zeros_alone_are_no_field():
+    with pytest.raises(ValueError, match=r"^samples: wanted samples of a field, got zeros alone"):
+        accelerometer.calibrate(np.zeros((20, 3)), G)
+
+
 IRON = np.array([20.0, -35.0, 12.0])
 
 

@@ -67,7 +67,7 @@ def test_units_may_stand_in_the_header(tmp_path):
 
 def test_a_file_of_the_own_columns_may_have_units_too(tmp_path):
     own = "t [ms],gyr_x [deg/s],gyr_y [deg/s],gyr_z [deg/s],q_w,q_x,q_y,q_z,movement"
-    got = recordings.read(written(tmp_path, own, "0,1,2,3,1,0,0,0,0", "10,1,2,3,1,0,0,0,1"))
+    got = recordings.read(written(tmp_path, own, "0,1,2,3,1,0,0,0,0", "10,1,2,3,1,0,0,0,1", ""))
     np.testing.assert_array_equal(got.t, [0.0, 0.01])
     np.testing.assert_allclose(got.gyro[0], np.deg2rad([1.0, 2.0, 3.0]), rtol=1e-15)
 
@@ -606,6 +606,26 @@ def test_a_recording_is_written_with_the_channels_that_it_has(tmp_path):
     np.testing.assert_array_equal(named["m"], [[2], [np.nan]])
 
 
+def test_a_written_file_that_is_cut_off_warns(tmp_path):
+    t = np.arange(3.0)
+    volts = {"volts": np.array([1.5, 2.5, 1234.75])}
+    recordings.write(tmp_path / "a.csv", recordings.Recording(t, channels=volts))
+    content = (tmp_path / "a.csv").read_bytes()
+    (tmp_path / "a.csv").write_bytes(content[:-6])
+    with pytest.warns(RuntimeWarning, match=r"a\.csv: its last line has no end"):
+        assert recordings.read(tmp_path / "a.csv")["volts"][-1] == 123.0
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integer_times_that_float64_cannot_hold_are_refused(tmp_path, dtype):
+    """Two times would be one, and a sample lost."""
+    held = recordings.Recording(np.arange(2**53 - 3, 2**53, dtype=dtype), np.eye(3))
+    recordings.write(tmp_path / "a.csv", held)
+    np.testing.assert_array_equal(recordings.read(tmp_path / "a.csv").t, held.t)
+    with pytest.raises(ValueError, match=r"^t: wanted times .* float64 holds; subtract the first"):
+        recordings.Recording(np.arange(2**53, 2**53 + 3, dtype=dtype), np.eye(3))
+
+
 def test_joined_recordings_are_written_and_read_back(tmp_path):
     """The movement is bool again where every row has it."""
     t = np.arange(3.0)
@@ -630,6 +650,7 @@ UNWRITABLE = {
     "two lines": ({"a\nb": T}, r"can hold, got 'a\nb'"),
     "no columns": ({"a": np.ones((2, 0))}, "can hold, got 'a'"),
     "a NUL": ({"a\0": T}, r"can hold, got 'a\x00'"),
+    "half a pair of UTF-16": ({"a\ud800": T}, r"can hold, got 'a\ud800'"),
     "half a sample": (
         {"a": np.array([[1, 2], [np.nan, 3]])},
         'recording["a"]: wanted finite numbers, or NaN in all of them, got [nan, 3.0] at row 1',

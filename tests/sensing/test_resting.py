@@ -217,6 +217,15 @@ def test_on_real_recordings_rests_are_outside_of_the_phases_of_movement():
     assert np.min(shares, axis=0)[1] > 0.85
 
 
+@pytest.mark.parametrize("reading", [1e6, -1e12, 1e200])
+def test_a_wild_reading_ends_a_rest_and_hides_no_other(reading):
+    """Its square is so large that sums of squares from there on have no digits of the noise."""
+    t, noise = np.arange(3000) * DT, 1e-3 * np.random.default_rng(0).normal(size=(3000, 3))
+    noise[1000, 1] = reading
+    rests = jq.recordings.rests(jq.recordings.Recording(t, noise))
+    np.testing.assert_array_equal(rests, [[50, 950], [1051, 2950]])
+
+
 def test_what_has_no_rest_to_find_is_refused():
     t = np.arange(100) * DT
     with pytest.raises(ValueError, match="recording: wanted gyro or accelerometer, got neither"):

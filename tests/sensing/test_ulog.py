@@ -284,11 +284,11 @@ HOSTILE = {
         {"x": "sensor_mag.x"},
         "topic sensor_mag:0: wanted one subscription, got several, by the ids 9, 4",
     ),
-    "one message": (WHOLE, {"x": "sensor_mag.x"}, "wanted at least two messages, got 1"),
+    "one message": (WHOLE, {"x": "sensor_mag.x"}, "wanted messages of at least two times, got 1"),
     "NaN alone": (
         with_rows("actuator_motors", [(1000, NAN, NAN, NAN), (2000, NAN, NAN, NAN)]),
         CONTROL,
-        "wanted at least two messages, got 0",
+        "wanted messages of at least two times, got 0",
     ),
 }
 
