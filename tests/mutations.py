@@ -343,6 +343,18 @@ MUTATIONS = {
         "impulse = of_force * GRAVITY",
         of_motions("free_fall_measures_no_tilt"),
     ),
+    "ahrs: the velocity turns the bias about the vertical": Mutation(
+        AHRS,
+        "rotate_inverse(q, up) / GRAVITY, 0.0)",
+        "0.0 * up, 0.0)",
+        of_motions("without_a_magnetometer_no_setting_turns_the_heading"),
+    ),
+    "ahrs: a heading that a gap has lost": Mutation(
+        AHRS,
+        "covariance[2, 2] > 1.0",
+        "covariance[2, 2] > 1e9",
+        of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
+    ),
     "ahrs: latency the wrong way": Mutation(
         AHRS,
         "exp(settings.latency * (",

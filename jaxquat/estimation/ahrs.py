@@ -11,11 +11,13 @@ This is a Kalman filter of 18 errors. Besides the attitude and the gyroscope's b
 - the errors of the gyroscope's response: its three gains and six misalignments. They turn a fast
   motion into a false rate of some 0.1 % of its own, in a direction that no constant bias has.
 
-At rest the gyroscope measures its bias.
+At rest the gyroscope measures its bias. In motion without a magnetometer, heading and bias about
+the vertical follow the gyroscope alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -69,6 +71,7 @@ _SETTLES = 1.0  # s: over which the first readings of a magnetometer are average
 _ALIKE = 0.15  # m/s^2: at rest the force is as long as at earlier rests
 _LEVEL = 0.1  # m/s^2: more horizontal force is no rest
 _LONGEST = 1.0  # s: a sample stands for at most so long
+_ABSENT = 10.0  # s: after so long without its readings a magnetometer no longer gives the heading
 
 
 class _Memory(NamedTuple):
@@ -253,7 +256,8 @@ def _linearize(
     has_heading, east_of_north, steepness = _heading(field)
     of_north = level & has_field & has_heading
     steady = tilt < _STEADY**2
-    anew = of_north & ((memory.north < 0) | lost | (steady & ~memory.steady))
+    astray = covariance[2, 2] > 1.0  # rad^2, as after a gap
+    anew = of_north & ((memory.north < 0) | lost | astray | (steady & ~memory.steady))
     usual_field = jnp.where(anew, 0.0, memory.field)
     norms, doubt, again = disturbance_of(settings, usual_field, field, of_field, has_field & level)
     first = of_north & (again | anew)
@@ -281,8 +285,10 @@ def _linearize(
     numbers = jnp.where(starts[3:] | ~level, 0.0, numbers)
     residual = _wrapped(jnp.where(first, 0.0, east_of_north) - numbers[5])
     heading = of_north & ~first, residual, of_heading, settles
+    no_heading = (north < 0) | (since[2] > _ABSENT)
+    up = jnp.where(no_heading, rotate_inverse(q, up) / GRAVITY, 0.0)
     error, updates, count = _observed(
-        settings, covariance, numbers, gyro, spans, (level, rests), heading, density
+        settings, covariance, numbers, gyro, spans, (level, rests), heading, density, up
     )
     none = jnp.asarray(jnp.nan, dt.dtype)
     estimate = Estimate(q, numbers[:3], numbers[3:], covariance, none, count, none)
@@ -335,6 +341,7 @@ def _observed(
     state: tuple[Array, Array],
     heading: tuple[Array, Array, Array, Array],
     density: Array,
+    up: Array,
 ) -> tuple[Error, tuple[Update, Update], Array]:
     """The error after the observations of a row, their blocks, and how many scalars they are.
 
@@ -347,13 +354,16 @@ def _observed(
         state: whether the body is level, and whether it is at rest.
         heading: whether there is one, its residual, its variance, and whether this is certain.
         density: of the velocity in motion, squared.
+        up: the vertical in body axes where no magnetometer gives the heading, (3,), otherwise 0.
     """
     (of_gyro, of_force, of_field), (level, rests) = spans, state
     north, residual, of_heading, settles = heading
     error = Error(jnp.zeros_like(covariance[0]), covariance)
     of_velocity = _inverse(of_force) * jnp.where(rests, settings.rest_velocity**2, density)
     seen = jnp.full(2, (of_force > 0) & level)
-    error, first = observed(error, _ROWS[:2], -numbers[3:5], jnp.full(2, of_velocity), seen)
+    error, first = observed(
+        error, _ROWS[:2], -numbers[3:5], jnp.full(2, of_velocity), seen, _without(up)
+    )
 
     surprise = _surprise(settings, error, residual)
     of_heading = jnp.where(settles, of_heading, of_heading * surprise)
@@ -368,6 +378,22 @@ def _observed(
     )
     count = jnp.sum(jnp.concatenate([seen, seen_others]), dtype=gyro.dtype)
     return error, (first, second), count
+
+
+def _without(up: Array) -> Callable[[Array], Array]:
+    """Take heading and bias about the vertical ``up``, (3,), out of a gain (18, m).
+
+    Without a magnetometer nothing measures these in motion. The velocity that counts as 0 would
+    seem to: a body that accelerates while it tilts has the same horizontal velocity as one with
+    another bias.
+    """
+
+    def admitted(gain: Array) -> Array:
+        along = jnp.sum(up[:, None] * gain[3:6], axis=0, keepdims=True)
+        level = jnp.where(jnp.any(up != 0), 0.0, gain[2])
+        return gain.at[2].set(level).at[3:6].add(-up[:, None] * along)
+
+    return admitted
 
 
 def _surprise(settings: Settings, error: Error, residual: Array) -> Array:

@@ -14,7 +14,7 @@ backwards over the updates and inverts no covariance.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -61,7 +61,12 @@ def predicted(covariance: Array, transition: Array, variances: Array) -> Array:
 
 
 def observed(
-    error: Error, rows: Array | np.ndarray, residuals: Array, variances: Array, valid: Array
+    error: Error,
+    rows: Array | np.ndarray,
+    residuals: Array,
+    variances: Array,
+    valid: Array,
+    admitted: Callable[[Array], Array] = lambda gain: gain,
 ) -> tuple[Error, Update]:
     """The error after a block of m scalar observations; invalid ones do not change it.
 
@@ -74,23 +79,26 @@ def observed(
         residuals: measured minus computed from the state to which the error belongs, (m,).
         variances: variances of the noises, positive, (m,).
         valid: whether there is an observation, (m,) bool.
+        admitted: ``admitted(gain)`` is the part of a gain (n, m) that counts. Along a direction
+            that it leaves out, mean and variance do not change (S. F. Schmidt, Application of
+            State-Space Methods to Navigation Problems, Advances in Control Systems 3, 1966).
     """
     weight = valid.astype(residuals.dtype)
     images = weight[:, None] * _along(rows, error.covariance)
     spread = weight[:, None] * _along(rows, transpose(images)) + jnp.diag(variances)
     inverse, pivots = _inverse(spread)
-    gain = _product(transpose(images), inverse)
+    gain = admitted(_product(transpose(images), inverse))
     innovation = jnp.where(valid, residuals - _along(rows, error.mean), 0.0)
     # Joseph's form as matrix products, because their derivatives are matrix products again. XLA
     # would fuse a chain of outer products and recompute it for each sum in a derivative.
     half = error.covariance - _product(gain, images)
     noise = variances[:, None] * transpose(gain)
     remainder = weight[:, None] * _along(rows, transpose(half)) - noise
-    joseph = half - _product(gain, remainder)
+    joseph = half - transpose(_product(gain, remainder))
     after = Error(error.mean + matvec(gain, innovation), symmetric(joseph))
     precision = weight[:, None] * inverse * weight[None, :]
     logs = -jnp.sum(jnp.where(valid, jnp.log(pivots), 0.0))
-    return after, Update(jnp.asarray(rows), gain, innovation, precision, logs)
+    return after, Update(jnp.asarray(rows, gain.dtype), gain, innovation, precision, logs)
 
 
 def _along(rows: Array | np.ndarray, values: Array) -> Array:

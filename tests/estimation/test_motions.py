@@ -15,11 +15,11 @@ from jaxquat import estimation, recordings
 from jaxquat.estimation import ImuSample, Settings
 
 RUN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(), x)[1]))
-CALM = Settings(gyro=1e-3)  # rad/s/sqrt(Hz): no motor shakes the simulated sensors
-CALMLY = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(CALM), x)[1]))
+KNOWN = Settings(gyro=1e-3, rest_bias=1e-3, walk=1e-6, start_response=1e-3)  # as simulated
+WITH_KNOWN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(KNOWN), x)[1]))
 
 
-def errors(motion, seeds, seconds, rate):
+def errors(motion, seeds, seconds, rate, run=WITH_KNOWN):
     """Tilt error and its deviation, then drift of the heading since the rest and its deviation.
 
     In degrees; the tilt's are root mean squares over the motion. There is no magnetometer.
@@ -28,7 +28,7 @@ def errors(motion, seeds, seconds, rate):
     attitude, gyro, force = (np.stack(x) for x in zip(*rows, strict=True))
     dt, rested = np.full(gyro.shape[:2], 1.0 / rate), int(motions.REST * rate)
     samples = ImuSample(*map(jnp.asarray, (dt, gyro, force, np.full(gyro.shape, np.nan))))
-    estimate = CALMLY(samples)
+    estimate = run(samples)
     off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(attitude, 2, 3)
     tilt = np.arccos(np.clip(off[:, rested:, 2, 2], -1.0, 1.0))
     sine, cosine = off[:, :, 1, 0] - off[:, :, 0, 1], off[:, :, 0, 0] + off[:, :, 1, 1]
@@ -57,6 +57,19 @@ def test_tilt_and_heading_are_as_far_off_as_the_covariance_says(motion):
     tilt, deviation, *heading = errors(getattr(motions, motion), 8, 200.0, 50.0)
     assert 1 / 3 < tilt / deviation < 3
     assert_as_large_as_claimed(*heading)
+
+
+def test_without_a_magnetometer_no_setting_turns_the_heading():
+    """It turns by the bias that the rest leaves, whatever noise is assumed.
+
+    The rest of 8 s knows the bias to 1e-3/sqrt(8) rad/s, and the motion takes 50 s. Velocities that
+    count as 0 turned the bias about the vertical, and the heading by 9 degrees.
+    """
+    known = np.rad2deg(1e-3 / np.sqrt(8.0) * 50.0)
+    for run in (WITH_KNOWN, RUN):
+        _, _, drift, deviation = errors(motions.fly, 4, 60.0, 25.0, run)
+        assert np.sqrt(np.mean(drift**2)) < 2.0 * known
+        assert np.all(np.abs(drift) < 3.0 * deviation)
 
 
 def test_to_gather_speed_is_no_rest():
@@ -226,6 +239,12 @@ SPOILT = {  # what differs from rest without bias: turn about east, acceleration
     "a gyroscope that misses a second in motion": {
         "turn": lambda t: 1.0 - np.cos(np.maximum(t - 5.0, 0.0)),
         "edit": put("gyro", lambda t: (t > 15.0) & (t < 16.0), np.nan),
+    },
+    "a gap after which the field is longer": {
+        "edit": lambda t, sensors: (
+            [put(name, lambda t: (t > 12.0) & (t < 24.0), np.nan)(t, sensors) for name in sensors]
+            + [sensors["field"].__imul__(np.where(t < 24.0, 1.0, 1.3)[:, None])]
+        ),
     },
     "free fall": {
         "turn": lambda t: 1.0 - np.cos(np.maximum(t - 2.0, 0.0)),
