@@ -43,6 +43,7 @@ def rollout(
     checkpoint: str | int = "none",
     engine: str = "auto",
     check: bool = False,
+    noise: Any = None,
 ) -> Path:
     """Integrate one body over a time grid; use ``jax.vmap`` for many bodies.
 
@@ -85,6 +86,12 @@ def rollout(
         check: report bad values of traced arguments, and a state that ceases to be finite. Under
             ``jit``, call ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()``
             with ``jax.experimental.checkify``.
+        noise: for a stochastic scheme, whose steps take ``n = scheme.noise(start)`` standard
+            normals. A ``jax.random.key``: step k draws its normals from ``fold_in(key, k)``, in
+            every engine. Under ``jax.vmap`` give each body a key of its own (``jax.random.split``),
+            because one key gives all bodies the same noise. An array (steps, n) of floats: step k
+            takes row k, for instance to compare schemes with common random numbers. Steps are those
+            of the grid, ``grid.steps``, with substeps and the steps of empty intervals.
 
     Returns:
         Path, in the dtype of the start.
@@ -111,6 +118,7 @@ def rollout(
     simulation = checked_simulation(
         scheme, body, torque, start, grid, params, controller=controller, inputs=inputs,
         sample_every=sample_every, save_every=save_every, save=save, checkpoint=checkpoint,
+        noise=noise,
     )  # fmt: skip
     if check:
         _report_simulation(simulation, grid)

@@ -189,6 +189,7 @@ ROLLOUT = {
     "checkpoint": Argument("none"),
     "engine": Argument("scan"),
     "check": Argument(False),
+    "noise": optional(None),
 }
 FIT = {
     "loss": Argument(lambda params, batch, key: jnp.sum(params**2)),
@@ -775,11 +776,12 @@ for _name in (
     "so3.hat v",
 ):
     TABLE[_name.split()[0]] = {_name.split()[1]: algebra(V)}
+TAKEN = {**STEP, "noise": optional(None)}
 for _name in jq.SCHEMES:
-    TABLE[_name] = STEP
+    TABLE[_name] = TAKEN
 FULL_QUAT_START = jax.jit(schemes.hoffmann.full_quat_start)(Q, V)
 for _name in ("full_quat", "full_quat_corrected"):
-    TABLE[_name] = {**STEP, "state": Argument(FULL_QUAT_START, PROPAGATES)}
+    TABLE[_name] = {**TAKEN, "state": Argument(FULL_QUAT_START, PROPAGATES)}
 MOVED = {"position": ROWS[:2], "velocity": ROWS[:2]}
 PATH = jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.stack([V, V])))
 OF_PLOTS = {
@@ -871,6 +873,7 @@ ELSEWHERE = {
     "interop.diffrax.Interpolation.evaluate": "called by diffrax",
     "Scheme.check": "a check itself: tests/schemes/test_scheme.py",
     "Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
+    "Scheme.noise": "a fact of a scheme and a state: tests/schemes/test_noise.py",
     "Scheme.tree_flatten": "called by JAX",
     "Scheme.tree_unflatten": "called by JAX",
     "dynamics.Step": "a type",

@@ -142,7 +142,8 @@ FLOORS = """
     _checks _disk _frames _progress _reprs _varying | _jaxprs | _branches | _missing _series
     | _linear | quaternion | so3 euler frames | dynamics | torques forces flow
     | simulation.controller simulation.grid | simulation.intervals | schemes | actuators
-    | control simulation.path | rotors simulation.simulation | engines | fused | rollout
+    | control simulation.noise simulation.path | rotors simulation.simulation
+    | engines | fused | rollout
     | exact ensembles learning | sensing | kinematics gyro accelerometer magnetometer allan
     | recordings | estimation | interop plot
 """

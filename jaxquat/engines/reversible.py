@@ -62,10 +62,15 @@ def _check(simulation: Simulation) -> None:
             f'checkpoint: "reversible" wanted a time-reversible scheme ({known}, or composed of '
             f"one), got {simulation.scheme.name}"
         )
-    if simulation.is_commanded:
+    if simulation.commands_torque:
         got = "inputs" if simulation.controller is None else "a controller"
         raise ValueError(
             f'checkpoint: "reversible" wanted neither controller nor inputs, got {got}; use "sqrt"'
+        )
+    if simulation.scheme.noise(simulation.start):
+        got = f"{simulation.scheme.name}, which is stochastic"
+        raise ValueError(
+            f'checkpoint: "reversible" wanted a deterministic scheme, got {got}; use "sqrt"'
         )
     exponent = amplification(simulation)
     if is_concrete(exponent):

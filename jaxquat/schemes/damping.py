@@ -42,7 +42,7 @@ from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_step, own_units
 from jaxquat.forces import Wind
 from jaxquat.quaternion import rotate, rotate_inverse
-from jaxquat.schemes.scheme import Scheme, as_scheme
+from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.torques import zero
 
 _DOUBLINGS = 11
@@ -98,8 +98,9 @@ def damped(
             as in ``forces.linear_drag``.
 
     Raises:
-        TypeError: ``scheme`` is not a step, or is already damped; ``damping`` or ``resistance`` is
-            not an array of floats; ``toward`` is not a function of (t, state, params).
+        TypeError: ``scheme`` is not a step, is stochastic or already damped; ``damping`` or
+            ``resistance`` is not an array of floats; ``toward`` is not a function of (t, state,
+            params).
         ValueError: neither damping nor resistance is given; one has a wrong shape, is not finite or
             is negative; a wind without resistance. In a step: ``toward`` returns a wrong shape.
 
@@ -114,7 +115,7 @@ def damped(
         1.26e+00 rad/s
         2.00e-05 rad/s
     """
-    scheme = as_scheme("scheme", scheme)
+    scheme = as_deterministic("scheme", scheme)
     if isinstance(scheme.step, Damped):
         raise TypeError(f"scheme: wanted one without drag, got {scheme.name}; add the dampings")
     if damping is None and resistance is None:

@@ -15,14 +15,15 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax import Array
 from jax.experimental import checkify
 from jax.typing import ArrayLike
 
-from jaxquat._checks import instance, is_concrete, takes
+from jaxquat._checks import exactly, instance, is_concrete, takes
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
-from jaxquat.dynamics.state import State
+from jaxquat.dynamics.state import State, describe
 
 Torques = Literal["any", "attitude", "potential"]
 Conserved = Literal["norm", "momentum", "energy"]
@@ -50,6 +51,10 @@ class Scheme:
     arrays that the step holds, such as a damping, are its leaves; everything else is static and
     compared by value, so that ``rkmk(tableau) == rkmk(tableau)``.
 
+    A scheme is stochastic if its step is an object with a method ``noise(state) -> int``, the
+    number n of standard normals that a step from this state takes. Such a step is called as
+    ``step(body, torque, t, state, dt, params, noise)``, with ``noise`` of shape (n,).
+
     Attributes:
         step: the function or callable object.
         name: for messages and tables.
@@ -76,7 +81,7 @@ class Scheme:
         True
     """
 
-    step: Step
+    step: Callable[..., State]
     name: str
     _: KW_ONLY
     order: int | None = None
@@ -95,11 +100,26 @@ class Scheme:
         object.__setattr__(self, "__module__", getattr(self.step, "__module__", __name__))
 
     def __call__(
-        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: ArrayLike | None = None,
     ) -> State:
-        """Take one step of one body from time t."""
+        """Take one step of one body from time t.
+
+        A stochastic scheme takes ``noise``, standard normals (n,) with ``n = self.noise(state)``,
+        and casts them to the dtype of the state.
+        """
         self.check(body)
-        return self.step(body, torque, t, state, dt, params)
+        if noise is None and not is_stochastic(self):
+            return self.step(body, torque, t, state, dt, params)
+        count = noise_count(noise, self, state, "an array of shape ({n},)")
+        normals = exactly("noise", jnp.zeros(0) if noise is None else noise, (count,))
+        return self.step(body, torque, t, state, dt, params, normals.astype(state.q.dtype))
 
     def check(self, body: Body, *, report: bool = False) -> None:
         """Check the scheme's condition for the body: ValueError if a concrete body violates it.
@@ -141,6 +161,17 @@ class Scheme:
         instance("body", body, Body, "a jq.Body")
         decay = getattr(self.step, "decay", None)
         return None if decay is None else decay(body)
+
+    def noise(self, state: State) -> int:
+        """How many standard normals a step from this state takes; 0 for a deterministic scheme.
+
+        Examples:
+            >>> jq.rkmk4.noise(jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)))
+            0
+        """
+        instance("state", state, State, "a jq.State")
+        noise = getattr(self.step, "noise", None)
+        return 0 if noise is None else noise(state)
 
     def __repr__(self) -> str:
         order = "of unknown order" if self.order is None else f"order {self.order}"
@@ -237,5 +268,32 @@ def as_scheme(name: str, value: Any, hint: str = "") -> Scheme:
     """
     if isinstance(value, Scheme):
         return value
-    takes(name, value, "body, torque, t, state, dt, params", hint=hint)
+    noise = ", noise" if hasattr(value, "noise") else ""
+    takes(name, value, f"body, torque, t, state, dt, params{noise}", hint=hint)
     return Scheme(value, getattr(value, "__name__", repr(value)))
+
+
+def noise_count(noise: Any, scheme: Scheme, state: State, wanted: str) -> int:
+    """How many normals a step takes; TypeError if they are missing, or if there is noise for none.
+
+    ``wanted``, with ``{n}`` for the number, is what the error says of a stochastic scheme.
+    """
+    count = scheme.noise(state)
+    if (noise is None) == (count > 0):
+        kind = "stochastic" if count else "deterministic"
+        text = f"{wanted.format(n=count) if count else 'none'} because {scheme.name} is {kind}"
+        raise TypeError(f"noise: wanted {text}, got {describe(noise)}")
+    return count
+
+
+def is_stochastic(scheme: Scheme) -> bool:
+    """Whether the scheme's step takes noise, from some states at least."""
+    return hasattr(scheme.step, "noise")
+
+
+def as_deterministic(name: str, value: Any) -> Scheme:
+    """The Scheme of a step, as ``as_scheme``; TypeError if it is stochastic."""
+    scheme = as_scheme(name, value)
+    if is_stochastic(scheme):
+        raise TypeError(f"{name}: wanted a deterministic one, got {scheme.name}, which takes noise")
+    return scheme

@@ -20,6 +20,7 @@ from jaxquat._checks import (
     exactly,
     instance,
     is_concrete,
+    is_key,
     one_of,
     positive_integer,
     strong,
@@ -43,6 +44,7 @@ from jaxquat.simulation.intervals import (
     may_be_empty,
     unless_empty,
 )
+from jaxquat.simulation.noise import WithNoise, check_noise, draw, passing_noise, without_noise
 from jaxquat.simulation.path import Path
 
 
@@ -75,6 +77,8 @@ class Simulation:
         substeps: steps in each interval; ``sample_every`` and ``save_every`` are multiples of it.
         intervals: rows of all intervals and an empty one at the end; None for equal steps.
         may_be_empty: whether an interval may have length 0.
+        noise: the key from which each step draws its normals; None without one. Given normals are
+            part of the inputs, which then are ``WithNoise``.
     """
 
     scheme: Scheme
@@ -94,11 +98,17 @@ class Simulation:
     substeps: int = 1
     intervals: Interval | None = None
     may_be_empty: bool = False
+    noise: Any = None
 
     @property
     def is_commanded(self) -> bool:
-        """Whether the torque receives a command, from the controller or from the inputs."""
+        """Whether samples have a command: that of the torque, or noise, or both."""
         return self.controller is not None or self.inputs is not None
+
+    @property
+    def commands_torque(self) -> bool:
+        """Whether the torque receives a command, from the controller or from the inputs."""
+        return self.controller is not None or without_noise(self.inputs) is not None
 
     @property
     def end(self) -> Interval | None:
@@ -139,27 +149,34 @@ class Simulation:
 
     def step(self, k: Array, state: State, command: Any, interval: Interval | None = None) -> State:
         """The state after step k."""
-        torque = Commanded(self.torque, command) if self.is_commanded else self.torque
+        noise = None
+        if isinstance(command, WithNoise):
+            noise = command.noise[0 if self.sample_every == 1 else k % self.sample_every]
+        elif self.noise is not None:
+            noise = draw(self.noise, k, self.scheme.noise(state), state.q.dtype)
+        command = without_noise(command)
+        torque = Commanded(self.torque, command) if self.commands_torque else self.torque
 
-        def after(t: Array, state: State, dt: Array) -> State:
-            after = self.scheme(self.body, torque, t, state, dt, self.params)
+        def after(t: Array, state: State, dt: Array, noise: Array | None) -> State:
+            after = self.scheme(self.body, torque, t, state, dt, self.params, noise)
             return _like(state, instance("scheme", after, State, "a State back"))
 
         if interval is None:
-            return after(self.time(k), state, self.dt)
-        arguments = self.time(k, interval), state, interval.dt
+            return after(self.time(k), state, self.dt, noise)
+        arguments = self.time(k, interval), state, interval.dt, noise
         if not self.may_be_empty:
             return after(*arguments)
-        regular = self.t0, self.start, self.dt
+        regular = self.t0, self.start, self.dt, jax.tree.map(jnp.zeros_like, noise)
         return unless_empty(interval.dt == 0, after, arguments, regular, otherwise=state)
 
     def observe(
         self, k: Array, state: State, command: Any, interval: Interval | None = None
     ) -> Any:
         """The row of the path before step k: (state, command), or the result of ``save``."""
+        command = without_noise(command)
         if self.save is None:
-            return state, command
-        commands = [command] if self.is_commanded else []
+            return state, command if self.commands_torque else ()
+        commands = [command] if self.commands_torque else []
         return jax.tree.map(
             jnp.asarray,
             arrays("save", self.save(self.time(k, interval), state, self.params, *commands)),
@@ -192,6 +209,7 @@ def checked_simulation(
     save_every: int = 1,
     save: Callable[..., Any] | None = None,
     checkpoint: str | int = "none",
+    noise: Any = None,
 ) -> Simulation:
     """Check these arguments of ``jq.rollout`` and return their Simulation.
 
@@ -215,14 +233,29 @@ def checked_simulation(
         if jnp.shape(leaf)[:1] != (samples,):
             wanted = f"leading axis {samples} ({unit} // sample_every)"
             raise ValueError(f"inputs: wanted {wanted}, got shape {jnp.shape(leaf)}")
+    noise = check_noise(noise, scheme, start, grid.steps)
     facts: dict[str, Any] = {
         "controller": controller, "inputs": inputs, "sample_every": sample_every,
         "save_every": save_every, "save": save, "segment": _segment(checkpoint, grid.steps),
     }  # fmt: skip
     if isinstance(grid, GridAt):
-        return _settled(_at_given_times(grid, scheme, body, torque, start, params, facts))
-    t0, dt = _times(grid, dtype)
-    return _settled(Simulation(scheme, body, torque, start, t0, dt, grid.steps, params, **facts))
+        simulation = _at_given_times(grid, scheme, body, torque, start, params, facts)
+    else:
+        t0, dt = _times(grid, dtype)
+        simulation = Simulation(scheme, body, torque, start, t0, dt, grid.steps, params, **facts)
+    return _settled(_with_noise(simulation, noise))
+
+
+def _with_noise(simulation: Simulation, noise: Any) -> Simulation:
+    """The simulation with a random key, or with inputs that hold the noise (steps, n)."""
+    if noise is None or is_key(noise):
+        return replace(simulation, noise=noise)
+    controller, inputs = simulation.controller, simulation.inputs
+    every = simulation.sample_every if simulation.is_commanded else simulation.substeps
+    blocks = noise.reshape(-1, every, noise.shape[1])
+    controller = None if controller is None else passing_noise(controller)
+    inputs = WithNoise(inputs, blocks)
+    return replace(simulation, controller=controller, inputs=inputs, sample_every=every)
 
 
 def _settled(simulation: Simulation) -> Simulation:
@@ -237,7 +270,7 @@ def _settled(simulation: Simulation) -> Simulation:
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)  # noqa: E731
 
     def cast_to(axes: Axes) -> Simulation:
-        names = "start", "body", "params", "inputs"
+        names = "start", "body", "params", "inputs", "noise"
         return replace(simulation, **{n: cast(getattr(simulation, n), axes) for n in names})
 
     def after_a_step(axes: Axes) -> tuple[State, Any]:

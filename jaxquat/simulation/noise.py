@@ -1,0 +1,71 @@
+"""The noise of a rollout with a stochastic scheme: a random key, or one row of normals per step.
+
+Each step draws its normals from a key. Given normals go into the loop as inputs, so each step reads
+its own row, and a reverse pass writes each cotangent once. A sample's input then has two parts, the
+user's input and the rows of the sample's steps, and so has the command that follows from it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+from jax import Array
+from jax.typing import DTypeLike
+
+from jaxquat._checks import exactly, finite, is_key
+from jaxquat.dynamics.state import State
+from jaxquat.schemes.scheme import Scheme, noise_count
+from jaxquat.simulation.controller import Controller, update_of
+
+
+class WithNoise(NamedTuple):
+    """A sample's input or command, and the noise of its steps; with a leading axis, of all."""
+
+    value: Any  # None where there is neither input nor command
+    noise: Array  # (sample_every, n)
+
+
+def without_noise(value: Any) -> Any:
+    """The user's part of an input or a command."""
+    return value.value if isinstance(value, WithNoise) else value
+
+
+def draw(key: Array, k: Any, count: int, dtype: DTypeLike) -> Array:
+    """The standard normals of step k, (count,)."""
+    return jax.random.normal(jax.random.fold_in(key, k), (count,), dtype)
+
+
+def check_noise(noise: Any, scheme: Scheme, start: State, steps: int) -> Any:
+    """``noise`` as a key, as an array (steps, n) in the dtype of the start, or None.
+
+    Raises:
+        TypeError: the scheme is stochastic and there is no noise, or it is deterministic and there
+            is some; or this is neither a typed key nor an array of floats.
+        ValueError: several keys, a wrong shape, or a concrete array with NaN or infinity.
+    """
+    wanted = f"a jax.random.key or an array of shape ({steps}, {{n}})"
+    count = noise_count(noise, scheme, start, wanted)
+    if noise is None:
+        return None
+    if is_key(noise):
+        if noise.shape:
+            hint = "; use jax.vmap for several bodies"
+            raise ValueError(f"noise: wanted one key, got shape {noise.shape}{hint}")
+        return noise
+    if getattr(noise, "dtype", None) == "uint32":
+        got = f"uint32{list(noise.shape)}; jax.random.wrap_key_data makes a key of an old one"
+        raise TypeError(f"noise: wanted {wanted.format(n=count)}, got {got}")
+    normals = exactly("noise", noise, (steps, count))
+    finite("noise", normals)
+    return normals.astype(start.q.dtype)
+
+
+def passing_noise(controller: Controller) -> Controller:
+    """The controller of inputs ``WithNoise``, whose commands have the noise of their sample."""
+
+    def update(t: Array, state: State, memory: Any, params: Any, value: WithNoise) -> Any:
+        command, memory = update_of(controller, t, state, memory, params, value.value)
+        return WithNoise(command, value.noise), memory
+
+    return Controller(controller.init, update, controller.period)
