@@ -247,14 +247,20 @@ def checked_simulation(
 
 
 def _with_noise(simulation: Simulation, noise: Any) -> Simulation:
-    """The simulation with a random key, or with inputs that hold the noise (steps, n)."""
+    """The simulation with a random key, or with inputs that hold the noise (steps, n).
+
+    A step reads its row among those of its sample, and its derivative adds to all of them. So
+    samples are as short as possible: without a controller, the inputs are repeated.
+    """
     if noise is None or is_key(noise):
         return replace(simulation, noise=noise)
-    controller, inputs = simulation.controller, simulation.inputs
-    every = simulation.sample_every if simulation.is_commanded else simulation.substeps
-    blocks = noise.reshape(-1, every, noise.shape[1])
-    controller = None if controller is None else passing_noise(controller)
-    inputs = WithNoise(inputs, blocks)
+    controller, every = simulation.controller, simulation.substeps
+    if controller is not None:
+        controller, every = passing_noise(controller), simulation.sample_every
+    times = simulation.sample_every // every
+    repeated = lambda x: jnp.repeat(jnp.asarray(x), times, axis=0)  # noqa: E731
+    inputs = jax.tree.map(repeated, simulation.inputs)
+    inputs = WithNoise(inputs, noise.reshape(-1, every, noise.shape[1]))
     return replace(simulation, controller=controller, inputs=inputs, sample_every=every)
 
 

@@ -60,6 +60,31 @@ def by_controller(engine, omega, gains):
     return flight(engine, omega, gains, torque, **options).final.omega
 
 
+class Kicked:
+    """A step that adds its noise to the rate."""
+
+    def noise(self, state):
+        return 3
+
+    def __call__(self, body, torque, t, state, dt, params, noise):
+        kicked = state._replace(omega=state.omega + noise)
+        return jq.lie_euler(body, torque, t, kicked, dt, params)
+
+
+def by_noise(engine, omega, gains):
+    """Start, body and params are the same on all devices; the noise is not."""
+    torque = lambda t, state, gains: -gains[0] * state.q[1:]
+    scheme, normals = jq.Scheme(Kicked(), "kicked"), jnp.outer(jnp.arange(4.0), omega)
+    return flight(engine, jnp.ones(3), gains, torque, scheme, noise=normals).state.q
+
+
+def by_key(engine, omega, gains):
+    torque = lambda t, state, gains: -gains[0] * state.q[1:]
+    scheme, number = jq.Scheme(Kicked(), "kicked"), (100 * omega[0]).astype(jnp.int32)
+    key = jax.random.fold_in(jax.random.key(0), number)
+    return flight(engine, jnp.ones(3), gains, torque, scheme, noise=key).state.q
+
+
 V, EYE, LEVEL = jnp.array([0.3, -0.2, 0.1]), jnp.eye(3), jnp.array([1.0, 0.0, 0.0, 0.0])
 BODY = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]), mass=2.0)
 REST, HERE = jq.control.at_rest(LEVEL), jq.control.hold_position(V)
@@ -220,7 +245,9 @@ def check(problem, engine, tolerance=1e-11, forward=True, effort=None, **options
 
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["scan", "fused"])
-@pytest.mark.parametrize("problem", [by_loop, by_closure, by_controller, by_attitude])
+@pytest.mark.parametrize(
+    "problem", [by_loop, by_closure, by_controller, by_attitude, by_noise, by_key]
+)
 def test_what_varies_from_device_to_device(problem, engine):
     check(problem, engine)
 
