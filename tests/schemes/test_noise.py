@@ -42,6 +42,16 @@ class Deaf:
         return jq.lie_euler(body, torque, t, state, dt, params)
 
 
+class Unready:
+    """A step that says it takes noise, and does not."""
+
+    def noise(self, state):
+        return N
+
+    def __call__(self, body, torque, t, state, dt, params):
+        return state
+
+
 DEAF = jq.Scheme(Deaf(), "deaf")
 
 
@@ -91,7 +101,7 @@ def test_a_key_is_the_array_of_its_folded_draws(engine, dtype):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("form", ["key", "array"])
 def test_scan_and_kernel_agree_to_rounding(form, dtype):
-    noise = KEY if form == "key" else drawn(KEY, dtype=dtype)
+    noise = KEY if form == "key" else drawn(KEY)  # float64, cast to the dtype of the state
     run = lambda engine: jax.jit(
         lambda: fly(kicked(dtype=dtype), noise, dtype=dtype, engine=engine, save_every=3)
     )()
@@ -245,6 +255,10 @@ def test_a_scheme_takes_as_many_normals_as_it_says():
     np.testing.assert_allclose(moved, 0.1, atol=0.01)  # sqrt(0.01)
 
 
+def test_a_step_with_a_method_noise_is_a_stochastic_scheme():
+    assert_same(jax.jit(lambda: fly(Deaf(), KEY))(), jax.jit(lambda: fly(DEAF, KEY))())
+
+
 def test_explain_accepts_noise(capsys):
     body, start = problem()
     jq.fused.explain(kicked(), body, drag, start, jq.grid(0.0, 0.1, STEPS), noise=KEY)
@@ -279,6 +293,11 @@ def step_of(scheme, *noise):
             "noise: wanted none because rkmk4 is deterministic, got key<fry>[]",
         ),
         (lambda: fly(jq.rkmk4, np.zeros((12, 3))), TypeError, "deterministic, got float64[12, 3]"),
+        (
+            lambda: fly(Unready(), KEY),
+            TypeError,
+            "scheme: wanted scheme(body, torque, t, state, dt, params, noise), got Unready(",
+        ),
         (step_of(DEAF), TypeError, "noise: wanted an array of shape (3,) because deaf is"),
         (step_of(DEAF, np.zeros(2)), ValueError, "noise: wanted shape (3,), got (2,)"),
         (step_of(jq.rkmk4, np.zeros(3)), TypeError, "noise: wanted none because rkmk4"),
