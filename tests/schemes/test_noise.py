@@ -101,7 +101,8 @@ def test_a_key_is_the_array_of_its_folded_draws(engine, dtype):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("form", ["key", "array"])
 def test_scan_and_kernel_agree_to_rounding(form, dtype):
-    noise = KEY if form == "key" else drawn(KEY)  # float64, cast to the dtype of the state
+    normals = np.asarray(drawn(KEY, dtype=dtype), np.float64)  # cast to the dtype of the state
+    noise = KEY if form == "key" else normals
     run = lambda engine: jax.jit(
         lambda: fly(kicked(dtype=dtype), noise, dtype=dtype, engine=engine, save_every=3)
     )()
@@ -270,8 +271,11 @@ def wrong(value):
 
 
 def step_of(scheme, *noise):
-    body, start = problem()
-    return lambda: scheme(body, drag, 0.0, start, 0.1, None, *noise)
+    def take():
+        body, start = problem()
+        return scheme(body, drag, 0.0, start, 0.1, None, *noise)
+
+    return take
 
 
 @pytest.mark.parametrize(
