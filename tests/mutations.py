@@ -264,8 +264,8 @@ MUTATIONS = {
     ),
     "Kalman update: a gain without the other rows": Mutation(
         ERROR,
-        "gain = _product(transpose(images), inverse)",
-        "gain = _product(transpose(images), inverse * jnp.eye(len(variances)))",
+        "admitted(_product(transpose(images), inverse))",
+        "admitted(_product(transpose(images), inverse * jnp.eye(len(variances))))",
         of_mekf("a_block_of_observations_is_the_textbook"),
     ),
     "smoother: transition transposed": Mutation(

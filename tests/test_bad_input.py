@@ -701,6 +701,17 @@ TABLE = {
         "thrusts": algebra(np.ones(4)),
     },
     "rotors.thrusts": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
+    "schemes.brownian": {
+        "damping": Argument(V + 1.0),
+        "temperature": Argument(0.1),
+        "toward": optional(lambda t, state, params: jnp.asarray(V)),
+    },
+    "schemes.langevin": {
+        "scheme": Argument(jq.no_squish),
+        "damping": Argument(V + 1.0),
+        "temperature": Argument(0.1),
+        "toward": optional(lambda t, state, params: jnp.asarray(V)),
+    },
     "schemes.damped": {
         "scheme": Argument(jq.no_squish),
         "damping": Argument(V, word="damping|toward"),

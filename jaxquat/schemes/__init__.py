@@ -16,6 +16,7 @@ from jaxquat.schemes.damping import damped
 from jaxquat.schemes.formulations import formulation1, formulation2
 from jaxquat.schemes.hoffmann import full_quat, full_quat_corrected, half_quat
 from jaxquat.schemes.implicit import lgvi, lie_midpoint, simo_wong
+from jaxquat.schemes.langevin import brownian, langevin
 from jaxquat.schemes.munthe_kaas import rkmk
 from jaxquat.schemes.pcdm import pcdm1, zhao
 from jaxquat.schemes.scheme import Scheme
@@ -32,10 +33,12 @@ __all__ = [
     "SCHEMES",
     "Scheme",
     "Tableau",
+    "brownian",
     "compose",
     "crouch_grossman",
     "damped",
     "hoffmann",
+    "langevin",
     "rkmk",
     "tableau",
     "tableaus",

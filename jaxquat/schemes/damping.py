@@ -28,7 +28,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._checks import finite, is_concrete, not_negative, one_shape, takes
-from jaxquat._linear import inverse, inverse_inertia, matmul, matvec
+from jaxquat._linear import inverse_inertia, matmul, matvec
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Step,
@@ -42,10 +42,9 @@ from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_step, own_units
 from jaxquat.forces import Wind
 from jaxquat.quaternion import rotate, rotate_inverse
+from jaxquat.schemes.relaxation import relaxation
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.torques import zero
-
-_DOUBLINGS = 11
 
 
 def damped(
@@ -130,7 +129,7 @@ def damped(
         not_negative("resistance", resistance)
         resistance = jnp.diag(jnp.broadcast_to(resistance, (3,)))
     if toward is not None:
-        _check_toward(toward)
+        check_toward(toward)
     for name, value, drag in (("toward", toward, damping), ("wind", wind, resistance)):
         if value is not None and drag is None:
             other = "damping" if name == "toward" else "resistance"
@@ -231,45 +230,7 @@ def _response(inertia: Array, damping: Array | None, duration: Array) -> Array:
     if damping is None:
         return duration * inverted
     decay = duration * matmul(inverted, damping)
-    return lax.optimization_barrier(duration * matmul(_mean_decay(decay), inverted))
-
-
-def _mean_decay(z: Array) -> Array:
-    """``(1 - exp(-Z)) Z^-1`` of a matrix (3, 3) whose eigenvalues are not negative; 1 at zero.
-
-    It is accurate to a few ulp for eigenvalues from 0 to the largest number of the dtype. (Small
-    ones that do not belong to coordinate axes are accurate to an ulp of the largest.) For Z/2^11,
-    exp(-Z) is replaced by its Padé approximant (2, 3), whose error there is below rounding up to
-    Z = 40, and which vanishes at infinity, as exp(-Z) does:
-
-        (1 - 2/5 Z + Z^2/20) / (1 + 3/5 Z + 3/20 Z^2 + Z^3/60).
-
-    Written in ``R = (1 + Z)^-1`` and ``N = Z R``, which lie between 0 and 1, nothing leaves the
-    range of the dtype. Then Z is doubled 11 times: with ``E = exp(-Z) - 1``, the step to 2 Z takes
-    phi to ``phi (1 + E/2)`` and E to ``E (2 + E)``. There is no cancellation in these formulas.
-    """
-    z = z / 2**_DOUBLINGS
-    r = _inverse_by_rows(jnp.eye(3, dtype=z.dtype) + z)
-    n = matmul(z, r)
-    rr, nr, nn = matmul(r, r), matmul(n, r), matmul(n, n)
-    below = matmul(r, rr + 0.6 * nr + 0.15 * nn) + matmul(nn, n) / 60.0
-    above = matmul(r, rr + 0.1 * nr + nn / 60.0)
-    mean = matmul(above, _inverse_by_rows(below))
-    change = -matmul(z, mean)
-    for _ in range(_DOUBLINGS):
-        mean = mean + 0.5 * matmul(mean, change)
-        change = 2.0 * change + matmul(change, change)
-    return mean
-
-
-def _inverse_by_rows(matrix: Array) -> Array:
-    """The inverse of (3, 3); powers of two first scale the rows, to diagonal elements of 1/2 to 1.
-
-    So the determinant stays within the range of the dtype if only some axes are stiff.
-    """
-    exponent = jnp.finfo(matrix.dtype).nexp
-    sizes = lax.reduce_precision(lax.stop_gradient(jnp.diagonal(matrix)), exponent, 0)
-    return inverse(matrix / sizes[:, None]) / sizes[None, :]
+    return lax.optimization_barrier(duration * matmul(relaxation(decay).mean, inverted))
 
 
 def _check_positive(damping: Array) -> None:
@@ -283,7 +244,7 @@ def _check_positive(damping: Array) -> None:
             raise ValueError(f"damping: wanted {wanted}, got {values.tolist()}")
 
 
-def _check_toward(toward: Any) -> None:
+def check_toward(toward: Any) -> None:
     """Raise TypeError if ``toward`` can be called neither with nor without a command."""
     with contextlib.suppress(TypeError):
         takes("toward", toward, "t, state, params, command")

@@ -1,0 +1,331 @@
+"""Bodies in a fluid that shakes them: Langevin dynamics, and its limit without inertia.
+
+The rates of a body with inertia I and drag ``-D (omega - c)`` in body axes, under a torque tau and
+thermal noise of the temperature kT, follow
+
+    I d omega = (tau - omega x I omega - D (omega - c)) dt + sqrt(2 kT D) dW.
+
+Let G be the change of the rate by the gyroscopic term over half a step, by a scheme for the free
+body, and O the rest of the step at a constant torque, which is solved exactly: rate and turn are a
+Gaussian vector (S. Chandrasekhar, Rev. Mod. Phys. 15, 1943, 1-89, section II.2; D. L. Ermak and H.
+Buckholz, J. Comput. Phys. 35, 1980, 169-182). A step is G O G. With ``I = L L^T`` the rates
+``u = L^T omega`` have the same temperature about each axis, and their drag ``S = L^-1 D L^-T`` is
+symmetric, so the functions m, n, c, g of ``Z = dt S`` (``relaxation``) commute. Over a step
+
+    u    -> (1 + c) u + dt ((m - n) f_0 + n f_1) + sqrt(kT) A x,
+    turn =  dt L^-T (m u + dt n f_0 + sqrt(kT) (B x + C y)),
+
+where f is ``L^-1 (tau + D c)`` at both ends, x and y are standard normals (3,), and ``A A^T``,
+``B A^T`` and ``B B^T + C C^T`` are -(2 c + c^2), -c m and g. The turn is right for a step of any
+length: in a step much longer than I/D it is that of Brownian motion with the mobility D^-1. (An
+exact step of the rate alone, between two turns, makes the diffusion wrong by x/2 coth(x/2).)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from jaxquat._checks import exactly, finite, is_concrete, not_negative, one_shape
+from jaxquat._linear import matmul, matvec, scale_of, square, transpose
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import (
+    Step,
+    Torque,
+    check_step,
+    evaluate_at_attitude,
+    given_command_of,
+    rate_at_attitude,
+)
+from jaxquat.dynamics.state import State
+from jaxquat.dynamics.units import own_step, own_units
+from jaxquat.quaternion import correct_norm, exp, multiply
+from jaxquat.schemes.damping import check_toward
+from jaxquat.schemes.relaxation import relaxation
+from jaxquat.schemes.scheme import Scheme, as_deterministic
+from jaxquat.torques import zero
+
+
+def langevin(
+    scheme: Scheme | Step,
+    damping: ArrayLike,
+    temperature: ArrayLike,
+    toward: Callable[..., Array] | None = None,
+) -> Scheme:
+    """The scheme of a body with drag and thermal noise: Langevin dynamics, for steps of any length.
+
+    A step takes six standard normals, ``jq.rollout(..., noise=jax.random.key(0))``. Rate and turn
+    have the right joint distribution at a fixed torque, whatever ``dt damping/I`` is. The weak
+    order is 2 where dt is short compared with the relaxation time I/damping, and 1 where it is
+    long; there the motion is that of ``brownian``. In equilibrium ``I_i <omega_i^2>`` is the
+    temperature.
+
+    Torques may depend on time and attitude, but not on the rate. Aux states and positions are
+    refused. The noise has the standard deviation ``sqrt(temperature)``, whose derivative at 0 is
+    infinite. At temperature 0 the scheme is that of a drag, as ``damped``.
+
+    Args:
+        scheme: a scheme for the free body, for the gyroscopic term alone.
+        damping: (3, 3), (3,) for a diagonal, or (), in body axes [N m s]; positive definite. It is
+            a leaf of the Scheme, so gradients reach it.
+        temperature: k T [J], (), not negative. Gradients reach it, too.
+        toward: ``toward(t, state, params)`` is the rate (3,) of the fluid [rad/s] in BODY axes, as
+            in ``damped``; zero by default.
+
+    Raises:
+        TypeError: ``scheme`` is not a step, an argument is no array of floats, or ``toward`` no
+            function.
+        ValueError: an argument has a wrong shape, is not finite, or is not positive.
+
+    Examples:
+        >>> scheme = jq.schemes.langevin(jq.no_squish, jnp.array(0.4), 1e-2)
+        >>> scheme.noise(jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)))
+        6
+    """
+    scheme = as_deterministic("scheme", scheme)
+    if toward is not None:
+        check_toward(toward)
+    step = Langevin(scheme, _damping(damping), _temperature(temperature), toward)
+    name = f"langevin({scheme.name})"
+    return _stochastic(step, name, 1, 2, "Ermak and Buckholz 1980")
+
+
+def brownian(
+    damping: ArrayLike, temperature: ArrayLike, toward: Callable[..., Array] | None = None
+) -> Scheme:
+    """The scheme of a body without inertia in a fluid: rotational Brownian motion.
+
+    A step turns the body by ``dt (damping^-1 tau + toward)`` and by three standard normals with the
+    covariance ``2 dt temperature damping^-1``, all in body axes (geometric Euler, of weak order 1).
+    The rate of the state is that of the step's turn without noise; it is not used. Moments of
+    inertia are not used either.
+
+    Args:
+        damping: as of ``langevin``.
+        temperature: k T [J], (), not negative.
+        toward: as of ``langevin``.
+
+    Raises:
+        TypeError, ValueError: as ``langevin``.
+
+    Examples:
+        >>> scheme = jq.schemes.brownian(jnp.array([0.4, 0.4, 0.1]), 1e-2)
+        >>> scheme.noise(jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)))
+        3
+    """
+    if toward is not None:
+        check_toward(toward)
+    step = Brownian(_damping(damping), _temperature(temperature), toward)
+    return _stochastic(step, "brownian", 1, 1, "geometric Euler")
+
+
+def _stochastic(step: Any, name: str, order: int, evaluations: int, source: str) -> Scheme:
+    return Scheme(
+        step,
+        name,
+        order=order,
+        evaluations=evaluations,
+        torques="attitude",
+        conserves=("norm",),
+        aux=False,
+        translation=False,
+        source=source,
+    )
+
+
+def _damping(value: ArrayLike) -> Array:
+    """The damping as a matrix (3, 3); ValueError if it is not symmetric and positive definite."""
+    damping = one_shape("damping", value, (), (3,), (3, 3))
+    finite("damping", damping)
+    damping = damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
+    if is_concrete(damping):
+        numbers = np.asarray(damping, np.float64)
+        rounding = 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max()
+        symmetric = np.abs(numbers - numbers.T).max() <= rounding
+        if not symmetric or not np.linalg.eigvalsh(numbers).min() > 0:
+            wanted = "a symmetric, positive definite matrix"
+            raise ValueError(f"damping: wanted {wanted}, got {numbers.tolist()}")
+    return damping
+
+
+def _temperature(value: ArrayLike) -> Array:
+    temperature = exactly("temperature", value, ())
+    not_negative("temperature", temperature)
+    return temperature
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["scheme", "damping", "temperature", "toward"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class Langevin:
+    """The step of ``langevin``."""
+
+    scheme: Scheme
+    damping: Array  # (3, 3), body axes
+    temperature: Array
+    toward: Callable[..., Array] | None = None
+
+    def noise(self, state: State) -> int:
+        """How many standard normals a step takes."""
+        return 6
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: Array,
+    ) -> State:
+        """Take one step."""
+        own_body, own_torque, t, state, dt = own_step(body, torque, t, state, dt)
+        _, scales = own_units(body)
+        toward = None if self.toward is None else given_command_of(torque, self.toward)
+        damping = scales.torque * self.damping
+        pull = _pull("langevin", own_torque, damping, toward, params)
+        o = _ornstein_uhlenbeck(own_body.inertia, damping, scales.torque * self.temperature, dt)
+
+        def gyrated(state: State) -> State:
+            free = self.scheme(body, zero, t, state, 0.5 * o.gyration, params)
+            return state._replace(omega=free.omega)
+
+        x, y = noise[:3], noise[3:]
+        state = gyrated(state)
+        f0 = pull(t, state)
+        turn = matvec(o.turn, state.omega) + matvec(o.turn_of_torque, f0)
+        turn = turn + matvec(o.turn_of_x, x) + matvec(o.turn_of_y, y)
+        after = state._replace(q=correct_norm(multiply(state.q, exp(turn))))
+        rate = matvec(o.rate, state.omega) + matvec(o.rate_of_x, x)
+        f1 = pull(t + dt, after)
+        rate = rate + matvec(o.rate_of_first, f0) + matvec(o.rate_of_last, f1)
+        return gyrated(after._replace(omega=rate))
+
+
+class _Step(NamedTuple):
+    """The matrices (3, 3) of a step of rate and turn, see the head of the module."""
+
+    rate: Array
+    turn: Array
+    rate_of_first: Array
+    rate_of_last: Array
+    turn_of_torque: Array
+    rate_of_x: Array
+    turn_of_x: Array
+    turn_of_y: Array
+    gyration: Array  # the time for which the gyroscopic term acts, ()
+
+
+def _ornstein_uhlenbeck(inertia: Array, damping: Array, temperature: Array, dt: Array) -> _Step:
+    """The step of rate and turn under drag, noise and a torque that is linear in time."""
+    half = jnp.linalg.cholesky(inertia)
+    back = _inverse_lower(half)
+    up, down = transpose(half), transpose(back)  # omega = down u, u = up omega
+    z = dt * matmul(matmul(back, damping), down)
+    mean, ramp, change, spread = (_symmetric(x) for x in relaxation(_symmetric(z)))
+    of_rate = jnp.linalg.cholesky(-_symmetric(2.0 * change + matmul(change, change)))
+    with_turn = -matmul(matmul(change, mean), transpose(_inverse_lower(of_rate)))
+    of_turn = jnp.linalg.cholesky(_symmetric(spread - matmul(with_turn, transpose(with_turn))))
+    noise = jnp.sqrt(temperature)
+    turned = dt * down
+    parts = _Step(
+        rate=matmul(down, matmul(jnp.eye(3, dtype=dt.dtype) + change, up)),
+        turn=matmul(turned, matmul(mean, up)),
+        rate_of_first=dt * matmul(down, matmul(mean - ramp, back)),
+        rate_of_last=dt * matmul(down, matmul(ramp, back)),
+        turn_of_torque=dt * matmul(turned, matmul(ramp, back)),
+        rate_of_x=noise * matmul(down, of_rate),
+        turn_of_x=noise * matmul(turned, with_turn),
+        turn_of_y=noise * matmul(turned, of_turn),
+        gyration=dt / jnp.sqrt(1.0 + square(jnp.diagonal(z))),
+    )
+    return lax.optimization_barrier(parts)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["damping", "temperature", "toward"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class Brownian:
+    """The step of ``brownian``."""
+
+    damping: Array  # (3, 3), body axes
+    temperature: Array
+    toward: Callable[..., Array] | None = None
+
+    def noise(self, state: State) -> int:
+        """How many standard normals a step takes."""
+        return 3
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: Array,
+    ) -> State:
+        """Take one step."""
+        t, state, dt = check_step(body, t, state, dt)
+        toward = None if self.toward is None else given_command_of(torque, self.toward)
+        unit = scale_of(self.damping)
+        damping, temperature = unit * self.damping, unit * self.temperature
+        pull = _pull("brownian", torque, self.damping, toward, params)
+        factor = _inverse_lower(jnp.linalg.cholesky(damping))  # the mobility is factor^T factor
+        rate = matvec(transpose(factor), matvec(factor, unit * pull(t, state)))
+        kick = jnp.sqrt(2.0 * temperature * dt) * matvec(transpose(factor), noise)
+        q = correct_norm(multiply(state.q, exp(dt * rate + kick)))
+        return state._replace(q=q, omega=rate)
+
+
+def _pull(
+    name: str,
+    torque: Torque,
+    damping: Array,
+    toward: Callable[..., Array] | None,
+    params: Any,
+) -> Callable[[Array, State], Array]:
+    """The torque, and the drag of a body that does not turn, as a function of time and state."""
+
+    def pull(t: Array, state: State) -> Array:
+        if state.position is not None:
+            raise TypeError(f"{name}: wanted a state without a position, got one")
+        tau, _ = evaluate_at_attitude(name, torque, t, state, params)
+        if toward is None:
+            return tau
+        rate = rate_at_attitude(name, "toward", toward, t, state, params)
+        return tau + matvec(damping, rate)
+
+    return pull
+
+
+def _symmetric(matrix: Array) -> Array:
+    return 0.5 * (matrix + transpose(matrix))
+
+
+def _inverse_lower(matrix: Array) -> Array:
+    """The inverse of a lower triangular matrix (3, 3)."""
+    (a, _, _), (b, c, _), (d, e, f) = matrix
+    zero = jnp.zeros_like(a)
+    rows = (
+        (1.0 / a, zero, zero),
+        (-b / (a * c), 1.0 / c, zero),
+        ((b * e / c - d) / (a * f), -e / (c * f), 1.0 / f),
+    )
+    return jnp.stack([jnp.stack(row) for row in rows])

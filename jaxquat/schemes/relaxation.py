@@ -1,0 +1,75 @@
+"""How rate and turn relax under a linear drag, and how they spread under noise.
+
+With the matrix ``Z = dt I^-1 D`` of inertia I and drag D, constant over a step dt, these are
+
+    mean    m = (1 - exp(-Z)) Z^-1        the turn per initial rate, over dt
+    ramp    n = (1 - m) Z^-1              the turn per initial acceleration, over dt^2
+    change  c = exp(-Z) - 1               of the rate
+    spread  g = 2 n - m^2                 the variance of the turn under white noise, over dt^2 kT/I
+
+For Z/2^11, exp(-Z) is replaced by its Padé approximant (2, 3), whose error there is below rounding
+up to Z = 40, and which vanishes at infinity, as exp(-Z) does:
+
+    (1 - 2/5 Z + Z^2/20) / (1 + 3/5 Z + 3/20 Z^2 + Z^3/60).
+
+Written in ``R = (1 + Z)^-1`` and ``N = Z R``, which lie between 0 and 1, nothing leaves the range
+of the dtype. Then Z is doubled 11 times. There is no cancellation in these formulas.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxquat._linear import inverse, matmul
+
+_DOUBLINGS = 11
+
+
+class Relaxation(NamedTuple):
+    """The functions of Z, each (3, 3); see the head of the module."""
+
+    mean: Array
+    ramp: Array
+    change: Array
+    spread: Array
+
+
+def relaxation(z: Array) -> Relaxation:
+    """The functions of a matrix Z (3, 3) whose eigenvalues are not negative.
+
+    They are accurate to a few ulp for eigenvalues from 0 to the largest number of the dtype. (Small
+    ones that do not belong to coordinate axes are accurate to an ulp of the largest.)
+    """
+    z = z / 2**_DOUBLINGS
+    r = inverse_by_rows(jnp.eye(3, dtype=z.dtype) + z)
+    n = matmul(z, r)
+    rr, nr, nn = matmul(r, r), matmul(n, r), matmul(n, n)
+    below = inverse_by_rows(matmul(r, rr + 0.6 * nr + 0.15 * nn) + matmul(nn, n) / 60.0)
+    mean = matmul(matmul(r, rr + 0.1 * nr + nn / 60.0), below)
+    ramp = matmul(matmul(r, 0.5 * rr + 2.0 / 15.0 * nr + nn / 60.0), below)
+    quartic = matmul(rr, rr / 1.5 + 0.3 * nr + 11.0 / 150.0 * nn)
+    quartic = quartic + matmul(nn, 11.0 / 1200.0 * nr + nn / 1800.0)
+    spread = matmul(matmul(matmul(nr, quartic), below), below)
+    change = -matmul(z, mean)
+    for _ in range(_DOUBLINGS):
+        drop, squares = matmul(mean, change), matmul(change, change)
+        # of two half steps: their own spreads, and the turn by the spread of the rate between them
+        between = matmul(mean, 4.0 * drop + matmul(mean, squares))
+        spread = 0.5 * spread - 0.25 * between
+        ramp = 0.5 * ramp + 0.25 * (matmul(change, ramp) + mean)
+        mean = mean + 0.5 * drop
+        change = 2.0 * change + squares
+    return Relaxation(mean, ramp, change, spread)
+
+
+def inverse_by_rows(matrix: Array) -> Array:
+    """The inverse of (3, 3); powers of two first scale the rows, to diagonal elements of 1/2 to 1.
+
+    So the determinant stays within the range of the dtype if only some axes are stiff.
+    """
+    exponent = jnp.finfo(matrix.dtype).nexp
+    sizes = lax.reduce_precision(lax.stop_gradient(jnp.diagonal(matrix)), exponent, 0)
+    return inverse(matrix / sizes[:, None]) / sizes[None, :]
