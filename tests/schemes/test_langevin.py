@@ -202,3 +202,26 @@ def test_derivatives_by_damping_and_temperature_are_those_of_differences(make):
         along = float(jnp.sum(by_damping * change) + 0.5 * by_temperature)
         difference = float((evaluate(damping, 1e-5) - evaluate(damping, -1e-5)) / 2e-5)
         assert along == pytest.approx(difference, rel=1e-7)
+
+
+@pytest.mark.needs("llvmlite")
+@pytest.mark.parametrize("make", [pytest.param("langevin", marks=pytest.mark.slow), "brownian"])
+def test_both_engines_have_one_path_and_one_derivative(make):
+    grid = jq.grid(0.0, 0.1, 20)
+
+    def end(kT, key, engine):
+        scheme = made(make, jnp.asarray(SKEWED), kT)
+        path = jq.rollout(
+            scheme, BODY, jq.torques.zero, START, grid, noise=key, save_every=20, engine=engine
+        )
+        return jnp.sum(path.final.q * jnp.arange(4.0)), path.final
+
+    keys = jax.random.split(jax.random.key(0), 3)
+    runs = [
+        jax.jit(jax.vmap(jax.grad(functools.partial(end, engine=engine), has_aux=True), (None, 0)))
+        for engine in ("scan", "fused")
+    ]
+    (by_scan, scanned), (by_kernel, fused) = (run(0.3, keys) for run in runs)
+    np.testing.assert_allclose(fused.q, scanned.q, atol=1e-13)
+    np.testing.assert_allclose(by_kernel, by_scan, rtol=1e-11)
+    assert np.std(by_scan) > 0.01
