@@ -79,7 +79,7 @@ def rests(
     for name in sensors:
         values = np.asarray(recording[name], float)
         present = np.isfinite(values).all(axis=1)
-        wild = (np.abs(values) > _WILD * limits[name]).any(axis=1)
+        wild = np.any(np.abs(values) > _WILD * limits[name], axis=1)
         tame = np.where(wild[:, None], 0.0, values)
         means, spreads = _moving(t, t[present], tame[present], wild[present], duration)
         complete, limit = np.isfinite(spreads), limits[name]
