@@ -351,8 +351,8 @@ MUTATIONS = {
     ),
     "ahrs: a heading that a gap has lost": Mutation(
         AHRS,
-        "covariance[2, 2] > 1.0",
-        "covariance[2, 2] > 1e9",
+        "(covariance[2, 2] > least)",
+        "(covariance[2, 2] > 1e9)",
         of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
     ),
     "ahrs: latency the wrong way": Mutation(

@@ -256,7 +256,8 @@ def _linearize(
     has_heading, east_of_north, steepness = _heading(field)
     of_north = level & has_field & has_heading
     steady = tilt < _STEADY**2
-    astray = covariance[2, 2] > 1.0  # rad^2, as after a gap
+    least = jnp.maximum(1.0, 4.0 * steepness * settings.start_heading**2)  # rad^2
+    astray = (memory.north > _SETTLES) & (covariance[2, 2] > least)  # as after a gap
     anew = of_north & ((memory.north < 0) | lost | astray | (steady & ~memory.steady))
     usual_field = jnp.where(anew, 0.0, memory.field)
     norms, doubt, again = disturbance_of(settings, usual_field, field, of_field, has_field & level)
@@ -327,7 +328,7 @@ def _heading_variance(
     The first readings are averaged: over ``_SETTLES`` they have ``start_heading`` together.
     """
     settles = age < _SETTLES
-    first = _SETTLES / jnp.clip(span, 0.01, _SETTLES) * settings.start_heading**2
+    first = _SETTLES / jnp.clip(span, 1e-4, _SETTLES) * settings.start_heading**2
     later = _inverse(span) * settings.heading**2 * doubt
     return steepness * jnp.where(settles, first, later), settles
 

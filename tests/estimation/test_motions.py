@@ -319,6 +319,23 @@ def test_the_first_second_of_a_magnetometer_is_averaged():
     assert heading[case, k] < of_heading[case, k]
 
 
+@pytest.mark.parametrize("dip", [60.0, 85.0])
+def test_a_fast_magnetometer_is_averaged_too(dip):
+    """A single one of its readings leaves a heading less certain than a lost one.
+
+    At a dip of 85 degrees the readings have ``steepness`` times the variance.
+    """
+    t = 0.005 * np.arange(400)
+    still, up = np.zeros((400, 3)), np.tile([0.0, 0.0, 9.80665], (400, 1))
+    across, along = 45e-6 * np.cos(np.deg2rad(dip)), -45e-6 * np.sin(np.deg2rad(dip))
+    rows = jnp.full(400, 0.005), still, up, np.tile([0.0, across, along], (400, 1))
+    estimate = RUN(ImuSample(*(jnp.asarray(x)[None] for x in rows)))
+    steepness = max(1.0, 0.1 / np.cos(np.deg2rad(dip)) ** 2)
+    claimed = np.hypot(np.sqrt(steepness) * Settings().start_heading, Settings().declination)
+    deviation = np.sqrt(estimate.covariance[0, np.searchsorted(t, 1.01), 2, 2])
+    assert deviation == pytest.approx(claimed, rel=0.1)
+
+
 def test_free_fall_measures_no_tilt():
     """The specific force is 0 from 3 s on: a bias of 1e-4 rad/s and more turns the body on."""
     t, _, of_tilt, _, _ = of_spoilt()
