@@ -349,11 +349,17 @@ MUTATIONS = {
         "0.0 * up, 0.0)",
         of_motions("without_a_magnetometer_no_setting_turns_the_heading"),
     ),
-    "ahrs: a heading that a gap has lost": Mutation(
+    "ahrs: a heading that begins without the error of the tilt": Mutation(
         AHRS,
-        "(covariance[2, 2] > least)",
-        "(covariance[2, 2] > 1e9)",
-        of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
+        "_tilted(covariance, transition, jnp.where(first, by_tilt, 0.0))",
+        "_tilted(covariance, transition, 0.0 * by_tilt)",
+        of_motions("a_fast_magnetometer_is_averaged_too"),
+    ),
+    "ahrs: a tilt that a gap has lost": Mutation(
+        AHRS,
+        "> 1.0)  # rad^2, as after a gap",
+        "> 1e9)",
+        of_motions("a_tilt_that_a_gap_has_lost_is_that_of_the_next_force"),
     ),
     "ahrs: latency the wrong way": Mutation(
         AHRS,

@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 
 from jaxquat._checks import finite, instance, positive
-from jaxquat._linear import matvec, near_one, root, square
+from jaxquat._linear import dot, matvec, near_one, root, square
 from jaxquat.estimation.arguments import cast, sample_of, settings_of
 from jaxquat.estimation.detectors import balance_of, disturbance_of, motion_of, stillness
 from jaxquat.estimation.error_state import Error, Update, observed
@@ -63,9 +63,8 @@ _HEADING, _MOVING = np.zeros((2, SIZE), bool)  # elements of the error
 _HEADING[[2, DECLINATION]], _MOVING[VELOCITY:DECLINATION] = True, True
 _FALLEN = _MOVING | (np.arange(SIZE) < 2)
 _BALANCE = np.arange(5) < 4  # all but the accelerometer's own gravity
-_TILT = 0.1  # rad: the standard deviation of the tilt that one specific force gives
-_ROWS = np.eye(SIZE)[[6, 7, 2, 3, 4, 5]]  # what is observed: velocity, heading, bias
-_ROWS[2, DECLINATION] = 1.0
+_TILT = 0.3  # rad: the standard deviation of the tilt that one specific force gives, in motion
+_VELOCITY, _BIAS = np.eye(SIZE)[VELOCITY:DECLINATION], np.eye(SIZE)[3:6]  # as observed
 _STEADY = 0.03  # rad: a heading that began at a tilt less certain than this begins again
 _SETTLES = 1.0  # s: over which the first readings of a magnetometer are averaged
 _ALIKE = 0.15  # m/s^2: at rest the force is as long as at earlier rests
@@ -245,7 +244,8 @@ def _linearize(
     level, begins = memory.level | heavy, heavy & ~memory.level
     rest = memory.rests, memory.slow[3:]
     balance, excess, lost = balance_of(memory.balance, in_world, of_force, rest)
-    lost, mean = lost & memory.level, balance[:3]
+    adrift = heavy & (covariance[0, 0] + covariance[1, 1] > 1.0)  # rad^2, as after a gap
+    lost, mean = (lost | adrift) & memory.level, jnp.where(adrift, in_world, balance[:3])
     balance = jnp.where((begins | lost) & _BALANCE, _balanced(dt.dtype), balance)
     tilt = jnp.where(begins | lost, _TILT**2, 0.5 * (covariance[0, 0] + covariance[1, 1]))
     q = jnp.where(begins, _level(jnp.where(begins, force, up)), q)
@@ -253,12 +253,10 @@ def _linearize(
 
     early = jnp.where(has_field & ~level, field, 0.0)
     field = rotate(q, field)  # a turn about the vertical changes neither its norm nor its dip
-    has_heading, east_of_north, steepness = _heading(field)
+    has_heading, east_of_north, steepness, by_tilt = _heading(field)
     of_north = level & has_field & has_heading
     steady = tilt < _STEADY**2
-    least = jnp.maximum(1.0, 4.0 * steepness * settings.start_heading**2)  # rad^2
-    astray = (memory.north > _SETTLES) & (covariance[2, 2] > least)  # as after a gap
-    anew = of_north & ((memory.north < 0) | lost | astray | (steady & ~memory.steady))
+    anew = of_north & ((memory.north < 0) | lost | (steady & ~memory.steady))
     usual_field = jnp.where(anew, 0.0, memory.field)
     norms, doubt, again = disturbance_of(settings, usual_field, field, of_field, has_field & level)
     first = of_north & (again | anew)
@@ -282,10 +280,12 @@ def _linearize(
     starts = begins | (lost & _FALLEN) | (first & _HEADING) | (rests & ~memory.rests & _MOVING)
     deviations = jnp.where(level, _TILT, _UNKNOWN), jnp.where(first, jnp.sqrt(of_heading), _UNKNOWN)
     covariance, transition = _restarted(settings, (covariance, transition), starts, deviations)
+    by_tilt = jnp.where(first, by_tilt[2:], by_tilt[:2])  # after the turn to the north
+    covariance, transition = _tilted(covariance, transition, jnp.where(first, by_tilt, 0.0))
     numbers = memory.numbers.at[3:5].add(of_force * acceleration).at[5].multiply(keep)
     numbers = jnp.where(starts[3:] | ~level, 0.0, numbers)
     residual = _wrapped(jnp.where(first, 0.0, east_of_north) - numbers[5])
-    heading = of_north & ~first, residual, of_heading, settles
+    heading = of_north & ~first, residual, of_heading, settles, by_tilt
     no_heading = (north < 0) | (since[2] > _ABSENT)
     up = jnp.where(no_heading, rotate_inverse(q, up) / GRAVITY, 0.0)
     error, updates, count = _observed(
@@ -340,10 +340,10 @@ def _observed(
     gyro: Array,
     spans: Array,
     state: tuple[Array, Array],
-    heading: tuple[Array, Array, Array, Array],
+    heading: tuple[Array, Array, Array, Array, Array],
     density: Array,
     up: Array,
-) -> tuple[Error, tuple[Update, Update], Array]:
+) -> tuple[Error, tuple[Update, ...], Array]:
     """The error after the observations of a row, their blocks, and how many scalars they are.
 
     Args:
@@ -353,32 +353,44 @@ def _observed(
         gyro: measured rate, (3,).
         spans: the times that gyroscope, accelerometer and magnetometer cover, (3,).
         state: whether the body is level, and whether it is at rest.
-        heading: whether there is one, its residual, its variance, and whether this is certain.
+        heading: whether there is one, its residual, its variance, whether this is certain, and the
+            derivative of the residual by the tilt, (2,).
         density: of the velocity in motion, squared.
         up: the vertical in body axes where no magnetometer gives the heading, (3,), otherwise 0.
     """
     (of_gyro, of_force, of_field), (level, rests) = spans, state
-    north, residual, of_heading, settles = heading
+    north, residual, of_heading, settles, by_tilt = heading
     error = Error(jnp.zeros_like(covariance[0]), covariance)
     of_velocity = _inverse(of_force) * jnp.where(rests, settings.rest_velocity**2, density)
     seen = jnp.full(2, (of_force > 0) & level)
     error, first = observed(
-        error, _ROWS[:2], -numbers[3:5], jnp.full(2, of_velocity), seen, _without(up)
+        error, _VELOCITY, -numbers[3:5], jnp.full(2, of_velocity), seen, _without(up)
     )
 
-    surprise = _surprise(settings, error, residual)
+    row = jnp.zeros(SIZE, gyro.dtype).at[:2].set(by_tilt).at[2].set(1.0).at[DECLINATION].set(1.0)
+    surprise = _surprise(settings, error, row, residual)
     of_heading = jnp.where(settles, of_heading, of_heading * surprise)
-    of_bias = _inverse(of_gyro) * settings.rest_bias**2
-    seen_others = level & jnp.stack([(of_field > 0) & north, *[rests & (of_gyro > 0)] * 3])
+    has_north = (level & (of_field > 0) & north)[None]
+    untilted = lambda gain: gain.at[:2].set(0.0)  # noqa: E731
     error, second = observed(
-        error,
-        _ROWS[2:],
-        jnp.concatenate([residual[None], gyro - numbers[:3]]),
-        jnp.stack([of_heading, of_bias, of_bias, of_bias]),
-        seen_others,
+        error, row[None], residual[None], of_heading[None], has_north, untilted
     )
-    count = jnp.sum(jnp.concatenate([seen, seen_others]), dtype=gyro.dtype)
-    return error, (first, second), count
+
+    of_bias = jnp.full(3, _inverse(of_gyro) * settings.rest_bias**2)
+    has_bias = jnp.full(3, level & rests & (of_gyro > 0))
+    error, third = observed(error, _BIAS, gyro - numbers[:3], of_bias, has_bias)
+    count = jnp.sum(jnp.concatenate([seen, has_north, has_bias]), dtype=gyro.dtype)
+    return error, (first, second, third), count
+
+
+def _tilted(covariance: Array, transition: Array, by_tilt: Array) -> tuple[Array, Array]:
+    """Covariance and transition where a heading begins, whose error follows from that of the tilt.
+
+    ``by_tilt`` is the derivative of the measured heading by the tilt, (2,), or 0 if none begins.
+    """
+    turned_by = lambda matrix: matrix.at[2].add(-jnp.sum(by_tilt[:, None] * matrix[:2], axis=0))  # noqa: E731
+    covariance = jnp.swapaxes(turned_by(jnp.swapaxes(turned_by(covariance), 0, 1)), 0, 1)
+    return covariance, turned_by(transition)
 
 
 def _without(up: Array) -> Callable[[Array], Array]:
@@ -397,10 +409,9 @@ def _without(up: Array) -> Callable[[Array], Array]:
     return admitted
 
 
-def _surprise(settings: Settings, error: Error, residual: Array) -> Array:
+def _surprise(settings: Settings, error: Error, row: Array, residual: Array) -> Array:
     """The factor by which a long innovation increases the heading's variance."""
-    both = (2, DECLINATION)
-    expected = sum(error.covariance[i, j] for i in both for j in both) + settings.declination**2
+    expected = dot(row, matvec(error.covariance, row)) + settings.declination**2
     return 1.0 + residual**2 / (settings.heading_gate**2 * expected)
 
 
@@ -441,18 +452,24 @@ def _long(vector: Array) -> Array:
     return valid & jnp.any(vector != 0)
 
 
-def _heading(field: Array) -> tuple[Array, Array, Array]:
+def _heading(field: Array) -> tuple[Array, Array, Array, Array]:
     """Whether the field, in level axes, has a heading, and how far it points east of north [rad].
 
     The angle is clockwise. A field within 0.6 degrees of the vertical has no heading. The third
-    result is the factor of its variance: above 1 where the dip exceeds 72 degrees.
+    result is the factor of its variance: above 1 where the dip exceeds 72 degrees. The fourth is
+    the angle's derivative by the tilt, and then that after a turn of the field to the north, (4,).
     """
     field = near_one(field)
     across, along = square(field[:2]), square(field)
     has_heading = across > 1e-4 * along
     east, north = jnp.where(has_heading, field[0], 0.0), jnp.where(has_heading, field[1], 1.0)
-    steepness = jnp.maximum(1.0, 0.1 * along / jnp.where(has_heading, across, 1.0))
-    return has_heading, jnp.arctan2(east, north), steepness
+    level = jnp.where(has_heading, across, 1.0)
+    steepness = jnp.maximum(1.0, 0.1 * along / level)
+    steep = -field[2] / root(level)
+    by_tilt = jnp.stack(
+        [steep * east / root(level), steep * north / root(level), 0.0 * steep, steep]
+    )
+    return has_heading, jnp.arctan2(east, north), steepness, by_tilt
 
 
 def _wrapped(angle: Array) -> Array:

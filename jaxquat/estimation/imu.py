@@ -109,10 +109,10 @@ class ImuSample(NamedTuple):
     """One sample of ``ahrs``, or a recording if each array has a leading axis (N,).
 
     A sensor with a NaN or an infinity counts as not read. Without a gyroscope reading, the last
-    rate is used, and the covariance grows as if the gyroscope had been read: after a long gap it is
-    too small. Each sensor may have rows of its own, at its own times and in any order among rows
-    of equal times (``dt`` is 0): a sample covers the time since the last one of the same sensor,
-    at most 1 s.
+    rate is used, and from its usual interval on the covariance grows as for a body with the angular
+    acceleration ``Settings.acceleration``. Each sensor may have rows of its own, at its own times
+    and in any order among rows of equal times (``dt`` is 0): a sample covers the time since the
+    last one of the same sensor, at most 1 s.
 
     Attributes:
         dt: time since the previous sample [s], at least 0, finite, ().
