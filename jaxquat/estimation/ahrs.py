@@ -25,7 +25,7 @@ import numpy as np
 from jax import Array
 
 from jaxquat._checks import finite, instance, positive
-from jaxquat._linear import dot, matvec, near_one, root, square
+from jaxquat._linear import dot, matvec, near_one, root, square, transpose
 from jaxquat.estimation.arguments import cast, sample_of, settings_of
 from jaxquat.estimation.detectors import balance_of, disturbance_of, motion_of, stillness
 from jaxquat.estimation.error_state import Error, Update, observed
@@ -253,7 +253,7 @@ def _linearize(
 
     early = jnp.where(has_field & ~level, field, 0.0)
     field = rotate(q, field)  # a turn about the vertical changes neither its norm nor its dip
-    has_heading, east_of_north, steepness, by_tilt = _heading(field)
+    has_heading, east_of_north, steepness, slope = _heading(field)
     of_north = level & has_field & has_heading
     steady = tilt < _STEADY**2
     anew = of_north & ((memory.north < 0) | lost | (steady & ~memory.steady))
@@ -280,11 +280,12 @@ def _linearize(
     starts = begins | (lost & _FALLEN) | (first & _HEADING) | (rests & ~memory.rests & _MOVING)
     deviations = jnp.where(level, _TILT, _UNKNOWN), jnp.where(first, jnp.sqrt(of_heading), _UNKNOWN)
     covariance, transition = _restarted(settings, (covariance, transition), starts, deviations)
-    by_tilt = jnp.where(first, by_tilt[2:], by_tilt[:2])  # after the turn to the north
+    east_of_north = jnp.where(first, 0.0, east_of_north)  # after the turn to the north
+    by_tilt = slope * jnp.stack([jnp.sin(east_of_north), jnp.cos(east_of_north)])
     covariance, transition = _tilted(covariance, transition, jnp.where(first, by_tilt, 0.0))
     numbers = memory.numbers.at[3:5].add(of_force * acceleration).at[5].multiply(keep)
     numbers = jnp.where(starts[3:] | ~level, 0.0, numbers)
-    residual = _wrapped(jnp.where(first, 0.0, east_of_north) - numbers[5])
+    residual = _wrapped(east_of_north - numbers[5])
     heading = of_north & ~first, residual, of_heading, settles, by_tilt
     no_heading = (north < 0) | (since[2] > _ABSENT)
     up = jnp.where(no_heading, rotate_inverse(q, up) / GRAVITY, 0.0)
@@ -388,9 +389,11 @@ def _tilted(covariance: Array, transition: Array, by_tilt: Array) -> tuple[Array
 
     ``by_tilt`` is the derivative of the measured heading by the tilt, (2,), or 0 if none begins.
     """
-    turned_by = lambda matrix: matrix.at[2].add(-jnp.sum(by_tilt[:, None] * matrix[:2], axis=0))  # noqa: E731
-    covariance = jnp.swapaxes(turned_by(jnp.swapaxes(turned_by(covariance), 0, 1)), 0, 1)
-    return covariance, turned_by(transition)
+
+    def follows(matrix: Array) -> Array:
+        return matrix.at[2].add(-jnp.sum(by_tilt[:, None] * matrix[:2], axis=0))
+
+    return follows(transpose(follows(covariance))), follows(transition)
 
 
 def _without(up: Array) -> Callable[[Array], Array]:
@@ -457,7 +460,7 @@ def _heading(field: Array) -> tuple[Array, Array, Array, Array]:
 
     The angle is clockwise. A field within 0.6 degrees of the vertical has no heading. The third
     result is the factor of its variance: above 1 where the dip exceeds 72 degrees. The fourth is
-    the angle's derivative by the tilt, and then that after a turn of the field to the north, (4,).
+    the angle's derivative by a tilt about the field's horizontal direction, the tangent of the dip.
     """
     field = near_one(field)
     across, along = square(field[:2]), square(field)
@@ -465,11 +468,7 @@ def _heading(field: Array) -> tuple[Array, Array, Array, Array]:
     east, north = jnp.where(has_heading, field[0], 0.0), jnp.where(has_heading, field[1], 1.0)
     level = jnp.where(has_heading, across, 1.0)
     steepness = jnp.maximum(1.0, 0.1 * along / level)
-    steep = -field[2] / root(level)
-    by_tilt = jnp.stack(
-        [steep * east / root(level), steep * north / root(level), 0.0 * steep, steep]
-    )
-    return has_heading, jnp.arctan2(east, north), steepness, by_tilt
+    return has_heading, jnp.arctan2(east, north), steepness, -field[2] / root(level)
 
 
 def _wrapped(angle: Array) -> Array:

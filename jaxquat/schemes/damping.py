@@ -120,10 +120,7 @@ def damped(
     if damping is None and resistance is None:
         raise ValueError("damping, resistance: wanted one of them or both, got neither")
     if damping is not None:
-        damping = one_shape("damping", damping, (), (3,), (3, 3))
-        finite("damping", damping)
-        _check_positive(damping)
-        damping = damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
+        damping = damping_matrix(damping, _check_positive)
     if resistance is not None:
         resistance = one_shape("resistance", resistance, (), (3,))
         not_negative("resistance", resistance)
@@ -233,15 +230,25 @@ def _response(inertia: Array, damping: Array | None, duration: Array) -> Array:
     return lax.optimization_barrier(duration * matmul(relaxation(decay).mean, inverted))
 
 
-def _check_positive(damping: Array) -> None:
-    """Raise ValueError if a concrete damping would accelerate the body in some direction."""
+def damping_matrix(value: ArrayLike, check: Callable[[np.ndarray, float], None]) -> Array:
+    """The argument ``damping`` as a matrix (3, 3).
+
+    ``check(numbers, rounding)`` raises an error if a concrete one is refused.
+    """
+    damping = one_shape("damping", value, (), (3,), (3, 3))
+    finite("damping", damping)
     if is_concrete(damping):
-        values = np.asarray(damping, np.float64)
-        values = values if values.ndim == 2 else np.diag(np.broadcast_to(values, 3))
-        least = np.linalg.eigvalsh(values + values.T).min() / 2
-        if least < -100 * np.finfo(damping.dtype).eps * np.abs(values).max():
-            wanted = "a positive semidefinite matrix"
-            raise ValueError(f"damping: wanted {wanted}, got {values.tolist()}")
+        numbers = np.asarray(damping, np.float64)
+        numbers = numbers if numbers.ndim == 2 else np.diag(np.broadcast_to(numbers, 3))
+        check(numbers, 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max())
+    return damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
+
+
+def _check_positive(damping: np.ndarray, rounding: float) -> None:
+    """Raise ValueError if a damping would accelerate the body in some direction."""
+    if np.linalg.eigvalsh(damping + damping.T).min() / 2 < -rounding:
+        wanted = "a positive semidefinite matrix"
+        raise ValueError(f"damping: wanted {wanted}, got {damping.tolist()}")
 
 
 def check_toward(toward: Any) -> None:

@@ -34,7 +34,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, finite, is_concrete, not_negative, one_shape
+from jaxquat._checks import exactly, not_negative
 from jaxquat._linear import matmul, matvec, scale_of, square, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
@@ -48,8 +48,8 @@ from jaxquat.dynamics.contract import (
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_step, own_units
 from jaxquat.quaternion import correct_norm, exp, multiply
-from jaxquat.schemes.damping import check_toward
-from jaxquat.schemes.relaxation import relaxation
+from jaxquat.schemes.damping import check_toward, damping_matrix
+from jaxquat.schemes.relaxation import inverse_by_rows, relaxation
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.torques import zero
 
@@ -93,7 +93,9 @@ def langevin(
     scheme = as_deterministic("scheme", scheme)
     if toward is not None:
         check_toward(toward)
-    step = Langevin(scheme, _damping(damping), _temperature(temperature), toward)
+    step = Langevin(
+        scheme, damping_matrix(damping, _check_definite), _temperature(temperature), toward
+    )
     name = f"langevin({scheme.name})"
     return _stochastic(step, name, 1, 2, "Ermak and Buckholz 1980")
 
@@ -123,7 +125,7 @@ def brownian(
     """
     if toward is not None:
         check_toward(toward)
-    step = Brownian(_damping(damping), _temperature(temperature), toward)
+    step = Brownian(damping_matrix(damping, _check_definite), _temperature(temperature), toward)
     return _stochastic(step, "brownian", 1, 1, "geometric Euler")
 
 
@@ -141,19 +143,12 @@ def _stochastic(step: Any, name: str, order: int, evaluations: int, source: str)
     )
 
 
-def _damping(value: ArrayLike) -> Array:
-    """The damping as a matrix (3, 3); ValueError if it is not symmetric and positive definite."""
-    damping = one_shape("damping", value, (), (3,), (3, 3))
-    finite("damping", damping)
-    damping = damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
-    if is_concrete(damping):
-        numbers = np.asarray(damping, np.float64)
-        rounding = 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max()
-        symmetric = np.abs(numbers - numbers.T).max() <= rounding
-        if not symmetric or not np.linalg.eigvalsh(numbers).min() > 0:
-            wanted = "a symmetric, positive definite matrix"
-            raise ValueError(f"damping: wanted {wanted}, got {numbers.tolist()}")
-    return damping
+def _check_definite(damping: np.ndarray, rounding: float) -> None:
+    """Raise ValueError if a damping is not symmetric and positive definite."""
+    symmetric = np.abs(damping - damping.T).max() <= rounding
+    if not symmetric or not np.linalg.eigvalsh(damping).min() > 0:
+        wanted = "a symmetric, positive definite matrix"
+        raise ValueError(f"damping: wanted {wanted}, got {damping.tolist()}")
 
 
 def _temperature(value: ArrayLike) -> Array:
@@ -231,12 +226,12 @@ class _Step(NamedTuple):
 def _ornstein_uhlenbeck(inertia: Array, damping: Array, temperature: Array, dt: Array) -> _Step:
     """The step of rate and turn under drag, noise and a torque that is linear in time."""
     half = jnp.linalg.cholesky(inertia)
-    back = _inverse_lower(half)
+    back = inverse_by_rows(half)
     up, down = transpose(half), transpose(back)  # omega = down u, u = up omega
     z = dt * matmul(matmul(back, damping), down)
     mean, ramp, change, spread = (_symmetric(x) for x in relaxation(_symmetric(z)))
     of_rate = jnp.linalg.cholesky(-_symmetric(2.0 * change + matmul(change, change)))
-    with_turn = -matmul(matmul(change, mean), transpose(_inverse_lower(of_rate)))
+    with_turn = -matmul(matmul(change, mean), transpose(inverse_by_rows(of_rate)))
     of_turn = jnp.linalg.cholesky(_symmetric(spread - matmul(with_turn, transpose(with_turn))))
     noise = jnp.sqrt(temperature)
     turned = dt * down
@@ -287,7 +282,7 @@ class Brownian:
         unit = scale_of(self.damping)
         damping, temperature = unit * self.damping, unit * self.temperature
         pull = _pull("brownian", torque, self.damping, toward, params)
-        factor = _inverse_lower(jnp.linalg.cholesky(damping))  # the mobility is factor^T factor
+        factor = inverse_by_rows(jnp.linalg.cholesky(damping))  # the mobility is factor^T factor
         rate = matvec(transpose(factor), matvec(factor, unit * pull(t, state)))
         kick = jnp.sqrt(2.0 * temperature * dt) * matvec(transpose(factor), noise)
         q = correct_norm(multiply(state.q, exp(dt * rate + kick)))
@@ -317,15 +312,3 @@ def _pull(
 
 def _symmetric(matrix: Array) -> Array:
     return 0.5 * (matrix + transpose(matrix))
-
-
-def _inverse_lower(matrix: Array) -> Array:
-    """The inverse of a lower triangular matrix (3, 3)."""
-    (a, _, _), (b, c, _), (d, e, f) = matrix
-    zero = jnp.zeros_like(a)
-    rows = (
-        (1.0 / a, zero, zero),
-        (-b / (a * c), 1.0 / c, zero),
-        ((b * e / c - d) / (a * f), -e / (c * f), 1.0 / f),
-    )
-    return jnp.stack([jnp.stack(row) for row in rows])

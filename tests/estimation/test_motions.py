@@ -19,6 +19,11 @@ KNOWN = Settings(gyro=1e-3, rest_bias=1e-3, walk=1e-6, start_response=1e-3)  # a
 WITH_KNOWN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(KNOWN), x)[1]))
 
 
+def heading_of(off):
+    """The angle about the vertical of rotation matrices (..., 3, 3)."""
+    return np.arctan2(off[..., 1, 0] - off[..., 0, 1], off[..., 0, 0] + off[..., 1, 1])
+
+
 def errors(motion, seeds, seconds, rate, run=WITH_KNOWN):
     """Tilt error and its deviation, then drift of the heading since the rest and its deviation.
 
@@ -31,8 +36,7 @@ def errors(motion, seeds, seconds, rate, run=WITH_KNOWN):
     estimate = run(samples)
     off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(attitude, 2, 3)
     tilt = np.arccos(np.clip(off[:, rested:, 2, 2], -1.0, 1.0))
-    sine, cosine = off[:, :, 1, 0] - off[:, :, 0, 1], off[:, :, 0, 0] + off[:, :, 1, 1]
-    heading = np.unwrap(np.arctan2(sine, cosine))[:, rested:]
+    heading = np.unwrap(heading_of(off))[:, rested:]
     x, y, z = np.moveaxis(np.diagonal(estimate.covariance, axis1=2, axis2=3), 2, 0)[:3, :, rested:]
     mean_squares = np.mean(tilt**2), np.mean(x + y)
     drift = heading[:, -1] - heading[:, 0], np.sqrt(z[:, -1] - z[:, 0])
@@ -294,18 +298,24 @@ def of_spoilt():
     estimate = RUN(ImuSample(*map(jnp.asarray, (dt, *sensors))))
     off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(truth, 2, 3)
     tilt = np.arccos(np.clip(off[:, :, 2, 2], -1.0, 1.0))
-    heading = np.arctan2(off[:, :, 1, 0] - off[:, :, 0, 1], off[:, :, 0, 0] + off[:, :, 1, 1])
+    heading = heading_of(off)
     x, y, z = np.moveaxis(np.diagonal(estimate.covariance, axis1=2, axis2=3), 2, 0)[:3]
     return t, *map(np.rad2deg, (tilt, np.sqrt(x + y), np.abs(heading), np.sqrt(z)))
+
+
+def deviations_that_hold(case, after):
+    """The deviations of tilt and heading from this time on; the errors are below three of them."""
+    t, *errors = of_spoilt()
+    tilt, of_tilt, heading, of_heading = (x[CASES.index(case), t > after] for x in errors)
+    assert np.all(tilt < 3.0 * of_tilt)
+    assert np.all(heading < 3.0 * of_heading)
+    return of_tilt, of_heading
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_spoils_an_attitude_is_forgiven_or_claimed(case):
     """Within 25 s, to tilt and heading that the covariance claims; before, 8 to 180 degrees off."""
-    t, *errors = of_spoilt()
-    tilt, of_tilt, heading, of_heading = (x[CASES.index(case), t > 36.0] for x in errors)
-    assert np.all(tilt < 3.0 * of_tilt)
-    assert np.all(heading < 3.0 * of_heading)
+    of_tilt, of_heading = deviations_that_hold(case, 36.0)
     if case != "free fall":
         assert np.all(of_tilt < 2.0)
         assert np.all(of_heading < 10.0)
@@ -317,10 +327,7 @@ MISSING = [case for case in CASES if "scope that" in case or "all sensors" in ca
 @pytest.mark.parametrize("case", MISSING)
 def test_a_gyroscope_that_misses_samples_is_claimed_at_once(case):
     """Its last rate is held; at rest that was taken for the bias, 8 degrees of tilt later."""
-    t, *errors = of_spoilt()
-    tilt, of_tilt, heading, of_heading = (x[CASES.index(case), t > 2.0] for x in errors)
-    assert np.all(tilt < 3.0 * of_tilt)
-    assert np.all(heading < 3.0 * of_heading)
+    deviations_that_hold(case, 2.0)
 
 
 def test_a_tilt_that_a_gap_has_lost_is_that_of_the_next_force():
@@ -337,7 +344,7 @@ def test_a_tilt_that_a_gap_has_lost_is_that_of_the_next_force():
     estimate = RUN(ImuSample(jnp.full((1, 800), 0.02), *(jnp.asarray(x)[None] for x in rows)))
     back = np.swapaxes(attitude.as_matrix(), 1, 2)
     off = (np.asarray(jq.quaternion.to_matrix(estimate.q[0])) @ back)[late]
-    heading = np.arctan2(off[:, 1, 0] - off[:, 0, 1], off[:, 0, 0] + off[:, 1, 1])
+    heading = heading_of(off)
     assert np.all(np.abs(heading) < 0.1)
     assert np.all(np.abs(heading) < 3.0 * np.sqrt(estimate.covariance[0, late, 2, 2]))
 

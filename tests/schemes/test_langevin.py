@@ -225,3 +225,13 @@ def test_both_engines_have_one_path_and_one_derivative(make):
     np.testing.assert_allclose(fused.q, scanned.q, atol=1e-13)
     np.testing.assert_allclose(by_kernel, by_scan, rtol=1e-11)
     assert np.std(by_scan) > 0.01
+
+
+@pytest.mark.parametrize("damping", [-1.0, np.array([1.0, -2.0, 1.0]), np.diag([1.0, 1.0, -1.0])])
+@pytest.mark.parametrize("make", ["damped", "langevin", "brownian"])
+def test_a_damping_that_is_written_under_jit_is_checked(make, damping):
+    """A scalar or a diagonal becomes a matrix there, which is traced: it is checked before."""
+    calls = {"damped": lambda: jq.schemes.damped(jq.no_squish, damping)}
+    factory = calls.get(make, lambda: made(make, damping, 0.1))
+    with pytest.raises(ValueError, match=r"damping: wanted a .*positive .*definite matrix, got"):
+        jax.jit(lambda: jax.tree.leaves(factory())[0])()

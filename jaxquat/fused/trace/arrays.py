@@ -57,14 +57,18 @@ def _empty(b: Builder, equation: Any) -> Values:
 
 
 def _reshaped(b: Builder, equation: Any, x: Values) -> Values:
-    order = equation.params["dimensions"] if equation.primitive.name == "reshape" else None
-    x = x if order is None else x.transpose(order)
     return x.reshape(raw_shape(equation.outvars[0].aval))
+
+
+def _in_order(b: Builder, equation: Any, x: Values) -> Values:
+    """A reshape reads the elements in an order of axes of its own if it has one."""
+    order = equation.params["dimensions"]
+    return _reshaped(b, equation, x if order is None else x.transpose(order))
 
 
 RULES: dict[str, Callable[..., Any]] = {
     "broadcast_in_dim": _broadcast,
-    "reshape": _reshaped,
+    "reshape": _in_order,
     "squeeze": _reshaped,
     "expand_dims": _reshaped,
     "transpose": lambda b, e, x: x.transpose(*e.params["permutation"]),
