@@ -1,7 +1,7 @@
 """Measure everything that needs a GPU, in under eight minutes.
 
     python benchmarks/gpu.py [--out docs/benchmarks/gpu.json] [--bodies 1024 16384 ...]
-                             [--steps 1024]
+                             [--steps 1024] [--limit 300]
     python benchmarks/gpu.py --ahead
 
 It prints a table and writes a JSON file: what the engine's check of itself says, correctness,
@@ -33,8 +33,8 @@ from jaxquat.fused import engine, selfcheck
 from jaxquat.simulation.simulation import checked_simulation
 
 ROOT = Path(__file__).parents[1]
-LIMIT = 420.0  # seconds, after which nothing new begins
-COMPARED = ("rkmk4", "zhao", "rkmk6", "formulation1")
+ENGINES = ("fused", "scan", "diffrax Tsit5")
+SCHEMES = ("rkmk4", "zhao", "rkmk6", "formulation1")
 
 
 def batch_of(run):
@@ -50,8 +50,8 @@ def loss_of(run):
 # Correctness.
 
 
-def correctness(steps):
-    """Compare the fused with the scan engine for some schemes in both precisions.
+def correctness(schemes, steps):
+    """Compare the fused with the scan engine for these schemes in both precisions.
 
     Returns:
         The largest relative differences of values and gradients.
@@ -59,7 +59,7 @@ def correctness(steps):
     differences = {}
     for dtype in ("float32", "float64"):
         with jax.enable_x64(dtype == "float64"):
-            for name in COMPARED:
+            for name in schemes:
                 differences[f"{name}, {dtype}"] = compared(name, dtype, steps)
     return differences
 
@@ -136,35 +136,35 @@ def measured(run, starts, gains):
     return row
 
 
-def throughput(options, began):
-    """Measure every number of bodies with every engine, print the table, and return its rows.
+def throughput(options, rows):
+    """Measure every engine with every number of bodies, print the table, and append its rows.
 
-    An engine is left out once it ran out of memory or took 20 seconds.
+    An engine gets no more bodies once it ran out of memory or took 20 seconds.
     """
-    steps, rows, slow = options.steps, [], set()
-    engines = {
+    steps, began = options.steps, time.perf_counter()
+    engines = {  # by the names in ENGINES
         "fused": partial(peers.library, steps=steps, checkpoint="none", engine="fused"),
         "scan": partial(peers.library, steps=steps, checkpoint="sqrt"),
         "diffrax Tsit5": partial(peers.by_diffrax, steps=steps),
     }
-    print("\n| bodies | engine | forward ms | M body-steps/s | of the floor", end="")
+    print("\n| engine | bodies | forward ms | M body-steps/s | of the floor", end="")
     print(" | gradient ms | of the floor |\n|---|---|---|---|---|---|---|")
-    for bodies in options.bodies:
-        starts, gains = peers.random_starts(bodies, "float32"), jnp.array([6.0, 4.0], jnp.float32)
-        least_forward, least_gradient = floors(bodies, options)
-        for name, run in engines.items():
-            if name in slow or time.perf_counter() - began > LIMIT:
-                continue
-            row = measured(run, starts, gains)
-            rows.append({"bodies": bodies, "engine": name, **row})
+    for name in options.engines:
+        for bodies in options.bodies:
+            if time.perf_counter() - began > options.limit:
+                return
+            starts = peers.random_starts(bodies, "float32")
+            row = measured(engines[name], starts, jnp.array([6.0, 4.0], jnp.float32))
+            rows.append({"engine": name, "bodies": bodies, **row})
+            least_forward, least_gradient = floors(bodies, options)
             forward, gradient = (row.get(kind, np.nan) for kind in ("forward", "gradient"))
             cells = f"{1e3 * forward:.2f} | {bodies * steps / forward / 1e6:.0f}"
             cells += f" | {least_forward / forward:.2f}"
             cells += f" | {1e3 * gradient:.2f} | {least_gradient / gradient:.2f}"
-            print(f"| {bodies} | {name} | {cells} |", flush=True)
+            print(f"| {name} | {bodies} | {cells} |", flush=True)
+            yield
             if "error" in row or row.get("forward", 0.0) > 20.0:
-                slow.add(name)
-    return rows
+                break
 
 
 # Without a GPU.
@@ -212,7 +212,12 @@ def parsed():
     parser.add_argument("--ahead", action="store_true", help="compile only, without a GPU")
     parser.add_argument("--out", type=Path, default=out)
     parser.add_argument("--bodies", type=int, nargs="+", default=bodies)
+    parser.add_argument("--schemes", nargs="+", default=SCHEMES, help="those compared")
+    parser.add_argument("--engines", nargs="+", default=ENGINES, choices=ENGINES)
     parser.add_argument("--steps", type=int, default=1024)
+    parser.add_argument(
+        "--limit", type=float, default=300, help="seconds, after which no row begins"
+    )
     parser.add_argument("--teraflops", type=float, default=67.0, help=rate)
     parser.add_argument("--terabytes", type=float, default=4.8, help=width)
     return parser.parse_args()
@@ -225,18 +230,19 @@ def main():
         return compiled_ahead(options.steps)
     if jax.default_backend() != "gpu":
         raise SystemExit(f"wanted a GPU, got {jax.default_backend()}")
-    began, device = time.perf_counter(), jax.devices()[0].device_kind
+    device = jax.devices()[0].device_kind
     report = {"device": device, "jax": jax.__version__, "steps": options.steps}
     selfcheck.check_gpu()
     report["check"] = engine.missing() or "the kernels agree with the scan"
     selfcheck.VOUCHED = frozenset([device])  # so that they run, whatever it says
-    report["correctness"] = correctness(200)
+    report["correctness"] = correctness(options.schemes, 200)
     for name, errors in report["correctness"].items():
         values, gradients = errors["value"], errors["gradient"]
         print(f"{name}: values {values:.1e}, gradient {gradients:.1e}", flush=True)
-    report["rows"] = throughput(options, began)
+    report["rows"] = []
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(json.dumps(report, indent=1) + "\n")
+    for _ in throughput(options, report["rows"]):
+        options.out.write_text(json.dumps(report, indent=1) + "\n")
     return None
 
 

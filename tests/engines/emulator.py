@@ -1,16 +1,20 @@
 """Runs the fused engine's kernels for the GPU on this processor, one thread after the other.
 
+Where JAX has a GPU, the kernels run on it instead. Everything else in these tests runs on the CPU.
+
 The text that LLVM would compile to PTX is compiled for the host instead. Only the numbers of thread
 and block are replaced: they are read from memory here. So everything is tested but LLVM's code for
 the GPU, the driver and the GPU itself.
 """
 
+import contextlib
 import ctypes
 import functools
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
+import pytest
 
 from jaxquat.fused import cpu, loading
 from jaxquat.fused.targets import host, nvptx
@@ -18,15 +22,21 @@ from jaxquat.fused.targets import host, nvptx
 REGISTERS = {name: ctypes.c_int32() for name in ("tid", "ctaid", "nctaid")}
 executor = ThreadPoolExecutor(1)  # a GPU has denormal numbers; on XLA's threads they are zero
 executor.submit(int).result()  # its thread begins here, in Python's, of which it has its mode
-launches: list[str] = []  # names of the kernels that ran
+launches: list[str] = []  # names of the kernels
 owners: list[np.ndarray] = []  # of each launch: which thread wrote a byte of scratch memory, or -1
 
 
-def use(monkeypatch):
-    """From now on the CPU runs the kernels for the GPU."""
+def is_real():
+    """Whether there is a GPU."""
+    return jax.default_backend() == "gpu"
+
+
+@contextlib.contextmanager
+def gpu():
+    """Within it the GPU runs the kernels for it; if there is none, the CPU does."""
     ffi_call = jax.ffi.ffi_call
 
-    def emulated(target, results, **options):
+    def launched(target, results, **options):
         if target != nvptx.TARGET:
             return ffi_call(target, results, **options)
 
@@ -34,6 +44,9 @@ def use(monkeypatch):
             def run(*arrays):
                 return executor.submit(_launched, results, attributes, *arrays).result()
 
+            launches.append(attributes["name"])
+            if is_real():
+                return ffi_call(target, results, **options)(*arrays, **attributes)
             return jax.pure_callback(run, results, *arrays)
 
         return launch
@@ -41,9 +54,12 @@ def use(monkeypatch):
     launches.clear()
     owners.clear()
     nvptx._kernel.cache_clear()
-    monkeypatch.setattr(nvptx, "compiled", lambda text: text)
-    monkeypatch.setattr(jax.ffi, "ffi_call", emulated)
-    monkeypatch.setattr(cpu, "call", nvptx.call)
+    with pytest.MonkeyPatch.context() as patch, jax.default_device(jax.local_devices()[0]):
+        patch.setattr(jax.ffi, "ffi_call", launched)
+        if not is_real():
+            patch.setattr(nvptx, "compiled", lambda text: text)
+            patch.setattr(cpu, "call", nvptx.call)
+        yield
 
 
 def _launched(results, attributes, *arrays):
@@ -51,7 +67,6 @@ def _launched(results, attributes, *arrays):
     assert attributes["kernel_type"] == "ptx"
     assert all(attributes[name] == 1 for name in ("grid_y", "grid_z", "block_y", "block_z"))
     name, blocks = attributes["name"], int(attributes["grid_x"])
-    launches.append(name)
     inputs = [np.ascontiguousarray(x) for x in arrays]
     outputs = [np.full(x.size * x.dtype.itemsize, 0xFF, np.uint8) for x in results]
     pointers = [x.ctypes.data for x in (*inputs, *outputs)]
