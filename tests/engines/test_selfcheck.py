@@ -254,9 +254,18 @@ def anew():
 
 @pytest.mark.parametrize("lie", some(LIES, slow=["values", "gradient"]))
 def test_a_lie_is_found(monkeypatch, anew, lie):
+    """By a scan in full precision: by default a GPU rounds the factors of a product to 10 bits."""
     call, reason = LIES[lie]
+    run, precisions = selfcheck.scan.run, set()
+
+    def recorded(simulation):
+        precisions.add(jax.config.jax_default_matmul_precision)
+        return run(simulation)
+
+    monkeypatch.setattr(selfcheck.scan, "run", recorded)
     monkeypatch.setattr(cpu, "call", call)
     assert re.match(reason, selfcheck.difference(engine.run))
+    assert precisions == {"highest"}
 
 
 @pytest.mark.slow
