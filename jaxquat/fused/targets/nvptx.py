@@ -15,8 +15,8 @@ PTX for compute capability 8.0 runs on all later ones.
 
 Elementary functions and remainders are the same programs as on the CPU, division and square root
 are rounded correctly, and the scalar program says where a product and a sum are joined. So the
-results of the same operands have the CPU's bits, except for denormal numbers, which count as zero on
-the CPU.
+results of the same operands have the CPU's bits, except that denormal numbers count as zero on the
+CPU.
 """
 
 from __future__ import annotations
