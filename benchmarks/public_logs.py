@@ -13,7 +13,8 @@ imufusion those that its README recommends, with its estimate of the bias.
 Errors are root mean squares in degrees at the stamps of the gyroscope, where the reference is
 interpolated, from 10 s after the start on. References have true north, their own declination, or no
 north at all: the mean error of the heading is removed, and printed in brackets. A reference that is
-the estimate of another filter has errors of its own.
+the estimate of another filter has errors of its own. The last column is what ``ahrs`` claims of its
+inclination and heading, if there is a magnetometer: without one no heading is known.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 
 import imufusion
 import jax
+import jax.numpy as jnp
 import numpy as np
 import scipy.io
 from scipy.spatial.transform import Rotation, Slerp
@@ -256,14 +258,20 @@ LOGS = (
 
 
 def by_ahrs(recording, settings):
-    """Return the attitudes of ``estimation.ahrs`` in all rows with the gyroscope."""
+    """Return the attitudes of ``estimation.ahrs`` in all rows with the gyroscope, and deviations.
+
+    These are what it claims of inclination and heading, (N, 2) [deg].
+    """
     samples = jq.estimation.samples(recording)
-    run = jax.jit(
-        lambda samples: jq.estimation.run(
-            jq.estimation.ahrs(settings), samples, save=lambda estimate: estimate.q
-        )
-    )
-    return np.asarray(run(samples)[1], np.float64)[recording.present("gyro")]
+
+    def claimed(estimate):
+        to_world = jq.quaternion.to_matrix(estimate.q)
+        x, y, z = jnp.diagonal(to_world @ estimate.covariance[:3, :3] @ to_world.T)
+        return estimate.q, jnp.rad2deg(jnp.sqrt(jnp.stack([x + y, z])))
+
+    filter_ = jq.estimation.ahrs(settings)
+    saved = jax.jit(lambda samples: jq.estimation.run(filter_, samples, save=claimed)[1])(samples)
+    return [np.asarray(x, np.float64)[recording.present("gyro")] for x in saved]
 
 
 def by_vqf(held):
@@ -341,7 +349,7 @@ def rates_of(recording):
 
 
 def score(recording, settings):
-    """Return the errors of the three filters, (3, 3): see ``errors``."""
+    """Return the errors of the three filters, (3, 3), see ``errors``, and those ahrs claims."""
     held = recording.hold("accelerometer")
     if recording.magnetometer is not None:
         held = held.hold("magnetometer").rows_with("magnetometer")
@@ -349,9 +357,10 @@ def score(recording, settings):
     gyro = recording.rows_with("gyro")
     reference = reference_at(recording, held.t)
     counts = ~np.isnan(reference[:, 0]) & (held.t > gyro.t[0] + START)
-    own = by_ahrs(recording, settings)[np.isin(gyro.t, held.t)]
+    own, deviations = (x[np.isin(gyro.t, held.t)] for x in by_ahrs(recording, settings))
     attitudes = own, by_vqf(held), by_imufusion(held)
-    return np.array([errors(q[counts], reference[counts]) for q in attitudes])
+    scores = np.array([errors(q[counts], reference[counts]) for q in attitudes])
+    return scores, np.sqrt(np.mean(deviations[counts] ** 2, axis=0))
 
 
 def printed(*cells):
@@ -370,25 +379,29 @@ def main():
     settings = jq.estimation.Settings(gyro=options.gyro)
     print("Rates: gyroscope / accelerometer / magnetometer / reference.")
     print("Errors: ahrs / VQF / imufusion [deg].\n")
-    printed("log", "body", "reference", "s", "rates [Hz]", "inclination", "heading (mean)")
-    print("|" + 7 * "---|")
+    printed(
+        "log", "body", "reference", "s", "rates [Hz]", "inclination", "heading (mean)", "claimed"
+    )
+    print("|" + 8 * "---|")
     scores = []
     for log in LOGS:
         path = options.folder / log.repository / log.path
         if options.only in str(path) and path.exists():
             recording = log.read(path)
-            scores.append(score(recording, settings))
+            errors_of_all, (tilt, turn) = score(recording, settings)
+            scores.append(errors_of_all)
+            claims = f"{tilt:.1f} / {turn:.1f}" if recording.magnetometer is not None else "-"
             name = f"[{log.repository}](https://github.com/{log.repository}) {Path(log.path).stem}"
             length = f"{recording.t[-1] - recording.t[0]:.0f}"
             inclination = " / ".join(f"{one[0]:.2f}" for one in scores[-1])
             heading = " / ".join(f"{turn:.1f} ({mean:.0f})" for _, turn, mean in scores[-1])
             cells = log.body, log.reference, length, rates_of(recording), inclination, heading
-            printed(name, *cells)
+            printed(name, *cells, claims)
     if len(scores) > 1:
         medians = np.median(scores, axis=0)
         inclination = " / ".join(f"{one[0]:.2f}" for one in medians)
         heading = " / ".join(f"{one[1]:.1f}" for one in medians)
-        printed("median", "", "", "", "", inclination, heading)
+        printed("median", "", "", "", "", inclination, heading, "")
 
 
 if __name__ == "__main__":
