@@ -779,6 +779,13 @@ MUTATIONS = {
         "good &= np.isfinite(leaf).any(axis=tuple(range(1, leaf.ndim)))",
         "ensembles/test_ensembles.py::test_members_that_fail_are_left_out_and_named",
     ),
+    "ensembles: an event not seen has no error": Mutation(
+        "ensembles/stopping.py",
+        "p = (found.n * middle + 2) / (found.n + 4)",
+        "p = middle",
+        "ensembles/test_ensembles_stopping.py::"
+        "test_an_event_that_never_occurs_ends_with_an_error_of_1_4_over_n",
+    ),
     "by_interval: time of another interval": Mutation(
         "fused/by_interval.py",
         "return self.simulation.observe(k, state, command.value, interval)",

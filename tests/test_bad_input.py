@@ -215,6 +215,7 @@ ENSEMBLE = {
     "key": key(),
     "chunk": optional(None),
     "reduce": Argument(ensembles.mean()),
+    "until": optional(None),
     "mesh": optional(None),
     "store": optional(None, str="a folder"),
     "progress": Argument(False),
@@ -394,6 +395,11 @@ TABLE = {
     },
     "ensembles.run": ENSEMBLE,
     "ensembles.smallest": {"k": Argument(1), "of": OF},
+    "ensembles.standard_error": {
+        "of": OF,
+        "below": Argument(0.1, {"wrong": "a limit for each of two numbers"}),
+        "minimum": Argument(100),
+    },
     "estimation.ahrs": {"settings": optional(estimation.Settings())},
     "estimation.mekf": {
         "q": Argument(Q),

@@ -176,6 +176,7 @@ RECORDS = [
     jq.ensembles.Covariance,
     jq.ensembles.Extremes,
     jq.ensembles.Reducer,
+    jq.ensembles.StoppingRule,
     jq.schemes.Scheme,
     jq.schemes.Tableau,
 ]

@@ -3,7 +3,8 @@
 ``jq.ensembles.run`` does all of it. Member i is ``draw(fold_in(key, i))``, so it does not depend on
 the chunk, the devices or the engine (XLA may round the last bit differently), and it can be drawn
 alone: ``jax.vmap(draw)(jq.ensembles.keys(key, index))``. Statistics are reducers: ``mean``,
-``covariance``, ``quantiles``, ``largest``, ``smallest``, or a ``Reducer`` of your own.
+``covariance``, ``quantiles``, ``largest``, ``smallest``, or a ``Reducer`` of your own. With
+``until=standard_error(of, below)`` the run stops when a mean is known well enough.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from jaxquat.ensembles.reducers import (
     smallest,
 )
 from jaxquat.ensembles.simulating import Ensemble, run
+from jaxquat.ensembles.stopping import StoppingRule, standard_error
 
 __all__ = [
     "Covariance",
@@ -28,6 +30,7 @@ __all__ = [
     "Extremes",
     "Mean",
     "Reducer",
+    "StoppingRule",
     "covariance",
     "keys",
     "largest",
@@ -36,4 +39,5 @@ __all__ = [
     "quantiles",
     "run",
     "smallest",
+    "standard_error",
 ]

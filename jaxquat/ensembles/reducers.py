@@ -201,7 +201,7 @@ def mean(of: Of = None) -> Reducer:
         >>> f"{error.finish(error.merge(early, late)).mean:.2f} deg"
         '3.00 deg'
     """
-    selected = _selector(of)
+    selected = selector(of)
 
     def summarise(rows: Any, index: np.ndarray) -> Any:
         return jax.tree.map(lambda x: _moments(x, lambda d: np.sum(d * d, axis=0)), selected(rows))
@@ -230,7 +230,7 @@ def covariance(of: Of = None) -> Reducer:
         array([[  1.,  10.],
                [ 10., 100.]])
     """
-    selected = _selector(of)
+    selected = selector(of)
 
     def summarise(rows: Any, index: np.ndarray) -> _Moments:
         leaves = jax.tree.leaves(selected(rows))
@@ -269,7 +269,7 @@ def quantiles(
         raise ValueError(f"probabilities: wanted {wanted}, got {probabilities}")
     if not 1e-6 <= accuracy < 1:
         raise ValueError(f"accuracy: wanted a relative error from 1e-6 to below 1, got {accuracy}")
-    selected, bins = _selector(of), _Bins.of(accuracy)
+    selected, bins = selector(of), _Bins.of(accuracy)
 
     def finish(counts: _Counts) -> np.ndarray:
         return bins.quantiles(counts, levels)
@@ -379,7 +379,7 @@ def smallest(k: int, of: Of = None) -> Reducer:
 
 
 def _extremes(k: int, of: Of, sign: float) -> Reducer:
-    k, selected = positive_integer("k", k), _selector(of)
+    k, selected = positive_integer("k", k), selector(of)
 
     def best(value: np.ndarray, index: np.ndarray) -> Any:
         order = np.lexsort((index, sign * value))[:k]
@@ -398,15 +398,17 @@ def _extremes(k: int, of: Of, sign: float) -> Reducer:
     return Reducer(summarise, merge, lambda summary: Extremes(*summary))
 
 
-def _selector(of: Of) -> Callable[[Any], Any]:
-    """The function from rows of outputs to float64 rows of the values to reduce."""
+def selector(of: Of, dtype: Any = np.float64) -> Callable[[Any], Any]:
+    """The function from rows of outputs to rows of the values to reduce; None keeps the dtypes."""
     if of is not None:
         function("of", of)
 
     def selected(rows: Any) -> Any:
         count = len(jax.tree.leaves(rows)[0])
         chosen = rows if of is None else arrays("of", of(rows))
-        tree = jax.tree.map(lambda x: np.asarray(x, np.float64), chosen)
+        tree = jax.tree.map(lambda x: np.asarray(x, dtype), chosen)
+        if not jax.tree.leaves(tree):
+            raise ValueError(f"of: wanted at least one array, got {chosen}")
         for x in jax.tree.leaves(tree):
             if x.shape[:1] != (count,):
                 wanted = f"an unchanged leading axis of {count} members"

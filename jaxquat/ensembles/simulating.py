@@ -3,16 +3,18 @@
 ``run`` checks its arguments, chooses the size of a chunk, opens the store, and then processes the
 chunks in order. Chunks that are complete in the store are read; the others are simulated, one chunk
 ahead of the host. Either way the outputs of a chunk go to the ``_Tally``, which owns the statistics
-and the failures.
+and the failures. ``until`` is one more reducer; when its result suffices, the remaining chunks are
+neither read nor stored, and the one that the devices have begun is dropped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
 from jaxquat.ensembles.drawing import LARGEST, keys
 from jaxquat.ensembles.reducers import Reducer, brief
+from jaxquat.ensembles.stopping import StoppingRule
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,6 +43,8 @@ class Ensemble(_reprs.Tabular):
         result: results of the reducers, in the structure of ``reduce``.
         failed_index: (f,) int64, ascending: the numbers of the members with an output not finite.
         failed_key: (f,) their keys: ``simulate(draw(failed_key[0]))`` runs the first again.
+        statistic: result of ``until``; None without it.
+        met: whether ``until`` was met; None without it.
 
     Examples:
         >>> draw, simulate = jax.random.normal, jnp.sqrt  # of a negative number it is NaN
@@ -55,12 +60,16 @@ class Ensemble(_reprs.Tabular):
     result: Any
     failed_index: np.ndarray
     failed_key: Array
+    statistic: Any = None
+    met: bool | None = None
 
     def _table(self) -> _reprs.Table:
         first, failed = self.failed_index[:3].tolist(), len(self.failed_index)
         numbers = ", ".join(map(str, first)) + (", ..." if failed > len(first) else "")
         which = f" ({numbers})" if failed else ""
-        return f"Ensemble: {self.n} members, {failed} failed{which}", brief(self.result), ()
+        ended = "" if self.met is None else f", until {'met' if self.met else 'not met'}"
+        rows = brief(self.result) + brief({"statistic": self.statistic})
+        return f"Ensemble: {self.n} members, {failed} failed{which}{ended}", rows, ()
 
 
 def run(
@@ -71,6 +80,7 @@ def run(
     *,
     chunk: int | None = None,
     reduce: Any = None,
+    until: StoppingRule | None = None,
     mesh: Mesh | None = None,
     store: str | os.PathLike[str] | None = None,
     progress: bool = True,
@@ -82,7 +92,7 @@ def run(
         simulate: ``simulate(member) -> outputs`` for ONE member, jittable; ``run`` vmaps it. The
             outputs are a small pytree of arrays, such as a settling time from a ``jq.rollout`` with
             either engine.
-        n: number of members, up to 2^31.
+        n: number of members, up to 2^31; with ``until`` the largest number.
         key: a ``jax.random.key`` of a generator whose numbers do not depend on vmap (the default,
             not "rbg").
         chunk: number of members simulated at once, a multiple of the mesh's devices; the last chunk
@@ -91,18 +101,23 @@ def run(
             says that these need more than half of the free memory.
         reduce: a reducer (``jq.ensembles.mean()``, ...) or a pytree of them. They see only the
             outputs of the members that did not fail.
+        until: a rule such as ``jq.ensembles.standard_error(of, below)``, evaluated after each chunk
+            on all members so far. The run ends with the first chunk that meets it, and has the bits
+            of a run of as many members with the same chunk and no ``until``.
         mesh: devices over which each chunk is split, along all axes of the mesh; None for the
             default device. They may belong to several processes, the same number to each; all these
             processes must then make the same call.
         store: a folder for the outputs of all members, a zarr group with one array (n, ...) per
             output (extra ``store``), named by its place in the pytree. After a kill, the same call
             resumes from the store and gives the result that it would have given; a finished store
-            serves another ``reduce`` without a simulation.
+            serves another ``reduce`` without a simulation. A run that ``until`` stopped leaves a
+            store of n members of which the last are missing; a stricter rule goes on from there.
         progress: show a bar with members per second and the remaining time.
 
     Returns:
         Ensemble. Members with an output that is not finite are excluded from ``result`` and listed
-        in ``failed_index``; RuntimeWarning if all members failed.
+        in ``failed_index``; RuntimeWarning if all members failed, or if n members do not meet
+        ``until``.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of
@@ -132,14 +147,16 @@ def run(
     n, progress = positive_integer("n", n), boolean("progress", progress)
     if n > LARGEST:
         raise ValueError(f"n: wanted at most 2^31 members, got {n}")
-    _check_reduce(reduce, store)
+    if until is not None:
+        instance("until", until, StoppingRule, "a rule such as jq.ensembles.standard_error(...)")
+    _check_reduce((reduce, until), store)
     if mesh is not None:
         instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
         mesh = Mesh(mesh.devices, mesh.axis_names)  # without its axis types, which do not matter
     experiment = Experiment(draw, simulate, n, _reproducible(key), mesh)
     together = _several_processes(mesh)
     member, outputs = chunks.shapes(experiment)
-    tally = _Tally(reduce, outputs)
+    tally = _Tally((reduce, until), outputs)
     folder = None if store is None else place("store", store).resolve()
     existing = None if folder is None else stores.fingerprint(folder)
     size, program = _chunk(experiment, chunk, existing, together)
@@ -155,17 +172,27 @@ def run(
         _locked(opened, plan),
         _progress.bar("members", n, scaled=True, shown=not quiet) as bar,
     ):
-        work = _Run(experiment, plan, tally, opened, bar)
-        first = work.read(together)
-        work.simulate(program, first)
+        members = 0
+        for k, leaves in enumerate(_Run(experiment, plan, opened, bar).outputs(program, together)):
+            tally.add(plan.members(k), leaves)
+            bar.update(plan.length(k))
+            members += plan.length(k)
+            if until is not None and tally.meets(until, together):
+                break
     if together:
         tally.merge_processes()
+    result, statistic = tally.result()
+    met = None if until is None else bool(until.met(statistic))
     failed = tally.failed_index
-    if failed.size == n:
-        problem = f"all {n} members failed, each with an output that is not finite"
+    if failed.size == members:
+        problem = f"all {members} members failed, each with an output that is not finite"
         consequence = f"the first is number {failed[0]}: there are no statistics"
         warnings.warn(f"simulate: {problem}, {consequence}", RuntimeWarning, stacklevel=2)
-    return Ensemble(n, tally.result(), failed, keys(experiment.key, failed))
+    elif met is False:
+        reached = ", ".join(f"{place} {text}" for place, text in brief({"statistic": statistic}))
+        problem = f"until: not met by all {members} members ({reached})"
+        warnings.warn(problem, RuntimeWarning, stacklevel=2)
+    return Ensemble(members, result, failed, keys(experiment.key, failed), statistic, met)
 
 
 class _Tally:
@@ -197,6 +224,11 @@ class _Tally:
         rows = jax.tree.unflatten(self.outputs, good_leaves)
         self._merge([reducer.summarise(rows, index[good]) for reducer in self.reducers])
 
+    def meets(self, until: StoppingRule, together: bool) -> bool:
+        """Whether ``until``, the last of the reducers, is met by the members of all processes."""
+        parts = _gather(self.summaries[-1]) if together else self.summaries[-1:]
+        return until.met(until.finish(functools.reduce(until.merge, parts)))
+
     def merge_processes(self) -> None:
         """Merge the tallies of all processes, in their order, so that all have the same."""
         first, *others = _gather((self.summaries, self.failed_index))
@@ -217,30 +249,32 @@ class _Tally:
 
 @dataclass(frozen=True)
 class _Run:
-    """A run in progress: chunks are read from the store or simulated, then go to the tally."""
+    """A run in progress: the outputs of its chunks are read from the store or simulated."""
 
     experiment: Experiment
     plan: Plan
-    tally: _Tally
     store: stores.Store | None
     bar: Any
 
-    def read(self, together: bool) -> int:
-        """Add the chunks that every process has in its store, and return their number."""
-        if self.store is None:
-            return 0
-        digests = self.store.digests()[: self.plan.chunks]
-        done = _least(len(digests)) if together else len(digests)
-        for k, digest in enumerate(digests[:done]):
-            self._take_in(k, self.store.read(k, self.plan.members(k), digest))
-        self.bar.initial = self.bar.n  # reading does not count in the members per second
-        self.bar.unpause()
-        return done
+    def outputs(self, program: Any, together: bool) -> Iterator[list[np.ndarray]]:
+        """The leaves of the outputs of each chunk, in order.
 
-    def simulate(self, program: Any, first: int) -> None:
-        """Simulate the chunks from ``first`` on; ``program`` is None if it is not compiled yet."""
-        if first == self.plan.chunks:
-            return
+        Chunks that every process has in its store are read. ``program`` is None if it is not
+        compiled yet.
+        """
+        done = 0
+        if self.store is not None:
+            digests = self.store.digests()[: self.plan.chunks]
+            done = _least(len(digests)) if together else len(digests)
+            for k, digest in enumerate(digests[:done]):
+                yield self.store.read(k, self.plan.members(k), digest)
+            self.bar.initial = self.bar.n  # reading does not count in the members per second
+            self.bar.unpause()
+        if done < self.plan.chunks:
+            yield from self._simulated(program, done)
+
+    def _simulated(self, program: Any, first: int) -> Iterator[list[np.ndarray]]:
+        """The leaves of the outputs of the chunks from ``first`` on."""
         try:
             if program is None:
                 program = chunks.within_memory(self.experiment, self.plan.size)
@@ -249,31 +283,27 @@ class _Run:
                 before = launched
                 launched = program(data, np.uint32(k * self.plan.size))
                 if before is not None:
-                    self._receive(k - 1, before)
-            self._receive(self.plan.chunks - 1, launched)
+                    yield self._received(k - 1, before)
+            yield self._received(self.plan.chunks - 1, launched)
         except jax.errors.JaxRuntimeError as error:
             if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
                 raise
             raise self._out_of_memory(error) from error
 
-    def _receive(self, k: int, launched: Any) -> None:
-        """Wait for the outputs of chunk k, store them, add them to the tally."""
+    def _received(self, k: int, launched: Any) -> list[np.ndarray]:
+        """Wait for the outputs of chunk k, and store them."""
         members = self.plan.members(k)
         size = members.stop - members.start
         leaves = [chunks.fetch(x)[:size] for x in jax.tree.leaves(launched)]
         if self.store is not None:
             self.store.write(k, members, leaves)
-        self._take_in(k, leaves)
+        return leaves
 
     def _out_of_memory(self, error: Exception) -> MemoryError:
         size, devices = self.plan.size, self.experiment.devices
         smaller = max(size // 2 // devices, 1) * devices
         wanted = "one that fits into memory"
         return MemoryError(f"chunk: wanted {wanted}, got {size}; try {smaller} ({error})")
-
-    def _take_in(self, k: int, leaves: list[np.ndarray]) -> None:
-        self.tally.add(self.plan.members(k), leaves)
-        self.bar.update(self.plan.length(k))
 
 
 def _check_reduce(reduce: Any, store: Any) -> None:

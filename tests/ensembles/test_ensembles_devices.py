@@ -18,7 +18,7 @@ import sys
 from functools import partial
 import jax, jax.numpy as jnp, numpy as np, jaxquat as jq
 from jax.sharding import AxisType, Mesh
-from jaxquat.ensembles import chunks, covariance, largest, mean, quantiles
+from jaxquat.ensembles import chunks, covariance, largest, mean, quantiles, standard_error
 
 if len(sys.argv) > 1:
     jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
@@ -43,7 +43,7 @@ reduce = {
     "worst": largest(5, lambda out: out["start"].omega[:, 0]),
 }
 
-def run(mesh, chunk=288, engine="scan", **options):
+def run(mesh, chunk=288, engine="scan", n=n, **options):
     options = {"chunk": chunk, "reduce": reduce, "mesh": mesh, "progress": False, **options}
     return jq.ensembles.run(draw, partial(simulate, engine), n, key, **options)
 
@@ -84,7 +84,13 @@ found = numbers(run(Mesh(np.array(everyone), ("d",)), store=sys.argv[3]))
 if jax.process_index() == 0:
     alone = jax.make_mesh((3,), ("d",), devices=own, axis_types=(AxisType.Auto,))
     compare(found, numbers(run(alone)))
-np.savez(sys.argv[4], **found)
+rule = standard_error(lambda out: out["start"].omega, 0.06)
+options = {"mesh": Mesh(np.array(everyone), ("d",)), "chunk": 48}
+stopped = run(until=rule, store=sys.argv[3] + "-stopped", **options)
+fixed = numbers(run(n=stopped.n, **options))
+for name, x in numbers(stopped).items():
+    np.testing.assert_array_equal(x, fixed[name], err_msg=name)
+np.savez(sys.argv[4], **found, stopped=stopped.n)
 for devices in (everyone[::2] + everyone[1::2], [d for d in everyone if d not in own]):
     try:
         run(Mesh(np.array(devices), ("d",)))
@@ -161,14 +167,18 @@ def test_two_processes(tmp_path):
     x = zarr.open_group(tmp_path / "store", mode="r")["start/q"]
     assert x.chunks == (144, 4)
     assert np.isfinite(x[:]).all()
+    n = int(first["stopped"])  # some 278 that did not fail, (1/0.06)^2
+    assert 240 < n < 480
+    (digests,) = (tmp_path / "store-stopped").rglob("digests-1")
+    assert len(digests.read_text().splitlines()) == n // 48
 
 
 @pytest.mark.slow
 def test_two_processes_resume_from_where_the_slower_one_was(tmp_path):
     finished(processes(tmp_path))
     whole = dict(np.load(tmp_path / "0.npz"))
-    for part, chunks in enumerate((3, 1)):
-        (digests,) = (tmp_path / "store").rglob(f"digests-{part}")
+    for part, chunks, store in ((0, 3, "store"), (1, 1, "store"), (0, 2, "store-stopped")):
+        (digests,) = (tmp_path / store).rglob(f"digests-{part}")
         digests.write_text("".join(digests.read_text().splitlines(keepends=True)[:chunks]))
     finished(processes(tmp_path))
     for name, x in np.load(tmp_path / "1.npz").items():

@@ -157,6 +157,58 @@ def test_a_store_holds_every_dtype_exactly(tmp_path, dtype):
     np.testing.assert_allclose(np.mean(kept, dtype=float), whole.result.mean["x"], rtol=1e-12)
 
 
+# Stopped by a rule
+
+RULE = ensembles.standard_error(lambda out: out["all"]["x"], 0.05)
+"""It needs some 400 members that did not fail, so 480 or so: five or six chunks of 96."""
+
+
+def test_a_stopped_store_is_that_of_as_many_members(tmp_path):
+    stopped = run(tmp_path / "stopped", until=RULE)
+    assert stopped.n in {384, 480, 576}
+    fixed = run(tmp_path / "fixed", n=stopped.n)
+    same(stopped, fixed)
+    a, b = (zarr.open_group(tmp_path / name, mode="r") for name in ("stopped", "fixed"))
+    for name in ("x", "all/x", "all/up"):
+        np.testing.assert_array_equal(a[name][: stopped.n], b[name][:])
+    assert np.isnan(a["all/x"][stopped.n :]).all()
+    digests = [tmp_path / name / "all/up" / "digests-0" for name in ("stopped", "fixed")]
+    assert digests[0].read_bytes() == digests[1].read_bytes()
+
+
+def test_a_killed_run_stops_where_it_would_have_stopped(tmp_path):
+    whole = run(until=RULE)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "store", until=RULE, reduce=interrupted(2))
+    resumed = run(tmp_path / "store", until=RULE)
+    same(resumed, whole)
+    chex.assert_trees_all_equal(resumed.statistic, whole.statistic)
+    assert (resumed.n, resumed.met) == (whole.n, True)
+
+
+def test_a_stopped_store_answers_without_a_simulation_and_goes_on(tmp_path, monkeypatch):
+    """A rule that its members do not meet, and no rule, simulate the others."""
+    stopped = run(tmp_path / "store", until=RULE)
+    with monkeypatch.context() as patch:
+        patch.setattr(chunks, "compiled", None)
+        same(run(tmp_path / "store", until=RULE), stopped)
+    stricter = ensembles.standard_error(lambda out: out["all"]["x"], 0.04)
+    further = run(tmp_path / "store", until=stricter)
+    same(further, run(until=stricter))
+    assert stopped.n < further.n < 1000
+    same(run(tmp_path / "store"), whole())
+
+
+def test_a_rule_reads_only_as_much_of_a_store_as_it_needs(tmp_path, monkeypatch, finished):
+    wanted = run(until=RULE)
+    finished(tmp_path)
+    (tmp_path / "store" / "x" / "c" / "10").unlink()
+    monkeypatch.setattr(chunks, "compiled", None)
+    found = run(tmp_path / "store", until=RULE)
+    same(found, wanted)
+    assert found.n == wanted.n
+
+
 # Damaged
 
 

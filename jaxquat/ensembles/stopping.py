@@ -1,0 +1,123 @@
+"""When an ensemble may stop: reducers that say whether their result suffices."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxquat._checks import floating, positive, positive_integer
+from jaxquat.ensembles.reducers import Mean, Of, Reducer, mean, selector
+
+
+@dataclass(frozen=True)
+class StoppingRule(Reducer):
+    """A reducer that also says whether its result suffices: ``until`` of ``jq.ensembles.run``.
+
+    Attributes:
+        summarise: as in ``Reducer``.
+        merge: as in ``Reducer``.
+        finish: as in ``Reducer``.
+        met: ``met(result) -> bool``, whether the members so far suffice; called after each chunk.
+
+    Examples:
+        >>> rule = jq.ensembles.StoppingRule(  # stops with 20 members beyond three sigma
+        ...     lambda outputs, numbers: np.sum(np.abs(outputs) > 3.0),
+        ...     lambda a, b: a + b,
+        ...     int,
+        ...     met=lambda beyond: beyond >= 20,
+        ... )
+        >>> draw, simulate = jax.random.normal, lambda member: member
+        >>> options = {"until": rule, "chunk": 1000, "progress": False}
+        >>> found = jq.ensembles.run(draw, simulate, 1_000_000, jax.random.key(0), **options)
+        >>> found.met, found.statistic >= 20, found.n < 20_000
+        (True, True, True)
+    """
+
+    met: Callable[[Any], bool]
+
+
+def standard_error(of: Of, below: Any, *, minimum: int = 100) -> StoppingRule:
+    """Stop when the standard error of the mean of every number is below a limit.
+
+    A confidence interval of 95 % is the mean +- 1.96 standard errors. Because the members decide
+    when to stop, it contains the truth slightly less often; the difference vanishes as ``below``
+    goes to 0 (Chow and Robbins, Ann. Math. Stat. 36, 1965, 457).
+
+    Booleans are proportions, and n members of which x are True have the standard error
+    ``sqrt(p (1 - p)/(n + 4))`` with ``p = (x + 2)/(n + 4)`` (Agresti and Coull, Am. Stat. 52, 1998,
+    119): an event not seen yet may still occur, and its error is 1.4/n, not 0. Any other number
+    that is the same in all members never meets the rule, because its error is unknown.
+
+    Args:
+        of: what to reduce, as in ``jq.ensembles.mean``.
+        below: the limit, in the units of the mean: a number, or a pytree that is the structure of
+            ``of``'s values or a prefix of it; arrays must broadcast to the values of one member.
+        minimum: least number of members that did not fail. With fewer, their standard deviation
+            may be far too small by chance.
+
+    Returns:
+        StoppingRule. Its result, ``Ensemble.statistic``, is a ``Mean`` with these standard errors.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong value or type, by name; from ``run`` for a
+            ``below`` that does not fit the values.
+
+    Examples:
+        >>> rule = jq.ensembles.standard_error(lambda outputs: outputs["missed"], 0.01)
+        >>> draw, simulate = jax.random.normal, lambda member: {"missed": jnp.abs(member) > 2.0}
+        >>> options = {"until": rule, "chunk": 100, "progress": False}
+        >>> found = jq.ensembles.run(draw, simulate, 100_000, jax.random.key(0), **options)
+        >>> found.met, bool(found.statistic.standard_error < 0.01), found.n < 1000
+        (True, True, True)
+    """
+    chosen, statistic = selector(of, None), mean()
+    minimum = positive_integer("minimum", minimum)
+    limits = jax.tree.leaves(below)
+    for limit in limits:
+        floating("below", limit)
+        positive("below", limit)
+    if not limits or not all(map(np.size, limits)):
+        raise ValueError(f"below: wanted at least one positive number, got {below}")
+
+    def summarise(rows: Any, index: np.ndarray) -> Any:
+        values = chosen(rows)
+        try:
+            wide = jax.tree.broadcast(below, values)
+            jax.tree.map(lambda limit, x: np.broadcast_to(limit, x.shape[1:]), wide, values)
+        except ValueError as error:
+            shapes = jax.tree.map(lambda x: x.shape[1:], values)
+            wanted = "limits that broadcast to a member's values"
+            raise ValueError(f"below: wanted {wanted} of shapes {shapes}, got {below}") from error
+        booleans = jax.tree.map(lambda x: np.asarray(x.dtype == bool), values)
+        return statistic.summarise(values, index), booleans
+
+    def merge(a: Any, b: Any) -> Any:
+        return statistic.merge(a[0], b[0]), b[1]
+
+    def finish(summary: Any) -> Mean:
+        found = statistic.finish(summary[0])
+
+        def error(middle: np.ndarray, simple: np.ndarray, boolean: np.ndarray) -> np.ndarray:
+            p = (found.n * middle + 2) / (found.n + 4)
+            return np.sqrt(p * (1 - p) / (found.n + 4)) if boolean else simple
+
+        errors = jax.tree.map(error, found.mean, found.standard_error, summary[1])
+        return dataclasses.replace(found, standard_error=errors)
+
+    def met(found: Mean) -> bool:
+        def small(middle: np.ndarray, error: np.ndarray, limit: Any) -> bool:
+            # Equal numbers have deviations from rounding, some 1e-15 of their mean.
+            varied = math.sqrt(found.n) * error > 1e-13 * np.abs(middle)
+            return bool(np.all(varied & (error < limit)))
+
+        wide = jax.tree.broadcast(below, found.mean)
+        leaves = jax.tree.leaves(jax.tree.map(small, found.mean, found.standard_error, wide))
+        return found.n >= minimum and all(leaves)
+
+    return StoppingRule(summarise, merge, finish, met)
