@@ -176,6 +176,7 @@ RECORDS = [
     jq.ensembles.Covariance,
     jq.ensembles.Extremes,
     jq.ensembles.Reducer,
+    jq.schemes.Disturbance,
     jq.schemes.Scheme,
     jq.schemes.Tableau,
 ]
