@@ -739,6 +739,12 @@ TABLE = {
         "order": Argument(2),
         "tolerance": Argument(1e-13, {"int": "a number"}),
     },
+    "schemes.with_gauss_markov_torque": {
+        "scheme": Argument(jq.no_squish),
+        "deviation": Argument(V),
+        "time_constant": Argument(V),
+    },
+    "schemes.with_torque_noise": {"scheme": Argument(jq.no_squish), "density": Argument(V)},
     "so3.dexp": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
     "so3.dexpinv": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
     "so3.log": {"matrix": Argument(np.eye(3))},

@@ -177,6 +177,7 @@ RECORDS = [
     jq.ensembles.Extremes,
     jq.ensembles.Reducer,
     jq.ensembles.StoppingRule,
+    jq.schemes.Disturbance,
     jq.schemes.Scheme,
     jq.schemes.Tableau,
 ]

@@ -13,6 +13,7 @@ from jaxquat.schemes.commutator_free import cf4
 from jaxquat.schemes.composition import compose
 from jaxquat.schemes.crouch_grossman import crouch_grossman
 from jaxquat.schemes.damping import damped
+from jaxquat.schemes.disturbance import Disturbance, with_gauss_markov_torque, with_torque_noise
 from jaxquat.schemes.formulations import formulation1, formulation2
 from jaxquat.schemes.hoffmann import full_quat, full_quat_corrected, half_quat
 from jaxquat.schemes.implicit import lgvi, lie_midpoint, simo_wong
@@ -31,6 +32,7 @@ from jaxquat.schemes.tableaus import Tableau, tableau
 
 __all__ = [
     "SCHEMES",
+    "Disturbance",
     "Scheme",
     "Tableau",
     "brownian",
@@ -43,6 +45,8 @@ __all__ = [
     "tableau",
     "tableaus",
     "weights",
+    "with_gauss_markov_torque",
+    "with_torque_noise",
 ]
 
 
