@@ -18,7 +18,8 @@ Hinch, J. Fluid Mech. 46, 1971, 685-703). So the intrinsic viscosity is
     3 X <x^2 y^2> + Y <x^2 + y^2 - 4 x^2 y^2> + Z <z^2 + x^2 y^2> + 2 F <x y>/Pe,
 
 ``F = 3 B zeta/(2 mu V)``, with the volume V and the resistance zeta to turns of the axis. Without
-flow, where ``<x y> = B Pe/30``, it is ``(X + 2 Y + 2 Z)/5 + F B/15``.
+flow, where ``<x y> = B Pe/30``, it is ``(X + 2 Y + 2 Z)/5 + F B/15``; Simha gives the limits of
+thin rods and of flat discs.
 """
 
 import argparse
@@ -41,8 +42,6 @@ RATIOS, PECLETS = (10.0, 0.1), {0.1: 1e-2, 1.0: 1e-3, 10.0: 2e-4, 100.0: 4e-5}  
 LONG_STEPS = (0.2, 0.1, 0.05)  # g dt
 ROWS, EVERY = 200, 250
 EDGES = np.linspace(-90.0, 90.0, 19)  # deg, of the classes of the angle from the flow
-# Intrinsic viscosities without flow: J. W. Mehl, J. L. Oncley, R. Simha, Science 92, 1940, 132.
-PUBLISHED = {2.0: 2.91, 5.0: 5.81, 10.0: 13.63, 0.5: 2.85, 0.2: 4.71, 0.1: 8.04}
 MOMENTS = {
     "<x²>": lambda x, y, z: x * x,
     "<y²>": lambda x, y, z: y * y,
@@ -147,17 +146,25 @@ def steps(bodies, ratio=10.0):
     return rows
 
 
+def viscosity_of_simha(ratio):
+    """Return the intrinsic viscosity without flow in the limit of thin rods, or of flat discs."""
+    if ratio < 1:
+        return 16 / (15 * ratio * np.arctan(1 / ratio))
+    log = np.log(2 * ratio)
+    return ratio**2 / (15 * log - 22.5) + ratio**2 / (5 * log - 2.5) + 14 / 15
+
+
 def viscosities():
     """Return the rows of intrinsic viscosities in theory."""
-    peclets = (1e-3, 1.0, 10.0, 100.0, 1e3, 1e4)
+    peclets = (1e-3, 1.0, 10.0, 100.0, 1e3)
     names = " | ".join(f"Pe = {peclet:g}" for peclet in peclets[1:])
-    rows = [f"| r | published, Pe = 0 | Pe = 0 | {names} |", "|---|---|---|---|---|---|---|---|"]
-    for ratio, published in PUBLISHED.items():
-        cells = []
+    rows = [f"| r | Simha | Pe = 0 | {names} |", "|---|---|---|---|---|---|---|"]
+    for ratio in (100.0, 20.0, 10.0, 5.0, 0.2, 0.1, 0.05, 0.01):
+        cells = [viscosity_of_simha(ratio)]
         for peclet in peclets:
-            distribution = example.stationary(ratio, peclet, 70)
-            cells.append(f"{example.mean(distribution, viscosity_of(ratio, peclet)):.3f}")
-        rows.append(f"| {ratio:g} | {published:.2f} | {' | '.join(cells)} |")
+            distribution = example.stationary(ratio, peclet)
+            cells.append(example.mean(distribution, viscosity_of(ratio, peclet)))
+        rows.append(f"| {ratio:g} | {' | '.join(f'{cell:#.4g}' for cell in cells)} |")
     return rows
 
 

@@ -221,11 +221,11 @@ def draw_ball(ax, colour, pixels=640):
     shaded = surface * (0.72 + 0.28 * depth[..., None])
     edge = np.clip((1.0 - size) * pixels / 2.02 + 0.5, 0.0, 1.0)
     ax.imshow(np.dstack([shaded, edge]), extent=(-1.01, 1.01) * 2, origin="lower", zorder=2)
-    tips = zip(("flow", "gradient", "vorticity"), np.eye(3), strict=True)
-    for name, tip in tips:
-        (x0, x1), (y0, y1), (depth, _) = camera() @ np.outer(tip, (1.0, 1.28)).reshape(3, 2)
-        ax.plot([x0, x1], [y0, y1], color="0.35", linewidth=1.0, zorder=3 if depth > 0 else 1)
-        label = ax.text(1.1 * x1, 1.1 * y1, name, ha="center", va="center", fontsize=9, zorder=6)
+    for name, end in zip(("flow", "gradient", "vorticity"), np.eye(3), strict=True):
+        x, y, nearer = camera() @ np.outer(end, (1.0, 1.28))
+        ax.plot(x, y, color="0.35", linewidth=1.0, zorder=3 if nearer[0] > 0 else 1)
+        at = 1.1 * x[1], 1.1 * y[1]
+        label = ax.text(*at, name, ha="center", va="center", fontsize=9, zorder=6)
         label.set_path_effects([withStroke(linewidth=2.5, foreground="w", alpha=0.85)])
     ax.set(xlim=(-1.3, 1.3), ylim=(-1.46, 1.36), aspect="equal")
     ax.set_axis_off()
@@ -234,9 +234,9 @@ def draw_ball(ax, colour, pixels=640):
 def draw_line(ax, points, **style):
     """Draw a curve (N, 3) on the sphere; what is behind it is faint."""
     a, b, depth = camera() @ points.T
-    for side, shown, alpha in ((depth > 0, 4, 1.0), (depth <= 0, 3, 0.16)):
-        x, y = (np.where(side, values, np.nan) for values in (a, b))
-        ax.plot(x, y, zorder=shown, alpha=alpha, solid_capstyle="round", **style)
+    for shown, order, alpha in ((depth > 0, 4, 1.0), (depth <= 0, 3, 0.16)):
+        x, y = np.where(shown, (a, b), np.nan)
+        ax.plot(x, y, zorder=order, alpha=alpha, solid_capstyle="round", **style)
 
 
 def folded(axes):
