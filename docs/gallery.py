@@ -33,6 +33,7 @@ PICTURES = {  # example: its pictures in docs
     "monte_carlo": ["gallery/monte_carlo.png"],
     "detumble": ["gallery/detumble.png"],
     "particles": ["gallery/particles.png"],
+    "brownian": ["gallery/brownian.png"],
     "identify_inertia": ["gallery/identify_inertia.png"],
     "identify_quadrotor": ["gallery/identify_quadrotor.png"],
     "neural_torque": ["gallery/neural_torque.png"],
