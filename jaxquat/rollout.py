@@ -123,12 +123,12 @@ def rollout(
     if check:
         _report_simulation(simulation, grid)
         if checkpoint == "reversible":
-            exponent = reversible.amplification(simulation)
+            exponent = reversible.amplification(simulation, grid)
             text = f"{reversible.AMPLIFIED}, got {{exponent}}; {reversible.INSTEAD}"
             fits = exponent <= reversible.largest_amplification(simulation)
             checkify.check(fits, text, exponent=exponent)
     if checkpoint == "reversible":
-        path = reversible.run(simulation)
+        path = reversible.run(simulation, grid)
     elif engine == "scan" or check:
         path = scan.run(simulation)
     elif engine == "fused":

@@ -8,6 +8,7 @@ engine defines this derivative itself, so it has no forward mode.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import evaluate_at_attitude
 from jaxquat.dynamics.state import State
 from jaxquat.schemes import SCHEMES
+from jaxquat.simulation.grid import Grid, GridAt
 from jaxquat.simulation.intervals import unless_empty
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
@@ -34,16 +36,21 @@ AMPLIFIED = (
 INSTEAD = 'save more rows, or use "sqrt"'
 
 
-def run(simulation: Simulation) -> Path:
-    """Simulate; reverse mode undoes the steps.
+def run(simulation: Simulation, grid: Grid | GridAt) -> Path:
+    """Simulate on this grid; reverse mode undoes the steps.
+
+    If drag, body or grid are traced, derivatives are NaN where there is too much drag to be undone.
 
     Raises:
         ValueError: the scheme is not reversible or has too much drag to be undone, or there is a
             controller or there are inputs.
         TypeError: the torque depends on the rate.
     """
-    _check(simulation)
+    exponent, largest = amplification(simulation, grid), largest_amplification(simulation)
+    _check(simulation, exponent, largest)
     states = _states(simulation)
+    if not is_concrete(exponent):
+        states = _if_undone(states, exponent <= largest)
     if simulation.save is None:
         rows = states, ()
     else:
@@ -55,7 +62,7 @@ def run(simulation: Simulation) -> Path:
     return simulation.path(rows, (), jax.tree.map(lambda x: x[-1], states))
 
 
-def _check(simulation: Simulation) -> None:
+def _check(simulation: Simulation, exponent: Array, largest: float) -> None:
     if not simulation.scheme.reversible:
         known = ", ".join(name for name, scheme in SCHEMES.items() if scheme.reversible)
         raise ValueError(
@@ -72,29 +79,48 @@ def _check(simulation: Simulation) -> None:
         raise ValueError(
             f'checkpoint: "reversible" wanted a deterministic scheme, got {got}; use "sqrt"'
         )
-    exponent = amplification(simulation)
-    if is_concrete(exponent):
-        with jax.ensure_compile_time_eval():
-            if exponent > largest_amplification(simulation):
-                raise ValueError(f"{AMPLIFIED}, got {float(exponent):.3g}; {INSTEAD}")
+    if is_concrete(exponent) and float(exponent) > largest:
+        raise ValueError(f"{AMPLIFIED}, got {float(exponent):.3g}; {INSTEAD}")
     torque, start, t0 = simulation.torque, simulation.start, simulation.t0
     evaluate_at_attitude('checkpoint "reversible"', torque, t0, start, simulation.params)
 
 
-def amplification(simulation: Simulation) -> Array:
-    """An upper bound, (), of the exponent by which undoing a row's steps amplifies rounding."""
-    decay = simulation.scheme.decay(simulation.body)
-    if decay is None:
-        return jnp.zeros_like(simulation.dt)
-    if simulation.intervals is None:
-        return simulation.save_every * simulation.dt * decay
-    rows = simulation.intervals.t[:: simulation.save_every // simulation.substeps]
-    return jnp.max(jnp.diff(rows)) * decay
+def amplification(simulation: Simulation, grid: Grid | GridAt) -> Array:
+    """An upper bound, (), of the exponent by which undoing a row's steps amplifies rounding.
+
+    It is concrete under ``jit``, too, if scheme, body and grid are.
+    """
+    scheme, body, every = simulation.scheme, simulation.body, simulation.save_every
+    known = is_concrete((scheme, body, grid))
+    with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
+        decay = scheme.decay(body)
+        if decay is None:
+            return jnp.zeros_like(simulation.dt)
+        if isinstance(grid, Grid):
+            return every * grid.dt * decay
+        return jnp.max(jnp.diff(jnp.asarray(grid.stamps)[:: every // grid.substeps])) * decay
 
 
 def largest_amplification(simulation: Simulation) -> float:
     """The exponent beyond which fewer than three digits remain."""
     return math.log(1e-3 / float(jnp.finfo(simulation.dt.dtype).eps))
+
+
+@jax.custom_vjp
+def _if_undone(states: State, fits: Array) -> State:
+    """The states; their cotangents are NaN if the steps cannot be undone."""
+    return states
+
+
+def _keep(states: State, fits: Array) -> tuple[State, Array]:
+    return states, fits
+
+
+def _spoil(fits: Array, cotangents: State) -> tuple[State, None]:
+    return jax.tree.map(lambda x: jnp.where(fits, x, jnp.nan), cotangents), None
+
+
+_if_undone.defvjp(_keep, _spoil)
 
 
 class _Clock(NamedTuple):

@@ -79,7 +79,8 @@ def damped(
 
     If ``scheme`` is reversible, so is the result, but a step back amplifies rounding by the factor
     by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused if fewer than
-    three digits would remain between two rows. ``jq.compose`` raises the order only for weak drag:
+    three digits would remain between two rows; if drag, body or grid are traced, the derivatives
+    are NaN then. ``jq.compose`` raises the order only for weak drag:
     its substeps of negative length amplify in the same way.
 
     Args:
@@ -241,7 +242,8 @@ def damping_matrix(value: ArrayLike, check: Callable[[np.ndarray, float], None])
         numbers = np.asarray(damping, np.float64)
         numbers = numbers if numbers.ndim == 2 else np.diag(np.broadcast_to(numbers, 3))
         check(numbers, 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max())
-    return damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
+    with jax.ensure_compile_time_eval() if is_concrete(damping) else contextlib.nullcontext():
+        return damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
 
 
 def _check_positive(damping: np.ndarray, rounding: float) -> None:

@@ -372,6 +372,26 @@ def test_drag_that_cannot_be_undone_is_refused_by_the_reversible_engine(monkeypa
     assert '"reversible" wanted a drag' in check(4.0)[0].get()
 
 
+def test_drag_that_cannot_be_undone_is_refused_within_jit_or_gives_nan():
+    """It is refused where drag, body and grid are known, and otherwise the gradient is NaN."""
+    body, rates = jq.Body(2.0 * jnp.eye(3)), jnp.array([0.3, 0.4, 0.5])
+    strength = 14.0  # 10 steps of 0.5 s with I/D = 1/7 s: 35
+
+    def loss(omega, strength, grid):
+        scheme = damped(jq.no_squish, strength)
+        start = START._replace(omega=omega)
+        options = {"checkpoint": "reversible", "save_every": 10}
+        return jq.rollout(scheme, body, jq.torques.zero, start, grid, **options).final.q[3]
+
+    slope, equal = jax.jit(jax.grad(loss), static_argnums=2), jq.grid(0.0, 0.5, 20)
+    for grid in (equal, jq.grid_at(np.linspace(0.0, 10.0, 21))):
+        known_drag = jax.jit(jax.grad(lambda omega, grid=grid: loss(omega, strength, grid)))
+        with pytest.raises(ValueError, match=r'^checkpoint: "reversible" wanted a drag .* got 35;'):
+            known_drag(rates)
+    assert np.isnan(slope(rates, strength, equal)).all()
+    assert np.isfinite(slope(rates, strength / 2, equal)).all()
+
+
 @pytest.mark.slow
 def test_the_implicit_midpoint_rule_solves_its_equation_under_any_drag():
     """256 dipoles from random attitudes and rates, x from 1 to 1e8, are finite.
