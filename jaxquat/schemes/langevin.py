@@ -21,8 +21,8 @@ length: in a step much longer than I/D it is that of Brownian motion with the mo
 exact step of the rate alone, between two turns, makes the diffusion wrong by x/2 coth(x/2).)
 
 Displacement and velocity follow the same equations with the mass, a resistance along the body axes,
-the force and the wind, without a gyroscopic term. O takes them along the axes of the attitude
-halfway through the turn, so that a step stays symmetric.
+the force and the wind, without a gyroscopic term. O solves them along the body axes halfway through
+the turn; along those at the start the order would be 1.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def brownian(
     depends on the attitude, but not on the position, and the noise of the turn is independent. So
     its divergence is 0, and there is no drift by noise (Ermak and McCammon, J. Chem. Phys. 69,
     1978, 1352-1360). The velocity of the state is ``resistance^-1 force + wind`` at the start of
-    the step, without noise. It is not used, and the mass is not used.
+    the step, without noise. It is not used. The body needs a mass, which is not used either.
 
     Args:
         damping: as of ``langevin``.
@@ -189,7 +189,7 @@ def _check_definite(damping: np.ndarray, rounding: float) -> None:
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=["damping", "temperature", "toward", "resistance", "wind"],
-    meta_fields=["scheme"],
+    meta_fields=["name"],
 )
 @dataclass(frozen=True)
 class Fluid:
@@ -200,17 +200,17 @@ class Fluid:
     toward: Callable[..., Array] | None
     resistance: Any  # an Array or None
     wind: Callable[..., Array] | None
-    scheme: str  # its name, for messages
+    name: str  # of the scheme, for messages
 
     def moves(self, state: State) -> bool:
         """Whether the body has a position; TypeError if that does not fit the resistance."""
         moves = state.position is not None
         if moves and self.resistance is None:
-            wanted = f"{self.scheme} wanted one because the state has a position"
+            wanted = f"{self.name} wanted one because the state has a position"
             raise TypeError(f"resistance: {wanted}, got none")
         if self.resistance is not None and not moves:
             wanted = "position and velocity because there is a resistance"
-            raise TypeError(f"state: {self.scheme} wanted {wanted}, got neither")
+            raise TypeError(f"state: {self.name} wanted {wanted}, got neither")
         return moves
 
     def loading(
@@ -225,9 +225,9 @@ class Fluid:
 
         def load(t: Array, state: State) -> tuple[Array, Callable[[Array], Array]]:
             force: Any
-            tau, force = evaluate_at_attitude(self.scheme, torque, t, state, params)
+            tau, force = evaluate_at_attitude(self.name, torque, t, state, params)
             if toward is not None:
-                rate = rate_at_attitude(self.scheme, "toward", toward, t, state, params)
+                rate = rate_at_attitude(self.name, "toward", toward, t, state, params)
                 tau = tau + matvec(scales.torque * self.damping, rate)
             air = None if self.wind is None else self.wind(t, state.position)
 
@@ -244,7 +244,7 @@ class Fluid:
 
 
 def _fluid(
-    scheme: str,
+    name: str,
     damping: ArrayLike,
     temperature: ArrayLike,
     toward: Callable[..., Array] | None,
@@ -254,12 +254,11 @@ def _fluid(
     """The arguments, checked."""
     if toward is not None:
         check_toward(toward)
-    matrix = damping_matrix(damping, _check_definite)
-    heat = exactly("temperature", temperature, ())
-    not_negative("temperature", heat)
-    return Fluid(
-        matrix, heat, toward, *resistance_and_wind(resistance, wind, positive), scheme=scheme
-    )
+    damping = damping_matrix(damping, _check_definite)
+    temperature = exactly("temperature", temperature, ())
+    not_negative("temperature", temperature)
+    resistance, wind = resistance_and_wind(resistance, wind, positive)
+    return Fluid(damping, temperature, toward, resistance, wind, name)
 
 
 @functools.partial(
@@ -408,9 +407,9 @@ class Brownian:
         def motion(unit: Any, drag: Array, load: Array, noise: Array) -> tuple[Array, Array]:
             """The rate under this load, and the turn by noise, or velocity and displacement."""
             factor = inverse_by_rows(jnp.linalg.cholesky(unit * drag))
-            mobility = lambda load: matvec(transpose(factor), load)  # noqa: E731
+            back = transpose(factor)  # the mobility is back factor
             kick = jnp.sqrt(2.0 * (unit * fluid.temperature) * dt)
-            return mobility(matvec(factor, load)), kick * mobility(noise)
+            return matvec(back, matvec(factor, load)), kick * matvec(back, noise)
 
         rate, turn = motion(scales.torque, fluid.damping, tau, noise[:3])
         q = correct_norm(multiply(state.q, exp(dt * rate + turn)))

@@ -41,7 +41,7 @@ def exact_step(x):
     """exp(-x), m, and the covariances of velocity and displacement, with 60 digits.
 
     The velocity is in units of sqrt(kT/m), the displacement in those times dt (Chandrasekhar 1943,
-    (171) to (175); Ermak and Buckholz 1980).
+    section II.2; Ermak and Buckholz 1980).
     """
     with mpmath.workdps(60):
         x = mpmath.mpf(float(x))
@@ -63,27 +63,25 @@ def test_displacement_and_velocity_have_the_joint_distribution_of_chandrasekhar(
     still = cast(START, dtype)._replace(omega=jnp.zeros(3, dtype), position=jnp.zeros(3, dtype))
     axes = np.asarray(jq.quaternion.to_matrix(Q))
 
-    def step(dt, velocity, normals):
-        noise = jnp.concatenate([jnp.zeros(6, dtype), normals])
-        state = still._replace(velocity=velocity)
+    def step(dt, unit):
+        noise = jnp.concatenate([jnp.zeros(6, dtype), unit[3:]])
+        state = still._replace(velocity=unit[:3])
         after = scheme.step(body, jq.torques.zero, 0.0, state, dt, None, noise)
         return after.position, after.velocity
 
     x = np.array([1e-15, 1e-9, 1e-6, 1e-3, 0.1, 1.0, 7.0, 40.0, 1e3, 1e6, 1e14])
-    maps = jax.jit(jax.vmap(jax.jacfwd(step, (1, 2)), (0, None, None)))
-    arrays = maps(cast(1e-10 * x, dtype), jnp.zeros(3, dtype), jnp.zeros(6, dtype))
-    in_body = lambda a, right=None: axes.T @ np.asarray(a, float) @ (np.eye(6) if right is None
-                                                                      else right)  # fmt: skip
-    (shift, by_noise), (velocity, gain) = arrays
+    columns = jax.jit(jax.vmap(jax.vmap(step, (None, 0)), (0, None)))
+    both = columns(cast(1e-10 * x, dtype), jnp.eye(9, dtype=dtype))
+    moved, moving = (axes.T @ np.swapaxes(np.asarray(a, float), 1, 2) for a in both)  # body axes
     thermal, tolerance = np.sqrt(kT / mass), 30 * EPS[dtype]
     for k in range(len(x)):
         dt = float(dtype(1e-10 * x[k]))
         exact = np.array([exact_step(a) for a in dt / 1e-10 * shape])
         close = functools.partial(np.testing.assert_allclose, rtol=tolerance)
-        close(in_body(velocity[k], axes), np.diag(exact[:, 0]), atol=tolerance)
-        close(in_body(shift[k], axes) / dt, np.diag(exact[:, 1]), atol=tolerance * exact[0, 1])
-        moved, kicked = in_body(by_noise[k]) / (thermal * dt), in_body(gain[k]) / thermal
-        for a, b, column in ((kicked, kicked, 2), (moved, kicked, 3), (moved, moved, 4)):
+        close(moving[k, :, :3] @ axes, np.diag(exact[:, 0]), atol=tolerance)
+        close(moved[k, :, :3] @ axes / dt, np.diag(exact[:, 1]), atol=tolerance * exact[0, 1])
+        shift, kick = moved[k, :, 3:] / (thermal * dt), moving[k, :, 3:] / thermal
+        for a, b, column in ((kick, kick, 2), (shift, kick, 3), (shift, shift, 4)):
             wanted = np.diag(exact[:, column])
             close(a @ b.T, wanted, rtol=3 * tolerance, atol=3 * tolerance * wanted.max())
 
@@ -93,27 +91,24 @@ def test_displacement_and_velocity_have_the_joint_distribution_of_chandrasekhar(
 def trapped(make, dt, strength):
     """The matrices of a step of (position, velocity) in a trap of 2 N/m, and of its normals."""
 
-    def step(position, velocity, noise):
+    def step(unit):
         scheme = made(make, 1.0, strength)
         trap = lambda t, state, params: jq.Wrench(jnp.zeros(3), -2.0 * state.position)
-        state = jq.State(jnp.eye(4)[0], jnp.zeros(3), (), position, velocity)
-        kicks = jnp.concatenate([jnp.zeros(scheme.step.noise(state) - noise.size), noise])
-        after = scheme.step(BODY, trap, 0.0, state, dt, None, kicks)
+        state = jq.State(jnp.eye(4)[0], jnp.zeros(3), (), unit[:3], unit[3:6])
+        noise = jnp.zeros(scheme.step.noise(state))
+        noise = noise.at[noise.size // 2 :].set(unit[6 : 6 + noise.size // 2])
+        after = scheme.step(BODY, trap, 0.0, state, dt, None, noise)
         return jnp.concatenate([after.position, after.velocity])
 
-    zeros = jnp.zeros(3)
-    noise = jnp.zeros(6 if make == "langevin" else 3)
-    *state, by_noise = jax.jacfwd(step, (0, 1, 2))(zeros, zeros, noise)
-    return jnp.concatenate(state, axis=1), by_noise
+    columns = jax.vmap(step)(jnp.eye(12)).T
+    return columns[:, :6], columns[:, 6:]
 
 
 def stationary(make, dts, strength):
-    """The covariances of (position, velocity) that a step keeps, in units of kT."""
+    """The mean squares of position and velocity that a step keeps, with kT = 1 J."""
     pairs = zip(*map(np.asarray, trapped(make, jnp.asarray(dts), strength)), strict=True)
-    covariances = [scipy.linalg.solve_discrete_lyapunov(a, b @ b.T) for a, b in pairs]
-    return np.array([np.diag(p)[:3] for p in covariances]), np.array(
-        [np.diag(p)[3:] for p in covariances]
-    )
+    heat = [np.diag(scipy.linalg.solve_discrete_lyapunov(a, b @ b.T)) for a, b in pairs]
+    return np.array(heat)[:, :3], np.array(heat)[:, 3:]
 
 
 def test_a_particle_in_a_trap_has_the_temperature_up_to_dt_squared():
