@@ -711,12 +711,16 @@ TABLE = {
         "damping": Argument(V + 1.0),
         "temperature": Argument(0.1),
         "toward": optional(lambda t, state, params: jnp.asarray(V)),
+        "resistance": Argument(V + 1.0, word="resistance|wind"),
+        "wind": optional(V),
     },
     "schemes.langevin": {
         "scheme": Argument(jq.no_squish),
         "damping": Argument(V + 1.0),
         "temperature": Argument(0.1),
         "toward": optional(lambda t, state, params: jnp.asarray(V)),
+        "resistance": Argument(V + 1.0, word="resistance|wind"),
+        "wind": optional(V),
     },
     "schemes.damped": {
         "scheme": Argument(jq.no_squish),

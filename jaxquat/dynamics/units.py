@@ -47,13 +47,18 @@ def own_step(
     """The checked arguments of a step, with body and torque in the units of the body."""
     t, state, dt = check_step(body, t, state, dt)
     body, scales = own_units(body)
+    return body, torque_in(scales, torque), t, state, dt
 
-    def torque_in_own_units(t: Array, state: State, params: Any) -> Any:
+
+def torque_in(scales: Scales, torque: Torque) -> Torque:
+    """The torque, and its force if the state has a position, in the units of these scales."""
+
+    def torque_in_units(t: Array, state: State, params: Any) -> Any:
         tau, aux_rates, force = evaluate(torque, t, state, params)
         acting = scales.torque * tau
         if force is not None:
             acting = Wrench(acting, scales.force * force)
         return (acting, aux_rates) if jax.tree.leaves(state.aux) else acting
 
-    torque_in_own_units.__name__ = name_of(torque)
-    return body, torque_in_own_units, t, state, dt
+    torque_in_units.__name__ = name_of(torque)
+    return torque_in_units

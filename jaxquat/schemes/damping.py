@@ -122,19 +122,14 @@ def damped(
         raise ValueError("damping, resistance: wanted one of them or both, got neither")
     if damping is not None:
         damping = damping_matrix(damping, _check_positive)
-    if resistance is not None:
-        resistance = one_shape("resistance", resistance, (), (3,))
-        not_negative("resistance", resistance)
-        resistance = jnp.diag(jnp.broadcast_to(resistance, (3,)))
     if toward is not None:
         check_toward(toward)
-    for name, value, drag in (("toward", toward, damping), ("wind", wind, resistance)):
-        if value is not None and drag is None:
-            other = "damping" if name == "toward" else "resistance"
-            raise ValueError(f"{name}: wanted a {other} with it, got none")
+        if damping is None:
+            raise ValueError("toward: wanted a damping with it, got none")
+    resistance, wind = resistance_and_wind(resistance, wind, not_negative)
     return dataclasses.replace(
         scheme,
-        step=Damped(scheme, damping, resistance, toward, None if wind is None else wind_at(wind)),
+        step=Damped(scheme, damping, resistance, toward, wind),
         name=f"damped({scheme.name})",
         order=None if scheme.order is None else min(scheme.order, 2),
         evaluations=2,
@@ -244,6 +239,23 @@ def damping_matrix(value: ArrayLike, check: Callable[[np.ndarray, float], None])
         check(numbers, 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max())
     with jax.ensure_compile_time_eval() if is_concrete(damping) else contextlib.nullcontext():
         return damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
+
+
+def resistance_and_wind(
+    resistance: ArrayLike | None, wind: Wind | None, check: Callable[[str, Array], None]
+) -> tuple[Array | None, Callable[..., Array] | None]:
+    """These arguments as a matrix (3, 3) and as a function of (t, position), or None.
+
+    ``check("resistance", value)`` raises an error if a concrete one is refused.
+    """
+    if resistance is None:
+        if wind is not None:
+            raise ValueError("wind: wanted a resistance with it, got none")
+        return None, None
+    resistance = one_shape("resistance", resistance, (), (3,))
+    check("resistance", resistance)
+    matrix = jnp.diag(jnp.broadcast_to(resistance, (3,)))
+    return matrix, None if wind is None else wind_at(wind)
 
 
 def _check_positive(damping: np.ndarray, rounding: float) -> None:

@@ -19,6 +19,10 @@ where f is ``L^-1 (tau + D c)`` at both ends, x and y are standard normals (3,),
 ``B A^T`` and ``B B^T + C C^T`` are -(2 c + c^2), -c m and g. The turn is right for a step of any
 length: in a step much longer than I/D it is that of Brownian motion with the mobility D^-1. (An
 exact step of the rate alone, between two turns, makes the diffusion wrong by x/2 coth(x/2).)
+
+Displacement and velocity follow the same equations with the mass, a resistance along the body axes,
+the force and the wind, without a gyroscopic term. O solves them along the body axes halfway through
+the turn; along those at the start the order would be 1.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, not_negative
+from jaxquat._checks import exactly, not_negative, positive
 from jaxquat._linear import matmul, matvec, scale_of, square, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
@@ -46,9 +50,10 @@ from jaxquat.dynamics.contract import (
     rate_at_attitude,
 )
 from jaxquat.dynamics.state import State
-from jaxquat.dynamics.units import own_step, own_units
-from jaxquat.quaternion import correct_norm, exp, multiply
-from jaxquat.schemes.damping import check_toward, damping_matrix
+from jaxquat.dynamics.units import Scales, own_units, torque_in
+from jaxquat.forces import Wind
+from jaxquat.quaternion import correct_norm, exp, multiply, rotate, rotate_inverse
+from jaxquat.schemes.damping import check_toward, damping_matrix, resistance_and_wind
 from jaxquat.schemes.relaxation import inverse_by_rows, relaxation
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.torques import zero
@@ -59,6 +64,9 @@ def langevin(
     damping: ArrayLike,
     temperature: ArrayLike,
     toward: Callable[..., Array] | None = None,
+    *,
+    resistance: ArrayLike | None = None,
+    wind: Wind | None = None,
 ) -> Scheme:
     """The scheme of a body with drag and thermal noise: Langevin dynamics, for steps of any length.
 
@@ -68,9 +76,14 @@ def langevin(
     long; there the motion is that of ``brownian``. In equilibrium ``I_i <omega_i^2>`` is the
     temperature.
 
-    Torques may depend on time and attitude, but not on the rate. Aux states and positions are
-    refused. The noise has the standard deviation ``sqrt(temperature)``, whose derivative at 0 is
-    infinite. At temperature 0 the scheme is that of a drag, as ``damped``.
+    With a ``resistance`` the state needs a position, and a step takes twelve normals. The drag
+    ``-resistance (velocity - wind)`` and its noise then act on the velocity, and displacement and
+    velocity have the right joint distribution at a fixed force and attitude, whatever
+    ``dt resistance/m`` is. In equilibrium ``m <v_i^2>`` is the temperature, too.
+
+    Torques and forces may depend on time, attitude and position, but not on rate and velocity. Aux
+    states are refused. The noise has the standard deviation ``sqrt(temperature)``, whose derivative
+    at 0 is infinite. At temperature 0 the scheme is that of a drag, as ``damped``.
 
     Args:
         scheme: a scheme for the free body, for the gyroscopic term alone.
@@ -79,53 +92,75 @@ def langevin(
         temperature: k T [J], (), not negative. Gradients reach it, too.
         toward: ``toward(t, state, params)`` is the rate (3,) of the fluid [rad/s] in BODY axes, as
             in ``damped``; zero by default.
+        resistance: force per velocity [N s/m], () or along the body axes (3,), positive, for a
+            state with a position; None for a state without. Gradients reach it, too.
+        wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``,
+            as in ``damped``; zero by default.
 
     Raises:
         TypeError: ``scheme`` is not a step, an argument is no array of floats, or ``toward`` no
-            function.
-        ValueError: an argument has a wrong shape, is not finite, or is not positive.
+            function. In a step: a state with a position without a resistance, or a resistance
+            without a position.
+        ValueError: an argument has a wrong shape, is not finite, or is not positive; a wind without
+            a resistance.
 
     Examples:
-        >>> scheme = jq.schemes.langevin(jq.no_squish, jnp.array(0.4), 1e-2)
-        >>> scheme.noise(jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)))
+        >>> still = jnp.zeros(3)
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), still)
+        >>> jq.schemes.langevin(jq.no_squish, jnp.array(0.4), 1e-2).noise(start)
         6
+        >>> scheme = jq.schemes.langevin(jq.no_squish, jnp.array(0.4), 1e-2, resistance=0.2)
+        >>> scheme.noise(start._replace(position=still, velocity=still))
+        12
     """
     scheme = as_deterministic("scheme", scheme)
-    if toward is not None:
-        check_toward(toward)
-    step = Langevin(
-        scheme, damping_matrix(damping, _check_definite), _temperature(temperature), toward
-    )
-    name = f"langevin({scheme.name})"
-    return _stochastic(step, name, 1, 2, "Ermak and Buckholz 1980")
+    step = Langevin(scheme, _fluid("langevin", damping, temperature, toward, resistance, wind))
+    return _stochastic(step, f"langevin({scheme.name})", 1, 2, "Ermak and Buckholz 1980")
 
 
 def brownian(
-    damping: ArrayLike, temperature: ArrayLike, toward: Callable[..., Array] | None = None
+    damping: ArrayLike,
+    temperature: ArrayLike,
+    toward: Callable[..., Array] | None = None,
+    *,
+    resistance: ArrayLike | None = None,
+    wind: Wind | None = None,
 ) -> Scheme:
-    """The scheme of a body without inertia in a fluid: rotational Brownian motion.
+    """The scheme of a body without inertia in a fluid: Brownian motion.
 
     A step turns the body by ``dt (damping^-1 tau + toward)`` and by three standard normals with the
     covariance ``2 dt temperature damping^-1``, all in body axes (geometric Euler, of weak order 1).
     The rate of the state is that of the step's turn without noise; it is not used. Moments of
     inertia are not used either.
 
+    With a ``resistance`` the state needs a position, and a step takes six normals. It moves the
+    body by ``dt (resistance^-1 force + wind)`` and by three normals with the covariance
+    ``2 dt temperature resistance^-1`` along the body axes at the start of the step. That mobility
+    depends on the attitude, but not on the position, and the noise of the turn is independent. So
+    its divergence is 0, and there is no drift by noise (Ermak and McCammon, J. Chem. Phys. 69,
+    1978, 1352-1360). The velocity of the state is ``resistance^-1 force + wind`` at the start of
+    the step, without noise. It is not used. The body needs a mass, which is not used either.
+
     Args:
         damping: as of ``langevin``.
         temperature: k T [J], (), not negative.
         toward: as of ``langevin``.
+        resistance: as of ``langevin``.
+        wind: as of ``langevin``.
 
     Raises:
         TypeError, ValueError: as ``langevin``.
 
     Examples:
-        >>> scheme = jq.schemes.brownian(jnp.array([0.4, 0.4, 0.1]), 1e-2)
-        >>> scheme.noise(jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)))
+        >>> still = jnp.zeros(3)
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), still)
+        >>> jq.schemes.brownian(jnp.array([0.4, 0.4, 0.1]), 1e-2).noise(start)
         3
+        >>> scheme = jq.schemes.brownian(jnp.array([0.4, 0.4, 0.1]), 1e-2, resistance=0.2)
+        >>> scheme.noise(start._replace(position=still, velocity=still))
+        6
     """
-    if toward is not None:
-        check_toward(toward)
-    step = Brownian(damping_matrix(damping, _check_definite), _temperature(temperature), toward)
+    step = Brownian(_fluid("brownian", damping, temperature, toward, resistance, wind))
     return _stochastic(step, "brownian", 1, 1, "geometric Euler")
 
 
@@ -138,7 +173,7 @@ def _stochastic(step: Any, name: str, order: int, evaluations: int, source: str)
         torques="attitude",
         conserves=("norm",),
         aux=False,
-        translation=False,
+        translation=step.fluid.resistance is not None,
         source=source,
     )
 
@@ -151,29 +186,94 @@ def _check_definite(damping: np.ndarray, rounding: float) -> None:
         raise ValueError(f"damping: wanted {wanted}, got {damping.tolist()}")
 
 
-def _temperature(value: ArrayLike) -> Array:
-    temperature = exactly("temperature", value, ())
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["damping", "temperature", "toward", "resistance", "wind"],
+    meta_fields=["name"],
+)
+@dataclass(frozen=True)
+class Fluid:
+    """The drag of a fluid, its own motion, and its temperature."""
+
+    damping: Array  # (3, 3), body axes, and so is the resistance
+    temperature: Array
+    toward: Callable[..., Array] | None
+    resistance: Any  # an Array or None
+    wind: Callable[..., Array] | None
+    name: str  # of the scheme, for messages
+
+    def moves(self, state: State) -> bool:
+        """Whether the body has a position; TypeError if that does not fit the resistance."""
+        moves = state.position is not None
+        if moves and self.resistance is None:
+            wanted = f"{self.name} wanted one because the state has a position"
+            raise TypeError(f"resistance: {wanted}, got none")
+        if self.resistance is not None and not moves:
+            wanted = "position and velocity because there is a resistance"
+            raise TypeError(f"state: {self.name} wanted {wanted}, got neither")
+        return moves
+
+    def loading(
+        self, torque: Torque, scales: Scales, params: Any
+    ) -> Callable[[Array, State], tuple[Array, Callable[[Array], Array]]]:
+        """The load on a body at rest, in units of these scales, as a function of time and state.
+
+        It is the torque, and the force as a function of the attitude along whose axes it is.
+        """
+        toward = None if self.toward is None else given_command_of(torque, self.toward)
+        torque = torque_in(scales, torque)
+
+        def load(t: Array, state: State) -> tuple[Array, Callable[[Array], Array]]:
+            force: Any
+            tau, force = evaluate_at_attitude(self.name, torque, t, state, params)
+            if toward is not None:
+                rate = rate_at_attitude(self.name, "toward", toward, t, state, params)
+                tau = tau + matvec(scales.torque * self.damping, rate)
+            air = None if self.wind is None else self.wind(t, state.position)
+
+            def force_along(q: Array) -> Array:
+                push = rotate_inverse(q, force)
+                if air is None:
+                    return push
+                along = rotate_inverse(q, air.astype(push.dtype))
+                return push + matvec(scales.force * self.resistance, along)
+
+            return tau, force_along
+
+        return load
+
+
+def _fluid(
+    name: str,
+    damping: ArrayLike,
+    temperature: ArrayLike,
+    toward: Callable[..., Array] | None,
+    resistance: ArrayLike | None,
+    wind: Wind | None,
+) -> Fluid:
+    """The arguments, checked."""
+    if toward is not None:
+        check_toward(toward)
+    damping = damping_matrix(damping, _check_definite)
+    temperature = exactly("temperature", temperature, ())
     not_negative("temperature", temperature)
-    return temperature
+    resistance, wind = resistance_and_wind(resistance, wind, positive)
+    return Fluid(damping, temperature, toward, resistance, wind, name)
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["scheme", "damping", "temperature", "toward"],
-    meta_fields=[],
+    jax.tree_util.register_dataclass, data_fields=["scheme", "fluid"], meta_fields=[]
 )
 @dataclass(frozen=True)
 class Langevin:
     """The step of ``langevin``."""
 
     scheme: Scheme
-    damping: Array  # (3, 3), body axes
-    temperature: Array
-    toward: Callable[..., Array] | None = None
+    fluid: Fluid
 
     def noise(self, state: State) -> int:
         """How many standard normals a step takes."""
-        return 6
+        return 12 if self.fluid.moves(state) else 6
 
     def __call__(
         self,
@@ -186,33 +286,51 @@ class Langevin:
         noise: Array,
     ) -> State:
         """Take one step."""
-        own_body, own_torque, t, state, dt = own_step(body, torque, t, state, dt)
-        _, scales = own_units(body)
-        toward = None if self.toward is None else given_command_of(torque, self.toward)
-        damping = scales.torque * self.damping
-        pull = _pull("langevin", own_torque, damping, toward, params)
-        o = _ornstein_uhlenbeck(own_body.inertia, damping, scales.torque * self.temperature, dt)
+        t, state, dt = check_step(body, t, state, dt)
+        fluid, moves = self.fluid, self.fluid.moves(state)
+        own_body, scales = own_units(body)
+        load = fluid.loading(torque, scales, params)
+        turning = _ornstein_uhlenbeck(
+            own_body.inertia, scales.torque * fluid.damping, scales.torque * fluid.temperature, dt
+        )
 
         def gyrated(state: State) -> State:
-            free = self.scheme(body, zero, t, state, 0.5 * o.gyration, params)
+            turning_only = State(state.q, state.omega)
+            free = self.scheme(body, zero, t, turning_only, 0.5 * turning.gyration, params)
             return state._replace(omega=free.omega)
 
-        x, y = noise[:3], noise[3:]
         state = gyrated(state)
-        f0 = pull(t, state)
-        turn = matvec(o.turn, state.omega) + matvec(o.turn_of_torque, f0)
-        turn = turn + matvec(o.turn_of_x, x) + matvec(o.turn_of_y, y)
+        tau0, force0 = load(t, state)
+        turn = turning.shift(state.omega, tau0, noise[:6])
         after = state._replace(q=correct_norm(multiply(state.q, exp(turn))))
-        rate = matvec(o.rate, state.omega) + matvec(o.rate_of_x, x)
-        f1 = pull(t + dt, after)
-        rate = rate + matvec(o.rate_of_first, f0) + matvec(o.rate_of_last, f1)
-        return gyrated(after._replace(omega=rate))
+
+        def kicked(after: State) -> tuple[State, Callable[[Array], Array]]:
+            """This state with the rate at the end of the step, and the force on it."""
+            tau1, force1 = load(t + dt, after)
+            gain = turning.gain(state.omega, tau0, tau1, noise[:3])
+            return gyrated(after._replace(omega=state.omega + gain)), force1
+
+        if not moves:
+            return kicked(after)[0]
+        mass, temperature = own_body.mass * jnp.eye(3, dtype=dt.dtype), fluid.temperature
+        resistance = scales.force * fluid.resistance
+        moving = _ornstein_uhlenbeck(mass, resistance, scales.force * temperature, dt)
+        halfway = multiply(state.q, exp(0.5 * turn))
+        velocity, push = rotate_inverse(halfway, state.velocity), force0(halfway)
+        shift = rotate(halfway, moving.shift(velocity, push, noise[6:]))
+        after, force1 = kicked(after._replace(position=state.position + shift))
+        gain = moving.gain(velocity, push, force1(halfway), noise[6:9])
+        return after._replace(velocity=state.velocity + rotate(halfway, gain))
 
 
 class _Step(NamedTuple):
-    """The matrices (3, 3) of a step of rate and turn, see the head of the module."""
+    """The matrices (3, 3) of a step of rate and turn, see the head of the module.
 
-    rate: Array
+    The changes are added to the state, so that rounding does not act on the whole rate. Of a motion
+    along the axes they are the matrices of velocity and displacement, and a torque is a force.
+    """
+
+    change: Array  # of the rate, by itself
     turn: Array
     rate_of_first: Array
     rate_of_last: Array
@@ -221,6 +339,16 @@ class _Step(NamedTuple):
     turn_of_x: Array
     turn_of_y: Array
     gyration: Array  # the time for which the gyroscopic term acts, ()
+
+    def shift(self, rate: Array, torque: Array, noise: Array) -> Array:
+        """The turn, with the torque at the start and six normals."""
+        turn = matvec(self.turn, rate) + matvec(self.turn_of_torque, torque)
+        return turn + matvec(self.turn_of_x, noise[:3]) + matvec(self.turn_of_y, noise[3:])
+
+    def gain(self, rate: Array, first: Array, last: Array, noise: Array) -> Array:
+        """The change of the rate, with the torques at both ends and the first three normals."""
+        gain = matvec(self.change, rate) + matvec(self.rate_of_x, noise)
+        return gain + matvec(self.rate_of_first, first) + matvec(self.rate_of_last, last)
 
 
 def _ornstein_uhlenbeck(inertia: Array, damping: Array, temperature: Array, dt: Array) -> _Step:
@@ -236,7 +364,7 @@ def _ornstein_uhlenbeck(inertia: Array, damping: Array, temperature: Array, dt: 
     noise = jnp.sqrt(temperature)
     turned = dt * down
     parts = _Step(
-        rate=matmul(down, matmul(jnp.eye(3, dtype=dt.dtype) + change, up)),
+        change=matmul(down, matmul(change, up)),
         turn=matmul(turned, matmul(mean, up)),
         rate_of_first=dt * matmul(down, matmul(mean - ramp, back)),
         rate_of_last=dt * matmul(down, matmul(ramp, back)),
@@ -249,22 +377,16 @@ def _ornstein_uhlenbeck(inertia: Array, damping: Array, temperature: Array, dt: 
     return lax.optimization_barrier(parts)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["damping", "temperature", "toward"],
-    meta_fields=[],
-)
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["fluid"], meta_fields=[])
 @dataclass(frozen=True)
 class Brownian:
     """The step of ``brownian``."""
 
-    damping: Array  # (3, 3), body axes
-    temperature: Array
-    toward: Callable[..., Array] | None = None
+    fluid: Fluid
 
     def noise(self, state: State) -> int:
         """How many standard normals a step takes."""
-        return 3
+        return 6 if self.fluid.moves(state) else 3
 
     def __call__(
         self,
@@ -278,36 +400,27 @@ class Brownian:
     ) -> State:
         """Take one step."""
         t, state, dt = check_step(body, t, state, dt)
-        toward = None if self.toward is None else given_command_of(torque, self.toward)
-        unit = scale_of(self.damping)
-        damping, temperature = unit * self.damping, unit * self.temperature
-        pull = _pull("brownian", torque, self.damping, toward, params)
-        factor = inverse_by_rows(jnp.linalg.cholesky(damping))  # the mobility is factor^T factor
-        rate = matvec(transpose(factor), matvec(factor, unit * pull(t, state)))
-        kick = jnp.sqrt(2.0 * temperature * dt) * matvec(transpose(factor), noise)
-        q = correct_norm(multiply(state.q, exp(dt * rate + kick)))
-        return state._replace(q=q, omega=rate)
+        fluid, moves = self.fluid, self.fluid.moves(state)
+        scales = Scales(scale_of(fluid.damping), scale_of(fluid.resistance) if moves else 1.0)
+        tau, force = fluid.loading(torque, scales, params)(t, state)
 
+        def motion(unit: Any, drag: Array, load: Array, noise: Array) -> tuple[Array, Array]:
+            """The rate under this load, and the turn by noise, or velocity and displacement."""
+            factor = inverse_by_rows(jnp.linalg.cholesky(unit * drag))
+            back = transpose(factor)  # the mobility is back factor
+            kick = jnp.sqrt(2.0 * (unit * fluid.temperature) * dt)
+            return matvec(back, matvec(factor, load)), kick * matvec(back, noise)
 
-def _pull(
-    name: str,
-    torque: Torque,
-    damping: Array,
-    toward: Callable[..., Array] | None,
-    params: Any,
-) -> Callable[[Array, State], Array]:
-    """The torque, and the drag of a body that does not turn, as a function of time and state."""
-
-    def pull(t: Array, state: State) -> Array:
-        if state.position is not None:
-            raise TypeError(f"{name}: wanted a state without a position, got one")
-        tau, _ = evaluate_at_attitude(name, torque, t, state, params)
-        if toward is None:
-            return tau
-        rate = rate_at_attitude(name, "toward", toward, t, state, params)
-        return tau + matvec(damping, rate)
-
-    return pull
+        rate, turn = motion(scales.torque, fluid.damping, tau, noise[:3])
+        q = correct_norm(multiply(state.q, exp(dt * rate + turn)))
+        after = state._replace(q=q, omega=rate)
+        if not moves:
+            return after
+        drift, shift = motion(scales.force, fluid.resistance, force(state.q), noise[3:])
+        return after._replace(
+            position=state.position + rotate(state.q, dt * drift + shift),
+            velocity=rotate(state.q, drift),
+        )
 
 
 def _symmetric(matrix: Array) -> Array:

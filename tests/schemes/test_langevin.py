@@ -60,7 +60,7 @@ def test_turn_and_rate_are_those_of_the_linear_equation(dt):
     noise = np.block([[o.turn_of_x, o.turn_of_y], [o.rate_of_x, np.zeros((3, 3))]])
     size = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose(o.turn, exact[:3, 3:], rtol=1e-12, atol=1e-13 * dt)
-    np.testing.assert_allclose(o.rate, exact[3:, 3:], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(np.eye(3) + o.change, exact[3:, 3:], rtol=1e-12, atol=1e-14)
     scaled = (noise @ noise.T - covariance) / np.outer(size, size)
     assert np.abs(scaled).max() < 1e-11
 
