@@ -25,10 +25,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.experimental import checkify
 from jax.typing import ArrayLike
 
 from jaxquat._checks import finite, is_concrete, not_negative, one_shape, takes
-from jaxquat._linear import inverse_inertia, matmul, matvec
+from jaxquat._linear import inverse_inertia, matmul, matvec, scale_of, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Step,
@@ -45,6 +46,8 @@ from jaxquat.quaternion import rotate, rotate_inverse
 from jaxquat.schemes.relaxation import relaxation
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.torques import zero
+
+SEMIDEFINITE = "a positive semidefinite matrix"
 
 
 def damped(
@@ -166,6 +169,19 @@ class Damped:
         before = settled(t, state)
         return settled(t + dt, self.scheme(body, zero, t, before, dt, params))
 
+    def report(self) -> None:
+        """Report traced numbers that ``damped`` refuses where they are known."""
+        if self.damping is not None:
+            damping = scale_of(self.damping) * self.damping
+            least = jnp.linalg.eigvalsh(damping + transpose(damping)).min() / 2
+            text = f"damping: wanted {SEMIDEFINITE}, got {{damping}}"
+            drags = least >= -100 * jnp.finfo(damping.dtype).eps
+            checkify.check(drags, text, damping=self.damping)
+        if self.resistance is not None:
+            resistance = jnp.diagonal(self.resistance)
+            text = "resistance: wanted numbers that are not negative, got {resistance}"
+            checkify.check(jnp.all(resistance >= 0), text, resistance=resistance)
+
     def decay(self, body: Body) -> Array:
         """A bound on the fastest relative decay of rate and velocity [1/s], (): a row-sum norm."""
         drag, (own_body, _), rates = self._in_units_of(body, None), own_units(body), []
@@ -261,8 +277,7 @@ def resistance_and_wind(
 def _check_positive(damping: np.ndarray, rounding: float) -> None:
     """Raise ValueError if a damping would accelerate the body in some direction."""
     if np.linalg.eigvalsh(damping + damping.T).min() / 2 < -rounding:
-        wanted = "a positive semidefinite matrix"
-        raise ValueError(f"damping: wanted {wanted}, got {damping.tolist()}")
+        raise ValueError(f"damping: wanted {SEMIDEFINITE}, got {damping.tolist()}")
 
 
 def check_toward(toward: Any) -> None:

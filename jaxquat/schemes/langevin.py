@@ -36,6 +36,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.experimental import checkify
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, not_negative, positive
@@ -57,6 +58,8 @@ from jaxquat.schemes.damping import check_toward, damping_matrix, resistance_and
 from jaxquat.schemes.relaxation import inverse_by_rows, relaxation
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.torques import zero
+
+DEFINITE = "a symmetric, positive definite matrix"
 
 
 def langevin(
@@ -182,8 +185,7 @@ def _check_definite(damping: np.ndarray, rounding: float) -> None:
     """Raise ValueError if a damping is not symmetric and positive definite."""
     symmetric = np.abs(damping - damping.T).max() <= rounding
     if not symmetric or not np.linalg.eigvalsh(damping).min() > 0:
-        wanted = "a symmetric, positive definite matrix"
-        raise ValueError(f"damping: wanted {wanted}, got {damping.tolist()}")
+        raise ValueError(f"damping: wanted {DEFINITE}, got {damping.tolist()}")
 
 
 @functools.partial(
@@ -201,6 +203,21 @@ class Fluid:
     resistance: Any  # an Array or None
     wind: Callable[..., Array] | None
     name: str  # of the scheme, for messages
+
+    def report(self) -> None:
+        """Report traced numbers that ``langevin`` and ``brownian`` refuse where they are known."""
+        damping = scale_of(self.damping) * self.damping
+        rounding = 100 * jnp.finfo(damping.dtype).eps
+        symmetric = jnp.abs(damping - transpose(damping)).max() <= rounding
+        definite = jnp.linalg.eigvalsh(damping).min() > 0
+        text = f"damping: wanted {DEFINITE}, got {{damping}}"
+        checkify.check(symmetric & definite, text, damping=self.damping)
+        text = "temperature: wanted a number that is not negative, got {temperature}"
+        checkify.check(self.temperature >= 0, text, temperature=self.temperature)
+        if self.resistance is not None:
+            text = "resistance: wanted positive numbers, got {resistance}"
+            resistance = jnp.diagonal(self.resistance)
+            checkify.check(jnp.all(resistance > 0), text, resistance=resistance)
 
     def moves(self, state: State) -> bool:
         """Whether the body has a position; TypeError if that does not fit the resistance."""
@@ -270,6 +287,10 @@ class Langevin:
 
     scheme: Scheme
     fluid: Fluid
+
+    def report(self) -> None:
+        """Report traced numbers that are refused where they are known."""
+        self.fluid.report()
 
     def noise(self, state: State) -> int:
         """How many standard normals a step takes."""
@@ -383,6 +404,10 @@ class Brownian:
     """The step of ``brownian``."""
 
     fluid: Fluid
+
+    def report(self) -> None:
+        """Report traced numbers that are refused where they are known."""
+        self.fluid.report()
 
     def noise(self, state: State) -> int:
         """How many standard normals a step takes."""

@@ -124,7 +124,8 @@ class Scheme:
     def check(self, body: Body, *, report: bool = False) -> None:
         """Check the scheme's condition for the body: ValueError if a concrete body violates it.
 
-        With ``report``, ``checkify.check`` reports the violation of a traced body.
+        With ``report``, ``checkify.check`` reports the violation of a traced body, and traced
+        arrays of the scheme that are refused where they are known, such as a negative damping.
 
         Examples:
             >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
@@ -134,6 +135,8 @@ class Scheme:
                 ...
             ValueError: body: symmetric_top_bm4 wanted two equal principal moments, ...
         """
+        if report and hasattr(self.step, "report"):
+            self.step.report()  # pyright: ignore[reportFunctionMemberAccess]
         if self.demand is None:
             return
         instance("body", body, Body, "a jq.Body")

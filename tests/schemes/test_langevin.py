@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 from jax import lax
+from jax.experimental import checkify
 
 import jaxquat as jq
 from jaxquat.schemes.langevin import _ornstein_uhlenbeck
@@ -235,3 +236,33 @@ def test_a_damping_that_is_written_under_jit_is_checked(make, damping):
     factory = calls.get(make, lambda: made(make, damping, 0.1))
     with pytest.raises(ValueError, match=r"damping: wanted a .*positive .*definite matrix, got"):
         jax.jit(lambda: jax.tree.leaves(factory())[0])()
+
+
+REFUSED = {
+    "damping": {"damping": jnp.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])},
+    "temperature": {"kT": -0.1},
+    "resistance": {"resistance": jnp.array([1.0, -1.0, 1.0])},
+}
+
+
+def test_check_reports_traced_arguments_that_are_refused_where_they_are_known():
+    """Each is named, and good ones give no error. ``damped`` takes a resistance of 0."""
+    moving = START._replace(position=jnp.zeros(3), velocity=jnp.zeros(3))
+    body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]), mass=1.0)
+
+    def run(damping, kT, resistance, name):
+        scheme, noise = jq.schemes.brownian(damping, kT, resistance=resistance), jnp.zeros((1, 6))
+        if name == "damped":
+            scheme, noise = jq.schemes.damped(jq.lie_euler, damping, resistance=resistance), None
+        grid = jq.grid(0.0, 0.1, 1)
+        return jq.rollout(scheme, body, jq.torques.zero, moving, grid, noise=noise, check=True).t
+
+    good = {"damping": jnp.asarray(SKEWED), "kT": 0.1, "resistance": jnp.ones(3)}
+    for scheme, wrong_ones in (
+        ("brownian", REFUSED),
+        ("damped", {"damping": {"damping": -jnp.eye(3)}, "resistance": REFUSED["resistance"]}),
+    ):
+        checked = jax.jit(checkify.checkify(functools.partial(run, name=scheme)))
+        assert checked(**good)[0].get() is None
+        for name, wrong in wrong_ones.items():
+            assert f"{name}: wanted" in checked(**good | wrong)[0].get()
