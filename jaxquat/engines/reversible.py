@@ -97,7 +97,7 @@ def amplification(simulation: Simulation, grid: Grid | GridAt) -> Array:
         if decay is None:
             return jnp.zeros_like(simulation.dt)
         if isinstance(grid, Grid):
-            return every * grid.dt * decay
+            return decay * every * grid.dt
         return jnp.max(jnp.diff(jnp.asarray(grid.stamps)[:: every // grid.substeps])) * decay
 
 
