@@ -706,6 +706,12 @@ TABLE = {
         "temperature": Argument(0.1),
         "toward": optional(lambda t, state, params: jnp.asarray(V)),
     },
+    "schemes.coarsened": {
+        "scheme": Argument(schemes.brownian(V + 1.0, 0.1)),
+        "body": Argument(BODY),
+        "noise": Argument(FOUR),
+        "dt": Argument(0.1),
+    },
     "schemes.langevin": {
         "scheme": Argument(jq.no_squish),
         "damping": Argument(V + 1.0),
