@@ -21,7 +21,7 @@ import jaxquat as jq
 from jaxquat import quaternion
 
 MOMENTS, DAMPING = np.array([1.0, 2.0, 2.5]), np.array([1.0, 2.0, 1.5])
-BALL = np.ones(3)
+BALL, KT = np.ones(3), 0.5  # kg m^2, J
 
 
 def start():
@@ -87,7 +87,7 @@ def shown(name):
 # Equilibrium.
 
 EQUILIBRIUM = "scheme | x | error of `<cos>` | slope | errors of `I_i <omega_i^2>/kT`"
-BODIES, CHUNK = 20_000, 100
+BODIES, CHUNK, CHUNKS = 20_000, 100, 40
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -121,34 +121,37 @@ def in_equilibrium(kT):
     return jq.State(jnp.asarray(q, jnp.float32), jnp.asarray(omega, jnp.float32))
 
 
-def biases(name, kT, dt, burn, chunks=40):
+def biases(name, kT, dt, burn):
     """The errors of <cos> and of I_i <omega_i^2>/kT, (4,), and their standard errors."""
     states, sums = in_equilibrium(kT), np.zeros((BODIES, 4))
-    for k in range(burn + chunks):
+    for k in range(burn + CHUNKS):
         keys = jax.random.split(jax.random.fold_in(jax.random.key(1), k), BODIES)
         states, cosine, squares = chunk(name, states, keys, np.float32(dt), np.float32(kT))
         if k >= burn:
-            sums += np.column_stack([cosine, squares * MOMENTS / kT]) / chunks
+            sums += np.column_stack([cosine, squares * MOMENTS / kT]) / CHUNKS
     exact = np.array([1.0 / np.tanh(2.0) - 0.5, 1.0, 1.0, 1.0])
     return sums.mean(axis=0) - exact, sums.std(axis=0) / np.sqrt(BODIES)
 
 
 def equilibrium(cases):
     """Yield a row for each (scheme, kT, x, chunks until it is in equilibrium)."""
-    previous = None
+    before = None
     for name, kT, x, burn in cases:
         errors, spreads = biases(name, kT, x, burn)
         order = ""
-        if previous and previous[0] == name and min(previous[2], abs(errors[0] / spreads[0])) > 3:
-            order = f"{slope([previous[3], errors[0]], [previous[1], x])[0]:.1f}"
-        previous = (name, x, abs(errors[0] / spreads[0]), errors[0])
+        if abs(errors[0]) < 3.0 * spreads[0]:
+            before = None
+        else:
+            if before and before[0] == name:
+                order = f"{slope([before[2], errors[0]], [before[1], x])[0]:.1f}"
+            before = (name, x, errors[0])
         heats = [] if name == "brownian" else map(bracketed, errors[1:], spreads[1:])
         yield [shown(name), f"{x:g}",
                bracketed(errors[0], spreads[0]), order, ", ".join(heats)]  # fmt: skip
 
 
-WARM = [("langevin", 0.5, x, 1 + int(0.1 / x)) for x in (0.01, 0.1, 0.2, 0.4, 0.8)]
-WARM += [("Euler-Maruyama", 0.5, 0.4, 1)]
+WARM = [("langevin", KT, x, 1 + int(0.1 / x)) for x in (0.01, 0.1, 0.2, 0.4, 0.8)]
+WARM += [("Euler-Maruyama", KT, 0.4, 1)]
 COLD = [(name, 1e-3, x, 1 + int(25 / x)) for name in ("langevin", "brownian")
         for x in (1.0, 10.0, 30.0, 100.0)]  # fmt: skip
 
@@ -225,37 +228,37 @@ def motions(q, omega):
     return jnp.concatenate([attitudes(q, omega), mixed, jnp.sum(omega**2, keepdims=True)])
 
 
-def mean_after(scheme, body, f, dt, kT, nodes=5):
+def mean_after(scheme, body, f, dt):
     """The mean of f after a step from ``start()``, by Gauss-Hermite quadrature over its normals."""
-    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    points, weights = np.polynomial.hermite_e.hermegauss(5)
     count = scheme.noise(start())
     grids = np.stack(np.meshgrid(*count * [points]), axis=-1).reshape(-1, count)
     product = functools.reduce(np.multiply.outer, count * [weights / weights.sum()])
 
     def value(noise):
         grid, noise = jq.grid(0.0, dt, 1), noise[None]
-        path = jq.rollout(scheme, body, dipole, start(), grid, 2.0 * kT, noise=noise)
+        path = jq.rollout(scheme, body, dipole, start(), grid, 2.0 * KT, noise=noise)
         return f(*path.final[:2])
 
     return product.ravel() @ jax.vmap(value)(grids)
 
 
-def local_errors(name, f, dts, x=None, kT=0.5):
+def local_errors(name, f, dts, x=None):
     """The distance of one step's means of f from those of the semigroup to order 2, (dts,).
 
     With x, the inertia falls with the step, and the semigroup is that without inertia.
     """
     free = name == "brownian" or x is not None
-    problem = without_inertia(kT) if free else with_inertia(MOMENTS, kT)
+    problem = without_inertia(KT) if free else with_inertia(MOMENTS, KT)
     once = generator(problem, f)
     twice = generator(problem, once)
-    scheme = SCHEMES[name](jnp.asarray(DAMPING), jnp.asarray(kT))
+    scheme = SCHEMES[name](jnp.asarray(DAMPING), jnp.asarray(KT))
 
     def error(dt):
         zeroth, first, second = (g(*start()[:2]) for g in (f, once, twice))
         series = zeroth + dt * first + dt**2 / 2 * second
         body = jq.Body.from_principal(jnp.asarray(MOMENTS if x is None else DAMPING * dt / x))
-        return jnp.linalg.norm(mean_after(scheme, body, f, dt, kT) - series)
+        return jnp.linalg.norm(mean_after(scheme, body, f, dt) - series)
 
     return np.asarray(jax.jit(jax.vmap(error))(dts))
 
@@ -309,12 +312,12 @@ def exact_diffusion(rates):
     return np.array([*first, *(1.5 * squares - 0.5), angle])
 
 
-def diffusion(bodies=1_000_000, steps=100, dt=0.01, kT=0.5):
+def diffusion(bodies=1_000_000, steps=100, dt=0.01):
     """Yield a row for each mean of free Brownian motion, at two times."""
 
     def one(key):
         single = functools.partial(jnp.asarray, dtype=jnp.float32)
-        scheme = jq.schemes.brownian(single(DAMPING), single(kT))
+        scheme = jq.schemes.brownian(single(DAMPING), single(KT))
         rest = jq.State(single([1.0, 0.0, 0.0, 0.0]), single(np.zeros(3)))
         path = jq.rollout(
             scheme, jq.Body.from_principal(single(MOMENTS)), jq.torques.zero, rest,
@@ -327,14 +330,14 @@ def diffusion(bodies=1_000_000, steps=100, dt=0.01, kT=0.5):
 
     samples = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(2), bodies)))
     means, errors = samples.mean(0, dtype=float), samples.std(0, dtype=float) / np.sqrt(bodies)
-    exact = [exact_diffusion(kT / DAMPING * dt * k) for k in (steps // 2, steps)]
+    exact = [exact_diffusion(KT / DAMPING * dt * k) for k in (steps // 2, steps)]
     axes = [f"P{rank} of axis {axis}" for rank in (1, 2) for axis in "xyz"]
     for k, name in enumerate([*axes, "squared angle [rad^2]"]):
         cells = zip((e[k] for e in exact), means[:, k], errors[:, k], strict=True)
         yield [name, *itertools.chain(*((f"{e:.4f}", bracketed(m - e, s)) for e, m, s in cells))]
 
 
-def autocorrelation(bodies=1_000_000, kT=0.5):
+def autocorrelation(bodies=1_000_000):
     """Yield a row for each step: errors of <omega(0) . omega(0.8 s)> of a ball, gamma = 1/s.
 
     They are relative to 3 kT/I. In body axes and in those of the world it is exp(-gamma t).
@@ -344,9 +347,9 @@ def autocorrelation(bodies=1_000_000, kT=0.5):
     @jax.jit
     @functools.partial(jax.vmap, in_axes=(0, None))
     def products(key, dt):
-        omega = np.float32(np.sqrt(kT)) * jax.random.normal(key, (3,), jnp.float32)
+        omega = np.float32(np.sqrt(KT)) * jax.random.normal(key, (3,), jnp.float32)
         path = jq.rollout(
-            langevin(single(BALL), single(kT)), jq.Body.from_principal(single(BALL)),
+            langevin(single(BALL), single(KT)), jq.Body.from_principal(single(BALL)),
             jq.torques.zero, jq.State(single([1.0, 0.0, 0.0, 0.0]), omega),
             jq.grid(0.0, dt, 8), noise=jax.random.fold_in(key, 8),
         )  # fmt: skip
@@ -356,7 +359,7 @@ def autocorrelation(bodies=1_000_000, kT=0.5):
 
     keys = jax.random.split(jax.random.key(3), bodies)
     for k in (8, 4, 2, 1):
-        sample = np.asarray(products(keys, np.float32(0.8 / k))[:, k], float) / (3.0 * kT)
+        sample = np.asarray(products(keys, np.float32(0.8 / k))[:, k], float) / (3.0 * KT)
         bias, error = sample.mean(axis=0) - np.exp(-0.8), sample.std(axis=0) / np.sqrt(bodies)
         yield [f"{0.8 / k:g}", *map(bracketed, bias, error)]
 
@@ -364,7 +367,7 @@ def autocorrelation(bodies=1_000_000, kT=0.5):
 # The limit without inertia.
 
 
-def overdamped(bodies=1000, steps=50, dt=0.01, kT=0.5):
+def overdamped(bodies=1000, steps=50, dt=0.01):
     """Yield a row for each x: how far langevin and brownian are apart, on the same noise."""
     noise = np.random.default_rng(4).normal(size=(bodies, steps, 6))
     rest = start()._replace(omega=jnp.zeros(3))
@@ -374,12 +377,12 @@ def overdamped(bodies=1000, steps=50, dt=0.01, kT=0.5):
         body = jq.Body.from_principal(DAMPING * dt / x)
 
         def end(scheme, noise):
-            grid, strength = jq.grid(0.0, dt, steps), 2.0 * kT
+            grid, strength = jq.grid(0.0, dt, steps), 2.0 * KT
             return jq.rollout(scheme, body, dipole, rest, grid, strength, noise=noise).final.q
 
         def one(noise):
-            heavy = end(langevin(DAMPING, kT), noise)
-            light = end(jq.schemes.brownian(DAMPING, kT), noise[:, 3:])
+            heavy = end(langevin(DAMPING, KT), noise)
+            light = end(jq.schemes.brownian(DAMPING, KT), noise[:, 3:])
             return quaternion.distance(heavy, light), quaternion.distance(rest.q, light)
 
         return [jnp.sqrt(jnp.mean(angle**2)) for angle in jax.vmap(one)(noise)]
@@ -395,33 +398,33 @@ COUNTS, FINE = (4, 8, 16, 32, 64), 1024
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def last(name, moments, noise, kT):
+def last(name, moments, noise):
     """The attitudes (bodies, 4) after 1 s, in steps with this noise (bodies, steps, n)."""
     body, grid = jq.Body.from_principal(moments), jq.grid(0.0, 1.0 / noise.shape[1], noise.shape[1])
-    scheme = SCHEMES[name](jnp.asarray(DAMPING), kT)
+    scheme = SCHEMES[name](jnp.asarray(DAMPING), KT)
 
     def one(noise):
-        return jq.rollout(scheme, body, dipole, start(), grid, 2.0 * kT, noise=noise).final.q
+        return jq.rollout(scheme, body, dipole, start(), grid, 2.0 * KT, noise=noise).final.q
 
     return jax.vmap(one)(noise)
 
 
-def strong_errors(name, moments, bodies=1000, kT=0.5):
+def strong_errors(name, moments, bodies=1000):
     """The root mean square angles [rad] from the fine path after 1 s, by steps, (5,).
 
     And their relative standard errors.
     """
     body = jq.Body.from_principal(jnp.asarray(moments))
-    scheme = SCHEMES[name](jnp.asarray(DAMPING), jnp.asarray(kT))
+    scheme = SCHEMES[name](jnp.asarray(DAMPING), jnp.asarray(KT))
     count = scheme.noise(start())
     noise = jnp.asarray(np.random.default_rng(5).normal(size=(bodies, FINE, count)))
-    steps, fine, errors, relative = FINE, last(name, moments, noise, kT), {}, {}
+    steps, fine, errors, relative = FINE, last(name, moments, noise), {}, {}
     while steps > min(COUNTS):
         rows = jq.schemes.coarsened(scheme, body, noise.reshape(-1, count), 1.0 / steps)
         noise = rows.reshape(bodies, -1, count)
         steps //= 2
         if steps in COUNTS:
-            squares = np.asarray(quaternion.distance(last(name, moments, noise, kT), fine)) ** 2
+            squares = np.asarray(quaternion.distance(last(name, moments, noise), fine)) ** 2
             errors[steps] = np.sqrt(squares.mean())
             relative[steps] = squares.std() / squares.mean() / (2.0 * np.sqrt(bodies))
     return (np.array([column[steps] for steps in COUNTS]) for column in (errors, relative))
