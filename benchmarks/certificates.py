@@ -2,9 +2,11 @@
 
     python benchmarks/certificates.py [--schemes rkmk4 ...] [--tables Rounding ...]
                                       [--write] [--plot]
+    python benchmarks/certificates.py --noise [--write]
 
 ``--write`` puts the tables into docs/schemes.md, ``--plot`` draws docs/work_precision.png and
-work_precision_all.png. The problems with known answers are those of tests/problems.py.
+work_precision_all.png. The problems with known answers are those of tests/problems.py. ``--noise``
+measures the stochastic schemes instead (benchmarks/noise.py), for docs/noise.md.
 """
 
 import argparse
@@ -23,6 +25,8 @@ from matplotlib.figure import Figure
 jax.config.update("jax_enable_x64", True)
 # Programs run in the thread that calls them. One that waits for work takes processor time, too.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
+
+import noise  # noqa: E402
 
 import jaxquat as jq  # noqa: E402
 from jaxquat import plot as draw  # noqa: E402
@@ -47,7 +51,7 @@ VARIANTS = {
     "lie_midpoint": "Newton, 6 evaluations",
     "simo_wong": "Newton, 6 evaluations",
 }
-FAMILIES = ("munthe_kaas", "frozen_frames", "commutator_free", "pcdm", "splitting", "implicit")
+FAMILIES = ("munthe_kaas", "crouch_grossman", "commutator_free", "pcdm", "splitting", "implicit")
 MODULES = [importlib.import_module(f"jaxquat.schemes.{family}") for family in FAMILIES]
 
 
@@ -369,6 +373,19 @@ def certificates(names, titles):
     return {title: "\n".join(lines) for title, lines in tables.items()}
 
 
+def certificates_of_noise():
+    """Measure the stochastic schemes, and return {title: Markdown table}."""
+    tables = {}
+    for title, (measure, columns) in noise.TABLES.items():
+        began, lines = time.perf_counter(), header(columns.split(" | "))
+        for cells in measure():
+            lines.append(row(cells))
+            print(lines[-1], flush=True)
+        tables[title] = "\n".join(lines)
+        print(f"{title}: {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    return tables
+
+
 # The comparison at long steps, and the picture.
 
 
@@ -665,15 +682,15 @@ def plot():
 # The program.
 
 
-def write(tables):
-    """Put the rows into the tables of docs/schemes.md; those of other schemes stay."""
-    page = ROOT / "docs" / "schemes.md"
+def write(tables, page):
+    """Put the tables into a page of docs/; of those by scheme, other schemes' rows stay."""
+    page = ROOT / "docs" / page
     text = page.read_text()
     for title, table in tables.items():
         above, heading, rest = text.partition(f"## {title}\n")
         between, bar, rows = rest.partition("\n\n|")
         old, gap, below = (bar[2:] + rows).partition("\n\n")
-        new = table if title in OTHERS else merged(old, table)
+        new = merged(old, table) if title in TABLES else table
         text = above + heading + between + "\n\n" + new + (gap or "\n") + below
     page.write_text(text)
 
@@ -694,13 +711,19 @@ def main():
     names, titles = list(jq.SCHEMES), [*TABLES, *OTHERS]
     parser.add_argument("--schemes", nargs="*", default=names, choices=names, metavar="NAME")
     parser.add_argument("--tables", nargs="*", default=titles, choices=titles, metavar="TITLE")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/schemes.md")
+    parser.add_argument("--noise", action="store_true", help="measure the stochastic schemes")
+    parser.add_argument("--write", action="store_true", help="put the tables into the page")
     parser.add_argument("--plot", action="store_true", help="draw the two pictures")
     options = parser.parse_args()
+    if options.noise:
+        tables = certificates_of_noise()
+        if options.write:
+            write(tables, "noise.md")
+        return
     tables = certificates(options.schemes, [title for title in options.tables if title in TABLES])
     tables |= {title: table() for title, table in OTHERS.items() if title in options.tables}
     if options.write:
-        write(tables)
+        write(tables, "schemes.md")
     if options.plot:
         plot()
 

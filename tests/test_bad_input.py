@@ -714,6 +714,12 @@ TABLE = {
         "resistance": Argument(V + 1.0, word="resistance|wind"),
         "wind": optional(V),
     },
+    "schemes.coarsened": {
+        "scheme": Argument(schemes.brownian(V + 1.0, 0.1)),
+        "body": Argument(BODY),
+        "noise": Argument(FOUR),
+        "dt": Argument(0.1),
+    },
     "schemes.langevin": {
         "scheme": Argument(jq.no_squish),
         "damping": Argument(V + 1.0),
