@@ -30,17 +30,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax.experimental import checkify
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, finite, floating, instance, not_negative, positive, scalar
-from jaxquat._linear import matmul, matvec, scale_of, square, transpose
+from jaxquat._checks import exactly, not_negative, positive
+from jaxquat._linear import matvec, scale_of, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Step,
@@ -55,7 +55,8 @@ from jaxquat.dynamics.units import Scales, own_units, torque_in
 from jaxquat.forces import Wind
 from jaxquat.quaternion import correct_norm, exp, multiply, rotate, rotate_inverse
 from jaxquat.schemes.damping import check_toward, damping_matrix, resistance_and_wind
-from jaxquat.schemes.relaxation import inverse_by_rows, relaxation
+from jaxquat.schemes.ornstein_uhlenbeck import ornstein_uhlenbeck
+from jaxquat.schemes.relaxation import inverse_by_rows
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.torques import zero
 
@@ -165,83 +166,6 @@ def brownian(
     """
     step = Brownian(_fluid("brownian", damping, temperature, toward, resistance, wind))
     return _stochastic(step, "brownian", 1, 1, "geometric Euler")
-
-
-def coarsened(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Array:
-    """The noise of steps of ``2 dt`` that move a body as the steps of ``dt`` with this noise do.
-
-    Each row is made of two rows of ``noise``, and is standard normal if they are. For ``brownian``
-    it is their sum over sqrt(2), for ``langevin`` the normals with which one step from rest,
-    without load and gyroscopic term, ends at the rate and velocity of both steps, and at the sums
-    of their turns and displacements. So a path in long steps follows one in short steps, and the
-    difference is the error of the step, without that of sampling: compare final states for the
-    strong order, or means over bodies for that of a mean (M. B. Giles, Oper. Res. 56(3), 2008,
-    607-617).
-
-    Args:
-        scheme: ``langevin(...)`` or ``brownian(...)``. Its temperature has no effect.
-        body: the body, for its inertia.
-        noise: (2 k, n), the normals of 2 k steps, n = ``scheme.noise(state)``.
-        dt: the length of one of these steps [s], (), positive.
-
-    Returns:
-        (k, n), in the dtype of the body.
-
-    Raises:
-        TypeError: ``scheme`` is another one, ``body`` no Body, or an array is not one of floats.
-        ValueError: ``noise`` has a wrong shape, an odd number of rows, or elements that are not
-            finite; ``dt`` has a wrong shape, or is not positive and finite.
-
-    Examples:
-        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]))  # kg m^2
-        >>> scheme = jq.schemes.langevin(jq.no_squish, jnp.array(0.4), 1e-2)
-        >>> noise = jax.random.normal(jax.random.key(0), (100, 6))
-        >>> jq.schemes.coarsened(scheme, body, noise, 0.1).shape
-        (50, 6)
-    """
-    step = scheme.step if isinstance(scheme, Scheme) else scheme
-    if not isinstance(step, Langevin | Brownian):
-        wanted = "schemes.langevin(...) or schemes.brownian(...)"
-        raise TypeError(f"scheme: wanted {wanted}, got {getattr(scheme, 'name', scheme)!r}")
-    body, scales = own_units(instance("body", body, Body, "a jq.Body"))
-    rows = floating("noise", noise)
-    moves = step.fluid.resistance is not None
-    count = (3 if isinstance(step, Brownian) else 6) * (2 if moves else 1)
-    if rows.ndim != 2 or len(rows) % 2 or rows.shape[1] != count:
-        raise ValueError(f"noise: wanted shape (2 k, {count}), got {rows.shape}")
-    finite("noise", rows)
-    dt = scalar("dt", dt)
-    positive("dt", dt)
-    rows, dt = rows.astype(body.inertia.dtype), dt.astype(body.inertia.dtype)
-    if isinstance(step, Brownian):
-        return (rows[0::2] + rows[1::2]) * 0.5**0.5
-    unit = jnp.eye(3, dtype=dt.dtype)
-    motions = [(body.inertia, scales.torque * step.fluid.damping)]
-    if moves:
-        if body.mass is None:
-            raise ValueError("body: wanted one with a mass because there is a resistance, got none")
-        motions.append((body.mass * unit, scales.force * step.fluid.resistance))
-    parts = jnp.split(rows, len(motions), axis=1)
-    pairs = zip(motions, parts, strict=True)
-    return jnp.concatenate([_coarsened(*motion, part, dt) for motion, part in pairs], axis=1)
-
-
-def _coarsened(inertia: Array, damping: Array, rows: Array, dt: Array) -> Array:
-    """The noise (k, 6) of the steps ``2 dt`` of rate and turn, or of velocity and displacement."""
-    first, second = rows[0::2], rows[1::2]
-    back = inverse_by_rows(jnp.linalg.cholesky(inertia))
-    drag = matmul(matmul(back, damping), transpose(back))
-    unit = jnp.eye(3, dtype=dt.dtype)  # the inertia of the rates u, whose roots are triangular
-    step_of = jax.vmap(lambda dt: _ornstein_uhlenbeck(unit, drag, jnp.ones_like(dt), dt))
-    both = step_of(jnp.stack([dt, 2.0 * dt]))  # compiles in half the time of two calls
-    half, whole = (jax.tree.map(lambda matrices, k=k: matrices[k], both) for k in range(2))
-    between = matvec(half.rate_of_x, first[:, :3])
-    rate = between + matvec(half.change, between) + matvec(half.rate_of_x, second[:, :3])
-    turn = matvec(half.turn, between) + matvec(half.turn_of_x, first[:, :3] + second[:, :3])
-    turn = turn + matvec(half.turn_of_y, first[:, 3:] + second[:, 3:])
-    x = matvec(inverse_by_rows(whole.rate_of_x), rate)
-    y = matvec(inverse_by_rows(whole.turn_of_y), turn - matvec(whole.turn_of_x, x))
-    return jnp.concatenate([x, y], axis=1)
 
 
 def _stochastic(step: Any, name: str, order: int, evaluations: int, source: str) -> Scheme:
@@ -388,7 +312,7 @@ class Langevin:
         fluid, moves = self.fluid, self.fluid.moves(state)
         own_body, scales = own_units(body)
         load = fluid.loading(torque, scales, params)
-        turning = _ornstein_uhlenbeck(
+        turning = ornstein_uhlenbeck(
             own_body.inertia, scales.torque * fluid.damping, scales.torque * fluid.temperature, dt
         )
 
@@ -412,67 +336,13 @@ class Langevin:
             return kicked(after)[0]
         mass, temperature = own_body.mass * jnp.eye(3, dtype=dt.dtype), fluid.temperature
         resistance = scales.force * fluid.resistance
-        moving = _ornstein_uhlenbeck(mass, resistance, scales.force * temperature, dt)
+        moving = ornstein_uhlenbeck(mass, resistance, scales.force * temperature, dt)
         halfway = multiply(state.q, exp(0.5 * turn))
         velocity, push = rotate_inverse(halfway, state.velocity), force0(halfway)
         shift = rotate(halfway, moving.shift(velocity, push, noise[6:]))
         after, force1 = kicked(after._replace(position=state.position + shift))
         gain = moving.gain(velocity, push, force1(halfway), noise[6:9])
         return after._replace(velocity=state.velocity + rotate(halfway, gain))
-
-
-class _Step(NamedTuple):
-    """The matrices (3, 3) of a step of rate and turn, see the head of the module.
-
-    The changes are added to the state, so that rounding does not act on the whole rate. Of a motion
-    along the axes they are the matrices of velocity and displacement, and a torque is a force.
-    """
-
-    change: Array  # of the rate, by itself
-    turn: Array
-    rate_of_first: Array
-    rate_of_last: Array
-    turn_of_torque: Array
-    rate_of_x: Array
-    turn_of_x: Array
-    turn_of_y: Array
-    gyration: Array  # the time for which the gyroscopic term acts, ()
-
-    def shift(self, rate: Array, torque: Array, noise: Array) -> Array:
-        """The turn, with the torque at the start and six normals."""
-        turn = matvec(self.turn, rate) + matvec(self.turn_of_torque, torque)
-        return turn + matvec(self.turn_of_x, noise[:3]) + matvec(self.turn_of_y, noise[3:])
-
-    def gain(self, rate: Array, first: Array, last: Array, noise: Array) -> Array:
-        """The change of the rate, with the torques at both ends and the first three normals."""
-        gain = matvec(self.change, rate) + matvec(self.rate_of_x, noise)
-        return gain + matvec(self.rate_of_first, first) + matvec(self.rate_of_last, last)
-
-
-def _ornstein_uhlenbeck(inertia: Array, damping: Array, temperature: Array, dt: Array) -> _Step:
-    """The step of rate and turn under drag, noise and a torque that is linear in time."""
-    half = jnp.linalg.cholesky(inertia)
-    back = inverse_by_rows(half)
-    up, down = transpose(half), transpose(back)  # omega = down u, u = up omega
-    z = dt * matmul(matmul(back, damping), down)
-    mean, ramp, change, spread = (_symmetric(x) for x in relaxation(_symmetric(z)))
-    of_rate = jnp.linalg.cholesky(-_symmetric(2.0 * change + matmul(change, change)))
-    with_turn = -matmul(matmul(change, mean), transpose(inverse_by_rows(of_rate)))
-    of_turn = jnp.linalg.cholesky(_symmetric(spread - matmul(with_turn, transpose(with_turn))))
-    noise = jnp.sqrt(temperature)
-    turned = dt * down
-    parts = _Step(
-        change=matmul(down, matmul(change, up)),
-        turn=matmul(turned, matmul(mean, up)),
-        rate_of_first=dt * matmul(down, matmul(mean - ramp, back)),
-        rate_of_last=dt * matmul(down, matmul(ramp, back)),
-        turn_of_torque=dt * matmul(turned, matmul(ramp, back)),
-        rate_of_x=noise * matmul(down, of_rate),
-        turn_of_x=noise * matmul(turned, with_turn),
-        turn_of_y=noise * matmul(turned, of_turn),
-        gyration=dt / jnp.sqrt(1.0 + square(jnp.diagonal(z))),
-    )
-    return lax.optimization_barrier(parts)
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["fluid"], meta_fields=[])
@@ -523,7 +393,3 @@ class Brownian:
             position=state.position + rotate(state.q, dt * drift + shift),
             velocity=rotate(state.q, drift),
         )
-
-
-def _symmetric(matrix: Array) -> Array:
-    return 0.5 * (matrix + transpose(matrix))

@@ -11,7 +11,7 @@ from jax import lax
 from jax.experimental import checkify
 
 import jaxquat as jq
-from jaxquat.schemes.langevin import _ornstein_uhlenbeck
+from jaxquat.schemes.ornstein_uhlenbeck import ornstein_uhlenbeck
 
 MOMENTS = np.array([1.0, 2.0, 2.5])  # kg m^2
 BODY = jq.Body.from_principal(jnp.asarray(MOMENTS))
@@ -50,7 +50,7 @@ def test_turn_and_rate_are_those_of_the_linear_equation(dt):
     Automatic Control 23(3), 1978, 395-404.
     """
     kT, pull = 0.3, np.linalg.solve(TURNED, SKEWED)
-    o = _ornstein_uhlenbeck(*map(jnp.asarray, (TURNED, SKEWED, kT, dt)))
+    o = ornstein_uhlenbeck(*map(jnp.asarray, (TURNED, SKEWED, kT, dt)))
     drift = np.zeros((6, 6))
     drift[:3, 3:], drift[3:, 3:] = np.eye(3), -pull
     density = np.zeros((6, 6))
@@ -69,7 +69,7 @@ def test_turn_and_rate_are_those_of_the_linear_equation(dt):
 def test_a_long_step_is_that_of_brownian_motion():
     """The turn has the covariance 2 kT D^-1 dt, less 3/2 of it for each relaxation time in dt."""
     dt, kT = 1e6, 0.3
-    o = _ornstein_uhlenbeck(*map(jnp.asarray, (TURNED, SKEWED, kT, dt)))
+    o = ornstein_uhlenbeck(*map(jnp.asarray, (TURNED, SKEWED, kT, dt)))
     turn = o.turn_of_x @ o.turn_of_x.T + o.turn_of_y @ o.turn_of_y.T
     np.testing.assert_allclose(turn, 2.0 * kT * dt * np.linalg.inv(SKEWED), rtol=1e-5)
     np.testing.assert_allclose(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxquat as jq
-from jaxquat.schemes.langevin import _ornstein_uhlenbeck
+from jaxquat.schemes.ornstein_uhlenbeck import ornstein_uhlenbeck
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import noise as certificates  # pyright: ignore[reportMissingImports]
@@ -58,7 +58,7 @@ def test_rate_and_turn_of_a_long_step_are_those_of_two_half_steps_to_rounding(dt
             turn = o.turn @ rate + o.turn_of_x @ x + o.turn_of_y @ y
             return rate + o.change @ rate + o.rate_of_x @ x, turn / dt
 
-        half, whole = (_ornstein_uhlenbeck(*fixed, h) for h in (dt, 2.0 * dt))
+        half, whole = (ornstein_uhlenbeck(*fixed, h) for h in (dt, 2.0 * dt))
         between, first = moved(half, jnp.zeros(3, dtype), rows[0])
         rate, second = moved(half, between, rows[1])
         (row,) = jq.schemes.coarsened(scheme, body, rows, dt)
