@@ -1,0 +1,312 @@
+"""Stochastic rollouts: what they cost, what they keep over 100,000 steps, and their gradients.
+
+    python benchmarks/langevin.py speed        # both engines, and what the normals cost
+    python benchmarks/langevin.py long         # temperature and order over 100,000 steps
+    python benchmarks/langevin.py gradients    # pathwise derivatives, and how long they are useful
+    python benchmarks/langevin.py peers        # beside jax-md (pip install jax-md)
+
+All of it is float32. Errors in brackets are standard errors, in units of the last digit.
+"""
+
+import argparse
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxquat as jq
+
+MOMENTS = jnp.array([1.0, 2.0, 2.5])  # kg m^2
+DAMPING = jnp.array([1.0, 2.0, 1.5])  # N m s
+AXIS = jnp.array([0.0, 0.0, 1.0])  # of the dipole, in the body
+START = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+UP = jnp.array([0.0, 0.0, 1.0])  # of the field, in the world
+HEAT = 0.5  # k T, J
+BODY = jq.Body.from_principal(MOMENTS)
+
+
+def dipole(t, state, field):
+    """Return the torque [N m] of a field along the world's z; its energy is -field cos [J]."""
+    return field * jnp.cross(AXIS, jq.quaternion.rotate_inverse(state.q, UP))
+
+
+def cosine(state):
+    """Return the cosine between dipole and field."""
+    return jq.quaternion.rotate(state.q, AXIS)[2]
+
+
+def starts(bodies):
+    """Return random attitudes with rates at the temperature."""
+    turn, spin = jax.random.split(jax.random.key(7))
+    rates = jnp.sqrt(HEAT / MOMENTS) * jax.random.normal(spin, (bodies, 3))
+    return jq.State(jq.quaternion.random(turn, (bodies,)), rates)
+
+
+def langevin(damping=DAMPING, heat=HEAT):
+    """Return Langevin's scheme over ``no_squish``."""
+    return jq.schemes.langevin(jq.no_squish, damping, heat)
+
+
+def best(function, *arguments):
+    """Return the seconds of a call, the best of three."""
+    jax.block_until_ready(function(*arguments))
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        jax.block_until_ready(function(*arguments))
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def bracketed(mean, error, digits=3):
+    """Return a number with its standard error in units of the last digit."""
+    return f"{mean:.{digits}f} ({10**digits * error:.0f})"
+
+
+# Speed.
+
+
+def speed():
+    """Print the nanoseconds a body-step: without noise, with given normals, and with a key."""
+    bodies, steps = 2048, 200
+    keys = jax.random.split(jax.random.key(0), bodies)
+    rows = {
+        "none, `damped`": jnp.zeros(bodies),
+        "array": jax.vmap(lambda key: jax.random.normal(key, (steps, 6)))(keys),
+        "key": keys,
+    }
+
+    def rates(damping, starts, noise, engine, name):
+        def one(start, noise):
+            noisy = not name.startswith("none")
+            scheme = langevin(damping) if noisy else jq.schemes.damped(jq.no_squish, damping)
+            options = {"noise": noise if noisy else None, "save_every": steps, "engine": engine}
+            grid = jq.grid(0.0, 0.1, steps)
+            return jq.rollout(scheme, BODY, dipole, start, grid, 1.0, **options).final.omega
+
+        return jnp.sum(jax.vmap(one)(starts, noise) ** 2)
+
+    print("2048 bodies, 200 steps of `langevin(no_squish)`: nanoseconds a body-step\n")
+    print("| noise | scan | fused | ratio | gradient: scan | fused | ratio |")
+    print("|---|---|---|---|---|---|---|")
+    for name, noise in rows.items():
+        cells = []
+        for derivative in (lambda f: f, jax.grad):
+            times = []
+            for engine in ("scan", "fused"):
+                run = jax.jit(derivative(lambda *x, by=engine, name=name: rates(*x, by, name)))
+                times.append(1e9 * best(run, DAMPING, starts(bodies), noise) / bodies / steps)
+            cells.append(f"{times[0]:.0f} | {times[1]:.1f} | {times[0] / times[1]:.1f}")
+        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+
+
+# 100,000 steps.
+
+
+def long():
+    """Print I <omega^2>/kT about each axis and <cos> in tenths of 100,000 steps."""
+    bodies, steps, field = 10_000, 100_000, 1.0
+    expected = langevin_function(field / HEAT)[0]
+    keys = jax.random.split(jax.random.key(1), bodies)
+
+    def saved(t, state, params):
+        return MOMENTS * state.omega**2 / HEAT, cosine(state)
+
+    def one(start, key):
+        options = {"noise": key, "save_every": steps // 100, "save": saved}
+        return jq.rollout(
+            langevin(), BODY, dipole, start, jq.grid(0.0, 0.2, steps), field, **options
+        ).saved
+
+    began = time.perf_counter()
+    heats, cosines = jax.block_until_ready(jax.jit(jax.vmap(one))(starts(bodies), keys))
+    seconds = time.perf_counter() - began
+    print(f"{bodies} ellipsoids, {steps} steps of 0.2 s in {seconds:.0f} s with compilation\n")
+    print(f"| steps | I <omega^2>/kT, three axes | <cos>, exact {expected:.4f} |\n|---|---|---|")
+    for k in range(0, 100, 10):
+        heat, cos = heats[:, k + 1 : k + 11], cosines[:, k + 1 : k + 11]
+        means, error = jnp.mean(heat, (0, 1)), jnp.std(heat) / heat[..., 0].size ** 0.5
+        cells = ", ".join(bracketed(x, error, 4) for x in means)
+        cos = bracketed(jnp.mean(cos), jnp.std(jnp.mean(cos, 1)) / bodies**0.5, 4)
+        print(f"| {steps // 100 * k} to {steps // 100 * (k + 10)} | {cells} | {cos} |")
+
+
+# Gradients.
+
+
+def langevin_function(x):
+    """Return coth x - 1/x, the mean cosine of a dipole of energy x kT, and its derivative."""
+    return 1 / np.tanh(x) - 1 / x, 1 / x**2 - 1 / np.sinh(x) ** 2
+
+
+def gradients():
+    """Print pathwise derivatives against closed forms, and their spread against the horizon."""
+    closed_forms()
+    print(
+        "\nStandard deviation over bodies of the derivative of cos by the field [1/J], by horizon\n"
+    )
+    horizons = (1, 3, 10, 30, 100, 300)
+    print(f"| scheme, damping | {' | '.join(f'{t} s' for t in horizons)} |")
+    print("|---|" + "---|" * len(horizons))
+    for name, scheme, dt in (
+        ("brownian, 1 x", jq.schemes.brownian(DAMPING, HEAT), 0.05),
+        ("langevin, 10 x", langevin(10.0 * DAMPING), 0.05),
+        ("langevin, 1 x", langevin(), 0.05),
+        ("langevin, 0.1 x", langevin(0.1 * DAMPING), 0.05),
+        ("langevin, 0.01 x", langevin(0.01 * DAMPING), 0.05),
+    ):
+        print(f"| {name} | {' | '.join(spreads(scheme, dt, horizons))} |", flush=True)
+
+
+def spreads(scheme, dt, horizons):
+    """Return the spread of the derivative of cos by the field over 2000 bodies, as text."""
+    steps = round(horizons[-1] / dt)
+
+    def one(start, key):
+        def cosines(field):
+            options = {"noise": key, "save_every": round(1 / dt), "save": lambda t, s, p: cosine(s)}
+            return jq.rollout(
+                scheme, BODY, dipole, start, jq.grid(0.0, dt, steps), field, **options
+            ).saved
+
+        return jax.jvp(cosines, (1.0,), (1.0,))[1]
+
+    keys = jax.random.split(jax.random.key(3), 2000)
+    slopes = np.asarray(jax.jit(jax.vmap(one))(starts(2000), keys), np.float64)
+    return [f"{np.std(slopes[:, t]):.2g}" for t in horizons]
+
+
+def closed_forms():
+    """Print derivatives of means with their standard errors, beside the exact ones."""
+    print("| derivative | mean over bodies | exact |\n|---|---|---|")
+    steps, dt, bodies, field = 400, 0.05, 20_000, 1.0
+    keys = jax.random.split(jax.random.key(2), bodies)
+
+    def mean_cosine(numbers, start, key):
+        """The cosine over the last three quarters, from equilibrium at the temperature."""
+        heat, scale, field = numbers
+        scheme = jq.schemes.brownian(scale * DAMPING, heat)
+        options = {"noise": key, "save_every": 10, "save": lambda t, state, p: cosine(state)}
+        path = jq.rollout(scheme, BODY, dipole, start, jq.grid(0.0, dt, steps), field, **options)
+        return jnp.mean(path.saved[10:])
+
+    slope = jax.jit(jax.vmap(jax.grad(mean_cosine), (None, 0, 0)))
+    slopes = slope((HEAT, 1.0, field), starts(bodies), keys)
+    exact = langevin_function(field / HEAT)[1]
+    for name, x, wanted in (
+        ("<cos> by kT [1/J]", slopes[0], -field / HEAT**2 * exact),
+        ("<cos> by the scale of the damping", slopes[1], 0.0),
+        ("<cos> by the field [1/J]", slopes[2], exact / HEAT),
+    ):
+        print(f"| {name} | {bracketed(jnp.mean(x), jnp.std(x) / bodies**0.5)} | {wanted:.3f} |")
+
+    time_, steps = 0.6, 60
+
+    def decayed(damping, key):
+        """The cosine between an axis and itself before; it decays by D_1 + D_2."""
+        scheme, grid = jq.schemes.brownian(damping, HEAT), jq.grid(0.0, time_ / steps, steps)
+        return cosine(jq.rollout(scheme, BODY, jq.torques.zero, START, grid, noise=key).final)
+
+    def decay(damping):
+        """What ``decayed`` is on average."""
+        return jnp.exp(-time_ * HEAT * (1 / damping[0] + 1 / damping[1]))
+
+    def drag(ratio):
+        """The resistance of a spheroid with this ratio of axes and the volume of a sphere."""
+        return jq.flow.rotational_resistance(ratio ** jnp.array([-1 / 3, -1 / 3, 2 / 3]), 0.05)
+
+    slopes = jax.jit(jax.vmap(jax.grad(decayed), (None, 0)))(DAMPING, keys)
+    exact = jax.grad(decay)(DAMPING)
+    rows = [
+        (f"decay by the damping of axis {k + 1} [1/(N m s)]", slopes[:, k], exact[k])
+        for k in (0, 1)
+    ]
+    by_ratio = jax.jit(jax.vmap(jax.grad(lambda ratio, key: decayed(drag(ratio), key)), (None, 0)))
+    exact = jax.grad(lambda ratio: decay(drag(ratio)))(3.0)
+    rows.append(("decay by the ratio of a spheroid's axes, at 3", by_ratio(3.0, keys), exact))
+    for name, x, wanted in rows:
+        print(f"| {name} | {bracketed(jnp.mean(x), jnp.std(x) / bodies**0.5, 4)} | {wanted:.4f} |")
+
+
+# Beside jax-md.
+
+
+def peers():
+    """Print speeds and temperatures of dipoles in a field, by this library and by jax-md.
+
+    jax-md damps the rotation by one coefficient gamma, which is a damping of gamma / sum(1/I) about
+    each axis, and its rate alone relaxes in a step.
+    """
+    from jax_md import rigid_body, simulate, space
+
+    bodies, steps, field, damping = 1000, 2000, 1.0, 1.5
+    print("1000 dipoles, 2000 steps\n")
+    print("| | dt damping/I of the first axis | steps/s | I <omega^2>/kT, three axes | <cos> |")
+    print("|---|---|---|---|---|")
+    first = starts(bodies)
+    expected = langevin_function(field / HEAT)[0]
+
+    def row(name, dt, run):
+        jax.block_until_ready(run(jax.random.key(0)))
+        began = time.perf_counter()
+        heats, cosines = jax.block_until_ready(run(jax.random.key(1)))
+        seconds = time.perf_counter() - began
+        heats, cosines = heats[steps // 4 :], cosines[steps // 4 :]
+        of_body = jnp.std(jnp.mean(heats, 0), 0) / bodies**0.5
+        cells = ", ".join(
+            bracketed(m, e) for m, e in zip(jnp.mean(heats, (0, 1)), of_body, strict=True)
+        )
+        cos = bracketed(jnp.mean(cosines), jnp.std(jnp.mean(cosines, 0)) / bodies**0.5)
+        x = dt * damping / MOMENTS[0]
+        print(f"| {name} | {x:.2g} | {steps / seconds:.0f} | {cells} | {cos} |", flush=True)
+
+    for dt in (0.05, 0.5):
+
+        def own(key, dt=dt):
+            def saved(t, state, params):
+                return MOMENTS * state.omega**2 / HEAT, cosine(state)
+
+            def one(start, key):
+                scheme, grid = langevin(jnp.asarray(damping)), jq.grid(0.0, dt, steps)
+                options = {"noise": key, "save": saved}
+                return jq.rollout(scheme, BODY, dipole, start, grid, field, **options).saved
+
+            keys = jax.random.split(key, bodies)
+            return jax.tree.map(lambda x: x.swapaxes(0, 1), jax.vmap(one)(first, keys))
+
+        row("jaxquat, `langevin(no_squish)`", dt, jax.jit(own))
+
+        def energy(body, **_):
+            up = jax.vmap(jq.quaternion.rotate, (0, None))(body.orientation.vec, AXIS)[:, 2]
+            return -field * jnp.sum(up)
+
+        gamma = rigid_body.RigidBody(1.0, damping * jnp.sum(1.0 / MOMENTS))
+        _, shift = space.free()
+        init, step = simulate.nvt_langevin(energy, shift, dt, HEAT, gamma)
+        place = rigid_body.RigidBody(jnp.zeros((bodies, 3)), rigid_body.Quaternion(first.q))
+        mass = rigid_body.RigidBody(jnp.ones(bodies), jnp.tile(MOMENTS, (bodies, 1)))
+
+        def theirs(key, init=init, step=step, place=place, mass=mass):
+            def advance(state, _):
+                state = step(state)
+                turning = rigid_body.canonicalize_momentum(state.position, state.momentum)
+                cosines = jax.vmap(jq.quaternion.rotate, (0, None))(
+                    state.position.orientation.vec, AXIS
+                )[:, 2]
+                return state, (turning.orientation**2 / MOMENTS / HEAT, cosines)
+
+            return jax.lax.scan(advance, init(key, place, mass=mass), length=steps)[1]
+
+        row("jax-md, `nvt_langevin`", dt, jax.jit(theirs))
+    print(f"\nexact: 1, 1, 1 and {expected:.4f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parts = {"speed": speed, "long": long, "gradients": gradients, "peers": peers}
+    parser.add_argument("parts", nargs="+", choices=parts)
+    for part in parser.parse_args().parts:
+        parts[part]()
