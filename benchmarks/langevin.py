@@ -14,6 +14,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 import jaxquat as jq
 
@@ -103,39 +104,108 @@ def speed():
 
 # 100,000 steps.
 
+STEPS = 100_000
+
 
 def long():
-    """Print I <omega^2>/kT about each axis and <cos> in tenths of 100,000 steps."""
-    bodies, steps, field = 10_000, 100_000, 1.0
-    expected = langevin_function(field / HEAT)[0]
+    """Print I <omega^2>/kT about each axis and <cos> of dipoles, then k T of dumbbells."""
+    bodies, field = 10_000, 1.0
     keys = jax.random.split(jax.random.key(1), bodies)
 
     def saved(t, state, params):
         return MOMENTS * state.omega**2 / HEAT, cosine(state)
 
     def one(start, key):
-        options = {"noise": key, "save_every": steps // 100, "save": saved}
-        return jq.rollout(
-            langevin(), BODY, dipole, start, jq.grid(0.0, 0.2, steps), field, **options
-        ).saved
+        grid, options = jq.grid(0.0, 0.2, STEPS), {"save_every": STEPS // 100, "save": saved}
+        return jq.rollout(langevin(), BODY, dipole, start, grid, field, noise=key, **options).saved
 
     began = time.perf_counter()
     heats, cosines = jax.block_until_ready(jax.jit(jax.vmap(one))(starts(bodies), keys))
     seconds = time.perf_counter() - began
-    print(f"{bodies} ellipsoids, {steps} steps of 0.2 s in {seconds:.0f} s with compilation\n")
-    print(f"| steps | I <omega^2>/kT, three axes | <cos>, exact {expected:.4f} |\n|---|---|---|")
-    for k in range(0, 100, 10):
-        heat, cos = heats[:, k + 1 : k + 11], cosines[:, k + 1 : k + 11]
-        means, error = jnp.mean(heat, (0, 1)), jnp.std(heat) / heat[..., 0].size ** 0.5
-        cells = ", ".join(bracketed(x, error, 4) for x in means)
-        cos = bracketed(jnp.mean(cos), jnp.std(jnp.mean(cos, 1)) / bodies**0.5, 4)
-        print(f"| {steps // 100 * k} to {steps // 100 * (k + 10)} | {cells} | {cos} |")
+    print(f"{bodies} dipoles, {STEPS} steps of 0.2 s in {seconds:.0f} s with compilation\n")
+    print(
+        f"| steps | I <omega^2>/kT, three axes | <cos>, exact {mean_cosine(field / HEAT)[0]:.4f} |"
+    )
+    print("|---|---|---|")
+    for name, k in tenths():
+        cells = by_axis(heats[:, k])
+        print(f"| {name} | {cells} | {mean_of(cosines[:, k], 4)} |")
+    dumbbells()
+
+
+def tenths():
+    """Return the names of the first and of the last tenth of the steps, and their rows."""
+    return (
+        (f"the first {STEPS // 10}", slice(1, 11)),
+        (f"the last {STEPS // 10}", slice(91, 101)),
+    )
+
+
+def mean_of(x, digits):
+    """Return the mean over bodies and rows of x (bodies, rows), as text; bodies are independent."""
+    of_body = jnp.mean(x, axis=1)
+    return bracketed(jnp.mean(of_body), jnp.std(of_body) / len(of_body) ** 0.5, digits)
+
+
+def by_axis(x, digits=4):
+    """Return the means over bodies and rows of x (bodies, rows, axes), as text."""
+    return ", ".join(mean_of(x[..., axis], digits) for axis in range(x.shape[-1]))
+
+
+ENDS = jnp.array([[0.0, 0.0, 0.5], [0.0, 0.0, -0.5]])  # m, of a dumbbell
+DUMBBELL = jq.Body.from_principal(jnp.array([0.3, 0.3, 0.02]), mass=1.0)
+
+
+def attraction(t, state, strength):
+    """Return the wrench on a dumbbell whose ends repel others and are attracted by the origin."""
+    arms = jq.quaternion.rotate(state.q, ENDS)
+    mine = state.position + arms
+    gaps = mine[:, None, None] - lax.all_gather(mine, "bodies")
+    others = jnp.arange(gaps.shape[1]) != lax.axis_index("bodies")
+    pairs = strength * others[:, None] * jnp.exp(-jnp.sum(gaps**2, axis=-1))
+    of_ends = jnp.sum(2.0 * pairs[..., None] * gaps, axis=(1, 2)) - mine
+    torque = jnp.sum(jnp.cross(arms, of_ends), axis=0)
+    return jq.Wrench(jq.quaternion.rotate_inverse(state.q, torque), jnp.sum(of_ends, axis=0))
+
+
+def dumbbells():
+    """Print I <omega^2>/kT and m <v^2>/kT of 64 dumbbells that interact."""
+    bodies = 64
+    damping, resistance = jnp.array([0.3, 0.3, 0.02]), jnp.array([1.0, 1.0, 0.5])
+    scheme = jq.schemes.langevin(jq.symmetric_top, damping, HEAT, resistance=resistance)
+    place, turn = jax.random.split(jax.random.key(4))
+    still = jnp.zeros((bodies, 3))
+    position = 2.0 * jax.random.normal(place, (bodies, 3))
+    q = jq.quaternion.random(turn, (bodies,))
+    first = jq.State(q, still, position=position, velocity=still)
+
+    def saved(t, state, params):
+        return jnp.diagonal(DUMBBELL.inertia) * state.omega**2 / HEAT, state.velocity**2 / HEAT
+
+    def one(start, key):
+        grid, options = jq.grid(0.0, 0.02, STEPS), {"save_every": STEPS // 1000, "save": saved}
+        return jq.rollout(
+            scheme, DUMBBELL, attraction, start, grid, 1.0, noise=key, **options
+        ).saved
+
+    began = time.perf_counter()
+    keys = jax.random.split(jax.random.key(5), bodies)
+    run = jax.jit(jax.vmap(one, axis_name="bodies"))
+    turning, moving = jax.block_until_ready(run(first, keys))
+    seconds = time.perf_counter() - began
+    print(f"\n{bodies} dumbbells that interact, {STEPS} steps of 0.02 s in {seconds:.0f} s\n")
+    print("| steps | I <omega^2>/kT, three axes | m <v^2>/kT, three axes |\n|---|---|---|")
+    for name, k in (
+        (f"{STEPS // 10} to {STEPS // 2}", slice(100, 500)),
+        (f"{STEPS // 2} to {STEPS}", slice(500, 1001)),
+    ):
+        print(f"| {name} | {by_axis(turning[:, k], 3)} | {by_axis(moving[:, k], 3)} |")
 
 
 # Gradients.
 
 
-def langevin_function(x):
+def mean_cosine(x):
     """Return coth x - 1/x, the mean cosine of a dipole of energy x kT, and its derivative."""
     return 1 / np.tanh(x) - 1 / x, 1 / x**2 - 1 / np.sinh(x) ** 2
 
@@ -183,7 +253,7 @@ def closed_forms():
     steps, dt, bodies, field = 400, 0.05, 20_000, 1.0
     keys = jax.random.split(jax.random.key(2), bodies)
 
-    def mean_cosine(numbers, start, key):
+    def measured(numbers, start, key):
         """The cosine over the last three quarters, from equilibrium at the temperature."""
         heat, scale, field = numbers
         scheme = jq.schemes.brownian(scale * DAMPING, heat)
@@ -191,9 +261,9 @@ def closed_forms():
         path = jq.rollout(scheme, BODY, dipole, start, jq.grid(0.0, dt, steps), field, **options)
         return jnp.mean(path.saved[10:])
 
-    slope = jax.jit(jax.vmap(jax.grad(mean_cosine), (None, 0, 0)))
+    slope = jax.jit(jax.vmap(jax.grad(measured), (None, 0, 0)))
     slopes = slope((HEAT, 1.0, field), starts(bodies), keys)
-    exact = langevin_function(field / HEAT)[1]
+    exact = mean_cosine(field / HEAT)[1]
     for name, x, wanted in (
         ("<cos> by kT [1/J]", slopes[0], -field / HEAT**2 * exact),
         ("<cos> by the scale of the damping", slopes[1], 0.0),
@@ -245,7 +315,7 @@ def peers():
     print("| | dt damping/I of the first axis | steps/s | I <omega^2>/kT, three axes | <cos> |")
     print("|---|---|---|---|---|")
     first = starts(bodies)
-    expected = langevin_function(field / HEAT)[0]
+    expected = mean_cosine(field / HEAT)[0]
 
     def row(name, dt, run):
         jax.block_until_ready(run(jax.random.key(0)))
