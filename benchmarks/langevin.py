@@ -250,14 +250,14 @@ def spreads(scheme, dt, horizons):
 def closed_forms():
     """Print derivatives of means with their standard errors, beside the exact ones."""
     print("| derivative | mean over bodies | exact |\n|---|---|---|")
-    steps, dt, bodies, field = 400, 0.05, 20_000, 1.0
+    steps, dt, bodies, field = 1600, 0.0125, 20_000, 1.0
     keys = jax.random.split(jax.random.key(2), bodies)
 
     def measured(numbers, start, key):
         """The cosine over the last three quarters, from equilibrium at the temperature."""
         heat, scale, field = numbers
         scheme = jq.schemes.brownian(scale * DAMPING, heat)
-        options = {"noise": key, "save_every": 10, "save": lambda t, state, p: cosine(state)}
+        options = {"noise": key, "save_every": 40, "save": lambda t, state, p: cosine(state)}
         path = jq.rollout(scheme, BODY, dipole, start, jq.grid(0.0, dt, steps), field, **options)
         return jnp.mean(path.saved[10:])
 
