@@ -235,6 +235,46 @@ MUTATIONS = {
         "Wrench(torque, force)",
         "control/test_rotors.py::test_a_lagging_rotor_pushes_along_its_axis_in_the_world",
     ),
+    "ornstein_uhlenbeck: a turn that does not know the noise of the rate": Mutation(
+        "schemes/ornstein_uhlenbeck.py",
+        "turn + matvec(self.turn_of_x, noise[:3])",
+        "turn + 0.0 * matvec(self.turn_of_x, noise[:3])",
+        "schemes/test_langevin_translation.py::test_displacement_and_velocity_have_the_joint_"
+        "distribution_of_chandrasekhar[float64]",
+    ),
+    "brownian: twice the noise": Mutation(
+        "schemes/langevin.py",
+        "jnp.sqrt(2.0 * (unit * fluid.temperature) * dt)",
+        "jnp.sqrt(4.0 * (unit * fluid.temperature) * dt)",
+        "schemes/test_langevin.py::test_a_turn_of_brownian_motion_has_the_covariance_2_kT_dt_by_damping",
+    ),
+    "coarsened: a turn without that of the rate": Mutation(
+        "schemes/coarsening.py",
+        "turn - matvec(whole.turn_of_x, x)",
+        "turn",
+        "schemes/test_weak_order.py::test_coarsened_normals_are_standard_normals_whatever_the_step"
+        "[float64]",
+    ),
+    "torque noise: one kick for both halves": Mutation(
+        "schemes/disturbance.py",
+        "0.5 * (u - v))",
+        "0.5 * (u + v))",
+        "schemes/test_disturbance.py::test_turn_and_momentum_of_a_ball_are_an_integrated_wiener_"
+        "process",
+    ),
+    "Gauss-Markov torque: noise of a white one": Mutation(
+        "schemes/disturbance.py",
+        "jnp.sqrt(-change * (2.0 + change))",
+        "jnp.sqrt(-2.0 * change)",
+        "schemes/test_disturbance.py::test_a_gauss_markov_torque_and_its_impulse_have_their_closed_"
+        "forms",
+    ),
+    "reversible: too much drag under jit": Mutation(
+        "engines/reversible.py",
+        "states = _if_undone(states, exponent <= largest)",
+        "pass",
+        "schemes/test_damping.py::test_drag_that_cannot_be_undone_is_refused_within_jit_or_gives_nan",
+    ),
     "mekf: wrong sign of the bias": Mutation(
         MEKF,
         "sample.gyro - memory.bias",

@@ -66,6 +66,16 @@ def test_turn_and_rate_are_those_of_the_linear_equation(dt):
     assert np.abs(scaled).max() < 1e-11
 
 
+def test_a_turn_of_brownian_motion_has_the_covariance_2_kT_dt_by_damping():
+    """The turns by unit normals are the columns of its root, for turns of 1e-7 rad."""
+    scheme, dt, kT = jq.schemes.brownian(SKEWED, 1e-14), 0.3, 1e-14
+    step = jax.jit(lambda noise: scheme(BODY, jq.torques.zero, 0.0, START, dt, None, noise).q)
+    turns = [jq.quaternion.multiply(jq.quaternion.inverse(START.q), step(x)) for x in np.eye(3)]
+    columns = 2.0 * np.stack(turns)[:, 1:]
+    wanted = 2.0 * kT * dt * np.linalg.inv(SKEWED)
+    np.testing.assert_allclose(columns.T @ columns, wanted, rtol=1e-7)
+
+
 def test_a_long_step_is_that_of_brownian_motion():
     """The turn has the covariance 2 kT D^-1 dt, less 3/2 of it for each relaxation time in dt."""
     dt, kT = 1e6, 0.3
