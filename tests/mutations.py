@@ -246,7 +246,8 @@ MUTATIONS = {
         "schemes/langevin.py",
         "jnp.sqrt(2.0 * (unit * fluid.temperature) * dt)",
         "jnp.sqrt(4.0 * (unit * fluid.temperature) * dt)",
-        "schemes/test_langevin.py::test_a_turn_of_brownian_motion_has_the_covariance_2_kT_dt_by_damping",
+        "schemes/test_langevin.py::test_a_turn_of_brownian_motion_has_the_covariance_2_kT_dt_by_"
+        "damping",
     ),
     "coarsened: a turn without that of the rate": Mutation(
         "schemes/coarsening.py",
