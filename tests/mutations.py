@@ -246,7 +246,7 @@ MUTATIONS = {
         "schemes/langevin.py",
         "jnp.sqrt(2.0 * (unit * fluid.temperature) * dt)",
         "jnp.sqrt(4.0 * (unit * fluid.temperature) * dt)",
-        "schemes/test_langevin.py::test_a_turn_of_brownian_motion_has_the_covariance_2_kT_dt_by_"
+        "schemes/test_langevin.py::test_a_turn_of_brownian_motion_has_the_covariance_of_heat_over_"
         "damping",
     ),
     "coarsened: a turn without that of the rate": Mutation(

@@ -66,7 +66,7 @@ def test_turn_and_rate_are_those_of_the_linear_equation(dt):
     assert np.abs(scaled).max() < 1e-11
 
 
-def test_a_turn_of_brownian_motion_has_the_covariance_2_kT_dt_by_damping():
+def test_a_turn_of_brownian_motion_has_the_covariance_of_heat_over_damping():
     """The turns by unit normals are the columns of its root, for turns of 1e-7 rad."""
     scheme, dt, kT = jq.schemes.brownian(SKEWED, 1e-14), 0.3, 1e-14
     step = jax.jit(lambda noise: scheme(BODY, jq.torques.zero, 0.0, START, dt, None, noise).q)
