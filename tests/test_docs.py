@@ -144,7 +144,7 @@ FLOORS = """
     | simulation.controller simulation.grid | simulation.intervals | schemes | actuators
     | control simulation.noise simulation.path | rotors simulation.simulation
     | engines | fused | rollout
-    | exact ensembles learning | sensing | kinematics gyro accelerometer magnetometer allan
+    | exact ensembles learning planning | sensing | kinematics gyro accelerometer magnetometer allan
     | recordings | estimation | interop plot
 """
 HEIGHT = {part: k for k, floor in enumerate(FLOORS.split("|")) for part in floor.split()}

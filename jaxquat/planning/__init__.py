@@ -1,7 +1,7 @@
 """Plans: the commands that minimise a cost over a horizon, and the feedback that holds them.
 
-``ilqr`` minimises a sum of squared residuals by Gauss-Newton steps in the error state of
-``dynamics.local`` and ``dynamics.retract``. Its ``Plan`` has the commands, the path, the gains of a
+``ilqr`` minimises a sum of squared residuals in the error state of ``dynamics.local`` and
+``dynamics.retract``. Its ``Plan`` has the commands, the path, the gains of a
 time-varying linear regulator about it, and a ``jq.Controller`` made of them.
 """
 

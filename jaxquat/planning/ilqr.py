@@ -19,6 +19,7 @@ from jaxquat._checks import (
     fraction,
     instance,
     is_concrete,
+    one_of,
     one_shape,
     positive_integer,
     takes,
@@ -27,7 +28,16 @@ from jaxquat._checks import (
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State, check_state
-from jaxquat.planning.iteration import Limits, Problem, free_of, gauss_newton, given, optimum, rolled
+from jaxquat.planning.iteration import (
+    Limits,
+    Problem,
+    Settings,
+    free_of,
+    gauss_newton,
+    open_loop,
+    optimum,
+    roll_out,
+)
 from jaxquat.planning.plan import Plan
 from jaxquat.planning.riccati import backward, held
 from jaxquat.schemes.scheme import Scheme
@@ -50,15 +60,17 @@ def ilqr(
     sample_every: int = 1,
     iterations: int = 100,
     tolerance: float | None = None,
+    hessian: str = "exact",
 ) -> Plan:
     """Find the commands that minimise half a sum of squares along the path of one body.
 
     The cost is ``1/2 sum_k |residuals(k, state_k, params, command_k)|^2``, plus
-    ``1/2 |final(state, params)|^2`` at the end, as in ``jq.least_squares``. The method is the
-    iterative linear quadratic regulator of Gauss-Newton steps (W. Li and E. Todorov, ICINCO 2004),
-    in the coordinates of ``dynamics.local``, with limits as in Y. Tassa, N. Mansard and
-    E. Todorov, ICRA 2014. It finds a local minimum: an attitude that is a half turn away can be
-    reached in two directions, and the one that is found depends on the guess.
+    ``1/2 |final(state, params)|^2`` at the end, as in ``jq.least_squares``. The method is
+    differential dynamic programming (D. H. Jacobson and D. Q. Mayne, 1970) in the coordinates of
+    ``dynamics.local``, or, without second derivatives, the iterative linear quadratic regulator
+    (W. Li and E. Todorov, ICINCO 2004), with limits as in Y. Tassa, N. Mansard and E. Todorov,
+    ICRA 2014. It finds a local minimum: an attitude that is a half turn away can be reached in two
+    directions, and the one that is found depends on the guess.
 
     ``ilqr`` is not jitted: jit the function that calls it, and use ``jax.vmap`` for many starts or
     params. Commands, path, gains and cost are differentiable in both modes by params, start, limits
@@ -82,11 +94,15 @@ def ilqr(
             (samples, m). Infinity is no limit.
         sample_every: steps per sample, in which the command stays the same.
         iterations: the largest number of steps.
-        tolerance: end as converged if the model of Gauss and Newton promises a decrease of at most
-            this number squared, as a fraction of the cost (D. M. Bates and D. G. Watts,
-            Technometrics 23, 179, 1981), or of the first cost times the tolerance if that is
-            larger. Between 0 and 1; None is the square root of the dtype's epsilon: 1.5e-8 in
-            float64, 3.5e-4 in float32.
+        tolerance: end as converged if the quadratic model promises a decrease of at most this
+            number squared, as a fraction of the cost (D. M. Bates and D. G. Watts, Technometrics
+            23, 179, 1981), or of the first cost times the tolerance if that is larger. Between 0
+            and 1; None is the square root of the dtype's epsilon: 1.5e-8 in float64, 3.5e-4 in
+            float32.
+        hessian: "exact" uses the exact Hessian where it is positive definite, and that of Gauss and
+            Newton elsewhere; near the minimum the convergence is quadratic. "gauss-newton" never
+            computes second derivatives, so a step costs less, but the convergence is linear where
+            the residuals do not vanish.
 
     Returns:
         Plan, in the dtype of the start.
@@ -117,6 +133,7 @@ def ilqr(
     if final is not None:
         takes("final", final, "state, params")
     iterations = positive_integer("iterations", iterations)
+    one_of("hessian", hessian, ("exact", "gauss-newton"))
     dtype = check_state("start", start).q.dtype
     samples = grid.steps // divisor("sample_every", sample_every, grid.steps)
     guess = floating("commands", commands)
@@ -127,11 +144,8 @@ def ilqr(
         raise TypeError(f"commands: wanted the dtype of the start, {dtype}, got {guess.dtype}")
     finite("commands", guess)
     within = _checked_limits(limits, guess)
-    tolerance = (
-        float(jnp.finfo(dtype).eps) ** 0.5
-        if tolerance is None
-        else fraction("tolerance", tolerance)
-    )
+    eps = float(jnp.finfo(dtype).eps)
+    precision = eps**0.5 if tolerance is None else fraction("tolerance", tolerance)
     simulation = checked_simulation(
         scheme, body, torque, start, grid, params, inputs=guess,
         sample_every=sample_every, save_every=sample_every,
@@ -140,36 +154,35 @@ def ilqr(
     problem = _problem(simulation, residuals, final)
     start = simulation.start
     functions, constants = _without_closures(problem, start, guess[0])
-    found, ended = optimum(functions, iterations, tolerance, constants, start, within, guess)
-    states, _, cost = rolled(problem, start, found, given)
-    model = gauss_newton(problem, states, found)
-    least = 10.0 * float(jnp.finfo(dtype).eps)
-    gains = backward(model, least, free_of(found, within), held).gains
-    rows = states, jnp.concatenate([found, found[-1:]])
-    final_state = jax.tree.map(lambda x: x[-1], states)
-    path = simulation.path(rows, (), final_state)
-    status, count = (x.astype(jnp.int32) for x in ended[:2])
-    return Plan(found, path, gains, cost, status, count, ended.history, within)
+    settings = Settings(iterations, precision, hessian == "exact")
+    best, outcome = optimum(functions, settings, constants, start, within, guess)
+    states, _, cost = roll_out(problem, start, best, open_loop)
+    model = gauss_newton(problem, states, best)
+    gains = backward(model, 10.0 * eps, free_of(best, within), held).gains
+    rows = states, jnp.concatenate([best, best[-1:]])
+    path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], states))
+    status, count = (x.astype(jnp.int32) for x in outcome[:2])
+    return Plan(best, path, gains, cost, status, count, outcome.history, within)
 
 
 def _problem(
     simulation: Simulation, residuals: Callable[..., Array], final: Callable[..., Array] | None
 ) -> Problem:
-    params, every_, dtype = simulation.params, simulation.sample_every, simulation.start.q.dtype
+    params, count, dtype = simulation.params, simulation.sample_every, simulation.start.q.dtype
 
     def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
         values = _residuals("residuals", residuals(k, state, params, command), dtype)
-        if every_ == 1:
+        if count == 1:
             return simulation.step(k, state, command), values
-        step = lambda state, i: (simulation.step(k * every_ + i, state, command), None)  # noqa: E731
-        return lax.scan(step, state, jnp.arange(every_))[0], values
+        step = lambda state, i: (simulation.step(k * count + i, state, command), None)  # noqa: E731
+        return lax.scan(step, state, jnp.arange(count))[0], values
 
-    def ended(state: State) -> Array:
+    def end(state: State) -> Array:
         if final is None:
             return jnp.zeros(0, dtype)
         return _residuals("final", final(state, params), dtype)
 
-    return Problem(stage, ended)
+    return Problem(stage, end)
 
 
 def _residuals(name: str, value: Any, dtype: Any) -> Array:
@@ -198,8 +211,8 @@ def _checked_limits(limits: Any, commands: Array) -> Limits:
     shapes = (), commands.shape[1:], commands.shape
     lower, upper = (one_shape("limits", limit, *shapes) for limit in limits)
     if is_concrete((lower, upper)):
-        pair = np.broadcast_arrays(np.asarray(lower), np.asarray(upper))
-        every("limits", "a lower limit of at most the upper one", np.stack(pair), pair[0] <= pair[1])
-    both = (jnp.broadcast_to(x.astype(commands.dtype), commands.shape) for x in (lower, upper))
-    lower, upper = both
-    return lower, upper
+        pairs = np.stack(np.broadcast_arrays(np.asarray(lower), np.asarray(upper)), axis=-1)
+        good = pairs[..., :1] <= pairs[..., 1:]
+        every("limits", "lower <= upper", pairs, np.broadcast_to(good, pairs.shape))
+    full = lambda x: jnp.broadcast_to(x.astype(commands.dtype), commands.shape)  # noqa: E731
+    return full(lower), full(upper)

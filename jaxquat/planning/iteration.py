@@ -1,16 +1,16 @@
 """The iteration of ``ilqr``, and the derivative of its result.
 
-Each pass linearises samples and residuals about the path, solves the Gauss-Newton model backwards
-(riccati.py), and tries several lengths of the step at once. A step whose cost is not low enough is
-refused, and the next one is damped more: a fraction of its diagonal is added to each Hessian of the
-commands, so units do not matter. The model without damping also says how far the cost can still
-fall, and this ends the iteration.
+Each pass linearises samples and residuals about the path, solves the quadratic model backwards
+(riccati.py), and tries several lengths of the step at once. The Hessian of the model is the exact
+one if that is positive definite, and the one of Gauss and Newton otherwise. A step whose cost is
+not low enough is refused, and the next one is damped more: a fraction of its diagonal is added to
+each Hessian of the commands, so units do not matter. The model without damping also says how far
+the cost can still fall, and this ends the iteration.
 
-The derivative of the minimum follows from the implicit function theorem. Where the gradient by the
-free commands vanishes, ``H du = -dg``. Here H is the exact Hessian, not that of Gauss and Newton.
-It is the Hessian of the Lagrangian of each sample, whose multipliers are the costates, so the same
-backward pass solves it. A Hessian that is not positive definite gives NaN: the plan is then not at
-a minimum, or not at a single one.
+The exact Hessian is that of the Lagrangian of each sample, whose multipliers are the costates. It
+gives the derivative of the minimum, too, by the implicit function theorem: where the gradient by
+the free commands vanishes, ``H du = -dg``, which is one more backward pass. A Hessian that is not
+positive definite gives NaN: the plan is then not at a minimum, or not at a single one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
     final: Callable[[State], Array]
 
 
-class Ended(NamedTuple):
+class Outcome(NamedTuple):
     """How an iteration ended; floats, because integers have no tangents.
 
     Attributes:
@@ -64,6 +64,20 @@ class Ended(NamedTuple):
     history: Array
 
 
+class Settings(NamedTuple):
+    """The static arguments of an iteration.
+
+    Attributes:
+        iterations: the largest number of steps.
+        tolerance: see ``ilqr``.
+        exact: whether to use the exact Hessian where it is positive definite.
+    """
+
+    iterations: int
+    tolerance: float
+    exact: bool
+
+
 class _Carry(NamedTuple):
     states: State  # leading axis samples + 1
     commands: Array
@@ -74,7 +88,7 @@ class _Carry(NamedTuple):
     history: Array
 
 
-def rolled(
+def roll_out(
     problem: Problem, start: State, rows: Any, command: Callable[[State, Any], Array]
 ) -> tuple[State, Array, Array]:
     """All states (samples + 1), commands and the cost, with ``command(state, row)``."""
@@ -91,8 +105,8 @@ def rolled(
     return states, commands, jnp.sum(costs) + _half_square(problem.final(end))
 
 
-def given(state: State, command: Array) -> Array:
-    """The row itself, for ``rolled`` without feedback."""
+def open_loop(state: State, command: Array) -> Array:
+    """The row itself, for ``roll_out`` without feedback."""
     return command
 
 
@@ -117,9 +131,8 @@ def gauss_newton(problem: Problem, states: State, commands: Array) -> Model:
     return Model(*stages, _squared(*jax.jacfwd(ended, has_aux=True)(_zeros(last))))
 
 
-def newton(problem: Problem, states: State, commands: Array) -> Model:
-    """The linearised samples with the exact Hessian of the Lagrangian."""
-    model = gauss_newton(problem, states, commands)
+def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
+    """The model of ``gauss_newton`` with the exact Hessian of the Lagrangian."""
     n = model.transition.shape[-2]
 
     def back(after: Array, row: Any) -> tuple[Array, Array]:
@@ -143,9 +156,10 @@ def newton(problem: Problem, states: State, commands: Array) -> Model:
 
 
 def minimise(
-    problem: Problem, start: State, limits: Limits, guess: Array, iterations: int, tolerance: float
-) -> tuple[Array, Ended]:
-    """The commands after at most so many steps from ``guess``, and how the iteration ended."""
+    problem: Problem, start: State, limits: Limits, guess: Array, settings: Settings
+) -> tuple[Array, Outcome]:
+    """The commands after the last step from ``guess``, and how the iteration ended."""
+    iterations, tolerance, exact = settings
     eps = float(jnp.finfo(guess.dtype).eps)
     least, lengths = 10.0 * eps, jnp.asarray(STEPS, guess.dtype)
 
@@ -154,8 +168,13 @@ def minimise(
             rows, choose = jnp.ones(c.commands.shape, bool), held
         else:
             rows, choose = (limits[0] - c.commands, limits[1] - c.commands), in_box
-        model = gauss_newton(problem, c.states, c.commands)
-        policy = backward(model, c.damping, rows, choose)
+        models = [gauss_newton(problem, c.states, c.commands)]
+        if exact:
+            models = [newton(problem, models[0], c.states, c.commands), *models]
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
+        policies = jax.vmap(lambda model: backward(model, c.damping, rows, choose))(stacked)
+        first = jnp.argmax(jnp.isfinite(policies.slope) & (policies.slope <= 0))
+        policy = jax.tree.map(lambda x: x[first], policies)
         decrease = -lengths * (policy.slope + 0.5 * lengths * policy.curvature)
         scale = jnp.maximum(c.cost, tolerance * c.history[0])
         converged = (decrease[0] <= tolerance**2 * scale) & (c.damping <= least)
@@ -168,7 +187,7 @@ def minimise(
                 u, about, d, gain, limits = row
                 return clipped(u + length * d - matvec(gain, local(about, state)), limits)
 
-            return rolled(problem, start, rows, command)
+            return roll_out(problem, start, rows, command)
 
         *new, costs = jax.vmap(tried)(lengths)
         # Near the minimum the cost changes by less than its rounding; then the whole step counts.
@@ -193,14 +212,14 @@ def minimise(
         history = jnp.where(later, cost, c.history)
         return _Carry(states, commands, cost, damping, status, passes, history)
 
-    states, commands, cost = rolled(problem, start, clipped(guess, limits), given)
+    states, commands, cost = roll_out(problem, start, clipped(guess, limits), open_loop)
     status = jnp.where(jnp.isfinite(cost), RUNNING, NOT_FINITE).astype(jnp.int32)
     history = jnp.full(iterations + 1, cost)
     begin = _Carry(states, commands, cost, jnp.full_like(cost, least), status, 0 * status, history)
     end = lax.while_loop(lambda c: (c.status == RUNNING) & (c.passes <= iterations), one, begin)
     count = jnp.minimum(end.passes, iterations)
-    ended = Ended(*(x.astype(cost.dtype) for x in (end.status, count)), end.history)
-    return _at_limits(end.commands, limits), ended
+    outcome = Outcome(end.status.astype(cost.dtype), count.astype(cost.dtype), end.history)
+    return _at_limits(end.commands, limits), outcome
 
 
 def clipped(commands: Array, limits: Limits) -> Array:
@@ -237,26 +256,25 @@ def _problem(functions: Functions, constants: Any) -> Problem:
     )
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def optimum(
     functions: Functions,
-    iterations: int,
-    tolerance: float,
+    settings: Settings,
     constants: Any,
     start: State,
     limits: Limits,
     guess: Array,
-) -> tuple[Array, Ended]:
+) -> tuple[Array, Outcome]:
     """``minimise``, differentiable by constants, start and limits; the guess does not count."""
     problem = _problem(functions, constants)
-    return minimise(problem, start, limits, guess, iterations, tolerance)
+    return minimise(problem, start, limits, guess, settings)
 
 
 @optimum.defjvp
 def _optimum_jvp(
-    functions: Functions, iterations: int, tolerance: float, primals: Any, tangents: Any
+    functions: Functions, settings: Settings, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
-    commands, ended = optimum(functions, iterations, tolerance, *primals)
+    commands, outcome = optimum(functions, settings, *primals)
     constants, start, limits, _ = primals
     free = free_of(commands, limits)
 
@@ -264,18 +282,19 @@ def _optimum_jvp(
         problem, at = _problem(functions, constants), commands
         if limits is not None:
             at = jnp.where(free, at, jnp.where(at >= limits[1], limits[1], limits[0]))
-        return jax.grad(lambda u: rolled(problem, start, u, given)[2])(at), at
+        return jax.grad(lambda u: roll_out(problem, start, u, open_loop)[2])(at), at
 
     _, (force, moved) = jax.jvp(gradient, (constants, start, limits), tangents[:3])
     problem = _problem(functions, constants)
-    model = newton(problem, rolled(problem, start, commands, given)[0], commands)
+    states = roll_out(problem, start, commands, open_loop)[0]
+    model = newton(problem, gauss_newton(problem, states, commands), states, commands)
     linear = jnp.concatenate([jnp.zeros_like(model.gradient[:, : -force.shape[1]]), force], axis=1)
     v, v_v = model.end
     model = model._replace(gradient=linear, end=(jnp.zeros_like(v), v_v))
     change = jnp.where(free, forward(model, backward(model, 0.0, free, held)), moved)
     # A product, not a choice: in reverse mode, too, what did not converge must not give numbers.
-    change = change * jnp.where(ended.status == CONVERGED, 1.0, jnp.nan)
-    return (commands, ended), (change, jax.tree.map(jnp.zeros_like, ended))
+    change = change * jnp.where(outcome.status == CONVERGED, 1.0, jnp.nan)
+    return (commands, outcome), (change, jax.tree.map(jnp.zeros_like, outcome))
 
 
 def _half_square(residuals: Array) -> Array:

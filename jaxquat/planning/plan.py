@@ -43,9 +43,9 @@ class Plan:
     Attributes:
         commands: the command of each sample, (samples, m).
         path: the Path that they lead along, with a row for each sample and one for the end.
-        gains: K of each sample, (samples, m, n). The feedback ``command - K delta`` is optimal to
-            first order in the error ``delta = local(planned, state)``. Rows of commands at a limit
-            are 0.
+        gains: K of each sample, (samples, m, n), of a linear regulator about the path: the
+            feedback is ``command - K local(planned, state)``. K minimises the Gauss-Newton model of
+            the cost. Rows of commands at a limit are 0.
         cost: half the sum of the squared residuals, ().
         status: how the iteration ended, an integer (); ``converged`` and ``reason`` explain it.
         iterations: the number of steps tried, an integer ().
@@ -79,7 +79,7 @@ class Plan:
 
     @property
     def converged(self) -> Array:
-        """Whether the Gauss-Newton model promises no further decrease, a boolean ().
+        """Whether the quadratic model promises no further decrease, a boolean ().
 
         Examples:
             >>> body = jq.Body(jnp.eye(3))
@@ -143,9 +143,9 @@ class Plan:
         period = (t[-1] - t[0]) / samples
 
         def update(
-            t_now: Array, state: State, memory: Any, params: Any, input: Any
+            now: Array, state: State, memory: Any, params: Any, value: Any
         ) -> tuple[Array, Any]:
-            number = jnp.round((t_now - t[0]) / period)
+            number = jnp.round((now - t[0]) / period)
             k = jnp.clip(number, 0, samples - 1).astype(jnp.int32)
             rows = self.path.state, self.commands, self.gains, self.limits
             planned, command, gain, limits = jax.tree.map(lambda x: x[k], rows)

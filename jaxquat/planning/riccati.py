@@ -5,9 +5,10 @@ of the command, and z both of them. A sample has the model
 
     delta' = F z,    cost = g . z + 1/2 z . H z,
 
-and the end costs ``v . delta + 1/2 delta . V delta``. The value function before each sample is again
-of this form. With ``q = g + F^T v`` and ``Q = H + F^T V F``, the change ``d - K delta`` minimises
-``q . z + 1/2 z . Q z`` (D. H. Jacobson and D. Q. Mayne, Differential Dynamic Programming, 1970).
+and the end costs ``v . delta + 1/2 delta . V delta``. The value function before each sample is
+again of this form. With ``q = g + F^T v`` and ``Q = H + F^T V F``, the change ``d - K delta``
+minimises ``q . z + 1/2 z . Q z`` (D. H. Jacobson and D. Q. Mayne, Differential Dynamic Programming,
+1970).
 Between limits d is the minimum in a box, and commands that it holds at a limit have no feedback
 (Y. Tassa, N. Mansard and E. Todorov, ICRA 2014, section IV).
 """
