@@ -606,7 +606,7 @@ TABLE = {
     "planning.Plan.controller": {},
     "planning.ilqr": {
         **{key: ROLLOUT[key] for key in ("scheme", "body", "torque", "start", "grid")},
-        "commands": Argument(FOUR),
+        "commands": Argument(FOUR, {"wrong": "seven motors"}),
         "residuals": Argument(lambda k, state, params, command: command),
         "params": ANY,
         "final": optional(None),

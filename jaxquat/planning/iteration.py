@@ -25,14 +25,17 @@ from jax import Array, lax
 
 from jaxquat._linear import dot, matvec, square
 from jaxquat.dynamics.state import State, error_size, local, retract
-from jaxquat.planning.riccati import Model, backward, forward, held, in_box, product
+from jaxquat.planning.riccati import Model, Policy, backward, forward, held, in_box, product
 
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 """Lengths of the steps that a pass tries."""
 
 FIRST_DAMPING = 1e-4
 LARGEST_DAMPING = 1e8
-RUNNING, CONVERGED, NO_DESCENT, NOT_FINITE = range(4)
+PATIENCE = 5
+"""Passes in whose cost only rounding is left before the iteration ends."""
+
+RUNNING, CONVERGED, ROUNDING, NO_DESCENT, NOT_FINITE = range(5)
 
 Limits = tuple[Array, Array] | None
 """The least and the largest command of each sample, each (samples, m)."""
@@ -54,7 +57,7 @@ class Outcome(NamedTuple):
     """How an iteration ended; floats, because integers have no tangents.
 
     Attributes:
-        status: RUNNING, CONVERGED, NO_DESCENT or NOT_FINITE.
+        status: RUNNING, CONVERGED, ROUNDING, NO_DESCENT or NOT_FINITE.
         iterations: the number of steps tried.
         history: the cost at the start and after each step, (iterations + 1,).
     """
@@ -86,6 +89,8 @@ class _Carry(NamedTuple):
     status: Array
     passes: Array
     history: Array
+    smallest: Array  # the smallest decrease that a model has promised
+    stale: Array  # passes since then in whose cost only rounding is left
 
 
 def roll_out(
@@ -164,62 +169,84 @@ def minimise(
     least, lengths = 10.0 * eps, jnp.asarray(STEPS, guess.dtype)
 
     def one(c: _Carry) -> _Carry:
-        if limits is None:
-            rows, choose = jnp.ones(c.commands.shape, bool), held
-        else:
-            rows, choose = (limits[0] - c.commands, limits[1] - c.commands), in_box
-        models = [gauss_newton(problem, c.states, c.commands)]
-        if exact:
-            models = [newton(problem, models[0], c.states, c.commands), *models]
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
-        policies = jax.vmap(lambda model: backward(model, c.damping, rows, choose))(stacked)
-        first = jnp.argmax(jnp.isfinite(policies.slope) & (policies.slope <= 0))
-        policy = jax.tree.map(lambda x: x[first], policies)
+        policy = _policy(problem, c, limits, exact)
         decrease = -lengths * (policy.slope + 0.5 * lengths * policy.curvature)
         scale = jnp.maximum(c.cost, tolerance * c.history[0])
         converged = (decrease[0] <= tolerance**2 * scale) & (c.damping <= least)
+        *new, costs = jax.vmap(lambda length: _tried(problem, c, limits, policy, length))(lengths)
 
-        before = _ends(c.states)[0]
-        rows = c.commands, before, policy.change, policy.gains, limits
+        # Rounding of the residuals, which may be small differences of numbers as large as the first
+        # ones, hides small changes of the cost. Whole steps are then good while they get shorter.
+        rounding = 4.0 * eps * jnp.sqrt(c.cost * c.history[0])
+        quiet = (decrease[0] <= rounding) & (c.damping <= FIRST_DAMPING)
+        stale = jnp.where(quiet & (decrease[0] < c.smallest), 0, c.stale + quiet.astype(jnp.int32))
+        smallest = jnp.where(quiet, jnp.minimum(decrease[0], c.smallest), c.smallest)
 
-        def tried(length: Array) -> tuple[State, Array, Array]:
-            def command(state: State, row: Any) -> Array:
-                u, about, d, gain, limits = row
-                return clipped(u + length * d - matvec(gain, local(about, state)), limits)
-
-            return roll_out(problem, start, rows, command)
-
-        *new, costs = jax.vmap(tried)(lengths)
-        # Near the minimum the cost changes by less than its rounding; then the whole step counts.
-        rounding = 10.0 * eps * c.cost
         good = costs <= c.cost - 1e-4 * decrease + rounding
         lowest = jnp.min(jnp.where(good, costs, jnp.inf))
         best = jnp.argmax(good & (costs <= lowest + rounding))
-        stepped = jnp.any(good) & ~converged & (c.passes < iterations)
+        length = jnp.where(jnp.any(good), lengths[best], 0.0)
+        stepped = (length > 0) & ~converged & (c.passes < iterations)
         new = jax.tree.map(lambda x: x[best], (*new, costs))
         old = c.states, c.commands, c.cost
         states, commands, cost = jax.tree.map(lambda x, y: jnp.where(stepped, x, y), new, old)
 
         less = jnp.where(c.damping > FIRST_DAMPING, 0.1 * c.damping, least)
         more = jnp.maximum(10.0 * c.damping, FIRST_DAMPING)
-        unsure = jnp.where(lengths[best] > 0.1, c.damping, more)
-        damping = jnp.where(jnp.any(good) & (lengths[best] >= 0.5), less, unsure)
-        damping = jnp.where(jnp.any(good), damping, more)
+        damping = jnp.where(length >= 0.5, less, jnp.where(length > 0.1, c.damping, more))
         status = jnp.where(damping > LARGEST_DAMPING, NO_DESCENT, c.status)
+        status = jnp.where(stale == PATIENCE, ROUNDING, status)
         status = jnp.where(converged, CONVERGED, status)
-        passes = c.passes + (~converged).astype(jnp.int32)
         later = jnp.arange(iterations + 1, dtype=jnp.int32) > c.passes
         history = jnp.where(later, cost, c.history)
-        return _Carry(states, commands, cost, damping, status, passes, history)
+        passes = c.passes + (~converged).astype(jnp.int32)
+        return _Carry(states, commands, cost, damping, status, passes, history, smallest, stale)
 
     states, commands, cost = roll_out(problem, start, clipped(guess, limits), open_loop)
     status = jnp.where(jnp.isfinite(cost), RUNNING, NOT_FINITE).astype(jnp.int32)
-    history = jnp.full(iterations + 1, cost)
-    begin = _Carry(states, commands, cost, jnp.full_like(cost, least), status, 0 * status, history)
+    zero, infinity = jnp.zeros_like(status), jnp.full_like(cost, jnp.inf)
+    history, damping = jnp.full(iterations + 1, cost), jnp.full_like(cost, least)
+    begin = _Carry(states, commands, cost, damping, status, zero, history, infinity, zero)
+    # One more pass than steps, to say whether the last step has reached the minimum.
     end = lax.while_loop(lambda c: (c.status == RUNNING) & (c.passes <= iterations), one, begin)
     count = jnp.minimum(end.passes, iterations)
     outcome = Outcome(end.status.astype(cost.dtype), count.astype(cost.dtype), end.history)
     return _at_limits(end.commands, limits), outcome
+
+
+def _policy(problem: Problem, c: _Carry, limits: Limits, exact: bool) -> Policy:
+    """The step from the exact model if that is convex, otherwise from that of Gauss and Newton."""
+    models = [gauss_newton(problem, c.states, c.commands)]
+    if exact:
+        models = [newton(problem, models[0], c.states, c.commands), *models]
+    if limits is None:
+        rows, choose = jnp.ones(c.commands.shape, bool), held
+    else:
+        rows, choose = (limits[0] - c.commands, limits[1] - c.commands), in_box
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
+    policies = jax.vmap(lambda model: backward(model, c.damping, rows, choose))(stacked)
+    first = jnp.argmax(jnp.isfinite(policies.slope) & (policies.slope <= 0))
+    return jax.tree.map(lambda x: x[first], policies)
+
+
+def _tried(
+    problem: Problem, c: _Carry, limits: Limits, policy: Policy, length: Array
+) -> tuple[State, Array, Array]:
+    """States, commands and cost after a step of this length."""
+    before = _ends(c.states)[0]
+
+    def command(state: State, row: Any) -> Array:
+        u, planned, d, gain, limits = row
+        return clipped(u + length * d - matvec(gain, local(planned, state)), limits)
+
+    start = jax.tree.map(lambda x: x[0], c.states)
+    rows = c.commands, before, policy.change, policy.gains, limits
+    return roll_out(problem, start, rows, command)
+
+
+def has_converged(status: Array) -> Array:
+    """Whether an iteration with this status has ended at a minimum."""
+    return (status == CONVERGED) | (status == ROUNDING)
 
 
 def clipped(commands: Array, limits: Limits) -> Array:
@@ -293,7 +320,7 @@ def _optimum_jvp(
     model = model._replace(gradient=linear, end=(jnp.zeros_like(v), v_v))
     change = jnp.where(free, forward(model, backward(model, 0.0, free, held)), moved)
     # A product, not a choice: in reverse mode, too, what did not converge must not give numbers.
-    change = change * jnp.where(outcome.status == CONVERGED, 1.0, jnp.nan)
+    change = change * jnp.where(has_converged(outcome.status), 1.0, jnp.nan)
     return (commands, outcome), (change, jax.tree.map(jnp.zeros_like, outcome))
 
 

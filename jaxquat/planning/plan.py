@@ -15,13 +15,21 @@ from jaxquat import _reprs
 from jaxquat._checks import concrete, is_concrete
 from jaxquat._linear import matvec
 from jaxquat.dynamics.state import State, local
-from jaxquat.planning.iteration import CONVERGED, NO_DESCENT, NOT_FINITE, RUNNING
+from jaxquat.planning.iteration import (
+    CONVERGED,
+    NO_DESCENT,
+    NOT_FINITE,
+    ROUNDING,
+    RUNNING,
+    has_converged,
+)
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.path import Path
 
 _REASONS = {
     RUNNING: "iterations reached",
     CONVERGED: "no further decrease",
+    ROUNDING: "no further decrease beyond rounding",
     NO_DESCENT: "no step, however short, lowers the cost as the derivatives say",
     NOT_FINITE: "the cost at the start is not finite",
 }
@@ -63,7 +71,7 @@ class Plan:
         ...     jq.rkmk2, body, motors, start, jq.grid(0.0, 1.0, 5), jnp.zeros((5, 3)), effort,
         ...     final=turned))()
         >>> plan  # 0.1 rad/s times 5 kg m^2 in 5 s: 0.1 N m
-        <Plan: 5 samples, cost 0.02496, converged (no further decrease), 1 iterations>
+        <Plan: 5 samples, cost 0.02499, converged (no further decrease), 1 iterations>
         >>> plan.commands[:, 2].round(3), plan.path.final.omega[2].round(3)
         (Array([0.1, 0.1, 0.1, 0.1, 0.1], dtype=float32), Array(0.1, dtype=float32))
     """
@@ -79,7 +87,7 @@ class Plan:
 
     @property
     def converged(self) -> Array:
-        """Whether the quadratic model promises no further decrease, a boolean ().
+        """Whether the quadratic model promises no further decrease, or none beyond rounding, ().
 
         Examples:
             >>> body = jq.Body(jnp.eye(3))
@@ -91,7 +99,7 @@ class Plan:
             >>> bool(plan.converged)
             True
         """
-        return jnp.asarray(self.status) == CONVERGED
+        return has_converged(jnp.asarray(self.status))
 
     @property
     def reason(self) -> Any:
