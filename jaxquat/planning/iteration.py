@@ -30,8 +30,9 @@ from jaxquat.planning.riccati import Model, Policy, backward, forward, held, in_
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 """Lengths of the steps that a pass tries."""
 
-FIRST_DAMPING = 1e-4
-LARGEST_DAMPING = 1e8
+FIRST_DAMPING, LARGEST_DAMPING = 1e-4, 1e8
+"""After the first refused step, and before the iteration gives up."""
+
 PATIENCE = 5
 """Passes in whose cost only rounding is left before the iteration ends."""
 
