@@ -23,7 +23,7 @@ NEEDS = {
     "plotting.md": ["matplotlib"],
 }
 WEEKLY = {"control.md", "diffrax.md", "estimation.md", "fitting.md", "flight.md"}
-WEEKLY |= {"identification.md", "interacting.md", "plotting.md"}
+WEEKLY |= {"identification.md", "interacting.md", "plan.md", "plotting.md"}
 
 
 def marks_of(page):
@@ -144,7 +144,7 @@ FLOORS = """
     | simulation.controller simulation.grid | simulation.intervals | schemes | actuators
     | control simulation.noise simulation.path | rotors simulation.simulation
     | engines | fused | rollout
-    | exact ensembles learning | sensing | kinematics gyro accelerometer magnetometer allan
+    | exact ensembles learning planning | sensing | kinematics gyro accelerometer magnetometer allan
     | recordings | estimation | interop plot
 """
 HEIGHT = {part: k for k, floor in enumerate(FLOORS.split("|")) for part in floor.split()}

@@ -156,6 +156,7 @@ RECORDS = [
     jq.control.CascadeMemory,
     jq.control.FlightGains,
     jq.control.Lift,
+    jq.planning.Plan,
     jq.rotors.Load,
     jq.rotors.Rotors,
     jq.gyro.Gyro,

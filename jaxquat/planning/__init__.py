@@ -1,0 +1,13 @@
+"""Plans: the commands that minimise a cost over a horizon, and the feedback that holds them.
+
+``ilqr`` minimises a sum of squared residuals in the error state of ``dynamics.local`` and
+``dynamics.retract``. Its ``Plan`` has the commands, the path, the gains of a
+time-varying linear regulator about it, and a ``jq.Controller`` made of them.
+"""
+
+from __future__ import annotations
+
+from jaxquat.planning.ilqr import ilqr
+from jaxquat.planning.plan import Plan
+
+__all__ = ["Plan", "ilqr"]

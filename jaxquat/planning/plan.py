@@ -1,0 +1,172 @@
+"""A plan, and the controller that follows it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxquat import _reprs
+from jaxquat._checks import concrete, is_concrete
+from jaxquat._linear import matvec
+from jaxquat.dynamics.state import State, local
+from jaxquat.planning.iteration import (
+    CONVERGED,
+    NO_DESCENT,
+    NOT_FINITE,
+    ROUNDING,
+    RUNNING,
+    has_converged,
+)
+from jaxquat.simulation.controller import Controller
+from jaxquat.simulation.path import Path
+
+_REASONS = {
+    RUNNING: "iterations reached",
+    CONVERGED: "no further decrease",
+    ROUNDING: "no further decrease beyond rounding",
+    NO_DESCENT: "no step, however short, lowers the cost as the derivatives say",
+    NOT_FINITE: "the cost at the start is not finite",
+}
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[
+        "commands", "path", "gains", "cost", "status", "iterations", "history", "limits"
+    ],
+    meta_fields=[],
+)  # fmt: skip
+@dataclass(frozen=True, repr=False, eq=False)
+class Plan:
+    """The result of ``ilqr`` for commands of m numbers and errors of n; a pytree.
+
+    Under ``jax.vmap`` all arrays have further leading axes.
+
+    Attributes:
+        commands: the command of each sample, (samples, m).
+        path: the Path that they lead along, with a row for each sample and one for the end.
+        gains: K of each sample, (samples, m, n), of a linear regulator about the path: the
+            feedback is ``command - K local(planned, state)``. K minimises the Gauss-Newton model of
+            the cost. Rows of commands at a limit are 0.
+        cost: half the sum of the squared residuals, ().
+        status: how the iteration ended, an integer (); ``converged`` and ``reason`` explain it.
+        iterations: the number of steps tried, an integer ().
+        history: the cost at the start and after each step, (iterations + 1,) for the largest
+            number of iterations; after the last step the cost stays the same.
+        limits: the least and the largest commands, each (samples, m); None without limits.
+
+    Examples:
+        >>> body = jq.Body.box(60.0, jnp.array([0.6, 0.8, 1.2]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> motors = lambda t, state, params, command: command  # N m
+        >>> effort = lambda k, state, params, command: command
+        >>> turned = lambda state, params: 100.0 * (state.omega - jnp.array([0.0, 0.0, 0.1]))
+        >>> plan = jax.jit(lambda: jq.planning.ilqr(
+        ...     jq.rkmk2, body, motors, start, jq.grid(0.0, 1.0, 5), jnp.zeros((5, 3)), effort,
+        ...     final=turned))()
+        >>> plan  # 0.1 rad/s times 5 kg m^2 in 5 s: 0.1 N m
+        <Plan: 5 samples, cost 0.02499, converged (no further decrease), 1 iterations>
+        >>> plan.commands[:, 2].round(3), plan.path.final.omega[2].round(3)
+        (Array([0.1, 0.1, 0.1, 0.1, 0.1], dtype=float32), Array(0.1, dtype=float32))
+    """
+
+    commands: Array
+    path: Path
+    gains: Array
+    cost: Array
+    status: Array
+    iterations: Array
+    history: Array
+    limits: Any = None
+
+    @property
+    def converged(self) -> Array:
+        """Whether the quadratic model promises no further decrease, or none beyond rounding, ().
+
+        Examples:
+            >>> body = jq.Body(jnp.eye(3))
+            >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3))
+            >>> stop = lambda k, state, params, command: jnp.append(state.omega, command)
+            >>> brake = lambda t, state, params, command: command * jnp.ones(3)
+            >>> plan = jax.jit(lambda: jq.planning.ilqr(
+            ...     jq.rkmk2, body, brake, start, jq.grid(0.0, 0.1, 3), jnp.zeros((3, 1)), stop))()
+            >>> bool(plan.converged)
+            True
+        """
+        return has_converged(jnp.asarray(self.status))
+
+    @property
+    def reason(self) -> Any:
+        """Why the iteration ended, in words; an array of texts for several plans.
+
+        TypeError for a traced plan.
+
+        Examples:
+            >>> body = jq.Body(jnp.eye(3))
+            >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3))
+            >>> stop = lambda k, state, params, command: jnp.append(state.omega, command)
+            >>> brake = lambda t, state, params, command: command * jnp.ones(3)
+            >>> plan = jax.jit(lambda: jq.planning.ilqr(
+            ...     jq.rkmk2, body, brake, start, jq.grid(0.0, 0.1, 3), jnp.zeros((3, 1)), stop))()
+            >>> plan.reason
+            'no further decrease'
+        """
+        concrete("plan", self.status, "read plan.status under jit")
+        texts = np.vectorize(_REASONS.get)(np.asarray(self.status))
+        return texts if texts.ndim else texts.item()
+
+    def controller(self) -> Controller:
+        """The time-varying feedback ``command - K local(planned, state)``, between the limits.
+
+        It is sampled like the plan. Each sample takes the row of the plan at its time. Outside of
+        the plan's times the command is NaN. ValueError for several plans: use ``jax.vmap``.
+
+        Examples:
+            >>> body = jq.Body(jnp.eye(3))
+            >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3))
+            >>> stop = lambda k, state, params, command: jnp.append(state.omega, command)
+            >>> brake = lambda t, state, params, command: command * jnp.ones(3)
+            >>> grid = jq.grid(0.0, 0.1, 30)
+            >>> def fly():
+            ...     plan = jq.planning.ilqr(
+            ...         jq.rkmk2, body, brake, start, grid, jnp.zeros((30, 1)), stop)
+            ...     pushed = start._replace(omega=1.2 * start.omega)
+            ...     controller = plan.controller()
+            ...     return jq.rollout(jq.rkmk2, body, brake, pushed, grid, controller=controller)
+            >>> bool(jnp.abs(jax.jit(fly)().final.omega).max() < 0.05)  # rad/s
+            True
+        """
+        if jnp.ndim(self.commands) != 2:
+            shape = jnp.shape(self.commands)
+            raise ValueError(
+                f"plan: wanted one plan, got commands of shape {shape}; use jax.vmap over the plans"
+            )
+        samples, t = len(self.commands), self.path.t
+        period = (t[-1] - t[0]) / samples
+
+        def update(
+            now: Array, state: State, memory: Any, params: Any, value: Any
+        ) -> tuple[Array, Any]:
+            number = jnp.round((now - t[0]) / period)
+            k = jnp.clip(number, 0, samples - 1).astype(jnp.int32)
+            rows = self.path.state, self.commands, self.gains, self.limits
+            planned, command, gain, limits = jax.tree.map(lambda x: x[k], rows)
+            command = command - matvec(gain, local(planned, state))
+            command = command if limits is None else jnp.clip(command, *limits)
+            within = (number >= 0) & (number < samples)
+            return jnp.where(within, command, jnp.nan), memory
+
+        return Controller(lambda start, params: (), update, period)
+
+    def __repr__(self) -> str:
+        if not is_concrete(self.status) or jnp.ndim(self.status):
+            return f"<Plan: commands {_reprs.shape(self.commands)}>"
+        verdict = "converged" if self.converged else "not converged"
+        counts = f"{len(self.commands)} samples, cost {_reprs.short(self.cost)}"
+        return f"<Plan: {counts}, {verdict} ({self.reason}), {self.iterations} iterations>"

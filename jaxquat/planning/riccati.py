@@ -1,0 +1,156 @@
+"""The linear-quadratic problem of one iteration, solved backwards in time.
+
+Let delta (n,) be the error of the state from its nominal value before a sample, d (m,) the change
+of the command, and z both of them. A sample has the model
+
+    delta' = F z,    cost = g . z + 1/2 z . H z,
+
+and the end costs ``v . delta + 1/2 delta . V delta``. The value function before each sample is
+again of this form. With ``q = g + F^T v`` and ``Q = H + F^T V F``, the change ``d - K delta``
+minimises ``q . z + 1/2 z . Q z`` (D. H. Jacobson and D. Q. Mayne, Differential Dynamic Programming,
+1970).
+Between limits d is the minimum in a box, and commands that it holds at a limit have no feedback
+(Y. Tassa, N. Mansard and E. Todorov, ICRA 2014, section IV).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxquat._linear import dot, matvec
+
+ARCS = (1.0, 0.5, 0.25, 0.1, 0.01, 0.0)
+"""Lengths of the steps that the minimisation in a box compares."""
+
+
+class Model(NamedTuple):
+    """The samples and the end of a linear-quadratic problem.
+
+    Attributes:
+        transition: F of each sample, (samples, n, n + m).
+        gradient: g of each sample, (samples, n + m).
+        hessian: H of each sample, (samples, n + m, n + m).
+        end: v (n,) and V (n, n).
+    """
+
+    transition: Array
+    gradient: Array
+    hessian: Array
+    end: tuple[Array, Array]
+
+
+class Policy(NamedTuple):
+    """The change ``d - K delta`` of each command, and what the model says of the cost.
+
+    Attributes:
+        change: d of each sample, (samples, m).
+        gains: K of each sample, (samples, m, n).
+        slope: with d scaled by s, the cost changes by ``s slope + 1/2 s^2 curvature``.
+        curvature: see ``slope``.
+    """
+
+    change: Array
+    gains: Array
+    slope: Array
+    curvature: Array
+
+
+def product(a: Array, b: Array) -> Array:
+    """The matrix product in full precision, on a GPU too."""
+    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
+
+
+def backward(
+    model: Model,
+    damping: Any,
+    rows: Any,
+    choose: Callable[[Array, Array, Any], tuple[Array, Array]],
+) -> Policy:
+    """Solve the problem from its end to its start.
+
+    Args:
+        model: the problem.
+        damping: fraction of the diagonal of each Hessian of the commands that is added to it.
+        rows: pytree with leading axis samples, a row for each call of ``choose``.
+        choose: ``choose(hessian, gradient, row) -> (d, free)``, the change (m,) that minimises the
+            cost of a sample, and which commands are free.
+    """
+    n = model.transition.shape[-2]
+
+    def sample(value: tuple[Array, Array], stage: Any) -> tuple[tuple[Array, Array], Policy]:
+        (transition, gradient, hessian), row = stage
+        v, v_v = value
+        q = gradient + matvec(transition.T, v)
+        q_q = hessian + product(transition.T, product(v_v, transition))
+        q_x, q_u, q_xx, q_ux, q_uu = q[:n], q[n:], q_q[:n, :n], q_q[n:, :n], q_q[n:, n:]
+        diagonal = jnp.diagonal(q_uu)
+        damped = q_uu + jnp.diag(damping * jnp.where(diagonal > 0, diagonal, 1.0))
+        d, free = choose(damped, q_u, row)
+        gain = solve_free(damped, q_ux, free)
+        ahead = matvec(q_uu, d)
+        # d and K need not be the minimum of the undamped model, hence the longer formulas.
+        v = q_x + matvec(q_ux.T, d) - matvec(gain.T, q_u + ahead)
+        crossed = product(gain.T, q_ux)
+        v_v = q_xx - crossed - crossed.T + product(gain.T, product(q_uu, gain))
+        return (v, 0.5 * (v_v + v_v.T)), Policy(d, gain, dot(d, q_u), dot(d, ahead))
+
+    stages = (model.transition, model.gradient, model.hessian), rows
+    policy = lax.scan(sample, model.end, stages, reverse=True)[1]
+    return policy._replace(slope=jnp.sum(policy.slope), curvature=jnp.sum(policy.curvature))
+
+
+def held(hessian: Array, gradient: Array, free: Array) -> tuple[Array, Array]:
+    """The minimum over the commands that are free, the others unchanged; for ``backward``."""
+    return -solve_free(hessian, gradient[:, None], free)[:, 0], free
+
+
+def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[Array, Array]:
+    """The minimum between ``room``, the least and the largest change; for ``backward``.
+
+    Projected Newton steps (D. P. Bertsekas, SIAM J. Control Optim. 20, 221, 1982), 2 m + 2 of them:
+    each solves for the commands that no limit stops, and goes along the projected arc.
+    """
+    lower, upper = room
+    lengths = jnp.asarray(ARCS, hessian.dtype)[:, None]
+
+    def slope_and_free(d: Array) -> tuple[Array, Array]:
+        slope = gradient + matvec(hessian, d)
+        return slope, ~(((d <= lower) & (slope > 0)) | ((d >= upper) & (slope < 0)))
+
+    def stepped(_: Any, d: Array) -> Array:
+        slope, free = slope_and_free(d)
+        newton = solve_free(hessian, slope[:, None], free)[:, 0]
+        arc = jnp.clip(d[None] - lengths * newton[None], lower[None], upper[None])
+        cost = dot(arc, gradient[None] + 0.5 * product(arc, hessian))
+        return arc[jnp.argmin(cost)]
+
+    d = lax.fori_loop(0, 2 * gradient.size + 2, stepped, jnp.zeros_like(gradient))
+    return d, slope_and_free(d)[1]
+
+
+def solve_free(hessian: Array, columns: Array, free: Array) -> Array:
+    """Solve for the free commands, (m, m), (m, k) -> (m, k); the others get 0.
+
+    NaN if the Hessian of the free commands is not positive definite.
+    """
+    both = free[:, None] & free[None]
+    matrix = jnp.where(both, hessian, jnp.eye(free.size, dtype=hessian.dtype))
+    factor = jax.scipy.linalg.cho_factor(matrix)
+    return jax.scipy.linalg.cho_solve(factor, jnp.where(free[:, None], columns, 0.0))
+
+
+def forward(model: Model, policy: Policy) -> Array:
+    """The changes of all commands under the policy, from an error of 0 at the start."""
+
+    def sample(delta: Array, row: Any) -> tuple[Array, Array]:
+        transition, d, gain = row
+        change = d - matvec(gain, delta)
+        return matvec(transition, jnp.concatenate([delta, change])), change
+
+    rows = model.transition, policy.change, policy.gains
+    return lax.scan(sample, jnp.zeros_like(model.end[0]), rows)[1]
