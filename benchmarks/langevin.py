@@ -10,6 +10,7 @@ All of it is float32. Errors in brackets are standard errors, in units of the la
 
 import argparse
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -96,7 +97,7 @@ def speed():
         for derivative in (lambda f: f, jax.grad):
             times = []
             for engine in ("scan", "fused"):
-                run = jax.jit(derivative(lambda *x, by=engine, name=name: rates(*x, by, name)))
+                run = jax.jit(derivative(partial(rates, engine=engine, name=name)))
                 times.append(1e9 * best(run, DAMPING, starts(bodies), noise) / bodies / steps)
             cells.append(f"{times[0]:.0f} | {times[1]:.1f} | {times[0] / times[1]:.1f}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
@@ -308,7 +309,7 @@ def peers():
     jax-md damps the rotation by one coefficient gamma, which is a damping of gamma / sum(1/I) about
     each axis, and its rate alone relaxes in a step.
     """
-    from jax_md import rigid_body, simulate, space
+    from jax_md import rigid_body, simulate, space  # pyright: ignore[reportMissingImports]
 
     bodies, steps, field, damping = 1000, 2000, 1.0, 1.5
     print("1000 dipoles, 2000 steps\n")
