@@ -239,6 +239,16 @@ def is_key(value: Any) -> bool:
     return not isinstance(dtype, np.dtype | None) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
+def reproducible_key(name: str, key: Any) -> Array:
+    """``key`` as one key; ValueError for a generator whose numbers depend on vmap."""
+    key = random_key(name, key)
+    generator = jax.random.key_impl(key)
+    if "rbg" in str(generator):
+        wanted = "a generator whose numbers do not depend on vmap"
+        raise ValueError(f"{name}: wanted {wanted}, got {generator}")
+    return key
+
+
 def random_key(name: str, value: Any) -> Array:
     """``value`` as one ``jax.random.key``; old keys (uint32) are converted.
 

@@ -26,7 +26,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from jaxquat import _progress, _reprs
-from jaxquat._checks import boolean, instance, place, positive_integer, random_key, takes
+from jaxquat._checks import boolean, instance, place, positive_integer, reproducible_key, takes
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
 from jaxquat.ensembles.drawing import LARGEST, keys
@@ -153,7 +153,7 @@ def run(
     if mesh is not None:
         instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
         mesh = Mesh(mesh.devices, mesh.axis_names)  # without its axis types, which do not matter
-    experiment = Experiment(draw, simulate, n, _reproducible(key), mesh)
+    experiment = Experiment(draw, simulate, n, reproducible_key("key", key), mesh)
     together = _several_processes(mesh)
     member, outputs = chunks.shapes(experiment)
     tally = _Tally((reduce, until), outputs)
@@ -182,7 +182,7 @@ def run(
     if together:
         tally.merge_processes()
     result, statistic = tally.result()
-    met = None if until is None else bool(until.met(statistic))
+    met = None if until is None else _is_met(until, statistic)
     failed = tally.failed_index
     if failed.size == members:
         problem = f"all {members} members failed, each with an output that is not finite"
@@ -227,7 +227,7 @@ class _Tally:
     def meets(self, until: StoppingRule, together: bool) -> bool:
         """Whether ``until``, the last of the reducers, is met by the members of all processes."""
         parts = _gather(self.summaries[-1]) if together else self.summaries[-1:]
-        return until.met(until.finish(functools.reduce(until.merge, parts)))
+        return _is_met(until, until.finish(functools.reduce(until.merge, parts)))
 
     def merge_processes(self) -> None:
         """Merge the tallies of all processes, in their order, so that all have the same."""
@@ -315,14 +315,11 @@ def _check_reduce(reduce: Any, store: Any) -> None:
         raise ValueError(f"reduce: wanted reducers, a store, or both, got neither; {hint}")
 
 
-def _reproducible(key: Any) -> Array:
-    """``key`` as one key; ValueError for a generator whose numbers depend on vmap."""
-    key = random_key("key", key)
-    generator = jax.random.key_impl(key)
-    if "rbg" in str(generator):
-        wanted = "a generator whose numbers do not depend on vmap"
-        raise ValueError(f"key: wanted {wanted}, got {generator}")
-    return key
+def _is_met(until: StoppingRule, statistic: Any) -> bool:
+    met = until.met(statistic)
+    if np.shape(met) != ():
+        raise TypeError(f"until: wanted met to return True or False, got {met!r}")
+    return bool(met)
 
 
 def _several_processes(mesh: Mesh | None) -> bool:

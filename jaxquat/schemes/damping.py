@@ -152,6 +152,8 @@ def damped(
 class Damped:
     """The step of ``damped``."""
 
+    has_drag = True
+
     scheme: Scheme
     damping: Array | None  # (3, 3), body axes, and so is the resistance
     resistance: Array | None = None

@@ -11,6 +11,10 @@ and motion (SIAM J. Numer. Anal. 5, 1968, 506-517), of weak order 2. The first k
 from rest by ``sqrt(dt^3) I^-1 B (x + y)/2``; a turn by ``(1/sqrt(12) - 1/2) sqrt(dt^3) I^-1 B y``
 before it completes ``I^-1 B J``. That turn is independent of W, so the weak order stays 2.
 
+Under a drag, a kick before the step would turn the body as if there were none. So schemes with drag
+take the torque ``B x/sqrt(dt)``, constant within the step, as their own torque, and the weak order
+is 1: the turn by this torque is right in steps of any length.
+
 A first-order Gauss-Markov torque has the relaxation of a rate under drag and the spread of its turn
 (``relaxation``): its value after a step and its mean over the step are Gaussian, and exact.
 """
@@ -26,6 +30,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.experimental import checkify
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, finite, instance, not_negative, one_shape, positive
@@ -36,7 +41,7 @@ from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_units
 from jaxquat.quaternion import expm1, multiply
 from jaxquat.schemes.relaxation import relaxation
-from jaxquat.schemes.scheme import Scheme, as_scheme, is_stochastic
+from jaxquat.schemes.scheme import Scheme, as_scheme, has_drag, is_stochastic
 from jaxquat.torques import total
 
 
@@ -70,8 +75,12 @@ def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
     ``[[dt^3/3, dt^2/2], [dt^2/2, dt]]``, and ``<|I omega|^2>`` of a free body grows by
     ``tr(density density^T) dt`` exactly if the scheme conserves the momentum.
 
+    With ``damped``, ``langevin`` and ``brownian`` a step takes three normals, and the torque is
+    constant within it. The weak order is 1, and steps may be longer than the relaxation time.
+
     The weak order is that of the scheme, but at most 2, for any torque that the scheme takes; it is
-    the field ``order``. The strong order, along one path of the noise, is 1. With density 0 a step
+    the field ``order``. Schemes whose rate is not ``state.omega``, such as ``full_quat``, are
+    refused in the step. The strong order, along one path of the noise, is 1. With density 0 a step
     is that of the scheme, bit for bit where XLA compiles both alike.
 
     Args:
@@ -100,7 +109,9 @@ def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
         finite("density", density)
     else:
         not_negative("density", density)
-    return _disturbed(scheme, lambda inner: TorqueNoise(inner, density), "with_torque_noise")
+    scheme = as_scheme("scheme", scheme)
+    order = 1 if has_drag(scheme) else 2
+    return _disturbed(scheme, lambda one: TorqueNoise(one, density), "with_torque_noise", order)
 
 
 def with_gauss_markov_torque(
@@ -149,18 +160,20 @@ def with_gauss_markov_torque(
     time_constant = one_shape("time_constant", time_constant, (), (3,))
     positive("time_constant", time_constant)
     step = functools.partial(GaussMarkov, deviation=deviation, time_constant=time_constant)
-    scheme = _disturbed(scheme, step, "with_gauss_markov_torque")
+    scheme = _disturbed(as_scheme("scheme", scheme), step, "with_gauss_markov_torque", 2)
     return dataclasses.replace(scheme, aux=True)
 
 
-def _disturbed(scheme: Scheme | Step, step: Any, name: str) -> Scheme:
-    """The Scheme of ``step(scheme)``, with the facts of the scheme that noise does not spoil."""
-    scheme = as_scheme("scheme", scheme)
+def _disturbed(scheme: Scheme, step: Any, name: str, order: int) -> Scheme:
+    """The Scheme of ``step(scheme)``, with the facts of the scheme that noise does not spoil.
+
+    ``order`` is the largest weak order.
+    """
     return dataclasses.replace(
         scheme,
         step=step(scheme),
         name=f"{name}({scheme.name})",
-        order=None if scheme.order is None else min(scheme.order, 2),
+        order=None if scheme.order is None else min(scheme.order, order),
         conserves=tuple(kept for kept in scheme.conserves if kept == "norm"),
         reversible=False,
         doc="",
@@ -177,9 +190,20 @@ class TorqueNoise:
     scheme: Scheme
     density: Array  # (), (3,) or (3, 3), body axes
 
+    @property
+    def has_drag(self) -> bool:
+        """Whether the scheme has."""
+        return has_drag(self.scheme)
+
+    def report(self) -> None:
+        """Report traced numbers that are refused where they are known."""
+        if self.density.ndim < 2:
+            _report("density", "numbers that are not negative", self.density >= 0, self.density)
+        _report_scheme(self.scheme)
+
     def noise(self, state: State) -> int:
         """How many standard normals a step takes."""
-        return 6 + self.scheme.noise(state)
+        return (3 if self.has_drag else 6) + self.scheme.noise(state)
 
     def decay(self, body: Body) -> Array | None:
         """The decay of the scheme."""
@@ -198,18 +222,30 @@ class TorqueNoise:
         """Take one step."""
         t, state, dt = check_step(body, t, state, dt)
         own_body, scales = own_units(body)
-        density = scales.torque * self.density.astype(dt.dtype)
+        density = self.density.astype(dt.dtype)
+
+        def shaken(density: Array, normals: Array) -> Array:
+            return matvec(density, normals) if density.ndim == 2 else density * normals
+
+        if self.has_drag:
+            acting, left = (
+                shaken(density, noise[:3]) / jnp.sqrt(dt),
+                _noise_of(self.scheme, noise, 3),
+            )
+            return self.scheme(body, _plus(torque, acting), t, state, dt, params, left)
+        if self.scheme.aux is False and jax.tree.leaves(state.aux):
+            wanted = f"none because torques under {self.scheme.name} have no aux states"
+            raise TypeError(f"state.aux: with_torque_noise wanted {wanted}, got some")
         inverted = inverse_inertia(own_body.inertia)
 
         def rate(normals: Array) -> Array:
-            impulse = matvec(density, normals) if density.ndim == 2 else density * normals
-            return matvec(inverted, jnp.sqrt(dt) * impulse)
+            return matvec(inverted, jnp.sqrt(dt) * shaken(scales.torque * density, normals))
 
         u, v = rate(noise[:3]), rate(noise[3:6])
         turn = (1.0 / math.sqrt(12.0) - 0.5) * dt * v
         q = state.q + multiply(state.q, expm1(turn))
         state = state._replace(q=q, omega=state.omega + 0.5 * (u + v))
-        state = self.scheme(body, torque, t, state, dt, params, _noise_of(self.scheme, noise))
+        state = self.scheme(body, torque, t, state, dt, params, _noise_of(self.scheme, noise, 6))
         return state._replace(omega=state.omega + 0.5 * (u - v))
 
 
@@ -225,6 +261,18 @@ class GaussMarkov:
     scheme: Scheme
     deviation: Array  # () or (3,), body axes, and so is the time constant
     time_constant: Array
+
+    @property
+    def has_drag(self) -> bool:
+        """Whether the scheme has."""
+        return has_drag(self.scheme)
+
+    def report(self) -> None:
+        """Report traced numbers that are refused where they are known."""
+        deviation, constant = self.deviation, self.time_constant
+        _report("deviation", "numbers that are not negative", deviation >= 0, deviation)
+        _report("time_constant", "positive numbers", constant > 0, constant)
+        _report_scheme(self.scheme)
 
     def noise(self, state: State) -> int:
         """How many standard normals a step takes."""
@@ -256,23 +304,37 @@ class GaussMarkov:
         acting = mean * now + deviation * (mean * jnp.sqrt(ratio) * x + of_y * y)
         after = now + change * now + deviation * jnp.sqrt(-change * (2.0 + change)) * x
 
-        def disturbance(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
-            return acting
-
-        own = torque.torque if isinstance(torque, Commanded) else torque
-        both = given_command_of(torque, total(own, disturbance))
-        state = state._replace(aux=own_aux)
-        state = self.scheme(body, both, t, state, dt, params, _noise_of(self.scheme, noise))
+        state, left = state._replace(aux=own_aux), _noise_of(self.scheme, noise, 6)
+        state = self.scheme(body, _plus(torque, acting), t, state, dt, params, left)
         return state._replace(aux=Disturbance(after, state.aux))
 
 
-def _noise_of(scheme: Scheme, noise: Array) -> Array | None:
+def _plus(torque: Torque, acting: Array) -> Torque:
+    """The torque of a rollout plus one that is constant within a step."""
+
+    def constant(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        return acting
+
+    own = torque.torque if isinstance(torque, Commanded) else torque
+    return given_command_of(torque, total(own, constant))
+
+
+def _noise_of(scheme: Scheme, noise: Array, taken: int) -> Array | None:
     """The normals that are left for the scheme itself."""
-    return noise[6:] if is_stochastic(scheme) else None
+    return noise[taken:] if is_stochastic(scheme) else None
+
+
+def _report(name: str, wanted: str, holds: Array, value: Array) -> None:
+    checkify.check(jnp.all(holds), f"{name}: wanted {wanted}, got {{value}}", value=value)
+
+
+def _report_scheme(scheme: Scheme) -> None:
+    if hasattr(scheme.step, "report"):
+        scheme.step.report()  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def _disturbance(state: State) -> Disturbance:
     wanted = "a jq.schemes.Disturbance, which has the Gauss-Markov torque"
     disturbance = instance("state.aux", state.aux, Disturbance, wanted)
-    exactly("state.aux.torque", disturbance.torque, (3,))
-    return disturbance
+    torque = exactly("state.aux.torque", disturbance.torque, (3,))
+    return disturbance._replace(torque=torque)

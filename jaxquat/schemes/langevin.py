@@ -286,6 +286,8 @@ def _fluid(
 class Langevin:
     """The step of ``langevin``."""
 
+    has_drag = True
+
     scheme: Scheme
     fluid: Fluid
 
@@ -349,6 +351,8 @@ class Langevin:
 @dataclass(frozen=True)
 class Brownian:
     """The step of ``brownian``."""
+
+    has_drag = True
 
     fluid: Fluid
 

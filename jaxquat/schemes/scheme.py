@@ -294,6 +294,11 @@ def is_stochastic(scheme: Scheme) -> bool:
     return hasattr(scheme.step, "noise")
 
 
+def has_drag(scheme: Scheme) -> bool:
+    """Whether the step relaxes rates itself, or has none, so that a kick of the rate is lost."""
+    return getattr(scheme.step, "has_drag", False)
+
+
 def as_deterministic(name: str, value: Any) -> Scheme:
     """The Scheme of a step, as ``as_scheme``; TypeError if it is stochastic."""
     scheme = as_scheme(name, value)

@@ -13,7 +13,7 @@ import jax
 from jax import Array
 from jax.typing import DTypeLike
 
-from jaxquat._checks import exactly, finite, is_key
+from jaxquat._checks import exactly, finite, is_key, reproducible_key
 from jaxquat.dynamics.state import State
 from jaxquat.schemes.scheme import Scheme, noise_count
 from jaxquat.simulation.controller import Controller, update_of
@@ -52,10 +52,12 @@ def check_noise(noise: Any, scheme: Scheme, start: State, steps: int) -> Any:
         if noise.shape:
             hint = "; use jax.vmap for several bodies"
             raise ValueError(f"noise: wanted one key, got shape {noise.shape}{hint}")
-        return noise
+        return reproducible_key("noise", noise)
     if getattr(noise, "dtype", None) == "uint32":
         got = f"uint32{list(noise.shape)}; jax.random.wrap_key_data makes a key of an old one"
         raise TypeError(f"noise: wanted {wanted.format(n=count)}, got {got}")
+    if isinstance(noise, int | float):  # a seed
+        raise TypeError(f"noise: wanted {wanted.format(n=count)}, got {noise}")
     normals = exactly("noise", noise, (steps, count))
     finite("noise", normals)
     return normals.astype(start.q.dtype)

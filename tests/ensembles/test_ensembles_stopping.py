@@ -235,3 +235,12 @@ def test_refused_by_name(make, kind, message):
     with pytest.raises(kind) as caught:
         make()
     assert message in str(caught.value)
+
+
+def test_a_rule_that_returns_an_array_is_refused():
+    rule = jq.ensembles.StoppingRule(
+        lambda outputs, index: len(index), lambda a, b: a + b, int, met=lambda n: np.ones(2) > n
+    )
+    options = {"until": rule, "chunk": 4, "progress": False}
+    with pytest.raises(TypeError, match="until: wanted met to return True or False, got array"):
+        jq.ensembles.run(jax.random.normal, jnp.square, 8, jax.random.key(0), **options)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from commands import ROOT
 from jax import lax
+from jax.experimental import checkify
 
 import jaxquat as jq
 from jaxquat.schemes import Disturbance, with_gauss_markov_torque, with_torque_noise
@@ -308,3 +309,80 @@ def test_a_state_without_a_disturbance_is_refused():
         start = REST._replace(aux=aux)
         with pytest.raises(error, match=words):
             jq.rollout(scheme, BODY, jq.torques.zero, start, GRID, noise=key)
+
+
+@pytest.mark.parametrize("make", ["brownian", pytest.param("langevin", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("x", [0.1, 100.0])
+def test_white_torque_under_drag_turns_a_ball_as_its_mobility_says_in_steps_of_any_length(make, x):
+    """The torque is constant within a step, so the turn is that of the scalar recursion.
+
+    Normals 1e-6 in each step, one at a time: turns are linear in them and about one axis.
+    """
+    damping, density, steps, inertia = 1.5, 0.3, 8, 2.0
+    dt = x * inertia / damping
+    inner = {
+        "brownian": lambda: jq.schemes.brownian(damping, 0.0),
+        "langevin": lambda: jq.schemes.langevin(jq.no_squish, damping, 0.0),
+    }[make]()
+    scheme = with_torque_noise(inner, density)
+    assert scheme.order == 1
+    count, unit = scheme.noise(REST), 1e-6
+    rows = np.zeros((steps, steps, count))
+    rows[range(steps), range(steps), 2] = unit
+    end = jax.jit(jax.vmap(lambda rows: after(scheme, BALL, jq.torques.zero, REST, dt, rows).q))
+    turns = 2.0 * np.asarray(end(rows))[:, 3] / unit
+
+    decay, relaxation = np.exp(-x), inertia / damping
+    wanted = []
+    for kicked in range(steps):
+        rate = turn = 0.0
+        for k in range(steps):
+            terminal = density / np.sqrt(dt) / damping * (k == kicked)
+            if make == "langevin":
+                turn += terminal * dt + relaxation * (1 - decay) * (rate - terminal)
+                rate = terminal + decay * (rate - terminal)
+            else:
+                turn += terminal * dt
+        wanted.append(turn)
+    np.testing.assert_allclose(turns, wanted, rtol=1e-7, atol=1e-7 * np.max(wanted))
+    mobility = density**2 * dt * steps / damping**2
+    if make == "brownian" or x > 1:
+        assert np.sum(turns**2) == pytest.approx(mobility, rel=0.03)
+
+
+def test_drag_is_found_within_other_schemes():
+    """Compositions and Gauss-Markov torques of it have it, too: three normals, weak order 1."""
+    drag = jq.schemes.damped(jq.no_squish, 0.1)
+    inner = with_gauss_markov_torque(drag, 0.1, 1.0)
+    assert with_torque_noise(inner, 0.1).noise(disturbed(REST)) == 3 + 6
+    assert with_torque_noise(jq.compose(drag, jq.schemes.weights.SUZUKI4), 0.1).noise(REST) == 3
+    assert with_torque_noise(jq.no_squish, 0.1).noise(REST) == 6
+
+
+def test_a_scheme_whose_rate_is_no_omega_is_refused():
+    start = jq.schemes.hoffmann.full_quat_start(REST.q, REST.omega)
+    scheme = with_torque_noise(jq.full_quat_corrected, 0.1)
+    with pytest.raises(TypeError, match=r"state\.aux: with_torque_noise wanted none because"):
+        jq.rollout(scheme, BODY, jq.torques.zero, start, GRID, noise=jax.random.key(0))
+
+
+TRACED = {
+    "density": lambda x: with_torque_noise(jq.lie_euler, x),
+    "deviation": lambda x: with_gauss_markov_torque(jq.lie_euler, x, 1.0),
+    "time_constant": lambda x: with_gauss_markov_torque(jq.lie_euler, 0.1, x),
+    "damping": lambda x: with_torque_noise(jq.schemes.damped(jq.lie_euler, x), 0.1),
+}
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_check_reports_traced_arguments_of_these_schemes_and_of_those_within(name):
+    def run(x):
+        scheme = TRACED[name](x)
+        start = disturbed(REST) if name in ("deviation", "time_constant") else REST
+        noise = jnp.zeros((1, scheme.noise(start)))
+        grid = jq.grid(0.0, 0.1, 1)
+        return jq.rollout(scheme, BODY, jq.torques.zero, start, grid, noise=noise, check=True).t
+
+    checked = jax.jit(checkify.checkify(run))
+    assert checked(0.5)[0].get() is None
+    assert f"{name}: wanted" in checked(-0.5)[0].get()

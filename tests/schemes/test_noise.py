@@ -286,6 +286,8 @@ def step_of(scheme, *noise):
         (wrong(jax.random.PRNGKey(0)), TypeError, "wanted a jax.random.key or"),
         (wrong(jax.random.PRNGKey(0)), TypeError, "got uint32[2]"),
         (wrong(jax.random.split(KEY)), ValueError, "noise: wanted one key, got shape (2,)"),
+        (wrong(jax.random.key(0, impl="rbg")), ValueError, "noise: wanted a generator whose"),
+        (wrong(0), TypeError, "noise: wanted a jax.random.key or an array of shape"),
         (wrong(np.zeros((12, 2))), ValueError, "noise: wanted shape (12, 3), got (12, 2)"),
         (wrong(np.zeros((11, 3))), ValueError, "noise: wanted shape (12, 3), got (11, 3)"),
         (wrong(np.zeros((12, 3), int)), TypeError, "noise: wanted a floating dtype, got int64"),
