@@ -40,7 +40,7 @@ from jaxquat.planning.iteration import (
 )
 from jaxquat.planning.plan import Plan
 from jaxquat.planning.riccati import backward, held
-from jaxquat.schemes.scheme import Scheme
+from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.simulation.grid import Grid
 from jaxquat.simulation.simulation import Simulation, checked_simulation
 
@@ -128,6 +128,7 @@ def ilqr(
         >>> bool(plan.converged), f"{plan.commands[0, 2]:.2f} N m"  # 6 I angle/T^2 (1 - 1/20)
         (True, '0.14 N m')
     """
+    scheme = as_deterministic("scheme", scheme)
     instance("grid", grid, Grid, "a jq.grid(t0, dt, steps)")
     takes("residuals", residuals, "k, state, params, command")
     if final is not None:

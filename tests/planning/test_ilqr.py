@@ -321,7 +321,11 @@ def test_errors_say_what_was_wanted():
         ({"residuals": lambda k, *_: k}, TypeError, r"^residuals\(...\): wanted a floating dtype"),
         ({"final": lambda *_: jnp.ones((2, 2))}, ValueError, r"^final\(...\): wanted shape \(m,\)"),
         ({"hessian": "newton"}, ValueError, "^hessian: wanted one of 'exact', 'gauss-newton'"),
-        ({"scheme": jq.schemes.langevin(jq.lie_euler, 1.0, 1.0)}, TypeError, "^noise: wanted"),
+        (
+            {"scheme": jq.schemes.brownian(1.0, 1.0)},
+            TypeError,
+            "^scheme: wanted a deterministic one",
+        ),
     ):
         with pytest.raises(error, match=text):
             plan(**changes)
