@@ -35,7 +35,7 @@ from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
 Result = TypeVar("Result")
-MULTIPLICATIONS = {"value": 12_000, "derivative": 20_000}
+MULTIPLICATIONS = {"value": 10_000, "derivative": 20_000}
 """The kernel is faster than XLA up to this many multiplications in a step's matrix products."""
 
 

@@ -354,9 +354,9 @@ def test_the_gradient_by_transposed_weights_is_as_long_a_program(monkeypatch):
 
 @pytest.mark.needs("llvmlite")
 def test_auto_takes_the_scan_where_matrix_products_are_large(capsys, monkeypatch):
-    """Of about 130, 200 and 320 multiplications: all, derivatives, nothing by the kernel.
+    """Of 110, 180 and 300 multiplications: all, derivatives, nothing by the kernel.
 
-    The numbers from which on XLA is faster are 150 and 250 here, 1/80 of those measured.
+    The numbers from which on XLA is faster are 125 and 250 here, 1/80 of those measured.
     """
     most = {name: number // 80 for name, number in engine.MULTIPLICATIONS.items()}
     monkeypatch.setattr(engine, "MULTIPLICATIONS", most)
