@@ -44,7 +44,10 @@ def test_coarsened_normals_are_standard_normals_whatever_the_step(dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rate_and_turn_of_a_long_step_are_those_of_two_half_steps_to_rounding(dtype):
-    """From rest at a fixed attitude, by the matrices of the step in body axes."""
+    """From rest at a fixed attitude, by the matrices of the step in body axes.
+
+    A difference of turns gives y, sqrt(12) times as large, by roots of condition 2, of six sums.
+    """
     rows = np.random.default_rng(0).normal(size=(2, 6)).astype(dtype)
     body, scheme = jq.Body(jnp.asarray(TURNED, dtype)), skewed("langevin", 0.0, dtype)
 
@@ -67,7 +70,7 @@ def test_rate_and_turn_of_a_long_step_are_those_of_two_half_steps_to_rounding(dt
     two, one = ends(jnp.asarray([1e-6, 1e-2, 1.0, 1e2, 1e6], dtype))
     for both, single in zip(two, one, strict=True):
         size = np.abs(both).max(axis=1, keepdims=True)
-        assert np.abs((both - single) / size).max() < 30 * np.finfo(dtype).eps
+        assert np.abs((both - single) / size).max() < 64 * np.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
