@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import rollout as peers
+from timing import best
 
 import jaxquat as jq
 from jaxquat.fused import engine, selfcheck
@@ -92,17 +93,6 @@ def relative_difference(a, b):
 
 
 # Throughput.
-
-
-def best(function, *arguments):
-    """Return the seconds of a call, the best of three."""
-    jax.block_until_ready(function(*arguments))
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def operations():

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from timing import best
 
 import jaxquat as jq
 
@@ -48,17 +49,6 @@ def starts(bodies):
 def langevin(damping=DAMPING, heat=HEAT):
     """Return Langevin's scheme over ``no_squish``."""
     return jq.schemes.langevin(jq.no_squish, damping, heat)
-
-
-def best(function, *arguments):
-    """Return the seconds of a call, the best of three."""
-    jax.block_until_ready(function(*arguments))
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        times.append(time.perf_counter() - began)
-    return min(times)
 
 
 def bracketed(mean, error, digits=3):

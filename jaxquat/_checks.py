@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
+from jax.experimental import checkify
 from jax.typing import ArrayLike
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -231,6 +232,11 @@ def renamed(**names: str) -> Callable[[F], F]:
         return cast(F, called)
 
     return decorator
+
+
+def report(name: str, wanted: str, holds: ArrayLike, value: Array) -> None:
+    """Report by ``checkify.check`` that a traced argument is not as wanted."""
+    checkify.check(jnp.all(holds), f"{name}: wanted {wanted}, got {{value}}", value=value)
 
 
 def is_key(value: Any) -> bool:

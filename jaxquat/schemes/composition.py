@@ -16,7 +16,7 @@ from jaxquat._checks import numbers
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque, check_step
 from jaxquat.dynamics.state import State
-from jaxquat.schemes.scheme import Scheme, as_deterministic, has_drag
+from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.schemes.weights import composed_order
 
 
@@ -68,11 +68,6 @@ class Composition:
 
     scheme: Scheme
     weights: tuple[float, ...]
-
-    @property
-    def has_drag(self) -> bool:
-        """Whether the scheme has."""
-        return has_drag(self.scheme)
 
     def decay(self, body: Body) -> Array | None:
         """The decay of the scheme times the sum of |weights|, over all sub-steps."""

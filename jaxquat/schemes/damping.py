@@ -25,10 +25,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.experimental import checkify
 from jax.typing import ArrayLike
 
-from jaxquat._checks import finite, is_concrete, not_negative, one_shape, takes
+from jaxquat._checks import finite, is_concrete, not_negative, one_shape, report, takes
 from jaxquat._linear import inverse_inertia, matmul, matvec, scale_of, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
@@ -83,8 +82,8 @@ def damped(
     If ``scheme`` is reversible, so is the result, but a step back amplifies rounding by the factor
     by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused if fewer than
     three digits would remain between two rows; if drag, body or grid are traced, the derivatives
-    are NaN then. ``jq.compose`` raises the order only for weak drag:
-    its substeps of negative length amplify in the same way.
+    are NaN then. ``jq.compose`` raises the order only for weak drag: its substeps of negative
+    length amplify in the same way.
 
     Args:
         scheme: the scheme for the free body. Its order matters little, as no torque acts in it.
@@ -176,13 +175,11 @@ class Damped:
         if self.damping is not None:
             damping = scale_of(self.damping) * self.damping
             least = jnp.linalg.eigvalsh(damping + transpose(damping)).min() / 2
-            text = f"damping: wanted {SEMIDEFINITE}, got {{damping}}"
-            drags = least >= -100 * jnp.finfo(damping.dtype).eps
-            checkify.check(drags, text, damping=self.damping)
+            rounding = 100 * jnp.finfo(damping.dtype).eps
+            report("damping", SEMIDEFINITE, least >= -rounding, self.damping)
         if self.resistance is not None:
             resistance = jnp.diagonal(self.resistance)
-            text = "resistance: wanted numbers that are not negative, got {resistance}"
-            checkify.check(jnp.all(resistance >= 0), text, resistance=resistance)
+            report("resistance", "numbers that are not negative", resistance >= 0, resistance)
 
     def decay(self, body: Body) -> Array:
         """A bound on the fastest relative decay of rate and velocity [1/s], (): a row-sum norm."""

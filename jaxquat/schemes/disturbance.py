@@ -30,10 +30,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.experimental import checkify
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, finite, instance, not_negative, one_shape, positive
+from jaxquat._checks import exactly, finite, instance, not_negative, one_shape, positive, report
 from jaxquat._linear import inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Commanded, Step, Torque, check_step, given_command_of
@@ -190,20 +189,14 @@ class TorqueNoise:
     scheme: Scheme
     density: Array  # (), (3,) or (3, 3), body axes
 
-    @property
-    def has_drag(self) -> bool:
-        """Whether the scheme has."""
-        return has_drag(self.scheme)
-
     def report(self) -> None:
         """Report traced numbers that are refused where they are known."""
         if self.density.ndim < 2:
-            _report("density", "numbers that are not negative", self.density >= 0, self.density)
-        _report_scheme(self.scheme)
+            report("density", "numbers that are not negative", self.density >= 0, self.density)
 
     def noise(self, state: State) -> int:
         """How many standard normals a step takes."""
-        return (3 if self.has_drag else 6) + self.scheme.noise(state)
+        return (3 if has_drag(self.scheme) else 6) + self.scheme.noise(state)
 
     def decay(self, body: Body) -> Array | None:
         """The decay of the scheme."""
@@ -221,21 +214,19 @@ class TorqueNoise:
     ) -> State:
         """Take one step."""
         t, state, dt = check_step(body, t, state, dt)
-        own_body, scales = own_units(body)
         density = self.density.astype(dt.dtype)
 
         def shaken(density: Array, normals: Array) -> Array:
             return matvec(density, normals) if density.ndim == 2 else density * normals
 
-        if self.has_drag:
-            acting, left = (
-                shaken(density, noise[:3]) / jnp.sqrt(dt),
-                _noise_of(self.scheme, noise, 3),
-            )
-            return self.scheme(body, _plus(torque, acting), t, state, dt, params, left)
+        if has_drag(self.scheme):
+            both = _plus(torque, shaken(density, noise[:3]) / jnp.sqrt(dt))
+            left = _noise_of(self.scheme, noise, 3)
+            return self.scheme(body, both, t, state, dt, params, left)
         if self.scheme.aux is False and jax.tree.leaves(state.aux):
             wanted = f"none because torques under {self.scheme.name} have no aux states"
             raise TypeError(f"state.aux: with_torque_noise wanted {wanted}, got some")
+        own_body, scales = own_units(body)
         inverted = inverse_inertia(own_body.inertia)
 
         def rate(normals: Array) -> Array:
@@ -262,17 +253,11 @@ class GaussMarkov:
     deviation: Array  # () or (3,), body axes, and so is the time constant
     time_constant: Array
 
-    @property
-    def has_drag(self) -> bool:
-        """Whether the scheme has."""
-        return has_drag(self.scheme)
-
     def report(self) -> None:
         """Report traced numbers that are refused where they are known."""
         deviation, constant = self.deviation, self.time_constant
-        _report("deviation", "numbers that are not negative", deviation >= 0, deviation)
-        _report("time_constant", "positive numbers", constant > 0, constant)
-        _report_scheme(self.scheme)
+        report("deviation", "numbers that are not negative", deviation >= 0, deviation)
+        report("time_constant", "positive numbers", constant > 0, constant)
 
     def noise(self, state: State) -> int:
         """How many standard normals a step takes."""
@@ -322,15 +307,6 @@ def _plus(torque: Torque, acting: Array) -> Torque:
 def _noise_of(scheme: Scheme, noise: Array, taken: int) -> Array | None:
     """The normals that are left for the scheme itself."""
     return noise[taken:] if is_stochastic(scheme) else None
-
-
-def _report(name: str, wanted: str, holds: Array, value: Array) -> None:
-    checkify.check(jnp.all(holds), f"{name}: wanted {wanted}, got {{value}}", value=value)
-
-
-def _report_scheme(scheme: Scheme) -> None:
-    if hasattr(scheme.step, "report"):
-        scheme.step.report()  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def _disturbance(state: State) -> Disturbance:

@@ -36,10 +36,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.experimental import checkify
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, not_negative, positive
+from jaxquat._checks import exactly, not_negative, positive, report
 from jaxquat._linear import matvec, scale_of, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
@@ -211,14 +210,12 @@ class Fluid:
         rounding = 100 * jnp.finfo(damping.dtype).eps
         symmetric = jnp.abs(damping - transpose(damping)).max() <= rounding
         definite = jnp.linalg.eigvalsh(damping).min() > 0
-        text = f"damping: wanted {DEFINITE}, got {{damping}}"
-        checkify.check(symmetric & definite, text, damping=self.damping)
-        text = "temperature: wanted a number that is not negative, got {temperature}"
-        checkify.check(self.temperature >= 0, text, temperature=self.temperature)
+        report("damping", DEFINITE, symmetric & definite, self.damping)
+        wanted = "a number that is not negative"
+        report("temperature", wanted, self.temperature >= 0, self.temperature)
         if self.resistance is not None:
-            text = "resistance: wanted positive numbers, got {resistance}"
             resistance = jnp.diagonal(self.resistance)
-            checkify.check(jnp.all(resistance > 0), text, resistance=resistance)
+            report("resistance", "positive numbers", resistance > 0, resistance)
 
     def moves(self, state: State) -> bool:
         """Whether the body has a position; TypeError if that does not fit the resistance."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -135,8 +135,9 @@ class Scheme:
                 ...
             ValueError: body: symmetric_top_bm4 wanted two equal principal moments, ...
         """
-        if report and hasattr(self.step, "report"):
-            self.step.report()  # pyright: ignore[reportFunctionMemberAccess]
+        if report:
+            for scheme in _nested(self):
+                getattr(scheme.step, "report", lambda: None)()
         if self.demand is None:
             return
         instance("body", body, Body, "a jq.Body")
@@ -296,7 +297,15 @@ def is_stochastic(scheme: Scheme) -> bool:
 
 def has_drag(scheme: Scheme) -> bool:
     """Whether the step relaxes rates itself, or has none, so that a kick of the rate is lost."""
-    return getattr(scheme.step, "has_drag", False)
+    return any(getattr(inner.step, "has_drag", False) for inner in _nested(scheme))
+
+
+def _nested(scheme: Scheme) -> Iterator[Scheme]:
+    """The scheme, the one that its step calls, and so on."""
+    yield scheme
+    inner = getattr(scheme.step, "scheme", None)
+    if isinstance(inner, Scheme):
+        yield from _nested(inner)
 
 
 def as_deterministic(name: str, value: Any) -> Scheme:
