@@ -80,27 +80,45 @@ def backward(
         choose: ``choose(hessian, gradient, row) -> (d, free)``, the change (m,) that minimises the
             cost of a sample, and which commands are free.
     """
-    n = model.transition.shape[-2]
 
     def sample(value: tuple[Array, Array], stage: Any) -> tuple[tuple[Array, Array], Policy]:
-        (transition, gradient, hessian), row = stage
-        v, v_v = value
-        q = gradient + matvec(transition.T, v)
-        q_q = hessian + product(transition.T, product(v_v, transition))
-        q_x, q_u, q_xx, q_ux, q_uu = q[:n], q[n:], q_q[:n, :n], q_q[n:, :n], q_q[n:, n:]
-        diagonal = jnp.diagonal(q_uu)
-        damped = q_uu + jnp.diag(damping * jnp.where(diagonal > 0, diagonal, 1.0))
-        d, free = choose(damped, q_u, row)
-        gain = solve_free(damped, q_ux, free)
-        ahead = matvec(q_uu, d)
-        # d and K need not be the minimum of the undamped model, hence the longer formulas.
-        v = q_x + matvec(q_ux.T, d) - matvec(gain.T, q_u + ahead)
-        crossed = product(gain.T, q_ux)
-        v_v = q_xx - crossed - crossed.T + product(gain.T, product(q_uu, gain))
-        return (v, 0.5 * (v_v + v_v.T)), Policy(d, gain, dot(d, q_u), dot(d, ahead))
+        of_sample, row = stage
+        return improved(value, of_sample, damping, row, choose)
 
     stages = (model.transition, model.gradient, model.hessian), rows
-    policy = lax.scan(sample, model.end, stages, reverse=True)[1]
+    return summed(lax.scan(sample, model.end, stages, reverse=True)[1])
+
+
+def improved(
+    value: tuple[Array, Array],
+    stage: tuple[Array, Array, Array],
+    damping: Any,
+    row: Any,
+    choose: Callable[[Array, Array, Any], tuple[Array, Array]],
+) -> tuple[tuple[Array, Array], Policy]:
+    """The value function before a sample, from the one after it, and the policy of the sample.
+
+    ``stage`` is F, g and H of the sample; the other arguments are those of ``backward``.
+    """
+    (transition, gradient, hessian), (v, v_v) = stage, value
+    n = v.size
+    q = gradient + matvec(transition.T, v)
+    q_q = hessian + product(transition.T, product(v_v, transition))
+    q_x, q_u, q_xx, q_ux, q_uu = q[:n], q[n:], q_q[:n, :n], q_q[n:, :n], q_q[n:, n:]
+    diagonal = jnp.diagonal(q_uu)
+    damped = q_uu + jnp.diag(damping * jnp.where(diagonal > 0, diagonal, 1.0))
+    d, free = choose(damped, q_u, row)
+    gain = solve_free(damped, q_ux, free)
+    ahead = matvec(q_uu, d)
+    # d and K need not be the minimum of the undamped model, hence the longer formulas.
+    v = q_x + matvec(q_ux.T, d) - matvec(gain.T, q_u + ahead)
+    crossed = product(gain.T, q_ux)
+    v_v = q_xx - crossed - crossed.T + product(gain.T, product(q_uu, gain))
+    return (v, 0.5 * (v_v + v_v.T)), Policy(d, gain, dot(d, q_u), dot(d, ahead))
+
+
+def summed(policy: Policy) -> Policy:
+    """The policy with slope and curvature of all samples, from those of each."""
     return policy._replace(slope=jnp.sum(policy.slope), curvature=jnp.sum(policy.curvature))
 
 
@@ -136,12 +154,18 @@ def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[
 def solve_free(hessian: Array, columns: Array, free: Array) -> Array:
     """Solve for the free commands, (m, m), (m, k) -> (m, k); the others get 0.
 
-    NaN if the Hessian of the free commands is not positive definite.
+    NaN if the Hessian of the free commands is not positive definite: Gauss-Jordan elimination, whose
+    pivots are the squares of the diagonal of the Cholesky factor.
     """
     both = free[:, None] & free[None]
     matrix = jnp.where(both, hessian, jnp.eye(free.size, dtype=hessian.dtype))
-    factor = jax.scipy.linalg.cho_factor(matrix)
-    return jax.scipy.linalg.cho_solve(factor, jnp.where(free[:, None], columns, 0.0))
+    rows = jnp.concatenate([matrix, jnp.where(free[:, None], columns, 0.0)], axis=1)
+    for j in range(free.size):
+        pivot = rows[j, j]
+        row = rows[j] / jnp.where(pivot > 0, pivot, jnp.nan)
+        others = rows - rows[:, j, None] * row[None]
+        rows = jnp.concatenate([others[:j], row[None], others[j + 1 :]])
+    return rows[:, free.size :]
 
 
 def forward(model: Model, policy: Policy) -> Array:
