@@ -25,7 +25,19 @@ from jax import Array, lax
 
 from jaxquat._linear import dot, matvec, square
 from jaxquat.dynamics.state import State, error_size, local, retract
-from jaxquat.planning.riccati import Model, Policy, backward, forward, held, in_box, product
+from jaxquat.fused import engine as fused
+from jaxquat.fused.scanning import scan
+from jaxquat.planning.riccati import (
+    Model,
+    Policy,
+    backward,
+    forward,
+    held,
+    improved,
+    in_box,
+    product,
+    summed,
+)
 
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 """Lengths of the steps that a pass tries."""
@@ -119,46 +131,72 @@ def open_loop(state: State, command: Array) -> Array:
 def gauss_newton(problem: Problem, states: State, commands: Array) -> Model:
     """The linearised samples with the Gauss-Newton Hessian of their costs."""
 
-    def sample(k: Array, state: State, after: State, command: Array) -> tuple[Array, Array, Array]:
-        def moved(z: Array) -> tuple[tuple[Array, Array], Array]:
-            n = error_size(state)
-            end, residuals = problem.stage(k, retract(state, z[:n]), command + z[n:])
-            return (local(after, end), residuals), residuals
+    before, after, last = _ends(states)
+    rows = jnp.arange(len(commands)), before, after, commands
+    stages = jax.vmap(functools.partial(_linearised, problem))(*rows)
+    return Model(*stages, _linearised_end(problem, last))
 
-        (transition, jacobian), residuals = jax.jacfwd(moved, has_aux=True)(_zeros(state, command))
-        return transition, *_squared(jacobian, residuals)
+
+def _linearised(
+    problem: Problem, k: Array, state: State, after: State, command: Array
+) -> tuple[Array, Array, Array]:
+    """F, g and the Gauss-Newton H of a sample."""
+
+    def moved(z: Array) -> tuple[tuple[Array, Array], Array]:
+        n = error_size(state)
+        end, residuals = problem.stage(k, retract(state, z[:n]), command + z[n:])
+        return (local(after, end), residuals), residuals
+
+    (transition, jacobian), residuals = jax.jacfwd(moved, has_aux=True)(_zeros(state, command))
+    return transition, *_squared(jacobian, residuals)
+
+
+def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
+    """v and the Gauss-Newton V of the end."""
 
     def ended(delta: Array) -> tuple[Array, Array]:
         residuals = problem.final(retract(last, delta))
         return residuals, residuals
 
-    before, after, last = _ends(states)
-    stages = jax.vmap(sample)(jnp.arange(len(commands)), before, after, commands)
-    return Model(*stages, _squared(*jax.jacfwd(ended, has_aux=True)(_zeros(last))))
+    return _squared(*jax.jacfwd(ended, has_aux=True)(_zeros(last)))
 
 
 def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
     """The model of ``gauss_newton`` with the exact Hessian of the Lagrangian."""
-    n = model.transition.shape[-2]
 
     def back(after: Array, row: Any) -> tuple[Array, Array]:
-        transition, gradient = row
-        return gradient[:n] + matvec(transition[:, :n].T, after), after
+        return _costate(after, *row), after
 
     costates = lax.scan(back, model.end[0], (model.transition, model.gradient), reverse=True)[1]
-
-    def sample(k: Array, state: State, after: State, command: Array, costate: Array) -> Array:
-        def lagrangian(z: Array) -> Array:
-            end, residuals = problem.stage(k, retract(state, z[:n]), command + z[n:])
-            return _half_square(residuals) + dot(costate, local(after, end))
-
-        return jax.hessian(lagrangian)(_zeros(state, command))
-
     before, after, last = _ends(states)
-    numbers = jnp.arange(len(commands))
-    hessian = jax.vmap(sample)(numbers, before, after, commands, costates)
+    rows = jnp.arange(len(commands)), before, after, commands, costates
+    hessian = jax.vmap(functools.partial(_curvature, problem))(*rows)
+    return model._replace(hessian=hessian, end=(model.end[0], _curvature_end(problem, last)))
+
+
+def _costate(after: Array, transition: Array, gradient: Array) -> Array:
+    """The costate before a sample from the one after it, both (n,)."""
+    n = after.size
+    return gradient[:n] + matvec(transition[:, :n].T, after)
+
+
+def _curvature(
+    problem: Problem, k: Array, state: State, after: State, command: Array, costate: Array
+) -> Array:
+    """The exact H of a sample, with the costate after it."""
+    n = costate.size
+
+    def lagrangian(z: Array) -> Array:
+        end, residuals = problem.stage(k, retract(state, z[:n]), command + z[n:])
+        return _half_square(residuals) + dot(costate, local(after, end))
+
+    return jax.hessian(lagrangian)(_zeros(state, command))
+
+
+def _curvature_end(problem: Problem, last: State) -> Array:
+    """The exact V of the end."""
     at_end = jax.hessian(lambda delta: _half_square(problem.final(retract(last, delta))))
-    return model._replace(hessian=hessian, end=(model.end[0], at_end(_zeros(last))))
+    return at_end(_zeros(last))
 
 
 def minimise(
@@ -217,17 +255,57 @@ def minimise(
 
 def _policy(problem: Problem, c: _Carry, limits: Limits, exact: bool) -> Policy:
     """The step from the exact model if that is convex, otherwise from that of Gauss and Newton."""
-    models = [gauss_newton(problem, c.states, c.commands)]
-    if exact:
-        models = [newton(problem, models[0], c.states, c.commands), *models]
     if limits is None:
         rows, choose = jnp.ones(c.commands.shape, bool), held
     else:
         rows, choose = (limits[0] - c.commands, limits[1] - c.commands), in_box
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
-    policies = jax.vmap(lambda model: backward(model, c.damping, rows, choose))(stacked)
+
+    def by_kernel() -> Policy:
+        return _policies(problem, c, rows, choose, exact)
+
+    def by_scan() -> Policy:
+        models = [gauss_newton(problem, c.states, c.commands)]
+        if exact:
+            models = [newton(problem, models[0], c.states, c.commands), *models]
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
+        return jax.vmap(lambda model: backward(model, c.damping, rows, choose))(stacked)
+
+    policies = fused.if_possible(by_kernel, by_scan)
     first = jnp.argmax(jnp.isfinite(policies.slope) & (policies.slope <= 0))
     return jax.tree.map(lambda x: x[first], policies)
+
+
+def _policies(
+    problem: Problem, c: _Carry, rows: Any, choose: Callable[..., Any], exact: bool
+) -> Policy:
+    """The policies of the models, in one kernel that linearises each sample where it needs it.
+
+    The linear model of a path is several times as large as the path and its policy, and to write
+    and read it takes longer than to compute it.
+    """
+    before, after, last = _ends(c.states)
+    v, v_v = _linearised_end(problem, last)
+    hessians = [_curvature_end(problem, last), v_v] if exact else [v_v]
+
+    def sample(carry: Any, row: Any) -> tuple[Any, Policy]:
+        costate, values = carry
+        of_sample, row = row
+        transition, gradient, hessian = _linearised(problem, *of_sample)
+        hessians = [_curvature(problem, *of_sample, costate), hessian] if exact else [hessian]
+        pairs = [
+            improved(value, (transition, gradient, hessian), c.damping, row, choose)
+            for value, hessian in zip(values, hessians, strict=True)
+        ]
+        values, policies = zip(*pairs, strict=True)
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *policies)
+        return (_costate(costate, transition, gradient), values), stacked
+
+    backwards = functools.partial(jax.tree.map, lambda x: x[::-1])
+    numbers = jnp.arange(len(c.commands))
+    stages = backwards(((numbers, before, after, c.commands), rows))
+    begin = v, tuple((v, hessian) for hessian in hessians)
+    policies = backwards(scan(sample, begin, stages, engine="fused")[1])
+    return jax.vmap(summed)(jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), policies))
 
 
 def _tried(
