@@ -107,7 +107,11 @@ class _Carry(NamedTuple):
 
 
 def roll_out(
-    problem: Problem, start: State, rows: Any, command: Callable[[State, Any], Array]
+    problem: Problem,
+    start: State,
+    rows: Any,
+    command: Callable[[State, Any], Array],
+    loop: Callable[..., Any] = lax.scan,
 ) -> tuple[State, Array, Array]:
     """All states (samples + 1), commands and the cost, with ``command(state, row)``."""
 
@@ -118,7 +122,7 @@ def roll_out(
         return after, (state, u, _half_square(residuals))
 
     count = len(jax.tree.leaves(rows)[0])
-    end, (states, commands, costs) = lax.scan(sample, start, (jnp.arange(count), rows))
+    end, (states, commands, costs) = loop(sample, start, (jnp.arange(count), rows))
     states = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), states, end)
     return states, commands, jnp.sum(costs) + _half_square(problem.final(end))
 
@@ -212,7 +216,7 @@ def minimise(
         decrease = -lengths * (policy.slope + 0.5 * lengths * policy.curvature)
         scale = jnp.maximum(c.cost, tolerance * c.history[0])
         converged = (decrease[0] <= tolerance**2 * scale) & (c.damping <= least)
-        *new, costs = jax.vmap(lambda length: _tried(problem, c, limits, policy, length))(lengths)
+        costs = _costs(problem, c, limits, policy, lengths)
 
         # Rounding of the residuals, which may be small differences of numbers as large as the first
         # ones, hides small changes of the cost. Whole steps are then good while they get shorter.
@@ -226,7 +230,7 @@ def minimise(
         best = jnp.argmax(good & (costs <= lowest + rounding))
         length = jnp.where(jnp.any(good), lengths[best], 0.0)
         stepped = (length > 0) & ~converged & (c.passes < iterations)
-        new = jax.tree.map(lambda x: x[best], (*new, costs))
+        new = *_tried(problem, c, limits, policy, lengths[best]), costs[best]
         old = c.states, c.commands, c.cost
         states, commands, cost = jax.tree.map(lambda x, y: jnp.where(stepped, x, y), new, old)
 
@@ -241,7 +245,7 @@ def minimise(
         passes = c.passes + (~converged).astype(jnp.int32)
         return _Carry(states, commands, cost, damping, status, passes, history, smallest, stale)
 
-    states, commands, cost = roll_out(problem, start, clipped(guess, limits), open_loop)
+    states, commands, cost = roll_out(problem, start, clipped(guess, limits), open_loop, scan)
     status = jnp.where(jnp.isfinite(cost), RUNNING, NOT_FINITE).astype(jnp.int32)
     zero, infinity = jnp.zeros_like(status), jnp.full_like(cost, jnp.inf)
     history, damping = jnp.full(iterations + 1, cost), jnp.full_like(cost, least)
@@ -310,17 +314,46 @@ def _policies(
 
 def _tried(
     problem: Problem, c: _Carry, limits: Limits, policy: Policy, length: Array
-) -> tuple[State, Array, Array]:
-    """States, commands and cost after a step of this length."""
-    before = _ends(c.states)[0]
+) -> tuple[State, Array]:
+    """States and commands after a step of this length."""
+    start, rows = _followed(c, limits, policy)
+    command = functools.partial(_command, length)
+    return roll_out(problem, start, rows, command, scan)[:2]
 
-    def command(state: State, row: Any) -> Array:
-        u, planned, d, gain, limits = row
-        return clipped(u + length * d - matvec(gain, local(planned, state)), limits)
 
+def _costs(
+    problem: Problem, c: _Carry, limits: Limits, policy: Policy, lengths: Array
+) -> Array:
+    """The costs of steps of these lengths, side by side in one kernel that keeps no states."""
+    start, rows = _followed(c, limits, policy)
+
+    def sample(carry: tuple[State, Array], numbered: Any) -> tuple[tuple[State, Array], None]:
+        k, row = numbered
+
+        def one(length: Array, state: State, cost: Array) -> tuple[State, Array]:
+            after, residuals = problem.stage(k, state, _command(length, state, row))
+            return after, cost + _half_square(residuals)
+
+        return jax.vmap(one)(lengths, *carry), None
+
+    def many(x: Array) -> Array:
+        return jnp.broadcast_to(x, (len(lengths), *x.shape))
+
+    begin = jax.tree.map(many, start), jnp.zeros_like(lengths)
+    ends, costs = scan(sample, begin, (jnp.arange(len(c.commands)), rows))[0]
+    return costs + jax.vmap(lambda end: _half_square(problem.final(end)))(ends)
+
+
+def _followed(c: _Carry, limits: Limits, policy: Policy) -> tuple[State, Any]:
+    """The start and the rows of ``_command``."""
     start = jax.tree.map(lambda x: x[0], c.states)
-    rows = c.commands, before, policy.change, policy.gains, limits
-    return roll_out(problem, start, rows, command)
+    return start, (c.commands, _ends(c.states)[0], policy.change, policy.gains, limits)
+
+
+def _command(length: Array, state: State, row: Any) -> Array:
+    """The command of a sample in a step of this length."""
+    u, planned, d, gain, limits = row
+    return clipped(u + length * d - matvec(gain, local(planned, state)), limits)
 
 
 def has_converged(status: Array) -> Array:

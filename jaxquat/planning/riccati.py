@@ -130,8 +130,8 @@ def held(hessian: Array, gradient: Array, free: Array) -> tuple[Array, Array]:
 def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[Array, Array]:
     """The minimum between ``room``, the least and the largest change; for ``backward``.
 
-    Projected Newton steps (D. P. Bertsekas, SIAM J. Control Optim. 20, 221, 1982), 2 m + 2 of them:
-    each solves for the commands that no limit stops, and goes along the projected arc.
+    Projected Newton steps (D. P. Bertsekas, SIAM J. Control Optim. 20, 221, 1982), until one changes
+    nothing, at most 2 m + 2: each solves for the commands that no limit stops, and goes along the projected arc.
     """
     lower, upper = room
     lengths = jnp.asarray(ARCS, hessian.dtype)[:, None]
@@ -140,14 +140,20 @@ def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[
         slope = gradient + matvec(hessian, d)
         return slope, ~(((d <= lower) & (slope > 0)) | ((d >= upper) & (slope < 0)))
 
-    def stepped(_: Any, d: Array) -> Array:
+    def stepped(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        count, _, d = carry
         slope, free = slope_and_free(d)
         newton = solve_free(hessian, slope[:, None], free)[:, 0]
         arc = jnp.clip(d[None] - lengths * newton[None], lower[None], upper[None])
         cost = dot(arc, gradient[None] + 0.5 * product(arc, hessian))
-        return arc[jnp.argmin(cost)]
+        return count + 1, d, arc[jnp.argmin(cost)]
 
-    d = lax.fori_loop(0, 2 * gradient.size + 2, stepped, jnp.zeros_like(gradient))
+    def goes_on(carry: tuple[Array, Array, Array]) -> Array:
+        count, before, d = carry
+        return (count < 2 * gradient.size + 2) & jnp.any(d != before)
+
+    zero = jnp.zeros_like(gradient)
+    d = lax.while_loop(goes_on, stepped, (jnp.int32(0), jnp.full_like(zero, jnp.nan), zero))[2]
     return d, slope_and_free(d)[1]
 
 
