@@ -1,7 +1,8 @@
 """The iteration of ``ilqr``, and the derivative of its result.
 
 Each pass linearises samples and residuals about the path, solves the quadratic model backwards
-(riccati.py), and tries several lengths of the step at once. The Hessian of the model is the exact
+(riccati.py), and tries several lengths of the step at once. Both are kernels of the fused engine
+where it has some. The Hessian of the model is the exact
 one if that is positive definite, and the one of Gauss and Newton otherwise. A step whose cost is
 not low enough is refused, and the next one is damped more: a fraction of its diagonal is added to
 each Hessian of the commands, so units do not matter. The model without damping also says how far
@@ -134,7 +135,6 @@ def open_loop(state: State, command: Array) -> Array:
 
 def gauss_newton(problem: Problem, states: State, commands: Array) -> Model:
     """The linearised samples with the Gauss-Newton Hessian of their costs."""
-
     before, after, last = _ends(states)
     rows = jnp.arange(len(commands)), before, after, commands
     stages = jax.vmap(functools.partial(_linearised, problem))(*rows)
@@ -156,7 +156,7 @@ def _linearised(
 
 
 def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
-    """v and the Gauss-Newton V of the end."""
+    """The Gauss-Newton model of the end, v and V."""
 
     def ended(delta: Array) -> tuple[Array, Array]:
         residuals = problem.final(retract(last, delta))
@@ -321,9 +321,7 @@ def _tried(
     return roll_out(problem, start, rows, command, scan)[:2]
 
 
-def _costs(
-    problem: Problem, c: _Carry, limits: Limits, policy: Policy, lengths: Array
-) -> Array:
+def _costs(problem: Problem, c: _Carry, limits: Limits, policy: Policy, lengths: Array) -> Array:
     """The costs of steps of these lengths, side by side in one kernel that keeps no states."""
     start, rows = _followed(c, limits, policy)
 

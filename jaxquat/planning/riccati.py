@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
@@ -130,8 +129,9 @@ def held(hessian: Array, gradient: Array, free: Array) -> tuple[Array, Array]:
 def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[Array, Array]:
     """The minimum between ``room``, the least and the largest change; for ``backward``.
 
-    Projected Newton steps (D. P. Bertsekas, SIAM J. Control Optim. 20, 221, 1982), until one changes
-    nothing, at most 2 m + 2: each solves for the commands that no limit stops, and goes along the projected arc.
+    Projected Newton steps (D. P. Bertsekas, SIAM J. Control Optim. 20, 221, 1982), until one
+    changes nothing, at most 2 m + 2: each solves for the commands that no limit stops, and goes
+    along the projected arc.
     """
     lower, upper = room
     lengths = jnp.asarray(ARCS, hessian.dtype)[:, None]
@@ -160,8 +160,8 @@ def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[
 def solve_free(hessian: Array, columns: Array, free: Array) -> Array:
     """Solve for the free commands, (m, m), (m, k) -> (m, k); the others get 0.
 
-    NaN if the Hessian of the free commands is not positive definite: Gauss-Jordan elimination, whose
-    pivots are the squares of the diagonal of the Cholesky factor.
+    NaN if the Hessian of the free commands is not positive definite. The pivots of this elimination
+    are the squares of the diagonal of the Cholesky factor.
     """
     both = free[:, None] & free[None]
     matrix = jnp.where(both, hessian, jnp.eye(free.size, dtype=hessian.dtype))
