@@ -1,0 +1,69 @@
+"""The systems of the commands against NumPy, and the kernel of an iteration against XLA."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxquat as jq
+from jaxquat.planning import iteration
+from jaxquat.planning.riccati import solve_free
+
+FREE = jnp.ones(4, bool)
+RNG = np.random.default_rng(0)
+ROOT = RNG.normal(size=(4, 6))
+HESSIAN, COLUMNS = ROOT @ ROOT.T, RNG.normal(size=(4, 3))
+
+solve = jax.jit(solve_free)
+
+
+def test_the_free_commands_are_solved_for_and_the_others_get_0():
+    free = np.array([True, False, True, True])
+    wanted = np.linalg.solve(HESSIAN[np.ix_(free, free)], COLUMNS[free])
+    solution = np.asarray(solve(HESSIAN, COLUMNS, free))
+    np.testing.assert_allclose(solution[free], wanted, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(solution[~free], 0.0)
+
+
+def test_a_hessian_that_is_not_positive_definite_gives_nan():
+    """One eigenvalue is negative, or the third row is the sum of the first two."""
+    saddle = HESSIAN - 1.01 * np.linalg.eigvalsh(HESSIAN)[0] * np.eye(4)
+    singular = np.diag([1.0, 1.0, 0.0, 1.0])
+    for hessian in (saddle, singular, -HESSIAN):
+        assert np.all(np.isnan(solve(hessian, COLUMNS, FREE)))
+
+
+def test_units_of_the_commands_change_no_digit_in_single_precision():
+    """Powers of two from 2^-50 to 2^50, so that elements of the Hessian go from 1e-30 to 1e30."""
+    units = np.ldexp(1.0, [-50, 50, 0, 20]).astype(np.float32)
+    hessian, columns = HESSIAN.astype(np.float32), COLUMNS.astype(np.float32)
+    scaled = solve(units[:, None] * hessian * units, units[:, None] * columns, FREE)
+    np.testing.assert_array_equal(units[:, None] * scaled, solve(hessian, columns, FREE))
+
+
+@pytest.mark.slow
+@pytest.mark.needs("llvmlite")
+def test_the_kernel_of_an_iteration_gives_the_policy_of_xla(monkeypatch):
+    """Between limits, which some of the commands meet."""
+    body = jq.Body.from_principal(np.array([2.0, 3.0, 4.0]))
+    start = jq.State(np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.1, -0.2, 0.3]))
+
+    def stage(k, state, command):
+        motor = lambda t, state, params: command * jnp.ones(3)
+        after = jq.lie_euler(body, motor, 0.0, state, 0.25, None)
+        return after, jnp.concatenate([command, jq.quaternion.log(state.q) - 0.5])
+
+    problem = iteration.Problem(stage, lambda state: 3.0 * state.omega)
+    commands, limits = jnp.zeros((6, 1)), (jnp.full((6, 1), -0.15), jnp.full((6, 1), 0.15))
+    states, _, cost = iteration.roll_out(problem, start, commands, iteration.open_loop)
+    zero = jnp.zeros(())
+    carry = iteration._Carry(states, commands, cost, zero, *[zero] * 5)
+
+    def policy(choose):
+        monkeypatch.setattr(iteration.fused, "if_possible", choose)
+        return jax.jit(lambda: iteration._policy(problem, carry, limits, False))()
+
+    kernel, xla = policy(lambda kernel, scan: kernel()), policy(lambda kernel, scan: scan())
+    assert np.any(np.abs(xla.change) == 0.15)
+    assert np.any(np.abs(xla.change) < 0.15)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13), kernel, xla)
