@@ -274,7 +274,8 @@ def _policy(problem: Problem, c: _Carry, limits: Limits, exact: bool) -> Policy:
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
         return jax.vmap(lambda model: backward(model, c.damping, rows, choose))(stacked)
 
-    policies = fused.if_possible(by_kernel, by_scan)
+    on_cpu = jax.default_backend() == "cpu"  # on a GPU the kernel has not been measured
+    policies = fused.if_possible(by_kernel, by_scan) if on_cpu else by_scan()
     first = jnp.argmax(jnp.isfinite(policies.slope) & (policies.slope <= 0))
     return jax.tree.map(lambda x: x[first], policies)
 
