@@ -28,6 +28,7 @@ from jaxquat._checks import (
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State, check_state
+from jaxquat.planning.constraints import Constraints, augmented, values
 from jaxquat.planning.iteration import (
     Limits,
     Problem,
@@ -35,9 +36,9 @@ from jaxquat.planning.iteration import (
     free_of,
     gauss_newton,
     open_loop,
-    optimum,
     roll_out,
 )
+from jaxquat.planning.optimum import optimum
 from jaxquat.planning.plan import Plan
 from jaxquat.planning.riccati import backward, held
 from jaxquat.schemes.scheme import Scheme, as_deterministic
@@ -57,6 +58,9 @@ def ilqr(
     *,
     final: Callable[..., Array] | None = None,
     limits: tuple[ArrayLike, ArrayLike] | None = None,
+    equalities: Callable[..., Array] | None = None,
+    inequalities: Callable[..., Array] | None = None,
+    states: State | None = None,
     sample_every: int = 1,
     iterations: int = 100,
     tolerance: float | None = None,
@@ -133,6 +137,10 @@ def ilqr(
     takes("residuals", residuals, "k, state, params, command")
     if final is not None:
         takes("final", final, "state, params")
+    if equalities is not None:
+        takes("equalities", equalities, "state, params")
+    if inequalities is not None:
+        takes("inequalities", inequalities, "k, state, params, command")
     iterations = positive_integer("iterations", iterations)
     one_of("hessian", hessian, ("exact", "gauss-newton"))
     dtype = check_state("start", start).q.dtype
@@ -152,23 +160,41 @@ def ilqr(
         sample_every=sample_every, save_every=sample_every,
     )  # fmt: skip
 
-    problem = _problem(simulation, residuals, final)
     start = simulation.start
-    functions, constants = _without_closures(problem, start, guess[0])
-    settings = Settings(iterations, precision, hessian == "exact")
-    best, outcome = optimum(functions, settings, constants, start, within, guess)
+    if states is not None:
+        states = _checked_states(states, start, samples)
+    constrained = equalities is not None or inequalities is not None
+    problem, constraints = _problem(simulation, residuals, final, equalities, inequalities)
+    functions, constants = _without_closures(problem, constraints, start, guess[0])
+    settings = Settings(iterations, precision, hessian == "exact", constrained)
+    (best, multipliers), outcome = optimum(
+        functions, settings, constants, start, within, (guess, states)
+    )
     states, _, cost = roll_out(problem, start, best, open_loop)
+    violation = jnp.zeros_like(cost)
+    if constrained:
+        off = values(constraints, states, best)
+        parts = [jnp.abs(off.equalities), jnp.maximum(off.inequalities.ravel(), 0.0)]
+        violation = jnp.max(jnp.concatenate(parts))
+        problem = augmented(problem, constraints, multipliers, outcome.penalties)
     model = gauss_newton(problem, states, best)
     gains = backward(model, 10.0 * eps, free_of(best, within), held).gains
     rows = states, jnp.concatenate([best, best[-1:]])
     path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], states))
     status, count = (x.astype(jnp.int32) for x in outcome[:2])
-    return Plan(best, path, gains, cost, status, count, outcome.history, within)
+    return Plan(
+        best, path, gains, cost, status, count, outcome.history, within, violation,
+        tuple(multipliers) if constrained else None,
+    )  # fmt: skip
 
 
 def _problem(
-    simulation: Simulation, residuals: Callable[..., Array], final: Callable[..., Array] | None
-) -> Problem:
+    simulation: Simulation,
+    residuals: Callable[..., Array],
+    final: Callable[..., Array] | None,
+    equalities: Callable[..., Array] | None,
+    inequalities: Callable[..., Array] | None,
+) -> tuple[Problem, Constraints]:
     params, count, dtype = simulation.params, simulation.sample_every, simulation.start.q.dtype
 
     def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
@@ -178,12 +204,18 @@ def _problem(
         step = lambda state, i: (simulation.step(k * count + i, state, command), None)  # noqa: E731
         return lax.scan(step, state, jnp.arange(count))[0], values
 
-    def end(state: State) -> Array:
-        if final is None:
-            return jnp.zeros(0, dtype)
-        return _residuals("final", final(state, params), dtype)
+    def at_end(name: str, function: Callable[..., Array] | None) -> Callable[[State], Array]:
+        if function is None:
+            return lambda state: jnp.zeros(0, dtype)
+        return lambda state: _residuals(name, function(state, params), dtype)
 
-    return Problem(stage, end)
+    def along(k: Array, state: State, command: Array) -> Array:
+        if inequalities is None:
+            return jnp.zeros(0, dtype)
+        return _residuals("inequalities", inequalities(k, state, params, command), dtype)
+
+    ends = at_end("final", final), at_end("equalities", equalities)
+    return Problem(stage, ends[0]), Constraints(ends[1], along)
 
 
 def _residuals(name: str, value: Any, dtype: Any) -> Array:
@@ -193,14 +225,28 @@ def _residuals(name: str, value: Any, dtype: Any) -> Array:
     return array.astype(dtype)
 
 
-def _without_closures(problem: Problem, state: State, command: Array) -> Any:
+def _without_closures(
+    problem: Problem, constraints: Constraints, state: State, command: Array
+) -> Any:
     """The functions of a problem, and the traced arrays that they close over, as arguments.
 
     A function with a derivative of its own, such as ``optimum``, must not close over them.
     """
-    stage, stage_constants = jax.closure_convert(problem.stage, jnp.arange(1)[0], state, command)
-    final, final_constants = jax.closure_convert(problem.final, state)
-    return (stage, final), (stage_constants, final_constants)
+    along, at_end = (jnp.arange(1)[0], state, command), (state,)
+    pairs = [
+        jax.closure_convert(problem.stage, *along),
+        jax.closure_convert(problem.final, *at_end),
+        jax.closure_convert(constraints.equalities, *at_end),
+        jax.closure_convert(constraints.inequalities, *along),
+    ]
+    return tuple(zip(*pairs, strict=True))
+
+
+def _checked_states(states: Any, start: State, samples: int) -> State:
+    """A guess of the states, in the shapes of the start."""
+    instance("states", states, State, "a jq.State with rows")
+    check_state("states", jax.tree.map(lambda x: x[0], states))
+    return states
 
 
 def _checked_limits(limits: Any, commands: Array) -> Limits:

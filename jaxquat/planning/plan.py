@@ -17,6 +17,7 @@ from jaxquat._linear import matvec
 from jaxquat.dynamics.state import State, local
 from jaxquat.planning.iteration import (
     CONVERGED,
+    INFEASIBLE,
     NO_DESCENT,
     NOT_FINITE,
     ROUNDING,
@@ -32,13 +33,15 @@ _REASONS = {
     ROUNDING: "no further decrease beyond rounding",
     NO_DESCENT: "no step, however short, lowers the cost as the derivatives say",
     NOT_FINITE: "the cost at the start is not finite",
+    INFEASIBLE: "constraints not met, and no step lowers their violation",
 }
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=[
-        "commands", "path", "gains", "cost", "status", "iterations", "history", "limits"
+        "commands", "path", "gains", "cost", "status", "iterations", "history", "limits",
+        "violation", "multipliers",
     ],
     meta_fields=[],
 )  # fmt: skip
@@ -84,6 +87,8 @@ class Plan:
     iterations: Array
     history: Array
     limits: Any = None
+    violation: Any = 0.0
+    multipliers: Any = None
 
     @property
     def converged(self) -> Array:

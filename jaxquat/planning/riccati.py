@@ -36,12 +36,14 @@ class Model(NamedTuple):
         gradient: g of each sample, (samples, n + m).
         hessian: H of each sample, (samples, n + m, n + m).
         end: v (n,) and V (n, n).
+        shift: h of each sample, (samples, n): delta' = F z + h; None for 0.
     """
 
     transition: Array
     gradient: Array
     hessian: Array
     end: tuple[Array, Array]
+    shift: Array | None = None
 
 
 class Policy(NamedTuple):
@@ -52,12 +54,14 @@ class Policy(NamedTuple):
         gains: K of each sample, (samples, m, n).
         slope: with d scaled by s, the cost changes by ``s slope + 1/2 s^2 curvature``.
         curvature: see ``slope``.
+        hessian: the damped Hessian of the commands of each sample, (samples, m, m).
     """
 
     change: Array
     gains: Array
     slope: Array
     curvature: Array
+    hessian: Array
 
 
 def product(a: Array, b: Array) -> Array:
@@ -83,8 +87,9 @@ def backward(
     n = model.transition.shape[-2]
 
     def sample(value: tuple[Array, Array], stage: Any) -> tuple[tuple[Array, Array], Policy]:
-        (transition, gradient, hessian), row = stage
+        (transition, gradient, hessian, shift), row = stage
         v, v_v = value
+        v = v if shift is None else v + matvec(v_v, shift)
         q = gradient + matvec(transition.T, v)
         q_q = hessian + product(transition.T, product(v_v, transition))
         q_x, q_u, q_xx, q_ux, q_uu = q[:n], q[n:], q_q[:n, :n], q_q[n:, :n], q_q[n:, n:]
@@ -97,9 +102,10 @@ def backward(
         v = q_x + matvec(q_ux.T, d) - matvec(gain.T, q_u + ahead)
         crossed = product(gain.T, q_ux)
         v_v = q_xx - crossed - crossed.T + product(gain.T, product(q_uu, gain))
-        return (v, 0.5 * (v_v + v_v.T)), Policy(d, gain, dot(d, q_u), dot(d, ahead))
+        policy = Policy(d, gain, dot(d, q_u), dot(d, ahead), damped)
+        return (v, 0.5 * (v_v + v_v.T)), policy
 
-    stages = (model.transition, model.gradient, model.hessian), rows
+    stages = (model.transition, model.gradient, model.hessian, model.shift), rows
     policy = lax.scan(sample, model.end, stages, reverse=True)[1]
     return policy._replace(slope=jnp.sum(policy.slope), curvature=jnp.sum(policy.curvature))
 
@@ -144,13 +150,15 @@ def solve_free(hessian: Array, columns: Array, free: Array) -> Array:
     return jax.scipy.linalg.cho_solve(factor, jnp.where(free[:, None], columns, 0.0))
 
 
-def forward(model: Model, policy: Policy) -> Array:
-    """The changes of all commands under the policy, from an error of 0 at the start."""
+def forward(model: Model, policy: Policy) -> tuple[Array, Array]:
+    """The error after and z of all samples under the policy, from an error of 0 at the start."""
 
-    def sample(delta: Array, row: Any) -> tuple[Array, Array]:
-        transition, d, gain = row
-        change = d - matvec(gain, delta)
-        return matvec(transition, jnp.concatenate([delta, change])), change
+    def sample(delta: Array, row: Any) -> tuple[Array, tuple[Array, Array]]:
+        transition, shift, d, gain = row
+        z = jnp.concatenate([delta, d - matvec(gain, delta)])
+        after = matvec(transition, z)
+        after = after if shift is None else after + shift
+        return after, (after, z)
 
-    rows = model.transition, policy.change, policy.gains
+    rows = model.transition, model.shift, policy.change, policy.gains
     return lax.scan(sample, jnp.zeros_like(model.end[0]), rows)[1]

@@ -1,0 +1,202 @@
+"""Constraints by augmented Lagrangians, around the iteration of iteration.py.
+
+With multipliers y and penalties rho, ``rho/2 (e + y/rho)^2`` is added to the cost for an equality
+e = 0, and ``rho/2 max(0, c + y/rho)^2`` for an inequality c <= 0; both are half the square of a
+residual. After each minimisation, y becomes ``y + rho e`` or ``max(0, y + rho c)`` (M. J. D.
+Powell, M. R. Hestenes, R. T. Rockafellar; J. Nocedal and S. J. Wright, Numerical Optimization,
+2006, chapter 17; for trajectories T. A. Howell, B. E. Jackson and Z. Manchester, IROS 2019).
+
+To change a constraint whose derivative by the commands is a by v costs at least ``v^2/(2 S)``,
+where ``S = a H^-1 a`` and H is the Hessian of the cost. So rho is ``strength/S``, and the violation
+of all constraints is measured by the sum of these costs: units do not matter. With the feedback of
+the Gauss-Newton model and random commands of covariance Q_uu^-1, S is the variance of the
+constraint, hence one pass backward and one forward give it for all constraints. The strength is
+raised while the violation falls too slowly; if it then still does not fall, the constraints cannot
+be met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxquat.dynamics.state import State, retract
+from jaxquat.planning.iteration import (
+    CONVERGED,
+    INFEASIBLE,
+    NOT_FINITE,
+    ROUNDING,
+    RUNNING,
+    Guess,
+    Limits,
+    Problem,
+    Progress,
+    Settings,
+    cost_along,
+    ends,
+    gauss_newton,
+    minimise,
+    zeros,
+)
+from jaxquat.planning.riccati import backward, held, product, solve_free
+
+FIRST_STRENGTH = 10.0
+"""The first penalties are this number divided by S."""
+
+REGULAR = 1e-4
+"""The damping of the Hessian in S, and the least S of a sample as a fraction of the largest."""
+
+
+class Constraints(NamedTuple):
+    """Functions of states and commands, or one number for each constraint.
+
+    Attributes:
+        equalities: ``equalities(state) -> (e,)`` at the end, or an array (e,).
+        inequalities: ``inequalities(k, state, command) -> (c,)`` of sample k, or (samples, c).
+    """
+
+    equalities: Any
+    inequalities: Any
+
+
+class Multiplied(NamedTuple):
+    """The state of the outer iteration.
+
+    Attributes:
+        inner: the last minimisation; its status is that of all.
+        multipliers: y of Constraints.
+        penalties: rho of Constraints.
+        strength: ``rho S``, for the next minimisation.
+        violation: the sum of ``v^2/(2 S)``, in the unit of the cost.
+        done: whether the iteration has ended.
+    """
+
+    inner: Progress
+    multipliers: Constraints
+    penalties: Constraints
+    strength: Array
+    violation: Array
+    done: Array
+
+
+def largest_strength(dtype: Any) -> float:
+    """The strength beyond which rounding of the penalties spoils the minimum."""
+    return 0.1 / float(jnp.finfo(dtype).eps) ** 0.5
+
+
+def values(constraints: Constraints, states: State, commands: Array) -> Constraints:
+    """The constraints along a path."""
+    before, _, last = ends(states)
+    numbers = jnp.arange(len(commands))
+    along = jax.vmap(constraints.inequalities)(numbers, before, commands)
+    return Constraints(constraints.equalities(last), along)
+
+
+def updated(multipliers: Constraints, penalties: Constraints, at: Constraints) -> Constraints:
+    """The next multipliers, for values ``at`` of the constraints."""
+    e, c = jax.tree.map(lambda y, rho, v: y + rho * v, multipliers, penalties, at)
+    return Constraints(e, jnp.where(c > 0, c, 0.0))
+
+
+def augmented(
+    problem: Problem, constraints: Constraints, multipliers: Constraints, penalties: Constraints
+) -> Problem:
+    """The problem with a residual for each constraint."""
+
+    def residual(value: Array, y: Array, rho: Array) -> Array:
+        root = jnp.sqrt(jnp.where(rho > 0, rho, 1.0))
+        return jnp.where(rho > 0, root * value + y / root, 0.0)
+
+    def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
+        after, residuals = problem.stage(k, state, command)
+        value = constraints.inequalities(k, state, command)
+        active = residual(value, multipliers.inequalities[k], penalties.inequalities[k])
+        return after, jnp.concatenate([residuals, jnp.where(active > 0, active, 0.0)])
+
+    def final(state: State) -> Array:
+        off = residual(constraints.equalities(state), multipliers.equalities, penalties.equalities)
+        return jnp.concatenate([problem.final(state), off])
+
+    return Problem(stage, final)
+
+
+def variances(
+    problem: Problem, constraints: Constraints, states: State, commands: Array
+) -> Constraints:
+    """S of each constraint."""
+    model = gauss_newton(problem, states, commands)
+    policy = backward(model, REGULAR, jnp.ones(commands.shape, bool), held)
+    n, m = model.transition.shape[-2], commands.shape[-1]
+
+    def slopes(function: Callable[[Array], Array], state: State, *command: Array) -> Array:
+        return jax.jacfwd(function)(zeros(state, *command))
+
+    def sample(covariance: Array, row: Any) -> tuple[Array, Array]:
+        k, state, command, transition, gain, hessian = row
+        jacobian = slopes(
+            lambda z: constraints.inequalities(k, retract(state, z[:n]), command + z[n:]),
+            state, command,
+        )  # fmt: skip
+        free = jnp.ones(m, bool)
+        fed = jnp.concatenate([jnp.eye(n, dtype=gain.dtype), -gain])
+        both = product(fed, product(covariance, fed.T))
+        both = both.at[n:, n:].add(solve_free(hessian, jnp.eye(m, dtype=gain.dtype), free))
+        spread = jnp.sum(product(jacobian, both) * jacobian, axis=1)
+        return product(transition, product(both, transition.T)), spread
+
+    before, _, last = ends(states)
+    numbers = jnp.arange(len(commands))
+    rows = numbers, before, commands, model.transition, policy.gains, policy.hessian
+    covariance, along = lax.scan(sample, jnp.zeros_like(model.end[1]), rows)
+    jacobian = slopes(lambda delta: constraints.equalities(retract(last, delta)), last)
+    end = jnp.sum(product(jacobian, covariance) * jacobian, axis=1)
+    return Constraints(end, jnp.maximum(along, REGULAR * jnp.max(along, axis=0, keepdims=True)))
+
+
+def minimise_within(
+    problem: Problem, constraints: Constraints, limits: Limits, guess: Guess, settings: Settings
+) -> Multiplied:
+    """``minimise``, with multipliers that make the minimum meet the constraints."""
+    largest, tolerance = largest_strength(guess.commands.dtype), settings.tolerance
+
+    def one(c: Multiplied) -> Multiplied:
+        y, before = c.multipliers, c.inner
+        spread = variances(problem, constraints, before.path.states, before.path.commands)
+        rho = jax.tree.map(lambda s: jnp.where(s > 0, c.strength / s, 0.0), spread)
+        problem_now = augmented(problem, constraints, y, rho)
+        first = cost_along(problem_now, guess)
+        inner = minimise(
+            problem_now, limits, before.path, settings, first, before.passes, before.history
+        )
+        at = values(constraints, inner.path.states, inner.path.commands)
+
+        # An inequality that is not active is at -y/rho: its multiplier becomes 0.
+        least = jnp.where(rho.inequalities > 0, -y.inequalities / rho.inequalities, 0.0)
+        off = Constraints(at.equalities, jnp.maximum(at.inequalities, least))
+        worth = lambda v, s: jnp.sum(jnp.where(v == 0, 0.0, 0.5 * v * v / s))  # noqa: E731
+        violation = sum(jax.tree.leaves(jax.tree.map(worth, off, spread)))
+
+        scale = jnp.maximum(inner.cost, tolerance * first)
+        met, nearly = violation <= tolerance**3 * scale, violation <= tolerance**2 * scale
+        stuck = (c.strength >= largest) & ~(violation <= 0.5 * c.violation)
+        rounded = jnp.where(inner.status == CONVERGED, ROUNDING, inner.status)
+        status = jnp.where(stuck, jnp.where(nearly, rounded, INFEASIBLE), inner.status)
+        over = (inner.status == RUNNING) | (inner.status == NOT_FINITE)
+        status = jnp.where(met | over, inner.status, status)
+        inner = inner._replace(status=status.astype(jnp.int32))
+        strength = jnp.where(violation <= c.violation / 16.0, c.strength, 10.0 * c.strength)
+        strength, done = jnp.minimum(strength, largest), met | over | stuck
+        return Multiplied(inner, updated(y, rho, at), rho, strength, violation, done)
+
+    cost = cost_along(problem, guess)
+    zero = jnp.zeros((), jnp.int32)
+    history = jnp.zeros(settings.iterations + 1, cost.dtype)
+    inner = Progress(guess, cost, cost, zero, zero, history, cost, zero)
+    y = jax.tree.map(jnp.zeros_like, values(constraints, guess.states, guess.commands))
+    strength, infinity = jnp.full_like(cost, FIRST_STRENGTH), jnp.full_like(cost, jnp.inf)
+    start = Multiplied(inner, y, y, strength, infinity, jnp.zeros((), bool))
+    return lax.while_loop(lambda c: ~c.done, one, start)
