@@ -44,8 +44,11 @@ from jaxquat.planning.iteration import (
 )
 from jaxquat.planning.riccati import backward, held, product, solve_free
 
-FIRST_STRENGTH = 10.0
-"""The first penalties are this number divided by S."""
+FIRST_STRENGTH, LARGEST_STRENGTH = 1e2, 1e4
+"""Penalties times S. Rounding of a constraint changes its multiplier by rho times as much."""
+
+FALL = 1e-2
+"""The strength rises if a minimisation leaves more than this fraction of the violation."""
 
 REGULAR = 1e-4
 """The damping of the Hessian in S, and the least S of a sample as a fraction of the largest."""
@@ -81,11 +84,6 @@ class Multiplied(NamedTuple):
     strength: Array
     violation: Array
     done: Array
-
-
-def largest_strength(dtype: Any) -> float:
-    """The strength beyond which rounding of the penalties spoils the minimum."""
-    return 0.1 / float(jnp.finfo(dtype).eps) ** 0.5
 
 
 def values(constraints: Constraints, states: State, commands: Array) -> Constraints:
@@ -161,7 +159,7 @@ def minimise_within(
     problem: Problem, constraints: Constraints, limits: Limits, guess: Guess, settings: Settings
 ) -> Multiplied:
     """``minimise``, with multipliers that make the minimum meet the constraints."""
-    largest, tolerance = largest_strength(guess.commands.dtype), settings.tolerance
+    tolerance = settings.tolerance
 
     def one(c: Multiplied) -> Multiplied:
         y, before = c.multipliers, c.inner
@@ -181,15 +179,15 @@ def minimise_within(
         violation = sum(jax.tree.leaves(jax.tree.map(worth, off, spread)))
 
         scale = jnp.maximum(inner.cost, tolerance * first)
-        met, nearly = violation <= tolerance**3 * scale, violation <= tolerance**2 * scale
-        stuck = (c.strength >= largest) & ~(violation <= 0.5 * c.violation)
+        met, nearly = violation <= tolerance**2.5 * scale, violation <= tolerance**2 * scale
+        stuck = (c.strength >= LARGEST_STRENGTH) & ~(violation <= 0.5 * c.violation)
         rounded = jnp.where(inner.status == CONVERGED, ROUNDING, inner.status)
         status = jnp.where(stuck, jnp.where(nearly, rounded, INFEASIBLE), inner.status)
         over = (inner.status == RUNNING) | (inner.status == NOT_FINITE)
         status = jnp.where(met | over, inner.status, status)
         inner = inner._replace(status=status.astype(jnp.int32))
-        strength = jnp.where(violation <= c.violation / 16.0, c.strength, 10.0 * c.strength)
-        strength, done = jnp.minimum(strength, largest), met | over | stuck
+        strength = jnp.where(violation <= FALL * c.violation, c.strength, 10.0 * c.strength)
+        strength, done = jnp.minimum(strength, LARGEST_STRENGTH), met | over | stuck
         return Multiplied(inner, updated(y, rho, at), rho, strength, violation, done)
 
     cost = cost_along(problem, guess)

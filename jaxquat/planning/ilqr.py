@@ -23,11 +23,12 @@ from jaxquat._checks import (
     one_shape,
     positive_integer,
     takes,
+    unit_quaternion,
     vector,
 )
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
-from jaxquat.dynamics.state import State, check_state
+from jaxquat.dynamics.state import State, check_state, describe
 from jaxquat.planning.constraints import Constraints, augmented, values
 from jaxquat.planning.iteration import (
     Limits,
@@ -243,10 +244,18 @@ def _without_closures(
 
 
 def _checked_states(states: Any, start: State, samples: int) -> State:
-    """A guess of the states, in the shapes of the start."""
-    instance("states", states, State, "a jq.State with rows")
-    check_state("states", jax.tree.map(lambda x: x[0], states))
-    return states
+    """A guess of the states as arrays, with leaves like those of the start."""
+    wanted = f"a jq.State like the start with leading axes {samples + 1}, a row for each"
+    wanted += " of the samples and one for the end"
+    instance("states", states, State, wanted)
+    rows = jax.tree.map(lambda x: floating("states", x), states)
+    shaped = jax.tree.map(lambda x: jnp.zeros((samples + 1, *x.shape), x.dtype), start)
+    if describe(rows) != describe(shaped):
+        raise ValueError(f"states: wanted {wanted}: {describe(shaped)}, got {describe(rows)}")
+    for leaf in jax.tree.leaves(rows):
+        finite("states", leaf)
+    unit_quaternion("states.q", rows.q)
+    return rows
 
 
 def _checked_limits(limits: Any, commands: Array) -> Limits:
