@@ -72,8 +72,8 @@ class Multiplied(NamedTuple):
     Attributes:
         inner: the last minimisation; its status is that of all.
         multipliers: y of Constraints.
-        penalties: rho of Constraints.
-        strength: ``rho S``, for the next minimisation.
+        penalties: the largest rho of Constraints, with which derivatives converge fastest.
+        strength: ``rho S`` for the next minimisation.
         violation: the sum of ``v^2/(2 S)``, in the unit of the cost.
         done: whether the iteration has ended.
     """
@@ -188,7 +188,8 @@ def minimise_within(
         inner = inner._replace(status=status.astype(jnp.int32))
         strength = jnp.where(violation <= FALL * c.violation, c.strength, 10.0 * c.strength)
         strength, done = jnp.minimum(strength, LARGEST_STRENGTH), met | over | stuck
-        return Multiplied(inner, updated(y, rho, at), rho, strength, violation, done)
+        strong = jax.tree.map(lambda r: LARGEST_STRENGTH / c.strength * r, rho)
+        return Multiplied(inner, updated(y, rho, at), strong, strength, violation, done)
 
     cost = cost_along(problem, guess)
     zero = jnp.zeros((), jnp.int32)

@@ -44,7 +44,7 @@ from jaxquat.planning.iteration import (
 )
 from jaxquat.planning.riccati import backward, forward, held
 
-PASSES = 8
+PASSES = 16
 """Of the fixed point of the multipliers' derivative."""
 
 
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
         status: CONVERGED, for instance.
         iterations: the number of steps tried.
         history: the cost at the start and after each step, (iterations + 1,).
-        penalties: rho of each constraint.
+        penalties: rho of each constraint, for its derivative.
     """
 
     status: Array
