@@ -50,7 +50,7 @@ FIRST_STRENGTH, LARGEST_STRENGTH = 1e2, 1e4
 FALL = 1e-2
 """The strength rises if a minimisation leaves more than this fraction of the violation."""
 
-REGULAR = 1e-4
+REGULAR, FLOOR = 1e-4, 1e-8
 """The damping of the Hessian in S, and the least S of a sample as a fraction of the largest."""
 
 
@@ -152,7 +152,7 @@ def variances(
     covariance, along = lax.scan(sample, jnp.zeros_like(model.end[1]), rows)
     jacobian = slopes(lambda delta: constraints.equalities(retract(last, delta)), last)
     end = jnp.sum(product(jacobian, covariance) * jacobian, axis=1)
-    return Constraints(end, jnp.maximum(along, REGULAR * jnp.max(along, axis=0, keepdims=True)))
+    return Constraints(end, jnp.maximum(along, FLOOR * jnp.max(along, axis=0, keepdims=True)))
 
 
 def minimise_within(

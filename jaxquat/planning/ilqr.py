@@ -75,13 +75,15 @@ def ilqr(
     ``dynamics.local``, or, without second derivatives, the iterative linear quadratic regulator
     (W. Li and E. Todorov, ICINCO 2004), with limits as in Y. Tassa, N. Mansard and E. Todorov,
     ICRA 2014. It finds a local minimum: an attitude that is a half turn away can be reached in two
-    directions, and the one that is found depends on the guess.
+    directions, and the one that is found depends on the guess. Constraints are met by an augmented
+    Lagrangian (T. A. Howell, B. E. Jackson and Z. Manchester, ALTRO, IROS 2019).
 
     ``ilqr`` is not jitted: jit the function that calls it, and use ``jax.vmap`` for many starts or
     params. Commands, path, gains and cost are differentiable in both modes by params, start, limits
     and whatever the functions close over, by the implicit function theorem with the exact Hessian.
     The derivatives are NaN if the iteration has not converged, or if the Hessian is not positive
-    definite. The error of a derivative is proportional to ``tolerance``.
+    definite. The error of a derivative is proportional to ``tolerance``. Inequalities with positive
+    multipliers count as equalities; they must be independent of each other.
 
     Args:
         scheme: a deterministic scheme, for example ``jq.rkmk2``.
@@ -97,13 +99,20 @@ def ilqr(
         final: ``final(state, params) -> (r,)`` at the end.
         limits: ``(lower, upper)``, the least and the largest commands, each (), (m,) or
             (samples, m). Infinity is no limit.
+        equalities: ``equalities(state, params) -> (e,)``, which is 0 at the end, in any unit.
+        inequalities: ``inequalities(k, state, params, command) -> (c,)``, at most 0 at the start of
+            each sample k, in any unit.
+        states: a guess of the states, a State with leading axes samples + 1. It need not obey the
+            equations of motion (C. Mastalli et al., Crocoddyl, ICRA 2020); its first row is not
+            used. None follows the commands.
         sample_every: steps per sample, in which the command stays the same.
         iterations: the largest number of steps.
         tolerance: end as converged if the quadratic model promises a decrease of at most this
             number squared, as a fraction of the cost (D. M. Bates and D. G. Watts, Technometrics
             23, 179, 1981), or of the first cost times the tolerance if that is larger. Between 0
             and 1; None is the square root of the dtype's epsilon: 1.5e-8 in float64, 3.5e-4 in
-            float32.
+            float32. With constraints, the cost of meeting them exactly must be below the 2.5th
+            power.
         hessian: "exact" uses the exact Hessian where it is positive definite, and that of Gauss and
             Newton elsewhere; near the minimum the convergence is quadratic. "gauss-newton" never
             computes second derivatives, so a step costs less, but the convergence is linear where

@@ -141,3 +141,132 @@ def test_each_of_many_plans_says_whether_its_constraints_are_met():
     assert np.all(np.isfinite(plans.commands))
     assert np.all(np.asarray(plans.violation)[7:][possible[7:]] < 1e-11)
     assert np.all(np.asarray(plans.violation)[7:][~possible[7:]] > 1e-3)
+
+
+@functools.partial(jax.jit, static_argnames="as_limits")
+def pushed(most, as_limits):
+    """The turn by 1 rad with commands of at most ``most``, as limits or as inequalities."""
+    options = {"limits": (-most, most)} if as_limits else {"inequalities": within}
+    return jq.planning.ilqr(
+        jq.lie_euler, BODY, about_z, STILL, GRID, jnp.zeros((SAMPLES, 1)),
+        lambda k, state, most, command: command, most,
+        equalities=lambda state, most: jnp.stack([angle(state) - 1.0, state.omega[2]]),
+        hessian="gauss-newton", tolerance=1e-10, **options,
+    )  # fmt: skip
+
+
+def within(k, state, most, command):
+    return jnp.concatenate([command - most, -command - most])
+
+
+@pytest.mark.slow
+def test_limits_of_commands_and_inequalities_of_commands_give_the_same_plan():
+    """Here 12 commands are at a limit. The least that suffices is I angle/(DT^2 100) = 0.64."""
+    limits, inequalities = pushed(0.75, True), pushed(0.75, False)
+    assert limits.converged
+    assert inequalities.converged
+    assert np.sum(np.abs(limits.commands) == 0.75) == np.sum(np.abs(inequalities.commands) > 0.7499)
+    assert np.sum(np.abs(limits.commands) == 0.75) >= 8
+    np.testing.assert_allclose(inequalities.commands, limits.commands, rtol=0, atol=1e-10)
+    assert pushed(0.63, True).reason.startswith("constraints not met")
+    assert pushed(0.63, False).reason.startswith("constraints not met")
+
+
+@pytest.mark.slow
+def test_a_guess_of_the_states_says_which_way_round_to_turn():
+    """To a goal at 170 degrees about z, by -190: the guess is a uniform rotation without torque.
+
+    The problem is linear about this path. So the first step, which is a whole one, closes all gaps.
+    """
+    goal = jq.quaternion.exp(jnp.array([0.0, 0.0, np.deg2rad(170.0)]))
+
+    def missed(state, goal):
+        turn = jq.quaternion.log(jq.quaternion.relative(goal, state.q))
+        return jnp.stack([turn[2], state.omega[2]])
+
+    @jax.jit
+    def plan(commands, turn):
+        turns = jnp.linspace(0.0, 1.0, SAMPLES + 1)[:, None] * jnp.stack([0.0, 0.0, turn])
+        rate = turns[-1:] / (DT * SAMPLES) * jnp.ones((SAMPLES + 1, 1))
+        return jq.planning.ilqr(
+            jq.lie_euler, BODY, about_z, STILL, GRID, commands,
+            lambda k, state, goal, command: command, goal, equalities=missed,
+            states=jq.State(jq.quaternion.exp(turns), rate), tolerance=1e-10,
+        )  # fmt: skip
+
+    j = np.arange(SAMPLES)
+    unit = 6.0 * MOMENT / (DT**2 * SAMPLES * (SAMPLES + 1)) * (1.0 - 2.0 * j / (SAMPLES - 1))
+    for degrees in (170.0, -190.0):
+        found = plan(jnp.zeros((SAMPLES, 1)), np.deg2rad(degrees))
+        wanted = np.deg2rad(degrees) * unit
+        assert found.converged
+        np.testing.assert_allclose(found.commands[:, 0], wanted, rtol=0, atol=1e-10)
+        flown = jq.rollout(jq.lie_euler, BODY, about_z, STILL, GRID, inputs=found.commands)
+        np.testing.assert_allclose(found.path.state.q, flown.state.q, rtol=0, atol=1e-13)
+
+
+# Slews about any axis with a limit of the rate and a cone that an instrument must not enter.
+
+HORIZON = jq.grid(0.0, 0.8, 12)
+SUN = np.array([0.62, 0.62, -0.48])
+
+
+def slew(x):
+    """By the rotation vector ``x[:3]``, at rates up to ``x[3]``, the sun ``x[4]`` rad away."""
+
+    def missed(state, x):
+        turn = jq.quaternion.log(jq.quaternion.relative(jq.quaternion.exp(x[:3]), state.q))
+        return jnp.concatenate([turn, state.omega])
+
+    def along(k, state, x, command):
+        ahead = jq.quaternion.rotate(state.q, jnp.array([1.0, 0.0, 0.0], x.dtype))
+        sun = jnp.asarray(SUN / np.linalg.norm(SUN), x.dtype)
+        rate = jnp.dot(state.omega, state.omega) - x[3] ** 2
+        return jnp.stack([rate, jnp.dot(ahead, sun) - jnp.cos(x[4])])
+
+    body, start = jax.tree.map(lambda leaf: leaf.astype(x.dtype), (BODY, STILL))
+    return jq.planning.ilqr(
+        jq.rkmk2, body, lambda t, state, x, command: command, start, HORIZON,
+        jnp.zeros((12, 3), x.dtype), lambda k, state, x, command: command, x,
+        equalities=missed, inequalities=along,
+        tolerance=1e-10 if x.dtype == jnp.float64 else None,
+    )  # fmt: skip
+
+
+AT = np.array([0.2, 0.3, 1.6, 0.27, np.deg2rad(25.0)])
+
+
+@pytest.mark.slow
+def test_derivatives_of_a_constrained_plan_are_those_of_differences_in_both_modes():
+    """Central differences of 1e-5 are good to 1e-7 here. At a rate of 0.1 there is no plan."""
+    weights = np.random.default_rng(1).normal(size=(12, 3))
+    numbers = lambda plan: (plan.commands, plan.multipliers, plan.cost)  # noqa: E731
+
+    def weighed(x):
+        plan = slew(x)
+        return jnp.sum(weights * plan.commands), plan
+
+    points = jnp.asarray(np.concatenate([AT + 1e-5 * np.eye(5), AT - 1e-5 * np.eye(5), [AT] * 2]))
+    points = points.at[-1, 3].set(0.1)
+    reverse, plans = jax.jit(jax.vmap(jax.grad(weighed, has_aux=True)))(points)
+    differences = jax.tree.map(
+        lambda x: np.moveaxis(x[:5] - x[5:10], 0, -1) / 2e-5, numbers(plans)
+    )
+    active = np.sum(np.asarray(plans.multipliers[1][10]) > 0, axis=0)
+    assert np.all(plans.converged[:-1])
+    assert np.all(active > 0), active
+    wanted = np.einsum("ki,kij->j", weights, differences[0])
+    np.testing.assert_allclose(reverse[10], wanted, rtol=0, atol=1e-6)
+    assert np.all(np.isnan(reverse[-1]))
+    forward = jax.jit(jax.jacfwd(lambda x: numbers(slew(x))))(points[10])
+    jax.tree.map(
+        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6), forward, differences
+    )
+
+
+@pytest.mark.slow
+def test_single_precision_meets_constraints_to_its_rounding():
+    plan = jax.jit(slew)(jnp.asarray(AT, jnp.float32))
+    assert plan.converged
+    assert plan.commands.dtype == plan.violation.dtype == jnp.float32
+    assert plan.violation < 1e-5
