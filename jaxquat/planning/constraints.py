@@ -40,7 +40,6 @@ from jaxquat.planning.iteration import (
     ends,
     gauss_newton,
     minimise,
-    zeros,
 )
 from jaxquat.planning.riccati import backward, held, product, solve_free
 
@@ -50,8 +49,8 @@ FIRST_STRENGTH, LARGEST_STRENGTH = 1e2, 1e4
 FALL = 1e-2
 """The strength rises if a minimisation leaves more than this fraction of the violation."""
 
-REGULAR, FLOOR = 1e-4, 1e-8
-"""The damping of the Hessian in S, and the least S of a sample as a fraction of the largest."""
+REGULAR, FLOOR, SECANT = 1e-4, 1e-8, 1e-2
+"""The damping of the Hessian in S; the least S as fractions of the largest, and by secants."""
 
 
 class Constraints(NamedTuple):
@@ -122,37 +121,50 @@ def augmented(
     return Problem(stage, final)
 
 
-def variances(
-    problem: Problem, constraints: Constraints, states: State, commands: Array
-) -> Constraints:
-    """S of each constraint."""
+def variances(problem: Problem, constraints: Constraints, path: Guess) -> Constraints:
+    """S of each constraint.
+
+    Where the slope of an inequality vanishes, S says nothing of its curvature. So S is at least
+    SECANT times the squares of its changes by one standard deviation of each error or command, of a
+    cost like that of the path and of its equalities.
+    """
+    states, commands, _ = path
     model = gauss_newton(problem, states, commands)
     policy = backward(model, REGULAR, jnp.ones(commands.shape, bool), held)
     n, m = model.transition.shape[-2], commands.shape[-1]
 
-    def slopes(function: Callable[[Array], Array], state: State, *command: Array) -> Array:
-        return jax.jacfwd(function)(zeros(state, *command))
-
     def sample(covariance: Array, row: Any) -> tuple[Array, Array]:
-        k, state, command, transition, gain, hessian = row
-        jacobian = slopes(
-            lambda z: constraints.inequalities(k, retract(state, z[:n]), command + z[n:]),
-            state, command,
-        )  # fmt: skip
-        free = jnp.ones(m, bool)
+        transition, gain, hessian = row
         fed = jnp.concatenate([jnp.eye(n, dtype=gain.dtype), -gain])
+        eye = jnp.eye(m, dtype=gain.dtype)
         both = product(fed, product(covariance, fed.T))
-        both = both.at[n:, n:].add(solve_free(hessian, jnp.eye(m, dtype=gain.dtype), free))
-        spread = jnp.sum(product(jacobian, both) * jacobian, axis=1)
-        return product(transition, product(both, transition.T)), spread
+        both = both.at[n:, n:].add(solve_free(hessian, eye, jnp.ones(m, bool)))
+        return product(transition, product(both, transition.T)), both
 
+    def spread(function: Callable[[Array], Array], covariance: Array) -> Array:
+        slopes = jax.jacfwd(function)(jnp.zeros_like(covariance[0]))
+        return jnp.sum(product(slopes, covariance) * slopes, axis=1)
+
+    rows = model.transition, policy.gains, policy.hessian
+    covariance, covariances = lax.scan(sample, jnp.zeros_like(model.end[1]), rows)
     before, _, last = ends(states)
-    numbers = jnp.arange(len(commands))
-    rows = numbers, before, commands, model.transition, policy.gains, policy.hessian
-    covariance, along = lax.scan(sample, jnp.zeros_like(model.end[1]), rows)
-    jacobian = slopes(lambda delta: constraints.equalities(retract(last, delta)), last)
-    end = jnp.sum(product(jacobian, covariance) * jacobian, axis=1)
-    return Constraints(end, jnp.maximum(along, FLOOR * jnp.max(along, axis=0, keepdims=True)))
+    at_end = lambda delta: constraints.equalities(retract(last, delta))  # noqa: E731
+    end = spread(at_end, covariance)
+    e = constraints.equalities(last)
+    scale = cost_along(problem, path) + jnp.sum(jnp.where(end > 0, 0.5 * e * e / end, 0.0))
+    deviation = jnp.sqrt(scale)
+
+    def along(k: Array, state: State, command: Array, covariance: Array) -> Array:
+        def value(z: Array) -> Array:
+            return constraints.inequalities(k, retract(state, z[:n]), command + z[n:])
+
+        moves = jnp.diag(deviation * jnp.sqrt(jnp.diagonal(covariance)))
+        secants = (jax.vmap(value)(moves) - value(jnp.zeros_like(moves[0]))) / deviation
+        least = SECANT * jnp.max(secants**2, axis=0)
+        return jnp.maximum(spread(value, covariance), jnp.where(jnp.isfinite(least), least, 0.0))
+
+    sides = jax.vmap(along)(jnp.arange(len(commands)), before, commands, covariances)
+    return Constraints(end, jnp.maximum(sides, FLOOR * jnp.max(sides, axis=0, keepdims=True)))
 
 
 def minimise_within(
@@ -163,7 +175,7 @@ def minimise_within(
 
     def one(c: Multiplied) -> Multiplied:
         y, before = c.multipliers, c.inner
-        spread = variances(problem, constraints, before.path.states, before.path.commands)
+        spread = variances(problem, constraints, before.path)
         rho = jax.tree.map(lambda s: jnp.where(s > 0, c.strength / s, 0.0), spread)
         problem_now = augmented(problem, constraints, y, rho)
         first = cost_along(problem_now, guess)
@@ -176,7 +188,8 @@ def minimise_within(
         least = jnp.where(rho.inequalities > 0, -y.inequalities / rho.inequalities, 0.0)
         off = Constraints(at.equalities, jnp.maximum(at.inequalities, least))
         worth = lambda v, s: jnp.sum(jnp.where(v == 0, 0.0, 0.5 * v * v / s))  # noqa: E731
-        violation = sum(jax.tree.leaves(jax.tree.map(worth, off, spread)))
+        each = jax.tree.map(worth, off, spread)
+        violation = each.equalities + each.inequalities
 
         scale = jnp.maximum(inner.cost, tolerance * first)
         met, nearly = violation <= tolerance**2.5 * scale, violation <= tolerance**2 * scale

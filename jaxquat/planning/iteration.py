@@ -359,6 +359,7 @@ def _squared(jacobian: Array, residuals: Array) -> tuple[Array, Array]:
 
 
 def zeros(state: State, *command: Array) -> Array:
+    """No error of the state and, if given, no change of the command, (n,) or (n + m,)."""
     return jnp.zeros(error_size(state) + sum(u.size for u in command), state.q.dtype)
 
 

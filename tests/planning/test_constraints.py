@@ -240,7 +240,7 @@ AT = np.array([0.2, 0.3, 1.6, 0.27, np.deg2rad(25.0)])
 def test_derivatives_of_a_constrained_plan_are_those_of_differences_in_both_modes():
     """Central differences of 1e-5 are good to 1e-7 here. At a rate of 0.1 there is no plan."""
     weights = np.random.default_rng(1).normal(size=(12, 3))
-    numbers = lambda plan: (plan.commands, plan.multipliers, plan.cost)  # noqa: E731
+    numbers = lambda plan: (plan.commands, plan.multipliers, plan.cost)
 
     def weighed(x):
         plan = slew(x)
@@ -249,9 +249,7 @@ def test_derivatives_of_a_constrained_plan_are_those_of_differences_in_both_mode
     points = jnp.asarray(np.concatenate([AT + 1e-5 * np.eye(5), AT - 1e-5 * np.eye(5), [AT] * 2]))
     points = points.at[-1, 3].set(0.1)
     reverse, plans = jax.jit(jax.vmap(jax.grad(weighed, has_aux=True)))(points)
-    differences = jax.tree.map(
-        lambda x: np.moveaxis(x[:5] - x[5:10], 0, -1) / 2e-5, numbers(plans)
-    )
+    differences = jax.tree.map(lambda x: np.moveaxis(x[:5] - x[5:10], 0, -1) / 2e-5, numbers(plans))
     active = np.sum(np.asarray(plans.multipliers[1][10]) > 0, axis=0)
     assert np.all(plans.converged[:-1])
     assert np.all(active > 0), active
