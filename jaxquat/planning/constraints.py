@@ -43,8 +43,8 @@ from jaxquat.planning.iteration import (
 )
 from jaxquat.planning.riccati import backward, held, product, solve_free
 
-FIRST_STRENGTH, LARGEST_STRENGTH = 1e2, 1e4
-"""Penalties times S. Rounding of a constraint changes its multiplier by rho times as much."""
+FIRST_STRENGTH = 1e2
+"""The first penalties times S."""
 
 FALL = 1e-2
 """The strength rises if a minimisation leaves more than this fraction of the violation."""
@@ -171,6 +171,8 @@ def minimise_within(
     problem: Problem, constraints: Constraints, limits: Limits, guess: Guess, settings: Settings
 ) -> Multiplied:
     """``minimise``, with multipliers that make the minimum meet the constraints."""
+    # Rounding of a constraint changes its multiplier by rho times as much.
+    largest = min(1e6, 1e-3 / float(jnp.finfo(guess.commands.dtype).eps))
     tolerance = settings.tolerance
 
     def one(c: Multiplied) -> Multiplied:
@@ -193,15 +195,16 @@ def minimise_within(
 
         scale = jnp.maximum(inner.cost, tolerance * first)
         met, nearly = violation <= tolerance**2.5 * scale, violation <= tolerance**2 * scale
-        stuck = (c.strength >= LARGEST_STRENGTH) & ~(violation <= 0.5 * c.violation)
+        stuck = (c.strength >= largest) & ~(violation <= 0.5 * c.violation)
         rounded = jnp.where(inner.status == CONVERGED, ROUNDING, inner.status)
         status = jnp.where(stuck, jnp.where(nearly, rounded, INFEASIBLE), inner.status)
         over = (inner.status == RUNNING) | (inner.status == NOT_FINITE)
         status = jnp.where(met | over, inner.status, status)
+        status = jnp.where((status == RUNNING) & ~nearly, INFEASIBLE, status)
         inner = inner._replace(status=status.astype(jnp.int32))
         strength = jnp.where(violation <= FALL * c.violation, c.strength, 10.0 * c.strength)
-        strength, done = jnp.minimum(strength, LARGEST_STRENGTH), met | over | stuck
-        strong = jax.tree.map(lambda r: LARGEST_STRENGTH / c.strength * r, rho)
+        strength, done = jnp.minimum(strength, largest), met | over | stuck
+        strong = jax.tree.map(lambda r: largest / c.strength * r, rho)
         return Multiplied(inner, updated(y, rho, at), strong, strength, violation, done)
 
     cost = cost_along(problem, guess)

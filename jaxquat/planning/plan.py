@@ -33,7 +33,7 @@ _REASONS = {
     ROUNDING: "no further decrease beyond rounding",
     NO_DESCENT: "no step, however short, lowers the cost as the derivatives say",
     NOT_FINITE: "the cost at the start is not finite",
-    INFEASIBLE: "constraints not met, and no step lowers their violation",
+    INFEASIBLE: "constraints not met",
 }
 
 
