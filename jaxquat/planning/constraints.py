@@ -159,7 +159,8 @@ def variances(problem: Problem, constraints: Constraints, path: Guess) -> Constr
             return constraints.inequalities(k, retract(state, z[:n]), command + z[n:])
 
         moves = jnp.diag(deviation * jnp.sqrt(jnp.diagonal(covariance)))
-        secants = (jax.vmap(value)(moves) - value(jnp.zeros_like(moves[0]))) / deviation
+        here = value(jnp.zeros_like(moves[0]))
+        secants = (jax.vmap(value)(moves) - here[None]) / deviation
         least = SECANT * jnp.max(secants**2, axis=0)
         return jnp.maximum(spread(value, covariance), jnp.where(jnp.isfinite(least), least, 0.0))
 
