@@ -31,11 +31,11 @@ from jaxquat.planning.iteration import (
     NOT_FINITE,
     ROUNDING,
     RUNNING,
-    Guess,
     Limits,
     Problem,
     Progress,
     Settings,
+    Trajectory,
     cost_along,
     ends,
     gauss_newton,
@@ -121,7 +121,7 @@ def augmented(
     return Problem(stage, final)
 
 
-def variances(problem: Problem, constraints: Constraints, path: Guess) -> Constraints:
+def variances(problem: Problem, constraints: Constraints, path: Trajectory) -> Constraints:
     """S of each constraint.
 
     Where the slope of an inequality vanishes, S says nothing of its curvature. So S is at least
@@ -169,7 +169,11 @@ def variances(problem: Problem, constraints: Constraints, path: Guess) -> Constr
 
 
 def minimise_within(
-    problem: Problem, constraints: Constraints, limits: Limits, guess: Guess, settings: Settings
+    problem: Problem,
+    constraints: Constraints,
+    limits: Limits,
+    guess: Trajectory,
+    settings: Settings,
 ) -> Multiplied:
     """``minimise``, with multipliers that make the minimum meet the constraints."""
     # Rounding of a constraint changes its multiplier by rho times as much.

@@ -72,8 +72,8 @@ class Settings(NamedTuple):
     constrained: bool
 
 
-class Guess(NamedTuple):
-    """A path to improve.
+class Trajectory(NamedTuple):
+    """States and commands, with gaps or without.
 
     Attributes:
         states: leading axis samples + 1.
@@ -101,7 +101,7 @@ class Progress(NamedTuple):
         stale: passes since then in whose cost only rounding is left.
     """
 
-    path: Guess
+    path: Trajectory
     cost: Array
     damping: Array
     status: Array
@@ -143,18 +143,18 @@ def open_loop(state: State, command: Array) -> Array:
 
 def begun(
     problem: Problem, start: State, limits: Limits, guess: tuple[Array, State | None]
-) -> Guess:
+) -> Trajectory:
     """The path to begin with, from commands and perhaps states."""
     commands, states = clipped(guess[0], limits), guess[1]
     if states is None:
-        return Guess(roll_out(problem, start, commands, open_loop)[0], commands, None)
+        return Trajectory(roll_out(problem, start, commands, open_loop)[0], commands, None)
     states = jax.tree.map(lambda x, first: x.at[0].set(first), states, start)
     before, after, _ = ends(states)
     reached = jax.vmap(problem.stage)(jnp.arange(len(commands)), before, commands)[0]
-    return Guess(states, commands, jax.vmap(local)(reached, after))
+    return Trajectory(states, commands, jax.vmap(local)(reached, after))
 
 
-def cost_along(problem: Problem, path: Guess) -> Array:
+def cost_along(problem: Problem, path: Trajectory) -> Array:
     """The cost of a path, with gaps or without."""
     before, _, last = ends(path.states)
     numbers = jnp.arange(len(path.commands))
@@ -213,7 +213,7 @@ def newton(problem: Problem, model: Model, states: State, commands: Array) -> Mo
 def minimise(
     problem: Problem,
     limits: Limits,
-    begin: Guess,
+    begin: Trajectory,
     settings: Settings,
     first: Array,
     passes: Array,
@@ -307,8 +307,8 @@ def _with_gaps(model: Model, policy: Policy) -> Policy:
 
 
 def _tried(
-    problem: Problem, path: Guess, limits: Limits, policy: Policy, length: Array
-) -> tuple[Guess, Array]:
+    problem: Problem, path: Trajectory, limits: Limits, policy: Policy, length: Array
+) -> tuple[Trajectory, Array]:
     """The path and its cost after a step of this length."""
 
     def command(state: State, row: Any) -> Array:
@@ -319,7 +319,7 @@ def _tried(
     rows = path.commands, ends(path.states)[0], policy.change, policy.gains, limits
     gaps = None if path.gaps is None else (1.0 - length) * path.gaps
     states, commands, cost = roll_out(problem, start, rows, command, gaps)
-    return Guess(states, commands, gaps), cost
+    return Trajectory(states, commands, gaps), cost
 
 
 def has_converged(status: Array) -> Array:

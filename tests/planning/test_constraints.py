@@ -146,12 +146,12 @@ def test_each_of_many_plans_says_whether_its_constraints_are_met():
 @functools.partial(jax.jit, static_argnames="as_limits")
 def pushed(most, as_limits):
     """The turn by 1 rad with commands of at most ``most``, as limits or as inequalities."""
-    options = {"limits": (-most, most)} if as_limits else {"inequalities": within}
     return jq.planning.ilqr(
         jq.lie_euler, BODY, about_z, STILL, GRID, jnp.zeros((SAMPLES, 1)),
         lambda k, state, most, command: command, most,
         equalities=lambda state, most: jnp.stack([angle(state) - 1.0, state.omega[2]]),
-        hessian="gauss-newton", tolerance=1e-10, **options,
+        limits=(-most, most) if as_limits else None, inequalities=None if as_limits else within,
+        hessian="gauss-newton", tolerance=1e-10,
     )  # fmt: skip
 
 
@@ -268,3 +268,73 @@ def test_single_precision_meets_constraints_to_its_rounding():
     assert plan.converged
     assert plan.commands.dtype == plan.violation.dtype == jnp.float32
     assert plan.violation < 1e-5
+
+
+# A spacecraft with three wheels turns by 120 degrees in 20 s; the sun is near the way of its camera.
+
+CAMERA = np.array([0.0, 0.0, 1.0])
+
+
+@pytest.mark.slow
+def test_a_slew_with_wheels_keeps_its_camera_out_of_a_cone_about_the_sun():
+    """Without the cone the camera passes the sun at 3 degrees; keeping 25 costs more energy."""
+    box = jq.Body.box(60.0, jnp.array([0.6, 0.8, 1.2]))
+    axis = jnp.array([2.0, 1.0, 2.0]) / 3.0
+    goal, half = (jq.quaternion.exp(np.deg2rad(angle) * axis) for angle in (120.0, 60.0))
+    middle = jq.quaternion.rotate(half, CAMERA)
+    across = jnp.cross(middle, jnp.cross(axis, middle))
+    sun = jnp.cos(0.15) * middle + jnp.sin(0.15) * across / jnp.linalg.norm(across)
+    start = STILL._replace(aux=np.zeros(3))
+
+    def wheels(t, state, cone, command):
+        return jq.actuators.wheel_torque(np.eye(3), state, state.aux, command), command
+
+    def missed(state, cone):
+        turn = jq.quaternion.log(jq.quaternion.relative(goal, state.q))
+        return jnp.concatenate([turn, state.omega])
+
+    def glare(k, state, cone, command):
+        return jnp.stack([jnp.dot(jq.quaternion.rotate(state.q, CAMERA), sun) - jnp.cos(cone)])
+
+    @jax.jit
+    @jax.vmap
+    def slewed(cone):
+        plan = jq.planning.ilqr(
+            jq.rkmk2, box, wheels, start, jq.grid(0.0, 0.5, 40), jnp.zeros((40, 3)),
+            lambda k, state, cone, command: command, cone, equalities=missed, inequalities=glare,
+        )  # fmt: skip
+        ahead = jax.vmap(jq.quaternion.rotate, (0, None))(plan.path.state.q, CAMERA)
+        return plan, jnp.min(jnp.arccos(jnp.sum(ahead * sun[None], axis=1)))
+
+    plans, closest = slewed(np.deg2rad([1.0, 25.0]))
+    assert np.all(plans.converged)
+    assert np.rad2deg(closest[0]) < 4.0
+    np.testing.assert_allclose(closest[1], np.deg2rad(25.0), rtol=0, atol=1e-8)
+    assert plans.cost[1] > 1.2 * plans.cost[0]
+    momentum = jax.vmap(jax.vmap(jq.quaternion.rotate))(
+        plans.path.state.q,
+        plans.path.state.omega @ box.inertia.T + plans.path.state.aux,
+    )
+    assert np.abs(momentum).max() < 0.02  # of wheels that reach 1 N m s; rkmk2 loses the rest
+    ends = plans.path.final
+    assert np.rad2deg(jax.vmap(jq.quaternion.distance, (0, None))(ends.q, goal)).max() < 1e-6
+    assert np.abs(ends.omega).max() < 1e-8
+
+
+def test_constraints_and_guesses_of_states_say_what_was_wanted():
+    def plan(**changes):
+        return jq.planning.ilqr(
+            jq.lie_euler, BODY, about_z, STILL, GRID, np.zeros((SAMPLES, 1)), within, 1.0, **changes
+        )
+
+    rows = jax.tree.map(lambda x: np.tile(x, (SAMPLES, 1)), STILL)
+    for changes, error, text in (
+        ({"equalities": lambda state: state.omega}, TypeError, "^equalities: wanted equalities"),
+        ({"equalities": lambda *_: 1}, TypeError, r"^equalities\(...\): wanted a floating dtype"),
+        ({"inequalities": lambda *_: jnp.ones(())}, ValueError, r"^inequalities\(...\): wanted sh"),
+        ({"inequalities": 0.0}, TypeError, "^inequalities: wanted a function"),
+        ({"states": rows}, ValueError, "^states: wanted a jq.State like .* leading axes 21"),
+        ({"states": rows.q}, TypeError, "^states: wanted a jq.State"),
+    ):
+        with pytest.raises(error, match=text):
+            plan(**changes)
