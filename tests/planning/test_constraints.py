@@ -270,7 +270,7 @@ def test_single_precision_meets_constraints_to_its_rounding():
     assert plan.violation < 1e-5
 
 
-# A spacecraft with three wheels turns by 120 degrees in 20 s; the sun is near the way of its camera.
+# A spacecraft with three wheels turns by 120 degrees in 20 s, and its camera past the sun.
 
 CAMERA = np.array([0.0, 0.0, 1.0])
 
@@ -330,7 +330,11 @@ def test_constraints_and_guesses_of_states_say_what_was_wanted():
     rows = jax.tree.map(lambda x: np.tile(x, (SAMPLES, 1)), STILL)
     for changes, error, text in (
         ({"equalities": lambda state: state.omega}, TypeError, "^equalities: wanted equalities"),
-        ({"equalities": lambda *_: 1}, TypeError, r"^equalities\(...\): wanted a floating dtype"),
+        (
+            {"equalities": lambda *_: jnp.arange(2)},
+            TypeError,
+            r"^equalities\(...\): wanted a floating dtype",
+        ),
         ({"inequalities": lambda *_: jnp.ones(())}, ValueError, r"^inequalities\(...\): wanted sh"),
         ({"inequalities": 0.0}, TypeError, "^inequalities: wanted a function"),
         ({"states": rows}, ValueError, "^states: wanted a jq.State like .* leading axes 21"),
