@@ -240,26 +240,33 @@ AT = np.array([0.2, 0.3, 1.6, 0.27, np.deg2rad(25.0)])
 def test_derivatives_of_a_constrained_plan_are_those_of_differences_in_both_modes():
     """Central differences of 1e-5 are good to 1e-7 here. At a rate of 0.1 there is no plan."""
     weights = np.random.default_rng(1).normal(size=(12, 3))
-    numbers = lambda plan: (plan.commands, plan.multipliers, plan.cost)
 
-    def weighed(x):
+    def numbers(x):
         plan = slew(x)
-        return jnp.sum(weights * plan.commands), plan
+        return (plan.commands, plan.multipliers, plan.cost), plan.converged
+
+    @jax.jit
+    @jax.vmap
+    def both(x):
+        value, push, converged = jax.linearize(numbers, x, has_aux=True)
+        forward = jax.vmap(push, out_axes=-1)(jnp.eye(5))
+        weighed = lambda x: jnp.sum(weights * push(x)[0])
+        return value, converged, forward, jax.linear_transpose(weighed, x)(jnp.ones(()))[0]
 
     points = jnp.asarray(np.concatenate([AT + 1e-5 * np.eye(5), AT - 1e-5 * np.eye(5), [AT] * 2]))
-    points = points.at[-1, 3].set(0.1)
-    reverse, plans = jax.jit(jax.vmap(jax.grad(weighed, has_aux=True)))(points)
-    differences = jax.tree.map(lambda x: np.moveaxis(x[:5] - x[5:10], 0, -1) / 2e-5, numbers(plans))
-    active = np.sum(np.asarray(plans.multipliers[1][10]) > 0, axis=0)
-    assert np.all(plans.converged[:-1])
-    assert np.all(active > 0), active
-    wanted = np.einsum("ki,kij->j", weights, differences[0])
-    np.testing.assert_allclose(reverse[10], wanted, rtol=0, atol=1e-6)
+    values, converged, forward, reverse = both(points.at[-1, 3].set(0.1))
+    commands, multipliers, cost = jax.tree.map(lambda x: x[10], forward)
+    assert np.all(converged[:-1])
+    assert np.all(np.sum(np.asarray(values[1][1][10]) > 0, axis=0) > 0)
     assert np.all(np.isnan(reverse[-1]))
-    forward = jax.jit(jax.jacfwd(lambda x: numbers(slew(x))))(points[10])
-    jax.tree.map(
-        lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-6, atol=1e-6), forward, differences
-    )
+    assert np.all(np.isnan(forward[0][-1]))
+    differences = jax.tree.map(lambda x: np.moveaxis(x[:5] - x[5:10], 0, -1) / 2e-5, values)
+    np.testing.assert_allclose(commands, differences[0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(cost, differences[2], rtol=0, atol=1e-6)
+    for exact, wanted in zip(multipliers, differences[1], strict=True):
+        np.testing.assert_allclose(exact, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
+    wanted = np.einsum("ki,kij->j", weights, commands)
+    np.testing.assert_allclose(reverse[10], wanted, rtol=0, atol=1e-9)
 
 
 @pytest.mark.slow
