@@ -72,9 +72,9 @@ def rollout(
         checkpoint: which states are kept for the backward pass. "none" keeps the state before
             every step and recomputes the step from it. An integer m keeps one state every m steps
             and recomputes those between, segment by segment; "sqrt" sets m near the square root of
-            the number of steps. "reversible" keeps only the rows of the path and undoes each step
-            by a step of -dt. It works for deterministic reversible schemes, with torques of time
-            and attitude, without controller or inputs, and in reverse mode only.
+            the number of steps. "reversible" keeps only the rows of the path and undoes each step.
+            It works for reversible schemes, with torques of time and attitude and with noise from a
+            key, without controller or inputs, and in reverse mode only.
         engine: "fused" compiles the whole loop into one kernel (CPU or GPU, with the extra
             ``fused``), and its derivatives likewise, in both modes and of every order; with
             ``checkpoint="none"`` it chooses by itself how many states to keep. "scan" is a loop of

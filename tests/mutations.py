@@ -258,8 +258,8 @@ MUTATIONS = {
     ),
     "torque noise: one kick for both halves": Mutation(
         "schemes/disturbance.py",
-        "0.5 * (u - v))",
-        "0.5 * (u + v))",
+        "return turn, 0.5 * (u + v), 0.5 * (u - v)",
+        "return turn, 0.5 * (u + v), 0.5 * (u + v)",
         "schemes/test_disturbance.py::test_turn_and_momentum_of_a_ball_are_an_integrated_wiener_"
         "process",
     ),
@@ -269,6 +269,12 @@ MUTATIONS = {
         "jnp.sqrt(-2.0 * change)",
         "schemes/test_disturbance.py::test_a_gauss_markov_torque_and_its_impulse_have_their_closed_"
         "forms",
+    ),
+    "reversible: the noise of another interval": Mutation(
+        "engines/reversible.py",
+        "draw(arguments.key, k, count, dtype)",
+        "draw(arguments.key, k % substeps, count, dtype)",
+        "engines/test_reversing.py::test_the_gradient_with_noise_by_undoing_steps[True-no_squish]",
     ),
     "reversible: too much drag under jit": Mutation(
         "engines/reversible.py",

@@ -920,6 +920,7 @@ ELSEWHERE = {
     "Scheme.check": "a check itself: tests/schemes/test_scheme.py",
     "Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
     "Scheme.noise": "a fact of a scheme and a state: tests/schemes/test_noise.py",
+    "Scheme.undo": "a step: tests/schemes/test_noise.py",
     "Scheme.tree_flatten": "called by JAX",
     "Scheme.tree_unflatten": "called by JAX",
     "dynamics.Step": "a type",
