@@ -755,6 +755,11 @@ TABLE = {
         "generalized": algebra(Q),
     },
     "schemes.hoffmann.full_quat_start": {"q": algebra(Q), "omega": algebra(V)},
+    "schemes.restarted": {
+        "scheme": Argument(jq.no_squish),
+        "ended": Argument(lambda t, state, params: t > 1.0),
+        "fresh": Argument(lambda t, state, params: state),
+    },
     "schemes.tableau": {
         "a": Argument(((0.5,),)),
         "b": Argument((0.0, 1.0), {}, "(a|b)"),

@@ -179,6 +179,7 @@ RECORDS = [
     jq.ensembles.Reducer,
     jq.ensembles.StoppingRule,
     jq.schemes.Disturbance,
+    jq.schemes.Episode,
     jq.schemes.Scheme,
     jq.schemes.Tableau,
 ]
