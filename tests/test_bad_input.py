@@ -190,6 +190,7 @@ ROLLOUT = {
     "engine": Argument("scan"),
     "check": Argument(False),
     "noise": optional(None),
+    "memory": optional(None),
 }
 FIT = {
     "loss": Argument(lambda params, batch, key: jnp.sum(params**2)),
