@@ -384,6 +384,12 @@ TABLE = {
         "body": Argument(BODY),
     },
     "crouch_grossman": {"tableau": Argument(TABLEAU)},
+    "ensembles.bodies": {
+        "key": key(),
+        "body": Argument(BODY),
+        "spread": Argument(0.1),
+        "shape": Argument((2,)),
+    },
     "ensembles.covariance": {"of": OF},
     "ensembles.keys": {"key": key(), "index": Argument(np.arange(3), {"int": "numbers"})},
     "ensembles.largest": {"k": Argument(1), "of": OF},

@@ -114,7 +114,9 @@ class Fit(_reprs.Tabular):
             lowest = np.nanmin(self._of_best(self.validation))
             rows.append(("best_update", f"{self.best_update}, validation {_reprs.short(lowest)}"))
         leaves = _reprs.named_leaves(self.params, "params")
-        return rows + [(name, _reprs.short(leaf)) for name, leaf in leaves if hasattr(leaf, "dtype")]
+        return rows + [
+            (name, _reprs.short(leaf)) for name, leaf in leaves if hasattr(leaf, "dtype")
+        ]
 
     def _of_best(self, values: Any) -> Any:
         return values if self.best_start is None else values[self.best_start]
