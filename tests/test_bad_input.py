@@ -929,6 +929,7 @@ ELSEWHERE = {
     "interop.diffrax.Heun": "called by diffrax",
     "interop.diffrax.Interpolation": "called by diffrax",
     "interop.diffrax.Interpolation.evaluate": "called by diffrax",
+    "interop.gymnax.world": "its own test: tests/interop/test_interop_gymnax.py",
     "Scheme.check": "a check itself: tests/schemes/test_scheme.py",
     "Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
     "Scheme.noise": "a fact of a scheme and a state: tests/schemes/test_noise.py",
@@ -992,6 +993,8 @@ def public():
         walk(importlib.import_module("jaxquat.plot"), "plot.")
     if importlib.util.find_spec("diffrax"):
         walk(importlib.import_module("jaxquat.interop.diffrax"), "interop.diffrax.")
+    if importlib.util.find_spec("gymnax"):
+        walk(importlib.import_module("jaxquat.interop.gymnax"), "interop.gymnax.")
     return found
 
 
