@@ -368,6 +368,11 @@ TABLE = {
         "unwind": optional(1.0, inf="no unwinding"),
     },
     "control.quaternion_law": {"state": STATE, "gains": Argument(GAINS), "target": Argument(Q)},
+    "control.delayed": {
+        "controller": Argument(jq.Controller(lambda start, params: (), zero)),
+        "samples": Argument(2),
+        "before": Argument(V, dict.fromkeys(["none", *CHANGES], "a command")),
+    },
     "control.settling_time": {
         "t": Argument(np.array([0.0, 1.0, 2.0]), word=r"\b(t|error)\b"),
         "error": algebra(V),
