@@ -50,9 +50,10 @@ def restarted(
 
     If ``state.aux`` is an ``Episode(number, aux)``, ``number`` counts the restarts. ``fresh`` gets
     the state with the number of the new episode, ``ended`` and controllers with that of the current
-    one; the torque sees the inner aux states alone, so any scheme and torque work unchanged. For
-    random restarts put a ``jax.random.key`` into params, one for each body, and draw from
-    ``fold_in(key, number)``.
+    one; the torque sees the inner aux states alone, so any scheme and torque work unchanged.
+
+    A state has floats only. For random restarts put a ``jax.random.key`` into params, one for each
+    body; the key of an episode is ``fold_in(key, state.aux.number.astype(jnp.uint32))``.
 
     A controller is not told, and its memory goes on. One that must forget compares
     ``state.aux.number`` with the number in its memory.

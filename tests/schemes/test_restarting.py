@@ -41,9 +41,12 @@ def unchanged(t, state, params):
     return state
 
 
-def turning(t, state, params):
-    """An episode that begins with the first of two rates, and goes on with the other from t = 1."""
-    return (t >= 1.0) & (state.aux.number == 0)
+def turning_at(time):
+    """The first event, once, at this time."""
+    return lambda t, state, params: (t >= time) & (state.aux.number == 0)
+
+
+turning = turning_at(1.0)
 
 
 def second_rate(t, state, params):
@@ -160,6 +163,30 @@ def test_a_controller_keeps_its_memory_and_sees_the_number_of_the_episode():
     fly = lambda p: jq.rollout(TURNING, BODY, push, start, grid, p, controller=controller)
     count, number = jax.jit(fly)({"rate": 0.3}).memory
     assert (count, number) == (5, 1)  # the sample at 1 s is the first of the new episode
+
+
+def test_two_kinds_of_events_count_by_themselves_and_at_given_times():
+    """An inner event at rates above 1 rad/s, an outer one once, at 2 s; empty intervals count not.
+
+    A ball of 2 kg m^2 under 2 N m gains 1 rad/s each second, from 0.5 rad/s.
+    """
+    ball, start = jq.Body(2.0 * jnp.eye(3)), REST._replace(omega=0.5 * jnp.eye(3)[2])
+    fast = lambda t, state, params: state.omega[2] > 1.0
+    inner = restarted(jq.lie_euler, fast, lambda t, state, params: start._replace(aux=state.aux))
+    outer = restarted(
+        inner, turning_at(1.99), lambda t, state, params: REST._replace(aux=state.aux)
+    )
+    push = lambda t, state, params: 2.0 * jnp.eye(3)[2]
+
+    def fly(start):
+        grid = jq.grid_at(jnp.array([0.0, 0.625, 0.625, 1.25, 2.0, 2.5]), 5)
+        return jq.rollout(outer, ball, push, start, grid).final
+
+    final = jax.jit(fly)(start._replace(aux=Episode(jnp.zeros(()), FIRST)))
+    # steps of 0.125 s, 0.15 s from 1.25 s on, 0.1 s from 2 s on; 0.5 rad/s are passed after 5, 5
+    # and 4 of them
+    assert (final.aux.number, final.aux.aux.number) == (1, 3)
+    np.testing.assert_allclose(final.omega[2], 0.5, rtol=1e-12)
 
 
 class Shaken:
