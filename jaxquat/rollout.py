@@ -44,6 +44,7 @@ def rollout(
     engine: str = "auto",
     check: bool = False,
     noise: Any = None,
+    memory: Any = None,
 ) -> Path:
     """Integrate one body over a time grid; use ``jax.vmap`` for many bodies.
 
@@ -92,6 +93,9 @@ def rollout(
             because one key gives all bodies the same noise. An array (steps, n) of floats: step k
             takes row k, for instance to compare schemes with common random numbers. Steps are those
             of the grid, ``grid.steps``, with substeps and the steps of empty intervals.
+        memory: the controller's memory at the start, instead of that of ``controller.init``. With
+            ``path.memory``, and ``path.final`` as the start, a rollout goes on where another ended.
+            Its noise needs a key of its own.
 
     Returns:
         Path, in the dtype of the start.
@@ -118,7 +122,7 @@ def rollout(
     simulation = checked_simulation(
         scheme, body, torque, start, grid, params, controller=controller, inputs=inputs,
         sample_every=sample_every, save_every=save_every, save=save, checkpoint=checkpoint,
-        noise=noise,
+        noise=noise, memory=memory,
     )  # fmt: skip
     if check:
         _report_simulation(simulation, grid)

@@ -276,6 +276,24 @@ MUTATIONS = {
         "draw(arguments.key, k % substeps, count, dtype)",
         "engines/test_reversing.py::test_the_gradient_with_noise_by_undoing_steps[True-no_squish]",
     ),
+    "restart: event at the time before the step": Mutation(
+        "schemes/restarting.py",
+        "self.ended(t + dt, after",
+        "self.ended(t, after",
+        "schemes/test_restarting.py::test_a_stochastic_scheme_gets_its_noise_and_its_own_aux_states",
+    ),
+    "restart: the number of the fresh state": Mutation(
+        "schemes/restarting.py",
+        "number=begun.aux.number",
+        "number=anew.aux.number",
+        "schemes/test_restarting.py::test_a_stochastic_scheme_gets_its_noise_and_its_own_aux_states",
+    ),
+    "bodies: deviation of products as of moments": Mutation(
+        "ensembles/drawing.py",
+        "0.5**0.5 * spread",
+        "spread",
+        "ensembles/test_bodies.py::test_mass_and_second_moments_along_any_axis_have_the_spread",
+    ),
     "reversible: too much drag under jit": Mutation(
         "engines/reversible.py",
         "states = _if_undone(states, exponent <= largest)",

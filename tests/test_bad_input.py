@@ -190,6 +190,7 @@ ROLLOUT = {
     "engine": Argument("scan"),
     "check": Argument(False),
     "noise": optional(None),
+    "memory": optional(None),
 }
 FIT = {
     "loss": Argument(lambda params, batch, key: jnp.sum(params**2)),
@@ -367,6 +368,11 @@ TABLE = {
         "unwind": optional(1.0, inf="no unwinding"),
     },
     "control.quaternion_law": {"state": STATE, "gains": Argument(GAINS), "target": Argument(Q)},
+    "control.delayed": {
+        "controller": Argument(jq.Controller(lambda start, params: (), zero)),
+        "samples": Argument(2),
+        "before": Argument(V, dict.fromkeys(["none", *CHANGES], "a command")),
+    },
     "control.settling_time": {
         "t": Argument(np.array([0.0, 1.0, 2.0]), word=r"\b(t|error)\b"),
         "error": algebra(V),
@@ -383,6 +389,12 @@ TABLE = {
         "body": Argument(BODY),
     },
     "crouch_grossman": {"tableau": Argument(TABLEAU)},
+    "ensembles.bodies": {
+        "key": key(),
+        "body": Argument(BODY),
+        "spread": Argument(0.1),
+        "shape": Argument((2,)),
+    },
     "ensembles.covariance": {"of": OF},
     "ensembles.keys": {"key": key(), "index": Argument(np.arange(3), {"int": "numbers"})},
     "ensembles.largest": {"k": Argument(1), "of": OF},
@@ -755,6 +767,11 @@ TABLE = {
         "generalized": algebra(Q),
     },
     "schemes.hoffmann.full_quat_start": {"q": algebra(Q), "omega": algebra(V)},
+    "schemes.restarted": {
+        "scheme": Argument(jq.no_squish),
+        "ended": Argument(lambda t, state, params: t > 1.0),
+        "fresh": Argument(lambda t, state, params: state),
+    },
     "schemes.tableau": {
         "a": Argument(((0.5,),)),
         "b": Argument((0.0, 1.0), {}, "(a|b)"),
@@ -917,6 +934,7 @@ ELSEWHERE = {
     "interop.diffrax.Heun": "called by diffrax",
     "interop.diffrax.Interpolation": "called by diffrax",
     "interop.diffrax.Interpolation.evaluate": "called by diffrax",
+    "interop.gymnax.world": "its own test: tests/interop/test_interop_gymnax.py",
     "Scheme.check": "a check itself: tests/schemes/test_scheme.py",
     "Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
     "Scheme.noise": "a fact of a scheme and a state: tests/schemes/test_noise.py",
@@ -981,6 +999,8 @@ def public():
         walk(importlib.import_module("jaxquat.plot"), "plot.")
     if importlib.util.find_spec("diffrax"):
         walk(importlib.import_module("jaxquat.interop.diffrax"), "interop.diffrax.")
+    if importlib.util.find_spec("gymnax"):
+        walk(importlib.import_module("jaxquat.interop.gymnax"), "interop.gymnax.")
     return found
 
 
