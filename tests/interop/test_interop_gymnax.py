@@ -131,6 +131,7 @@ def test_params_may_differ_from_world_to_world():
     np.testing.assert_allclose(after.episode_returns, rewards)
 
 
+@pytest.mark.slow
 def test_a_stochastic_scheme_draws_its_noise_from_the_key():
     noisy = env_of(jq.schemes.with_torque_noise(jq.lie_euler, 0.1))
     _, state = noisy.reset(KEY)
@@ -138,6 +139,7 @@ def test_a_stochastic_scheme_draws_its_noise_from_the_key():
     assert np.all(np.abs(two[0] - two[1])[4:] > 1e-4)
 
 
+@pytest.mark.slow
 def test_gradients_flow_if_they_are_asked_for():
     """A torque of ``gain + sin(t)`` on each axis of a ball, so 3 t/I by the gain in total."""
     ball = jq.Body(2.0 * jnp.eye(3))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import some
 
 import jaxquat as jq
 
@@ -38,7 +39,7 @@ def fly(start, t0, steps, gain, engine, memory=None):
 
 
 @pytest.mark.needs("llvmlite")
-@pytest.mark.parametrize("engine", ["scan", "fused"])
+@pytest.mark.parametrize("engine", some(["scan", "fused"], quick=["fused"]))
 def test_two_rollouts_that_are_chained_have_the_bits_of_one(engine):
     def whole(gain):
         return fly(START, 0.0, 20, gain, engine)
