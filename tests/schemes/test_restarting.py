@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from marks import some
 from jax.experimental import checkify
+from marks import some
 
 import jaxquat as jq
 from jaxquat.schemes import Episode, restarted
