@@ -616,6 +616,7 @@ TABLE = {
         "tolerance": optional(0.1),
         "hessian": Argument("gauss-newton"),
     },
+    "quaternion.angle_between": {"u": algebra(V), "v": algebra(V)},
     "quaternion.distance": {"p": algebra(Q), "q": algebra(Q)},
     "quaternion.from_axis_angle": {"axis": Argument(Q[:3]), "angle": number(0.1)},
     "quaternion.from_matrix": {"matrix": Argument(np.eye(3))},
