@@ -355,6 +355,8 @@ TABLE = {
         "b": Argument(np.eye(2), {}, "(b|command_cost)"),
         "state_cost": Argument(np.eye(2)),
         "command_cost": Argument(np.eye(2)),
+        "steps": Argument(3, {}, "(steps|final_cost)"),
+        "final_cost": optional(np.eye(2)),
     },
     "control.lqr_law": {"state": STATE, "gain": algebra(np.ones((3, 6))), "about": STATE},
     "control.pid": {
