@@ -8,6 +8,8 @@ time-varying linear regulator about it, and a ``jq.Controller`` made of them.
 from __future__ import annotations
 
 from jaxquat.planning.ilqr import ilqr
+from jaxquat.planning.mpc import mpc
+from jaxquat.planning.mppi import mppi
 from jaxquat.planning.plan import Plan
 
-__all__ = ["Plan", "ilqr"]
+__all__ = ["Plan", "ilqr", "mpc", "mppi"]

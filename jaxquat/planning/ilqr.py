@@ -144,7 +144,7 @@ def ilqr(
     if guess.dtype != dtype:
         raise TypeError(f"commands: wanted the dtype of the start, {dtype}, got {guess.dtype}")
     finite("commands", guess)
-    within = _checked_limits(limits, guess)
+    within = checked_limits(limits, guess)
     eps = float(jnp.finfo(dtype).eps)
     precision = eps**0.5 if tolerance is None else fraction("tolerance", tolerance)
     simulation = checked_simulation(
@@ -152,7 +152,7 @@ def ilqr(
         sample_every=sample_every, save_every=sample_every,
     )  # fmt: skip
 
-    problem = _problem(simulation, residuals, final)
+    problem = problem_of(simulation, residuals, final)
     start = simulation.start
     functions, constants = _without_closures(problem, start, guess[0])
     settings = Settings(iterations, precision, hessian == "exact")
@@ -166,9 +166,10 @@ def ilqr(
     return Plan(best, path, gains, cost, status, count, outcome.history, within)
 
 
-def _problem(
+def problem_of(
     simulation: Simulation, residuals: Callable[..., Array], final: Callable[..., Array] | None
 ) -> Problem:
+    """The samples and the end of a simulation with these residuals."""
     params, count, dtype = simulation.params, simulation.sample_every, simulation.start.q.dtype
 
     def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
@@ -203,7 +204,7 @@ def _without_closures(problem: Problem, state: State, command: Array) -> Any:
     return (stage, final), (stage_constants, final_constants)
 
 
-def _checked_limits(limits: Any, commands: Array) -> Limits:
+def checked_limits(limits: Any, commands: Array) -> Limits:
     """The limits as arrays like the commands; None for None."""
     if limits is None:
         return None
