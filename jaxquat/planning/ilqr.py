@@ -173,7 +173,7 @@ def problem_of(
     params, count, dtype = simulation.params, simulation.sample_every, simulation.start.q.dtype
 
     def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
-        values = _residuals("residuals", residuals(k, state, params, command), dtype)
+        values = checked_residuals("residuals", residuals(k, state, params, command), dtype)
         if count == 1:
             return simulation.step(k, state, command), values
         step = lambda state, i: (simulation.step(k * count + i, state, command), None)  # noqa: E731
@@ -182,12 +182,13 @@ def problem_of(
     def end(state: State) -> Array:
         if final is None:
             return jnp.zeros(0, dtype)
-        return _residuals("final", final(state, params), dtype)
+        return checked_residuals("final", final(state, params), dtype)
 
     return Problem(stage, end)
 
 
-def _residuals(name: str, value: Any, dtype: Any) -> Array:
+def checked_residuals(name: str, value: Any, dtype: Any) -> Array:
+    """The result of a function of residuals, (r,) in this dtype."""
     array = vector(f"{name}(...)", value)
     if array.dtype != dtype and not array.weak_type:
         raise TypeError(f"{name}(...): wanted the dtype of the start, {dtype}, got {array.dtype}")

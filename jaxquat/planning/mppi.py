@@ -11,13 +11,17 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import exactly, one_shape, positive, positive_integer, reproducible_key
+from jaxquat._linear import square
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
-from jaxquat.planning.horizon import checked_horizon, shifted
-from jaxquat.planning.iteration import clipped, open_loop, roll_out
+from jaxquat.planning.horizon import Horizon, checked_horizon, shifted
+from jaxquat.planning.ilqr import checked_residuals
+from jaxquat.planning.iteration import clipped
+from jaxquat.rollout import rollout
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
+from jaxquat.simulation.grid import grid
 
 
 def mppi(
@@ -97,18 +101,37 @@ def mppi(
 
     def update(t: Array, state: State, memory: Any, params: Any, value: Any) -> Any:
         planned, k = memory
-        problem, start = horizon.problem(t, state, params, k)
-        normals = jax.random.normal(jax.random.fold_in(key, k), (count, *shape), dtype)
-
-        def tried(normals: Array) -> tuple[Array, Array]:
-            changed = clipped(planned + deviation.astype(dtype) * normals, horizon.limits)
-            return changed, roll_out(problem, start, changed, open_loop)[2]
-
-        changed, costs = jax.vmap(tried)(normals)
+        normals = jax.random.normal(jax.random.fold_in(key, k), (count, *planned.shape), dtype)
+        changed = planned[None] + deviation.astype(dtype) * normals
+        if horizon.limits is not None:
+            changed = jnp.clip(changed, *(limit[None] for limit in horizon.limits))
+        costs = jax.vmap(lambda commands: _cost(horizon, t, state, params, k, commands))(changed)
         costs = jnp.where(jnp.isnan(costs), jnp.inf, costs)
         weights = jax.nn.softmax(-costs / degree.astype(dtype))
-        mean = jnp.einsum("i,ijk->jk", weights, changed, precision=jax.lax.Precision.HIGHEST)
-        plan = clipped(mean, horizon.limits)
+        plan = jnp.einsum("i,ijk->jk", weights, changed, precision=jax.lax.Precision.HIGHEST)
+        plan = clipped(plan, horizon.limits)  # the mean may be beyond them by rounding
         return plan[0], (shifted(plan), k + 1)
 
     return Controller(horizon.init, update, horizon.period)
+
+
+def _cost(h: Horizon, t: Array, state: State, params: Any, k: Array, commands: Array) -> Array:
+    """The cost of the horizon from sample k on; the rollout is a kernel where there is one."""
+    count, every, dtype = len(commands), h.sample_every, commands.dtype
+
+    def torque(t: Array, state: State, params: Any, numbered: tuple[Array, Array]) -> Any:
+        return h.torque(t, state, params, numbered[1])
+
+    def paid(t: Array, state: State, params: Any, numbered: tuple[Array, Array]) -> Array:
+        i, command = numbered
+        return square(checked_residuals("residuals", h.residuals(i, state, params, command), dtype))
+
+    path = rollout(
+        h.scheme, h.body, torque, state, grid(t, h.dt, count * every), params,
+        inputs=(k + jnp.arange(count), commands), sample_every=every, save_every=every, save=paid,
+    )  # fmt: skip
+    cost = jnp.sum(path.saved[:-1])
+    if h.final is not None:
+        end = h.final(k + count, path.final, params)
+        cost = cost + square(checked_residuals("final", end, dtype))
+    return 0.5 * cost
