@@ -191,6 +191,15 @@ ROLLOUT = {
     "check": Argument(False),
     "noise": optional(None),
 }
+HORIZON = {
+    **{key: ROLLOUT[key] for key in ("scheme", "body", "torque")},
+    "dt": Argument(0.1),
+    "commands": Argument(FOUR, {"wrong": "seven motors"}),
+    "residuals": Argument(lambda k, state, params, command: command),
+    "final": optional(None),
+    "limits": optional(None),
+    "sample_every": Argument(1),
+}
 FIT = {
     "loss": Argument(lambda params, batch, key: jnp.sum(params**2)),
     "params": Argument(V, {"wrong": "seven"}),
@@ -617,6 +626,14 @@ TABLE = {
         "iterations": Argument(2),
         "tolerance": optional(0.1),
         "hessian": Argument("gauss-newton"),
+    },
+    "planning.mpc": {**HORIZON, "iterations": Argument(1)},
+    "planning.mppi": {
+        **HORIZON,
+        "key": key(),
+        "std": Argument(0.1),
+        "temperature": Argument(1.0),
+        "samples": Argument(2),
     },
     "quaternion.angle_between": {"u": algebra(V), "v": algebra(V)},
     "quaternion.distance": {"p": algebra(Q), "q": algebra(Q)},

@@ -10,8 +10,16 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, finite, floating, is_concrete, positive, positive_integer, takes
-from jaxquat.dynamics.body import Body
+from jaxquat._checks import (
+    exactly,
+    finite,
+    floating,
+    is_concrete,
+    positive,
+    positive_integer,
+    takes,
+)
+from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.planning.ilqr import checked_limits, problem_of
@@ -44,7 +52,7 @@ class Horizon(NamedTuple):
         if self.commands.dtype != start.q.dtype:
             wanted = f"the dtype of the start, {start.q.dtype}"
             raise TypeError(f"commands: wanted {wanted}, got {self.commands.dtype}")
-        return self.commands, jnp.asarray(0, jnp.int32)
+        return self.commands, jnp.zeros((), int)
 
     def problem(self, t: Array, state: State, params: Any, k: Array) -> tuple[Problem, State]:
         """The problem of the horizon from sample k on, and its start."""
@@ -78,6 +86,8 @@ def checked_horizon(
 ) -> Horizon:
     """The Horizon of these arguments; ValueError or TypeError if one is wrong."""
     scheme = as_deterministic("scheme", scheme)
+    check_body(body)
+    scheme.check(body)
     takes("torque", torque, "t, state, params, command")
     step = exactly("dt", dt, ())
     positive("dt", step)

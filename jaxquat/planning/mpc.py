@@ -122,8 +122,7 @@ def _improved(problem: Problem, start: State, commands: Array, limits: Limits) -
 
     # The choice of a length has no derivative, and where a trial diverges, none must be computed.
     lengths = jnp.asarray((*STEPS, 0.0), commands.dtype)
-    tried = clipped(commands[None] + lengths[:, None, None] * change[None], limits)
+    stepped = lambda length: clipped(commands + length * change, limits)  # noqa: E731
     cost = lambda commands: roll_out(problem, start, commands, open_loop)[2]  # noqa: E731
-    costs = jax.vmap(cost)(lax.stop_gradient(tried))
-    best = jnp.argmin(jnp.where(jnp.isnan(costs), jnp.inf, costs))
-    return clipped(commands + lengths[best] * change, limits)
+    costs = jax.vmap(cost)(lax.stop_gradient(jax.vmap(stepped)(lengths)))
+    return stepped(lengths[jnp.argmin(jnp.where(jnp.isnan(costs), jnp.inf, costs))])
