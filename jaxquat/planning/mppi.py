@@ -47,7 +47,7 @@ def mppi(
     is the plan; its first command is applied, and the others, with the last one twice, are what the
     next sample starts from. No derivative is used: residuals may jump. (Model predictive path
     integral control: G. Williams, A. Aldrich and E. Theodorou, J. Guid. Control Dyn. 40, 344, 2017.
-    Of its information-theoretic form, G. Williams et al., IEEE Trans. Robot. 34, 1603, 2018, this is
+    Of its information-theoretic form, G. Williams et al., IEEE Trans. Robot. 34, 1603, 2018, it is
     the one with alpha = 1: commands cost what the residuals say, and nothing else.)
 
     For a linear plant and linear residuals, ``1/2 |H u - r|^2`` with all commands u, the plan tends
@@ -95,13 +95,14 @@ def mppi(
     )
     shape, dtype = horizon.commands.shape, horizon.commands.dtype
     key, count = reproducible_key("key", key), positive_integer("samples", samples)
-    deviation, degree = one_shape("std", std, (), shape[1:]), exactly("temperature", temperature, ())
+    deviation = one_shape("std", std, (), shape[1:])
+    degree = exactly("temperature", temperature, ())
     positive("std", deviation)
     positive("temperature", degree)
 
     def update(t: Array, state: State, memory: Any, params: Any, value: Any) -> Any:
         planned, k = memory
-        normals = jax.random.normal(jax.random.fold_in(key, k), (count, *planned.shape), dtype)
+        normals = jax.random.normal(jax.random.fold_in(key, k), (count, *shape), dtype)
         changed = planned[None] + deviation.astype(dtype) * normals
         if horizon.limits is not None:
             changed = jnp.clip(changed, *(limit[None] for limit in horizon.limits))

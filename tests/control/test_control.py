@@ -431,7 +431,8 @@ def test_gains_of_a_finite_horizon_command_what_least_squares_finds():
     states, forced = np.arange(1.0, 7.0), np.zeros((6, steps, 3))  # forced: by all commands
     delta, rows, constants, commands = states, [], [], []
     for k in range(steps):
-        rows += [np.sqrt(q) @ forced.reshape(6, -1), np.sqrt(r) @ np.eye(3 * steps)[3 * k : 3 * k + 3]]
+        own = np.eye(3 * steps)[3 * k : 3 * k + 3]
+        rows += [np.sqrt(q) @ forced.reshape(6, -1), np.sqrt(r) @ own]
         constants += [np.sqrt(q) @ states, np.zeros(3)]
         states, forced = a @ states, np.einsum("ij,jkl->ikl", a, forced)
         forced[:, k] += b

@@ -88,7 +88,7 @@ def test_the_closed_loop_differentiates_with_commands_at_their_limits():
 
     def cost(x):
         start = TURNED._replace(omega=TURNED.omega + 0.1 * x[2])
-        push = lambda *call: about_z(*call) + jnp.array([0.0, 0.0, 0.02])  # noqa: E731
+        push = lambda *call: about_z(*call) + jnp.array([0.0, 0.0, 0.02])
         path = loop(start, x[0], (-0.4 * x[1], 0.4 * x[1]), torque=push)
         return jnp.sum(path.state.omega**2) + jnp.sum(path.command**2), path.command
 
@@ -197,6 +197,6 @@ def test_errors_say_what_was_wanted():
     single = jax.tree.map(lambda x: x.astype(jnp.float32), TURNED)
     with pytest.raises(TypeError, match="commands: wanted the dtype of the start, float32, got"):
         controller().init(single, None)
+    options = {"controller": controller()}
     with pytest.raises(ValueError, match=r"controller: wanted a period of 0.5 s .* got 0.25"):
-        options = {"controller": controller()}
         jq.rollout(jq.lie_euler, BODY, about_z, TURNED, jq.grid(0.0, 0.5, 4), 1.0, **options)

@@ -17,8 +17,9 @@ def about_z(t, state, params, command):
 
 
 def test_one_step_of_a_linear_plant_is_the_mean_of_the_tilted_gaussian():
-    """exp(-cost/T) N(m, s^2) is a Gaussian of precision p = 1/s^2 + (c^2 + g^2)/T for a cost
-    (c u)^2/2 + (g u - r)^2/2, and its mean is (m/s^2 + g r/T)/p.
+    """It is (m/s^2 + g r/T)/p, with p = 1/s^2 + (c^2 + g^2)/T.
+
+    These are mean and precision of exp(-cost/T) N(m, s^2) for a cost (c u)^2/2 + (g u - r)^2/2.
 
     With weights w, the mean of n samples has the variance E[w^2 (u - mean)^2]/E[w]^2/n, and w^2
     tilts the Gaussian to the precision q = 1/s^2 + 2 (c^2 + g^2)/T.

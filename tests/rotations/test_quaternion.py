@@ -303,8 +303,9 @@ def test_the_angle_between_vectors_is_exact_near_0_and_pi_in_any_units(dtype):
     both = jax.jit(jax.vmap(jax.value_and_grad(quaternion.angle_between)))
     angle, slope = (np.asarray(x, float) for x in both(u, v))
     np.testing.assert_allclose(angle, wanted, rtol=0, atol=6 * EPS[dtype])
-    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (u.astype(float), v.astype(float)))
-    slope = slope * np.linalg.norm(u.astype(float), axis=1, keepdims=True)
+    u, v = u.astype(float), v.astype(float)
+    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (u, v))
+    slope = slope * np.linalg.norm(u, axis=1, keepdims=True)
     across = (np.cos(wanted)[:, None] * a - b) / np.sin(wanted)[:, None]
     far = near[:, 0] > 0.1
     np.testing.assert_allclose(slope[far], across[far], rtol=0, atol=200 * EPS[dtype])
