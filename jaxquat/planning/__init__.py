@@ -2,7 +2,8 @@
 
 ``ilqr`` minimises a sum of squared residuals in the error state of ``dynamics.local`` and
 ``dynamics.retract``. Its ``Plan`` has the commands, the path, the gains of a
-time-varying linear regulator about it, and a ``jq.Controller`` made of them.
+time-varying linear regulator about it, and a ``jq.Controller`` made of them. ``mpc`` and ``mppi``
+are controllers that plan anew at each sample, by Gauss-Newton steps or by random commands.
 """
 
 from __future__ import annotations

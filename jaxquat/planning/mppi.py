@@ -96,19 +96,20 @@ def mppi(
     shape, dtype = horizon.commands.shape, horizon.commands.dtype
     key, count = reproducible_key("key", key), positive_integer("samples", samples)
     deviation = one_shape("std", std, (), shape[1:])
-    degree = exactly("temperature", temperature, ())
+    degree = exactly("temperature", temperature, ()).astype(dtype)
     positive("std", deviation)
     positive("temperature", degree)
+    deviation = jnp.broadcast_to(deviation.astype(dtype), shape)
 
     def update(t: Array, state: State, memory: Any, params: Any, value: Any) -> Any:
         planned, k = memory
         normals = jax.random.normal(jax.random.fold_in(key, k), (count, *shape), dtype)
-        changed = planned[None] + deviation.astype(dtype) * normals
+        changed = planned[None] + deviation[None] * normals
         if horizon.limits is not None:
             changed = jnp.clip(changed, *(limit[None] for limit in horizon.limits))
         costs = jax.vmap(lambda commands: _cost(horizon, t, state, params, k, commands))(changed)
         costs = jnp.where(jnp.isnan(costs), jnp.inf, costs)
-        weights = jax.nn.softmax(-costs / degree.astype(dtype))
+        weights = jax.nn.softmax(-costs / degree)
         plan = jnp.einsum("i,ijk->jk", weights, changed, precision=jax.lax.Precision.HIGHEST)
         plan = clipped(plan, horizon.limits)  # the mean may be beyond them by rounding
         return plan[0], (shifted(plan), k + 1)

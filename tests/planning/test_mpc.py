@@ -160,20 +160,19 @@ def test_after_a_kick_it_reaches_the_goal_that_the_plan_misses():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("iterations", [1, 3])
-def test_the_gradient_of_a_slew_is_that_of_the_iterations_made(iterations):
-    """Which do not converge; differences of fourth order leave 1e-8."""
+def test_the_gradient_of_a_slew_is_that_of_the_iterations_made():
+    """Two, which do not converge; by the weight of the effort and by the rate at the start."""
     start, grid = REST._replace(omega=jnp.array([0.02, -0.01, 0.01])), jq.grid(0.0, 1.0, 15)
 
     def cost(x):
         params = PARAMS | {"effort": 1.0 + x[0]}
         moved = start._replace(omega=start.omega + 0.01 * x[1:])
-        path = slew(moved, params, grid, iterations, horizon=5, engine="scan")
+        path = slew(moved, params, grid, 2, horizon=5, engine="scan")
         off = jax.vmap(lambda s: turn(s, GOAL))(path.state)
         return jnp.sum(off**2) + jnp.sum(path.command**2)
 
     h, x = 1e-4, jnp.zeros(4)
-    points = h * jnp.array([-2.0, -1.0, 1.0, 2.0])[:, None, None] * jnp.eye(4)
+    points = h * jnp.array([-2.0, -1.0, 1.0, 2.0])[:, None, None] * jnp.eye(4)[None]
     y = jax.jit(jax.vmap(jax.vmap(cost)))(points)
     differences = (y[0] - 8.0 * y[1] + 8.0 * y[2] - y[3]) / (12.0 * h)
     slope = jax.jit(jax.grad(cost))(x)
