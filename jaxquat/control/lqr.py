@@ -89,11 +89,11 @@ def lqr(
     matrices = [np.asarray(x, np.float64) for x in (a, b, q, r, end)]
     if steps is None:
         return jnp.asarray(_riccati_gain(*matrices[:4]), a.dtype)
-    return jnp.asarray(_gains(*matrices, positive_integer("steps", steps)), a.dtype)
+    return jnp.asarray(_gains(positive_integer("steps", steps), *matrices), a.dtype)
 
 
 def _gains(
-    a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray, p: np.ndarray, steps: int
+    steps: int, a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray, p: np.ndarray
 ) -> np.ndarray:
     """The gain of each step, from the Riccati recursion backwards from P."""
     gains = []
