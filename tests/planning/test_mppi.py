@@ -73,7 +73,8 @@ def slew(key, start=START, engine="auto"):
     body = jax.tree.map(lambda x: x.astype(start.q.dtype), BODY)
     controller = jq.planning.mppi(
         jq.rkmk2, body, motors, DT, jnp.zeros((4, 3), start.q.dtype), off, final=end, key=key,
-        std=jnp.full(3, 0.03), temperature=0.03, samples=256, limits=(-LIMIT, LIMIT), sample_every=2,
+        std=jnp.full(3, 0.03), temperature=0.03, samples=256, limits=(-LIMIT, LIMIT),
+        sample_every=2,
     )  # fmt: skip
     grid, options = jq.grid(0.0, DT, 80), {"controller": controller, "sample_every": 2}
     return jq.rollout(jq.rkmk2, body, motors, start, grid, engine=engine, **options)
