@@ -192,6 +192,15 @@ ROLLOUT = {
     "noise": optional(None),
     "memory": optional(None),
 }
+HORIZON = {
+    **{key: ROLLOUT[key] for key in ("scheme", "body", "torque")},
+    "dt": Argument(0.1),
+    "commands": Argument(FOUR, {"wrong": "seven motors"}),
+    "residuals": Argument(lambda k, state, params, command: command),
+    "final": optional(None),
+    "limits": optional(None),
+    "sample_every": Argument(1),
+}
 FIT = {
     "loss": Argument(lambda params, batch, key: jnp.sum(params**2)),
     "params": Argument(V, {"wrong": "seven"}),
@@ -356,6 +365,8 @@ TABLE = {
         "b": Argument(np.eye(2), {}, "(b|command_cost)"),
         "state_cost": Argument(np.eye(2)),
         "command_cost": Argument(np.eye(2)),
+        "steps": Argument(3, {}, "(steps|final_cost)"),
+        "final_cost": optional(np.eye(2)),
     },
     "control.lqr_law": {"state": STATE, "gain": algebra(np.ones((3, 6))), "about": STATE},
     "control.pid": {
@@ -628,6 +639,15 @@ TABLE = {
         "tolerance": optional(0.1),
         "hessian": Argument("gauss-newton"),
     },
+    "planning.mpc": {**HORIZON, "iterations": Argument(1)},
+    "planning.mppi": {
+        **HORIZON,
+        "key": key(),
+        "std": Argument(0.1),
+        "temperature": Argument(1.0),
+        "samples": Argument(2),
+    },
+    "quaternion.angle_between": {"u": algebra(V), "v": algebra(V)},
     "quaternion.distance": {"p": algebra(Q), "q": algebra(Q)},
     "quaternion.from_axis_angle": {"axis": Argument(Q[:3]), "angle": number(0.1)},
     "quaternion.from_matrix": {"matrix": Argument(np.eye(3))},

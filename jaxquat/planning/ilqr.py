@@ -144,7 +144,7 @@ def ilqr(
     if guess.dtype != dtype:
         raise TypeError(f"commands: wanted the dtype of the start, {dtype}, got {guess.dtype}")
     finite("commands", guess)
-    within = _checked_limits(limits, guess)
+    within = checked_limits(limits, guess)
     eps = float(jnp.finfo(dtype).eps)
     precision = eps**0.5 if tolerance is None else fraction("tolerance", tolerance)
     simulation = checked_simulation(
@@ -152,7 +152,7 @@ def ilqr(
         sample_every=sample_every, save_every=sample_every,
     )  # fmt: skip
 
-    problem = _problem(simulation, residuals, final)
+    problem = problem_of(simulation, residuals, final)
     start = simulation.start
     functions, constants = _without_closures(problem, start, guess[0])
     settings = Settings(iterations, precision, hessian == "exact")
@@ -166,13 +166,14 @@ def ilqr(
     return Plan(best, path, gains, cost, status, count, outcome.history, within)
 
 
-def _problem(
+def problem_of(
     simulation: Simulation, residuals: Callable[..., Array], final: Callable[..., Array] | None
 ) -> Problem:
+    """The samples and the end of a simulation with these residuals."""
     params, count, dtype = simulation.params, simulation.sample_every, simulation.start.q.dtype
 
     def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
-        values = _residuals("residuals", residuals(k, state, params, command), dtype)
+        values = checked_residuals("residuals", residuals(k, state, params, command), dtype)
         if count == 1:
             return simulation.step(k, state, command), values
         step = lambda state, i: (simulation.step(k * count + i, state, command), None)  # noqa: E731
@@ -181,12 +182,13 @@ def _problem(
     def end(state: State) -> Array:
         if final is None:
             return jnp.zeros(0, dtype)
-        return _residuals("final", final(state, params), dtype)
+        return checked_residuals("final", final(state, params), dtype)
 
     return Problem(stage, end)
 
 
-def _residuals(name: str, value: Any, dtype: Any) -> Array:
+def checked_residuals(name: str, value: Any, dtype: Any) -> Array:
+    """The result of a function of residuals, (r,) in this dtype."""
     array = vector(f"{name}(...)", value)
     if array.dtype != dtype and not array.weak_type:
         raise TypeError(f"{name}(...): wanted the dtype of the start, {dtype}, got {array.dtype}")
@@ -203,7 +205,7 @@ def _without_closures(problem: Problem, state: State, command: Array) -> Any:
     return (stage, final), (stage_constants, final_constants)
 
 
-def _checked_limits(limits: Any, commands: Array) -> Limits:
+def checked_limits(limits: Any, commands: Array) -> Limits:
     """The limits as arrays like the commands; None for None."""
     if limits is None:
         return None
