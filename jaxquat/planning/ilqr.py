@@ -162,7 +162,7 @@ def ilqr(
     if guess.dtype != dtype:
         raise TypeError(f"commands: wanted the dtype of the start, {dtype}, got {guess.dtype}")
     finite("commands", guess)
-    within = _checked_limits(limits, guess)
+    within = checked_limits(limits, guess)
     eps = float(jnp.finfo(dtype).eps)
     precision = eps**0.5 if tolerance is None else fraction("tolerance", tolerance)
     simulation = checked_simulation(
@@ -174,7 +174,8 @@ def ilqr(
     if states is not None:
         states = _checked_states(states, start, samples)
     constrained = equalities is not None or inequalities is not None
-    problem, constraints = _problem(simulation, residuals, final, equalities, inequalities)
+    problem = problem_of(simulation, residuals, final)
+    constraints = _constraints_of(simulation, equalities, inequalities)
     functions, constants = _without_closures(problem, constraints, start, guess[0])
     settings = Settings(iterations, precision, hessian == "exact", constrained)
     (best, multipliers), outcome = optimum(
@@ -198,37 +199,49 @@ def ilqr(
     )  # fmt: skip
 
 
-def _problem(
-    simulation: Simulation,
-    residuals: Callable[..., Array],
-    final: Callable[..., Array] | None,
-    equalities: Callable[..., Array] | None,
-    inequalities: Callable[..., Array] | None,
-) -> tuple[Problem, Constraints]:
+def problem_of(
+    simulation: Simulation, residuals: Callable[..., Array], final: Callable[..., Array] | None
+) -> Problem:
+    """The samples and the end of a simulation with these residuals."""
     params, count, dtype = simulation.params, simulation.sample_every, simulation.start.q.dtype
 
     def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
-        values = _residuals("residuals", residuals(k, state, params, command), dtype)
+        values = checked_residuals("residuals", residuals(k, state, params, command), dtype)
         if count == 1:
             return simulation.step(k, state, command), values
         step = lambda state, i: (simulation.step(k * count + i, state, command), None)  # noqa: E731
         return lax.scan(step, state, jnp.arange(count))[0], values
 
-    def at_end(name: str, function: Callable[..., Array] | None) -> Callable[[State], Array]:
-        if function is None:
-            return lambda state: jnp.zeros(0, dtype)
-        return lambda state: _residuals(name, function(state, params), dtype)
+    return Problem(stage, _at_end("final", final, simulation))
+
+
+def _constraints_of(
+    simulation: Simulation,
+    equalities: Callable[..., Array] | None,
+    inequalities: Callable[..., Array] | None,
+) -> Constraints:
+    params, dtype = simulation.params, simulation.start.q.dtype
 
     def along(k: Array, state: State, command: Array) -> Array:
         if inequalities is None:
             return jnp.zeros(0, dtype)
-        return _residuals("inequalities", inequalities(k, state, params, command), dtype)
+        return checked_residuals("inequalities", inequalities(k, state, params, command), dtype)
 
-    ends = at_end("final", final), at_end("equalities", equalities)
-    return Problem(stage, ends[0]), Constraints(ends[1], along)
+    return Constraints(_at_end("equalities", equalities, simulation), along)
 
 
-def _residuals(name: str, value: Any, dtype: Any) -> Array:
+def _at_end(
+    name: str, function: Callable[..., Array] | None, simulation: Simulation
+) -> Callable[[State], Array]:
+    """The function of the last state, with no numbers where it is None."""
+    params, dtype = simulation.params, simulation.start.q.dtype
+    if function is None:
+        return lambda state: jnp.zeros(0, dtype)
+    return lambda state: checked_residuals(name, function(state, params), dtype)
+
+
+def checked_residuals(name: str, value: Any, dtype: Any) -> Array:
+    """The result of a function of residuals, (r,) in this dtype."""
     array = vector(f"{name}(...)", value)
     if array.dtype != dtype and not array.weak_type:
         raise TypeError(f"{name}(...): wanted the dtype of the start, {dtype}, got {array.dtype}")
@@ -267,7 +280,7 @@ def _checked_states(states: Any, start: State, samples: int) -> State:
     return rows
 
 
-def _checked_limits(limits: Any, commands: Array) -> Limits:
+def checked_limits(limits: Any, commands: Array) -> Limits:
     """The limits as arrays like the commands; None for None."""
     if limits is None:
         return None
