@@ -19,7 +19,9 @@ Hinch, J. Fluid Mech. 46, 1971, 685-703). So the intrinsic viscosity is
 
 ``F = 3 B zeta/(2 mu V)``, with the volume V and the resistance zeta to turns of the axis. Without
 flow, where ``<x y> = B Pe/30``, it is ``(X + 2 Y + 2 Z)/5 + F B/15``; Simha gives the limits of
-thin rods and of flat discs.
+thin rods and of flat discs. E. J. Hinch and L. G. Leal, J. Fluid Mech. 52, 1972, 683-712, give
+those of strong flow, Pe much larger than ``r^3 + r^-3``. No public text has H. A. Scheraga's table
+of Pe between (J. Chem. Phys. 23, 1955, 1526-1532).
 """
 
 import argparse
@@ -154,16 +156,25 @@ def viscosity_of_simha(ratio):
     return ratio**2 / (15 * log - 22.5) + ratio**2 / (5 * log - 2.5) + 14 / 15
 
 
+def viscosity_of_hinch_and_leal(ratio):
+    """Return the intrinsic viscosity in strong flow in the limit of thin rods, or of flat discs."""
+    if ratio < 1:
+        return 3.183 - 1.792 * ratio
+    log = np.log(2 * ratio) - 1.5
+    return 2 + (0.312 * ratio - 0.5) / log - 1.872 / ratio
+
+
 def viscosities():
     """Return the rows of intrinsic viscosities in theory."""
-    peclets = (1e-3, 1.0, 10.0, 100.0, 1e3)
+    peclets = (1e-3, 1.0, 10.0, 100.0, 1e3, 1e5)
     names = " | ".join(f"Pe = {peclet:g}" for peclet in peclets[1:])
-    rows = [f"| r | Simha | Pe = 0 | {names} |", "|---|---|---|---|---|---|---|"]
+    rows = [f"| r | Simha | Pe = 0 | {names} | Hinch and Leal |", "|" + "---|" * 9]
     for ratio in (100.0, 20.0, 10.0, 5.0, 0.2, 0.1, 0.05, 0.01):
         cells = [viscosity_of_simha(ratio)]
         for peclet in peclets:
             distribution = example.stationary(ratio, peclet)
             cells.append(example.mean(distribution, viscosity_of(ratio, peclet)))
+        cells.append(viscosity_of_hinch_and_leal(ratio))
         rows.append(f"| {ratio:g} | {' | '.join(f'{cell:#.4g}' for cell in cells)} |")
     return rows
 

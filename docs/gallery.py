@@ -34,6 +34,7 @@ PICTURES = {  # example: its pictures in docs
     "detumble": ["gallery/detumble.png"],
     "particles": ["gallery/particles.png"],
     "brownian": ["gallery/brownian.png"],
+    "toutatis": ["gallery/toutatis.png"],
     "identify_inertia": ["gallery/identify_inertia.png"],
     "identify_quadrotor": ["gallery/identify_quadrotor.png"],
     "neural_torque": ["gallery/neural_torque.png"],

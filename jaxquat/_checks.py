@@ -76,20 +76,14 @@ def integers(name: str, value: Any) -> Array:
 
 
 def floating_tree(name: str, tree: Any) -> Any:
-    """``tree`` with arrays of floats as leaves; a TypeError names the place of any other leaf.
-
-    A Python int is refused here: in a tree of parameters it may be a number that must not be
-    fitted.
-    """
+    """``tree`` with arrays of floats as leaves; a TypeError names the place of any other leaf."""
 
     def checked(path: Any, leaf: Any) -> Array:
         try:
             return floating(name, np.asarray(leaf) if type(leaf) is int else leaf)
         except TypeError as error:
             place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
-            hint = "split the tree (equinox.partition does), give the floats here"
-            hint += " and let the function join the parts"
-            raise TypeError(f"{error}{place}; {hint}") from error
+            raise TypeError(f"{error}{place}") from error
 
     return jax.tree_util.tree_map_with_path(checked, tree)
 

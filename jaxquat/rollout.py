@@ -44,6 +44,7 @@ def rollout(
     engine: str = "auto",
     check: bool = False,
     noise: Any = None,
+    memory: Any = None,
 ) -> Path:
     """Integrate one body over a time grid; use ``jax.vmap`` for many bodies.
 
@@ -72,9 +73,9 @@ def rollout(
         checkpoint: which states are kept for the backward pass. "none" keeps the state before
             every step and recomputes the step from it. An integer m keeps one state every m steps
             and recomputes those between, segment by segment; "sqrt" sets m near the square root of
-            the number of steps. "reversible" keeps only the rows of the path and undoes each step
-            by a step of -dt. It works for deterministic reversible schemes, with torques of time
-            and attitude, without controller or inputs, and in reverse mode only.
+            the number of steps. "reversible" keeps only the rows of the path and undoes each step.
+            It works for reversible schemes, with torques of time and attitude and with noise from a
+            key, without controller or inputs, and in reverse mode only.
         engine: "fused" compiles the whole loop into one kernel (CPU or GPU, with the extra
             ``fused``), and its derivatives likewise, in both modes and of every order; with
             ``checkpoint="none"`` it chooses by itself how many states to keep. "scan" is a loop of
@@ -92,6 +93,9 @@ def rollout(
             because one key gives all bodies the same noise. An array (steps, n) of floats: step k
             takes row k, for instance to compare schemes with common random numbers. Steps are those
             of the grid, ``grid.steps``, with substeps and the steps of empty intervals.
+        memory: the controller's memory at the start, instead of that of ``controller.init``. With
+            ``path.memory``, and ``path.final`` as the start, a rollout goes on where another ended.
+            Its noise needs a key of its own.
 
     Returns:
         Path, in the dtype of the start.
@@ -118,7 +122,7 @@ def rollout(
     simulation = checked_simulation(
         scheme, body, torque, start, grid, params, controller=controller, inputs=inputs,
         sample_every=sample_every, save_every=save_every, save=save, checkpoint=checkpoint,
-        noise=noise,
+        noise=noise, memory=memory,
     )  # fmt: skip
     if check:
         _report_simulation(simulation, grid)

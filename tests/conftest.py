@@ -33,6 +33,7 @@ NEEDS = {
     "engines/test_selfcheck.py": "llvmlite",
     "engines/test_fused_grid_at.py": "llvmlite",
     "interop/test_interop_diffrax.py": "diffrax",
+    "interop/test_interop_gymnax.py": "gymnax",
     "plot/test_plot.py": "matplotlib",
     "learning/test_snapshots.py": "orbax",
     "test_notebooks.py": "nbclient",

@@ -258,8 +258,8 @@ MUTATIONS = {
     ),
     "torque noise: one kick for both halves": Mutation(
         "schemes/disturbance.py",
-        "0.5 * (u - v))",
-        "0.5 * (u + v))",
+        "return turn, 0.5 * (u + v), 0.5 * (u - v)",
+        "return turn, 0.5 * (u + v), 0.5 * (u + v)",
         "schemes/test_disturbance.py::test_turn_and_momentum_of_a_ball_are_an_integrated_wiener_"
         "process",
     ),
@@ -269,6 +269,30 @@ MUTATIONS = {
         "jnp.sqrt(-2.0 * change)",
         "schemes/test_disturbance.py::test_a_gauss_markov_torque_and_its_impulse_have_their_closed_"
         "forms",
+    ),
+    "reversible: the noise of another interval": Mutation(
+        "engines/reversible.py",
+        "draw(arguments.key, k, count, dtype)",
+        "draw(arguments.key, k % substeps, count, dtype)",
+        "engines/test_reversing.py::test_the_gradient_with_noise_by_undoing_steps[True-no_squish]",
+    ),
+    "restart: event at the time before the step": Mutation(
+        "schemes/restarting.py",
+        "self.ended(t + dt, after",
+        "self.ended(t, after",
+        "schemes/test_restarting.py::test_a_stochastic_scheme_gets_its_noise_and_its_own_aux_states",
+    ),
+    "restart: the number of the fresh state": Mutation(
+        "schemes/restarting.py",
+        "number=begun.aux.number",
+        "number=anew.aux.number",
+        "schemes/test_restarting.py::test_a_stochastic_scheme_gets_its_noise_and_its_own_aux_states",
+    ),
+    "bodies: deviation of products as of moments": Mutation(
+        "ensembles/drawing.py",
+        "0.5**0.5 * spread",
+        "spread",
+        "ensembles/test_bodies.py::test_mass_and_second_moments_along_any_axis_have_the_spread",
     ),
     "reversible: too much drag under jit": Mutation(
         "engines/reversible.py",

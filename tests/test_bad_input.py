@@ -190,6 +190,16 @@ ROLLOUT = {
     "engine": Argument("scan"),
     "check": Argument(False),
     "noise": optional(None),
+    "memory": optional(None),
+}
+HORIZON = {
+    **{key: ROLLOUT[key] for key in ("scheme", "body", "torque")},
+    "dt": Argument(0.1),
+    "commands": Argument(FOUR, {"wrong": "seven motors"}),
+    "residuals": Argument(lambda k, state, params, command: command),
+    "final": optional(None),
+    "limits": optional(None),
+    "sample_every": Argument(1),
 }
 FIT = {
     "loss": Argument(lambda params, batch, key: jnp.sum(params**2)),
@@ -355,6 +365,8 @@ TABLE = {
         "b": Argument(np.eye(2), {}, "(b|command_cost)"),
         "state_cost": Argument(np.eye(2)),
         "command_cost": Argument(np.eye(2)),
+        "steps": Argument(3, {}, "(steps|final_cost)"),
+        "final_cost": optional(np.eye(2)),
     },
     "control.lqr_law": {"state": STATE, "gain": algebra(np.ones((3, 6))), "about": STATE},
     "control.pid": {
@@ -367,6 +379,11 @@ TABLE = {
         "unwind": optional(1.0, inf="no unwinding"),
     },
     "control.quaternion_law": {"state": STATE, "gains": Argument(GAINS), "target": Argument(Q)},
+    "control.delayed": {
+        "controller": Argument(jq.Controller(lambda start, params: (), zero)),
+        "samples": Argument(2),
+        "before": Argument(V, dict.fromkeys(["none", *CHANGES], "a command")),
+    },
     "control.settling_time": {
         "t": Argument(np.array([0.0, 1.0, 2.0]), word=r"\b(t|error)\b"),
         "error": algebra(V),
@@ -383,6 +400,12 @@ TABLE = {
         "body": Argument(BODY),
     },
     "crouch_grossman": {"tableau": Argument(TABLEAU)},
+    "ensembles.bodies": {
+        "key": key(),
+        "body": Argument(BODY),
+        "spread": Argument(0.1),
+        "shape": Argument((2,)),
+    },
     "ensembles.covariance": {"of": OF},
     "ensembles.keys": {"key": key(), "index": Argument(np.arange(3), {"int": "numbers"})},
     "ensembles.largest": {"k": Argument(1), "of": OF},
@@ -611,11 +634,23 @@ TABLE = {
         "params": ANY,
         "final": optional(None),
         "limits": optional(None),
+        "equalities": optional(None),
+        "inequalities": optional(None),
+        "states": optional(None),
         "sample_every": Argument(1),
         "iterations": Argument(2),
         "tolerance": optional(0.1),
         "hessian": Argument("gauss-newton"),
     },
+    "planning.mpc": {**HORIZON, "iterations": Argument(1)},
+    "planning.mppi": {
+        **HORIZON,
+        "key": key(),
+        "std": Argument(0.1),
+        "temperature": Argument(1.0),
+        "samples": Argument(2),
+    },
+    "quaternion.angle_between": {"u": algebra(V), "v": algebra(V)},
     "quaternion.distance": {"p": algebra(Q), "q": algebra(Q)},
     "quaternion.from_axis_angle": {"axis": Argument(Q[:3]), "angle": number(0.1)},
     "quaternion.from_matrix": {"matrix": Argument(np.eye(3))},
@@ -755,6 +790,11 @@ TABLE = {
         "generalized": algebra(Q),
     },
     "schemes.hoffmann.full_quat_start": {"q": algebra(Q), "omega": algebra(V)},
+    "schemes.restarted": {
+        "scheme": Argument(jq.no_squish),
+        "ended": Argument(lambda t, state, params: t > 1.0),
+        "fresh": Argument(lambda t, state, params: state),
+    },
     "schemes.tableau": {
         "a": Argument(((0.5,),)),
         "b": Argument((0.0, 1.0), {}, "(a|b)"),
@@ -917,9 +957,11 @@ ELSEWHERE = {
     "interop.diffrax.Heun": "called by diffrax",
     "interop.diffrax.Interpolation": "called by diffrax",
     "interop.diffrax.Interpolation.evaluate": "called by diffrax",
+    "interop.gymnax.world": "its own test: tests/interop/test_interop_gymnax.py",
     "Scheme.check": "a check itself: tests/schemes/test_scheme.py",
     "Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
     "Scheme.noise": "a fact of a scheme and a state: tests/schemes/test_noise.py",
+    "Scheme.undo": "a step: tests/schemes/test_noise.py",
     "Scheme.tree_flatten": "called by JAX",
     "Scheme.tree_unflatten": "called by JAX",
     "dynamics.Step": "a type",
@@ -980,6 +1022,8 @@ def public():
         walk(importlib.import_module("jaxquat.plot"), "plot.")
     if importlib.util.find_spec("diffrax"):
         walk(importlib.import_module("jaxquat.interop.diffrax"), "interop.diffrax.")
+    if importlib.util.find_spec("gymnax"):
+        walk(importlib.import_module("jaxquat.interop.gymnax"), "interop.gymnax.")
     return found
 
 

@@ -23,7 +23,7 @@ NEEDS = {
     "plotting.md": ["matplotlib"],
 }
 WEEKLY = {"control.md", "diffrax.md", "estimation.md", "fitting.md", "flight.md"}
-WEEKLY |= {"identification.md", "interacting.md", "plan.md", "plotting.md"}
+WEEKLY |= {"identification.md", "interacting.md", "plan.md", "plotting.md", "policies.md"}
 
 
 def marks_of(page):

@@ -631,3 +631,25 @@ def test_brownian_example_finds_the_diffusion_coefficient_of_its_rods(tmp_path):
     assert abs(float(value) - float(true)) < 3 * float(error)
     assert float(error) < 0.012 * float(true)
     assert (tmp_path / "brownian.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_toutatis_tumbles_as_published_and_its_moments_are_found():
+    """Y. Takahashi et al. 2013 publish the state, and the axes that a free flight misses in 2008.
+
+    The pictures give the ratios of the moments to 0.2, which contain the published ones.
+    """
+    module = example("toutatis")
+    first = module.published()
+    assert module.rms(first) == pytest.approx(7.70, abs=0.005)
+    estimate = module.fit(first)
+    fitted = estimate.params | {"q": first["q"]}
+    assert module.rms(fitted) == pytest.approx(7.10, abs=0.005)
+    moments, errors = estimate.params["moments"], estimate.standard_errors["moments"]
+    assert np.all(np.abs(moments - module.MOMENTS) < errors)
+    np.testing.assert_allclose(errors, [0.19, 0.23], atol=0.005)
+    day, seen, _ = module.read(module.LATER)
+    q = module.flight(first, np.array([module.DAYS[0], day[0]])).final.q
+    flown, seen = (Rotation.from_quat(x, scalar_first=True).as_matrix() for x in (q, seen[0]))
+    angles = np.rad2deg(np.arccos(np.sum(flown * seen, axis=0)))
+    np.testing.assert_allclose(angles[:2], [122.0, 131.0], atol=0.5)

@@ -22,7 +22,11 @@ REFERENCE = {
 
 
 PUBLIC_MODULES = [name for name in jq.__all__ if isinstance(getattr(jq, name), types.ModuleType)]
-EXTRAS = {"jaxquat.plot": "matplotlib", "jaxquat.interop.diffrax": "diffrax"}
+EXTRAS = {
+    "jaxquat.plot": "matplotlib",
+    "jaxquat.interop.diffrax": "diffrax",
+    "jaxquat.interop.gymnax": "gymnax",
+}
 AT_HAND = [
     name for name in REFERENCE if name not in EXTRAS or importlib.util.find_spec(EXTRAS[name])
 ]
@@ -179,6 +183,7 @@ RECORDS = [
     jq.ensembles.Reducer,
     jq.ensembles.StoppingRule,
     jq.schemes.Disturbance,
+    jq.schemes.Episode,
     jq.schemes.Scheme,
     jq.schemes.Tableau,
 ]

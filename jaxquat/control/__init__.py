@@ -11,6 +11,7 @@ the limits in ``jq.actuators``. ``settling_time`` returns the time from which an
 from __future__ import annotations
 
 from jaxquat.control.cascade import CascadeGains, CascadeLimits, CascadeMemory, cascade
+from jaxquat.control.delaying import delayed
 from jaxquat.control.flight import FlightGains, Lift, flight_law
 from jaxquat.control.laws import (
     Gains,
@@ -38,6 +39,7 @@ __all__ = [
     "ReferenceTrajectory",
     "at_rest",
     "cascade",
+    "delayed",
     "euler_law",
     "flight_law",
     "follow",

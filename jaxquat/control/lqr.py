@@ -8,19 +8,39 @@ from jax import Array
 from jax.typing import ArrayLike
 from scipy.linalg import LinAlgError, solve_discrete_are
 
-from jaxquat._checks import concrete, exactly, finite, floating, single_or_double, symmetric
+from jaxquat._checks import (
+    concrete,
+    exactly,
+    finite,
+    floating,
+    positive_integer,
+    single_or_double,
+    symmetric,
+)
 from jaxquat.dynamics.state import State, check_alike, local, one_body
 
 _LINEARIZE = "a, b = jq.dynamics.linearize(scheme, body, torque, t, state, dt, command)"
 _ERROR = "6 for attitude and rate, 6 more with a position, and the size of aux"
 
 
-def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLike) -> Array:
+def lqr(
+    a: ArrayLike,
+    b: ArrayLike,
+    state_cost: ArrayLike,
+    command_cost: ArrayLike,
+    *,
+    steps: int | None = None,
+    final_cost: ArrayLike | None = None,
+) -> Array:
     """The gain K (m, n) of ``u = -K delta`` that minimises the sum of ``delta.Q delta + u.R u``.
 
     The sum is over the steps ``delta' = A delta + B u``: a is A (n, n), b is B (n, m), the costs
     are Q (n, n) and R (m, m). Compute a and b by ``dynamics.linearize`` with the command as params:
     n is then 6 (attitude and rate), or 12 with a position, plus the size of aux.
+
+    Without ``steps`` the sum is infinite. With ``steps=N`` it has N terms, and after them
+    ``delta.P delta`` with ``final_cost`` P (n, n), by default Q. The result is then the gain of
+    each step, (N, m, n).
 
     All arguments must be concrete: scipy solves the discrete Riccati equation, in float64. K has
     the dtype of a. Functions of K are differentiable by K, but K is not differentiable by the
@@ -28,7 +48,8 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
 
     Raises:
         ValueError: a wrong shape; costs that are not symmetric, Q not positive semidefinite (to 100
-            units of rounding), R not positive definite; no stabilising solution.
+            units of rounding), R not positive definite; no stabilising solution; a ``final_cost``
+            without ``steps``.
         TypeError: a traced argument.
 
     Examples:
@@ -39,6 +60,10 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
         array([[1.79, 2.09]], dtype=float32)
         >>> bool(np.abs(np.linalg.eigvals(a - b @ gain)).max() < 1.0)  # the loop is stable
         True
+        >>> end = 900.0 * jnp.eye(2)
+        >>> gains = jq.control.lqr(a, b, jnp.eye(2), jnp.eye(1), steps=30, final_cost=end)
+        >>> gains.shape, np.asarray(gains[0, 0]).round(2), np.asarray(gains[-1, 0]).round(2)
+        ((30, 1, 2), array([1.05, 1.76], dtype=float32), array([0.45, 9.02], dtype=float32))
     """
     a, b = floating("a", a), floating("b", b)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.size:
@@ -48,16 +73,35 @@ def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLi
         hint = f"; {_LINEARIZE} makes both"
         raise ValueError(f"b: wanted shape ({n}, m), got {b.shape}{hint}")
     m = b.shape[1]
-    hint = f"; like a, whose size from dynamics.linearize is {_ERROR}"
-    q = exactly("state_cost", state_cost, (n, n), hint)
+    hint_of_a = f"; like a, whose size from dynamics.linearize is {_ERROR}"
+    q = exactly("state_cost", state_cost, (n, n), hint_of_a)
     r = exactly("command_cost", command_cost, (m, m), "; b has a column for each command")
-    for name, value in (("a", a), ("b", b), ("state_cost", q), ("command_cost", r)):
+    if steps is None and final_cost is not None:
+        raise ValueError("final_cost: wanted None without steps, because the sum has no end")
+    end = q if final_cost is None else exactly("final_cost", final_cost, (n, n), hint_of_a)
+    costs = ("state_cost", q), ("command_cost", r), ("final_cost", end)
+    for name, value in (("a", a), ("b", b), *costs):
         concrete(name, value, "compute the gain outside jit, vmap and grad")
         finite(name, value)
         single_or_double(name, value)
-    _check_cost("state_cost", q, definite=False)
-    _check_cost("command_cost", r, definite=True)
-    return jnp.asarray(_riccati_gain(*(np.asarray(x, np.float64) for x in (a, b, q, r))), a.dtype)
+    for name, value in costs:
+        _check_cost(name, value, definite=name == "command_cost")
+    matrices = [np.asarray(x, np.float64) for x in (a, b, q, r, end)]
+    if steps is None:
+        return jnp.asarray(_riccati_gain(*matrices[:4]), a.dtype)
+    return jnp.asarray(_gains(positive_integer("steps", steps), *matrices), a.dtype)
+
+
+def _gains(
+    steps: int, a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray, p: np.ndarray
+) -> np.ndarray:
+    """The gain of each step, from the Riccati recursion backwards from P."""
+    gains = []
+    for _ in range(steps):
+        gains.append(np.linalg.solve(r + b.T @ p @ b, b.T @ p @ a))
+        closed = a - b @ gains[-1]
+        p = closed.T @ p @ closed + gains[-1].T @ r @ gains[-1] + q  # Joseph: stays semidefinite
+    return np.stack(gains[::-1])
 
 
 def _riccati_gain(a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray) -> np.ndarray:

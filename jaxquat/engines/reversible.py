@@ -1,9 +1,9 @@
 """The reversible engine: reverse mode in constant memory.
 
-In a time-reversible scheme, a step of -dt undoes a step of dt. So the backward pass needs only the
-states in the rows of the path. From each row it goes back to the row before, step by step: it
-undoes a step, differentiates that step at the state it has reached, and adds to the cotangents. The
-engine defines this derivative itself, so it has no forward mode.
+``Scheme.undo`` undoes a step of a reversible scheme, given the noise of that step. So the backward
+pass needs only the states in the rows of the path. From each row it goes back to the row before,
+step by step: it undoes a step, differentiates that step at the state it has reached, and adds to
+the cotangents. The engine defines this derivative itself, so it has no forward mode.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from jaxquat.dynamics.state import State
 from jaxquat.schemes import SCHEMES
 from jaxquat.simulation.grid import Grid, GridAt
 from jaxquat.simulation.intervals import unless_empty
+from jaxquat.simulation.noise import draw
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
@@ -43,7 +44,7 @@ def run(simulation: Simulation, grid: Grid | GridAt) -> Path:
 
     Raises:
         ValueError: the scheme is not reversible or has too much drag to be undone, or there is a
-            controller or there are inputs.
+            controller, or there are inputs, or the noise is an array.
         TypeError: the torque depends on the rate.
     """
     exponent, largest = amplification(simulation, grid), largest_amplification(simulation)
@@ -74,11 +75,11 @@ def _check(simulation: Simulation, exponent: Array, largest: float) -> None:
         raise ValueError(
             f'checkpoint: "reversible" wanted neither controller nor inputs, got {got}; use "sqrt"'
         )
-    if simulation.scheme.noise(simulation.start):
-        got = f"{simulation.scheme.name}, which is stochastic"
-        raise ValueError(
-            f'checkpoint: "reversible" wanted a deterministic scheme, got {got}; use "sqrt"'
+    if simulation.inputs is not None:  # noise for each step
+        text = (
+            "wanted a random key for noise, got an array, which takes as much memory as the states"
         )
+        raise ValueError(f'checkpoint: "reversible" {text}; use "sqrt"')
     if is_concrete(exponent) and float(exponent) > largest:
         raise ValueError(f"{AMPLIFIED}, got {float(exponent):.3g}; {INSTEAD}")
     torque, start, t0 = simulation.torque, simulation.start, simulation.t0
@@ -135,11 +136,12 @@ class _Arguments(NamedTuple):
 
     smooth: list[Array]  # float leaves of body and params, and of closed-over arrays
     clock: _Clock  # of all steps; or a row for each interval, where k begins at 0
-    others: list[Any]  # the other leaves, which have no derivative
+    others: list[Any]  # the other leaves, and all that only undoing needs: they have no derivative
     regular: Any  # time, state and step for steps of empty intervals; None if there are none
+    key: Any  # of the noise; None without noise
 
 
-_Step = Callable[..., State]  # step(arguments, clock, k, state, sense=1.0), see _step
+_Step = Callable[..., State]  # step(arguments, clock, k, state, undo=False), see _step
 
 
 def _states(simulation: Simulation) -> State:
@@ -186,13 +188,13 @@ def _forth(step: _Step, simulation: Simulation, arguments: _Arguments, start: St
 
         return lax.scan(one, carry, None, length=count)[0]
 
-    def through(state: State, clock: _Clock) -> tuple[State, None]:
-        return advance(clock, (jnp.asarray(0), state), substeps)[1], None
+    def through(carry: tuple[Array, State], clock: _Clock) -> tuple[tuple[Array, State], None]:
+        return advance(clock, carry, substeps), None
 
     def row(carry: tuple[Array, State], clocks: Any) -> tuple[tuple[Array, State], State]:
         if clocks is None:
             return advance(arguments.clock, carry, save_every), carry[1]
-        return (carry[0], lax.scan(through, carry[1], clocks)[0]), carry[1]
+        return lax.scan(through, carry, clocks)[0], carry[1]
 
     carry, clocks = (jnp.asarray(0), start), _by_row(simulation, arguments.clock)
     (_, last), rows = lax.scan(row, carry, clocks, length=steps // save_every)
@@ -206,7 +208,7 @@ def _retreat(step: _Step, arguments: _Arguments, clock: _Clock, carry: Any, coun
         """Go back over step k - 1; ``cotangent`` is the cotangent of the state after it."""
         k, state, cotangent, total = carry
         k = k - 1
-        before = lax.optimization_barrier(step(arguments, clock, k, state, -1.0))
+        before = lax.optimization_barrier(step(arguments, clock, k, state, undo=True))
 
         def again(smooth: list[Array], t: Array, dt: Array, state: State) -> State:
             replaced = arguments._replace(smooth=smooth)
@@ -230,11 +232,10 @@ def _back(
 
     def through(carry: Any, clock: _Clock) -> tuple[Any, _Clock]:
         """Go back over an interval; its clock has its own cotangent."""
-        state, cotangent, smooth = carry
+        *carry, smooth = carry
         total = (smooth, *jax.tree.map(jnp.zeros_like, clock))
-        after = retreat(clock, (jnp.asarray(substeps), state, cotangent, total), substeps)
-        _, state, cotangent, (smooth, *by_clock) = after
-        return (state, cotangent, smooth), _Clock(*by_clock)
+        *carry, (smooth, *by_clock) = retreat(clock, (*carry, total), substeps)
+        return (*carry, smooth), _Clock(*by_clock)
 
     def row(carry: Any, given: tuple[State, State, Any]) -> tuple[Any, Any]:
         """Go back over the steps before a row; ``given`` has its state, cotangent and clocks."""
@@ -245,8 +246,8 @@ def _back(
             carry = k, state, cotangent, total
             k, _, cotangent, total = retreat(arguments.clock, carry, save_every)
             return (k, cotangent, total), None
-        carry = state, cotangent, total[0]
-        (_, cotangent, smooth), by_clocks = lax.scan(through, carry, clocks, reverse=True)
+        carry = k, state, cotangent, total[0]
+        (k, _, cotangent, smooth), by_clocks = lax.scan(through, carry, clocks, reverse=True)
         return (k, cotangent, (smooth, *total[1:])), by_clocks
 
     clocks = _by_row(simulation, arguments.clock)
@@ -260,46 +261,59 @@ def _back(
     if by_clocks is not None:
         clock = jax.tree.map(lambda x, like: x.reshape(like.shape), by_clocks, arguments.clock)
     others = [None] * len(arguments.others)
-    return _Arguments(smooth, _Clock(*clock), others, regular=None), start
+    return _Arguments(smooth, _Clock(*clock), others, regular=None, key=None), start
 
 
 def _step(simulation: Simulation) -> tuple[_Step, _Arguments]:
-    """Return ``step(arguments, clock, k, state, sense)`` and its arguments.
+    """Return ``step(arguments, clock, k, state, undo)`` and its arguments.
 
-    Sense 1 takes step k of the clock, sense -1 undoes it.
+    It takes step k of the rollout, whose time the clock tells, or undoes it.
     """
-    scheme, torque = simulation.scheme, simulation.torque
+    scheme, torque, substeps = simulation.scheme, simulation.torque, simulation.substeps
     times = simulation.t0, simulation.dt, simulation.intervals
     t0, dt, intervals = cast(times, axes_of(simulation.start))
+    count, dtype = scheme.noise(simulation.start), simulation.start.q.dtype
+    normals = jnp.zeros(count, dtype) if count else None
 
-    def plain(body: Body, params: Any, t: Array, state: State, dt: Array) -> State:
-        return scheme(body, torque, t, state, dt, params)
+    def plain(body: Body, params: Any, *of_step: Any) -> State:
+        t, state, dt, noise = of_step
+        return scheme(body, torque, t, state, dt, params, noise)
+
+    def undone(body: Body, params: Any, *of_step: Any) -> State:
+        t, state, dt, noise = of_step
+        return scheme.undo(body, torque, t, state, dt, params, noise)
 
     # Arrays that torque and scheme close over become arguments, so that they are differentiated.
-    advance, closed_over = jax.closure_convert(
-        plain, simulation.body, simulation.params, t0, simulation.start, dt
-    )
+    examples = simulation.body, simulation.params, t0, simulation.start, dt, normals
+    advance, closed_over = jax.closure_convert(plain, *examples)
+    retreat, only_undone = jax.closure_convert(undone, *examples)
     leaves, structure = jax.tree.flatten((closed_over, simulation.body, simulation.params))
     is_smooth = [jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
 
     def step(
-        arguments: _Arguments, clock: _Clock, k: Array, state: State, sense: float = 1.0
+        arguments: _Arguments, clock: _Clock, k: Array, state: State, undo: bool = False
     ) -> State:
         smooth, others = iter(arguments.smooth), iter(arguments.others)
         merged = [next(smooth) if chosen else next(others) for chosen in is_smooth]
         closed_over, body, params = jax.tree.unflatten(structure, merged)
-        number = (k + 1 if sense < 0 else k).astype(clock.dt.dtype)
+        only_undone = list(others)
+        number = (k if intervals is None else k % substeps) + (1 if undo else 0)
+        noise = None if arguments.key is None else draw(arguments.key, k, count, dtype)
 
-        def after(t: Array, state: State, dt: Array) -> State:
-            return advance(body, params, t, state, dt, *closed_over)
+        def after(*of_step: Any) -> State:
+            if undo:
+                return retreat(body, params, *of_step, *only_undone)
+            return advance(body, params, *of_step, *closed_over)
 
-        here = clock.t + number * clock.dt, state, sense * clock.dt
+        t = clock.t + number.astype(clock.dt.dtype) * clock.dt
+        here = t, state, clock.dt, noise
         if arguments.regular is None:
             return after(*here)
         return unless_empty(clock.dt == 0, after, here, arguments.regular, otherwise=state)
 
     smooth = [leaf for leaf, chosen in zip(leaves, is_smooth, strict=True) if chosen]
     others = [leaf for leaf, chosen in zip(leaves, is_smooth, strict=True) if not chosen]
+    others += only_undone
     clock = _Clock(t0, dt) if intervals is None else _Clock(intervals.t[:-1], intervals.dt[:-1])
-    regular = (t0, simulation.start, dt) if simulation.may_be_empty else None
-    return step, _Arguments(smooth, clock, others, regular)
+    regular = (t0, simulation.start, dt, normals) if simulation.may_be_empty else None
+    return step, _Arguments(smooth, clock, others, regular, simulation.noise)

@@ -9,7 +9,7 @@ alone: ``jax.vmap(draw)(jq.ensembles.keys(key, index))``. Statistics are reducer
 
 from __future__ import annotations
 
-from jaxquat.ensembles.drawing import keys, members
+from jaxquat.ensembles.drawing import bodies, keys, members
 from jaxquat.ensembles.reducers import (
     Covariance,
     Extremes,
@@ -31,6 +31,7 @@ __all__ = [
     "Mean",
     "Reducer",
     "StoppingRule",
+    "bodies",
     "covariance",
     "keys",
     "largest",

@@ -1,4 +1,4 @@
-"""Keys and members by number."""
+"""Keys and members by number, and random bodies."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import integers, not_negative, positive_integer, random_key, takes
+from jaxquat._checks import (
+    exactly,
+    integers,
+    is_concrete,
+    not_negative,
+    positive_integer,
+    random_key,
+    takes,
+)
+from jaxquat._checks import shape as checked_shape
+from jaxquat.dynamics.body import Body, check_body
 
 LARGEST = 2**31
 """The maximum number of members: numbers, also of padding, are unsigned 32-bit integers."""
@@ -52,3 +62,60 @@ def members(draw: Callable[[Array], Any], n: int, key: Array) -> Any:
     takes("draw", draw, "key")
     n = positive_integer("n", n)
     return jax.vmap(draw)(keys(key, jnp.arange(n, dtype=jnp.uint32)))
+
+
+def bodies(key: Array, body: Body, spread: ArrayLike, shape: tuple[int, ...] = ()) -> Body:
+    """Random bodies around a given one, all of them physical: a Body with these leading axes.
+
+    To first order in ``spread``, the mass and the second moment of mass along every axis through
+    the centre of mass, ``int x^2 dm``, have this relative standard deviation, independently of each
+    other and of the choice of axes. A moment of inertia is the sum of two second moments, so its
+    own is between ``spread/sqrt(2)`` and ``spread``. The factor of Cholesky of the second moments
+    is multiplied by another one, with normal logarithms on its diagonal (log-Cholesky; Rucker and
+    Wensing, IEEE RA-L 7(2), 2022). So inertias are positive definite and keep the triangle
+    inequality, up to rounding, for any spread. Their mean differs from ``body`` by the order of
+    ``spread^2``; the mass is log-normal, with that of ``body`` as its median.
+
+    Args:
+        key: a ``jax.random.key``.
+        body: one body, not a flat one (I1 + I2 = I3). Without a mass, the bodies have none. Draw an
+            offset of the centre of mass as part of what it acts on, such as ``forces.thrust``.
+        spread: (), not negative. Derivatives by it and by the body are those of each body drawn.
+        shape: leading axes.
+
+    Raises:
+        TypeError, ValueError: an argument of wrong type, shape or value; a concrete flat body.
+
+    Examples:
+        >>> box = jq.Body.box(12.0, jnp.array([1.0, 2.0, 3.0]))  # kg, m
+        >>> drawn = jq.ensembles.bodies(jax.random.key(0), box, 0.1, (1000,))
+        >>> f"{jnp.median(drawn.mass):.0f} +- {drawn.mass.std():.1f} kg"
+        '12 +- 1.2 kg'
+        >>> drawn.inertia.shape
+        (1000, 3, 3)
+    """
+    key, spread = random_key("key", key), exactly("spread", spread, ())
+    check_body(body)
+    not_negative("spread", spread)
+    theta = body.parameters
+    if is_concrete(theta) and not bool(jnp.all(jnp.isfinite(theta))):
+        moments = body.principal()[0]
+        raise ValueError(f"body: wanted one that is not flat, got principal moments {moments}")
+    spread = spread.astype(theta.dtype)
+
+    def one(normals: Array) -> Body:
+        e = jnp.exp(0.5 * spread * normals[:3])
+        e10, e20, e21 = 0.5**0.5 * spread * normals[3:6]
+        l11, l22 = jnp.exp(theta[1]), jnp.exp(theta[2])
+        below = [
+            theta[3] * e[0] + l11 * e10,
+            theta[4] * e[0] + theta[5] * e10 + l22 * e20,
+            theta[5] * e[1] + l22 * e21,
+        ]
+        diagonal = theta[:3] + 0.5 * spread * normals[:3]
+        mass = None if body.mass is None else body.mass * jnp.exp(spread * normals[6])
+        return Body.from_parameters(jnp.concatenate([diagonal, jnp.stack(below)]), mass)
+
+    for _ in checked_shape("shape", shape):
+        one = jax.vmap(one)
+    return one(jax.random.normal(key, (*shape, 7), theta.dtype))

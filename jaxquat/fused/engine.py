@@ -35,7 +35,10 @@ from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
 Result = TypeVar("Result")
-MULTIPLICATIONS = {"value": 10_000, "derivative": 20_000}
+MULTIPLICATIONS = {
+    "cpu": {"value": 10_000, "derivative": 20_000},
+    "gpu": {"value": 2_000, "derivative": 2_000},
+}
 """The kernel is faster than XLA up to this many multiplications in a step's matrix products."""
 
 
@@ -147,8 +150,10 @@ def _traced(simulation: Any, strict: bool) -> tuple[Recurrence, list[Array], Any
     functions, constants = _with_all_constants(hoisted)
     period = {"step": 1, "save": simulation.save_every, "sample": simulation.sample_every}
     per_step = sum(multiplications(closed) / period[name] for name, closed in functions.items())
+    most = MULTIPLICATIONS["cpu" if jax.default_backend() == "cpu" else "gpu"]
     if not strict:
-        _refuse_large_products(per_step, max((x.size for x in constants), default=0))
+        largest = max((x.size for x in constants), default=0)
+        _refuse_large_products(per_step, most["derivative"], largest)
     specs = {group: _specs(trees[group]) for group in GROUPS[1:]}
     recurrence = recurrence_of(
         functions,
@@ -158,7 +163,7 @@ def _traced(simulation: Any, strict: bool) -> tuple[Recurrence, list[Array], Any
         save_every=simulation.save_every,
         segment=simulation.segment,
         strict=strict,
-        value_by_scan=not strict and per_step > MULTIPLICATIONS["value"],
+        value_by_scan=not strict and per_step > most["value"],
     )
     operands = [*constants, *(without_keys(x) for x in jax.tree.leaves((inputs, start, memory)))]
     return recurrence, operands, (trees["saved"], trees["state"], trees["memory"])
@@ -179,9 +184,9 @@ def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[An
     return functions, constants
 
 
-def _refuse_large_products(multiplications: float, largest: int) -> None:
+def _refuse_large_products(multiplications: float, most: int, largest: int) -> None:
     """Raise NotImplementedError if XLA is faster; ``largest`` is the size of the largest array."""
-    most, text = MULTIPLICATIONS["derivative"], f"{multiplications:.0f} multiplications in the"
+    text = f"{multiplications:.0f} multiplications in the"
     if multiplications > most:
         text = f"{text} matrix products of a step; from {most} on XLA is faster"
         raise NotImplementedError(text)

@@ -9,14 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jaxquat.interop import diffrax
+    from jaxquat.interop import diffrax, gymnax
 
-__all__ = ["diffrax"]
+__all__ = ["diffrax", "gymnax"]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "diffrax":
-        return importlib.import_module("jaxquat.interop.diffrax")
+    if name in __all__:
+        return importlib.import_module(f"jaxquat.interop.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -30,7 +30,6 @@ from jaxquat import _reprs
 from jaxquat._checks import (
     concrete,
     finite,
-    floating_tree,
     fraction,
     one_shape,
     positive,
@@ -39,6 +38,7 @@ from jaxquat._checks import (
 )
 from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning.differentiation import with_jacobian
+from jaxquat.learning.held import fitted, whole
 from jaxquat.learning.prediction import Prediction, propagated
 
 __all__ = ["FitCovariance", "fit_covariance"]
@@ -121,7 +121,7 @@ class FitCovariance:
             >>> f"{ratio.value:.2f} +- {ratio.standard_errors:.2f} rad/s^2"  # 0.1/sqrt(100)
             '0.50 +- 0.01 rad/s^2'
         """
-        return propagated(function, self.params, self.root, self.flat)
+        return propagated(function, fitted("params", self.params), self.root, self.flat)
 
     def __str__(self) -> str:
         return "\n".join([*self._estimates(), *self._combinations(), *self._judgement()])
@@ -142,7 +142,7 @@ class FitCovariance:
 
     def _numbers(self) -> list[tuple[str, float, float]]:
         trees = self.params, self.standard_errors
-        values, errors = (np.asarray(ravel_pytree(tree)[0]) for tree in trees)
+        values, errors = (np.asarray(ravel_pytree(fitted("params", x))[0]) for x in trees)
         return list(zip(self.names, values, errors, strict=True))
 
     def _estimates(self) -> list[str]:
@@ -179,8 +179,8 @@ def fit_covariance(
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in
             the units of the data.
-        params: pytree of float32 or float64 arrays, at the optimum; n numbers in all. A Body is a
-            TypeError, as in ``jq.fit``.
+        params: pytree, at the optimum, whose arrays of float32 or float64 count, n numbers in all.
+            Other leaves are held, and a Body is a TypeError, as in ``jq.fit``.
         sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals
             are already divided by it. None estimates one value for all residuals, the root of
             ``sum(residuals^2) / (m - rank)``. A given sigma is taken as absolute, as in scipy's
@@ -214,14 +214,14 @@ def fit_covariance(
     # Check and convert.
     takes("residuals", residuals, "params")
     refuse_bodies("params", params)
-    params = floating_tree("params", params)
+    params = fitted("params", params)
     concrete("params", params, ON_HOST)
     single_or_double("params", params)
     flat, _ = ravel_pytree(params)
     finite("params", flat)
     if not flat.size:
         raise ValueError("params: wanted at least one number, got none")
-    value, jacobian = _linearised(residuals, params)
+    value, jacobian = _linearised(lambda params: residuals(whole(params)), params)
     return covariance_of(params, value, jacobian, sigma, tolerance)
 
 
@@ -266,8 +266,8 @@ def covariance_of(
     covariance[infinite, infinite] = np.inf
     return FitCovariance(
         names=_reprs.named_numbers(params, "params"),
-        params=params,
-        standard_errors=unravel(jnp.asarray(np.sqrt(np.diag(covariance)), flat.dtype)),
+        params=whole(params),
+        standard_errors=whole(unravel(jnp.asarray(np.sqrt(np.diag(covariance)), flat.dtype))),
         covariance=covariance,
         flat=directions / np.linalg.norm(directions, axis=1, keepdims=True),
         parts=parts / np.linalg.norm(parts, axis=1, keepdims=True),

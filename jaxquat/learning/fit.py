@@ -27,7 +27,6 @@ from jaxquat._checks import (
     boolean,
     concrete,
     finite,
-    floating_tree,
     instance,
     is_concrete,
     one_of,
@@ -40,6 +39,7 @@ from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning import snapshots
 from jaxquat.learning.convergence import Verdict, judge
 from jaxquat.learning.descent import Descent, Objective, Position, checked_loss
+from jaxquat.learning.held import fitted, whole
 from jaxquat.learning.interruption import keeping
 
 __all__ = ["Fit", "fit"]
@@ -113,8 +113,10 @@ class Fit(_reprs.Tabular):
         if self.validation is not None:
             lowest = np.nanmin(self._of_best(self.validation))
             rows.append(("best_update", f"{self.best_update}, validation {_reprs.short(lowest)}"))
-        parameters = _reprs.named_leaves(self.params, "params")
-        return rows + [(name, _reprs.short(leaf)) for name, leaf in parameters]
+        leaves = _reprs.named_leaves(self.params, "params")
+        return rows + [
+            (name, _reprs.short(leaf)) for name, leaf in leaves if hasattr(leaf, "dtype")
+        ]
 
     def _of_best(self, values: Any) -> Any:
         return values if self.best_start is None else values[self.best_start]
@@ -143,8 +145,10 @@ def fit(
     Args:
         loss: jittable. ``batch`` is the part of ``data`` that this update sees (None without data);
             ``key`` is new at each update.
-        params: pytree of floating arrays. Pass positive quantities as logarithms, and an inertia as
-            the ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
+        params: pytree; its arrays of floats, and Python floats, are fitted. All other leaves, such
+            as functions, strings and integers, are held as they are: a network of equinox is a
+            pytree like that. Pass positive quantities as logarithms, and an inertia as the
+            ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
         optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. An
             optimiser that evaluates the loss itself, as for a line search (``optax.lbfgs()``), gets
             the loss with the batch and key of the update, differentiated in the same mode. Use it
@@ -220,7 +224,7 @@ def fit(
     key = random_key("key", key)
     one_of("mode", mode, ("auto", "forward", "reverse"))
     refuse_bodies("params", params)
-    params = jax.tree.map(strong, floating_tree("params", params))
+    params = jax.tree.map(strong, fitted("params", params))
     for name, value in (("params", params), ("data", data), ("key", key)):
         concrete(name, value, ON_HOST)
     starts = None if starts is None else positive_integer("starts", starts)
@@ -234,7 +238,8 @@ def fit(
     directory = None if snapshot_dir is None else snapshots.directory(snapshot_dir)
 
     # Compute.
-    objective = Objective(loss, key, batch_size, rows)
+    of_whole = lambda params, batch, key: loss(whole(params), batch, key)  # noqa: E731
+    objective = Objective(of_whole, key, batch_size, rows)
     longest = min(chunk, steps)
     descent = Descent(
         objective, optimizer, data, mode=mode, size=size, starts=starts, longest=longest
@@ -281,7 +286,7 @@ class _Run:
         self.patience, self.chunk, self.steps = patience, chunk, steps
         self.validate = None
         if validation is not None:
-            checked = lambda params: checked_loss("validation", validation(params))  # noqa: E731
+            checked = lambda params: checked_loss("validation", validation(whole(params)))  # noqa: E731
             self.validate = jax.jit(descent.over_starts(checked))
         none_yet = np.zeros((*descent.leading, 0))
         best = () if self.validate is None else beginning.params
@@ -351,8 +356,8 @@ class _Run:
     def reached(self) -> tuple[Any, str]:
         """The best parameters so far (of all starts), and a description of them in words."""
         if self.validate is None:
-            return self.snapshot.position.params, f"after {self.updates} updates"
-        return self.snapshot.best, f"of the lowest validation loss in {self.updates} updates"
+            return whole(self.snapshot.position.params), f"after {self.updates} updates"
+        return whole(self.snapshot.best), f"of the lowest validation loss in {self.updates} updates"
 
     def result(self) -> Fit:
         """The result of the ended fit.
@@ -374,7 +379,9 @@ class _Run:
             params = self.snapshot.best
         verdict = self.snapshot.verdict if start is None else self.snapshot.verdict[start]
         return Fit(
-            params=jax.tree.map(lambda x: jnp.asarray(x if start is None else x[start]), params),
+            params=whole(
+                jax.tree.map(lambda x: jnp.asarray(x if start is None else x[start]), params)
+            ),
             history=self.snapshot.history,
             skipped=int(skipped) if self.descent.starts is None else skipped,
             validation=None if self.validate is None else self.snapshot.validation,

@@ -26,7 +26,6 @@ from jaxquat._checks import (
     boolean,
     concrete,
     finite,
-    floating_tree,
     fraction,
     numbers,
     one_of,
@@ -44,6 +43,7 @@ from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning.bounds import check_inside, checked_bounds
 from jaxquat.learning.covariance import FitCovariance, covariance_of
 from jaxquat.learning.differentiation import with_jacobian
+from jaxquat.learning.held import fitted, whole
 from jaxquat.learning.interruption import keeping
 from jaxquat.learning.levenberg_marquardt import (
     Linearised,
@@ -137,7 +137,8 @@ class LeastSquares(_reprs.Tabular):
 
     def _table(self) -> _reprs.Table:
         values, errors = (
-            np.asarray(ravel_pytree(tree)[0]) for tree in (self.params, self.standard_errors)
+            np.asarray(ravel_pytree(fitted("params", tree))[0])
+            for tree in (self.params, self.standard_errors)
         )
         rows = zip(self.covariance.names, values, errors, strict=True)
         cells = [(name, f"{x: .6g}", f"{error:.2g}") for name, x, error in rows]
@@ -178,8 +179,9 @@ def least_squares(
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model or the reverse. With
             data, it is called as ``residuals(params, data)``.
-        params: where to start, a pytree of float32 or float64 arrays, n numbers in all. A Body is a
-            TypeError, as in ``jq.fit``: pass the ``theta`` of ``jq.Body.from_parameters``.
+        params: where to start, a pytree whose arrays of float32 or float64 are fitted, n numbers in
+            all. Other leaves are held, and a Body is a TypeError, as in ``jq.fit``: pass the
+            ``theta`` of ``jq.Body.from_parameters``.
         data: pytree of arrays. A second call with the same function and data of the same shapes
             does not compile again. Without data, each call compiles, because values that the
             function closes over may have changed.
@@ -243,7 +245,7 @@ def least_squares(
     # Check and convert.
     takes("residuals", residuals, "params" if data is None else "params, data")
     refuse_bodies("params", params)
-    params = jax.tree.map(strong, floating_tree("params", params))
+    params = jax.tree.map(strong, fitted("params", params))
     for name, value in (("params", params), ("data", data)):
         concrete(name, value, ON_HOST)
     single_or_double("params", params)
@@ -263,7 +265,7 @@ def least_squares(
     boolean("progress", progress)
     prefixes = _checked_prefixes(prefixes)
     value, both = _programs_for(residuals, data)
-    with keeping(lambda: (start_trees[0], "at the start")):
+    with keeping(lambda: (whole(start_trees[0]), "at the start")):
         shape = value.eval_shape(start_trees[0], data)
     number = shape.size
     rounding = max(float(jnp.finfo(dtype).eps) for dtype in (flat.dtype, shape.dtype))
@@ -349,7 +351,7 @@ def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
 def _bound(residuals: Callable[..., Any], data: Any) -> Callable[[Any], Array]:
     """The residuals as a function of the parameters alone, checked."""
     arguments = () if data is None else (data,)
-    return lambda params: vector("residuals", residuals(params, *arguments))
+    return lambda params: vector("residuals", residuals(whole(params), *arguments))
 
 
 def _programs(residuals: Callable[..., Any]) -> tuple[Any, Any]:
@@ -377,12 +379,12 @@ def _reached(points: list[Linearised], start: Any, number: int) -> tuple[Any, st
     all.
     """
     if not points:
-        return start, "at the start"
+        return whole(start), "at the start"
     complete = [at for at in points if at.residuals.size == number]
     best = min(complete or points, key=lambda at: at.cost)
     flat, unravel = ravel_pytree(start)
     scope = "" if complete else f" of the first {best.residuals.size} residuals"
-    return unravel(jnp.asarray(best.x, flat.dtype)), f"of cost {best.cost:.6g}{scope}"
+    return whole(unravel(jnp.asarray(best.x, flat.dtype))), f"of cost {best.cost:.6g}{scope}"
 
 
 def _result(
@@ -407,7 +409,7 @@ def _result(
     at = minimum.at
     covariance = covariance_of(params, at.residuals, at.jacobian, sigma, noise=noise)
     return LeastSquares(
-        params=params,
+        params=whole(params),
         cost=at.cost,
         residuals=at.residuals.astype(dtypes[1]),
         converged=minimum.reason.converged,

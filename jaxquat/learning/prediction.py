@@ -14,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxquat import _reprs
 from jaxquat._checks import concrete, finite, floating_tree, takes
+from jaxquat.learning.held import whole
 
 __all__ = ["Prediction"]
 
@@ -64,7 +65,7 @@ def propagated(
     x, unravel = ravel_pytree(params)
 
     def both(x: Array) -> tuple[Array, tuple[Array, Any]]:
-        tree = floating_tree("function", function(unravel(x)))
+        tree = floating_tree("function", function(whole(unravel(x))))
         values = ravel_pytree(tree)[0]
         if not values.size:
             raise ValueError("function: wanted at least one number, got none")

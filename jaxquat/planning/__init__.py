@@ -2,12 +2,15 @@
 
 ``ilqr`` minimises a sum of squared residuals in the error state of ``dynamics.local`` and
 ``dynamics.retract``. Its ``Plan`` has the commands, the path, the gains of a
-time-varying linear regulator about it, and a ``jq.Controller`` made of them.
+time-varying linear regulator about it, and a ``jq.Controller`` made of them. ``mpc`` and ``mppi``
+are controllers that plan anew at each sample, by Gauss-Newton steps or by random commands.
 """
 
 from __future__ import annotations
 
 from jaxquat.planning.ilqr import ilqr
+from jaxquat.planning.mpc import mpc
+from jaxquat.planning.mppi import mppi
 from jaxquat.planning.plan import Plan
 
-__all__ = ["Plan", "ilqr"]
+__all__ = ["Plan", "ilqr", "mpc", "mppi"]

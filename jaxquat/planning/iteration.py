@@ -1,17 +1,20 @@
-"""The iteration of ``ilqr``, and the derivative of its result.
+"""The iteration of ``ilqr`` between limits; constraints.py puts others around it.
 
 Each pass linearises samples and residuals about the path, solves the quadratic model backwards
-(riccati.py), and tries several lengths of the step at once. Both are kernels of the fused engine
-where it has some. The Hessian of the model is the exact
-one if that is positive definite, and the one of Gauss and Newton otherwise. A step whose cost is
-not low enough is refused, and the next one is damped more: a fraction of its diagonal is added to
-each Hessian of the commands, so units do not matter. The model without damping also says how far
-the cost can still fall, and this ends the iteration.
+(riccati.py), and tries several lengths of the step at once; on a CPU each is a kernel of the fused
+engine where it has one. The Hessian of the model is the exact one if that is positive definite, and
+the one of Gauss and Newton otherwise. A step whose cost is not low enough is refused, and the next
+one is damped more: a fraction of its diagonal is added to each Hessian of the commands, so units do
+not matter. The model without damping also says how far the cost can still fall, and this ends the
+iteration.
 
-The exact Hessian is that of the Lagrangian of each sample, whose multipliers are the costates. It
-gives the derivative of the minimum, too, by the implicit function theorem: where the gradient by
-the free commands vanishes, ``H du = -dg``, which is one more backward pass. A Hessian that is not
-positive definite gives NaN: the plan is then not at a minimum, or not at a single one.
+The exact Hessian is that of the Lagrangian of each sample, whose multipliers are the costates.
+
+A guess of the states need not obey the equations of motion. The differences, or gaps, shift the
+linear model of each sample, and a step of length s closes them by the factor 1 - s (M. Giftthaler,
+M. Neunert, M. Stäuble, J. Buchli and M. Diehl, IROS 2018; C. Mastalli et al., Crocoddyl, ICRA
+2020). While there are gaps the cost may have to rise: a step is then good if the cost rises by at
+most twice what the model says.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ FIRST_DAMPING, LARGEST_DAMPING = 1e-4, 1e8
 PATIENCE = 5
 """Passes in whose cost only rounding is left before the iteration ends."""
 
-RUNNING, CONVERGED, ROUNDING, NO_DESCENT, NOT_FINITE = range(5)
+RUNNING, CONVERGED, ROUNDING, NO_DESCENT, NOT_FINITE, INFEASIBLE = range(6)
 
 Limits = tuple[Array, Array] | None
 """The least and the largest command of each sample, each (samples, m)."""
@@ -67,20 +70,6 @@ class Problem(NamedTuple):
     final: Callable[[State], Array]
 
 
-class Outcome(NamedTuple):
-    """How an iteration ended; floats, because integers have no tangents.
-
-    Attributes:
-        status: RUNNING, CONVERGED, ROUNDING, NO_DESCENT or NOT_FINITE.
-        iterations: the number of steps tried.
-        history: the cost at the start and after each step, (iterations + 1,).
-    """
-
-    status: Array
-    iterations: Array
-    history: Array
-
-
 class Settings(NamedTuple):
     """The static arguments of an iteration.
 
@@ -88,23 +77,52 @@ class Settings(NamedTuple):
         iterations: the largest number of steps.
         tolerance: see ``ilqr``.
         exact: whether to use the exact Hessian where it is positive definite.
+        constrained: whether there are constraints other than limits.
     """
 
     iterations: int
     tolerance: float
     exact: bool
+    constrained: bool
 
 
-class _Carry(NamedTuple):
-    states: State  # leading axis samples + 1
+class Trajectory(NamedTuple):
+    """States and commands, with gaps or without.
+
+    Attributes:
+        states: leading axis samples + 1.
+        commands: (samples, m).
+        gaps: ``local`` of the state after each sample and of the next of ``states``, (samples, n);
+            None if the path obeys the equations of motion.
+    """
+
+    states: State
     commands: Array
+    gaps: Array | None
+
+
+class Progress(NamedTuple):
+    """The state of an iteration.
+
+    Attributes:
+        path: the best path, the first one to improve.
+        cost: its cost.
+        damping: of the next step.
+        status: RUNNING, CONVERGED, ROUNDING, NO_DESCENT, NOT_FINITE or INFEASIBLE.
+        passes: the number of steps tried.
+        history: the cost at the start and after each step, (iterations + 1,).
+        smallest: the smallest decrease that a model has promised.
+        stale: passes since then in whose cost only rounding is left.
+    """
+
+    path: Trajectory
     cost: Array
     damping: Array
     status: Array
     passes: Array
     history: Array
-    smallest: Array  # the smallest decrease that a model has promised
-    stale: Array  # passes since then in whose cost only rounding is left
+    smallest: Array
+    stale: Array
 
 
 def roll_out(
@@ -112,18 +130,23 @@ def roll_out(
     start: State,
     rows: Any,
     command: Callable[[State, Any], Array],
+    gaps: Array | None = None,
     loop: Callable[..., Any] = lax.scan,
 ) -> tuple[State, Array, Array]:
-    """All states (samples + 1), commands and the cost, with ``command(state, row)``."""
+    """All states (samples + 1), commands and the cost, with ``command(state, row)``.
+
+    ``gaps`` moves the state after each sample. ``loop`` is ``lax.scan`` or its like.
+    """
 
     def sample(state: State, numbered: Any) -> tuple[State, Any]:
-        k, row = numbered
+        k, row, gap = numbered
         u = command(state, row)
         after, residuals = problem.stage(k, state, u)
+        after = after if gap is None else retract(after, gap)
         return after, (state, u, _half_square(residuals))
 
     count = len(jax.tree.leaves(rows)[0])
-    end, (states, commands, costs) = loop(sample, start, (jnp.arange(count), rows))
+    end, (states, commands, costs) = loop(sample, start, (jnp.arange(count), rows, gaps))
     states = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), states, end)
     return states, commands, jnp.sum(costs) + _half_square(problem.final(end))
 
@@ -133,12 +156,36 @@ def open_loop(state: State, command: Array) -> Array:
     return command
 
 
-def gauss_newton(problem: Problem, states: State, commands: Array) -> Model:
+def begun(
+    problem: Problem, start: State, limits: Limits, guess: tuple[Array, State | None]
+) -> Trajectory:
+    """The path to begin with, from commands and perhaps states."""
+    commands, states = clipped(guess[0], limits), guess[1]
+    if states is None:
+        states = roll_out(problem, start, commands, open_loop, loop=scan)[0]
+        return Trajectory(states, commands, None)
+    states = jax.tree.map(lambda x, first: x.at[0].set(first), states, start)
+    before, after, _ = ends(states)
+    reached = jax.vmap(problem.stage)(jnp.arange(len(commands)), before, commands)[0]
+    return Trajectory(states, commands, jax.vmap(local)(reached, after))
+
+
+def cost_along(problem: Problem, path: Trajectory) -> Array:
+    """The cost of a path, with gaps or without."""
+    before, _, last = ends(path.states)
+    numbers = jnp.arange(len(path.commands))
+    residuals = jax.vmap(problem.stage)(numbers, before, path.commands)[1]
+    return _half_square(residuals.ravel()) + _half_square(problem.final(last))
+
+
+def gauss_newton(
+    problem: Problem, states: State, commands: Array, gaps: Array | None = None
+) -> Model:
     """The linearised samples with the Gauss-Newton Hessian of their costs."""
-    before, after, last = _ends(states)
+    before, after, last = ends(states)
     rows = jnp.arange(len(commands)), before, after, commands
     stages = jax.vmap(functools.partial(_linearised, problem))(*rows)
-    return Model(*stages, _linearised_end(problem, last))
+    return Model(*stages, _linearised_end(problem, last), None if gaps is None else -gaps)
 
 
 def _linearised(
@@ -151,7 +198,7 @@ def _linearised(
         end, residuals = problem.stage(k, retract(state, z[:n]), command + z[n:])
         return (local(after, end), residuals), residuals
 
-    (transition, jacobian), residuals = jax.jacfwd(moved, has_aux=True)(_zeros(state, command))
+    (transition, jacobian), residuals = jax.jacfwd(moved, has_aux=True)(zeros(state, command))
     return transition, *_squared(jacobian, residuals)
 
 
@@ -162,7 +209,7 @@ def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
         residuals = problem.final(retract(last, delta))
         return residuals, residuals
 
-    return _squared(*jax.jacfwd(ended, has_aux=True)(_zeros(last)))
+    return _squared(*jax.jacfwd(ended, has_aux=True)(zeros(last)))
 
 
 def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
@@ -172,7 +219,7 @@ def newton(problem: Problem, model: Model, states: State, commands: Array) -> Mo
         return _costate(after, *row), after
 
     costates = lax.scan(back, model.end[0], (model.transition, model.gradient), reverse=True)[1]
-    before, after, last = _ends(states)
+    before, after, last = ends(states)
     rows = jnp.arange(len(commands)), before, after, commands, costates
     hessian = jax.vmap(functools.partial(_curvature, problem))(*rows)
     return model._replace(hessian=hessian, end=(model.end[0], _curvature_end(problem, last)))
@@ -194,45 +241,62 @@ def _curvature(
         end, residuals = problem.stage(k, retract(state, z[:n]), command + z[n:])
         return _half_square(residuals) + dot(costate, local(after, end))
 
-    return jax.hessian(lagrangian)(_zeros(state, command))
+    return jax.hessian(lagrangian)(zeros(state, command))
 
 
 def _curvature_end(problem: Problem, last: State) -> Array:
     """The exact V of the end."""
     at_end = jax.hessian(lambda delta: _half_square(problem.final(retract(last, delta))))
-    return at_end(_zeros(last))
+    return at_end(zeros(last))
 
 
 def minimise(
-    problem: Problem, start: State, limits: Limits, guess: Array, settings: Settings
-) -> tuple[Array, Outcome]:
-    """The commands after the last step from ``guess``, and how the iteration ended."""
-    iterations, tolerance, exact = settings
-    eps = float(jnp.finfo(guess.dtype).eps)
-    least, lengths = 10.0 * eps, jnp.asarray(STEPS, guess.dtype)
+    problem: Problem,
+    limits: Limits,
+    begin: Trajectory,
+    settings: Settings,
+    first: Array,
+    passes: Array,
+    history: Array,
+) -> Progress:
+    """The path after the last step, and how the iteration ended.
 
-    def one(c: _Carry) -> _Carry:
+    Args:
+        problem: what to minimise.
+        limits: of the commands.
+        begin: the path to improve.
+        settings: of the iteration.
+        first: the cost of the first path of all; its rounding is that of later ones.
+        passes: the number of steps tried before.
+        history: their costs, (iterations + 1,).
+    """
+    iterations, tolerance, exact, _ = settings
+    eps = float(jnp.finfo(first.dtype).eps)
+    least, lengths = 10.0 * eps, jnp.asarray(STEPS, first.dtype)
+
+    def one(c: Progress) -> Progress:
         policy = _policy(problem, c, limits, exact)
         decrease = -lengths * (policy.slope + 0.5 * lengths * policy.curvature)
-        scale = jnp.maximum(c.cost, tolerance * c.history[0])
-        converged = (decrease[0] <= tolerance**2 * scale) & (c.damping <= least)
-        costs = _costs(problem, c, limits, policy, lengths)
+        gaps = jnp.zeros((), bool) if c.path.gaps is None else jnp.any(c.path.gaps != 0)
+        scale = jnp.maximum(c.cost, tolerance * first)
+        converged = (decrease[0] <= tolerance**2 * scale) & (c.damping <= least) & ~gaps
+        costs = _costs(problem, c.path, limits, policy, lengths)
 
         # Rounding of the residuals, which may be small differences of numbers as large as the first
         # ones, hides small changes of the cost. Whole steps are then good while they get shorter.
-        rounding = 4.0 * eps * jnp.sqrt(c.cost * c.history[0])
-        quiet = (decrease[0] <= rounding) & (c.damping <= FIRST_DAMPING)
+        rounding = 4.0 * eps * jnp.sqrt(c.cost * first)
+        quiet = (decrease[0] <= rounding) & (c.damping <= FIRST_DAMPING) & ~gaps
         stale = jnp.where(quiet & (decrease[0] < c.smallest), 0, c.stale + quiet.astype(jnp.int32))
         smallest = jnp.where(quiet, jnp.minimum(decrease[0], c.smallest), c.smallest)
 
-        good = costs <= c.cost - 1e-4 * decrease + rounding
+        enough = jnp.where(decrease > 0, 1e-4, 2.0) * decrease
+        good = costs <= c.cost - enough + rounding
         lowest = jnp.min(jnp.where(good, costs, jnp.inf))
-        best = jnp.argmax(good & (costs <= lowest + rounding))
+        best = jnp.argmax(good & (gaps | (costs <= lowest + rounding)))
         length = jnp.where(jnp.any(good), lengths[best], 0.0)
         stepped = (length > 0) & ~converged & (c.passes < iterations)
-        new = *_tried(problem, c, limits, policy, lengths[best]), costs[best]
-        old = c.states, c.commands, c.cost
-        states, commands, cost = jax.tree.map(lambda x, y: jnp.where(stepped, x, y), new, old)
+        new = _tried(problem, c.path, limits, policy, lengths[best]), costs[best]
+        path, cost = jax.tree.map(lambda x, y: jnp.where(stepped, x, y), new, (c.path, c.cost))
 
         less = jnp.where(c.damping > FIRST_DAMPING, 0.1 * c.damping, least)
         more = jnp.maximum(10.0 * c.damping, FIRST_DAMPING)
@@ -243,62 +307,71 @@ def minimise(
         later = jnp.arange(iterations + 1, dtype=jnp.int32) > c.passes
         history = jnp.where(later, cost, c.history)
         passes = c.passes + (~converged).astype(jnp.int32)
-        return _Carry(states, commands, cost, damping, status, passes, history, smallest, stale)
+        return Progress(path, cost, damping, status, passes, history, smallest, stale)
 
-    states, commands, cost = roll_out(problem, start, clipped(guess, limits), open_loop, scan)
+    cost = cost_along(problem, begin)
     status = jnp.where(jnp.isfinite(cost), RUNNING, NOT_FINITE).astype(jnp.int32)
-    zero, infinity = jnp.zeros_like(status), jnp.full_like(cost, jnp.inf)
-    history, damping = jnp.full(iterations + 1, cost), jnp.full_like(cost, least)
-    begin = _Carry(states, commands, cost, damping, status, zero, history, infinity, zero)
+    infinity, damping = jnp.full_like(cost, jnp.inf), jnp.full_like(cost, least)
+    history = jnp.where(passes == 0, cost, history)
+    zero = jnp.zeros_like(status)
+    start = Progress(begin, cost, damping, status, passes, history, infinity, zero)
     # One more pass than steps, to say whether the last step has reached the minimum.
-    end = lax.while_loop(lambda c: (c.status == RUNNING) & (c.passes <= iterations), one, begin)
-    count = jnp.minimum(end.passes, iterations)
-    outcome = Outcome(end.status.astype(cost.dtype), count.astype(cost.dtype), end.history)
-    return _at_limits(end.commands, limits), outcome
+    return lax.while_loop(lambda c: (c.status == RUNNING) & (c.passes <= iterations), one, start)
 
 
-def _policy(problem: Problem, c: _Carry, limits: Limits, exact: bool) -> Policy:
+def _policy(problem: Problem, c: Progress, limits: Limits, exact: bool) -> Policy:
     """The step from the exact model if that is convex, otherwise from that of Gauss and Newton."""
+    states, commands, gaps = c.path
     if limits is None:
-        rows, choose = jnp.ones(c.commands.shape, bool), held
+        rows, choose = jnp.ones(commands.shape, bool), held
     else:
-        rows, choose = (limits[0] - c.commands, limits[1] - c.commands), in_box
-
-    def by_kernel() -> Policy:
-        return _policies(problem, c, rows, choose, exact)
+        rows, choose = (limits[0] - commands, limits[1] - commands), in_box
 
     def by_scan() -> Policy:
-        models = [gauss_newton(problem, c.states, c.commands)]
+        models = [gauss_newton(problem, states, commands, gaps)]
         if exact:
-            models = [newton(problem, models[0], c.states, c.commands), *models]
+            models = [newton(problem, models[0], states, commands), *models]
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
-        return jax.vmap(lambda model: backward(model, c.damping, rows, choose))(stacked)
+        policies = jax.vmap(lambda model: backward(model, c.damping, rows, choose))(stacked)
+        model, policy = _first_descent(policies, (stacked, policies))
+        return policy if gaps is None else _with_gaps(model, policy)
 
-    on_cpu = jax.default_backend() == "cpu"  # on a GPU the kernel has not been measured
-    policies = fused.if_possible(by_kernel, by_scan) if on_cpu else by_scan()
+    def by_kernel() -> Policy:
+        policies = _policies(problem, c, rows, choose, exact)
+        return _first_descent(policies, policies)
+
+    # On a GPU the kernel has not been measured.
+    if gaps is None and jax.default_backend() == "cpu":
+        return fused.if_possible(by_kernel, by_scan)
+    return by_scan()
+
+
+def _first_descent(policies: Policy, stacked: Any) -> Any:
+    """Of stacked pytrees, the first whose policy lowers the cost."""
     first = jnp.argmax(jnp.isfinite(policies.slope) & (policies.slope <= 0))
-    return jax.tree.map(lambda x: x[first], policies)
+    return jax.tree.map(lambda x: x[first], stacked)
 
 
 def _policies(
-    problem: Problem, c: _Carry, rows: Any, choose: Callable[..., Any], exact: bool
+    problem: Problem, c: Progress, rows: Any, choose: Callable[..., Any], exact: bool
 ) -> Policy:
     """The policies of the models, in one kernel that linearises each sample where it needs it.
 
     The linear model of a path is several times as large as the path and its policy, and to write
     and read it takes longer than to compute it.
     """
-    before, after, last = _ends(c.states)
+    before, after, last = ends(c.path.states)
     v, v_v = _linearised_end(problem, last)
     hessians = [_curvature_end(problem, last), v_v] if exact else [v_v]
 
     def sample(carry: Any, row: Any) -> tuple[Any, Policy]:
         costate, values = carry
         of_sample, row = row
-        transition, gradient, hessian = _linearised(problem, *of_sample)
-        hessians = [_curvature(problem, *of_sample, costate), hessian] if exact else [hessian]
+        transition, gradient, gauss_newton = _linearised(problem, *of_sample)
+        curvature = functools.partial(_curvature, problem, *of_sample)
+        hessians = [curvature(costate), gauss_newton] if exact else [gauss_newton]
         pairs = [
-            improved(value, (transition, gradient, hessian), c.damping, row, choose)
+            improved(value, (transition, gradient, hessian, None), c.damping, row, choose)
             for value, hessian in zip(values, hessians, strict=True)
         ]
         values, policies = zip(*pairs, strict=True)
@@ -306,31 +379,45 @@ def _policies(
         return (_costate(costate, transition, gradient), values), stacked
 
     backwards = functools.partial(jax.tree.map, lambda x: x[::-1])
-    numbers = jnp.arange(len(c.commands))
-    stages = backwards(((numbers, before, after, c.commands), rows))
+    numbers = jnp.arange(len(c.path.commands))
+    stages = backwards(((numbers, before, after, c.path.commands), rows))
     begin = v, tuple((v, hessian) for hessian in hessians)
     policies = backwards(scan(sample, begin, stages, engine="fused")[1])
     return jax.vmap(summed)(jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), policies))
 
 
+def _with_gaps(model: Model, policy: Policy) -> Policy:
+    """The policy with slope and curvature of the whole step, which also closes the gaps."""
+    after, z = forward(model, policy)
+    v, v_v = model.end
+    slope = jnp.sum(model.gradient * z) + dot(v, after[-1])
+    curvature = jnp.sum(z * matvec(model.hessian, z)) + dot(after[-1], matvec(v_v, after[-1]))
+    return policy._replace(slope=slope, curvature=curvature)
+
+
 def _tried(
-    problem: Problem, c: _Carry, limits: Limits, policy: Policy, length: Array
-) -> tuple[State, Array]:
-    """States and commands after a step of this length."""
-    start, rows = _followed(c, limits, policy)
+    problem: Problem, path: Trajectory, limits: Limits, policy: Policy, length: Array
+) -> Trajectory:
+    """The path after a step of this length."""
+    start, rows = _followed(path, limits, policy)
+    gaps = None if path.gaps is None else (1.0 - length) * path.gaps
     command = functools.partial(_command, length)
-    return roll_out(problem, start, rows, command, scan)[:2]
+    states, commands, _ = roll_out(problem, start, rows, command, gaps, scan)
+    return Trajectory(states, commands, gaps)
 
 
-def _costs(problem: Problem, c: _Carry, limits: Limits, policy: Policy, lengths: Array) -> Array:
+def _costs(
+    problem: Problem, path: Trajectory, limits: Limits, policy: Policy, lengths: Array
+) -> Array:
     """The costs of steps of these lengths, side by side in one kernel that keeps no states."""
-    start, rows = _followed(c, limits, policy)
+    start, rows = _followed(path, limits, policy)
 
     def sample(carry: tuple[State, Array], numbered: Any) -> tuple[tuple[State, Array], None]:
-        k, row = numbered
+        k, row, gap = numbered
 
         def one(length: Array, state: State, cost: Array) -> tuple[State, Array]:
             after, residuals = problem.stage(k, state, _command(length, state, row))
+            after = after if gap is None else retract(after, (1.0 - length) * gap)
             return after, cost + _half_square(residuals)
 
         return jax.vmap(one)(lengths, *carry), None
@@ -339,14 +426,15 @@ def _costs(problem: Problem, c: _Carry, limits: Limits, policy: Policy, lengths:
         return jnp.broadcast_to(x, (len(lengths), *x.shape))
 
     begin = jax.tree.map(many, start), jnp.zeros_like(lengths)
-    ends, costs = scan(sample, begin, (jnp.arange(len(c.commands)), rows))[0]
-    return costs + jax.vmap(lambda end: _half_square(problem.final(end)))(ends)
+    numbered = jnp.arange(len(path.commands)), rows, path.gaps
+    last, costs = scan(sample, begin, numbered)[0]
+    return costs + jax.vmap(lambda state: _half_square(problem.final(state)))(last)
 
 
-def _followed(c: _Carry, limits: Limits, policy: Policy) -> tuple[State, Any]:
+def _followed(path: Trajectory, limits: Limits, policy: Policy) -> tuple[State, Any]:
     """The start and the rows of ``_command``."""
-    start = jax.tree.map(lambda x: x[0], c.states)
-    return start, (c.commands, _ends(c.states)[0], policy.change, policy.gains, limits)
+    start = jax.tree.map(lambda x: x[0], path.states)
+    return start, (path.commands, ends(path.states)[0], policy.change, policy.gains, limits)
 
 
 def _command(length: Array, state: State, row: Any) -> Array:
@@ -372,7 +460,7 @@ def free_of(commands: Array, limits: Limits) -> Array:
     return (commands > limits[0]) & (commands < limits[1])
 
 
-def _at_limits(commands: Array, limits: Limits) -> Array:
+def at_limits(commands: Array, limits: Limits) -> Array:
     """The commands, exactly at a limit where they differ from it by rounding."""
     if limits is not None:
         eps = 8.0 * float(jnp.finfo(commands.dtype).eps)
@@ -380,59 +468,6 @@ def _at_limits(commands: Array, limits: Limits) -> Array:
             near = jnp.abs(commands - limit) <= eps * (jnp.abs(commands) + jnp.abs(limit))
             commands = jnp.where(near & jnp.isfinite(limit), limit, commands)
     return commands
-
-
-Functions = tuple[Callable[..., Any], Callable[..., Any]]
-"""``stage`` and ``final`` of a Problem, called with the arrays that they close over, too."""
-
-
-def _problem(functions: Functions, constants: Any) -> Problem:
-    stage, final = functions
-    return Problem(
-        lambda k, state, command: stage(k, state, command, *constants[0]),
-        lambda state: final(state, *constants[1]),
-    )
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def optimum(
-    functions: Functions,
-    settings: Settings,
-    constants: Any,
-    start: State,
-    limits: Limits,
-    guess: Array,
-) -> tuple[Array, Outcome]:
-    """``minimise``, differentiable by constants, start and limits; the guess does not count."""
-    problem = _problem(functions, constants)
-    return minimise(problem, start, limits, guess, settings)
-
-
-@optimum.defjvp
-def _optimum_jvp(
-    functions: Functions, settings: Settings, primals: Any, tangents: Any
-) -> tuple[Any, Any]:
-    commands, outcome = optimum(functions, settings, *primals)
-    constants, start, limits, _ = primals
-    free = free_of(commands, limits)
-
-    def gradient(constants: Any, start: State, limits: Limits) -> tuple[Array, Array]:
-        problem, at = _problem(functions, constants), commands
-        if limits is not None:
-            at = jnp.where(free, at, jnp.where(at >= limits[1], limits[1], limits[0]))
-        return jax.grad(lambda u: roll_out(problem, start, u, open_loop)[2])(at), at
-
-    _, (force, moved) = jax.jvp(gradient, (constants, start, limits), tangents[:3])
-    problem = _problem(functions, constants)
-    states = roll_out(problem, start, commands, open_loop)[0]
-    model = newton(problem, gauss_newton(problem, states, commands), states, commands)
-    linear = jnp.concatenate([jnp.zeros_like(model.gradient[:, : -force.shape[1]]), force], axis=1)
-    v, v_v = model.end
-    model = model._replace(gradient=linear, end=(jnp.zeros_like(v), v_v))
-    change = jnp.where(free, forward(model, backward(model, 0.0, free, held)), moved)
-    # A product, not a choice: in reverse mode, too, what did not converge must not give numbers.
-    change = change * jnp.where(has_converged(outcome.status), 1.0, jnp.nan)
-    return (commands, outcome), (change, jax.tree.map(jnp.zeros_like, outcome))
 
 
 def _half_square(residuals: Array) -> Array:
@@ -444,11 +479,12 @@ def _squared(jacobian: Array, residuals: Array) -> tuple[Array, Array]:
     return matvec(jacobian.T, residuals), product(jacobian.T, jacobian)
 
 
-def _zeros(state: State, *command: Array) -> Array:
+def zeros(state: State, *command: Array) -> Array:
+    """No error of the state and, if given, no change of the command, (n,) or (n + m,)."""
     return jnp.zeros(error_size(state) + sum(u.size for u in command), state.q.dtype)
 
 
-def _ends(states: State) -> tuple[State, State, State]:
+def ends(states: State) -> tuple[State, State, State]:
     """The states before the samples and after them, and the last one."""
     parts = (slice(None, -1), slice(1, None), -1)
     before, after, last = (jax.tree.map(lambda x, i=i: x[i], states) for i in parts)

@@ -17,6 +17,7 @@ from jaxquat._linear import matvec
 from jaxquat.dynamics.state import State, local
 from jaxquat.planning.iteration import (
     CONVERGED,
+    INFEASIBLE,
     NO_DESCENT,
     NOT_FINITE,
     ROUNDING,
@@ -32,13 +33,15 @@ _REASONS = {
     ROUNDING: "no further decrease beyond rounding",
     NO_DESCENT: "no step, however short, lowers the cost as the derivatives say",
     NOT_FINITE: "the cost at the start is not finite",
+    INFEASIBLE: "constraints not met",
 }
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
     data_fields=[
-        "commands", "path", "gains", "cost", "status", "iterations", "history", "limits"
+        "commands", "path", "gains", "cost", "status", "iterations", "history", "limits",
+        "violation", "multipliers",
     ],
     meta_fields=[],
 )  # fmt: skip
@@ -53,13 +56,19 @@ class Plan:
         path: the Path that they lead along, with a row for each sample and one for the end.
         gains: K of each sample, (samples, m, n), of a linear regulator about the path: the
             feedback is ``command - K local(planned, state)``. K minimises the Gauss-Newton model of
-            the cost. Rows of commands at a limit are 0.
+            the cost, to which violations of active constraints add. Rows of commands at a limit are
+            0.
         cost: half the sum of the squared residuals, ().
         status: how the iteration ended, an integer (); ``converged`` and ``reason`` explain it.
         iterations: the number of steps tried, an integer ().
         history: the cost at the start and after each step, (iterations + 1,) for the largest
-            number of iterations; after the last step the cost stays the same.
+            number of iterations; after the last step the cost stays the same. Constraints add
+            penalties.
         limits: the least and the largest commands, each (samples, m); None without limits.
+        violation: the largest violation of a constraint, in its unit, (); 0 without constraints.
+        multipliers: of the equalities (e,) and of the inequalities (samples, c), 0 where these are
+            not active; None without constraints. If a constraint may have the value b instead of 0,
+            the cost changes by ``-multiplier b`` for small b.
 
     Examples:
         >>> body = jq.Body.box(60.0, jnp.array([0.6, 0.8, 1.2]))  # kg, m
@@ -84,10 +93,12 @@ class Plan:
     iterations: Array
     history: Array
     limits: Any = None
+    violation: Any = 0.0
+    multipliers: Any = None
 
     @property
     def converged(self) -> Array:
-        """Whether the quadratic model promises no further decrease, or none beyond rounding, ().
+        """Whether all constraints are met and the model promises no decrease beyond rounding, ().
 
         Examples:
             >>> body = jq.Body(jnp.eye(3))

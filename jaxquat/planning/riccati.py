@@ -35,12 +35,14 @@ class Model(NamedTuple):
         gradient: g of each sample, (samples, n + m).
         hessian: H of each sample, (samples, n + m, n + m).
         end: v (n,) and V (n, n).
+        shift: h of each sample, (samples, n): delta' = F z + h; None for 0.
     """
 
     transition: Array
     gradient: Array
     hessian: Array
     end: tuple[Array, Array]
+    shift: Array | None = None
 
 
 class Policy(NamedTuple):
@@ -51,12 +53,14 @@ class Policy(NamedTuple):
         gains: K of each sample, (samples, m, n).
         slope: with d scaled by s, the cost changes by ``s slope + 1/2 s^2 curvature``.
         curvature: see ``slope``.
+        hessian: the damped Hessian of the commands of each sample, (samples, m, m).
     """
 
     change: Array
     gains: Array
     slope: Array
     curvature: Array
+    hessian: Array
 
 
 def product(a: Array, b: Array) -> Array:
@@ -84,23 +88,24 @@ def backward(
         of_sample, row = stage
         return improved(value, of_sample, damping, row, choose)
 
-    stages = (model.transition, model.gradient, model.hessian), rows
+    stages = (model.transition, model.gradient, model.hessian, model.shift), rows
     return summed(lax.scan(sample, model.end, stages, reverse=True)[1])
 
 
 def improved(
     value: tuple[Array, Array],
-    stage: tuple[Array, Array, Array],
+    stage: tuple[Array, Array, Array, Array | None],
     damping: Any,
     row: Any,
     choose: Callable[[Array, Array, Any], tuple[Array, Array]],
 ) -> tuple[tuple[Array, Array], Policy]:
     """The value function before a sample, from the one after it, and the policy of the sample.
 
-    ``stage`` is F, g and H of the sample; the other arguments are those of ``backward``.
+    ``stage`` is F, g, H and h of the sample; the other arguments are those of ``backward``.
     """
-    (transition, gradient, hessian), (v, v_v) = stage, value
+    (transition, gradient, hessian, shift), (v, v_v) = stage, value
     n = v.size
+    v = v if shift is None else v + matvec(v_v, shift)
     q = gradient + matvec(transition.T, v)
     q_q = hessian + product(transition.T, product(v_v, transition))
     q_x, q_u, q_xx, q_ux, q_uu = q[:n], q[n:], q_q[:n, :n], q_q[n:, :n], q_q[n:, n:]
@@ -113,7 +118,8 @@ def improved(
     v = q_x + matvec(q_ux.T, d) - matvec(gain.T, q_u + ahead)
     crossed = product(gain.T, q_ux)
     v_v = q_xx - crossed - crossed.T + product(gain.T, product(q_uu, gain))
-    return (v, 0.5 * (v_v + v_v.T)), Policy(d, gain, dot(d, q_u), dot(d, ahead))
+    policy = Policy(d, gain, dot(d, q_u), dot(d, ahead), damped)
+    return (v, 0.5 * (v_v + v_v.T)), policy
 
 
 def summed(policy: Policy) -> Policy:
@@ -129,9 +135,8 @@ def held(hessian: Array, gradient: Array, free: Array) -> tuple[Array, Array]:
 def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[Array, Array]:
     """The minimum between ``room``, the least and the largest change; for ``backward``.
 
-    Projected Newton steps (D. P. Bertsekas, SIAM J. Control Optim. 20, 221, 1982), until one
-    changes nothing, at most 2 m + 2: each solves for the commands that no limit stops, and goes
-    along the projected arc.
+    Projected Newton steps (D. P. Bertsekas, SIAM J. Control Optim. 20, 221, 1982), 2 m + 2 of them:
+    each solves for the commands that no limit stops, and goes along the projected arc.
     """
     lower, upper = room
     lengths = jnp.asarray(ARCS, hessian.dtype)[:, None]
@@ -140,20 +145,14 @@ def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[
         slope = gradient + matvec(hessian, d)
         return slope, ~(((d <= lower) & (slope > 0)) | ((d >= upper) & (slope < 0)))
 
-    def stepped(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        count, _, d = carry
+    def stepped(_: Any, d: Array) -> Array:
         slope, free = slope_and_free(d)
         newton = solve_free(hessian, slope[:, None], free)[:, 0]
         arc = jnp.clip(d[None] - lengths * newton[None], lower[None], upper[None])
         cost = dot(arc, gradient[None] + 0.5 * product(arc, hessian))
-        return count + 1, d, arc[jnp.argmin(cost)]
+        return arc[jnp.argmin(cost)]
 
-    def goes_on(carry: tuple[Array, Array, Array]) -> Array:
-        count, before, d = carry
-        return (count < 2 * gradient.size + 2) & jnp.any(d != before)
-
-    zero = jnp.zeros_like(gradient)
-    d = lax.while_loop(goes_on, stepped, (jnp.int32(0), jnp.full_like(zero, jnp.nan), zero))[2]
+    d = lax.fori_loop(0, 2 * gradient.size + 2, stepped, jnp.zeros_like(gradient))
     return d, slope_and_free(d)[1]
 
 
@@ -174,13 +173,15 @@ def solve_free(hessian: Array, columns: Array, free: Array) -> Array:
     return rows[:, free.size :]
 
 
-def forward(model: Model, policy: Policy) -> Array:
-    """The changes of all commands under the policy, from an error of 0 at the start."""
+def forward(model: Model, policy: Policy) -> tuple[Array, Array]:
+    """The error after and z of all samples under the policy, from an error of 0 at the start."""
 
-    def sample(delta: Array, row: Any) -> tuple[Array, Array]:
-        transition, d, gain = row
-        change = d - matvec(gain, delta)
-        return matvec(transition, jnp.concatenate([delta, change])), change
+    def sample(delta: Array, row: Any) -> tuple[Array, tuple[Array, Array]]:
+        transition, shift, d, gain = row
+        z = jnp.concatenate([delta, d - matvec(gain, delta)])
+        after = matvec(transition, z)
+        after = after if shift is None else after + shift
+        return after, (after, z)
 
-    rows = model.transition, policy.change, policy.gains
+    rows = model.transition, model.shift, policy.change, policy.gains
     return lax.scan(sample, jnp.zeros_like(model.end[0]), rows)[1]

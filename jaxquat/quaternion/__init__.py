@@ -35,6 +35,7 @@ from jaxquat.quaternion.algebra import (
 )
 from jaxquat.quaternion.averaging import from_vectors, mean
 from jaxquat.quaternion.geometry import (
+    angle_between,
     distance,
     random,
     relative,
@@ -62,6 +63,7 @@ from jaxquat.quaternion.representations import (
 )
 
 __all__ = [
+    "angle_between",
     "canonical",
     "conjugate",
     "correct_norm",

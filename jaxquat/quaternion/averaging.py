@@ -22,6 +22,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import broadcast, floating, is_concrete, not_negative, one_of
 from jaxquat._linear import cross, dot, inverse, matmul, matvec, near_one, stacked, trace, transpose
 from jaxquat.quaternion.algebra import canonical, conjugate, exp, multiply, normalize
+from jaxquat.quaternion.geometry import directions
 from jaxquat.quaternion.representations import of_rotation, to_matrix
 
 
@@ -135,7 +136,7 @@ def from_vectors(
         if value.ndim < 2 or value.shape[-1] != 3 or value.shape[-2] < 2:
             raise ValueError(f"{name}: wanted shape (..., n, 3) with n >= 2, got {value.shape}")
     body, world = broadcast(("body", body, body.shape[-2:]), ("world", world, body.shape[-2:]))
-    body, world = _directions("body", body), _directions("world", world)
+    body, world = directions("body", body), directions("world", world)
     if method == "triad":
         if weights is not None or body.shape[-2] != 2:
             got = f"{body.shape[-2]} directions"
@@ -224,14 +225,6 @@ def _davenport(profile: Array) -> Array:
     symmetric = profile + transpose(profile) - total[..., None, None] * eye
     top = jnp.concatenate([total[..., None, None], z[..., None, :]], axis=-1)
     return jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2)
-
-
-def _directions(name: str, v: Array) -> Array:
-    """Unit vectors along v (..., n, 3); ValueError if a concrete vector has length 0."""
-    v = near_one(v)
-    if is_concrete(v) and np.any(np.all(np.asarray(v) == 0, axis=-1)):
-        raise ValueError(f"{name}: wanted directions, got one of length 0")
-    return v / jnp.sqrt(dot(v, v))[..., None]
 
 
 def _triad(name: str, v: Array) -> Array:

@@ -21,6 +21,7 @@ from jaxquat.schemes.implicit import lgvi, lie_midpoint, simo_wong
 from jaxquat.schemes.langevin import brownian, langevin
 from jaxquat.schemes.munthe_kaas import rkmk
 from jaxquat.schemes.pcdm import pcdm1, zhao
+from jaxquat.schemes.restarting import Episode, restarted
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.splitting import (
     no_squish,
@@ -34,6 +35,7 @@ from jaxquat.schemes.tableaus import Tableau, tableau
 __all__ = [
     "SCHEMES",
     "Disturbance",
+    "Episode",
     "Scheme",
     "Tableau",
     "brownian",
@@ -43,6 +45,7 @@ __all__ = [
     "damped",
     "hoffmann",
     "langevin",
+    "restarted",
     "rkmk",
     "tableau",
     "tableaus",

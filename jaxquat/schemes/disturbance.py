@@ -80,7 +80,8 @@ def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
     The weak order is that of the scheme, but at most 2, for any torque that the scheme takes; it is
     the field ``order``. Schemes whose rate is not ``state.omega``, such as ``full_quat``, are
     refused in the step. The strong order, along one path of the noise, is 1. With density 0 a step
-    is that of the scheme, bit for bit where XLA compiles both alike.
+    is that of the scheme, bit for bit where XLA compiles both alike. If the scheme is reversible,
+    so is the result: ``Scheme.undo`` takes the noise of the step.
 
     Args:
         scheme: any scheme, also one with noise of its own, which takes the last normals.
@@ -160,7 +161,7 @@ def with_gauss_markov_torque(
     positive("time_constant", time_constant)
     step = functools.partial(GaussMarkov, deviation=deviation, time_constant=time_constant)
     scheme = _disturbed(as_scheme("scheme", scheme), step, "with_gauss_markov_torque", 2)
-    return dataclasses.replace(scheme, aux=True)
+    return dataclasses.replace(scheme, aux=True, reversible=False)
 
 
 def _disturbed(scheme: Scheme, step: Any, name: str, order: int) -> Scheme:
@@ -174,7 +175,6 @@ def _disturbed(scheme: Scheme, step: Any, name: str, order: int) -> Scheme:
         name=f"{name}({scheme.name})",
         order=None if scheme.order is None else min(scheme.order, order),
         conserves=tuple(kept for kept in scheme.conserves if kept == "norm"),
-        reversible=False,
         doc="",
     )
 
@@ -214,30 +214,60 @@ class TorqueNoise:
     ) -> State:
         """Take one step."""
         t, state, dt = check_step(body, t, state, dt)
-        density = self.density.astype(dt.dtype)
-
-        def shaken(density: Array, normals: Array) -> Array:
-            return matvec(density, normals) if density.ndim == 2 else density * normals
-
         if has_drag(self.scheme):
-            both = _plus(torque, shaken(density, noise[:3]) / jnp.sqrt(dt))
-            left = _noise_of(self.scheme, noise, 3)
+            both, left = self._constant(torque, dt, noise)
             return self.scheme(body, both, t, state, dt, params, left)
         if self.scheme.aux is False and jax.tree.leaves(state.aux):
             wanted = f"none because torques under {self.scheme.name} have no aux states"
             raise TypeError(f"state.aux: with_torque_noise wanted {wanted}, got some")
+        turn, first, last = self._kicks(body, dt, noise)
+        state = _turned(state, turn)
+        state = state._replace(omega=state.omega + first)
+        state = self.scheme(body, torque, t, state, dt, params, _noise_of(self.scheme, noise, 6))
+        return state._replace(omega=state.omega + last)
+
+    def undo(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: Array,
+    ) -> State:
+        """Return the state before the step that ended at t; a step of -dt has no sqrt(dt)."""
+        t, state, dt = check_step(body, t, state, dt)
+        if has_drag(self.scheme):
+            both, left = self._constant(torque, dt, noise)
+            return self.scheme.undo(body, both, t, state, dt, params, left)
+        turn, first, last = self._kicks(body, dt, noise)
+        state = state._replace(omega=state.omega - last)
+        left = _noise_of(self.scheme, noise, 6)
+        state = self.scheme.undo(body, torque, t, state, dt, params, left)
+        return _turned(state._replace(omega=state.omega - first), -turn)
+
+    def _constant(self, torque: Torque, dt: Array, noise: Array) -> tuple[Torque, Array | None]:
+        """The torque plus the white one, constant within a step, and the scheme's own noise."""
+        acting = self._shaken(noise[:3], dt) / jnp.sqrt(dt)
+        return _plus(torque, acting), _noise_of(self.scheme, noise, 3)
+
+    def _kicks(self, body: Body, dt: Array, noise: Array) -> tuple[Array, Array, Array]:
+        """The turn before a step without drag, and the changes of the rate before and after it."""
         own_body, scales = own_units(body)
         inverted = inverse_inertia(own_body.inertia)
 
         def rate(normals: Array) -> Array:
-            return matvec(inverted, jnp.sqrt(dt) * shaken(scales.torque * density, normals))
+            return matvec(inverted, jnp.sqrt(dt) * self._shaken(normals, dt, scales.torque))
 
         u, v = rate(noise[:3]), rate(noise[3:6])
         turn = (1.0 / math.sqrt(12.0) - 0.5) * dt * v
-        q = state.q + multiply(state.q, expm1(turn))
-        state = state._replace(q=q, omega=state.omega + 0.5 * (u + v))
-        state = self.scheme(body, torque, t, state, dt, params, _noise_of(self.scheme, noise, 6))
-        return state._replace(omega=state.omega + 0.5 * (u - v))
+        return turn, 0.5 * (u + v), 0.5 * (u - v)
+
+    def _shaken(self, normals: Array, dt: Array, unit: Array | float = 1.0) -> Array:
+        """The density times the normals, times the unit."""
+        density = unit * self.density.astype(dt.dtype)
+        return matvec(density, normals) if density.ndim == 2 else density * normals
 
 
 @functools.partial(
@@ -292,6 +322,11 @@ class GaussMarkov:
         state, left = state._replace(aux=own_aux), _noise_of(self.scheme, noise, 6)
         state = self.scheme(body, _plus(torque, acting), t, state, dt, params, left)
         return state._replace(aux=Disturbance(after, state.aux))
+
+
+def _turned(state: State, turn: Array) -> State:
+    """The state after a turn about body axes."""
+    return state._replace(q=state.q + multiply(state.q, expm1(turn)))
 
 
 def _plus(torque: Torque, acting: Array) -> Torque:

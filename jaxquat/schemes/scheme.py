@@ -65,7 +65,7 @@ class Scheme:
             of time and "attitude"; or torques that have a "potential".
         conserves: what stays constant to rounding: the "norm" of q, and for a free body the
             "momentum" in world axes and the "energy".
-        reversible: whether a step of -dt undoes a step of dt.
+        reversible: whether ``undo`` undoes a step, in a deterministic scheme by a step of -dt.
         aux: whether states may have aux.
         translation: whether states may have position and velocity.
         source: the literature.
@@ -120,6 +120,41 @@ class Scheme:
         count = noise_count(noise, self, state, "an array of shape ({n},)")
         normals = exactly("noise", jnp.zeros(0) if noise is None else noise, (count,))
         return self.step(body, torque, t, state, dt, params, normals.astype(state.q.dtype))
+
+    def undo(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: ArrayLike | None = None,
+    ) -> State:
+        """Return the state before a step of dt that led to ``state`` at time t, with this noise.
+
+        ValueError for a scheme that is not ``reversible``, or whose step has noise and no method
+        ``undo`` of this signature.
+
+        Examples:
+            >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
+            >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3))
+            >>> after = jq.no_squish(body, jq.torques.zero, 0.0, start, 0.1, None)
+            >>> before = jq.no_squish.undo(body, jq.torques.zero, 0.1, after, 0.1, None)
+            >>> bool(jnp.allclose(before.q, start.q, atol=1e-6))
+            True
+        """
+        if not self.reversible:
+            raise ValueError(f"undo: wanted a reversible scheme, got {self.name}")
+        if not is_stochastic(self):
+            return self(body, torque, t, state, -jnp.asarray(dt), params, noise)
+        undo = getattr(self.step, "undo", None)
+        if undo is None:
+            raise ValueError(f"undo: wanted a step with a method undo, got {self.name} with noise")
+        self.check(body)
+        count = noise_count(noise, self, state, "an array of shape ({n},)")
+        normals = exactly("noise", noise, (count,)).astype(state.q.dtype)
+        return undo(body, torque, t, state, dt, params, normals)
 
     def check(self, body: Body, *, report: bool = False) -> None:
         """Check the scheme's condition for the body: ValueError if a concrete body violates it.

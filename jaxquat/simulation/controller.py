@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import arrays
-from jaxquat.dynamics.state import State
+from jaxquat.dynamics.state import State, describe
 
 
 class Controller(NamedTuple):
@@ -58,6 +58,27 @@ def update_of(
     after = jax.tree.map(_kept, after, memory)
     _check_alike("dtypes", settled(memory, after), after, lambda x: str(jnp.asarray(x).dtype))
     return jax.tree.map(jnp.asarray, command), after
+
+
+def continuing(controller: Controller | None, memory: Any, start: State, params: Any) -> Any:
+    """The controller that begins with this memory; TypeError if it has no such memory."""
+    memory = jax.tree.map(jnp.asarray, arrays("memory", memory))
+    if controller is None:
+        if jax.tree.leaves(memory):
+            wanted = "none because there is no controller"
+            raise TypeError(f"memory: wanted {wanted}, got {describe(memory)}")
+        return None
+    init = arrays("controller.init", controller.init(start, params))
+    wanted, got = jax.tree.map(jnp.asarray, init), jax.tree.leaves(memory)
+
+    def fits(x: Array, y: Array) -> bool:
+        return x.shape == y.shape and (x.dtype == y.dtype or _is_weak(x))
+
+    alike = jax.tree.structure(wanted) == jax.tree.structure(memory)
+    if not (alike and all(map(fits, jax.tree.leaves(wanted), got))):
+        text = f"a memory like that of controller.init, {describe(wanted)}"
+        raise TypeError(f"memory: wanted {text}, got {describe(memory)}")
+    return controller._replace(init=lambda start, params: memory)
 
 
 def settled(memory: Any, after: Any) -> Any:

@@ -32,7 +32,7 @@ from jaxquat.dynamics.contract import Commanded, Step, Torque
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.schemes import SCHEMES
 from jaxquat.schemes.scheme import Scheme, as_scheme
-from jaxquat.simulation.controller import Controller, settled, update_of
+from jaxquat.simulation.controller import Controller, continuing, settled, update_of
 from jaxquat.simulation.grid import Grid, GridAt, check_resolution
 from jaxquat.simulation.intervals import (
     Held,
@@ -210,6 +210,7 @@ def checked_simulation(
     save: Callable[..., Any] | None = None,
     checkpoint: str | int = "none",
     noise: Any = None,
+    memory: Any = None,
 ) -> Simulation:
     """Check these arguments of ``jq.rollout`` and return their Simulation.
 
@@ -228,6 +229,8 @@ def checked_simulation(
     sample_every = divisor("sample_every", sample_every, grid.intervals, unit)
     if controller is not None and controller.period is not None:
         _check_period(controller.period, grid, sample_every)
+    if memory is not None:
+        controller = continuing(controller, memory, start, params)
     samples = grid.intervals // sample_every
     for leaf in jax.tree.leaves(arrays("inputs", inputs)):
         if jnp.shape(leaf)[:1] != (samples,):

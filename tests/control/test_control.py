@@ -423,6 +423,36 @@ def test_lqr_minimises_the_cost_of_the_loop():
     np.testing.assert_allclose(run(jnp.asarray(gain)), delta @ cost @ delta, rtol=1e-5)
 
 
+def test_gains_of_a_finite_horizon_command_what_least_squares_finds():
+    """The commands of the loop are those of the whole sum as one dense least squares problem."""
+    steps, a, b = 12, *map(np.asarray, jax.jit(plant)())
+    q, r, end = (np.diag(x) for x in ([4.0, 4, 4, 1, 1, 1], [0.5, 0.1, 3.0], 1e3 * np.ones(6)))
+    gains = np.asarray(control.lqr(a, b, q, r, steps=steps, final_cost=end))
+    states, forced = np.arange(1.0, 7.0), np.zeros((6, steps, 3))  # forced: by all commands
+    delta, rows, constants, commands = states, [], [], []
+    for k in range(steps):
+        own = np.eye(3 * steps)[3 * k : 3 * k + 3]
+        rows += [np.sqrt(q) @ forced.reshape(6, -1), np.sqrt(r) @ own]
+        constants += [np.sqrt(q) @ states, np.zeros(3)]
+        states, forced = a @ states, np.einsum("ij,jkl->ikl", a, forced)
+        forced[:, k] += b
+        commands.append(-gains[k] @ delta)
+        delta = a @ delta + b @ commands[-1]
+    rows.append(np.sqrt(end) @ forced.reshape(6, -1))
+    constants.append(np.sqrt(end) @ states)
+    best = np.linalg.lstsq(np.concatenate(rows), -np.concatenate(constants))[0]
+    np.testing.assert_allclose(np.ravel(commands), best, rtol=0, atol=1e-9 * np.abs(best).max())
+
+
+def test_gains_of_a_long_horizon_begin_with_the_one_of_the_infinite_sum():
+    a, b = jax.jit(plant)()
+    costs = np.diag([4.0, 4, 4, 1, 1, 1]), np.diag([0.5, 0.1, 3.0])
+    first, last = control.lqr(a, b, *costs, steps=2000)[jnp.array([0, -1])]
+    np.testing.assert_allclose(first, control.lqr(a, b, *costs), rtol=0, atol=1e-10)
+    once = np.linalg.solve(costs[1] + b.T @ costs[0] @ b, b.T @ costs[0] @ a)
+    np.testing.assert_allclose(last, once, rtol=0, atol=1e-14)  # by default the end costs Q
+
+
 # Every law through sampled, vmapped, differentiated rollouts
 
 
@@ -527,6 +557,12 @@ REFUSED = {
     "state_cost: wanted shape (6, 6)": lambda: control.lqr(A, B, THREE, THREE),
     "command_cost: wanted shape (3, 3)": lambda: control.lqr(A, B, EYE, EYE),
     "a, b: wanted a system that": lambda: control.lqr(2 * A, 0 * B, EYE, THREE),
+    "final_cost: wanted None without steps": (
+        lambda: control.lqr(A, B, EYE, THREE, final_cost=EYE)
+    ),
+    "final_cost: wanted a positive semidefinite matrix": (
+        lambda: control.lqr(A, B, EYE, THREE, steps=2, final_cost=-EYE)
+    ),
     "a: wanted concrete arrays": lambda: jax.jit(lambda a: control.lqr(a, B, EYE, THREE))(A),
     "gain: wanted shape (m, 6), got (3, 5)": lambda: control.lqr_law(ONE, B.T[:, :5], ONE),
     "reference: wanted a control.Reference": (

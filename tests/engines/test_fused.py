@@ -16,7 +16,7 @@ import units
 from marks import some
 
 import jaxquat as jq
-from jaxquat.fused import cpu, engine, loading
+from jaxquat.fused import cpu, engine, loading, selfcheck
 from jaxquat.fused.targets import host, objects
 from jaxquat.simulation.simulation import checked_simulation
 
@@ -358,8 +358,9 @@ def test_auto_takes_the_scan_where_matrix_products_are_large(capsys, monkeypatch
 
     The numbers from which on XLA is faster are 125 and 250 here, 1/80 of those measured.
     """
-    most = {name: number // 80 for name, number in engine.MULTIPLICATIONS.items()}
-    monkeypatch.setattr(engine, "MULTIPLICATIONS", most)
+    most = {name: number // 80 for name, number in engine.MULTIPLICATIONS["cpu"].items()}
+    on_gpu = dict.fromkeys(most, 30)
+    monkeypatch.setattr(engine, "MULTIPLICATIONS", {"cpu": most, "gpu": on_gpu})
 
     def wide(t, state, layers):
         return layers[1] @ jnp.tanh(layers[0] @ jnp.concatenate([state.q, state.omega]))
@@ -379,6 +380,12 @@ def test_auto_takes_the_scan_where_matrix_products_are_large(capsys, monkeypatch
         if by_kernel == (False, True):
             assert (kernels(auto, layers), kernels(jax.grad(auto), layers)) == by_kernel
             np.testing.assert_allclose(jax.jit(auto)(layers), jax.jit(scan)(layers), rtol=1e-12)
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(selfcheck, "objection", lambda: None)
+    layers = [jnp.full((10, 7), 0.1), jnp.full((3, 10), 0.01)]
+    jq.fused.explain(jq.lie_euler, body, wide, start, grid, layers)
+    assert "from 30 on XLA is faster" in capsys.readouterr().out
 
 
 def test_a_long_step_is_not_computed_again():

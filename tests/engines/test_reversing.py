@@ -200,6 +200,69 @@ def test_the_gradient_of_what_is_made_of_reversible_steps(name):
         np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
 
 
+def noisy(kind, strength):
+    white, drag = jq.schemes.with_torque_noise, jnp.array([0.3, 0.1, 0.2])
+    return {
+        "no_squish": lambda: white(jq.no_squish, strength * jnp.eye(3)),
+        "twice": lambda: white(white(jq.lgvi, 0.2), strength),
+        "damped": lambda: white(jq.schemes.damped(jq.no_squish, drag), strength),
+    }[kind]()
+
+
+NOISY = some(["no_squish", "twice", "damped"], quick=["no_squish"])
+
+
+@pytest.mark.parametrize("kind", NOISY)
+def test_ten_steps_with_noise_are_undone(kind):
+    scheme, body = noisy(kind, 0.3), problems.reference_body()
+    start = jq.State(jnp.asarray(problems.TILTED), jnp.ones(3))
+    torque = lambda t, state, params: jnp.cos(3 * t) * problems.heavy(t, state, params)
+    times = jnp.linspace(0.0, 1.0, 11)
+    rows = jax.random.normal(jax.random.key(1), (10, scheme.noise(start)))
+
+    def step(state, of_step):
+        return scheme(body, torque, of_step[0], state, 0.1, None, of_step[1]), None
+
+    def undo(state, of_step):
+        return scheme.undo(body, torque, of_step[0], state, 0.1, None, of_step[1]), None
+
+    @jax.jit
+    def there_and_back(state):
+        middle = jax.lax.scan(step, state, (times[:-1], rows))[0]
+        return middle, jax.lax.scan(undo, middle, (times[1:], rows), reverse=True)[0]
+
+    middle, back = there_and_back(start)
+    assert np.abs(middle.omega - start.omega).max() > 0.3
+    for a, b in zip(back[:2], start[:2], strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", NOISY)
+@pytest.mark.parametrize("stamps", some([False, True], quick=[True]))
+def test_the_gradient_with_noise_by_undoing_steps(kind, stamps):
+    """Each step, also one of an empty interval, gets the noise of its own number back."""
+    body, key = problems.reference_body(), jax.random.key(3)
+    torque = lambda t, s, p: p * jnp.sin(t) * problems.heavy(t, s, None)
+    grid = jq.grid(0.2, 0.05, 8)
+    if stamps:
+        grid = jq.grid_at(np.array([0.2, 0.3, 0.3, 0.5, 0.6]), substeps=2)
+
+    def end(x, checkpoint):
+        strength, omega, weight = x
+        scheme, start = noisy(kind, strength), jq.State(jnp.asarray(problems.TILTED), omega)
+        options = {"save_every": 4, "checkpoint": checkpoint, "engine": "scan"}
+        path = jq.rollout(scheme, body, torque, start, grid, weight, noise=key, **options)
+        return jnp.sum(jnp.sin(path.state.q)) + jnp.sum(jnp.sin(path.state.omega))
+
+    x = jnp.asarray(0.3), jnp.array([1.2, -0.7, 0.9]), jnp.asarray(0.7)
+    wanted, got = (
+        jax.jit(jax.value_and_grad(functools.partial(end, checkpoint=c)))(x)
+        for c in ("none", "reversible")
+    )
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.needs("llvmlite")
 def test_the_gradient_by_undoing_steps_is_that_of_the_kernel():
     """By the start, the inertia, a parameter, an array that is closed over, t0 and dt."""
@@ -251,6 +314,8 @@ def test_what_it_refuses():
         run(jq.no_squish, lambda t, s, p, command: command, inputs=jnp.zeros((4, 3)))
     with pytest.raises(ValueError, match="neither controller nor inputs"):
         run(jq.no_squish, lambda t, s, p, command: problems.heavy(t, s, p), inputs={})
+    with pytest.raises(ValueError, match="wanted a random key for noise, got an array"):
+        run(noisy("no_squish", 0.1), problems.heavy, noise=jnp.zeros((4, 6)))
     with pytest.raises(
         TypeError,
         match='checkpoint "reversible": wanted a torque of time and attitude, got torque driven',

@@ -209,7 +209,7 @@ def test_reverse_mode_where_only_that_is_defined():
         (
             {"params": {"a": "x"}},
             TypeError,
-            r"params: wanted an array of floats, got 'x' at params\['a'\]; split the tree",
+            "params: wanted at least one array of floats, got 'x'",
         ),
         (
             {"params": jq.Body(jnp.eye(3))},

@@ -75,6 +75,15 @@ def test_a_linear_quadratic_problem_takes_one_iteration():
     assert plan.reason == "no further decrease"
 
 
+def test_the_gains_of_a_linear_plan_are_those_of_the_finite_regulator():
+    a, b = np.array([[1.0, DT], [0.0, 1.0]]), np.array([[0.0], [DT / MOMENT]])
+    costs = np.diag([SIZES["angle"], SIZES["rate"]]) ** 2, np.eye(1)
+    end = SIZES["end"] ** 2 * np.eye(2)
+    gains = jq.control.lqr(a, b, *costs, steps=SAMPLES, final_cost=end)
+    plan = turned(1.0, SIZES)
+    np.testing.assert_allclose(plan.gains[:, :, [2, 5]], gains, rtol=0, atol=1e-12)
+
+
 def test_a_turn_from_rest_to_rest_of_least_energy_is_the_closed_form_of_the_scheme():
     """u_j = 6 I angle/(DT^2 N (N + 1)) (1 - 2 j/(N - 1)), in the limit 6 I angle (1 - 2 t/T)/T^2.
 

@@ -281,6 +281,52 @@ def test_small_distances_are_resolved():
     np.testing.assert_allclose(call(quaternion.distance, ones, call(exp, u)), 1e-12, rtol=1e-14)
 
 
+def exact_angle(u, v):
+    """atan2(|u x v|, u.v) of these very floats, in 60 digits."""
+    with mpmath.workdps(60):
+        u, v = ([mpmath.mpf(float(x)) for x in w] for w in (u, v))
+        crossed = [u[i - 2] * v[i - 1] - u[i - 1] * v[i - 2] for i in range(3)]
+        length = mpmath.sqrt(sum(x * x for x in crossed))
+        return float(mpmath.atan2(length, sum(a * b for a, b in zip(u, v, strict=True))))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_angle_between_vectors_is_exact_near_0_and_pi_in_any_units(dtype):
+    """Two rounded unit vectors are each off by an eps, and four eps count as none.
+
+    The derivative by u is that of the angle along the great circle through both, over |u|.
+    """
+    near, sizes = 10.0 ** np.linspace(-12, 1, 200)[:, None], 10.0 ** np.linspace(-30, 30, 200)
+    u, v = V, np.where(np.arange(200) % 2, 1.0, -1.0)[:, None] * V + near * W
+    u, v = (u * sizes[:, None]).astype(dtype), (v * sizes[::-1, None]).astype(dtype)
+    wanted = np.array([exact_angle(*pair) for pair in zip(u, v, strict=True)])
+    both = jax.jit(jax.vmap(jax.value_and_grad(quaternion.angle_between)))
+    angle, slope = (np.asarray(x, float) for x in both(u, v))
+    np.testing.assert_allclose(angle, wanted, rtol=0, atol=6 * EPS[dtype])
+    u, v = u.astype(float), v.astype(float)
+    a, b = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (u, v))
+    slope = slope * np.linalg.norm(u, axis=1, keepdims=True)
+    across = (np.cos(wanted)[:, None] * a - b) / np.sin(wanted)[:, None]
+    far = near[:, 0] > 0.1
+    np.testing.assert_allclose(slope[far], across[far], rtol=0, atol=200 * EPS[dtype])
+    assert np.all(np.isfinite(slope))
+
+
+SLOPES = [jax.vmap(mode(quaternion.angle_between)) for mode in (jax.jacfwd, jax.jacrev)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_parallel_and_opposite_vectors_are_exactly_0_and_pi_apart(dtype):
+    """Their derivatives are 0 in both modes; a vector without a direction has NaN."""
+    u = V.astype(dtype)
+    for v, wanted in ((3.0 * u, 0.0), (-0.7 * u, np.pi)):
+        v = v.astype(dtype)
+        np.testing.assert_array_equal(call(quaternion.angle_between, u, v), dtype(wanted))
+        for slope in SLOPES:
+            np.testing.assert_array_equal(call(slope, u, v), 0.0)
+    assert np.isnan(call(quaternion.angle_between, u[0], 0.0 * u[0]))
+
+
 T = np.linspace(-0.5, 1.5, 200)
 
 
@@ -699,6 +745,7 @@ CASES = [
     only(quaternion.right_matrix, FOUR),
     only(quaternion.squared_distance, FOUR, FOUR),
     only(quaternion.distance, FOUR, FOUR),
+    only(quaternion.angle_between, THREE, THREE),
     only(quaternion.slerp, FOUR, FOUR, ()),
     only(quaternion.relative, FOUR, FOUR),
     only(quaternion.mean, (6, 4), (6,)),

@@ -318,12 +318,11 @@ def step_of(scheme, *noise):
             "scheme: wanted a deterministic one, got deaf",
         ),
         (
-            lambda: fly(
-                dataclasses.replace(DEAF, reversible=True), KEY, checkpoint="reversible"
-            ),
+            step_of(dataclasses.replace(DEAF, reversible=True).undo, np.zeros(3)),
             ValueError,
-            'checkpoint: "reversible" wanted a deterministic scheme, got deaf',
+            "undo: wanted a step with a method undo, got deaf with noise",
         ),
+        (step_of(DEAF.undo, np.zeros(3)), ValueError, "undo: wanted a reversible scheme, got deaf"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused_by_name(call, error, words):

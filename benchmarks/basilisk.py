@@ -1,0 +1,232 @@
+"""Simulate one spacecraft with Basilisk and with jaxquat, and compare motion and speed.
+
+    pip install bsk && python benchmarks/basilisk.py [--many 1000] [--write]
+
+A spacecraft with products of inertia and four reaction wheels of limited torque turns from a tumble
+to rest in a low orbit, under gravity gradient and the law of Basilisk's ``mrpFeedback``. A command
+lasts one step, in both. Both take classical Runge-Kutta steps of the same length: Basilisk of the
+modified Rodrigues parameters, jaxquat (``rkmk4``) of the rotation vector. So the difference between
+them shows the order of both, and what is left of it at short steps would be a difference of models.
+
+Basilisk's inertia of the hub contains the wheels. The body of jaxquat does not contain their
+moments about their own axes; the last row shows what happens if one forgets this. Basilisk
+simulates one spacecraft at a time here, and the time for many is that of one, times their number.
+``--write`` puts the tables into docs/validation.md.
+"""
+
+import argparse
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxquat as jq
+
+try:
+    from Basilisk.architecture import messaging  # pyright: ignore[reportMissingImports]
+    from Basilisk.fswAlgorithms import (  # pyright: ignore[reportMissingImports]
+        attTrackingError,
+        inertial3D,
+        mrpFeedback,
+        rwMotorTorque,
+    )
+    from Basilisk.simulation import (  # pyright: ignore[reportMissingImports]
+        GravityGradientEffector,
+        reactionWheelStateEffector,
+        simpleNav,
+        spacecraft,
+        svIntegrators,
+    )
+    from Basilisk.utilities import (  # pyright: ignore[reportMissingImports]
+        SimulationBaseClass,
+        macros,
+        simIncludeGravBody,
+        simIncludeRW,
+    )
+except ImportError as error:
+    raise SystemExit(f"this benchmark needs Basilisk (pip install bsk): {error}") from None
+
+jax.config.update("jax_enable_x64", True)
+
+PAGE = Path(__file__).parents[1] / "docs" / "validation.md"
+DURATION, STEPS = 300.0, (0.5, 0.2, 0.1, 0.05)  # s
+
+MU, MASS = 3.986004418e14, 750.0  # m^3/s^2, kg
+INERTIA = np.array([[900.0, 12.0, -8.0], [12.0, 800.0, 15.0], [-8.0, 15.0, 600.0]])  # kg m^2
+AXES = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [3**-0.5] * 3])
+SPIN_INERTIA, MOTOR_LIMIT = 0.16, 0.2  # kg m^2, N m
+GAINS = 3.5, 30.0  # N m, N m s
+
+MRP, RATE = np.array([0.1, 0.2, -0.3]), np.array([0.01, -0.02, 0.03])  # rad/s
+SPINS = np.array([50.0, -30.0, 20.0, 10.0])  # rad/s
+POSITION, VELOCITY = np.array([7.0e6, 1.0e5, -2.0e5]), np.array([-100.0, 7200.0, 2000.0])  # m, m/s
+
+
+def basilisk(dt):
+    """Return attitudes, rates, positions and wheel speeds of Basilisk, and the seconds it took."""
+    sim = SimulationBaseClass.SimBaseClass()
+    sim.CreateNewProcess("all").addTask(sim.CreateNewTask("task", macros.sec2nano(dt)))
+    craft = spacecraft.Spacecraft()
+    craft.ModelTag = "craft"
+    craft.setIntegrator(svIntegrators.svIntegratorRK4(craft))
+
+    def column(x):
+        return np.reshape(x, (3, 1)).tolist()
+
+    craft.hub.mHub, craft.hub.r_BcB_B, craft.hub.IHubPntBc_B = MASS, column([0.0] * 3), INERTIA
+    craft.hub.r_CN_NInit, craft.hub.v_CN_NInit = column(POSITION), column(VELOCITY)
+    craft.hub.sigma_BNInit, craft.hub.omega_BN_BInit = column(MRP), column(RATE)
+    bodies = simIncludeGravBody.gravBodyFactory()
+    earth = bodies.createEarth()
+    earth.isCentralBody, earth.mu = True, MU
+    bodies.addBodiesTo(craft)
+    gradient = GravityGradientEffector.GravityGradientEffector()
+    gradient.addPlanetName(earth.planetName)
+    craft.addDynamicEffector(gradient)
+    factory = simIncludeRW.rwFactory()
+    wheels = reactionWheelStateEffector.ReactionWheelStateEffector()
+    for axis, spin in zip(AXES, SPINS, strict=True):
+        factory.create(
+            "custom", axis.tolist(), Omega=spin * 30 / np.pi, Js=SPIN_INERTIA,
+            u_max=MOTOR_LIMIT, maxMomentum=1e3, RWModel=messaging.BalancedWheels,
+        )  # fmt: skip
+    factory.addToSpacecraft("craft", wheels, craft)
+
+    navigation, target = simpleNav.SimpleNav(), inertial3D.inertial3D()
+    target.sigma_R0N = [0.0, 0.0, 0.0]
+    navigation.scStateInMsg.subscribeTo(craft.scStateOutMsg)
+    error = attTrackingError.attTrackingError()
+    error.attNavInMsg.subscribeTo(navigation.attOutMsg)
+    error.attRefInMsg.subscribeTo(target.attRefOutMsg)
+    law, motors = mrpFeedback.mrpFeedback(), rwMotorTorque.rwMotorTorque()
+    (law.K, law.P), law.Ki, law.integralLimit = GAINS, -1.0, 0.1
+    payload = messaging.VehicleConfigMsgPayload(ISCPntB_B=INERTIA.ravel().tolist())
+    vehicle, configuration = messaging.VehicleConfigMsg().write(payload), factory.getConfigMessage()
+    law.guidInMsg.subscribeTo(error.attGuidOutMsg)
+    law.vehConfigInMsg.subscribeTo(vehicle)
+    law.rwParamsInMsg.subscribeTo(configuration)
+    law.rwSpeedsInMsg.subscribeTo(wheels.rwSpeedOutMsg)
+    motors.controlAxes_B = np.eye(3).ravel().tolist()
+    motors.vehControlInMsg.subscribeTo(law.cmdTorqueOutMsg)
+    motors.rwParamsInMsg.subscribeTo(configuration)
+    wheels.rwMotorCmdInMsg.subscribeTo(motors.rwMotorTorqueOutMsg)
+    states, speeds = craft.scStateOutMsg.recorder(), wheels.rwSpeedOutMsg.recorder()
+    order = wheels, craft, gradient, navigation, target, error, law, motors, states, speeds
+    for priority, model in enumerate(order):
+        sim.AddModelToTask("task", model, len(order) - priority)  # the largest runs first
+    sim.InitializeSimulation()
+    sim.ConfigureStopTime(macros.sec2nano(DURATION))
+    began = time.perf_counter()
+    sim.ExecuteSimulation()
+    seconds = time.perf_counter() - began
+    q = jax.vmap(jq.quaternion.from_mrp)(jnp.asarray(states.sigma_BN))
+    spins = np.asarray(speeds.wheelSpeeds)[:, : len(AXES)]
+    return q, np.asarray(states.omega_BN_B), np.asarray(states.r_BN_N), spins, seconds
+
+
+TOTAL = jq.Body(jnp.asarray(INERTIA), mass=MASS)
+BODY = jq.Body(jnp.asarray(INERTIA - SPIN_INERTIA * AXES.T @ AXES), mass=MASS)
+
+
+def wheels(t, state, params, command):
+    """Return the torque of the wheels, and the rate of their momenta, which are the aux states."""
+    motor = jq.actuators.saturate(command, MOTOR_LIMIT)
+    return jq.actuators.wheel_torque(jnp.asarray(AXES), state, state.aux, motor), motor
+
+
+# The gravity gradient acts on the wheels, too.
+gravity = jq.torques.total(jq.forces.point_mass(TOTAL, MU), jq.forces.gravity_gradient(TOTAL, MU))
+torque = jq.torques.total(wheels, gravity)
+
+
+def update(t, state, memory, params, value):
+    """Command the motors by the law of ``mrpFeedback`` without its integral."""
+    turn = jq.quaternion.to_mrp(state.q)
+    return jq.actuators.allocate(
+        jnp.asarray(AXES), -GAINS[0] * turn - GAINS[1] * state.omega
+    ), memory
+
+
+def start(omega=RATE):
+    """Return the state in which the spacecraft tumbles."""
+    momenta = SPIN_INERTIA * (jnp.asarray(SPINS) + jnp.asarray(AXES) @ omega)
+    q = jq.quaternion.from_mrp(jnp.asarray(MRP))
+    where = {"position": jnp.asarray(POSITION), "velocity": jnp.asarray(VELOCITY)}
+    return jq.State(q, jnp.asarray(omega), momenta, **where)
+
+
+def fly(dt, save_every=1, body=BODY):
+    """Return the function of a start that flies."""
+    controller = jq.Controller(lambda start, params: (), update)
+    grid = jq.grid(0.0, dt, round(DURATION / dt))
+    return lambda begin: jq.rollout(
+        jq.rkmk4, body, torque, begin, grid, controller=controller, save_every=save_every
+    )
+
+
+def timed(function, *arguments, runs=5):
+    """Return the result, and the fastest run in seconds."""
+    function, fastest = jax.jit(function), float("inf")
+    result = jax.block_until_ready(function(*arguments))
+    for _ in range(runs):
+        began = time.perf_counter()
+        jax.block_until_ready(function(*arguments))
+        fastest = min(fastest, time.perf_counter() - began)
+    return result, fastest
+
+
+def differences():
+    """Return the rows of the table of differences."""
+    rows = [
+        "| step [s] | attitude [rad] | rate [rad/s] | position [m] | wheels [rad/s] |",
+        "|---|---|---|---|---|",
+    ]
+    for dt, body in (*((dt, BODY) for dt in STEPS), (0.1, TOTAL)):
+        q, omega, position, spins, _ = basilisk(dt)
+        path = jax.jit(fly(dt, body=body))(start())
+        state = path.state
+        off = jax.vmap(jq.quaternion.distance)(q, state.q)
+        ours = state.aux / SPIN_INERTIA - state.omega @ AXES.T
+        pairs = (omega, state.omega), (position, state.position), (spins, ours)
+        cells = [float(off.max()), *(float(np.abs(a - b).max()) for a, b in pairs)]
+        name = f"{dt:g}" if body is BODY else f"{dt:g}, wheels in the body too"
+        rows.append(f"| {name} | {' | '.join(f'{cell:.1e}' for cell in cells)} |")
+    return rows
+
+
+def speeds(many):
+    """Return the rows of the table of times."""
+    dt = 0.1
+    theirs = min(basilisk(dt)[-1] for _ in range(5))
+    one = timed(fly(dt, save_every=3000), start())[1]
+    rates = RATE + 1e-3 * np.random.default_rng(0).normal(size=(many, 3))
+    starts = jax.vmap(start)(rates)
+    all_of_them = timed(jax.vmap(fly(dt, save_every=3000)), starts)[1]
+    return [
+        "| spacecraft | Basilisk [s] | jaxquat [s] | ratio |",
+        "|---|---|---|---|",
+        f"| 1 | {theirs:.3g} | {one:.3g} | {theirs / one:.0f} |",
+        f"| {many} | {many * theirs:.3g} | {all_of_them:.3g} | {many * theirs / all_of_them:.0f} |",
+    ]
+
+
+def main():
+    """Compare, print, and write where asked."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--many", type=int, default=1000, help="spacecraft that fly together")
+    parser.add_argument("--write", action="store_true", help="put the tables into the page")
+    options = parser.parse_args()
+    text = "\n\n".join("\n".join(rows) for rows in (differences(), speeds(options.many)))
+    print(text)
+    if options.write:
+        begin, end = "<!-- Basilisk -->", "<!-- end of Basilisk -->"
+        before, rest = PAGE.read_text().split(begin)
+        PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
+
+
+if __name__ == "__main__":
+    main()

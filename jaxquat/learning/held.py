@@ -1,0 +1,66 @@
+"""Params that hold more than arrays of floats: what is fitted, and what is held as it is.
+
+A network of equinox, for instance, is a tree with arrays, functions, strings and integers among its
+leaves. For the fit each leaf that is not an array of floats becomes part of the structure, a node
+without leaves. The functions of the user get the whole tree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxquat._checks import floating
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A leaf that is held. As a node it has no leaves, and is equal if it holds the same object."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def tree_flatten(self) -> tuple[tuple[()], Held]:
+        """No leaves, and the node itself as static data."""
+        return (), self
+
+    @classmethod
+    def tree_unflatten(cls, held: Held, _: Any) -> Held:
+        """The same node."""
+        return held
+
+
+def fitted(name: str, tree: Any) -> Any:
+    """``tree`` with arrays of floats as leaves, and every other leaf held.
+
+    TypeError for complex numbers, and if there are leaves, but none is an array of floats.
+    """
+
+    def one(path: Any, leaf: Any) -> Any:
+        dtype = getattr(leaf, "dtype", None)
+        numeric = dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
+        if numeric or isinstance(leaf, float | complex):
+            return floating(f"{name}{jax.tree_util.keystr(path)}", leaf)
+        return Held(leaf)
+
+    parts = jax.tree_util.tree_map_with_path(one, tree)
+    if not jax.tree.leaves(parts):
+        for leaf in jax.tree.leaves(tree)[:1]:
+            raise TypeError(f"{name}: wanted at least one array of floats, got {leaf!r}")
+    return parts
+
+
+def whole(tree: Any) -> Any:
+    """The tree with the held leaves in their places: the inverse of ``fitted``."""
+    return jax.tree.map(
+        lambda x: x.value if isinstance(x, Held) else x, tree, is_leaf=lambda x: isinstance(x, Held)
+    )

@@ -1,0 +1,222 @@
+"""Constraints by augmented Lagrangians, around the iteration of iteration.py.
+
+With multipliers y and penalties rho, ``rho/2 (e + y/rho)^2`` is added to the cost for an equality
+e = 0, and ``rho/2 max(0, c + y/rho)^2`` for an inequality c <= 0; both are half the square of a
+residual. After each minimisation, y becomes ``y + rho e`` or ``max(0, y + rho c)`` (M. J. D.
+Powell, M. R. Hestenes, R. T. Rockafellar; J. Nocedal and S. J. Wright, Numerical Optimization,
+2006, chapter 17; for trajectories T. A. Howell, B. E. Jackson and Z. Manchester, IROS 2019).
+
+To change a constraint whose derivative by the commands is a by v costs at least ``v^2/(2 S)``,
+where ``S = a H^-1 a`` and H is the Hessian of the cost. So rho is ``strength/S``, and the violation
+of all constraints is measured by the sum of these costs: units do not matter. With the feedback of
+the Gauss-Newton model and random commands of covariance Q_uu^-1, S is the variance of the
+constraint, hence one pass backward and one forward give it for all constraints. The strength is
+raised while the violation falls too slowly; if it then still does not fall, the constraints cannot
+be met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxquat.dynamics.state import State, retract
+from jaxquat.planning.iteration import (
+    CONVERGED,
+    INFEASIBLE,
+    NOT_FINITE,
+    ROUNDING,
+    RUNNING,
+    Limits,
+    Problem,
+    Progress,
+    Settings,
+    Trajectory,
+    cost_along,
+    ends,
+    gauss_newton,
+    minimise,
+)
+from jaxquat.planning.riccati import backward, held, product, solve_free
+
+FIRST_STRENGTH = 1e2
+"""The first penalties times S."""
+
+FALL = 1e-2
+"""The strength rises if a minimisation leaves more than this fraction of the violation."""
+
+REGULAR, FLOOR, SECANT = 1e-4, 1e-8, 1e-2
+"""The damping of the Hessian in S; the least S as fractions of the largest, and by secants."""
+
+
+class Constraints(NamedTuple):
+    """Functions of states and commands, or one number for each constraint.
+
+    Attributes:
+        equalities: ``equalities(state) -> (e,)`` at the end, or an array (e,).
+        inequalities: ``inequalities(k, state, command) -> (c,)`` of sample k, or (samples, c).
+    """
+
+    equalities: Any
+    inequalities: Any
+
+
+class Multiplied(NamedTuple):
+    """The state of the outer iteration.
+
+    Attributes:
+        inner: the last minimisation; its status is that of all.
+        multipliers: y of Constraints.
+        penalties: the largest rho of Constraints, with which derivatives converge fastest.
+        strength: ``rho S`` for the next minimisation.
+        violation: the sum of ``v^2/(2 S)``, in the unit of the cost.
+        done: whether the iteration has ended.
+    """
+
+    inner: Progress
+    multipliers: Constraints
+    penalties: Constraints
+    strength: Array
+    violation: Array
+    done: Array
+
+
+def values(constraints: Constraints, states: State, commands: Array) -> Constraints:
+    """The constraints along a path."""
+    before, _, last = ends(states)
+    numbers = jnp.arange(len(commands))
+    along = jax.vmap(constraints.inequalities)(numbers, before, commands)
+    return Constraints(constraints.equalities(last), along)
+
+
+def updated(multipliers: Constraints, penalties: Constraints, at: Constraints) -> Constraints:
+    """The next multipliers, for values ``at`` of the constraints."""
+    e, c = jax.tree.map(lambda y, rho, v: y + rho * v, multipliers, penalties, at)
+    return Constraints(e, jnp.where(c > 0, c, 0.0))
+
+
+def augmented(
+    problem: Problem, constraints: Constraints, multipliers: Constraints, penalties: Constraints
+) -> Problem:
+    """The problem with a residual for each constraint."""
+
+    def residual(value: Array, y: Array, rho: Array) -> Array:
+        root = jnp.sqrt(jnp.where(rho > 0, rho, 1.0))
+        return jnp.where(rho > 0, root * value + y / root, 0.0)
+
+    def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
+        after, residuals = problem.stage(k, state, command)
+        value = constraints.inequalities(k, state, command)
+        active = residual(value, multipliers.inequalities[k], penalties.inequalities[k])
+        return after, jnp.concatenate([residuals, jnp.where(active > 0, active, 0.0)])
+
+    def final(state: State) -> Array:
+        off = residual(constraints.equalities(state), multipliers.equalities, penalties.equalities)
+        return jnp.concatenate([problem.final(state), off])
+
+    return Problem(stage, final)
+
+
+def variances(problem: Problem, constraints: Constraints, path: Trajectory) -> Constraints:
+    """S of each constraint.
+
+    Where the slope of an inequality vanishes, S says nothing of its curvature. So S is at least
+    SECANT times the squares of its changes by one standard deviation of each error or command, of a
+    cost like that of the path and of its equalities.
+    """
+    states, commands, _ = path
+    model = gauss_newton(problem, states, commands)
+    policy = backward(model, REGULAR, jnp.ones(commands.shape, bool), held)
+    n, m = model.transition.shape[-2], commands.shape[-1]
+
+    def sample(covariance: Array, row: Any) -> tuple[Array, Array]:
+        transition, gain, hessian = row
+        fed = jnp.concatenate([jnp.eye(n, dtype=gain.dtype), -gain])
+        eye = jnp.eye(m, dtype=gain.dtype)
+        both = product(fed, product(covariance, fed.T))
+        both = both.at[n:, n:].add(solve_free(hessian, eye, jnp.ones(m, bool)))
+        return product(transition, product(both, transition.T)), both
+
+    def spread(function: Callable[[Array], Array], covariance: Array) -> Array:
+        slopes = jax.jacfwd(function)(jnp.zeros_like(covariance[0]))
+        return jnp.sum(product(slopes, covariance) * slopes, axis=1)
+
+    rows = model.transition, policy.gains, policy.hessian
+    covariance, covariances = lax.scan(sample, jnp.zeros_like(model.end[1]), rows)
+    before, _, last = ends(states)
+    at_end = lambda delta: constraints.equalities(retract(last, delta))  # noqa: E731
+    end = spread(at_end, covariance)
+    e = constraints.equalities(last)
+    scale = cost_along(problem, path) + jnp.sum(jnp.where(end > 0, 0.5 * e * e / end, 0.0))
+    deviation = jnp.sqrt(scale)
+
+    def along(k: Array, state: State, command: Array, covariance: Array) -> Array:
+        def value(z: Array) -> Array:
+            return constraints.inequalities(k, retract(state, z[:n]), command + z[n:])
+
+        moves = jnp.diag(deviation * jnp.sqrt(jnp.diagonal(covariance)))
+        here = value(jnp.zeros_like(moves[0]))
+        secants = (jax.vmap(value)(moves) - here[None]) / deviation
+        least = SECANT * jnp.max(secants**2, axis=0)
+        return jnp.maximum(spread(value, covariance), jnp.where(jnp.isfinite(least), least, 0.0))
+
+    sides = jax.vmap(along)(jnp.arange(len(commands)), before, commands, covariances)
+    return Constraints(end, jnp.maximum(sides, FLOOR * jnp.max(sides, axis=0, keepdims=True)))
+
+
+def minimise_within(
+    problem: Problem,
+    constraints: Constraints,
+    limits: Limits,
+    guess: Trajectory,
+    settings: Settings,
+) -> Multiplied:
+    """``minimise``, with multipliers that make the minimum meet the constraints."""
+    # Rounding of a constraint changes its multiplier by rho times as much.
+    largest = min(1e6, 1e-3 / float(jnp.finfo(guess.commands.dtype).eps))
+    tolerance = settings.tolerance
+
+    def one(c: Multiplied) -> Multiplied:
+        y, before = c.multipliers, c.inner
+        spread = variances(problem, constraints, before.path)
+        rho = jax.tree.map(lambda s: jnp.where(s > 0, c.strength / s, 0.0), spread)
+        problem_now = augmented(problem, constraints, y, rho)
+        first = cost_along(problem_now, guess)
+        inner = minimise(
+            problem_now, limits, before.path, settings, first, before.passes, before.history
+        )
+        at = values(constraints, inner.path.states, inner.path.commands)
+
+        # An inequality that is not active is at -y/rho: its multiplier becomes 0.
+        least = jnp.where(rho.inequalities > 0, -y.inequalities / rho.inequalities, 0.0)
+        off = Constraints(at.equalities, jnp.maximum(at.inequalities, least))
+        worth = lambda v, s: jnp.sum(jnp.where(v == 0, 0.0, 0.5 * v * v / s))  # noqa: E731
+        each = jax.tree.map(worth, off, spread)
+        violation = each.equalities + each.inequalities
+
+        scale = jnp.maximum(inner.cost, tolerance * first)
+        met, nearly = violation <= tolerance**2.5 * scale, violation <= tolerance**2 * scale
+        stuck = (c.strength >= largest) & ~(violation <= 0.5 * c.violation)
+        rounded = jnp.where(inner.status == CONVERGED, ROUNDING, inner.status)
+        status = jnp.where(stuck, jnp.where(nearly, rounded, INFEASIBLE), inner.status)
+        over = (inner.status == RUNNING) | (inner.status == NOT_FINITE)
+        status = jnp.where(met | over, inner.status, status)
+        status = jnp.where((status == RUNNING) & ~nearly, INFEASIBLE, status)
+        inner = inner._replace(status=status.astype(jnp.int32))
+        strength = jnp.where(violation <= FALL * c.violation, c.strength, 10.0 * c.strength)
+        strength, done = jnp.minimum(strength, largest), met | over | stuck
+        strong = jax.tree.map(lambda r: largest / c.strength * r, rho)
+        return Multiplied(inner, updated(y, rho, at), strong, strength, violation, done)
+
+    cost = cost_along(problem, guess)
+    zero = jnp.zeros((), jnp.int32)
+    history = jnp.zeros(settings.iterations + 1, cost.dtype)
+    inner = Progress(guess, cost, cost, zero, zero, history, cost, zero)
+    y = jax.tree.map(jnp.zeros_like, values(constraints, guess.states, guess.commands))
+    strength, infinity = jnp.full_like(cost, FIRST_STRENGTH), jnp.full_like(cost, jnp.inf)
+    start = Multiplied(inner, y, y, strength, infinity, jnp.zeros((), bool))
+    return lax.while_loop(lambda c: ~c.done, one, start)

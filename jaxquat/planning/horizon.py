@@ -1,0 +1,103 @@
+"""The horizon ahead of a controller that plans anew at each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import (
+    exactly,
+    finite,
+    floating,
+    is_concrete,
+    positive,
+    positive_integer,
+    takes,
+)
+from jaxquat.dynamics.body import Body, check_body
+from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.state import State
+from jaxquat.planning.ilqr import checked_limits, problem_of
+from jaxquat.planning.iteration import Limits, Problem
+from jaxquat.schemes.scheme import Scheme, as_deterministic
+from jaxquat.simulation.grid import grid
+from jaxquat.simulation.simulation import checked_simulation
+
+
+class Horizon(NamedTuple):
+    """The checked arguments of ``mpc`` and ``mppi`` that describe the problem."""
+
+    scheme: Scheme
+    body: Body
+    torque: Torque
+    dt: Array
+    commands: Array
+    residuals: Callable[..., Array]
+    final: Callable[..., Array] | None
+    limits: Limits
+    sample_every: int
+
+    @property
+    def period(self) -> float | None:
+        """The time of a sample [s]; None if it is traced."""
+        return float(np.asarray(self.dt)) * self.sample_every if is_concrete(self.dt) else None
+
+    def init(self, start: State, params: Any) -> tuple[Array, Array]:
+        """The memory of the controller: the commands ahead, and the number of the sample."""
+        if self.commands.dtype != start.q.dtype:
+            wanted = f"the dtype of the start, {start.q.dtype}"
+            raise TypeError(f"commands: wanted {wanted}, got {self.commands.dtype}")
+        return self.commands, jnp.zeros((), int)
+
+    def problem(self, t: Array, state: State, params: Any, k: Array) -> tuple[Problem, State]:
+        """The problem of the horizon from sample k on, and its start."""
+        count = len(self.commands)
+        simulation = checked_simulation(
+            self.scheme, self.body, self.torque, state, grid(t, self.dt, count * self.sample_every),
+            params, inputs=self.commands, sample_every=self.sample_every,
+            save_every=self.sample_every,
+        )  # fmt: skip
+        residuals, final = self.residuals, self.final
+        ahead = lambda i, state, params, command: residuals(k + i, state, params, command)  # noqa: E731
+        end = None if final is None else lambda state, params: final(k + count, state, params)
+        return problem_of(simulation, ahead, end), simulation.start
+
+
+def shifted(commands: Array) -> Array:
+    """The commands ahead of the next sample; the last one stays."""
+    return jnp.concatenate([commands[1:], commands[-1:]])
+
+
+def checked_horizon(
+    scheme: Scheme | Step,
+    body: Body,
+    torque: Torque,
+    dt: ArrayLike,
+    commands: ArrayLike,
+    residuals: Callable[..., Array],
+    final: Callable[..., Array] | None,
+    limits: tuple[ArrayLike, ArrayLike] | None,
+    sample_every: int,
+) -> Horizon:
+    """The Horizon of these arguments; ValueError or TypeError if one is wrong."""
+    scheme = as_deterministic("scheme", scheme)
+    check_body(body)
+    scheme.check(body)
+    takes("torque", torque, "t, state, params, command")
+    step = exactly("dt", dt, ())
+    positive("dt", step)
+    guess = floating("commands", commands)
+    if guess.ndim != 2 or not guess.size:
+        raise ValueError(f"commands: wanted shape (samples, m), got {guess.shape}")
+    finite("commands", guess)
+    takes("residuals", residuals, "k, state, params, command")
+    if final is not None:
+        takes("final", final, "k, state, params")
+    every = positive_integer("sample_every", sample_every)
+    within = checked_limits(limits, guess)
+    return Horizon(scheme, body, torque, step, guess, residuals, final, within, every)

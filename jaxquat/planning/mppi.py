@@ -1,0 +1,139 @@
+"""Model predictive path integral control: the next commands as a weighted mean of random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import exactly, one_shape, positive, positive_integer, reproducible_key
+from jaxquat._linear import square
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.state import State
+from jaxquat.planning.horizon import Horizon, checked_horizon, shifted
+from jaxquat.planning.ilqr import checked_residuals
+from jaxquat.planning.iteration import clipped
+from jaxquat.rollout import rollout
+from jaxquat.schemes.scheme import Scheme
+from jaxquat.simulation.controller import Controller
+from jaxquat.simulation.grid import grid
+
+
+def mppi(
+    scheme: Scheme | Step,
+    body: Body,
+    torque: Torque,
+    dt: ArrayLike,
+    commands: ArrayLike,
+    residuals: Callable[..., Array],
+    *,
+    key: Array,
+    std: ArrayLike,
+    temperature: ArrayLike,
+    samples: int = 1024,
+    final: Callable[..., Array] | None = None,
+    limits: tuple[ArrayLike, ArrayLike] | None = None,
+    sample_every: int = 1,
+) -> Controller:
+    """A ``jq.Controller`` that tries random commands, and takes their mean weighted by cost.
+
+    At each sample it draws ``samples`` sequences of commands about the last plan, simulates all of
+    them from the state of now, and weighs them with ``exp(-cost/temperature)``. The weighted mean
+    is the plan; its first command is applied, and the others, with the last one twice, are what the
+    next sample starts from. No derivative is used: residuals may jump. (Model predictive path
+    integral control: G. Williams, A. Aldrich and E. Theodorou, J. Guid. Control Dyn. 40, 344, 2017.
+    Of its information-theoretic form, G. Williams et al., IEEE Trans. Robot. 34, 1603, 2018, it is
+    the one with alpha = 1: commands cost what the residuals say, and nothing else.)
+
+    For a linear plant and linear residuals, ``1/2 |H u - r|^2`` with all commands u, the plan tends
+    for many samples to ``(S^-1 + H^T H/temperature)^-1 (S^-1 u_0 + H^T r/temperature)``, where u_0
+    are the commands before, and the diagonal matrix S has the squares of ``std``.
+
+    Args:
+        scheme: as in ``planning.mpc``, like all arguments that are not listed here: the horizon,
+            the costs, and the numbers of samples.
+        body: see ``planning.mpc``.
+        torque: see ``planning.mpc``.
+        dt: see ``planning.mpc``.
+        commands: see ``planning.mpc``.
+        residuals: see ``planning.mpc``.
+        key: a ``jax.random.key``; sample k draws from ``fold_in(key, k)``. Under ``jax.vmap`` give
+            each body a key of its own (``jax.random.split``).
+        std: standard deviation of the random changes, in the units of the commands, () or (m,).
+        temperature: of the weights, in the units of the cost: low ones follow the best sequences,
+            high ones the mean of all.
+        samples: the number of random sequences.
+        final: see ``planning.mpc``.
+        limits: see ``planning.mpc``; commands beyond them are moved to them before they are tried.
+        sample_every: see ``planning.mpc``.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
+
+    Examples:
+        >>> body = jq.Body.box(60.0, jnp.array([0.6, 0.8, 1.2]))  # kg, m
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 0.1]))
+        >>> motors = lambda t, state, params, command: command  # N m
+        >>> spin = lambda k, state, params, command: 10.0 * state.omega
+        >>> def stop(key):
+        ...     controller = jq.planning.mppi(
+        ...         jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), spin,
+        ...         key=key, std=0.2, temperature=0.01, samples=64, limits=(-0.5, 0.5))
+        ...     grid = jq.grid(0.0, 0.5, 20)
+        ...     return jq.rollout(jq.rkmk2, body, motors, start, grid, controller=controller)
+        >>> path = jax.jit(stop)(jax.random.key(0))
+        >>> bool(jnp.abs(path.final.omega).max() < 0.02)  # rad/s
+        True
+    """
+    horizon = checked_horizon(
+        scheme, body, torque, dt, commands, residuals, final, limits, sample_every
+    )
+    shape, dtype = horizon.commands.shape, horizon.commands.dtype
+    key, count = reproducible_key("key", key), positive_integer("samples", samples)
+    deviation = one_shape("std", std, (), shape[1:])
+    degree = exactly("temperature", temperature, ()).astype(dtype)
+    positive("std", deviation)
+    positive("temperature", degree)
+    deviation = jnp.broadcast_to(deviation.astype(dtype), shape)
+
+    def update(t: Array, state: State, memory: Any, params: Any, value: Any) -> Any:
+        planned, k = memory
+        normals = jax.random.normal(jax.random.fold_in(key, k), (count, *shape), dtype)
+        changed = planned[None] + deviation[None] * normals
+        if horizon.limits is not None:
+            changed = jnp.clip(changed, *(limit[None] for limit in horizon.limits))
+        costs = jax.vmap(lambda commands: _cost(horizon, t, state, params, k, commands))(changed)
+        costs = jnp.where(jnp.isnan(costs), jnp.inf, costs)
+        weights = jax.nn.softmax(-costs / degree)
+        plan = jnp.einsum("i,ijk->jk", weights, changed, precision=jax.lax.Precision.HIGHEST)
+        plan = clipped(plan, horizon.limits)  # the mean may be beyond them by rounding
+        return plan[0], (shifted(plan), k + 1)
+
+    return Controller(horizon.init, update, horizon.period)
+
+
+def _cost(h: Horizon, t: Array, state: State, params: Any, k: Array, commands: Array) -> Array:
+    """The cost of the horizon from sample k on; the rollout is a kernel where there is one."""
+    count, every, dtype = len(commands), h.sample_every, commands.dtype
+
+    def torque(t: Array, state: State, params: Any, numbered: tuple[Array, Array]) -> Any:
+        return h.torque(t, state, params, numbered[1])
+
+    def paid(t: Array, state: State, params: Any, numbered: tuple[Array, Array]) -> Array:
+        i, command = numbered
+        return square(checked_residuals("residuals", h.residuals(i, state, params, command), dtype))
+
+    path = rollout(
+        h.scheme, h.body, torque, state, grid(t, h.dt, count * every), params,
+        inputs=(k + jnp.arange(count), commands), sample_every=every, save_every=every, save=paid,
+    )  # fmt: skip
+    cost = jnp.sum(path.saved[:-1])
+    if h.final is not None:
+        end = h.final(k + count, path.final, params)
+        cost = cost + square(checked_residuals("final", end, dtype))
+    return 0.5 * cost

@@ -1,0 +1,153 @@
+"""The minimum that ``ilqr`` finds, as a differentiable function of its problem.
+
+Where the gradient by the free commands vanishes, the implicit function theorem gives their
+derivative: ``H du = -dg``, with the exact Hessian, is one more backward pass. A Hessian that is not
+positive definite gives NaN: the plan is then not at a minimum, or not at a single one.
+
+With constraints, g is the gradient of the augmented Lagrangian, which also depends on the
+multipliers. Their derivative is a fixed point: that of ``y = max(0, y + rho c)`` with the commands
+that minimise for these y. Each pass reduces its error by the factor ``1/(1 + rho S)``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxquat.dynamics.state import State
+from jaxquat.planning.constraints import (
+    Constraints,
+    augmented,
+    minimise_within,
+    updated,
+    values,
+)
+from jaxquat.planning.iteration import (
+    Limits,
+    Problem,
+    Settings,
+    at_limits,
+    begun,
+    cost_along,
+    free_of,
+    gauss_newton,
+    has_converged,
+    minimise,
+    newton,
+    open_loop,
+    roll_out,
+)
+from jaxquat.planning.riccati import backward, forward, held
+
+PASSES = 16
+"""Of the fixed point of the multipliers' derivative."""
+
+
+class Outcome(NamedTuple):
+    """How an iteration ended; floats, because integers have no tangents.
+
+    Attributes:
+        status: CONVERGED, for instance.
+        iterations: the number of steps tried.
+        history: the cost at the start and after each step, (iterations + 1,).
+        penalties: rho of each constraint, for its derivative.
+    """
+
+    status: Array
+    iterations: Array
+    history: Array
+    penalties: Constraints
+
+
+Functions = tuple[Callable[..., Any], ...]
+"""Those of a Problem and of Constraints, called with the arrays that they close over, too."""
+
+
+def bound(functions: Functions, constants: Any) -> tuple[Problem, Constraints]:
+    """The problem and its constraints, with the arrays that they close over."""
+    bind = lambda f, closed: lambda *arguments: f(*arguments, *closed)  # noqa: E731
+    stage, final, equalities, inequalities = map(bind, functions, constants)
+    return Problem(stage, final), Constraints(equalities, inequalities)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def optimum(
+    functions: Functions,
+    settings: Settings,
+    constants: Any,
+    start: State,
+    limits: Limits,
+    guess: tuple[Array, State | None],
+) -> tuple[tuple[Array, Constraints], Outcome]:
+    """Commands and multipliers, differentiable by constants, start and limits, not by the guess."""
+    problem, constraints = bound(functions, constants)
+    begin = begun(problem, start, limits, guess)
+    if settings.constrained:
+        outer = minimise_within(problem, constraints, limits, begin, settings)
+        end, multipliers, penalties = outer.inner, outer.multipliers, outer.penalties
+    else:
+        first, zero = cost_along(problem, begin), jnp.zeros((), jnp.int32)
+        history = jnp.zeros(settings.iterations + 1, first.dtype)
+        end = minimise(problem, limits, begin, settings, first, zero, history)
+        multipliers = penalties = values(constraints, begin.states, begin.commands)
+    status, count = (x.astype(end.cost.dtype) for x in (end.status, end.passes))
+    outcome = Outcome(status, jnp.minimum(count, settings.iterations), end.history, penalties)
+    return (at_limits(end.path.commands, limits), multipliers), outcome
+
+
+@optimum.defjvp
+def _optimum_jvp(
+    functions: Functions, settings: Settings, primals: Any, tangents: Any
+) -> tuple[Any, Any]:
+    (commands, multipliers), outcome = optimum(functions, settings, *primals)
+    constants, start, limits, _ = primals
+    free, penalties = free_of(commands, limits), outcome.penalties
+
+    def problem_of(constants: Any, y: Constraints) -> Problem:
+        problem, constraints = bound(functions, constants)
+        return augmented(problem, constraints, y, penalties) if settings.constrained else problem
+
+    def gradient(
+        constants: Any, start: State, limits: Limits, y: Constraints
+    ) -> tuple[Array, Array]:
+        problem, at = problem_of(constants, y), commands
+        if limits is not None:
+            at = jnp.where(free, at, jnp.where(at >= limits[1], limits[1], limits[0]))
+        return jax.grad(lambda u: roll_out(problem, start, u, open_loop)[2])(at), at
+
+    problem = problem_of(constants, multipliers)
+    states = roll_out(problem, start, commands, open_loop)[0]
+    model = newton(problem, gauss_newton(problem, states, commands), states, commands)
+    v, v_v = model.end
+    pushed = jax.linearize(gradient, constants, start, limits, multipliers)[1]
+
+    def change(slope: Constraints) -> Array:
+        """The derivative of the commands for this one of the multipliers."""
+        force, moved = pushed(*tangents[:3], slope)
+        flat = jnp.zeros_like(model.gradient[:, : -force.shape[1]])
+        linear = jnp.concatenate([flat, force], axis=1)
+        forced = model._replace(gradient=linear, end=(jnp.zeros_like(v), v_v))
+        by_command = forward(forced, backward(forced, 0.0, free, held))[1][:, -force.shape[1] :]
+        return jnp.where(free, by_command, moved)
+
+    def next_multipliers(
+        constants: Any, start: State, commands: Array, y: Constraints
+    ) -> Constraints:
+        problem, constraints = bound(functions, constants)
+        states = roll_out(problem, start, commands, open_loop)[0]
+        return updated(y, penalties, values(constraints, states, commands))
+
+    slope = jax.tree.map(jnp.zeros_like, multipliers)
+    if settings.constrained:
+        step = jax.linearize(next_multipliers, constants, start, commands, multipliers)[1]
+        one = lambda y, _: (step(*tangents[:2], change(y), y), None)  # noqa: E731
+        slope = lax.scan(one, slope, length=PASSES)[0]
+    # A product, not a choice: in reverse mode, too, what did not converge must not give numbers.
+    known = jnp.where(has_converged(outcome.status), 1.0, jnp.nan)
+    slopes = jax.tree.map(lambda x: x * known, (change(slope), slope))
+    return ((commands, multipliers), outcome), (slopes, jax.tree.map(jnp.zeros_like, outcome))

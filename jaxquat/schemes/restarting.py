@@ -1,0 +1,156 @@
+"""A scheme whose body starts afresh where an event has happened: episodes, impacts, separations."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import instance, takes
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Step, Torque, check_step
+from jaxquat.dynamics.state import State, describe
+from jaxquat.schemes.scheme import Scheme, as_scheme
+
+
+class Episode(NamedTuple):
+    """The aux states of a body that counts its restarts.
+
+    Attributes:
+        number: how many restarts there were, a float () in the dtype of the state.
+        aux: the aux states that the torque of the rollout sees and moves; none by default.
+
+    Examples:
+        >>> aux = jq.schemes.Episode(jnp.zeros(()))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), aux)
+    """
+
+    number: Array
+    aux: Any = ()
+
+
+def restarted(
+    scheme: Scheme | Step,
+    ended: Callable[[Array, State, Any], Array],
+    fresh: Callable[[Array, State, Any], State],
+) -> Scheme:
+    """The scheme, after whose steps the state is replaced where an event has happened.
+
+    Where ``ended(t, state, params)`` is true after a step, the state is ``fresh(t, state, params)``
+    at the same time t. An episode of a simulated world ends and the next begins; a body hits the
+    ground, and its velocity is reflected; a stage separates, and its rate jumps. The event counts
+    at the end of the step in which it happens, so the order is 1 at most.
+
+    If ``state.aux`` is an ``Episode(number, aux)``, ``number`` counts the restarts. ``fresh`` gets
+    the state with the number of the new episode, ``ended`` and controllers with that of the current
+    one; the torque sees the inner aux states alone, so any scheme and torque work unchanged.
+
+    A state has floats only. For random restarts put a ``jax.random.key`` into params, one for each
+    body; the key of an episode is ``fold_in(key, state.aux.number.astype(jnp.uint32))``.
+
+    A controller is not told, and its memory goes on. One that must forget compares
+    ``state.aux.number`` with the number in its memory.
+
+    Derivatives are those along the path: after a restart they are the derivatives of ``fresh``. The
+    instant of the event has none. ``fresh`` is computed after every step, so it must have finite
+    derivatives there, too. ``checkpoint="reversible"`` is refused.
+
+    Args:
+        scheme: any scheme, also a stochastic one, whose noise it gets.
+        ended: ``ended(t, state, params) -> ()``, a bool.
+        fresh: ``fresh(t, state, params) -> State``, with the fields, shapes and dtypes of the state
+            given. Wrap a scheme twice for two kinds of events.
+
+    Raises:
+        TypeError: ``scheme`` is not a step, or a function does not take these arguments. In a step:
+            ``ended`` returns no bool, or ``fresh`` no State.
+        ValueError: in a step, the state of ``fresh`` differs in its fields, shapes or dtypes.
+
+    Examples:
+        >>> below = lambda t, state, params: state.position[2] < 0.0
+        >>> def bounce(t, state, params):
+        ...     return state._replace(velocity=state.velocity.at[2].multiply(-1.0))
+        >>> bouncing = jq.schemes.restarted(jq.rkmk2, below, bounce)
+        >>> ball = jq.Body.sphere(0.5, radius=0.1)  # kg, m
+        >>> high, still = jnp.array([0.0, 0.0, 1.0]), jnp.zeros(3)
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), still, position=high, velocity=still)
+        >>> fall, grid = jq.forces.gravity(ball), jq.grid(0.0, 1e-3, 10_000)
+        >>> path = jax.jit(lambda start: jq.rollout(bouncing, ball, fall, start, grid))(start)
+        >>> f"{path.state.position[-1000:, 2].max():.2f} m"  # after ten bounces
+        '1.00 m'
+    """
+    scheme = as_scheme("scheme", scheme)
+    takes("ended", ended, "t, state, params")
+    takes("fresh", fresh, "t, state, params")
+    return dataclasses.replace(
+        scheme,
+        step=Restarted(scheme, ended, fresh),
+        name=f"restarted({scheme.name})",
+        order=None if scheme.order is None else min(scheme.order, 1),
+        conserves=(),
+        reversible=False,
+        aux=True,
+        doc="",
+    )
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["scheme", "ended", "fresh"], meta_fields=[]
+)
+@dataclass(frozen=True)
+class Restarted:
+    """The step of ``restarted``."""
+
+    scheme: Scheme
+    ended: Callable[..., Array]
+    fresh: Callable[..., State]
+
+    @property
+    def noise(self) -> Callable[[State], int]:
+        """How many standard normals a step takes; a deterministic scheme has no such attribute."""
+        count = self.scheme.step.noise  # type: ignore[attr-defined]
+        return lambda state: count(_inner(state))
+
+    def decay(self, body: Body) -> Array | None:
+        """The decay of the scheme."""
+        return self.scheme.decay(body)
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: Array | None = None,
+    ) -> State:
+        """Take one step, and replace the state where it has ended."""
+        t, state, dt = check_step(body, t, state, dt)
+        given = () if noise is None else (noise,)
+        after = begun = self.scheme(body, torque, t, _inner(state), dt, params, *given)
+        if isinstance(state.aux, Episode):
+            numbers = state.aux.number, state.aux.number + 1
+            after, begun = (after._replace(aux=Episode(n, after.aux)) for n in numbers)
+        ended = jnp.asarray(self.ended(t + dt, after, params))
+        if ended.shape or ended.dtype != bool:
+            raise TypeError(f"ended: wanted one bool, got {describe(ended)}")
+        anew = instance("fresh", self.fresh(t + dt, begun, params), State, "a State back")
+        wanted, got = describe(begun), describe(anew)
+        if got != wanted:
+            raise ValueError(f"fresh: wanted a state like the one given, {wanted}, got {got}")
+        if isinstance(begun.aux, Episode):
+            anew = anew._replace(aux=anew.aux._replace(number=begun.aux.number))
+        return jax.tree.map(lambda x, y: jnp.where(ended, x, y), anew, after)
+
+
+def _inner(state: State) -> State:
+    """The state that the scheme itself moves."""
+    return state._replace(aux=state.aux.aux) if isinstance(state.aux, Episode) else state
