@@ -162,15 +162,15 @@ def solve_free(hessian: Array, columns: Array, free: Array) -> Array:
     NaN if the Hessian of the free commands is not positive definite. The pivots of this elimination
     are the squares of the diagonal of the Cholesky factor.
     """
-    both = free[:, None] & free[None]
-    matrix = jnp.where(both, hessian, jnp.eye(free.size, dtype=hessian.dtype))
-    rows = jnp.concatenate([matrix, jnp.where(free[:, None], columns, 0.0)], axis=1)
+    identity = jnp.eye(free.size, dtype=hessian.dtype)
+    matrix = jnp.where(free[:, None] & free[None], hessian, identity)
+    # In one array with the matrix, the result would not be linear in the columns for JAX.
+    both = matrix, jnp.where(free[:, None], columns, 0.0)
     for j in range(free.size):
-        pivot = rows[j, j]
-        row = rows[j] / jnp.where(pivot > 0, pivot, jnp.nan)
-        others = rows - rows[:, j, None] * row[None]
-        rows = jnp.concatenate([others[:j], row[None], others[j + 1 :]])
-    return rows[:, free.size :]
+        pivot, factor = both[0][j, j], both[0][:, j, None]
+        row = [x[j] / jnp.where(pivot > 0, pivot, jnp.nan) for x in both]
+        both = [(x - factor * y[None]).at[j].set(y) for x, y in zip(both, row, strict=True)]
+    return both[1]
 
 
 def forward(model: Model, policy: Policy) -> tuple[Array, Array]:

@@ -56,8 +56,8 @@ def test_the_kernel_of_an_iteration_gives_the_policy_of_xla(monkeypatch):
     problem = iteration.Problem(stage, lambda state: 3.0 * state.omega)
     commands, limits = jnp.zeros((6, 1)), (jnp.full((6, 1), -0.15), jnp.full((6, 1), 0.15))
     states, _, cost = iteration.roll_out(problem, start, commands, iteration.open_loop)
-    zero = jnp.zeros(())
-    carry = iteration._Carry(states, commands, cost, zero, *[zero] * 5)
+    zero, path = jnp.zeros(()), iteration.Trajectory(states, commands, None)
+    carry = iteration.Progress(path, cost, zero, *[zero] * 5)
 
     def policy(choose):
         monkeypatch.setattr(iteration.fused, "if_possible", choose)
