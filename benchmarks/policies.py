@@ -1,0 +1,119 @@
+"""Measure how gradients through a closed loop depend on the horizon, and what helps to train.
+
+    python benchmarks/policies.py [--tables gradients training]
+
+The quadrotor and the policy are those of examples/train_policy.py. The first table has the gradient
+of the mean cost of one flight from a random start, by all weights, for horizons of 0.25 to 5 s:
+with the first weights and with trained ones, the root mean square norm over 256 flights, the
+largest norm, and the part of the mean square that the mean gradient has, |E g|^2 / E |g|^2. Its
+inverse is about the number of flights whose mean has as much signal as noise. The second table has
+what trainings with different windows reach: each flies the same number of steps.
+"""
+
+import argparse
+import importlib.util
+import time
+from functools import partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+FILE = Path(__file__).parents[1] / "examples" / "train_policy.py"
+SPEC = importlib.util.spec_from_file_location("train_policy", FILE)
+assert SPEC is not None
+assert SPEC.loader is not None
+example = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(example)
+
+FLIGHTS = 256
+KEYS = jax.random.split(jax.random.key(5, impl="rbg"), 4)
+
+
+def norms(weights, flights, noise):
+    """Return the norm of each flight's gradient, and the norm of their mean."""
+
+    def one(flight, noise):
+        value = lambda weights: jnp.mean(example.fly(weights, flight, noise, example.cost).saved)  # noqa: E731
+        return jax.grad(value)(weights)
+
+    slopes = jax.vmap(one)(flights, noise)
+    square = sum(jnp.sum(x.reshape(FLIGHTS, -1) ** 2, axis=1) for x in jax.tree.leaves(slopes))
+    return jnp.sqrt(square), optax.global_norm(jax.tree.map(lambda x: jnp.mean(x, 0), slopes))
+
+
+def trained(updates=600, window=example.WINDOW, clip=1.0, ended=0.25, peak=1e-2):
+    """Return weights trained with this window [samples], and the seconds after the first update."""
+    example.WINDOW, example.ENDED = window, ended
+    example.ADAM = optax.chain(optax.clip_by_global_norm(clip), optax.scale_by_adam(b2=0.95))
+    example.improve.clear_cache()
+    weights, flights = example.random_weights(0), example.random_flights(KEYS[0], example.WORLDS)
+    moments, began = example.ADAM.init(weights), 0.0
+    for k in range(updates):
+        rate = peak * (0.5 + 0.5 * np.cos(np.pi * k / updates))
+        key = jax.random.fold_in(KEYS[1], k)
+        weights, moments, flights, _ = jax.block_until_ready(
+            example.improve(weights, moments, flights, key, rate)
+        )
+        began = began or time.process_time()
+    return weights, time.process_time() - began
+
+
+def held(weights):
+    """Return the per cent of 1024 new bodies that a policy holds."""
+    flights = example.random_flights(KEYS[2], 1024)
+    _, distance, angle = example.judge(weights, flights, KEYS[3])
+    ok = np.all((distance[:, 400:] < 0.2) & (angle[:, 400:] < 10.0), axis=1)
+    return 100 * np.mean(ok)
+
+
+def gradients():
+    """Print the table of horizons."""
+    flights, both = example.random_flights(KEYS[2], FLIGHTS), {"first": example.random_weights(0)}
+    both["trained"], _ = trained()
+    print(
+        f"\nGradients of {FLIGHTS} flights; the trained policy holds {held(both['trained']):.1f} %"
+    )
+    print("| horizon s | weights | cost's rms norm | largest norm | norm of the mean | signal |")
+    print("|---|---|---|---|---|---|")
+    for steps in (25, 50, 100, 200, 500):
+        noise = jax.random.normal(KEYS[3], (FLIGHTS, steps, 12))
+        program = jax.jit(partial(norms, flights=flights, noise=noise))
+        for name, weights in both.items():
+            each, mean = program(weights)
+            rms = float(jnp.sqrt(jnp.mean(each**2)))
+            row = (f"{rms:.2g}", f"{float(jnp.max(each)):.2g}", f"{float(mean):.2g}")
+            cells = (f"{steps * example.DT:g}", name, *row, f"{(float(mean) / rms) ** 2:.1g}")
+            print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def training(steps=60_000):
+    """Print the table of trainings, each of as many steps for each world."""
+    print(f"\n{example.WORLDS} worlds, {steps} steps of each, after the seconds of processor time")
+    print("| window s | updates | restarts | clipped at | held % | cpu s |")
+    print("|---|---|---|---|---|---|")
+    # Flights last 4 s on average, except in the row without restarts and that of whole flights.
+    rows = [(25, 1 / 16, 1.0), (50, 1 / 8, 1.0), (100, 1 / 4, 1.0), (200, 1 / 2, 1.0)]
+    rows += [(400, 1.0, 1.0), (100, 0.0, 1.0), (100, 1 / 4, 1e9)]
+    for window, ended, clip in rows:
+        weights, seconds = trained(steps // window, window, clip, ended)
+        cells = (window * example.DT, steps // window, f"{ended:.2g}", f"{clip:g}")
+        cells = (*cells, f"{held(weights):.1f}", f"{seconds:.0f}")
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
+def main():
+    """Print the tables."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    tables = {"gradients": gradients, "training": training}
+    parser.add_argument("--tables", nargs="+", choices=tables, default=list(tables))
+    for name in parser.parse_args().tables:
+        tables[name]()
+
+
+if __name__ == "__main__":
+    main()
