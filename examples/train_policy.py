@@ -131,7 +131,7 @@ def update(t, state, memory, weights, noise):
     return memory.pending[0], Memory(jnp.stack([memory.pending[1], command]), average, integral)
 
 
-def fly(weights, flight, noise, save=None, engine="auto"):
+def fly(weights, flight, noise, save=None):
     """Return the path of a flight from here on, a step for each row of noise (steps, 12)."""
     world = flight.world
     body = jq.Body(jnp.diag(world.moments), world.mass)
@@ -146,7 +146,7 @@ def fly(weights, flight, noise, save=None, engine="auto"):
 
     plant = torques.total(forces.gravity(body), forces.linear_drag(DRAG, wind), rotors)
     controller = jq.Controller(lambda start, weights: flight.memory, update, DT)
-    options = {"controller": controller, "inputs": noise, "save": save, "engine": engine}
+    options = {"controller": controller, "inputs": noise, "save": save}
     grid = jq.grid(0.0, DT, len(noise))
     return jq.rollout(jq.rkmk2, body, plant, flight.state, grid, weights, **options)
 
@@ -166,11 +166,11 @@ def cost(t, state, weights, command):
     return place + 0.2 * speed + turned + 0.5 * distance(turned, 0.05) + 0.02 * rate + 0.1 * effort
 
 
-def loss(weights, flights, noise, engine="auto"):
+def loss(weights, flights, noise):
     """Return the mean cost of a window of all flights, and the flights at its end."""
 
     def one(flight, noise):
-        path = fly(weights, flight, noise, cost, engine)
+        path = fly(weights, flight, noise, cost)
         return jnp.mean(path.saved), flight._replace(state=path.final, memory=path.memory)
 
     costs, flights = jax.vmap(one)(flights, noise)
@@ -180,13 +180,13 @@ def loss(weights, flights, noise, engine="auto"):
 ADAM = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam(b2=0.95))
 
 
-@partial(jax.jit, static_argnames="engine")
-def improve(weights, moments, flights, key, rate, engine="auto"):
+@jax.jit
+def improve(weights, moments, flights, key, rate):
     """Update the weights by a window of all flights; return them, and the flights to go on with."""
     noisy, over, new = jax.random.split(key, 3)
     noise = jax.random.normal(noisy, (WORLDS, WINDOW, 12))
     gradient = jax.value_and_grad(loss, has_aux=True)
-    (value, flights), slope = gradient(weights, flights, noise, engine)
+    (value, flights), slope = gradient(weights, flights, noise)
     change, moments = ADAM.update(slope, moments)
     weights = jax.tree.map(lambda x, change: x - rate * change, weights, change)
     away = ~(jnp.sum(flights.state.position**2, axis=1) < 16.0)  # NaN, too
@@ -195,7 +195,7 @@ def improve(weights, moments, flights, key, rate, engine="auto"):
     return weights, moments, pick(ended, random_flights(new, WORLDS), flights), value
 
 
-def train(weights, key, seconds, updates, engine):
+def train(weights, key, seconds, updates):
     """Return weights trained until the budget ends."""
     began, first, k, done = time.perf_counter(), 0.0, 0, 0.0
     keys = jax.random.split(key)
@@ -203,7 +203,7 @@ def train(weights, key, seconds, updates, engine):
     while done < 1.0:
         rate = 1e-2 * (0.5 + 0.5 * np.cos(np.pi * done))
         key = jax.random.fold_in(keys[1], k)
-        weights, moments, flights, value = improve(weights, moments, flights, key, rate, engine)
+        weights, moments, flights, value = improve(weights, moments, flights, key, rate)
         value, k, now = float(value), k + 1, time.perf_counter() - began
         first = first or now
         if k % 100 == 0:
@@ -217,11 +217,11 @@ def train(weights, key, seconds, updates, engine):
     return weights
 
 
-@partial(jax.jit, static_argnames="engine")
-def judge(weights, flights, key, engine="auto"):
+@jax.jit
+def judge(weights, flights, key):
     """Return the paths of flights of 5 s, their distances [m] and their angles [deg]."""
     noise = jax.random.normal(key, (len(flights.world.mass), 500, 12))
-    paths = jax.vmap(lambda *flight: fly(weights, *flight, engine=engine))(flights, noise)
+    paths = jax.vmap(lambda *flight: fly(weights, *flight))(flights, noise)
     distance = jnp.sqrt(jnp.sum(paths.state.position**2, axis=-1))
     angle = jax.vmap(jax.vmap(jq.quaternion.distance, (0, None)), (0, None))
     return paths, distance, jnp.rad2deg(angle(paths.state.q, jnp.array([1.0, 0.0, 0.0, 0.0])))
@@ -272,12 +272,12 @@ def in_c(weights):
 def draw(paths, distance, angle, file):
     """Draw 64 flights in space, and their distances and angles against time."""
     figure = plt.figure(figsize=(9.0, 4.4))
-    space: Any = figure.add_axes((-0.02, 0.0, 0.55, 1.0), projection="3d", elev=20, azim=-60)
+    space: Any = figure.add_axes((0.0, 0.05, 0.53, 0.95), projection="3d", elev=15, azim=-60)
     for k in range(64):
         colour = plot.COLOURS[k % len(plot.COLOURS)]
         space.plot(*np.asarray(paths.state.position[k]).T, color=colour, linewidth=0.7, alpha=0.7)
     space.plot(0.0, 0.0, 0.0, "o", color="black", markersize=4)
-    space.set(xlabel="x [m]", ylabel="y [m]", zlabel="z [m]")
+    space.set(xlabel="x [m]", ylabel="y [m]", zlabel="z [m]", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
     space.set_aspect("equal")
     curves = (("distance [m]", distance, 0.2), ("angle [deg]", angle, 10.0))
     for k, (name, values, limit) in enumerate(curves):
@@ -289,6 +289,13 @@ def draw(paths, distance, angle, file):
     figure.savefig(file, dpi=140)
 
 
+def film(path, body, file):
+    """Film a flight; the quadrotor is a box, drawn five times as large."""
+    figure = plt.figure(figsize=(4.0, 4.4), dpi=90)
+    space: Any = figure.add_axes((0.02, 0.06, 0.86, 0.94), projection="3d", elev=15, azim=-60)
+    plot.animate(path, body, file, fps=12, size=0.5, ax=space, progress=False)
+
+
 def main():
     """Train, judge, write the policy, draw."""
     parser = argparse.ArgumentParser(
@@ -296,16 +303,15 @@ def main():
     )
     parser.add_argument("--seconds", type=float, default=40.0, help="budget of wall time")
     parser.add_argument("--updates", type=int, help="budget of updates, instead")
-    parser.add_argument("--engine", default="auto", choices=["scan", "fused", "auto"])
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     # The generator of XLA: JAX's own takes three seconds longer to compile.
     keys = jax.random.split(jax.random.key(options.seed, impl="rbg"), 3)
     weights = random_weights(options.seed)
-    weights = train(weights, keys[0], options.seconds, options.updates, options.engine)
+    weights = train(weights, keys[0], options.seconds, options.updates)
 
     began, flights = time.perf_counter(), random_flights(keys[1], 1024)
-    results = jax.block_until_ready(judge(weights, flights, keys[2], options.engine))
+    results = jax.block_until_ready(judge(weights, flights, keys[2]))
     paths, (distance, angle) = results[0], map(np.asarray, results[1:])
     held = np.all((distance[:, 400:] < 0.2) & (angle[:, 400:] < 10.0), axis=1)
     share, seconds = 100 * held.mean(), time.perf_counter() - began
@@ -323,9 +329,8 @@ def main():
         print(f"policy.bin, loaded again, differs by at most {off:.1g} of full speed")
     draw(paths, distance, angle, "train_policy.png")
     one = int(np.argmax(angle[:, 0]))
-    film: dict[str, Any] = {"fps": 12, "size": 0.5, "progress": False}
     shape = jq.Body(jnp.diag(flights.world.moments[one]), MASS)
-    plot.animate(jax.tree.map(lambda x: x[one], paths), shape, "train_policy.gif", **film)
+    film(jax.tree.map(lambda x: x[one], paths), shape, "train_policy.gif")
     print("drawn to train_policy.png and train_policy.gif; policy.c is written")
 
 

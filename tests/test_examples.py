@@ -604,7 +604,7 @@ def test_a_quadrotor_of_the_policy_example_hovers_at_its_hovering_speed():
         def fall(mass):
             world = module.World(moments, mass, strength, 0.06, still, still, still)
             flight = module.Flight(world, state, memory)
-            return module.fly(weights, flight, jnp.zeros((50, 12)), engine="scan").final.position
+            return module.fly(weights, flight, jnp.zeros((50, 12))).final.position
 
         held, sinking = (fall(jnp.float32(x * module.MASS)) for x in (1.0, 1.1))
     np.testing.assert_allclose(held, 0.0, atol=1e-5)
