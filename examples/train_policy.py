@@ -4,7 +4,7 @@
 
 The quadrotor is a Crazyflie: 43 g, motors that follow commanded speeds with a lag. The policy, two
 layers of 64, reads noisy sensors at 100 Hz and commands four rotor speeds, which act two samples
-later. It starts at any attitude, upside down included, up to a metre away, and should come to rest
+later. It starts at any attitude, upside down included, up to 1.2 m away, and should come to rest
 level at the origin, with its heading at zero. Mass, inertia, motors, lag, wind and gusts differ
 from flight to flight; the policy is told none of them.
 
@@ -197,7 +197,7 @@ def improve(weights, moments, flights, key, rate):
 
 def train(weights, key, seconds, updates):
     """Return weights trained until the budget ends."""
-    began, first, k, done = time.perf_counter(), 0.0, 0, 0.0
+    began, first, now, k, done = time.perf_counter(), 0.0, 0.0, 0, 0.0
     keys = jax.random.split(key)
     moments, flights = ADAM.init(weights), random_flights(keys[0], WORLDS)
     while done < 1.0:
@@ -285,7 +285,7 @@ def draw(paths, distance, angle, file):
         panel.plot(DT * np.arange(501), np.asarray(values[:64]).T, color="C0", lw=0.6, alpha=0.5)
         panel.plot([4.0, 5.0], [limit, limit], color="black", linewidth=1.5)
         panel.set(ylabel=name, xlim=(0, 5), ylim=(0, None))
-    panel.set(xlabel="time [s]")
+    figure.axes[-1].set_xlabel("time [s]")
     figure.savefig(file, dpi=140)
 
 
