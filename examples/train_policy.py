@@ -96,10 +96,10 @@ def random_flights(key, n):
     mass, strength = MASS * (1.0 + 0.2 * u[2][:, 0]), THRUST * (1.0 + 0.1 * u[3])
     lag, wind = 0.06 + 0.02 * u[4][:, 0], u[5] * jnp.array([1.4, 1.4, 0.5])
     world = World(moments, mass, strength, lag, wind, 0.4 * u[6], jnp.pi * u[7])
-    hover = jnp.full((n, 4), HOVER)
+    hover = jnp.full((n, 4), HOVER, float)
     q = jq.quaternion.random(turn, (n,))
     state = jq.State(q, 2.0 * u[8], hover, position=0.7 * u[9], velocity=0.7 * u[10])
-    return Flight(world, state, Memory(jnp.full((n, 2, 4), HOVER), hover, jnp.zeros((n, 3))))
+    return Flight(world, state, Memory(jnp.stack([hover, hover], 1), hover, jnp.zeros((n, 3))))
 
 
 def policy(weights, observation):
@@ -272,13 +272,14 @@ def in_c(weights):
 def draw(paths, distance, angle, file):
     """Draw 64 flights in space, and their distances and angles against time."""
     figure = plt.figure(figsize=(9.0, 4.4))
-    space: Any = figure.add_axes((0.0, 0.05, 0.53, 0.95), projection="3d", elev=15, azim=-60)
+    space: Any = figure.add_axes((0.0, 0.1, 0.5, 0.9), projection="3d", elev=15, azim=-60)
     for k in range(64):
         colour = plot.COLOURS[k % len(plot.COLOURS)]
         space.plot(*np.asarray(paths.state.position[k]).T, color=colour, linewidth=0.7, alpha=0.7)
     space.plot(0.0, 0.0, 0.0, "o", color="black", markersize=4)
     space.set(xlabel="x [m]", ylabel="y [m]", zlabel="z [m]", xticks=(-1, 0, 1), yticks=(-1, 0, 1))
     space.set_aspect("equal")
+    space.zaxis.labelpad = 12
     curves = (("distance [m]", distance, 0.2), ("angle [deg]", angle, 10.0))
     for k, (name, values, limit) in enumerate(curves):
         panel = figure.add_axes((0.62, 0.57 - 0.45 * k, 0.36, 0.37))
