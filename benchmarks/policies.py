@@ -3,7 +3,7 @@
     python benchmarks/policies.py [--tables gradients training]
 
 The quadrotor and the policy are those of examples/train_policy.py. The first table has the gradient
-of the mean cost of one flight from a random start, by all weights, for horizons of 0.25 to 5 s:
+of the mean cost of one flight from a random start, by all weights, for horizons of 0.25 to 5 s,
 with the first weights and with trained ones: the root mean square norm over 1024 flights, their
 median norm, the largest, and the part of the mean square that the mean gradient has,
 |E g|^2 / E |g|^2, estimated without bias. Its inverse is about the number of flights whose mean has
