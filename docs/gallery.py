@@ -30,6 +30,7 @@ PICTURES = {  # example: its pictures in docs
         "gallery/flips.gif",
     ],
     "quadrotor": ["gallery/quadrotor.gif", "gallery/quadrotor.png"],
+    "train_policy": ["gallery/train_policy.gif", "gallery/train_policy.png"],
     "monte_carlo": ["gallery/monte_carlo.png"],
     "detumble": ["gallery/detumble.png"],
     "particles": ["gallery/particles.png"],
@@ -71,7 +72,7 @@ def run(name, *arguments):
         )
         printed = done.stdout
         for file in arguments:
-            printed = printed.replace(str(file), file.name)
+            printed = printed.replace(str(file), Path(file).name)
         (DOCS / "gallery" / f"{name}.txt").write_text(printed)
         for picture in PICTURES[name]:
             keep(Path(folder) / Path(picture).name, DOCS / picture)
@@ -90,6 +91,8 @@ def main():
                 run(name, *recordings)
         elif name == "attitude_filter":
             continue
+        elif name == "train_policy":
+            run(name, "--updates", "1000")  # on any machine, however busy
         elif name != "identify_quadrotor" or FLIGHTS.exists():
             run(name)
 

@@ -1,8 +1,11 @@
 """The examples in short forms, each against numbers that somebody derived."""
 
+import ctypes
 import functools
 import importlib.util
 import re
+import shutil
+import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -515,6 +518,112 @@ def test_quadrotor_example(tmp_path):
     assert np.all(fitted < by_hand / 3), (by_hand, fitted)
     assert (tmp_path / "quadrotor.png").stat().st_size > 10_000
     assert (tmp_path / "quadrotor.gif").stat().st_size > 10_000
+
+
+# A policy.
+
+
+def policy_weights(module):
+    """Weights as after training, much larger than the first ones."""
+    rng = np.random.default_rng(1)
+    return [
+        tuple(x + 0.2 * rng.normal(size=x.shape).astype(np.float32) for x in layer)
+        for layer in module.random_weights(0)
+    ]
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_the_policy_in_c_is_the_policy(tmp_path):
+    """To a few roundings of commands below 1, in float32, whose epsilon is 1.2e-7."""
+    module, observations = example("train_policy"), np.random.default_rng(2).normal(size=(100, 33))
+    weights, observations = policy_weights(module), observations.astype(np.float32)
+    (tmp_path / "policy.c").write_text(module.in_c(weights))
+    options = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", "policy.so"]
+    subprocess.run(["cc", *options, "policy.c", "-lm"], cwd=tmp_path, check=True)
+    compiled = ctypes.CDLL(str(tmp_path / "policy.so")).policy
+    compiled.restype, compiled.argtypes = None, [np.ctypeslib.ndpointer(np.float32)] * 2
+    commands = np.zeros((100, 4), np.float32)
+    for observation, command in zip(observations, commands, strict=True):
+        compiled(observation, command)
+    wanted = jax.vmap(functools.partial(module.policy, weights))(observations)
+    np.testing.assert_allclose(commands, wanted, rtol=0, atol=1e-6)
+    assert np.ptp(commands) > 0.5
+
+
+@pytest.mark.needs("flatbuffers")
+def test_the_exported_policy_is_the_policy():
+    """For any number of observations, to a few roundings of commands below 1."""
+    with jax.enable_x64(False):
+        module = example("train_policy")
+        weights = policy_weights(module)
+        loaded = jax.export.deserialize(bytearray(module.exported(weights)))
+        for n in (1, 7):
+            x = jnp.linspace(-1.0, 1.0, 33 * n).reshape(n, 33)
+            wanted = jax.vmap(functools.partial(module.policy, weights))(x)
+            np.testing.assert_allclose(loaded.call(x), wanted, rtol=0, atol=1e-6)
+
+
+def test_a_command_of_the_policy_acts_two_samples_later():
+    """Without noise; its average follows by a fiftieth, and the integral is cut off at 0.5 m."""
+    with jax.enable_x64(False):
+        module = example("train_policy")
+        weights, still = module.random_weights(0), jnp.zeros(3)
+        pending = jnp.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 0.8]])
+        memory = module.Memory(pending, jnp.full(4, 0.5), jnp.array([0.0, 0.499, -0.5]))
+        level = jnp.array([1.0, 0.0, 0.0, 0.0])
+        state = jq.State(level, still, jnp.zeros(4), jnp.array([3.0, 0.2, -0.1]), still)
+        step = jax.jit(lambda memory: module.update(0.0, state, memory, weights, jnp.zeros(12)))
+        first, memory = step(memory)
+        second, after = step(memory)
+        third, _ = step(after)
+    np.testing.assert_array_equal((first, second), pending)
+    np.testing.assert_array_equal(third, memory.pending[1])
+    np.testing.assert_allclose(memory.average, 0.5 + 0.02 * (third - 0.5), rtol=1e-6)
+    np.testing.assert_allclose(memory.integral, [0.005, 0.5, -0.5], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_quadrotor_of_the_policy_example_hovers_at_its_hovering_speed():
+    """In still air; a tenth more mass sinks by a t^2/2 with a = g (1 - 1/1.1), less the drag.
+
+    The drag takes the part k t/(3 m) of this path, to first order: 7.5 %.
+    """
+    with jax.enable_x64(False):
+        module = example("train_policy")
+        weights = module.random_weights(0)
+        weights[-1] = 0.0 * weights[-1][0], weights[-1][1]
+        level, still, hover = (
+            jnp.array([1.0, 0.0, 0.0, 0.0]),
+            jnp.zeros(3),
+            jnp.full(4, module.HOVER),
+        )
+        state = jq.State(level, still, hover, still, still)
+        memory = module.Memory(jnp.full((2, 4), module.HOVER), hover, still)
+        moments, strength = jnp.array([2.5e-5, 2.8e-5, 4.9e-5]), jnp.full(4, module.THRUST)
+
+        def fall(mass):
+            world = module.World(moments, mass, strength, 0.06, still, still, still)
+            flight = module.Flight(world, state, memory)
+            return module.fly(weights, flight, jnp.zeros((50, 12))).final.position
+
+        held, sinking = (fall(jnp.float32(x * module.MASS)) for x in (1.0, 1.1))
+    np.testing.assert_allclose(held, 0.0, atol=1e-5)
+    sunk = -(9.80665 / 2) * (1 - 1 / 1.1) * 0.5**2
+    drag = module.DRAG * 0.5 / (3 * 1.1 * module.MASS)
+    np.testing.assert_allclose(sinking[2], (1 - drag) * sunk, rtol=drag**2)
+
+
+@pytest.mark.slow
+@pytest.mark.needs("llvmlite")
+def test_train_policy_example(tmp_path):
+    """Twenty updates are no training: the files are there, and the numbers are printed."""
+    code, out, err = run(tmp_path, "train_policy", "--updates", "20")
+    assert code == 0, err
+    (held, share) = re.findall(r"(\d+) of 1024 new bodies held, (\S+) %", out)[0]
+    assert abs(float(share) - int(held) / 10.24) <= 0.05
+    assert float(re.search(r"then (\S+) steps of flight a second", out).group(1)) > 0
+    for name in ("train_policy.png", "train_policy.gif", "policy.c"):
+        assert (tmp_path / name).stat().st_size > 10_000
 
 
 # Gallery.
