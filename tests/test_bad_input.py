@@ -308,6 +308,13 @@ TABLE = {
         "limits": Argument(V),
     },
     "actuators.thruster_arms": {"positions": algebra(ROWS), "directions": algebra(ROWS)},
+    "actuators.wheel_friction": {
+        "speed": number(ONE),
+        "coulomb": Argument(ONE, BATCH),
+        "viscous": Argument(ONE, BATCH),
+        "static": optional(ONE, **BATCH),
+        "stribeck_speed": optional(ONE, **BATCH),
+    },
     "actuators.wheel_torque": {
         "axes": algebra(np.eye(3)),
         "state": STATE,

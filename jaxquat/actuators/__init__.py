@@ -24,6 +24,7 @@ from jaxquat.actuators.actuation import (
     wheel_torque,
 )
 from jaxquat.actuators.recorded_commands import delayed, lagged
+from jaxquat.actuators.wheels import wheel_friction
 
 __all__ = [
     "allocate",
@@ -35,5 +36,6 @@ __all__ = [
     "saturate",
     "saturate_smooth",
     "thruster_arms",
+    "wheel_friction",
     "wheel_torque",
 ]

@@ -101,6 +101,46 @@ def test_wheels_conserve_the_momentum_of_all():
     assert np.abs(body - body[0]).max() > 0.1
 
 
+def test_friction_stops_a_wheel_when_and_where_it_must():
+    """A wheel of inertia J coasts to rest in ``J/c log(1 + c s/Fc)``; the momentum of all stays.
+
+    The body is so heavy that it takes 1e-9 of the speed. With ``J s' = -Fc - c s`` the speed
+    before is ``(s + Fc/c) exp(-c t/J) - Fc/c``.
+    """
+    coulomb, viscous, spin_inertia, speed = 0.002, 1e-4, 0.01, 50.0
+    axes, body = jnp.array([[0.0, 0.0, 1.0]]), jq.Body(1e7 * jnp.eye(3))
+
+    def torque(t, state, params):
+        turning = state.aux / spin_inertia - axes @ state.omega
+        motor = -actuators.wheel_friction(turning, coulomb, viscous)
+        return actuators.wheel_torque(axes, state, state.aux, motor), motor
+
+    start = jq.State(START.q, jnp.zeros(3), jnp.array([spin_inertia * speed]))
+    stops = spin_inertia / viscous * np.log1p(viscous * speed / coulomb)  # 125 s
+    path = jax.jit(lambda: jq.rollout(jq.rkmk4, body, torque, start, jq.grid(0.0, 0.5, 240)))()
+    assert path.t[-1] < stops
+    wanted = (speed + coulomb / viscous) * np.exp(-viscous / spin_inertia * np.asarray(path.t))
+    wanted -= coulomb / viscous
+    np.testing.assert_allclose(path.state.aux[:, 0] / spin_inertia, wanted, rtol=0, atol=1e-7)
+    total = 1e7 * path.state.omega[:, 2] + path.state.aux[:, 0]
+    np.testing.assert_allclose(total, spin_inertia * speed, rtol=1e-12)
+
+
+def test_stribeck_friction_peaks_at_its_speed_and_is_odd():
+    """At x = 1 it is static; far above, Coulomb and viscous; at rest its slope is known."""
+    s = jnp.array([2.0, -2.0, 40.0, 0.0])
+    law = lambda s: actuators.wheel_friction(s, 0.3, 0.01, 0.5, 2.0)
+    wanted = [0.52 - 0.3 * (1 - np.tanh(10)), 0, 0.7, 0]
+    np.testing.assert_allclose(law(s), [wanted[0], -wanted[0], *wanted[2:]], atol=1e-15)
+    slope = jax.vmap(jax.grad(law))(s)
+    np.testing.assert_allclose(slope[3], 0.2 * np.exp(0.5) / 2 + 0.3 * 10 / 2 + 0.01, rtol=1e-15)
+    np.testing.assert_allclose(slope[0], 0.01, atol=1e-7)  # no more than viscous: the peak
+    by_all = jax.jit(jax.grad(actuators.wheel_friction, argnums=(1, 2, 3, 4)))
+    np.testing.assert_allclose(by_all(2.0, 0.3, 0.01, 0.5, 2.0), [0, 2, 1, 0], atol=1e-7)
+    smooth = actuators.wheel_friction(s, 0.3, 0.01, None, 2.0)
+    np.testing.assert_allclose(smooth, 0.3 * np.tanh(5 * s) + 0.01 * s, rtol=1e-15)
+
+
 def test_wheels_differentiate_by_their_axes_and_vmap():
     def last(axes):
         return spinning(axes, 0.1, 10, jq.lie_euler)[0].omega[-1, 0]
