@@ -1,6 +1,6 @@
 """Simulate one spacecraft with Basilisk and with jaxquat, and compare motion and speed.
 
-    pip install bsk && python benchmarks/basilisk.py [--many 1000] [--write]
+    pip install bsk==2.12.1 && python benchmarks/basilisk.py [--many 1000] [--write]
 
 A spacecraft with products of inertia and four reaction wheels of limited torque turns from a tumble
 to rest in a low orbit, under gravity gradient and the law of Basilisk's ``mrpFeedback``. A command
@@ -11,6 +11,8 @@ them shows the order of both, and what is left of it at short steps would be a d
 Basilisk's inertia of the hub contains the wheels. The body of jaxquat does not contain their
 moments about their own axes; the last row shows what happens if one forgets this. Basilisk
 simulates one spacecraft at a time here, and the time for many is that of one, times their number.
+
+A second table compares components, each on a spacecraft that tumbles freely in empty space.
 ``--write`` puts the tables into docs/validation.md.
 """
 
@@ -64,20 +66,38 @@ SPINS = np.array([50.0, -30.0, 20.0, 10.0])  # rad/s
 POSITION, VELOCITY = np.array([7.0e6, 1.0e5, -2.0e5]), np.array([-100.0, 7200.0, 2000.0])  # m, m/s
 
 
-def basilisk(dt):
-    """Return attitudes, rates, positions and wheel speeds of Basilisk, and the seconds it took."""
+def column(x):
+    """Return a vector as Basilisk takes it."""
+    return np.reshape(x, (3, 1)).tolist()
+
+
+def tumbling(dt, inertia=INERTIA, position=POSITION, velocity=VELOCITY, rate=RATE):
+    """Return a simulation of Basilisk and its spacecraft, before any component is added."""
     sim = SimulationBaseClass.SimBaseClass()
     sim.CreateNewProcess("all").addTask(sim.CreateNewTask("task", macros.sec2nano(dt)))
     craft = spacecraft.Spacecraft()
     craft.ModelTag = "craft"
     craft.setIntegrator(svIntegrators.svIntegratorRK4(craft))
+    craft.hub.mHub, craft.hub.r_BcB_B, craft.hub.IHubPntBc_B = MASS, column([0.0] * 3), inertia
+    craft.hub.r_CN_NInit, craft.hub.v_CN_NInit = column(position), column(velocity)
+    craft.hub.sigma_BNInit, craft.hub.omega_BN_BInit = column(MRP), column(rate)
+    return sim, craft
 
-    def column(x):
-        return np.reshape(x, (3, 1)).tolist()
 
-    craft.hub.mHub, craft.hub.r_BcB_B, craft.hub.IHubPntBc_B = MASS, column([0.0] * 3), INERTIA
-    craft.hub.r_CN_NInit, craft.hub.v_CN_NInit = column(POSITION), column(VELOCITY)
-    craft.hub.sigma_BNInit, craft.hub.omega_BN_BInit = column(MRP), column(RATE)
+def executed(sim, models, duration):
+    """Run the models in this order, and return the seconds that it took."""
+    for priority, model in enumerate(models):
+        sim.AddModelToTask("task", model, len(models) - priority)  # the largest runs first
+    sim.InitializeSimulation()
+    sim.ConfigureStopTime(macros.sec2nano(duration))
+    began = time.perf_counter()
+    sim.ExecuteSimulation()
+    return time.perf_counter() - began
+
+
+def basilisk(dt):
+    """Return attitudes, rates, positions and wheel speeds of Basilisk, and the seconds it took."""
+    sim, craft = tumbling(dt)
     bodies = simIncludeGravBody.gravBodyFactory()
     earth = bodies.createEarth()
     earth.isCentralBody, earth.mu = True, MU
@@ -114,13 +134,7 @@ def basilisk(dt):
     wheels.rwMotorCmdInMsg.subscribeTo(motors.rwMotorTorqueOutMsg)
     states, speeds = craft.scStateOutMsg.recorder(), wheels.rwSpeedOutMsg.recorder()
     order = wheels, craft, gradient, navigation, target, error, law, motors, states, speeds
-    for priority, model in enumerate(order):
-        sim.AddModelToTask("task", model, len(order) - priority)  # the largest runs first
-    sim.InitializeSimulation()
-    sim.ConfigureStopTime(macros.sec2nano(DURATION))
-    began = time.perf_counter()
-    sim.ExecuteSimulation()
-    seconds = time.perf_counter() - began
+    seconds = executed(sim, order, DURATION)
     q = jax.vmap(jq.quaternion.from_mrp)(jnp.asarray(states.sigma_BN))
     spins = np.asarray(speeds.wheelSpeeds)[:, : len(AXES)]
     return q, np.asarray(states.omega_BN_B), np.asarray(states.r_BN_N), spins, seconds
@@ -212,6 +226,76 @@ def speeds(many):
     ]
 
 
+STILL, SPACE = np.zeros(3), (0.1, 100.0)  # step and duration of a component [s]
+FRICTION = 0.02, 1e-4, 0.03, 5.0  # N m, N m s, N m, rad/s
+MOTORS, FRICTION_SPINS = np.array([0.1, -0.2, 0.0, 0.0]), np.array([0.0, 0.0, 30.0, -20.0])
+
+
+def wheels_of_basilisk(spins, motors, options):
+    """Return the state and wheel speeds of a spacecraft whose wheels have these options, each."""
+    dt, duration = SPACE
+    sim, craft = tumbling(dt, position=STILL, velocity=STILL)
+    factory = simIncludeRW.rwFactory()
+    wheels = reactionWheelStateEffector.ReactionWheelStateEffector()
+    for axis, spin, own in zip(AXES, spins, options, strict=True):
+        factory.create("custom", axis.tolist(), Omega=spin * 30 / np.pi, Js=SPIN_INERTIA, u_max=1.0,
+                       maxMomentum=1e3, **own)  # fmt: skip
+    factory.addToSpacecraft("craft", wheels, craft)
+    payload = messaging.ArrayMotorTorqueMsgPayload(motorTorque=motors.tolist())
+    command = messaging.ArrayMotorTorqueMsg().write(payload)
+    wheels.rwMotorCmdInMsg.subscribeTo(command)
+    states, speeds = craft.scStateOutMsg.recorder(), wheels.rwSpeedOutMsg.recorder()
+    executed(sim, (wheels, craft, states, speeds), duration)
+    return states, np.asarray(speeds.wheelSpeeds)[:, : len(AXES)]
+
+
+def compared(states, theirs, body, torque, aux, ours):
+    """Return the largest differences: attitude, rate, position, and ``ours(state) - theirs``."""
+    q = jax.vmap(jq.quaternion.from_mrp)(jnp.asarray(states.sigma_BN))
+    moving = np.asarray(states.r_BN_N), np.asarray(states.v_BN_N)
+    begin = jq.State(q[0], jnp.asarray(states.omega_BN_B)[0], aux, *(x[0] for x in moving))
+    grid = jq.grid(0.0, SPACE[0], round(SPACE[1] / SPACE[0]))
+    state = jax.jit(lambda: jq.rollout(jq.rkmk4, body, torque, begin, grid).state)()
+    off = jax.vmap(jq.quaternion.distance)(q, state.q)
+    pairs = (states.omega_BN_B, state.omega), (moving[0], state.position), (theirs, ours(state))
+    return [float(off.max()), *(float(np.abs(np.asarray(a) - b).max()) for a, b in pairs)]
+
+
+def speeds_of(state):
+    """Return the speeds of the wheels relative to the body, from their momenta."""
+    return state.aux / SPIN_INERTIA - state.omega @ jnp.asarray(AXES).T
+
+
+def friction():
+    """Two wheels start from rest against Stribeck friction; two slow down."""
+    names = ("fCoulomb", "cViscous", "fStatic", "betaStatic")
+    smooth = {"useRWfriction": True, **dict(zip(names, FRICTION, strict=True))}
+    jumps = {**smooth, "betaStatic": -1.0}
+    states, theirs = wheels_of_basilisk(FRICTION_SPINS, MOTORS, [smooth] * 2 + [jumps] * 2)
+
+    def torque(t, state, params):
+        speed = speeds_of(state)
+        rubbing = jq.actuators.wheel_friction(speed[:2], *FRICTION)
+        turning = jq.actuators.wheel_friction(speed[2:], *FRICTION[:2])
+        motor = jnp.asarray(MOTORS) - jnp.concatenate([rubbing, turning])
+        return jq.actuators.wheel_torque(jnp.asarray(AXES), state, state.aux, motor), motor
+
+    momenta = SPIN_INERTIA * jnp.asarray(FRICTION_SPINS + AXES @ RATE)
+    return compared(states, theirs, BODY, torque, momenta, speeds_of)
+
+
+def components():
+    """Return the rows of the table of components."""
+    rows = [
+        "| component | attitude [rad] | rate [rad/s] | position [m] | its own states |",
+        "|---|---|---|---|---|",
+    ]
+    named = (("wheel friction [rad/s]", friction),)
+    for name, difference in named:
+        rows.append(f"| {name} | {' | '.join(f'{cell:.1e}' for cell in difference())} |")
+    return rows
+
+
 def main():
     """Compare, print, and write where asked."""
     parser = argparse.ArgumentParser(
@@ -220,7 +304,7 @@ def main():
     parser.add_argument("--many", type=int, default=1000, help="spacecraft that fly together")
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
     options = parser.parse_args()
-    text = "\n\n".join("\n".join(rows) for rows in (differences(), speeds(options.many)))
+    text = "\n\n".join("\n".join(rows) for rows in (differences(), components(), speeds(options.many)))
     print(text)
     if options.write:
         begin, end = "<!-- Basilisk -->", "<!-- end of Basilisk -->"
