@@ -304,7 +304,9 @@ def main():
     parser.add_argument("--many", type=int, default=1000, help="spacecraft that fly together")
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
     options = parser.parse_args()
-    text = "\n\n".join("\n".join(rows) for rows in (differences(), components(), speeds(options.many)))
+    text = "\n\n".join(
+        "\n".join(rows) for rows in (differences(), components(), speeds(options.many))
+    )
     print(text)
     if options.write:
         begin, end = "<!-- Basilisk -->", "<!-- end of Basilisk -->"
