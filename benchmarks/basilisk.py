@@ -36,6 +36,7 @@ try:
     )
     from Basilisk.simulation import (  # pyright: ignore[reportMissingImports]
         GravityGradientEffector,
+        linearSpringMassDamper,
         reactionWheelStateEffector,
         simpleNav,
         spacecraft,
@@ -44,6 +45,7 @@ try:
     from Basilisk.utilities import (  # pyright: ignore[reportMissingImports]
         SimulationBaseClass,
         macros,
+        pythonVariableLogger,
         simIncludeGravBody,
         simIncludeRW,
     )
@@ -250,14 +252,24 @@ def wheels_of_basilisk(spins, motors, options):
 
 
 def compared(states, theirs, body, torque, aux, ours):
-    """Return the largest differences: attitude, rate, position, and ``ours(state) - theirs``."""
+    """Return the largest differences: attitude, rate, position, and ``ours(state) - theirs``.
+
+    The last number is what the component does: the rates differ by it from those without the
+    component, for which the params of the torque are 0 and not 1.
+    """
     q = jax.vmap(jq.quaternion.from_mrp)(jnp.asarray(states.sigma_BN))
     moving = np.asarray(states.r_BN_N), np.asarray(states.v_BN_N)
     begin = jq.State(q[0], jnp.asarray(states.omega_BN_B)[0], aux, *(x[0] for x in moving))
     grid = jq.grid(0.0, SPACE[0], round(SPACE[1] / SPACE[0]))
-    state = jax.jit(lambda: jq.rollout(jq.rkmk4, body, torque, begin, grid).state)()
+    run = jax.jit(lambda on: jq.rollout(jq.rkmk4, body, torque, begin, grid, on).state)
+    state, without = run(1.0), run(0.0)
+    pairs = (
+        (states.omega_BN_B, state.omega),
+        (moving[0], state.position),
+        (theirs, ours(state)),
+        (without.omega, state.omega),
+    )
     off = jax.vmap(jq.quaternion.distance)(q, state.q)
-    pairs = (states.omega_BN_B, state.omega), (moving[0], state.position), (theirs, ours(state))
     return [float(off.max()), *(float(np.abs(np.asarray(a) - b).max()) for a, b in pairs)]
 
 
@@ -273,24 +285,65 @@ def friction():
     jumps = {**smooth, "betaStatic": -1.0}
     states, theirs = wheels_of_basilisk(FRICTION_SPINS, MOTORS, [smooth] * 2 + [jumps] * 2)
 
-    def torque(t, state, params):
+    def torque(t, state, on):
         speed = speeds_of(state)
         rubbing = jq.actuators.wheel_friction(speed[:2], *FRICTION)
         turning = jq.actuators.wheel_friction(speed[2:], *FRICTION[:2])
-        motor = jnp.asarray(MOTORS) - jnp.concatenate([rubbing, turning])
+        motor = jnp.asarray(MOTORS) - on * jnp.concatenate([rubbing, turning])
         return jq.actuators.wheel_torque(jnp.asarray(AXES), state, state.aux, motor), motor
 
     momenta = SPIN_INERTIA * jnp.asarray(FRICTION_SPINS + AXES @ RATE)
     return compared(states, theirs, BODY, torque, momenta, speeds_of)
 
 
+TANKS = jq.dynamics.slosh_masses(
+    mass=np.array([60.0, 40.0]),
+    position=np.array([[0.6, -0.2, 0.1], [-0.4, 0.5, -0.3]]),
+    axis=np.array([[0.6, 0.0, 0.8], [0.0, 1.0, 0.0]]),
+    stiffness=np.array([30.0, 50.0]),
+    damping=np.array([2.0, 0.0]),
+)
+DISPLACED = np.array([0.1, -0.05]), np.array([0.02, 0.05])  # m, m/s
+
+
+def slosh():
+    """Two masses slide along axes of the body, one with damping."""
+    sim, craft = tumbling(SPACE[0], position=STILL, velocity=STILL)
+    tanks = []
+    for i in range(2):
+        tank = linearSpringMassDamper.LinearSpringMassDamper()
+        tank.massInit, tank.k = float(TANKS.mass[i]), float(TANKS.stiffness[i])
+        tank.c = float(TANKS.damping[i])
+        tank.r_PB_B = column(TANKS.position[i])
+        tank.pHat_B = column(TANKS.translation[i] / TANKS.mass[i])
+        tank.rhoInit, tank.rhoDotInit = (float(x[i]) for x in DISPLACED)
+        tank.nameOfRhoState, tank.nameOfRhoDotState = f"rho{i}", f"rate{i}"
+        tank.nameOfMassState = f"mass{i}"
+        craft.addStateEffector(tank)
+        tanks.append(tank)
+    shown = [lambda t, i=i: craft.dynManager.getStateObject(f"rho{i}").getState() for i in range(2)]
+    log = pythonVariableLogger.PythonVariableLogger({f"rho{i}": shown[i] for i in range(2)})
+    states = craft.scStateOutMsg.recorder()
+    executed(sim, (craft, states, log), SPACE[1])
+    theirs = np.stack([np.reshape(log.rho0, -1), np.reshape(log.rho1, -1)], axis=1)
+
+    def torque(t, state, on):
+        x, rate = state.aux
+        acting, acceleration = jq.dynamics.coupled(TOTAL, TANKS, state, x, rate, jnp.zeros(3))
+        return jax.tree.map(lambda part: on * part, acting), (rate, acceleration)
+
+    begin = tuple(jnp.asarray(x) for x in DISPLACED)
+    return compared(states, theirs, TOTAL, torque, begin, lambda state: state.aux[0])
+
+
 def components():
     """Return the rows of the table of components."""
     rows = [
-        "| component | attitude [rad] | rate [rad/s] | position [m] | its own states |",
-        "|---|---|---|---|---|",
+        "| component | attitude [rad] | rate [rad/s] | position [m] | its own states "
+        "| changes the rate by [rad/s] |",
+        "|---|---|---|---|---|---|",
     ]
-    named = (("wheel friction [rad/s]", friction),)
+    named = (("friction of wheels [rad/s]", friction), ("two slosh masses [m]", slosh))
     for name, difference in named:
         rows.append(f"| {name} | {' | '.join(f'{cell:.1e}' for cell in difference())} |")
     return rows
