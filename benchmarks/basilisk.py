@@ -1,6 +1,6 @@
 """Simulate one spacecraft with Basilisk and with jaxquat, and compare motion and speed.
 
-    pip install bsk==2.12.1 && python benchmarks/basilisk.py [--many 1000] [--write]
+    pip install bsk && python benchmarks/basilisk.py [--many 1000] [--only components] [--write]
 
 A spacecraft with products of inertia and four reaction wheels of limited torque turns from a tumble
 to rest in a low orbit, under gravity gradient and the law of Basilisk's ``mrpFeedback``. A command
@@ -228,27 +228,31 @@ def speeds(many):
     ]
 
 
-STILL, SPACE = np.zeros(3), (0.1, 100.0)  # step and duration of a component [s]
+STILL, SPACE = np.zeros(3), (0.02, 60.0)  # step and duration of a component [s]
 FRICTION = 0.02, 1e-4, 0.03, 5.0  # N m, N m s, N m, rad/s
 MOTORS, FRICTION_SPINS = np.array([0.1, -0.2, 0.0, 0.0]), np.array([0.0, 0.0, 30.0, -20.0])
 
 
-def wheels_of_basilisk(spins, motors, options):
-    """Return the state and wheel speeds of a spacecraft whose wheels have these options, each."""
+def wheels_of_basilisk(spins, motors, options, unbalanced=(0.0, 0.0)):
+    """Return states, wheel speeds and directions of imbalance for wheels with these options."""
     dt, duration = SPACE
     sim, craft = tumbling(dt, position=STILL, velocity=STILL)
-    factory = simIncludeRW.rwFactory()
+    factory, normals = simIncludeRW.rwFactory(), []
     wheels = reactionWheelStateEffector.ReactionWheelStateEffector()
     for axis, spin, own in zip(AXES, spins, options, strict=True):
-        factory.create("custom", axis.tolist(), Omega=spin * 30 / np.pi, Js=SPIN_INERTIA, u_max=1.0,
-                       maxMomentum=1e3, **own)  # fmt: skip
+        wheel = factory.create(
+            "custom", axis.tolist(), Omega=spin * 30 / np.pi, Js=SPIN_INERTIA, u_max=1.0,
+            maxMomentum=1e3, **own,
+        )  # fmt: skip
+        wheel.U_s, wheel.U_d = unbalanced
+        normals.append(np.reshape(wheel.w2Hat0_B, 3))
     factory.addToSpacecraft("craft", wheels, craft)
     payload = messaging.ArrayMotorTorqueMsgPayload(motorTorque=motors.tolist())
     command = messaging.ArrayMotorTorqueMsg().write(payload)
     wheels.rwMotorCmdInMsg.subscribeTo(command)
     states, speeds = craft.scStateOutMsg.recorder(), wheels.rwSpeedOutMsg.recorder()
     executed(sim, (wheels, craft, states, speeds), duration)
-    return states, np.asarray(speeds.wheelSpeeds)[:, : len(AXES)]
+    return states, np.asarray(speeds.wheelSpeeds)[:, : len(AXES)], jnp.asarray(normals)
 
 
 def compared(states, theirs, body, torque, aux, ours):
@@ -273,9 +277,9 @@ def compared(states, theirs, body, torque, aux, ours):
     return [float(off.max()), *(float(np.abs(np.asarray(a) - b).max()) for a, b in pairs)]
 
 
-def speeds_of(state):
-    """Return the speeds of the wheels relative to the body, from their momenta."""
-    return state.aux / SPIN_INERTIA - state.omega @ jnp.asarray(AXES).T
+def speeds_of(momenta, omega):
+    """Return the speeds of the wheels relative to the body."""
+    return momenta / SPIN_INERTIA - omega @ jnp.asarray(AXES).T
 
 
 def friction():
@@ -283,17 +287,44 @@ def friction():
     names = ("fCoulomb", "cViscous", "fStatic", "betaStatic")
     smooth = {"useRWfriction": True, **dict(zip(names, FRICTION, strict=True))}
     jumps = {**smooth, "betaStatic": -1.0}
-    states, theirs = wheels_of_basilisk(FRICTION_SPINS, MOTORS, [smooth] * 2 + [jumps] * 2)
+    states, theirs, _ = wheels_of_basilisk(FRICTION_SPINS, MOTORS, [smooth] * 2 + [jumps] * 2)
 
     def torque(t, state, on):
-        speed = speeds_of(state)
+        speed = speeds_of(state.aux, state.omega)
         rubbing = jq.actuators.wheel_friction(speed[:2], *FRICTION)
         turning = jq.actuators.wheel_friction(speed[2:], *FRICTION[:2])
         motor = jnp.asarray(MOTORS) - on * jnp.concatenate([rubbing, turning])
         return jq.actuators.wheel_torque(jnp.asarray(AXES), state, state.aux, motor), motor
 
     momenta = SPIN_INERTIA * jnp.asarray(FRICTION_SPINS + AXES @ RATE)
-    return compared(states, theirs, BODY, torque, momenta, speeds_of)
+    return compared(
+        states, theirs, BODY, torque, momenta, lambda state: speeds_of(state.aux, state.omega)
+    )
+
+
+UNBALANCED = 2e-3, 3e-3  # kg m, kg m^2: a thousand times those of a wheel
+PLACES = 0.5 * AXES[[1, 2, 0, 3]]  # m
+
+
+def imbalance():
+    """Four unbalanced wheels off the centre of mass speed up, and the angles are states."""
+    model = messaging.JitterSimple
+    options = [{"RWModel": model, "rWB_B": place.tolist()} for place in PLACES]
+    states, theirs, normals = wheels_of_basilisk(0.3 * SPINS, MOTORS, options, UNBALANCED)
+
+    def torque(t, state, on):
+        angle, momenta = state.aux
+        axes, speed, motor = jnp.asarray(AXES), speeds_of(momenta, state.omega), jnp.asarray(MOTORS)
+        shake = jq.actuators.wheel_imbalance(
+            axes, normals, jnp.asarray(PLACES), state, angle, speed, *UNBALANCED
+        )
+        tau = jq.actuators.wheel_torque(axes, state, momenta, motor)
+        return jq.Wrench(tau + on * shake.torque, on * shake.force), (speed, motor)
+
+    begin = jnp.zeros(4), SPIN_INERTIA * jnp.asarray(0.3 * SPINS + AXES @ RATE)
+    return compared(
+        states, theirs, BODY, torque, begin, lambda state: speeds_of(state.aux[1], state.omega)
+    )
 
 
 TANKS = jq.dynamics.slosh_masses(
@@ -343,7 +374,11 @@ def components():
         "| changes the rate by [rad/s] |",
         "|---|---|---|---|---|---|",
     ]
-    named = (("friction of wheels [rad/s]", friction), ("two slosh masses [m]", slosh))
+    named = (
+        ("friction of wheels [rad/s]", friction),
+        ("imbalance of wheels [rad/s]", imbalance),
+        ("slosh masses [m]", slosh),
+    )
     for name, difference in named:
         rows.append(f"| {name} | {' | '.join(f'{cell:.1e}' for cell in difference())} |")
     return rows
@@ -356,15 +391,18 @@ def main():
     )
     parser.add_argument("--many", type=int, default=1000, help="spacecraft that fly together")
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
+    parser.add_argument("--only", choices=["differences", "components", "speeds"])
     options = parser.parse_args()
-    text = "\n\n".join(
-        "\n".join(rows) for rows in (differences(), components(), speeds(options.many))
-    )
-    print(text)
-    if options.write:
-        begin, end = "<!-- Basilisk -->", "<!-- end of Basilisk -->"
-        before, rest = PAGE.read_text().split(begin)
-        PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
+    tables = {
+        "differences": differences, "components": components, "speeds": lambda: speeds(options.many)
+    }  # fmt: skip
+    for name in [options.only] if options.only else tables:
+        text = "\n".join(tables[name]())
+        print(f"{text}\n")
+        if options.write:
+            begin, end = f"<!-- Basilisk: {name} -->", f"<!-- end of {name} -->"
+            before, rest = PAGE.read_text().split(begin)
+            PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
 
 
 if __name__ == "__main__":

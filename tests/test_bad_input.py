@@ -319,6 +319,16 @@ TABLE = {
         "static": optional(ONE, **BATCH),
         "stribeck_speed": Argument(ONE, BATCH),
     },
+    "actuators.wheel_imbalance": {
+        "axes": Argument(np.eye(3)[:1]),
+        "normals": Argument(np.eye(3)[1:2]),
+        "positions": algebra(FOUR[:1]),
+        "state": STATE,
+        "angle": algebra(np.ones(1)),
+        "speed": Argument(np.ones(1), PROPAGATES, "(speed|angle)"),
+        "static": algebra(ONE),
+        "dynamic": algebra(ONE),
+    },
     "actuators.wheel_torque": {
         "axes": algebra(np.eye(3)),
         "state": STATE,

@@ -1434,6 +1434,14 @@ MISLEADING = [
     (lambda: jq.Body.from_parameters(jnp.full(6, NAN)), ValueError, "theta", "nan"),
     (lambda: BODY.shifted(1.0, V * NAN), ValueError, "offset", "nan"),
     (lambda: actuators.saturate(V, -V), ValueError, "limits", "positive"),
+    (lambda: actuators.wheel_friction(V, 0.1, 0.1, 0.2), TypeError, "stribeck_speed", "static"),
+    (lambda: actuators.wheel_friction(V, -0.1, 0.1), ValueError, "coulomb", "at least 0"),
+    (
+        lambda: actuators.wheel_imbalance(*jnp.ones((3, 1, 3)) / 3**0.5, START, *jnp.ones((4, 1))),
+        ValueError,
+        "normals",
+        "normal to the axes",
+    ),
     (lambda: actuators.saturate_smooth(V, jnp.zeros(3)), ValueError, "limits", "positive"),
     # shapes and structures
     (

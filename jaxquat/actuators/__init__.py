@@ -24,7 +24,7 @@ from jaxquat.actuators.actuation import (
     wheel_torque,
 )
 from jaxquat.actuators.recorded_commands import delayed, lagged
-from jaxquat.actuators.wheels import wheel_friction
+from jaxquat.actuators.wheels import wheel_friction, wheel_imbalance
 
 __all__ = [
     "allocate",
@@ -37,5 +37,6 @@ __all__ = [
     "saturate_smooth",
     "thruster_arms",
     "wheel_friction",
+    "wheel_imbalance",
     "wheel_torque",
 ]

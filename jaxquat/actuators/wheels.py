@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import broadcast, not_negative, positive
+from jaxquat import quaternion
+from jaxquat._checks import (
+    broadcast,
+    every,
+    exactly,
+    is_concrete,
+    not_negative,
+    one_shape,
+    positive,
+    unit_vector,
+    vector,
+)
+from jaxquat._linear import cross
+from jaxquat.dynamics.state import State, Wrench, one_body
 
 
 def wheel_friction(
@@ -63,3 +77,59 @@ def wheel_friction(
     not_negative("coulomb", coulomb)
     not_negative("viscous", viscous)
     return dry + viscous * speed
+
+
+def wheel_imbalance(
+    axes: ArrayLike,
+    normals: ArrayLike,
+    positions: ArrayLike,
+    state: State,
+    angle: ArrayLike,
+    speed: ArrayLike,
+    static: ArrayLike,
+    dynamic: ArrayLike,
+) -> Wrench:
+    """Force ``Us s^2 r`` and torque ``Ud s^2 r + p × force`` of unbalanced wheels that turn.
+
+    The direction r turns with the wheel: ``r = n cos(angle) + (axis × n) sin(angle)``. This is the
+    force on bearings that hold the wheel still, for wheels far lighter than the body; the momentum
+    of body and wheels is not conserved. R. A. Masterson, D. W. Miller and R. L. Grogan, Journal of
+    Sound and Vibration 249(3), 2002. Keep the angles in ``State.aux``, with the speeds as rates,
+    and take steps that resolve a turn. For a body that only turns, use the ``torque`` of the
+    result.
+
+    Args:
+        axes: unit vectors, body axes, (n, 3).
+        normals: n, the directions of the imbalance at angle 0, unit vectors normal to the axes,
+            (n, 3).
+        positions: p, of the wheels from the body's centre of mass, body axes [m], (n, 3).
+        state: of one body.
+        angle: [rad], (n,).
+        speed: s, relative to the body [rad/s], (n,).
+        static: Us, mass times its distance from the axis [kg m], () or (n,).
+        dynamic: Ud, product of inertia [kg m^2], () or (n,).
+
+    Examples:
+        >>> x, z = jnp.array([[1.0, 0.0, 0.0]]), jnp.array([[0.0, 0.0, 1.0]])
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> quarter, speed = jnp.array([jnp.pi / 2]), jnp.array([100.0])  # rad, rad/s
+        >>> shake = jq.actuators.wheel_imbalance(z, x, 0.5 * x, state, quarter, speed, 2e-6, 0.0)
+        >>> np.asarray(shake.force).round(3), np.asarray(shake.torque).round(3)  # N along y, N m
+        (array([-0.  ,  0.02,  0.  ], dtype=float32), array([ 0.  , -0.  ,  0.01], dtype=float32))
+    """
+    state, speed = one_body("state", state), vector("speed", speed)
+    n, angle = speed.shape, exactly("angle", angle, speed.shape)
+    axes, normals = exactly("axes", axes, (*n, 3)), exactly("normals", normals, (*n, 3))
+    unit_vector("axes", axes)
+    unit_vector("normals", normals)
+    if is_concrete((axes, normals)):
+        along = np.sum(np.asarray(axes) * np.asarray(normals), axis=-1, keepdims=True)
+        across = np.abs(np.broadcast_to(along, normals.shape)) <= 1e-4
+        every("normals", "vectors normal to the axes (to 0.0001)", normals, across)
+    positions = exactly("positions", positions, (*n, 3))
+    static, dynamic = one_shape("static", static, (), n), one_shape("dynamic", dynamic, (), n)
+    radial = jnp.cos(angle)[:, None] * normals + jnp.sin(angle)[:, None] * cross(axes, normals)
+    forces = (static * speed**2)[:, None] * radial
+    torques = (dynamic * speed**2)[:, None] * radial + cross(positions, forces)
+    force = quaternion.rotate(state.q, jnp.sum(forces, axis=0))
+    return Wrench(jnp.sum(torques, axis=0), force)

@@ -141,6 +141,39 @@ def test_stribeck_friction_peaks_at_its_speed_and_is_odd():
     np.testing.assert_allclose(smooth, 0.3 * np.tanh(5 * s) + 0.01 * s, rtol=1e-15)
 
 
+def test_a_wheel_off_balance_shakes_a_body_in_a_circle_and_about_its_normal():
+    """At constant speed s, ``v = Us s/M (n sin(s t) + (a × n)(1 - cos(s t)))``.
+
+    The rate of a ball, in body axes, is ``Ud s/I`` times the same. The steps leave an error of
+    (s dt)^4/120, relative.
+    """
+    axis, normal = jnp.array([[0.0, 0.6, 0.8]]), jnp.array([[1.0, 0.0, 0.0]])
+    static, dynamic, s = 2e-3, 3e-3, 20.0
+    ball, zero = jq.Body(5.0 * jnp.eye(3), mass=4.0), jnp.zeros(3)
+    offset = jnp.array([[0.0, 0.6, 0.8]])  # along the axis: p × force turns the other way
+
+    def torque(t, state, unbalanced):
+        shake = actuators.wheel_imbalance(
+            axis, normal, 0.0 * offset, state, state.aux, jnp.array([s]), *unbalanced
+        )
+        return shake, jnp.array([s])
+
+    start = jq.State(jnp.array([1.0, 0, 0, 0]), zero, jnp.zeros(1), zero, zero)
+    grid = jq.grid(0.0, 0.005, 100)
+    run = jax.jit(jax.vmap(lambda x: jq.rollout(jq.rkmk4, ball, torque, start, grid, x).state))
+    state = run(jnp.array([[static, 0.0], [0.0, dynamic]]))
+    angle = s * 0.005 * np.arange(101.0)[:, None]
+    swing = normal * np.sin(angle) + np.cross(axis, normal) * (1 - np.cos(angle))
+    np.testing.assert_allclose(state.omega[1], dynamic * s / 5.0 * swing, rtol=0, atol=2e-8)
+    np.testing.assert_allclose(state.velocity[0], static * s / 4.0 * swing, rtol=0, atol=2e-8)
+    at = lambda where, ud: actuators.wheel_imbalance(
+        axis, normal, where, start, jnp.array([0.5]), jnp.array([s]), static, ud
+    )
+    still, lever = at(0.0 * offset, 0.0), at(offset, 0.0)
+    np.testing.assert_array_equal(still.torque, zero)
+    np.testing.assert_allclose(lever.torque, np.cross(offset[0], lever.force), rtol=1e-14)
+
+
 def test_wheels_differentiate_by_their_axes_and_vmap():
     def last(axes):
         return spinning(axes, 0.1, 10, jq.lie_euler)[0].omega[-1, 0]
