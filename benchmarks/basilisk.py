@@ -41,6 +41,7 @@ try:
         simpleNav,
         spacecraft,
         svIntegrators,
+        vscmgStateEffector,
     )
     from Basilisk.utilities import (  # pyright: ignore[reportMissingImports]
         SimulationBaseClass,
@@ -367,6 +368,54 @@ def slosh():
     return compared(states, theirs, TOTAL, torque, begin, lambda state: state.aux[0])
 
 
+GIMBALS = np.array([[1.0, 0, 1], [0, 1, 1], [-1, 0, 1], [0, -1, 1]]) / np.sqrt(2.0)
+ROTORS = np.array([[0.0, 1, 0], [-1, 0, 0], [0, -1, 0], [1, 0, 0]])
+STORED, GIMBAL_INERTIA = 5.0, 0.3  # N m s, kg m^2
+GIMBAL_MOTORS = np.array([0.01, -0.02, 0.005, 0.01])  # N m
+
+
+def gyros():
+    """Four gyros in a pyramid, whose gimbals turn by motors and by the rate of the body.
+
+    The speed of Basilisk's rotors changes with the rate of the body. A tiny spin inertia keeps
+    their momentum constant; the differences are in proportion to it.
+    """
+    sim, craft = tumbling(SPACE[0], position=STILL, velocity=STILL)
+    device, spin, across = vscmgStateEffector.VSCMGStateEffector(), 1e-10, 0.2  # kg m^2
+    for gimbal, rotor in zip(GIMBALS, ROTORS, strict=True):
+        gyro = vscmgStateEffector.VSCMGConfigMsgPayload()
+        gyro.ggHat_B, gyro.gsHat0_B = column(gimbal), column(rotor)
+        gyro.gtHat0_B, gyro.rGB_B = column(np.cross(gimbal, rotor)), column(STILL)
+        gyro.IW1 = gyro.IW2 = gyro.IW3 = spin
+        gyro.IG1 = gyro.IG2 = across - spin
+        gyro.IG3, gyro.Omega, gyro.Omega_max = GIMBAL_INERTIA - spin, STORED / spin, 1e12
+        gyro.massW = gyro.massG = 1e-3
+        gyro.u_s_max = gyro.u_s_min = gyro.u_g_max = gyro.u_g_min = -1.0  # no limits
+        gyro.wheelLinearFrictionRatio = gyro.gimbalLinearFrictionRatio = -1.0
+        device.AddVSCMG(gyro)
+    craft.addStateEffector(device)
+    payload = messaging.VSCMGArrayTorqueMsgPayload(gimbalTorque=GIMBAL_MOTORS.tolist())
+    command = messaging.VSCMGArrayTorqueMsg().write(payload)
+    device.cmdsInMsg.subscribeTo(command)
+    states, angles = craft.scStateOutMsg.recorder(), device.speedOutMsg.recorder()
+    executed(sim, (craft, device, states, angles), SPACE[1])  # the device records angles late
+    shape = across * (4 * np.eye(3) - GIMBALS.T @ GIMBALS)  # without moments about the gimbals
+    g, rotors = jnp.asarray(GIMBALS), jnp.asarray(ROTORS)
+
+    def torque(t, state, on):
+        x, momenta = state.aux
+        rate = momenta / GIMBAL_INERTIA - g @ state.omega
+        towards = jnp.cos(x)[:, None] * jnp.cross(g, rotors) - jnp.sin(x)[:, None] * rotors
+        motor = jnp.asarray(GIMBAL_MOTORS) + on * STORED * towards @ state.omega
+        tau = jq.actuators.gyro_torque(g, rotors, STORED, state, x, rate)
+        return on * tau + jq.actuators.wheel_torque(g, state, momenta, motor), (rate, motor)
+
+    begin = jnp.zeros(4), GIMBAL_INERTIA * jnp.asarray(GIMBALS @ RATE)
+    body = jq.Body(jnp.asarray(INERTIA + shape), mass=MASS)
+    theirs = np.asarray(angles.gimbalAngles)[:, :4]
+    return compared(states, theirs, body, torque, begin, lambda state: state.aux[0])
+
+
 def components():
     """Return the rows of the table of components."""
     rows = [
@@ -377,6 +426,7 @@ def components():
     named = (
         ("friction of wheels [rad/s]", friction),
         ("imbalance of wheels [rad/s]", imbalance),
+        ("gyros [rad]", gyros),
         ("slosh masses [m]", slosh),
     )
     for name, difference in named:

@@ -284,6 +284,14 @@ TABLE = {
         "between": optional(np.arange(3.0), wrong="other times"),
         "hold": Argument("linear"),
     },
+    "actuators.gyro_torque": {
+        "gimbals": Argument(np.eye(3)),
+        "rotors": Argument(np.eye(3)[[1, 2, 0]]),
+        "momentum": algebra(V),
+        "state": STATE,
+        "angle": algebra(V),
+        "rate": Argument(V, PROPAGATES, "(rate|gimbals)"),
+    },
     "actuators.hold_momentum": {
         "momentum": Argument(V, {"nan": "not full", "inf": "full"}),
         "motor": algebra(V),
@@ -310,6 +318,14 @@ TABLE = {
     "actuators.saturate_smooth": {
         "tau": Argument(V, {"nan": "propagates", "inf": "limited"}, "(tau|limits)"),
         "limits": Argument(V),
+    },
+    "actuators.steer_gyros": {
+        "gimbals": Argument(np.eye(3)),
+        "rotors": Argument(np.eye(3)[[1, 2, 0]]),
+        "momentum": algebra(V),
+        "angle": Argument(V, PROPAGATES, "(angle|gimbals)"),
+        "tau": algebra(V),
+        "robustness": Argument(ONE),
     },
     "actuators.thruster_arms": {"positions": algebra(ROWS), "directions": algebra(ROWS)},
     "actuators.wheel_friction": {

@@ -23,6 +23,7 @@ from jaxquat.actuators.actuation import (
     thruster_arms,
     wheel_torque,
 )
+from jaxquat.actuators.gyros import gyro_torque, steer_gyros
 from jaxquat.actuators.recorded_commands import delayed, lagged
 from jaxquat.actuators.wheels import wheel_friction, wheel_imbalance
 
@@ -30,11 +31,13 @@ __all__ = [
     "allocate",
     "allocate_thrusters",
     "delayed",
+    "gyro_torque",
     "hold_momentum",
     "lag",
     "lagged",
     "saturate",
     "saturate_smooth",
+    "steer_gyros",
     "thruster_arms",
     "wheel_friction",
     "wheel_imbalance",

@@ -174,6 +174,48 @@ def test_a_wheel_off_balance_shakes_a_body_in_a_circle_and_about_its_normal():
     np.testing.assert_allclose(lever.torque, np.cross(offset[0], lever.force), rtol=1e-14)
 
 
+PYRAMID = jnp.array([[1.0, 0, 1], [0, 1, 1], [-1, 0, 1], [0, -1, 1]]) / jnp.sqrt(2.0)
+ROTORS = jnp.array([[0.0, 1, 0], [-1, 0, 0], [0, -1, 0], [1, 0, 0]])
+
+
+def test_gyros_conserve_the_momentum_of_all():
+    """In the world, to the order of the scheme, four, with gimbals that move by rates of time."""
+    momenta, counts, errors = jnp.array([2.0, 1.5, 1.0, 0.5]), np.array([40, 80]), []
+
+    def torque(t, state, params):
+        rate = jnp.sin(jnp.arange(1.0, 5.0) * t)
+        return actuators.gyro_torque(PYRAMID, ROTORS, momenta, state, state.aux, rate), rate
+
+    for steps in counts:
+        grid = jq.grid(0.0, 2.0 / steps, int(steps))
+        start = START._replace(aux=jnp.array([0.1, -0.4, 0.9, 2.0]))
+        state = jax.jit(lambda s, g=grid: jq.rollout(jq.rkmk4, BODY, torque, s, g).state)(start)
+        x, rotors = np.asarray(state.aux)[..., None], np.asarray(ROTORS)
+        axes = np.cos(x) * rotors + np.sin(x) * np.cross(PYRAMID, ROTORS)
+        stored = jax.vmap(jq.quaternion.rotate)(state.q, jnp.asarray(np.asarray(momenta) @ axes))
+        total = jax.vmap(lambda s: jq.dynamics.momentum(BODY, s))(state) + stored
+        errors.append(np.abs(total - total[:1]).max())
+    assert errors[-1] < 1e-4
+    assert abs(problems.slope(counts, np.array(errors)) - 4) < 0.3
+
+
+def test_gyros_give_the_torque_except_along_a_singular_direction():
+    """A pyramid at 90 degrees has its rotors' momenta along one axis, and no torque along it.
+
+    There A A^T has the eigenvalues 1/2, 1/2 and 0. At 0 degrees they are 1/2, 1/4 and 1/4.
+    """
+    still, tau = START._replace(omega=jnp.zeros(3)), jnp.array([0.3, -0.2, 0.1])
+    steer = lambda x, r: actuators.steer_gyros(PYRAMID, ROTORS, 2.0, x, tau, r)
+    turn = lambda x, r: actuators.gyro_torque(PYRAMID, ROTORS, 2.0, still, x, steer(x, r))
+    run, right = jax.jit(turn), jnp.full(4, jnp.pi / 2)
+    np.testing.assert_allclose(run(jnp.zeros(4), 0.0), tau, rtol=1e-14)
+    size = 0.01 * np.exp(-270 / 32)
+    wanted = tau / (1 + size / np.array([0.5, 0.25, 0.25]))[np.array([2, 1, 0])]
+    np.testing.assert_allclose(run(jnp.zeros(4), 0.01), wanted, rtol=1e-13)
+    np.testing.assert_allclose(run(right, 0.01), [0.3 / 1.02, -0.2 / 1.02, 0], atol=1e-15)
+    assert jnp.all(jnp.isfinite(jax.jit(jax.jacrev(steer))(right, 0.01)))
+
+
 def test_wheels_differentiate_by_their_axes_and_vmap():
     def last(axes):
         return spinning(axes, 0.1, 10, jq.lie_euler)[0].omega[-1, 0]
