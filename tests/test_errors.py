@@ -66,6 +66,12 @@ def gyro(**changes):
     return jq.gyro.measure(jq.gyro.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
 
 
+def coupled(state, acting, body=BODY):
+    one = jnp.ones(1)
+    panel = dynamics.flexible_modes(one, one, jnp.zeros((1, 3)), jnp.zeros((1, 3)))
+    return dynamics.coupled(body, panel, state, one, one, acting)
+
+
 IMU = jq.estimation.ImuSample(jnp.full(2, 0.1), *jnp.full((3, 2, 3), 9.8))
 
 
@@ -1429,6 +1435,18 @@ MISLEADING = [
         ValueError,
         "torque spring",
         "(3,)",
+    ),
+    (
+        lambda: coupled(START, jq.Wrench(V, V)),
+        TypeError,
+        "acting: wanted a torque alone because the state has no position",
+        "Wrench",
+    ),
+    (
+        lambda: coupled(START._replace(position=V, velocity=V), V, jq.Body(jnp.eye(3))),
+        ValueError,
+        "body",
+        "a mass because the state has a position",
     ),
     # values
     (lambda: jq.Body.from_parameters(jnp.full(6, NAN)), ValueError, "theta", "nan"),

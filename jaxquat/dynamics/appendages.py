@@ -27,6 +27,7 @@ from jaxquat import quaternion, so3
 from jaxquat._checks import exactly, finite, instance, not_negative, positive, unit_vector, vector
 from jaxquat._linear import cross, dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import check_parts
 from jaxquat.dynamics.state import State, Wrench, one_body
 
 
@@ -149,8 +150,9 @@ def coupled(
             return tau, {"panels": (rate, acceleration)}
 
     The position of the state is that of the body alone, without slosh masses. Without a position
-    the body turns about a fixed point. Add uniform gravity, and ``forces.point_mass``, outside by
-    ``torques.total``: they accelerate body and appendages alike. All else belongs into ``acting``.
+    the body turns about a fixed point, so give a free spacecraft one. Add uniform gravity, and
+    ``forces.point_mass``, outside by ``torques.total``: they accelerate body and appendages alike.
+    All else belongs into ``acting``.
 
     Args:
         body: with a mass if the state has a position.
@@ -184,8 +186,9 @@ def coupled(
         for name, leaf, shape in zip(Appendages._fields, appendages, shapes, strict=True)
     )
     x, rate = exactly("displacement", displacement, n), exactly("rate", rate, n)
-    tau, force = acting if isinstance(acting, Wrench) else (acting, jnp.zeros_like(omega))
-    tau, force = exactly("acting", tau, (3,)), exactly("acting", force, (3,))
+    tau, _, force = check_parts("acting", acting, state._replace(aux=()))
+    if state.position is not None and body.mass is None:
+        raise ValueError("body: wanted a mass because the state has a position, got none")
 
     each = omega[None]  # a row, for vectors of all appendages
     where, shift = position + (x / mass)[:, None] * l, (rate / mass)[:, None] * l
@@ -208,11 +211,12 @@ def coupled(
         total = (body.mass + jnp.sum(added)) * eye - matmul(transpose(l), l / mass[:, None])
         first = matvec(transpose(where), mass)  # the first moment of mass
         inverted, mixed = inverse_inertia(total), -so3.hat(first) - matmul(transpose(l), by_mass)
-        force = quaternion.rotate_inverse(state.q, force) - matvec(transpose(l), spring)
-        force = force - matvec(transpose(turned), mass)
+        pull = -matvec(transpose(l), spring) - matvec(transpose(turned), mass)
+        if force is not None:
+            pull = pull + quaternion.rotate_inverse(state.q, force)
         back = matmul(transpose(mixed), inverted)
-        alpha = matvec(inverse_inertia(turning - matmul(back, mixed)), tau - matvec(back, force))
-        a = matvec(inverted, force - matvec(mixed, alpha))
+        alpha = matvec(inverse_inertia(turning - matmul(back, mixed)), tau - matvec(back, pull))
+        a = matvec(inverted, pull - matvec(mixed, alpha))
     acceleration = spring - (matvec(l, a) + matvec(d, alpha)) / mass
     tau = matvec(inertia, alpha) + cross(omega, matvec(inertia, omega))
     if state.position is None:

@@ -32,8 +32,9 @@ def motion(appendages, acting):
     """Return the torque of a body with these appendages under a constant wrench."""
 
     def torque(t, state, params):
-        wrench, acceleration = dynamics.coupled(BODY, appendages, state, *state.aux, acting)
-        return wrench, (state.aux[1], acceleration)
+        x, rate = state.aux
+        wrench, acceleration = dynamics.coupled(BODY, appendages, state, x, rate, acting)
+        return wrench, (rate, acceleration)
 
     return torque
 
@@ -165,7 +166,7 @@ def test_a_mode_on_a_body_with_a_fixed_point_is_faster_than_clamped():
     panel = dynamics.flexible_modes(jnp.array([1.5]), jnp.zeros(1), jnp.zeros((1, 3)), d)
     body, state = jq.Body(jnp.diag(jnp.array([9.0, 8.0, 7.0]))), still(0.2)
     state = state._replace(position=None, velocity=None)
-    run = jax.jit(lambda s: dynamics.coupled(body, panel, s, *s.aux, jnp.zeros(3)))
+    run = jax.jit(lambda s: dynamics.coupled(body, panel, s, s.aux[0], s.aux[1], jnp.zeros(3)))
     tau, acceleration = run(state)
     np.testing.assert_allclose(acceleration, [-(1.5**2) / (1 - 4 / 9) * 0.2], rtol=1e-15)
     np.testing.assert_allclose(tau, [-2.0 * acceleration[0], 0, 0], rtol=1e-15)
