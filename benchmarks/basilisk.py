@@ -407,7 +407,7 @@ def gyros():
         rate = momenta / GIMBAL_INERTIA - g @ state.omega
         towards = jnp.cos(x)[:, None] * jnp.cross(g, rotors) - jnp.sin(x)[:, None] * rotors
         motor = jnp.asarray(GIMBAL_MOTORS) + on * STORED * towards @ state.omega
-        tau = jq.actuators.gyro_torque(g, rotors, STORED, state, x, rate)
+        tau = jq.actuators.cmg_torque(g, rotors, STORED, state, x, rate)
         return on * tau + jq.actuators.wheel_torque(g, state, momenta, motor), (rate, motor)
 
     begin = jnp.zeros(4), GIMBAL_INERTIA * jnp.asarray(GIMBALS @ RATE)

@@ -248,8 +248,8 @@ MUTATIONS = {
         "control/test_actuators.py::"
         "test_a_wheel_off_balance_shakes_a_body_in_a_circle_and_about_its_normal",
     ),
-    "gyro_torque: no gyroscopic part": Mutation(
-        "actuators/gyros.py",
+    "cmg_torque: no gyroscopic part": Mutation(
+        "actuators/cmgs.py",
         "- cross(state.omega, whole)",
         "- 0.0 * cross(state.omega, whole)",
         "control/test_actuators.py::test_gyros_conserve_the_momentum_of_all",

@@ -277,20 +277,20 @@ TABLE = {
         "tau": algebra(V),
         "limits": optional(1.0, inf="no limit"),
     },
-    "actuators.delayed": {
-        "times": Argument(np.arange(4.0)),
-        "commands": Argument(FOUR, {"wrong": "seven motors"}, "(commands|times)"),
-        "delay": Argument(0.1),
-        "between": optional(np.arange(3.0), wrong="other times"),
-        "hold": Argument("linear"),
-    },
-    "actuators.gyro_torque": {
+    "actuators.cmg_torque": {
         "gimbals": Argument(np.eye(3)),
         "rotors": Argument(np.eye(3)[[1, 2, 0]]),
         "momentum": algebra(V),
         "state": STATE,
         "angle": algebra(V),
         "rate": Argument(V, PROPAGATES, "(rate|gimbals)"),
+    },
+    "actuators.delayed": {
+        "times": Argument(np.arange(4.0)),
+        "commands": Argument(FOUR, {"wrong": "seven motors"}, "(commands|times)"),
+        "delay": Argument(0.1),
+        "between": optional(np.arange(3.0), wrong="other times"),
+        "hold": Argument("linear"),
     },
     "actuators.hold_momentum": {
         "momentum": Argument(V, {"nan": "not full", "inf": "full"}),
@@ -319,7 +319,7 @@ TABLE = {
         "tau": Argument(V, {"nan": "propagates", "inf": "limited"}, "(tau|limits)"),
         "limits": Argument(V),
     },
-    "actuators.steer_gyros": {
+    "actuators.steer_cmgs": {
         "gimbals": Argument(np.eye(3)),
         "rotors": Argument(np.eye(3)[[1, 2, 0]]),
         "momentum": algebra(V),

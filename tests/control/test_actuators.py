@@ -184,7 +184,7 @@ def test_gyros_conserve_the_momentum_of_all():
 
     def torque(t, state, params):
         rate = jnp.sin(jnp.arange(1.0, 5.0) * t)
-        return actuators.gyro_torque(PYRAMID, ROTORS, momenta, state, state.aux, rate), rate
+        return actuators.cmg_torque(PYRAMID, ROTORS, momenta, state, state.aux, rate), rate
 
     for steps in counts:
         grid = jq.grid(0.0, 2.0 / steps, int(steps))
@@ -205,8 +205,8 @@ def test_gyros_give_the_torque_except_along_a_singular_direction():
     There A A^T has the eigenvalues 1/2, 1/2 and 0. At 0 degrees they are 1/2, 1/4 and 1/4.
     """
     still, tau = START._replace(omega=jnp.zeros(3)), jnp.array([0.3, -0.2, 0.1])
-    steer = lambda x, r: actuators.steer_gyros(PYRAMID, ROTORS, 2.0, x, tau, r)
-    turn = lambda x, r: actuators.gyro_torque(PYRAMID, ROTORS, 2.0, still, x, steer(x, r))
+    steer = lambda x, r: actuators.steer_cmgs(PYRAMID, ROTORS, 2.0, x, tau, r)
+    turn = lambda x, r: actuators.cmg_torque(PYRAMID, ROTORS, 2.0, still, x, steer(x, r))
     run, right = jax.jit(turn), jnp.full(4, jnp.pi / 2)
     np.testing.assert_allclose(run(jnp.zeros(4), 0.0), tau, rtol=1e-14)
     size = 0.01 * np.exp(-270 / 32)

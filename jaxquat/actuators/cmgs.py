@@ -11,7 +11,7 @@ from jaxquat._linear import cross, dot, inverse, matmul, matvec, transpose
 from jaxquat.dynamics.state import State, broadcastable
 
 
-def gyro_torque(
+def cmg_torque(
     gimbals: ArrayLike,
     rotors: ArrayLike,
     momentum: ArrayLike,
@@ -38,7 +38,7 @@ def gyro_torque(
     Examples:
         >>> g, s = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([[1.0, 0.0, 0.0]])
         >>> still = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> tau = jq.actuators.gyro_torque(g, s, 50.0, still, jnp.zeros(1), jnp.array([0.1]))
+        >>> tau = jq.actuators.cmg_torque(g, s, 50.0, still, jnp.zeros(1), jnp.array([0.1]))
         >>> f"{tau[1]:.1f} N m about y"  # h x'
         '-5.0 N m about y'
     """
@@ -49,7 +49,7 @@ def gyro_torque(
     return -matvec(transpose(h[:, None] * t), rate) - cross(state.omega, whole)
 
 
-def steer_gyros(
+def steer_cmgs(
     gimbals: ArrayLike,
     rotors: ArrayLike,
     momentum: ArrayLike,
@@ -78,9 +78,9 @@ def steer_gyros(
     Examples:
         >>> s = jnp.roll(jnp.eye(3), 1, axis=0)
         >>> tau, zero = jnp.array([0.0, 0.0, 2.0]), jnp.zeros(3)
-        >>> rate = jq.actuators.steer_gyros(jnp.eye(3), s, 10.0, zero, tau, 0.0)
+        >>> rate = jq.actuators.steer_cmgs(jnp.eye(3), s, 10.0, zero, tau, 0.0)
         >>> still = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), zero)
-        >>> jq.actuators.gyro_torque(jnp.eye(3), s, 10.0, still, zero, rate)[2].round(3)  # N m
+        >>> jq.actuators.cmg_torque(jnp.eye(3), s, 10.0, still, zero, rate)[2].round(3)  # N m
         Array(2., dtype=float32)
     """
     angle, tau = vector("angle", angle), exactly("tau", tau, (3,))
