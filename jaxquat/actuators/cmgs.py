@@ -25,7 +25,7 @@ def cmg_torque(
     The momentum h of the rotor relative to the body is constant, and the body includes gyros: with
     the momentum ``h s`` of all, the total is then conserved. Keep the angles in ``State.aux``, with
     the gimbals' rates. A gimbal of inertia J is, besides, a wheel of momentum ``J x'`` for
-    ``wheel_torque``. B. Wie, Space Vehicle Dynamics and Control, 2nd edition, 2008, section 7.4.
+    ``wheel_torque``. B. Wie, Space Vehicle Dynamics and Control, 2nd edition, 2008, chapter 7.
 
     Args:
         gimbals: g, unit vectors, body axes, (n, 3).

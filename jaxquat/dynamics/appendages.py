@@ -71,7 +71,7 @@ def slosh_masses(
     """Point masses on springs that slide along axes of the body: the first modes of fuel in tanks.
 
     The body does not include them. The model is exact for displacements of any size. F. T. Dodge,
-    The New "Dynamic Behavior of Liquids in Moving Containers", SwRI, 2000, chapter 3, computes mass
+    The New "Dynamic Behavior of Liquids in Moving Containers", SwRI, 2000, computes mass
     and stiffness from the tank; Basilisk's linearSpringMassDamper is the same.
 
     Args:
