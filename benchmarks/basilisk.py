@@ -1,6 +1,6 @@
 """Simulate one spacecraft with Basilisk and with jaxquat, and compare motion and speed.
 
-    pip install bsk && python benchmarks/basilisk.py [--many 1000] [--write]
+    pip install bsk && python benchmarks/basilisk.py [--many 1000] [--only components] [--write]
 
 A spacecraft with products of inertia and four reaction wheels of limited torque turns from a tumble
 to rest in a low orbit, under gravity gradient and the law of Basilisk's ``mrpFeedback``. A command
@@ -11,6 +11,8 @@ them shows the order of both, and what is left of it at short steps would be a d
 Basilisk's inertia of the hub contains the wheels. The body of jaxquat does not contain their
 moments about their own axes; the last row shows what happens if one forgets this. Basilisk
 simulates one spacecraft at a time here, and the time for many is that of one, times their number.
+
+A second table compares components, each on a spacecraft that tumbles freely in empty space.
 ``--write`` puts the tables into docs/validation.md.
 """
 
@@ -34,14 +36,17 @@ try:
     )
     from Basilisk.simulation import (  # pyright: ignore[reportMissingImports]
         GravityGradientEffector,
+        linearSpringMassDamper,
         reactionWheelStateEffector,
         simpleNav,
         spacecraft,
         svIntegrators,
+        vscmgStateEffector,
     )
     from Basilisk.utilities import (  # pyright: ignore[reportMissingImports]
         SimulationBaseClass,
         macros,
+        pythonVariableLogger,
         simIncludeGravBody,
         simIncludeRW,
     )
@@ -64,20 +69,38 @@ SPINS = np.array([50.0, -30.0, 20.0, 10.0])  # rad/s
 POSITION, VELOCITY = np.array([7.0e6, 1.0e5, -2.0e5]), np.array([-100.0, 7200.0, 2000.0])  # m, m/s
 
 
-def basilisk(dt):
-    """Return attitudes, rates, positions and wheel speeds of Basilisk, and the seconds it took."""
+def column(x):
+    """Return a vector as Basilisk takes it."""
+    return np.reshape(x, (3, 1)).tolist()
+
+
+def tumbling(dt, inertia=INERTIA, position=POSITION, velocity=VELOCITY, rate=RATE):
+    """Return a simulation of Basilisk and its spacecraft, before any component is added."""
     sim = SimulationBaseClass.SimBaseClass()
     sim.CreateNewProcess("all").addTask(sim.CreateNewTask("task", macros.sec2nano(dt)))
     craft = spacecraft.Spacecraft()
     craft.ModelTag = "craft"
     craft.setIntegrator(svIntegrators.svIntegratorRK4(craft))
+    craft.hub.mHub, craft.hub.r_BcB_B, craft.hub.IHubPntBc_B = MASS, column([0.0] * 3), inertia
+    craft.hub.r_CN_NInit, craft.hub.v_CN_NInit = column(position), column(velocity)
+    craft.hub.sigma_BNInit, craft.hub.omega_BN_BInit = column(MRP), column(rate)
+    return sim, craft
 
-    def column(x):
-        return np.reshape(x, (3, 1)).tolist()
 
-    craft.hub.mHub, craft.hub.r_BcB_B, craft.hub.IHubPntBc_B = MASS, column([0.0] * 3), INERTIA
-    craft.hub.r_CN_NInit, craft.hub.v_CN_NInit = column(POSITION), column(VELOCITY)
-    craft.hub.sigma_BNInit, craft.hub.omega_BN_BInit = column(MRP), column(RATE)
+def executed(sim, models, duration):
+    """Run the models in this order, and return the seconds that it took."""
+    for priority, model in enumerate(models):
+        sim.AddModelToTask("task", model, len(models) - priority)  # the largest runs first
+    sim.InitializeSimulation()
+    sim.ConfigureStopTime(macros.sec2nano(duration))
+    began = time.perf_counter()
+    sim.ExecuteSimulation()
+    return time.perf_counter() - began
+
+
+def basilisk(dt):
+    """Return attitudes, rates, positions and wheel speeds of Basilisk, and the seconds it took."""
+    sim, craft = tumbling(dt)
     bodies = simIncludeGravBody.gravBodyFactory()
     earth = bodies.createEarth()
     earth.isCentralBody, earth.mu = True, MU
@@ -114,13 +137,7 @@ def basilisk(dt):
     wheels.rwMotorCmdInMsg.subscribeTo(motors.rwMotorTorqueOutMsg)
     states, speeds = craft.scStateOutMsg.recorder(), wheels.rwSpeedOutMsg.recorder()
     order = wheels, craft, gradient, navigation, target, error, law, motors, states, speeds
-    for priority, model in enumerate(order):
-        sim.AddModelToTask("task", model, len(order) - priority)  # the largest runs first
-    sim.InitializeSimulation()
-    sim.ConfigureStopTime(macros.sec2nano(DURATION))
-    began = time.perf_counter()
-    sim.ExecuteSimulation()
-    seconds = time.perf_counter() - began
+    seconds = executed(sim, order, DURATION)
     q = jax.vmap(jq.quaternion.from_mrp)(jnp.asarray(states.sigma_BN))
     spins = np.asarray(speeds.wheelSpeeds)[:, : len(AXES)]
     return q, np.asarray(states.omega_BN_B), np.asarray(states.r_BN_N), spins, seconds
@@ -212,6 +229,211 @@ def speeds(many):
     ]
 
 
+STILL, SPACE = np.zeros(3), (0.02, 60.0)  # step and duration of a component [s]
+FRICTION = 0.02, 1e-4, 0.03, 5.0  # N m, N m s, N m, rad/s
+MOTORS, FRICTION_SPINS = np.array([0.1, -0.2, 0.0, 0.0]), np.array([0.0, 0.0, 30.0, -20.0])
+
+
+def wheels_of_basilisk(spins, motors, options, unbalanced=(0.0, 0.0)):
+    """Return states, wheel speeds and directions of imbalance for wheels with these options."""
+    dt, duration = SPACE
+    sim, craft = tumbling(dt, position=STILL, velocity=STILL)
+    factory, normals = simIncludeRW.rwFactory(), []
+    wheels = reactionWheelStateEffector.ReactionWheelStateEffector()
+    for axis, spin, own in zip(AXES, spins, options, strict=True):
+        wheel = factory.create(
+            "custom", axis.tolist(), Omega=spin * 30 / np.pi, Js=SPIN_INERTIA, u_max=1.0,
+            maxMomentum=1e3, **own,
+        )  # fmt: skip
+        wheel.U_s, wheel.U_d = unbalanced
+        normals.append(np.reshape(wheel.w2Hat0_B, 3))
+    factory.addToSpacecraft("craft", wheels, craft)
+    payload = messaging.ArrayMotorTorqueMsgPayload(motorTorque=motors.tolist())
+    command = messaging.ArrayMotorTorqueMsg().write(payload)
+    wheels.rwMotorCmdInMsg.subscribeTo(command)
+    states, speeds = craft.scStateOutMsg.recorder(), wheels.rwSpeedOutMsg.recorder()
+    executed(sim, (wheels, craft, states, speeds), duration)
+    return states, np.asarray(speeds.wheelSpeeds)[:, : len(AXES)], jnp.asarray(normals)
+
+
+def compared(states, theirs, body, torque, aux, ours):
+    """Return the largest differences: attitude, rate, position, and ``ours(state) - theirs``.
+
+    The last number is what the component does: the rates differ by it from those without the
+    component, for which the params of the torque are 0 and not 1.
+    """
+    q = jax.vmap(jq.quaternion.from_mrp)(jnp.asarray(states.sigma_BN))
+    moving = np.asarray(states.r_BN_N), np.asarray(states.v_BN_N)
+    begin = jq.State(q[0], jnp.asarray(states.omega_BN_B)[0], aux, *(x[0] for x in moving))
+    grid = jq.grid(0.0, SPACE[0], round(SPACE[1] / SPACE[0]))
+    run = jax.jit(lambda on: jq.rollout(jq.rkmk4, body, torque, begin, grid, on).state)
+    state, without = run(1.0), run(0.0)
+    pairs = (
+        (states.omega_BN_B, state.omega),
+        (moving[0], state.position),
+        (theirs, ours(state)),
+        (without.omega, state.omega),
+    )
+    off = jax.vmap(jq.quaternion.distance)(q, state.q)
+    return [float(off.max()), *(float(np.abs(np.asarray(a) - b).max()) for a, b in pairs)]
+
+
+def speeds_of(momenta, omega):
+    """Return the speeds of the wheels relative to the body."""
+    return momenta / SPIN_INERTIA - omega @ jnp.asarray(AXES).T
+
+
+def friction():
+    """Two wheels start from rest against Stribeck friction; two slow down."""
+    names = ("fCoulomb", "cViscous", "fStatic", "betaStatic")
+    smooth = {"useRWfriction": True, **dict(zip(names, FRICTION, strict=True))}
+    jumps = {**smooth, "betaStatic": -1.0}
+    states, theirs, _ = wheels_of_basilisk(FRICTION_SPINS, MOTORS, [smooth] * 2 + [jumps] * 2)
+
+    def torque(t, state, on):
+        speed = speeds_of(state.aux, state.omega)
+        rubbing = jq.actuators.wheel_friction(speed[:2], *FRICTION)
+        turning = jq.actuators.wheel_friction(speed[2:], *FRICTION[:2])
+        motor = jnp.asarray(MOTORS) - on * jnp.concatenate([rubbing, turning])
+        return jq.actuators.wheel_torque(jnp.asarray(AXES), state, state.aux, motor), motor
+
+    momenta = SPIN_INERTIA * jnp.asarray(FRICTION_SPINS + AXES @ RATE)
+    return compared(
+        states, theirs, BODY, torque, momenta, lambda state: speeds_of(state.aux, state.omega)
+    )
+
+
+UNBALANCED = 2e-3, 3e-3  # kg m, kg m^2: a thousand times those of a wheel
+PLACES = 0.5 * AXES[[1, 2, 0, 3]]  # m
+
+
+def imbalance():
+    """Four unbalanced wheels off the centre of mass speed up, and the angles are states."""
+    model = messaging.JitterSimple
+    options = [{"RWModel": model, "rWB_B": place.tolist()} for place in PLACES]
+    states, theirs, normals = wheels_of_basilisk(0.3 * SPINS, MOTORS, options, UNBALANCED)
+
+    def torque(t, state, on):
+        angle, momenta = state.aux
+        axes, speed, motor = jnp.asarray(AXES), speeds_of(momenta, state.omega), jnp.asarray(MOTORS)
+        shake = jq.actuators.wheel_imbalance(
+            axes, normals, jnp.asarray(PLACES), state, angle, speed, *UNBALANCED
+        )
+        tau = jq.actuators.wheel_torque(axes, state, momenta, motor)
+        return jq.Wrench(tau + on * shake.torque, on * shake.force), (speed, motor)
+
+    begin = jnp.zeros(4), SPIN_INERTIA * jnp.asarray(0.3 * SPINS + AXES @ RATE)
+    return compared(
+        states, theirs, BODY, torque, begin, lambda state: speeds_of(state.aux[1], state.omega)
+    )
+
+
+TANKS = jq.dynamics.slosh_masses(
+    mass=np.array([60.0, 40.0]),
+    position=np.array([[0.6, -0.2, 0.1], [-0.4, 0.5, -0.3]]),
+    axis=np.array([[0.6, 0.0, 0.8], [0.0, 1.0, 0.0]]),
+    stiffness=np.array([30.0, 50.0]),
+    damping=np.array([2.0, 0.0]),
+)
+DISPLACED = np.array([0.1, -0.05]), np.array([0.02, 0.05])  # m, m/s
+
+
+def slosh():
+    """Two masses slide along axes of the body, one with damping."""
+    sim, craft = tumbling(SPACE[0], position=STILL, velocity=STILL)
+    tanks = []
+    for i in range(2):
+        tank = linearSpringMassDamper.LinearSpringMassDamper()
+        tank.massInit, tank.k = float(TANKS.mass[i]), float(TANKS.stiffness[i])
+        tank.c = float(TANKS.damping[i])
+        tank.r_PB_B = column(TANKS.position[i])
+        tank.pHat_B = column(TANKS.translation[i] / TANKS.mass[i])
+        tank.rhoInit, tank.rhoDotInit = (float(x[i]) for x in DISPLACED)
+        tank.nameOfRhoState, tank.nameOfRhoDotState = f"rho{i}", f"rate{i}"
+        tank.nameOfMassState = f"mass{i}"
+        craft.addStateEffector(tank)
+        tanks.append(tank)
+    shown = [lambda t, i=i: craft.dynManager.getStateObject(f"rho{i}").getState() for i in range(2)]
+    log = pythonVariableLogger.PythonVariableLogger({f"rho{i}": shown[i] for i in range(2)})
+    states = craft.scStateOutMsg.recorder()
+    executed(sim, (craft, states, log), SPACE[1])
+    theirs = np.stack([np.reshape(log.rho0, -1), np.reshape(log.rho1, -1)], axis=1)
+
+    def torque(t, state, on):
+        x, rate = state.aux
+        acting, acceleration = jq.dynamics.coupled(TOTAL, TANKS, state, x, rate, jnp.zeros(3))
+        return jax.tree.map(lambda part: on * part, acting), (rate, acceleration)
+
+    begin = tuple(jnp.asarray(x) for x in DISPLACED)
+    return compared(states, theirs, TOTAL, torque, begin, lambda state: state.aux[0])
+
+
+GIMBALS = np.array([[1.0, 0, 1], [0, 1, 1], [-1, 0, 1], [0, -1, 1]]) / np.sqrt(2.0)
+ROTORS = np.array([[0.0, 1, 0], [-1, 0, 0], [0, -1, 0], [1, 0, 0]])
+STORED, GIMBAL_INERTIA = 5.0, 0.3  # N m s, kg m^2
+GIMBAL_MOTORS = np.array([0.01, -0.02, 0.005, 0.01])  # N m
+
+
+def gyros():
+    """Four gyros in a pyramid, whose gimbals turn by motors and by the rate of the body.
+
+    The speed of Basilisk's rotors changes with the rate of the body. A tiny spin inertia keeps
+    their momentum constant; the differences are in proportion to it.
+    """
+    sim, craft = tumbling(SPACE[0], position=STILL, velocity=STILL)
+    device, spin, across = vscmgStateEffector.VSCMGStateEffector(), 1e-10, 0.2  # kg m^2
+    for gimbal, rotor in zip(GIMBALS, ROTORS, strict=True):
+        gyro = vscmgStateEffector.VSCMGConfigMsgPayload()
+        gyro.ggHat_B, gyro.gsHat0_B = column(gimbal), column(rotor)
+        gyro.gtHat0_B, gyro.rGB_B = column(np.cross(gimbal, rotor)), column(STILL)
+        gyro.IW1 = gyro.IW2 = gyro.IW3 = spin
+        gyro.IG1 = gyro.IG2 = across - spin
+        gyro.IG3, gyro.Omega, gyro.Omega_max = GIMBAL_INERTIA - spin, STORED / spin, 1e12
+        gyro.massW = gyro.massG = 1e-3
+        gyro.u_s_max = gyro.u_s_min = gyro.u_g_max = gyro.u_g_min = -1.0  # no limits
+        gyro.wheelLinearFrictionRatio = gyro.gimbalLinearFrictionRatio = -1.0
+        device.AddVSCMG(gyro)
+    craft.addStateEffector(device)
+    payload = messaging.VSCMGArrayTorqueMsgPayload(gimbalTorque=GIMBAL_MOTORS.tolist())
+    command = messaging.VSCMGArrayTorqueMsg().write(payload)
+    device.cmdsInMsg.subscribeTo(command)
+    states, angles = craft.scStateOutMsg.recorder(), device.speedOutMsg.recorder()
+    executed(sim, (craft, device, states, angles), SPACE[1])  # the device records angles late
+    shape = across * (4 * np.eye(3) - GIMBALS.T @ GIMBALS)  # without moments about the gimbals
+    g, rotors = jnp.asarray(GIMBALS), jnp.asarray(ROTORS)
+
+    def torque(t, state, on):
+        x, momenta = state.aux
+        rate = momenta / GIMBAL_INERTIA - g @ state.omega
+        towards = jnp.cos(x)[:, None] * jnp.cross(g, rotors) - jnp.sin(x)[:, None] * rotors
+        motor = jnp.asarray(GIMBAL_MOTORS) + on * STORED * towards @ state.omega
+        tau = jq.actuators.cmg_torque(g, rotors, STORED, state, x, rate)
+        return on * tau + jq.actuators.wheel_torque(g, state, momenta, motor), (rate, motor)
+
+    begin = jnp.zeros(4), GIMBAL_INERTIA * jnp.asarray(GIMBALS @ RATE)
+    body = jq.Body(jnp.asarray(INERTIA + shape), mass=MASS)
+    theirs = np.asarray(angles.gimbalAngles)[:, :4]
+    return compared(states, theirs, body, torque, begin, lambda state: state.aux[0])
+
+
+def components():
+    """Return the rows of the table of components."""
+    rows = [
+        "| component | attitude [rad] | rate [rad/s] | position [m] | its own states "
+        "| changes the rate by [rad/s] |",
+        "|---|---|---|---|---|---|",
+    ]
+    named = (
+        ("friction of wheels [rad/s]", friction),
+        ("imbalance of wheels [rad/s]", imbalance),
+        ("gyros [rad]", gyros),
+        ("slosh masses [m]", slosh),
+    )
+    for name, difference in named:
+        rows.append(f"| {name} | {' | '.join(f'{cell:.1e}' for cell in difference())} |")
+    return rows
+
+
 def main():
     """Compare, print, and write where asked."""
     parser = argparse.ArgumentParser(
@@ -219,13 +441,18 @@ def main():
     )
     parser.add_argument("--many", type=int, default=1000, help="spacecraft that fly together")
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
+    parser.add_argument("--only", choices=["differences", "components", "speeds"])
     options = parser.parse_args()
-    text = "\n\n".join("\n".join(rows) for rows in (differences(), speeds(options.many)))
-    print(text)
-    if options.write:
-        begin, end = "<!-- Basilisk -->", "<!-- end of Basilisk -->"
-        before, rest = PAGE.read_text().split(begin)
-        PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
+    tables = {
+        "differences": differences, "components": components, "speeds": lambda: speeds(options.many)
+    }  # fmt: skip
+    for name in [options.only] if options.only else tables:
+        text = "\n".join(tables[name]())
+        print(f"{text}\n")
+        if options.write:
+            begin, end = f"<!-- Basilisk: {name} -->", f"<!-- end of {name} -->"
+            before, rest = PAGE.read_text().split(begin)
+            PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
 
 
 if __name__ == "__main__":

@@ -229,6 +229,31 @@ MUTATIONS = {
         "_replace(torque=0.0 * moment)",
         "dynamics/test_forces.py::test_the_power_of_a_thrust_is_that_at_its_point",
     ),
+    "appendages: half of the Coriolis force": Mutation(
+        "dynamics/appendages.py",
+        "+ 2.0 * shift",
+        "+ shift",
+        "dynamics/test_appendages.py::test_power_force_and_torque_are_what_changes_energy_and_momenta",
+    ),
+    "appendages: a mode without momentum in turning axes": Mutation(
+        "dynamics/appendages.py",
+        "matvec(inertia, omega) + of_modes)",
+        "matvec(inertia, omega) + 0.0 * of_modes)",
+        "dynamics/test_appendages.py::test_power_force_and_torque_are_what_changes_energy_and_momenta",
+    ),
+    "wheel_imbalance: a turn the other way": Mutation(
+        "actuators/wheels.py",
+        "+ jnp.sin(angle)[:, None] * cross(axes, normals)",
+        "- jnp.sin(angle)[:, None] * cross(axes, normals)",
+        "control/test_actuators.py::"
+        "test_a_wheel_off_balance_shakes_a_body_in_a_circle_and_about_its_normal",
+    ),
+    "cmg_torque: no gyroscopic part": Mutation(
+        "actuators/cmgs.py",
+        "- cross(state.omega, whole)",
+        "- 0.0 * cross(state.omega, whole)",
+        "control/test_actuators.py::test_gyros_conserve_the_momentum_of_all",
+    ),
     "rotors: thrust not turned with the body": Mutation(
         "rotors.py",
         "Wrench(torque, rotate(state.q, force))",

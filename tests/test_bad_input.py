@@ -61,6 +61,9 @@ ROTORS = jq.rotors.Rotors(
     np.array([0.0, 0.0, 0.1]),
 )
 IMU = estimation.ImuSample(np.full(4, 0.1), FOUR, 9.8 * FOUR, FOUR)
+TANK = jax.tree.map(
+    np.asarray, jq.dynamics.slosh_masses(ONE * np.ones(1), *[np.eye(3)[:1]] * 2, *[np.ones(1)] * 2)
+)
 MANY = np.random.default_rng(0).normal(size=(120, 3))
 LONGER = recordings.Recording(0.1 * np.arange(10.0), 0.01 * MANY[:10])
 NOISE = jq.allan.fit(MANY, 0.1)
@@ -145,7 +148,8 @@ def bad_values(good):
         | estimation.ImuSample
         | estimation.Noises
         | estimation.Settings
-        | jq.rotors.Rotors,
+        | jq.rotors.Rotors
+        | jq.dynamics.Appendages,
     )
     return {
         **NOTHING,
@@ -282,6 +286,14 @@ TABLE = {
         "tau": algebra(V),
         "limits": optional(1.0, inf="no limit"),
     },
+    "actuators.cmg_torque": {
+        "gimbals": Argument(np.eye(3)),
+        "rotors": Argument(np.eye(3)[[1, 2, 0]]),
+        "momentum": algebra(V),
+        "state": STATE,
+        "angle": algebra(V),
+        "rate": Argument(V, PROPAGATES, "(rate|gimbals)"),
+    },
     "actuators.delayed": {
         "times": Argument(np.arange(4.0)),
         "commands": Argument(FOUR, {"wrong": "seven motors"}, "(commands|times)"),
@@ -316,7 +328,32 @@ TABLE = {
         "tau": Argument(V, {"nan": "propagates", "inf": "limited"}, "(tau|limits)"),
         "limits": Argument(V),
     },
+    "actuators.steer_cmgs": {
+        "gimbals": Argument(np.eye(3)),
+        "rotors": Argument(np.eye(3)[[1, 2, 0]]),
+        "momentum": algebra(V),
+        "angle": Argument(V, PROPAGATES, "(angle|gimbals)"),
+        "tau": algebra(V),
+        "robustness": Argument(ONE),
+    },
     "actuators.thruster_arms": {"positions": algebra(ROWS), "directions": algebra(ROWS)},
+    "actuators.wheel_friction": {
+        "speed": number(ONE),
+        "coulomb": Argument(ONE, BATCH),
+        "viscous": Argument(ONE, BATCH),
+        "static": optional(ONE, **BATCH),
+        "stribeck_speed": Argument(ONE, BATCH),
+    },
+    "actuators.wheel_imbalance": {
+        "axes": Argument(np.eye(3)[:1]),
+        "normals": Argument(np.eye(3)[1:2]),
+        "positions": algebra(FOUR[:1]),
+        "state": STATE,
+        "angle": algebra(np.ones(1)),
+        "speed": Argument(np.ones(1), PROPAGATES, "(speed|angle)"),
+        "static": algebra(ONE),
+        "dynamic": algebra(ONE),
+    },
     "actuators.wheel_torque": {
         "axes": algebra(np.eye(3)),
         "state": STATE,
@@ -611,8 +648,22 @@ TABLE = {
         "omega": algebra(V),
         "tau": algebra(V),
     },
+    "dynamics.coupled": {
+        "body": Argument(BODY),
+        "appendages": Argument(TANK, PROPAGATES),
+        "state": MOVING,
+        "displacement": algebra(np.ones(1)),
+        "rate": algebra(np.ones(1)),
+        "acting": algebra(V),
+    },
     "dynamics.derivative": {k: v for k, v in STEP.items() if k != "dt"},
     "dynamics.energy": {"body": Argument(BODY), "state": MOVING},
+    "dynamics.flexible_modes": {
+        "frequency": Argument(np.ones(1), word="(frequency|ratio)"),
+        "ratio": Argument(np.ones(1)),
+        "translation": Argument(FOUR[:1]),
+        "rotation": Argument(FOUR[:1]),
+    },
     "dynamics.linear_momentum": {"body": Argument(BODY), "state": MOVING},
     "dynamics.linearize": {
         "scheme": Argument(jq.lie_euler),
@@ -626,6 +677,13 @@ TABLE = {
         "about": optional(V, **PROPAGATES),
     },
     "dynamics.retract": {"state": STATE, "delta": algebra(np.zeros(6))},
+    "dynamics.slosh_masses": {
+        "mass": Argument(np.ones(1), word="(mass|position)"),
+        "position": Argument(FOUR[:1]),
+        "axis": Argument(np.eye(3)[:1]),
+        "stiffness": Argument(np.ones(1)),
+        "damping": Argument(np.ones(1)),
+    },
     "planning.Plan.controller": {},
     "planning.ilqr": {
         **{key: ROLLOUT[key] for key in ("scheme", "body", "torque", "start", "grid")},

@@ -66,6 +66,12 @@ def gyro(**changes):
     return jq.gyro.measure(jq.gyro.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
 
 
+def coupled(state, acting, body=BODY):
+    one = jnp.ones(1)
+    panel = dynamics.flexible_modes(one, one, jnp.zeros((1, 3)), jnp.zeros((1, 3)))
+    return dynamics.coupled(body, panel, state, one, one, acting)
+
+
 IMU = jq.estimation.ImuSample(jnp.full(2, 0.1), *jnp.full((3, 2, 3), 9.8))
 
 
@@ -1430,10 +1436,30 @@ MISLEADING = [
         "torque spring",
         "(3,)",
     ),
+    (
+        lambda: coupled(START, jq.Wrench(V, V)),
+        TypeError,
+        "acting: wanted a torque alone because the state has no position",
+        "Wrench",
+    ),
+    (
+        lambda: coupled(START._replace(position=V, velocity=V), V, jq.Body(jnp.eye(3))),
+        ValueError,
+        "body",
+        "a mass because the state has a position",
+    ),
     # values
     (lambda: jq.Body.from_parameters(jnp.full(6, NAN)), ValueError, "theta", "nan"),
     (lambda: BODY.shifted(1.0, V * NAN), ValueError, "offset", "nan"),
     (lambda: actuators.saturate(V, -V), ValueError, "limits", "positive"),
+    (lambda: actuators.wheel_friction(V, 0.1, 0.1, 0.2), TypeError, "stribeck_speed", "static"),
+    (lambda: actuators.wheel_friction(V, -0.1, 0.1), ValueError, "coulomb", "at least 0"),
+    (
+        lambda: actuators.wheel_imbalance(*jnp.ones((3, 1, 3)) / 3**0.5, START, *jnp.ones((4, 1))),
+        ValueError,
+        "normals",
+        "normal to the axes",
+    ),
     (lambda: actuators.saturate_smooth(V, jnp.zeros(3)), ValueError, "limits", "positive"),
     # shapes and structures
     (

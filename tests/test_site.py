@@ -142,6 +142,7 @@ RECORDS = [
     jq.State,
     jq.Wrench,
     jq.dynamics.Rates,
+    jq.dynamics.Appendages,
     jq.Path,
     jq.Grid,
     jq.GridAt,

@@ -1,4 +1,4 @@
-"""Actuators between a commanded torque and the body: limits, lags, reaction wheels, thrusters.
+"""Actuators between a commanded torque and the body: limits, lags, wheels, gyros, thrusters.
 
 Wheels and lags have states. Keep them in ``State.aux``, and return their rates with the torque:
 
@@ -23,17 +23,23 @@ from jaxquat.actuators.actuation import (
     thruster_arms,
     wheel_torque,
 )
+from jaxquat.actuators.cmgs import cmg_torque, steer_cmgs
 from jaxquat.actuators.recorded_commands import delayed, lagged
+from jaxquat.actuators.wheels import wheel_friction, wheel_imbalance
 
 __all__ = [
     "allocate",
     "allocate_thrusters",
+    "cmg_torque",
     "delayed",
     "hold_momentum",
     "lag",
     "lagged",
     "saturate",
     "saturate_smooth",
+    "steer_cmgs",
     "thruster_arms",
+    "wheel_friction",
+    "wheel_imbalance",
     "wheel_torque",
 ]

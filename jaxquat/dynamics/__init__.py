@@ -1,9 +1,12 @@
 """The motion of one rigid body: its state, Euler's equation, energy, momentum, error states.
 
+``coupled`` adds slosh masses and flexible modes.
+
 ``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes. The
 conventions are those of ``jaxquat.quaternion``.
 """
 
+from jaxquat.dynamics.appendages import Appendages, coupled, flexible_modes, slosh_masses
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.motion import (
     angular_acceleration,
@@ -16,17 +19,21 @@ from jaxquat.dynamics.motion import (
 from jaxquat.dynamics.state import Rates, State, Wrench, local, retract
 
 __all__ = [
+    "Appendages",
     "Rates",
     "State",
     "Step",
     "Torque",
     "Wrench",
     "angular_acceleration",
+    "coupled",
     "derivative",
     "energy",
+    "flexible_modes",
     "linear_momentum",
     "linearize",
     "local",
     "momentum",
     "retract",
+    "slosh_masses",
 ]

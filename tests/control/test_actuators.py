@@ -101,6 +101,121 @@ def test_wheels_conserve_the_momentum_of_all():
     assert np.abs(body - body[0]).max() > 0.1
 
 
+def test_friction_stops_a_wheel_when_and_where_it_must():
+    """A wheel of inertia J coasts to rest in ``J/c log(1 + c s/Fc)``; the momentum of all stays.
+
+    The body is so heavy that it takes 1e-9 of the speed. With ``J s' = -Fc - c s`` the speed
+    before is ``(s + Fc/c) exp(-c t/J) - Fc/c``.
+    """
+    coulomb, viscous, spin_inertia, speed = 0.002, 1e-4, 0.01, 50.0
+    axes, body = jnp.array([[0.0, 0.0, 1.0]]), jq.Body(1e7 * jnp.eye(3))
+
+    def torque(t, state, params):
+        turning = state.aux / spin_inertia - axes @ state.omega
+        motor = -actuators.wheel_friction(turning, coulomb, viscous)
+        return actuators.wheel_torque(axes, state, state.aux, motor), motor
+
+    start = jq.State(START.q, jnp.zeros(3), jnp.array([spin_inertia * speed]))
+    stops = spin_inertia / viscous * np.log1p(viscous * speed / coulomb)  # 125 s
+    path = jax.jit(lambda: jq.rollout(jq.rkmk4, body, torque, start, jq.grid(0.0, 0.5, 240)))()
+    assert path.t[-1] < stops
+    wanted = (speed + coulomb / viscous) * np.exp(-viscous / spin_inertia * np.asarray(path.t))
+    wanted -= coulomb / viscous
+    np.testing.assert_allclose(path.state.aux[:, 0] / spin_inertia, wanted, rtol=0, atol=1e-7)
+    total = 1e7 * path.state.omega[:, 2] + path.state.aux[:, 0]
+    np.testing.assert_allclose(total, spin_inertia * speed, rtol=1e-12)
+
+
+def test_stribeck_friction_peaks_at_its_speed_and_is_odd():
+    """At x = 1 it is static; far above, Coulomb and viscous; at rest its slope is known."""
+    s = jnp.array([2.0, -2.0, 40.0, 0.0])
+    law = lambda s: actuators.wheel_friction(s, 0.3, 0.01, 0.5, 2.0)
+    wanted = [0.52 - 0.3 * (1 - np.tanh(10)), 0, 0.7, 0]
+    np.testing.assert_allclose(law(s), [wanted[0], -wanted[0], *wanted[2:]], atol=1e-15)
+    slope = jax.vmap(jax.grad(law))(s)
+    np.testing.assert_allclose(slope[3], 0.2 * np.exp(0.5) / 2 + 0.3 * 10 / 2 + 0.01, rtol=1e-15)
+    np.testing.assert_allclose(slope[0], 0.01, atol=1e-7)  # no more than viscous: the peak
+    by_all = jax.jit(jax.grad(actuators.wheel_friction, argnums=(1, 2, 3, 4)))
+    np.testing.assert_allclose(by_all(2.0, 0.3, 0.01, 0.5, 2.0), [0, 2, 1, 0], atol=1e-7)
+    smooth = actuators.wheel_friction(s, 0.3, 0.01, None, 2.0)
+    np.testing.assert_allclose(smooth, 0.3 * np.tanh(5 * s) + 0.01 * s, rtol=1e-15)
+
+
+def test_a_wheel_off_balance_shakes_a_body_in_a_circle_and_about_its_normal():
+    """At constant speed s, ``v = Us s/M (n sin(s t) + (a × n)(1 - cos(s t)))``.
+
+    The rate of a ball, in body axes, is ``Ud s/I`` times the same. The steps leave an error of
+    (s dt)^4/120, relative.
+    """
+    axis, normal = jnp.array([[0.0, 0.6, 0.8]]), jnp.array([[1.0, 0.0, 0.0]])
+    static, dynamic, s = 2e-3, 3e-3, 20.0
+    ball, zero = jq.Body(5.0 * jnp.eye(3), mass=4.0), jnp.zeros(3)
+    offset = jnp.array([[0.0, 0.6, 0.8]])  # along the axis: p × force turns the other way
+
+    def torque(t, state, unbalanced):
+        shake = actuators.wheel_imbalance(
+            axis, normal, 0.0 * offset, state, state.aux, jnp.array([s]), *unbalanced
+        )
+        return shake, jnp.array([s])
+
+    start = jq.State(jnp.array([1.0, 0, 0, 0]), zero, jnp.zeros(1), zero, zero)
+    grid = jq.grid(0.0, 0.005, 100)
+    run = jax.jit(jax.vmap(lambda x: jq.rollout(jq.rkmk4, ball, torque, start, grid, x).state))
+    state = run(jnp.array([[static, 0.0], [0.0, dynamic]]))
+    angle = s * 0.005 * np.arange(101.0)[:, None]
+    swing = normal * np.sin(angle) + np.cross(axis, normal) * (1 - np.cos(angle))
+    np.testing.assert_allclose(state.omega[1], dynamic * s / 5.0 * swing, rtol=0, atol=2e-8)
+    np.testing.assert_allclose(state.velocity[0], static * s / 4.0 * swing, rtol=0, atol=2e-8)
+    at = lambda where, ud: actuators.wheel_imbalance(
+        axis, normal, where, start, jnp.array([0.5]), jnp.array([s]), static, ud
+    )
+    still, lever = at(0.0 * offset, 0.0), at(offset, 0.0)
+    np.testing.assert_array_equal(still.torque, zero)
+    np.testing.assert_allclose(lever.torque, np.cross(offset[0], lever.force), rtol=1e-14)
+
+
+PYRAMID = jnp.array([[1.0, 0, 1], [0, 1, 1], [-1, 0, 1], [0, -1, 1]]) / jnp.sqrt(2.0)
+ROTORS = jnp.array([[0.0, 1, 0], [-1, 0, 0], [0, -1, 0], [1, 0, 0]])
+
+
+def test_gyros_conserve_the_momentum_of_all():
+    """In the world, to the order of the scheme, four, with gimbals that move by rates of time."""
+    momenta, counts, errors = jnp.array([2.0, 1.5, 1.0, 0.5]), np.array([40, 80]), []
+
+    def torque(t, state, params):
+        rate = jnp.sin(jnp.arange(1.0, 5.0) * t)
+        return actuators.cmg_torque(PYRAMID, ROTORS, momenta, state, state.aux, rate), rate
+
+    for steps in counts:
+        grid = jq.grid(0.0, 2.0 / steps, int(steps))
+        start = START._replace(aux=jnp.array([0.1, -0.4, 0.9, 2.0]))
+        state = jax.jit(lambda s, g=grid: jq.rollout(jq.rkmk4, BODY, torque, s, g).state)(start)
+        x, rotors = np.asarray(state.aux)[..., None], np.asarray(ROTORS)
+        axes = np.cos(x) * rotors + np.sin(x) * np.cross(PYRAMID, ROTORS)
+        stored = jax.vmap(jq.quaternion.rotate)(state.q, jnp.asarray(np.asarray(momenta) @ axes))
+        total = jax.vmap(lambda s: jq.dynamics.momentum(BODY, s))(state) + stored
+        errors.append(np.abs(total - total[:1]).max())
+    assert errors[-1] < 1e-4
+    assert abs(problems.slope(counts, np.array(errors)) - 4) < 0.3
+
+
+def test_gyros_give_the_torque_except_along_a_singular_direction():
+    """A pyramid at 90 degrees has its rotors' momenta along one axis, and no torque along it.
+
+    There A A^T has the eigenvalues 1/2, 1/2 and 0. At 0 degrees they are 1/2, 1/4 and 1/4.
+    """
+    still, tau = START._replace(omega=jnp.zeros(3)), jnp.array([0.3, -0.2, 0.1])
+    steer = lambda x, r: actuators.steer_cmgs(PYRAMID, ROTORS, 2.0, x, tau, r)
+    turn = lambda x, r: actuators.cmg_torque(PYRAMID, ROTORS, 2.0, still, x, steer(x, r))
+    run, right = jax.jit(turn), jnp.full(4, jnp.pi / 2)
+    np.testing.assert_allclose(run(jnp.zeros(4), 0.0), tau, rtol=1e-14)
+    size = 0.01 * np.exp(-270 / 32)
+    wanted = tau / (1 + size / np.array([0.5, 0.25, 0.25]))[np.array([2, 1, 0])]
+    np.testing.assert_allclose(run(jnp.zeros(4), 0.01), wanted, rtol=1e-13)
+    np.testing.assert_allclose(run(right, 0.01), [0.3 / 1.02, -0.2 / 1.02, 0], atol=1e-15)
+    assert jnp.all(jnp.isfinite(jax.jit(jax.jacrev(steer))(right, 0.01)))
+
+
 def test_wheels_differentiate_by_their_axes_and_vmap():
     def last(axes):
         return spinning(axes, 0.1, 10, jq.lie_euler)[0].omega[-1, 0]

@@ -1,0 +1,108 @@
+"""Control moment gyros: rotors of constant momentum whose axes gimbals turn."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._checks import exactly, not_negative, one_shape, unit_vector, vector
+from jaxquat._linear import cross, dot, inverse, matmul, matvec, transpose
+from jaxquat.dynamics.state import State, broadcastable
+
+
+def cmg_torque(
+    gimbals: ArrayLike,
+    rotors: ArrayLike,
+    momentum: ArrayLike,
+    state: State,
+    angle: ArrayLike,
+    rate: ArrayLike,
+) -> Array:
+    """Torque of n control moment gyros on the body, ``-sum h (x' t + omega × s)``. -> (3,) [N m].
+
+    A gimbal turns the rotor's axis s by the angle x about its own axis g, towards ``t = g × s``.
+    The momentum h of the rotor relative to the body is constant, and the body includes gyros: with
+    the momentum ``h s`` of all, the total is then conserved. Keep the angles in ``State.aux``, with
+    the gimbals' rates. A gimbal of inertia J is, besides, a wheel of momentum ``J x'`` for
+    ``wheel_torque``. B. Wie, Space Vehicle Dynamics and Control, 2nd edition, 2008, chapter 7.
+
+    Args:
+        gimbals: g, unit vectors, body axes, (n, 3).
+        rotors: s at angle 0, unit vectors normal to the gimbals, (n, 3).
+        momentum: h [N m s], () or (n,).
+        state: of the body.
+        angle: x [rad], (n,).
+        rate: x' [rad/s], (n,).
+
+    Examples:
+        >>> g, s = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([[1.0, 0.0, 0.0]])
+        >>> still = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> tau = jq.actuators.cmg_torque(g, s, 50.0, still, jnp.zeros(1), jnp.array([0.1]))
+        >>> f"{tau[1]:.1f} N m about y"  # h x'
+        '-5.0 N m about y'
+    """
+    rate = vector("rate", rate)
+    h, s, t = _turned(gimbals, rotors, momentum, angle, rate.shape)
+    state = broadcastable("state", state)
+    whole = matvec(transpose(h[:, None] * s), jnp.ones_like(rate))
+    return -matvec(transpose(h[:, None] * t), rate) - cross(state.omega, whole)
+
+
+def steer_cmgs(
+    gimbals: ArrayLike,
+    rotors: ArrayLike,
+    momentum: ArrayLike,
+    angle: ArrayLike,
+    tau: ArrayLike,
+    robustness: ArrayLike = 0.01,
+) -> Array:
+    """Rates of gimbals (n,) [rad/s] for a torque, finite at singular angles, too.
+
+    With H^2 the sum of h^2 and the matrix A whose columns are ``h t/H``, it is
+    ``-A^T (A A^T + r 1)^-1 tau/H`` with ``r = robustness exp(-270 det(A A^T))``; the determinant is
+    at most 1/27. This is the singularity robust inverse of N. S. Bedrossian et al., Journal of
+    Guidance 13(6), 1990, with the exponential of B. Wie, D. Bailey and C. Heiberg, Journal of
+    Guidance 24(5), 2001. The torque is tau far from singular angles, and has no part along the
+    singular direction at them: a torque along it does not move the gimbals away.
+    Add ``omega × sum h s`` to the torque that the body needs, or let the feedback do so.
+
+    Args:
+        gimbals: g, unit vectors, body axes, (n, 3).
+        rotors: s at angle 0, unit vectors normal to the gimbals, (n, 3).
+        momentum: h [N m s], () or (n,).
+        angle: x [rad], (n,).
+        tau: the torque on the body [N m], (3,).
+        robustness: not negative; 0 for the exact inverse, infinite or NaN at singular angles.
+
+    Examples:
+        >>> s = jnp.roll(jnp.eye(3), 1, axis=0)
+        >>> tau, zero = jnp.array([0.0, 0.0, 2.0]), jnp.zeros(3)
+        >>> rate = jq.actuators.steer_cmgs(jnp.eye(3), s, 10.0, zero, tau, 0.0)
+        >>> still = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), zero)
+        >>> jq.actuators.cmg_torque(jnp.eye(3), s, 10.0, still, zero, rate)[2].round(3)  # N m
+        Array(2., dtype=float32)
+    """
+    angle, tau = vector("angle", angle), exactly("tau", tau, (3,))
+    robustness = exactly("robustness", robustness, ())
+    not_negative("robustness", robustness)
+    h, _, t = _turned(gimbals, rotors, momentum, angle, angle.shape)
+    size = jnp.sqrt(dot(h, h))
+    a = (h / size)[:, None] * t
+    gram, eye = matmul(transpose(a), a), jnp.eye(3, dtype=a.dtype)
+    volume = dot(gram[0], cross(gram[1], gram[2]))
+    gram = gram + robustness * jnp.exp(-270.0 * volume) * eye
+    return -matvec(a, matvec(inverse(gram), tau)) / size
+
+
+def _turned(
+    gimbals: ArrayLike, rotors: ArrayLike, momentum: ArrayLike, angle: ArrayLike, n: tuple[int, ...]
+) -> tuple[Array, Array, Array]:
+    """Momenta (n,), the axes of the rotors (n, 3), and the directions to which they turn."""
+    gimbals, rotors = exactly("gimbals", gimbals, (*n, 3)), exactly("rotors", rotors, (*n, 3))
+    unit_vector("gimbals", gimbals)
+    unit_vector("rotors", rotors)
+    h = jnp.broadcast_to(one_shape("momentum", momentum, (), n), n)
+    angle, across = exactly("angle", angle, n)[:, None], cross(gimbals, rotors)
+    s = jnp.cos(angle) * rotors + jnp.sin(angle) * across
+    return h, s, jnp.cos(angle) * across - jnp.sin(angle) * rotors

@@ -1,0 +1,135 @@
+"""What disturbs a reaction wheel: friction in its bearings, and imbalance of its rotor."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat import quaternion
+from jaxquat._checks import (
+    broadcast,
+    every,
+    exactly,
+    is_concrete,
+    not_negative,
+    one_shape,
+    positive,
+    unit_vector,
+    vector,
+)
+from jaxquat._linear import cross
+from jaxquat.dynamics.state import State, Wrench, one_body
+
+
+def wheel_friction(
+    speed: ArrayLike,
+    coulomb: ArrayLike,
+    viscous: ArrayLike,
+    static: ArrayLike | None = None,
+    stribeck_speed: ArrayLike | None = None,
+) -> Array:
+    """The friction of wheels at a speed s [rad/s] relative to the body, against it. -> (...) [N m].
+
+    ``Fc sign(s) + c s``, or with a ``stribeck_speed`` b
+
+        ``(Fs - Fc) x exp((1 - x^2)/2) + Fc tanh(10 x) + c s``,  x = s/b.
+
+    The first is the law of a turning wheel, but at rest it jumps, which no step resolves. The
+    second is smooth, so use it where a wheel starts, stops or reverses: it has its peak, Fs,
+    near b and no stiction. B. Armstrong-Hélouvry, P. Dupont and C. Canudas de Wit, Automatica
+    30(7), 1994, describe the effect; the smooth curve is that of Basilisk. Subtract the friction
+    from the torque of the motor: it acts between wheel and body, so their momentum is conserved::
+
+        speed = momentum / spin_inertia - axes @ state.omega
+        motor = command - actuators.wheel_friction(speed, 0.002, 1e-5)  # for wheel_torque
+
+    Args:
+        speed: of the wheels relative to the body [rad/s], (...).
+        coulomb: Fc [N m], not negative; like the others () or a shape that broadcasts with speed.
+        viscous: c [N m s], not negative.
+        static: Fs [N m], not negative; Fc by default. It needs a stribeck_speed.
+        stribeck_speed: b [rad/s], positive; None for the law that jumps.
+
+    Examples:
+        >>> speed = jnp.array([-100.0, 0.0, 1.0])  # rad/s
+        >>> jq.actuators.wheel_friction(speed, 0.002, 1e-5).round(5)  # N m
+        Array([-0.003  ,  0.     ,  0.00201], dtype=float32)
+        >>> jq.actuators.wheel_friction(speed, 0.002, 1e-5, 0.004, 1.0).round(5)  # breaks away
+        Array([-0.003  ,  0.     ,  0.00401], dtype=float32)
+    """
+    named = [("speed", speed, ()), ("coulomb", coulomb, ()), ("viscous", viscous, ())]
+    if stribeck_speed is None:
+        if static is not None:
+            raise TypeError("stribeck_speed: wanted a speed, as static is given, got None")
+        speed, coulomb, viscous = broadcast(*named)
+        dry = coulomb * jnp.sign(speed)
+    else:
+        named.append(("stribeck_speed", stribeck_speed, ()))
+        named.append(("static", coulomb if static is None else static, ()))
+        speed, coulomb, viscous, stribeck_speed, static = broadcast(*named)
+        positive("stribeck_speed", stribeck_speed)
+        not_negative("static", static)
+        x = speed / stribeck_speed
+        peak = x * jnp.exp(0.5 * (1.0 - x * x))  # 1 at x = 1
+        dry = (static - coulomb) * peak + coulomb * jnp.tanh(10.0 * x)
+    not_negative("coulomb", coulomb)
+    not_negative("viscous", viscous)
+    return dry + viscous * speed
+
+
+def wheel_imbalance(
+    axes: ArrayLike,
+    normals: ArrayLike,
+    positions: ArrayLike,
+    state: State,
+    angle: ArrayLike,
+    speed: ArrayLike,
+    static: ArrayLike,
+    dynamic: ArrayLike,
+) -> Wrench:
+    """Force ``Us s^2 r`` and torque ``Ud s^2 r + p × force`` of unbalanced wheels that turn.
+
+    The direction r turns with the wheel: ``r = n cos(angle) + (axis × n) sin(angle)``. This is the
+    force on bearings that hold the wheel still, for wheels far lighter than the body; the momentum
+    of body and wheels is not conserved. R. A. Masterson, D. W. Miller and R. L. Grogan, Journal of
+    Sound and Vibration 249(3), 2002. Keep the angles in ``State.aux``, with the speeds as rates,
+    and take steps that resolve a turn. For a body that only turns, use the ``torque`` of the
+    result.
+
+    Args:
+        axes: unit vectors, body axes, (n, 3).
+        normals: n, the directions of the imbalance at angle 0, unit vectors normal to the axes,
+            (n, 3).
+        positions: p, of the wheels from the body's centre of mass, body axes [m], (n, 3).
+        state: of one body.
+        angle: [rad], (n,).
+        speed: s, relative to the body [rad/s], (n,).
+        static: Us, mass times its distance from the axis [kg m], () or (n,).
+        dynamic: Ud, product of inertia [kg m^2], () or (n,).
+
+    Examples:
+        >>> x, z = jnp.array([[1.0, 0.0, 0.0]]), jnp.array([[0.0, 0.0, 1.0]])
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> quarter, speed = jnp.array([jnp.pi / 2]), jnp.array([100.0])  # rad, rad/s
+        >>> shake = jq.actuators.wheel_imbalance(z, x, 0.5 * x, state, quarter, speed, 2e-6, 0.0)
+        >>> f"{shake.force[1]:.2f} N along y, {shake.torque[2]:.2f} N m about z"
+        '0.02 N along y, 0.01 N m about z'
+    """
+    state, speed = one_body("state", state), vector("speed", speed)
+    n, angle = speed.shape, exactly("angle", angle, speed.shape)
+    axes, normals = exactly("axes", axes, (*n, 3)), exactly("normals", normals, (*n, 3))
+    unit_vector("axes", axes)
+    unit_vector("normals", normals)
+    if is_concrete((axes, normals)):
+        along = np.sum(np.asarray(axes) * np.asarray(normals), axis=-1, keepdims=True)
+        across = np.abs(np.broadcast_to(along, normals.shape)) <= 1e-4
+        every("normals", "vectors normal to the axes (to 0.0001)", normals, across)
+    positions = exactly("positions", positions, (*n, 3))
+    static, dynamic = one_shape("static", static, (), n), one_shape("dynamic", dynamic, (), n)
+    radial = jnp.cos(angle)[:, None] * normals + jnp.sin(angle)[:, None] * cross(axes, normals)
+    forces = (static * speed**2)[:, None] * radial
+    torques = (dynamic * speed**2)[:, None] * radial + cross(positions, forces)
+    force = quaternion.rotate(state.q, jnp.sum(forces, axis=0))
+    return Wrench(jnp.sum(torques, axis=0), force)

@@ -1,0 +1,236 @@
+"""Masses and modes that move with a body and act back on it: slosh, flexible panels and booms.
+
+Each has one coordinate x_i. With the velocity v of the reference point, the kinetic energy is
+
+    1/2 M v.v + 1/2 omega . I omega + v . (S' + omega × S) + sum_i x_i' d_i . omega + 1/2 m_i x_i'^2
+
+(``v`` and vectors in body axes), where ``S = sum_i x_i l_i`` plus the first moment of added masses.
+A mode has the translation l_i and the rotation d_i; a mass that slides along an axis has
+``l = m axis``, ``d = m position × axis``, and I depends on x. This energy has no preferred place,
+attitude or velocity, so Lagrange's equations conserve momentum and angular momentum exactly.
+
+They are linear in the accelerations a, omega' and x'' with a symmetric matrix whose block for x''
+is diagonal. Without x'' it is 6 x 6: two inverses of 3 x 3 matrices. A scheme integrates the rigid
+body, so the torque and the force that it receives are those which give a rigid body this omega' and
+this a.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat import quaternion, so3
+from jaxquat._checks import exactly, finite, instance, not_negative, positive, unit_vector, vector
+from jaxquat._linear import cross, dot, inverse_inertia, matmul, matvec, transpose
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import check_parts
+from jaxquat.dynamics.state import State, Wrench, one_body
+
+
+class Appendages(NamedTuple):
+    """The numbers of n coordinates, from ``slosh_masses`` or ``flexible_modes``.
+
+    Attributes:
+        mass: of each coordinate [kg], (n,); 1 for modes.
+        translation: momentum per rate, body axes [kg], (n, 3).
+        rotation: angular momentum per rate about the reference point, body axes [kg m], (n, 3).
+        stiffness: [N/m], (n,).
+        damping: [N s/m], (n,).
+        added: mass that the body does not include [kg], (n,); 0 for modes.
+        position: of the added mass at displacement 0, body axes [m], (n, 3).
+
+    Examples:
+        >>> one, axis = jnp.ones(1), jnp.array([[1.0, 0.0, 0.0]])
+        >>> tank = jq.dynamics.slosh_masses(20.0 * one, 0.5 * axis, axis, 5.0 * one, 0.2 * one)
+        >>> panel = jq.dynamics.flexible_modes(one, 0.01 * one, axis, 2.0 * axis)
+        >>> both = jax.tree.map(lambda *x: jnp.concatenate(x), tank, panel)  # on one body
+        >>> both.mass, both.added
+        (Array([20.,  1.], dtype=float32), Array([20.,  0.], dtype=float32))
+    """
+
+    mass: Array
+    translation: Array
+    rotation: Array
+    stiffness: Array
+    damping: Array
+    added: Array
+    position: Array
+
+
+def slosh_masses(
+    mass: ArrayLike,
+    position: ArrayLike,
+    axis: ArrayLike,
+    stiffness: ArrayLike,
+    damping: ArrayLike,
+) -> Appendages:
+    """Point masses on springs that slide along axes of the body: the first modes of fuel in tanks.
+
+    The body does not include them. The model is exact for displacements of any size. F. T. Dodge,
+    The New "Dynamic Behavior of Liquids in Moving Containers", SwRI, 2000, computes mass
+    and stiffness from the tank; Basilisk's linearSpringMassDamper is the same.
+
+    Args:
+        mass: [kg], (n,), positive.
+        position: where the spring is relaxed, from the body's centre of mass, body axes [m],
+            (n, 3).
+        axis: unit vectors, body axes, (n, 3).
+        stiffness: [N/m], (n,), not negative.
+        damping: [N s/m], (n,), not negative.
+
+    Examples:
+        >>> ones, axis = jnp.ones(1), jnp.array([[1.0, 0.0, 0.0]])
+        >>> tank = jq.dynamics.slosh_masses(20.0 * ones, 0.5 * axis, axis, 5.0 * ones, 0.2 * ones)
+        >>> float(jnp.sqrt(tank.stiffness / tank.mass)[0])  # rad/s, if the body does not move
+        0.5
+    """
+    mass = _column("mass", mass, positive)
+    position, axis = _rows("position", position, mass), _rows("axis", axis, mass)
+    unit_vector("axis", axis)
+    moved = mass[:, None] * axis
+    stiffness = _column("stiffness", stiffness, not_negative, mass)
+    damping = _column("damping", damping, not_negative, mass)
+    return Appendages(mass, moved, cross(position, moved), stiffness, damping, mass, position)
+
+
+def flexible_modes(
+    frequency: ArrayLike, ratio: ArrayLike, translation: ArrayLike, rotation: ArrayLike
+) -> Appendages:
+    """Modes of flexible panels or booms clamped to the body: hybrid coordinates.
+
+    The body includes the undeformed appendages. Their modes have unit mass, so a displacement x
+    has the unit [m sqrt(kg)], and the participations l and d are the rows of the matrices that
+    finite-element programs print: ``x'' + 2 z w x' + w^2 x = -l . a - d . omega'``. P. W. Likins,
+    Dynamics and Control of Flexible Space Vehicles, JPL TR 32-1329, 1970. The inertia does not
+    depend on x, which must be small.
+
+    Args:
+        frequency: w [rad/s], (n,), positive.
+        ratio: z, of the damping to the critical, (n,), not negative.
+        translation: l, body axes [sqrt(kg)], (n, 3). The body's mass minus ``sum l l^T`` must stay
+            positive definite, as it does for the modes of a part of the body.
+        rotation: d, about the body's centre of mass, body axes [m sqrt(kg)], (n, 3); the same holds
+            for the inertia minus ``sum d d^T``.
+
+    Examples:
+        >>> l, d = jnp.array([[0.0, 0.0, 2.0]]), jnp.array([[6.0, 0.0, 0.0]])
+        >>> panel = jq.dynamics.flexible_modes(jnp.array([0.5]), jnp.array([0.01]), l, d)
+        >>> panel.stiffness, panel.damping
+        (Array([0.25], dtype=float32), Array([0.01], dtype=float32))
+    """
+    frequency = _column("frequency", frequency, positive)
+    ratio = _column("ratio", ratio, not_negative, frequency)
+    translation = _rows("translation", translation, frequency)
+    rotation = _rows("rotation", rotation, frequency)
+    one, none = jnp.ones_like(frequency), jnp.zeros_like(frequency)
+    damping = 2.0 * ratio * frequency
+    nowhere = jnp.zeros_like(translation)
+    return Appendages(one, translation, rotation, frequency**2, damping, none, nowhere)
+
+
+def coupled(
+    body: Body,
+    appendages: Appendages,
+    state: State,
+    displacement: ArrayLike,
+    rate: ArrayLike,
+    acting: ArrayLike | Wrench,
+) -> tuple[Any, Array]:
+    """What moves the body as its appendages let it, and their accelerations.
+
+    Keep displacements and rates in ``State.aux``::
+
+        def torque(t, state, params):
+            x, rate = state.aux["panels"]
+            tau, acceleration = dynamics.coupled(body, panels, state, x, rate, motors(t))
+            return tau, {"panels": (rate, acceleration)}
+
+    The position of the state is that of the body alone, without slosh masses. Without a position
+    the body turns about a fixed point, so give a free spacecraft one. Add uniform gravity, and
+    ``forces.point_mass``, outside by ``torques.total``: they accelerate body and appendages alike.
+    All else belongs into ``acting``.
+
+    Args:
+        body: with a mass if the state has a position.
+        appendages: n of them; differentiable.
+        state: of one body.
+        displacement: x, (n,) [m], or [m sqrt(kg)] of modes.
+        rate: x', (n,).
+        acting: the torque (3,) in body axes [N m] or the ``Wrench`` of all other causes.
+
+    Returns:
+        A torque, or a ``Wrench`` if the state has a position, and x'' (n,).
+
+    Examples:
+        >>> body, axis = jq.Body(jnp.eye(3), mass=3.0), jnp.array([[1.0, 0.0, 0.0]])
+        >>> tank = jq.dynamics.slosh_masses(jnp.ones(1), axis, axis, jnp.ones(1), jnp.zeros(1))
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=still, velocity=still)
+        >>> x, rate = jnp.array([0.3]), jnp.zeros(1)  # m, m/s
+        >>> acting, acceleration = jq.dynamics.coupled(body, tank, state, x, rate, still)
+        >>> acting.force.round(3), acceleration.round(3)  # pulled forth; k/m + k/M
+        (Array([0.3, 0. , 0. ], dtype=float32), Array([-0.4], dtype=float32))
+    """
+    instance("body", body, Body, "a jq.Body")
+    instance("appendages", appendages, Appendages, "jq.dynamics.Appendages")
+    state = one_body("state", state)
+    dtype, omega, inertia = state.omega.dtype, state.omega, body.inertia
+    n = vector("appendages.mass", appendages.mass).shape
+    shapes = n, (*n, 3), (*n, 3), n, n, n, (*n, 3)
+    mass, l, d, stiffness, damping, added, position = (
+        exactly(f"appendages.{name}", leaf, shape).astype(dtype)
+        for name, leaf, shape in zip(Appendages._fields, appendages, shapes, strict=True)
+    )
+    x, rate = exactly("displacement", displacement, n), exactly("rate", rate, n)
+    tau, _, force = check_parts("acting", acting, state._replace(aux=()))
+    if state.position is not None and body.mass is None:
+        raise ValueError("body: wanted a mass because the state has a position, got none")
+
+    each = omega[None]  # a row, for vectors of all appendages
+    where, shift = position + (x / mass)[:, None] * l, (rate / mass)[:, None] * l
+    turned = cross(each, cross(each, where) + 2.0 * shift)  # accelerations in turning axes
+    spring = (-stiffness * x - damping * rate - added / mass * dot(l, turned)) / mass
+    tau = tau - matvec(transpose(cross(where, turned)), added) - matvec(transpose(d), spring)
+    # A sliding mass has its angular momentum d x' in ``turned``; a mode has it here.
+    of_modes = matvec(transpose(d), (1.0 - added / mass) * rate)
+    tau = tau - cross(omega, matvec(inertia, omega) + of_modes)
+    by_mass = d / mass[:, None]
+    turning = inertia - matmul(transpose(d), by_mass)
+    hats = so3.hat(where)
+    turning = turning + jnp.sum(added[:, None, None] * matmul(transpose(hats), hats), axis=0)
+
+    if state.position is None:
+        alpha = matvec(inverse_inertia(turning), tau)
+        a = jnp.zeros_like(alpha)
+    else:
+        eye = jnp.eye(3, dtype=dtype)
+        total = (body.mass + jnp.sum(added)) * eye - matmul(transpose(l), l / mass[:, None])
+        first = matvec(transpose(where), mass)  # the first moment of mass
+        inverted, mixed = inverse_inertia(total), -so3.hat(first) - matmul(transpose(l), by_mass)
+        pull = -matvec(transpose(l), spring) - matvec(transpose(turned), mass)
+        if force is not None:
+            pull = pull + quaternion.rotate_inverse(state.q, force)
+        back = matmul(transpose(mixed), inverted)
+        alpha = matvec(inverse_inertia(turning - matmul(back, mixed)), tau - matvec(back, pull))
+        a = matvec(inverted, pull - matvec(mixed, alpha))
+    acceleration = spring - (matvec(l, a) + matvec(d, alpha)) / mass
+    tau = matvec(inertia, alpha) + cross(omega, matvec(inertia, omega))
+    if state.position is None:
+        return tau, acceleration
+    return Wrench(tau, body.mass * quaternion.rotate(state.q, a)), acceleration
+
+
+def _column(name: str, value: ArrayLike, check: Any, like: Array | None = None) -> Array:
+    value = vector(name, value) if like is None else exactly(name, value, like.shape)
+    check(name, value)
+    return value
+
+
+def _rows(name: str, value: ArrayLike, like: Array) -> Array:
+    value = exactly(name, value, (*like.shape, 3))
+    finite(name, value)
+    return value
