@@ -60,7 +60,13 @@ def restarted(
 
     Derivatives are those along the path: after a restart they are the derivatives of ``fresh``. The
     instant of the event has none. ``fresh`` is computed after every step, so it must have finite
-    derivatives there, too. ``checkpoint="reversible"`` is refused.
+    derivatives there, too. In reverse mode, so must the step whose result is replaced: if it has
+    overflowed, 0 times infinity makes the gradient NaN. So let an episode end well before that; a
+    test by ``isnan`` or ``isinf`` is too late. Forward mode does not mind.
+    ``checkpoint="reversible"`` is refused.
+
+    Put ``restarted`` outermost: ``damped``, ``langevin`` and ``compose`` refuse a restarted scheme,
+    because a restart would end a part of their step. Random torques may be outside or inside.
 
     Args:
         scheme: any scheme, also a stochastic one, whose noise it gets.
@@ -107,6 +113,8 @@ def restarted(
 @dataclass(frozen=True)
 class Restarted:
     """The step of ``restarted``."""
+
+    restarts = True
 
     scheme: Scheme
     ended: Callable[..., Array]
