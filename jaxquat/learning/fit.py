@@ -159,9 +159,10 @@ def fit(
         key: a ``jax.random.key``; the same key gives the same fit. Update n draws from
             ``fold_in(key, n)``, whatever the number of steps and the chunk.
         batch_size: rows of data per update, drawn without replacement at each; None for all.
-        starts: number of starts to fit from at once, vmapped; the best is kept. Every leaf of
-            ``params`` then has this leading axis. All starts see the same batches and keys, so each
-            takes the path that it would take alone. The best has the lowest validation loss.
+        starts: number of starts to fit from at once, vmapped; the best is kept. Every fitted leaf
+            of ``params`` then has this leading axis; held leaves are shared by all starts. All
+            starts see the same batches and keys, so each takes the path that it would take alone.
+            The best has the lowest validation loss.
             Without validation, it has the lowest loss after the last update, on the draws that the
             next update would see (if that is finite at no start, the lowest loss at the last update
             where some start had a finite one).

@@ -155,6 +155,19 @@ def test_least_squares_its_covariance_and_its_predictions_take_the_whole_tree():
     assert least.covariance.names == ("weight[0]", "weight[1]")
 
 
+@pytest.mark.parametrize("held", [3, "relu", jnp.tanh, None])
+def test_a_bound_on_a_held_leaf_is_named(held):
+    params = {"layer": {"weight": jnp.zeros(()), "held": held}}
+    solve = lambda **bounds: jq.least_squares(
+        lambda p: p["layer"]["weight"] - jnp.array([2.0, 4.0]), params, progress=False,
+        bounds=(None, {"layer": bounds}),
+    )  # fmt: skip
+    np.testing.assert_allclose(solve(weight=1.0, held=None).params["layer"]["weight"], 1.0)
+    text = r"^bounds\[1\]\['layer'\]\['held'\]: wanted None because nothing is fitted there, got 5"
+    with pytest.raises(ValueError, match=text):
+        solve(weight=1.0, held=5.0)
+
+
 def test_a_second_call_with_the_same_held_objects_does_not_compile_again():
     traced = []
 
