@@ -162,10 +162,9 @@ def fit(
         starts: number of starts to fit from at once, vmapped; the best is kept. Every fitted leaf
             of ``params`` then has this leading axis; held leaves are shared by all starts. All
             starts see the same batches and keys, so each takes the path that it would take alone.
-            The best has the lowest validation loss.
-            Without validation, it has the lowest loss after the last update, on the draws that the
-            next update would see (if that is finite at no start, the lowest loss at the last update
-            where some start had a finite one).
+            The best has the lowest validation loss. Without validation, it has the lowest loss
+            after the last update, on the draws that the next update would see (if that is finite at
+            no start, the lowest loss at the last update where some start had a finite one).
         validation: ``validation(params) -> ()``, jittable, evaluated at the start, every ``chunk``
             updates and after the last; the result has the parameters at which it was lowest.
         patience: stop after this many evaluations without a new lowest validation loss in any

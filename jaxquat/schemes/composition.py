@@ -29,7 +29,7 @@ def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
     is reversible: the sub-steps of -dt undo those of dt from the last to the first.
 
     Raises:
-        TypeError: ``scheme`` is not a step, is stochastic or restarted, or a weight is not a number.
+        TypeError: ``scheme`` is not a step, is stochastic or restarted, or a weight is no number.
         ValueError: the weights do not sum to 1.
 
     Examples:

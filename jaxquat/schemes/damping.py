@@ -100,8 +100,8 @@ def damped(
             as in ``forces.linear_drag``.
 
     Raises:
-        TypeError: ``scheme`` is not a step, is stochastic, restarted or already damped; ``damping`` or
-            ``resistance`` is not an array of floats; ``toward`` is not a function of (t, state,
+        TypeError: ``scheme`` is not a step, is stochastic, restarted or already damped; ``damping``
+            or ``resistance`` is not an array of floats; ``toward`` is not a function of (t, state,
             params).
         ValueError: neither damping nor resistance is given; one has a wrong shape, is not finite or
             is negative; a wind without resistance. In a step: ``toward`` returns a wrong shape.

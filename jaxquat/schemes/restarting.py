@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import instance, takes
+from jaxquat._checks import instance, one_bool, takes
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque, check_step
 from jaxquat.dynamics.state import State, describe
@@ -72,7 +72,8 @@ def restarted(
         scheme: any scheme, also a stochastic one, whose noise it gets.
         ended: ``ended(t, state, params) -> ()``, a bool.
         fresh: ``fresh(t, state, params) -> State``, with the fields, shapes and dtypes of the state
-            given. Wrap a scheme twice for two kinds of events.
+            given, and a unit quaternion, which is not checked. Wrap a scheme twice for two kinds of
+            events; both count in ``Episode(n, Episode(m))``, n those of the outer one.
 
     Raises:
         TypeError: ``scheme`` is not a step, or a function does not take these arguments. In a step:
@@ -147,9 +148,7 @@ class Restarted:
         if isinstance(state.aux, Episode):
             numbers = state.aux.number, state.aux.number + 1
             after, begun = (after._replace(aux=Episode(n, after.aux)) for n in numbers)
-        ended = jnp.asarray(self.ended(t + dt, after, params))
-        if ended.shape or ended.dtype != bool:
-            raise TypeError(f"ended: wanted one bool, got {describe(ended)}")
+        ended = one_bool("ended", self.ended(t + dt, after, params))
         anew = instance("fresh", self.fresh(t + dt, begun, params), State, "a State back")
         wanted, got = describe(begun), describe(anew)
         if got != wanted:
