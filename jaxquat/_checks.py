@@ -210,7 +210,7 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) 
 
 def one_bool(name: str, value: Any) -> Array:
     """``value`` as an array of one bool; TypeError otherwise."""
-    is_array = getattr(value, "dtype", None) == bool and not jnp.shape(value)
+    is_array = getattr(value, "dtype", None) == jnp.bool_ and not jnp.shape(value)
     if not (is_array or isinstance(value, bool)):
         raise TypeError(f"{name}: wanted one bool, got {_reprs.shape(value)}")
     return jnp.asarray(value)

@@ -243,7 +243,7 @@ def test_a_restart_within_the_step_of_another_scheme_is_refused(wrapped, inner):
 
 
 def test_a_restart_after_an_overflow_has_a_tangent():
-    """The rate 1e200 rad/s overflows in the first step; then 2 rad by rate, of 8 steps of 0.25 s."""
+    """1e200 rad/s overflow in the first step; then 2 rad by rate, of 8 steps of 0.25 s."""
     overflows = lambda t, state, params: ~jnp.isfinite(state.omega).all()
     scheme = restarted(jq.lie_euler, overflows, second_rate)
     grid = jq.grid(0.0, 0.25, 9)
