@@ -24,8 +24,6 @@ from jax.core import Tracer
 from jax.experimental import checkify
 from jax.typing import ArrayLike
 
-from jaxquat import _reprs
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -206,14 +204,6 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) 
         shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
         raise TypeError(f"{name}: wanted {wanted}, got {shown}")
     return value
-
-
-def one_bool(name: str, value: Any) -> Array:
-    """``value`` as an array of one bool; TypeError otherwise."""
-    is_array = getattr(value, "dtype", None) == jnp.bool_ and not jnp.shape(value)
-    if not (is_array or isinstance(value, bool)):
-        raise TypeError(f"{name}: wanted one bool, got {_reprs.shape(value)}")
-    return jnp.asarray(value)
 
 
 def renamed(**names: str) -> Callable[[F], F]:

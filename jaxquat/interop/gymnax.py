@@ -24,7 +24,6 @@ except ModuleNotFoundError as error:
 from jaxquat._checks import (
     exactly,
     instance,
-    one_bool,
     one_of,
     positive,
     positive_integer,
@@ -34,7 +33,7 @@ from jaxquat._checks import (
 )
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque
-from jaxquat.dynamics.state import State, check_state
+from jaxquat.dynamics.state import State, check_state, one_bool
 from jaxquat.rollout import rollout
 from jaxquat.schemes.scheme import Scheme, as_scheme
 from jaxquat.simulation.grid import grid
@@ -199,4 +198,4 @@ class _World(environment.Environment):
 
     def _observed(self, key: Array, motion: State, params: _Params) -> Array:
         seen = self.observation(key, motion, params.params)
-        return jnp.asarray(instance("observe", seen, Array | np.ndarray, "an array back"))
+        return jnp.asarray(instance("observe", seen, (Array, np.ndarray), "an array back"))

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import instance, one_bool, takes
+from jaxquat._checks import instance, takes
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque, check_step
-from jaxquat.dynamics.state import State, describe
+from jaxquat.dynamics.state import State, describe, one_bool
 from jaxquat.schemes.scheme import Scheme, as_scheme
 
 
@@ -62,7 +62,7 @@ def restarted(
     instant of the event has none. ``fresh`` is computed after every step, so it must have finite
     derivatives there, too. In reverse mode, so must the step whose result is replaced: if it has
     overflowed, 0 times infinity makes the gradient NaN. So let an episode end well before that; a
-    test by ``isnan`` or ``isinf`` is too late. Forward mode does not mind.
+    test by ``isnan`` or ``isinf`` is too late. Forward mode is not affected.
     ``checkpoint="reversible"`` is refused.
 
     Put ``restarted`` outermost: ``damped``, ``langevin`` and ``compose`` refuse a restarted scheme,
