@@ -223,3 +223,11 @@ def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 def describe(tree: Any) -> str:
     """The tree with dtype and shape for each leaf, for error messages."""
     return str(jax.tree.map(_reprs.shape, tree))
+
+
+def one_bool(name: str, value: Any) -> Array:
+    """``value`` as an array of one bool; TypeError otherwise."""
+    is_array = getattr(value, "dtype", None) == jnp.bool_ and not jnp.shape(value)
+    if not (is_array or isinstance(value, bool)):
+        raise TypeError(f"{name}: wanted one bool, got {_reprs.shape(value)}")
+    return jnp.asarray(value)

@@ -68,13 +68,14 @@ def bodies(key: Array, body: Body, spread: ArrayLike, shape: tuple[int, ...] = (
     """Random bodies around a given one, all of them physical: a Body with these leading axes.
 
     To first order in ``spread``, the mass and the second moment of mass along every axis through
-    the centre of mass, ``int x^2 dm``, have this relative standard deviation, independently of each
-    other and of the choice of axes. A moment of inertia is the sum of two second moments, so its
-    own is between ``spread/sqrt(2)`` and ``spread``. The factor of Cholesky of the second moments
-    is multiplied by another one, with normal logarithms on its diagonal (log-Cholesky; Rucker and
-    Wensing, IEEE RA-L 7(2), 2022). So inertias are positive definite and keep the triangle
-    inequality, up to rounding, for any spread. Their mean differs from ``body`` by the order of
-    ``spread^2``; the mass is log-normal, with that of ``body`` as its median.
+    the centre of mass, ``int x^2 dm``, have this relative standard deviation, whatever the choice
+    of axes. The mass and the second moments along the principal axes are independent. A moment of
+    inertia is the sum of two second moments, so its own is between ``spread/sqrt(2)`` and
+    ``spread``. The factor of Cholesky of the second moments is multiplied by another one, with
+    normal logarithms on its diagonal (log-Cholesky; Rucker and Wensing, IEEE RA-L 7(2), 2022). So
+    inertias are positive definite and keep the triangle inequality, up to rounding, for any spread.
+    Their mean differs from ``body`` by the order of ``spread^2``; the mass is log-normal, with that
+    of ``body`` as its median.
 
     Args:
         key: a ``jax.random.key``.

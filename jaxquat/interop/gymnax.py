@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -16,10 +17,12 @@ from jaxquat._checks import missing_package
 try:
     from flax import struct
     from gymnax.environments import environment, spaces
-except ImportError as error:
-    raise ImportError(missing_package("interop.gymnax", "gymnax", "gymnax")) from error
+except ModuleNotFoundError as error:
+    package = str(error.name).partition(".")[0]  # or one that gymnax imports: flax, six
+    raise ImportError(missing_package("interop.gymnax", package, "gymnax")) from error
 
 from jaxquat._checks import (
+    exactly,
     instance,
     one_of,
     positive,
@@ -30,7 +33,7 @@ from jaxquat._checks import (
 )
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque
-from jaxquat.dynamics.state import State
+from jaxquat.dynamics.state import State, check_state, one_bool
 from jaxquat.rollout import rollout
 from jaxquat.schemes.scheme import Scheme, as_scheme
 from jaxquat.simulation.grid import grid
@@ -59,17 +62,18 @@ def world(
     ``reset``, ``step``, the end of an episode after ``max_steps_in_episode`` actions, and the start
     of the next one are those of ``gymnax.environments.environment.Environment``. A state has
     ``time``, the number of actions taken, and ``motion``, a ``jq.State``. The params have ``body``,
-    ``params`` and ``max_steps_in_episode``. To give worlds different ones, for instance bodies of
-    ``jq.ensembles.bodies``, map ``env.default_params.replace(body=bodies)`` by ``vmap``.
+    ``params`` and ``max_steps_in_episode``. To give worlds different ones, map a function of what
+    differs by ``vmap``, for instance over bodies of ``jq.ensembles.bodies``:
+    ``lambda body, key: env.reset(key, env.default_params.replace(body=body))``.
 
     Args:
-        scheme: any scheme.
+        scheme: any scheme; a stochastic one draws its noise from the key of the step.
         body: the Body, kept in ``default_params``.
         torque: ``torque(t, state, params, action)``, as of a rollout. It limits what the action
             does: actions outside of their space are possible.
         start: ``start(key, params) -> State``, drawn for each episode.
         observe: ``observe(key, state, params) -> array``; the key is for the noise of sensors.
-        reward: ``reward(t, state, params, action) -> ()``, of the state after the action.
+        reward: ``reward(t, state, params, action) -> ()``, a float, of the state after the action.
         actions: their space, for instance a ``gymnax.environments.spaces.Box``.
         dt: the step [s].
         steps: steps per action.
@@ -79,7 +83,8 @@ def world(
         engine: as of ``jq.rollout``, for the steps of one action.
 
     Raises:
-        TypeError, ValueError: an argument of wrong type, shape or value; the error names it.
+        TypeError, ValueError: an argument of wrong type, shape or value, or, in a reset or step, a
+            function that returns one; the error names it.
 
     Examples:
         >>> import gymnax
@@ -165,8 +170,9 @@ class _World(environment.Environment):
             engine=self.engine, noise=random_key("key", for_noise) if stochastic else None,
         )  # fmt: skip
         state = _State(state.time + 1, path.final)
-        reward = self.reward(self.time(state), path.final, params.params, action)
-        observation = self.observation(for_sensors, path.final, params.params)
+        gained = self.reward(self.time(state), path.final, params.params, action)
+        reward = exactly("reward", gained, ())
+        observation = self._observed(for_sensors, path.final, params)
         observation, state = self._apply_transition_gradient_policy(observation, state)
         info = {"discount": self.discount(state, params)}
         return observation, state, reward, self.is_terminated(state, params), info
@@ -174,12 +180,12 @@ class _World(environment.Environment):
     def reset_env(self, key: Array, params: _Params) -> tuple[Array, _State]:
         """The first observation of an episode, and its state."""
         for_start, for_sensors = jax.random.split(key)
-        motion = self.start(for_start, params.params)
-        return self.observation(for_sensors, motion, params.params), _State(0, motion)
+        motion = check_state("start", self.start(for_start, params.params))
+        return self._observed(for_sensors, motion, params), _State(0, motion)
 
     def is_terminated(self, state: _State, params: _Params) -> Array:
         """Whether ``ended`` says that the episode is over; a time limit does not count."""
-        return self.ended(self.time(state), state.motion, params.params)
+        return one_bool("ended", self.ended(self.time(state), state.motion, params.params))
 
     def action_space(self, params: _Params | None = None) -> spaces.Space:
         return self.actions
@@ -189,3 +195,7 @@ class _World(environment.Environment):
         params = self.default_params if params is None else params
         spec = jax.eval_shape(self.reset_env, jax.random.key(0), params)[0]
         return spaces.Box(-jnp.inf, jnp.inf, spec.shape, spec.dtype)
+
+    def _observed(self, key: Array, motion: State, params: _Params) -> Array:
+        seen = self.observation(key, motion, params.params)
+        return jnp.asarray(instance("observe", seen, (Array, np.ndarray), "an array back"))

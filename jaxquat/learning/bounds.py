@@ -62,14 +62,19 @@ def check_inside(bounds: Bounds, x: np.ndarray, names: tuple[str, ...]) -> None:
 def _side(name: str, side: Any, params: Any, fill: float) -> np.ndarray:
     """The bounds of one side, (n,), from a prefix of the tree of parameters."""
 
-    def of_leaves(bound: Any, subtree: Any) -> Any:
+    def of_leaves(path: Any, bound: Any, subtree: Any) -> Any:
+        if bound is not None and not jax.tree.leaves(subtree):
+            place, wanted = jax.tree_util.keystr(path), "None because nothing is fitted there"
+            raise ValueError(f"{name}{place}: wanted {wanted}, got {bound!r}")
         value = fill if bound is None else np.asarray(floating(name, bound), float)
         if np.any(np.isnan(value)):
             raise ValueError(f"{name}: wanted numbers, got {value}")
         return jax.tree.map(lambda leaf: _bound_of(name, value, leaf, -fill), subtree)
 
     try:
-        full = jax.tree.map(of_leaves, side, params, is_leaf=lambda x: x is None)
+        full = jax.tree_util.tree_map_with_path(
+            of_leaves, side, params, is_leaf=lambda x: x is None
+        )
     except ValueError as error:
         if str(error).startswith("bounds"):
             raise

@@ -39,7 +39,7 @@ from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning import snapshots
 from jaxquat.learning.convergence import Verdict, judge
 from jaxquat.learning.descent import Descent, Objective, Position, checked_loss
-from jaxquat.learning.held import fitted, whole
+from jaxquat.learning.held import comparable, fitted, whole
 from jaxquat.learning.interruption import keeping
 
 __all__ = ["Fit", "fit"]
@@ -159,12 +159,12 @@ def fit(
         key: a ``jax.random.key``; the same key gives the same fit. Update n draws from
             ``fold_in(key, n)``, whatever the number of steps and the chunk.
         batch_size: rows of data per update, drawn without replacement at each; None for all.
-        starts: number of starts to fit from at once, vmapped; the best is kept. Every leaf of
-            ``params`` then has this leading axis. All starts see the same batches and keys, so each
-            takes the path that it would take alone. The best has the lowest validation loss.
-            Without validation, it has the lowest loss after the last update, on the draws that the
-            next update would see (if that is finite at no start, the lowest loss at the last update
-            where some start had a finite one).
+        starts: number of starts to fit from at once, vmapped; the best is kept. Every fitted leaf
+            of ``params`` then has this leading axis; held leaves are shared by all starts. All
+            starts see the same batches and keys, so each takes the path that it would take alone.
+            The best has the lowest validation loss. Without validation, it has the lowest loss
+            after the last update, on the draws that the next update would see (if that is finite at
+            no start, the lowest loss at the last update where some start had a finite one).
         validation: ``validation(params) -> ()``, jittable, evaluated at the start, every ``chunk``
             updates and after the last; the result has the parameters at which it was lowest.
         patience: stop after this many evaluations without a new lowest validation loss in any
@@ -179,9 +179,9 @@ def fit(
         snapshot_dir: local directory that receives snapshots of the fit (extra ``store``). After an
             interruption, or even a kill, the same call continues from the newest snapshot and ends
             with the same bits; with more steps it continues a fit that had ended. Snapshots of
-            another fit are refused: a fit that differs in params, data, batch size, key, starts,
-            the optimiser's state at the start or the times of validation. Functions cannot be
-            compared.
+            another fit are refused: a fit that differs in params (also in arrays, numbers, strings
+            and keys among them that are held), data, batch size, key, starts, the optimiser's state
+            at the start or the times of validation. Functions and other objects cannot be compared.
         snapshot_every: updates between two snapshots, any number; the end is always written.
         progress: show a progress bar with the loss.
 
@@ -296,7 +296,7 @@ class _Run:
         """What identifies the fit, as far as comparable; names as in files of version 0.1.0."""
         key = self.descent.objective.key
         return {
-            "params": snapshots.digest(self.beginning.params)[:16],
+            "params": snapshots.digest(comparable(self.beginning.params))[:16],
             "optimizer": snapshots.digest(self.beginning.state)[:16],
             "data": snapshots.digest(self.descent.data)[:16],
             "batch": self.descent.objective.batch_size,

@@ -7,13 +7,16 @@ without leaves. The functions of the user get the whole tree.
 
 from __future__ import annotations
 
+import enum
+import numbers
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxquat._checks import floating
+from jaxquat._checks import floating, is_key
 
 
 @jax.tree_util.register_pytree_node_class
@@ -64,3 +67,24 @@ def whole(tree: Any) -> Any:
     return jax.tree.map(
         lambda x: x.value if isinstance(x, Held) else x, tree, is_leaf=lambda x: isinstance(x, Held)
     )
+
+
+def comparable(tree: Any) -> Any:
+    """The tree with arrays as leaves, for a digest.
+
+    A held array stays, a key becomes the name of its generator and its data, and a number, string
+    or enum its ``repr``. Functions and other objects cannot be compared: an empty string says where
+    one is.
+    """
+
+    def one(leaf: Any) -> Any:
+        value = leaf.value if isinstance(leaf, Held) else leaf
+        if is_key(value):
+            return np.asarray(str(value.dtype)), value
+        is_array = isinstance(value, np.generic | np.ndarray | jax.Array)
+        if is_array and not np.dtype(value.dtype).hasobject:  # its bits would be pointers
+            return value
+        is_data = isinstance(value, numbers.Number | str | bytes | enum.Enum)
+        return np.asarray(repr(value) if is_data else "")
+
+    return jax.tree.map(one, tree, is_leaf=lambda x: isinstance(x, Held))

@@ -191,13 +191,14 @@ def least_squares(
         f_scale: a robust loss treats residuals larger than this as outliers. If most residuals are
             larger, the standard errors are NaN, with a warning.
         bounds: ``(lower, upper)``, each a tree like params or a prefix of it; each bound is () or
-            has the shape of its leaf. None or an infinity leaves a side open. The start must lie
-            between the bounds, or on one. No step passes a bound, and a minimum at a bound lies
-            exactly on it. Each step minimises the linear model between the bounds (C. L. Lawson and
-            R. J. Hanson, Solving Least Squares Problems, 1974, chapter 23). The parameters are not
-            transformed, by a logarithm for instance: that would lose digits where a bound is far
-            away, and flatten the cost near a bound. If residuals at a bound are not finite, the
-            step is refused. ``covariance`` is computed as if there were no bounds.
+            has the shape of its leaf. None or an infinity leaves a side open; a bound for held
+            leaves alone is a ValueError. The start must lie between the bounds, or on one. No step
+            passes a bound, and a minimum at a bound lies exactly on it. Each step minimises the
+            linear model between the bounds (C. L. Lawson and R. J. Hanson, Solving Least Squares
+            Problems, 1974, chapter 23). The parameters are not transformed, by a logarithm for
+            instance: that would lose digits where a bound is far away, and flatten the cost near a
+            bound. If residuals at a bound are not finite, the step is refused. ``covariance`` is
+            computed as if there were no bounds.
         sigma: standard deviation of the noise in each residual, () or (m,), used for the covariance
             alone: it does not weigh the residuals. None estimates it from the residuals, as in
             ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is the one
@@ -210,7 +211,8 @@ def least_squares(
             the cost has spurious minima; over a short part it has none. The residuals must then be
             in the order of time.
         starts: number of starts to iterate from, one after the other; the result of lowest cost is
-            kept. Every leaf of ``params`` then has this leading axis.
+            kept. Every fitted leaf of ``params`` then has this leading axis; held leaves are shared
+            by all starts.
         max_steps: largest number of steps to try from each start.
         ftol: end as converged if the last step changed the cost by at most this fraction of it, and
             the linear model predicts no larger decrease for any step. None is the dtype's epsilon

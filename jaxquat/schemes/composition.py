@@ -16,7 +16,7 @@ from jaxquat._checks import numbers
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque, check_step
 from jaxquat.dynamics.state import State
-from jaxquat.schemes.scheme import Scheme, as_deterministic
+from jaxquat.schemes.scheme import Scheme, as_part
 from jaxquat.schemes.weights import composed_order
 
 
@@ -29,7 +29,7 @@ def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
     is reversible: the sub-steps of -dt undo those of dt from the last to the first.
 
     Raises:
-        TypeError: ``scheme`` is not a step or is stochastic, or a weight is not a number.
+        TypeError: ``scheme`` is not a step, is stochastic or restarted, or a weight is no number.
         ValueError: the weights do not sum to 1.
 
     Examples:
@@ -37,7 +37,7 @@ def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
         >>> fourth.order, fourth.evaluations, fourth.reversible
         (4, 10, True)
     """
-    scheme = as_deterministic("scheme", scheme)
+    scheme = as_part("scheme", scheme)
     weights = numbers("weights", weights)
     if not weights or not math.isclose(sum(weights), 1.0, rel_tol=1e-13):
         raise ValueError(f"weights: wanted numbers that sum to 1, got {weights}")

@@ -43,7 +43,7 @@ from jaxquat.dynamics.units import own_step, own_units
 from jaxquat.forces import Wind
 from jaxquat.quaternion import rotate, rotate_inverse
 from jaxquat.schemes.relaxation import relaxation
-from jaxquat.schemes.scheme import Scheme, as_deterministic
+from jaxquat.schemes.scheme import Scheme, as_part
 from jaxquat.torques import zero
 
 SEMIDEFINITE = "a positive semidefinite matrix"
@@ -100,8 +100,8 @@ def damped(
             as in ``forces.linear_drag``.
 
     Raises:
-        TypeError: ``scheme`` is not a step, is stochastic or already damped; ``damping`` or
-            ``resistance`` is not an array of floats; ``toward`` is not a function of (t, state,
+        TypeError: ``scheme`` is not a step, is stochastic, restarted or already damped; ``damping``
+            or ``resistance`` is not an array of floats; ``toward`` is not a function of (t, state,
             params).
         ValueError: neither damping nor resistance is given; one has a wrong shape, is not finite or
             is negative; a wind without resistance. In a step: ``toward`` returns a wrong shape.
@@ -117,7 +117,7 @@ def damped(
         1.26e+00 rad/s
         2.00e-05 rad/s
     """
-    scheme = as_deterministic("scheme", scheme)
+    scheme = as_part("scheme", scheme)
     if isinstance(scheme.step, Damped):
         raise TypeError(f"scheme: wanted one without drag, got {scheme.name}; add the dampings")
     if damping is None and resistance is None:

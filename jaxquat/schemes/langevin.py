@@ -56,7 +56,7 @@ from jaxquat.quaternion import correct_norm, exp, multiply, rotate, rotate_inver
 from jaxquat.schemes.damping import check_toward, damping_matrix, resistance_and_wind
 from jaxquat.schemes.ornstein_uhlenbeck import ornstein_uhlenbeck
 from jaxquat.schemes.relaxation import inverse_by_rows
-from jaxquat.schemes.scheme import Scheme, as_deterministic
+from jaxquat.schemes.scheme import Scheme, as_part
 from jaxquat.torques import zero
 
 DEFINITE = "a symmetric, positive definite matrix"
@@ -101,9 +101,9 @@ def langevin(
             as in ``damped``; zero by default.
 
     Raises:
-        TypeError: ``scheme`` is not a step, an argument is no array of floats, or ``toward`` no
-            function. In a step: a state with a position without a resistance, or a resistance
-            without a position.
+        TypeError: ``scheme`` is not a step, is stochastic or restarted, an argument is no array of
+            floats, or ``toward`` no function. In a step: a state with a position without a
+            resistance, or a resistance without a position.
         ValueError: an argument has a wrong shape, is not finite, or is not positive; a wind without
             a resistance.
 
@@ -116,7 +116,7 @@ def langevin(
         >>> scheme.noise(start._replace(position=still, velocity=still))
         12
     """
-    scheme = as_deterministic("scheme", scheme)
+    scheme = as_part("scheme", scheme)
     step = Langevin(scheme, _fluid("langevin", damping, temperature, toward, resistance, wind))
     return _stochastic(step, f"langevin({scheme.name})", 1, 2, "Ermak and Buckholz 1980")
 

@@ -16,7 +16,7 @@ from jax.typing import ArrayLike
 from jaxquat._checks import instance, takes
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque, check_step
-from jaxquat.dynamics.state import State, describe
+from jaxquat.dynamics.state import State, describe, one_bool
 from jaxquat.schemes.scheme import Scheme, as_scheme
 
 
@@ -60,13 +60,20 @@ def restarted(
 
     Derivatives are those along the path: after a restart they are the derivatives of ``fresh``. The
     instant of the event has none. ``fresh`` is computed after every step, so it must have finite
-    derivatives there, too. ``checkpoint="reversible"`` is refused.
+    derivatives there, too. In reverse mode, so must the step whose result is replaced: if it has
+    overflowed, 0 times infinity makes the gradient NaN. So let an episode end well before that; a
+    test by ``isnan`` or ``isinf`` is too late. Forward mode is not affected.
+    ``checkpoint="reversible"`` is refused.
+
+    Put ``restarted`` outermost: ``damped``, ``langevin`` and ``compose`` refuse a restarted scheme,
+    because a restart would end a part of their step. Random torques may be outside or inside.
 
     Args:
         scheme: any scheme, also a stochastic one, whose noise it gets.
         ended: ``ended(t, state, params) -> ()``, a bool.
         fresh: ``fresh(t, state, params) -> State``, with the fields, shapes and dtypes of the state
-            given. Wrap a scheme twice for two kinds of events.
+            given, and a unit quaternion, which is not checked. Wrap a scheme twice for two kinds of
+            events; both count in ``Episode(n, Episode(m))``, n those of the outer one.
 
     Raises:
         TypeError: ``scheme`` is not a step, or a function does not take these arguments. In a step:
@@ -108,6 +115,8 @@ def restarted(
 class Restarted:
     """The step of ``restarted``."""
 
+    restarts = True
+
     scheme: Scheme
     ended: Callable[..., Array]
     fresh: Callable[..., State]
@@ -139,9 +148,7 @@ class Restarted:
         if isinstance(state.aux, Episode):
             numbers = state.aux.number, state.aux.number + 1
             after, begun = (after._replace(aux=Episode(n, after.aux)) for n in numbers)
-        ended = jnp.asarray(self.ended(t + dt, after, params))
-        if ended.shape or ended.dtype != bool:
-            raise TypeError(f"ended: wanted one bool, got {describe(ended)}")
+        ended = one_bool("ended", self.ended(t + dt, after, params))
         anew = instance("fresh", self.fresh(t + dt, begun, params), State, "a State back")
         wanted, got = describe(begun), describe(anew)
         if got != wanted:

@@ -349,3 +349,15 @@ def as_deterministic(name: str, value: Any) -> Scheme:
     if is_stochastic(scheme):
         raise TypeError(f"{name}: wanted a deterministic one, got {scheme.name}, which takes noise")
     return scheme
+
+
+def as_part(name: str, value: Any) -> Scheme:
+    """The Scheme of a step of which another scheme makes its own, as ``as_deterministic``.
+
+    TypeError if it restarts: a restart within a step would not be one of the state.
+    """
+    scheme = as_deterministic(name, value)
+    if any(getattr(inner.step, "restarts", False) for inner in _nested(scheme)):
+        wanted = "one without restarts"
+        raise TypeError(f"{name}: wanted {wanted}, got {scheme.name}; put restarted outermost")
+    return scheme

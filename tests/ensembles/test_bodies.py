@@ -19,6 +19,7 @@ def second_moments(inertia):
 
 def test_mass_and_second_moments_along_any_axis_have_the_spread():
     axes = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0.6, 0, 0.8], [-0.36, 0.48, 0.8]])
+    axes = np.concatenate([axes, np.linalg.eigh(INERTIA)[1].T])  # the principal axes are the last
     drawn = jax.jit(lambda key: jq.ensembles.bodies(key, MEAN, 0.01, (1_000_000,)))(KEY)
     along = lambda inertia: np.einsum("ai,...ij,aj->...a", axes, second_moments(inertia), axes)
     mass, moments = drawn.mass / MEAN.mass - 1, along(drawn.inertia) / along(INERTIA) - 1
@@ -26,7 +27,12 @@ def test_mass_and_second_moments_along_any_axis_have_the_spread():
     # order are 1e-4 of it in the deviation and at most 1.5 spread^2 in the mean
     np.testing.assert_allclose([mass.std(), *moments.std(axis=0)], 0.01, rtol=4e-3)
     np.testing.assert_allclose([mass.mean(), *moments.mean(axis=0)], 0.0, atol=2e-4)
-    assert abs(np.corrcoef(mass, moments[:, 0])[0, 1]) < 5e-3
+    independent = np.corrcoef(np.column_stack([mass, moments[:, -3:]]).T)
+    np.testing.assert_allclose(independent, np.eye(4), atol=5e-3)  # five standard errors
+    # of x and y the correlation is cos^2 of their angle in the metric of the second moments
+    s = second_moments(INERTIA)
+    correlation = np.corrcoef(moments[:, 0], moments[:, 1])[0, 1]
+    np.testing.assert_allclose(correlation, s[0, 1] ** 2 / s[0, 0] / s[1, 1], atol=5e-3)
 
 
 def test_the_moments_of_a_ball_have_the_spread_over_the_root_of_two():

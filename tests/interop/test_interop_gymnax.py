@@ -1,5 +1,8 @@
 """The bridge to gymnax: its API beside an environment of its own, and the motion of a rollout."""
 
+import importlib
+import sys
+
 import gymnax
 import jax
 import jax.numpy as jnp
@@ -37,6 +40,12 @@ def env_of(scheme=jq.lie_euler, **options):
     box = spaces.Box(-0.5, 0.5, (3,), jnp.float64)
     options = {"steps": STEPS, "params": 0.7, "max_steps": MOST, **options}
     return bridge.world(scheme, BODY, motors, start, observe, reward, box, DT, **options)
+
+
+GOOD = {
+    "scheme": jq.rkmk2, "body": BODY, "torque": motors, "start": start, "observe": observe,
+    "reward": reward, "actions": spaces.Box(-1.0, 1.0, (3,)), "dt": DT, "params": 0.7,
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -164,9 +173,67 @@ def test_gradients_flow_if_they_are_asked_for():
     ],
 )
 def test_wrong_arguments_are_named(change, error, text):
-    good = {
-        "scheme": jq.rkmk2, "body": BODY, "torque": motors, "start": start, "observe": observe,
-        "reward": reward, "actions": spaces.Box(-1.0, 1.0, (3,)), "dt": DT,
-    }  # fmt: skip
     with pytest.raises(error, match=text):
-        bridge.world(**good | change)
+        bridge.world(**GOOD | change)
+
+
+@pytest.mark.parametrize(
+    ("name", "returned", "error", "text"),
+    [
+        ("ended", 1.0, TypeError, "wanted one bool, got float"),
+        ("ended", jnp.zeros(()), TypeError, r"wanted one bool, got float64\[\]"),
+        ("ended", jnp.zeros(1, bool), TypeError, r"wanted one bool, got bool\[1\]"),
+        ("ended", None, TypeError, "wanted one bool, got NoneType"),
+        ("reward", jnp.zeros(3), ValueError, r"wanted shape \(\), got \(3,\)"),
+        ("reward", jnp.array(1), TypeError, "wanted a floating dtype, got int64"),
+        ("reward", True, TypeError, "wanted a floating dtype, got bool"),
+        ("reward", None, TypeError, "wanted an array of floats, got None"),
+        ("start", None, TypeError, "wanted a jq.State, got None"),
+        ("start", jq.State(jnp.ones(4), jnp.zeros(3)), ValueError, ""),
+        ("observe", (jnp.zeros(3),), TypeError, "wanted an array back, got tuple"),
+        ("observe", 1.0, TypeError, "wanted an array back, got float"),
+    ],
+)
+def test_a_wrong_result_of_a_function_is_named(name, returned, error, text):
+    functions = {
+        "ended": lambda t, state, params: returned,
+        "reward": lambda t, state, params, action: returned,
+        "start": lambda key, params: returned,
+        "observe": lambda key, state, params: returned,
+    }
+    env = bridge.world(**GOOD | {name: functions[name]})
+
+    def act(key):
+        _, state = env.reset_env(key, env.default_params)
+        return env.step_env(key, state, jnp.zeros(3), env.default_params)
+
+    with pytest.raises(error, match=f"^{name}.*{text}"):
+        jax.eval_shape(act, KEY)
+
+
+def test_bodies_are_mapped_by_a_function_of_the_body():
+    """Under 1 N m for 0.1 s each ball gains 0.1/I; ``axes`` of gymnax' params are not needed."""
+    moments = jnp.array([[2.0, 2.0, 2.0], [1.0, 1.0, 1.0]])
+    rest = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+    change = {"start": lambda key, params: rest, "torque": lambda t, s, p, action: action}
+    env = bridge.world(**GOOD | change, steps=STEPS)
+
+    def flown(body, key):
+        params = env.default_params.replace(body=body)
+        _, state = env.reset(key, params)
+        return env.step(key, state, jnp.ones(3), params)[0][4:]
+
+    bodies, keys = jax.vmap(jq.Body.from_principal)(moments), jax.random.split(KEY, 2)
+    omega = jax.jit(jax.vmap(flown))(bodies, keys)
+    np.testing.assert_allclose(omega, 0.1 / moments, rtol=1e-12)
+
+
+@pytest.mark.parametrize("module", ["six", "flax", "gymnax"])
+def test_the_error_of_a_missing_package_names_it(monkeypatch, module):
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("gymnax", module)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "jaxquat.interop.gymnax")
+    monkeypatch.setitem(sys.modules, module, None)
+    text = f'wanted the package {module}, got none: pip install "jaxquat\\[gymnax\\]"'
+    with pytest.raises(ImportError, match=text):
+        importlib.import_module("jaxquat.interop.gymnax")

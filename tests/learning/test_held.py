@@ -1,5 +1,7 @@
 """Params with functions, strings and integers in them: the floats are fitted, the rest is held."""
 
+import copy
+import enum
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +87,48 @@ def test_a_fit_with_held_leaves_continues_from_its_snapshots(tmp_path):
     assert_held(resumed.params)
 
 
+class Kind(enum.Enum):
+    """A setting that is an object of its own."""
+
+    ONE = 1
+    TWO = 2
+
+
+@pytest.mark.needs("orbax")
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (2, 3),
+        (True, 1),
+        (np.array([1, 0]), np.array([0, 1])),
+        (jnp.arange(2), jnp.arange(2, dtype="int8")),
+        ("relu", "tanh"),
+        (b"a", b"b"),
+        (2**70, 2**71),
+        (Kind.ONE, Kind.TWO),
+        (jax.random.key(0), jax.random.key(1)),
+        (jax.random.key(0, impl="rbg"), jax.random.key(0, impl="unsafe_rbg")),
+        (None, 3),
+        (None, jnp.tanh),
+    ],
+)
+def test_a_fit_with_other_held_data_does_not_continue_from_the_snapshots(tmp_path, one, other):
+    half = lambda params, batch, key: (params["x"] - 1.0) ** 2
+    run = lambda held: fit({"x": 0.0, "held": held}, half, steps=1, snapshot_dir=tmp_path)
+    run(one)
+    run(copy.deepcopy(one))
+    with pytest.raises(ValueError, match=r"a fit that differs in params \("):
+        run(other)
+
+
+@pytest.mark.needs("orbax")
+def test_functions_and_other_objects_are_not_compared(tmp_path):
+    half = lambda params, batch, key: (params["x"] - 1.0) ** 2
+    run = lambda held: fit({"x": 0.0, "held": held}, half, steps=1, snapshot_dir=tmp_path)
+    for held in (jnp.tanh, lambda x: x, object(), np.array([object()])):
+        run(held)
+
+
 def test_an_interrupt_carries_the_whole_tree():
     def stopped(model, batch, key):
         raise KeyboardInterrupt
@@ -109,6 +153,19 @@ def test_least_squares_its_covariance_and_its_predictions_take_the_whole_tree():
         assert "weight[1]" in str(result)
         assert_held(result.params)
     assert least.covariance.names == ("weight[0]", "weight[1]")
+
+
+@pytest.mark.parametrize("held", [3, "relu", jnp.tanh, None])
+def test_a_bound_on_a_held_leaf_is_named(held):
+    params = {"layer": {"weight": jnp.zeros(()), "held": held}}
+    solve = lambda **bounds: jq.least_squares(
+        lambda p: p["layer"]["weight"] - jnp.array([2.0, 4.0]), params, progress=False,
+        bounds=(None, {"layer": bounds}),
+    )  # fmt: skip
+    np.testing.assert_allclose(solve(weight=1.0, held=None).params["layer"]["weight"], 1.0)
+    text = r"^bounds\[1\]\['layer'\]\['held'\]: wanted None because nothing is fitted there, got 5"
+    with pytest.raises(ValueError, match=text):
+        solve(weight=1.0, held=5.0)
 
 
 def test_a_second_call_with_the_same_held_objects_does_not_compile_again():

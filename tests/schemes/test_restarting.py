@@ -225,6 +225,38 @@ def test_the_facts_of_the_inner_scheme_are_passed_on():
     assert white.noise(REST) == 3  # of a scheme with drag
 
 
+@pytest.mark.parametrize(
+    ("wrapped", "inner"),
+    [
+        (lambda s: jq.schemes.damped(s, 0.5), jq.no_squish),
+        (lambda s: jq.schemes.langevin(s, 0.5, 0.1), jq.no_squish),
+        (lambda s: jq.compose(s, jq.schemes.weights.SUZUKI4), jq.rkmk2),
+        (lambda s: jq.compose(s, jq.schemes.weights.SUZUKI4), jq.schemes.damped(jq.rkmk2, 0.5)),
+    ],
+)
+def test_a_restart_within_the_step_of_another_scheme_is_refused(wrapped, inner):
+    wrapped(inner)
+    scheme = restarted(restarted(inner, never, unchanged), never, unchanged)
+    text = "scheme: wanted one without restarts, got restarted.*; put restarted outermost"
+    with pytest.raises(TypeError, match=text):
+        wrapped(scheme)
+
+
+def test_a_restart_after_an_overflow_has_a_tangent():
+    """1e200 rad/s overflow in the first step; then 2 rad by rate, of 8 steps of 0.25 s."""
+    overflows = lambda t, state, params: ~jnp.isfinite(state.omega).all()
+    scheme = restarted(jq.lie_euler, overflows, second_rate)
+    grid = jq.grid(0.0, 0.25, 9)
+
+    def angle(rate):
+        start = REST._replace(omega=rate * 1e200 * jnp.array([1.0, 2.0, 3.0]), aux=FIRST)
+        path = jq.rollout(scheme, BODY, jq.torques.zero, start, grid, {"rate": rate})
+        return jq.quaternion.log(path.final.q)[2]
+
+    value, slope = jax.jit(lambda rate: jax.jvp(angle, (rate,), (1.0,)))(0.3)
+    np.testing.assert_allclose([value, slope], [0.6, 2.0], rtol=1e-12)
+
+
 def test_check_reports_a_bad_number_of_the_inner_scheme():
     def fly(damping):
         scheme = restarted(jq.schemes.damped(jq.lie_euler, damping), never, unchanged)
