@@ -198,6 +198,7 @@ def test_a_guess_of_the_states_says_which_way_round_to_turn():
             jq.lie_euler, BODY, about_z, STILL, GRID, commands,
             lambda k, state, goal, command: command, goal, equalities=missed,
             states=jq.State(jq.quaternion.exp(turns), rate), tolerance=1e-10,
+            hessian="gauss-newton",
         )  # fmt: skip
 
     j = np.arange(SAMPLES)
@@ -285,7 +286,8 @@ def test_single_precision_meets_constraints_to_its_tolerance():
     assert plan.converged
     assert plan.commands.dtype == plan.violation.dtype == jnp.float32
     s = np.sum((0.8**2 / 2.0 * (11.5 - np.arange(12))) ** 2)
-    assert plan.violation < np.sqrt(2.0 * s * plan.cost * float(jnp.finfo(jnp.float32).eps) ** 1.25)
+    most = np.sqrt(2.0 * s * float(plan.cost)) * np.finfo(np.float32).eps ** (2.5 / 4.0)
+    assert float(plan.violation) < most
 
 
 # A spacecraft with three wheels turns by 120 degrees in 20 s, and its camera past the sun.
@@ -372,7 +374,10 @@ def flipped(time, most):
 
 @pytest.mark.slow
 def test_a_quadrotor_flips_and_is_back_at_rest_where_it_was():
-    """Rotors only push. In a plane a step of lie_euler turns by DT omega, so that these add up."""
+    """Rotors only push. After a full turn q is -1.
+
+    In a plane a step of lie_euler turns by DT omega, so that these add up.
+    """
     time, most = 1.0, 4.0
     plan = flipped(time, most)
     path, thrusts = plan.path.state, np.asarray(plan.commands)
@@ -380,7 +385,7 @@ def test_a_quadrotor_flips_and_is_back_at_rest_where_it_was():
     assert thrusts.min() == 0.0
     assert thrusts.max() == most
     end = plan.path.final
-    np.testing.assert_allclose(end.q, [1.0, 0.0, 0.0, 0.0], rtol=0, atol=1e-7)
+    np.testing.assert_allclose(end.q, [-1.0, 0.0, 0.0, 0.0], rtol=0, atol=1e-7)
     np.testing.assert_allclose(end.omega, 0.0, rtol=0, atol=1e-7)
     np.testing.assert_allclose(end.aux, 0.0, rtol=0, atol=1e-7)
     turn = time / FLIP * np.sum(path.omega[:-1], axis=0)
