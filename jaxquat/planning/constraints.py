@@ -213,6 +213,7 @@ def minimise_within(
         met, nearly = violation <= tolerance**2.5 * scale, violation <= tolerance**2 * scale
         met &= early <= tolerance**2 * scale
         stuck = (c.strength >= largest) & ~(violation <= 0.5 * c.violation)
+        stuck |= jnp.isinf(violation)  # of a constraint that no command changes
         rounded = jnp.where(inner.status == CONVERGED, ROUNDING, inner.status)
         status = jnp.where(stuck, jnp.where(nearly, rounded, INFEASIBLE), inner.status)
         over = (inner.status == RUNNING) | (inner.status == NOT_FINITE)

@@ -179,6 +179,20 @@ def test_limits_of_commands_and_inequalities_of_commands_give_the_same_plan():
 
 
 @pytest.mark.slow
+def test_a_constraint_that_no_command_changes_is_said_to_be_not_met():
+    @jax.jit
+    def plan(off):
+        return jq.planning.ilqr(
+            jq.lie_euler, BODY, about_z, STILL, GRID, jnp.ones((SAMPLES, 1)),
+            lambda k, state, off, command: command, off,
+            equalities=lambda state, off: jnp.stack([off]), hessian="gauss-newton",
+        )  # fmt: skip
+
+    assert plan(0.0).converged
+    assert plan(1.0).reason == "constraints not met"
+
+
+@pytest.mark.slow
 def test_a_guess_of_the_states_says_which_way_round_to_turn():
     """To a goal at 170 degrees about z, by -190: the guess is a uniform rotation without torque.
 
