@@ -13,6 +13,11 @@ the Gauss-Newton model and random commands of covariance Q_uu^-1, S is the varia
 constraint, hence one pass backward and one forward give it for all constraints. The strength is
 raised while the violation falls too slowly; if it then still does not fall, the constraints cannot
 be met.
+
+A path that costs d more than the minimum adds at most d/strength to the violation. So a
+minimisation need not promise less than the violation before it: a hundredth of that is left, which
+the next multipliers reduce again (D. P. Bertsekas, Constrained Optimization and Lagrange Multiplier
+Methods, 1982, section 2.5). Only where the constraints are met is the minimum exact.
 """
 
 from __future__ import annotations
@@ -185,22 +190,30 @@ def minimise_within(
         spread = variances(problem, constraints, before.path)
         rho = jax.tree.map(lambda s: jnp.where(s > 0, c.strength / s, 0.0), spread)
         problem_now = augmented(problem, constraints, y, rho)
-        first = cost_along(problem_now, guess)
-        inner = minimise(
-            problem_now, limits, before.path, settings, first, before.passes, before.history
-        )
-        at = values(constraints, inner.path.states, inner.path.commands)
-
         # An inequality that is not active is at -y/rho: its multiplier becomes 0.
         least = jnp.where(rho.inequalities > 0, -y.inequalities / rho.inequalities, 0.0)
-        off = Constraints(at.equalities, jnp.maximum(at.inequalities, least))
         worth = lambda v, s: jnp.sum(jnp.where(v == 0, 0.0, 0.5 * v * v / s))  # noqa: E731
-        each = jax.tree.map(worth, off, spread)
-        violation = each.equalities + each.inequalities
 
-        scale = jnp.maximum(inner.cost, tolerance * first)
+        def violation_of(at: Constraints) -> Array:
+            off = Constraints(at.equalities, jnp.maximum(at.inequalities, least))
+            each = jax.tree.map(worth, off, spread)
+            return each.equalities + each.inequalities
+
+        first = cost_along(problem_now, guess)
+        floor = tolerance * first
+        early = violation_of(values(constraints, before.path.states, before.path.commands))
+        inner = minimise(
+            problem_now, limits, before.path, settings, first,
+            jnp.maximum(floor, early / tolerance**2), before.passes, before.history,
+        )  # fmt: skip
+        at = values(constraints, inner.path.states, inner.path.commands)
+        violation = violation_of(at)
+
+        scale = jnp.maximum(inner.cost, floor)
         met, nearly = violation <= tolerance**2.5 * scale, violation <= tolerance**2 * scale
+        met &= early <= tolerance**2 * scale
         stuck = (c.strength >= largest) & ~(violation <= 0.5 * c.violation)
+        stuck |= jnp.isinf(violation)  # of a constraint that no command changes
         rounded = jnp.where(inner.status == CONVERGED, ROUNDING, inner.status)
         status = jnp.where(stuck, jnp.where(nearly, rounded, INFEASIBLE), inner.status)
         over = (inner.status == RUNNING) | (inner.status == NOT_FINITE)

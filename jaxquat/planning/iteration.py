@@ -256,6 +256,7 @@ def minimise(
     begin: Trajectory,
     settings: Settings,
     first: Array,
+    floor: Array,
     passes: Array,
     history: Array,
 ) -> Progress:
@@ -267,6 +268,7 @@ def minimise(
         begin: the path to improve.
         settings: of the iteration.
         first: the cost of the first path of all; its rounding is that of later ones.
+        floor: a lower cost counts as this one where a promised decrease is compared with it.
         passes: the number of steps tried before.
         history: their costs, (iterations + 1,).
     """
@@ -278,7 +280,7 @@ def minimise(
         policy = _policy(problem, c, limits, exact)
         decrease = -lengths * (policy.slope + 0.5 * lengths * policy.curvature)
         gaps = jnp.zeros((), bool) if c.path.gaps is None else jnp.any(c.path.gaps != 0)
-        scale = jnp.maximum(c.cost, tolerance * first)
+        scale = jnp.maximum(c.cost, floor)
         converged = (decrease[0] <= tolerance**2 * scale) & (c.damping <= least) & ~gaps
         costs = _costs(problem, c.path, limits, policy, lengths)
 

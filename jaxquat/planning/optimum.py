@@ -93,7 +93,8 @@ def optimum(
     else:
         first, zero = cost_along(problem, begin), jnp.zeros((), jnp.int32)
         history = jnp.zeros(settings.iterations + 1, first.dtype)
-        end = minimise(problem, limits, begin, settings, first, zero, history)
+        floor = settings.tolerance * first
+        end = minimise(problem, limits, begin, settings, first, floor, zero, history)
         multipliers = penalties = values(constraints, begin.states, begin.commands)
     status, count = (x.astype(end.cost.dtype) for x in (end.status, end.passes))
     outcome = Outcome(status, jnp.minimum(count, settings.iterations), end.history, penalties)
