@@ -86,7 +86,7 @@ def rotors(t: Array, state: jq.State, params: Any, command: Array) -> jq.Wrench:
     """Four thrusts along body z [N], and the weight."""
     weight = jnp.array([0.0, 0.0, -MASS * GRAVITY])
     thrust = jnp.stack([jnp.zeros(()), jnp.zeros(()), jnp.sum(command)])
-    return jq.Wrench(TORQUES @ command, weight + quaternion.rotate(state.q, thrust))
+    return jq.Wrench(jnp.asarray(TORQUES) @ command, weight + quaternion.rotate(state.q, thrust))
 
 
 def ours(start: jq.State, hessian: str = "gauss-newton", **options: Any) -> planning.Plan:
