@@ -283,7 +283,8 @@ def draw(paths, distance, angle, file):
     curves = (("distance [m]", distance, 0.2), ("angle [deg]", angle, 10.0))
     for k, (name, values, limit) in enumerate(curves):
         panel = figure.add_axes((0.62, 0.57 - 0.45 * k, 0.36, 0.37))
-        panel.plot(DT * np.arange(501), np.asarray(values[:64]).T, color="C0", lw=0.6, alpha=0.5)
+        style = {"color": plot.COLOURS[0], "lw": 0.6, "alpha": 0.5}
+        panel.plot(DT * np.arange(501), np.asarray(values[:64]).T, **style)
         panel.plot([4.0, 5.0], [limit, limit], color="black", linewidth=1.5)
         panel.set(ylabel=name, xlim=(0, 5), ylim=(0, None))
     figure.axes[-1].set_xlabel("time [s]")

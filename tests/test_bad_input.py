@@ -702,11 +702,12 @@ TABLE = {
     },
     "planning.mpc": {**HORIZON, "iterations": Argument(1)},
     "planning.mppi": {
-        **HORIZON,
+        **dict(tuple(HORIZON.items())[:6]),
         "key": key(),
         "std": Argument(0.1),
         "temperature": Argument(1.0),
         "samples": Argument(2),
+        **dict(tuple(HORIZON.items())[6:]),
     },
     "quaternion.angle_between": {"u": algebra(V), "v": algebra(V)},
     "quaternion.distance": {"p": algebra(Q), "q": algebra(Q)},

@@ -101,6 +101,8 @@ def _gains(
         gains.append(np.linalg.solve(r + b.T @ p @ b, b.T @ p @ a))
         closed = a - b @ gains[-1]
         p = closed.T @ p @ closed + gains[-1].T @ r @ gains[-1] + q  # Joseph: stays semidefinite
+        if not np.isfinite(p).all():
+            raise ValueError(f"a, b: wanted a system whose costs stay finite for {steps} steps")
     return np.stack(gains[::-1])
 
 

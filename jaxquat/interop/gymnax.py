@@ -15,8 +15,8 @@ from jax.typing import ArrayLike
 from jaxquat._checks import missing_package
 
 try:
-    from flax import struct
-    from gymnax.environments import environment, spaces
+    from gymnax.environments import environment, spaces  # isort: skip
+    from flax import struct  # after gymnax, which brings it
 except ModuleNotFoundError as error:
     package = str(error.name).partition(".")[0]  # or one that gymnax imports: flax, six
     raise ImportError(missing_package("interop.gymnax", package, "gymnax")) from error

@@ -10,9 +10,9 @@ To change a constraint whose derivative by the commands is a by v costs at least
 where ``S = a H^-1 a`` and H is the Hessian of the cost. So rho is ``strength/S``, and the violation
 of all constraints is measured by the sum of these costs: units do not matter. With the feedback of
 the Gauss-Newton model and random commands of covariance Q_uu^-1, S is the variance of the
-constraint, hence one pass backward and one forward give it for all constraints. The strength is
-raised while the violation falls too slowly; if it then still does not fall, the constraints cannot
-be met.
+constraint, hence one pass backward and one forward give it for all constraints. Programs have the
+roots of S and rho, because squares of small units leave the range of floats. The strength is raised
+while the violation falls too slowly; if it then still does not fall, the constraints cannot be met.
 
 A path that costs d more than the minimum adds at most d/strength to the violation. So a
 minimisation need not promise less than the violation before it: a hundredth of that is left, which
@@ -54,8 +54,8 @@ FIRST_STRENGTH = 1e2
 FALL = 1e-2
 """The strength rises if a minimisation leaves more than this fraction of the violation."""
 
-REGULAR, FLOOR, SECANT = 1e-4, 1e-8, 1e-2
-"""The damping of the Hessian in S; the least S as fractions of the largest, and by secants."""
+REGULAR, FLOOR, SECANT = 1e-4, 1e-4, 1e-1
+"""The damping of the Hessian in S; its least root as fractions of the largest, and by secants."""
 
 
 class Constraints(NamedTuple):
@@ -76,7 +76,7 @@ class Multiplied(NamedTuple):
     Attributes:
         inner: the last minimisation; its status is that of all.
         multipliers: y of Constraints.
-        penalties: the largest rho of Constraints, with which derivatives converge fastest.
+        penalties: roots of the largest rho of Constraints, with which derivatives converge fastest.
         strength: ``rho S`` for the next minimisation.
         violation: the sum of ``v^2/(2 S)``, in the unit of the cost.
         done: whether the iteration has ended.
@@ -100,18 +100,17 @@ def values(constraints: Constraints, states: State, commands: Array) -> Constrai
 
 def updated(multipliers: Constraints, penalties: Constraints, at: Constraints) -> Constraints:
     """The next multipliers, for values ``at`` of the constraints."""
-    e, c = jax.tree.map(lambda y, rho, v: y + rho * v, multipliers, penalties, at)
+    e, c = jax.tree.map(lambda y, root, v: y + root * (root * v), multipliers, penalties, at)
     return Constraints(e, jnp.where(c > 0, c, 0.0))
 
 
 def augmented(
     problem: Problem, constraints: Constraints, multipliers: Constraints, penalties: Constraints
 ) -> Problem:
-    """The problem with a residual for each constraint."""
+    """The problem with a residual for each constraint; ``penalties`` are the roots of rho."""
 
-    def residual(value: Array, y: Array, rho: Array) -> Array:
-        root = jnp.sqrt(jnp.where(rho > 0, rho, 1.0))
-        return jnp.where(rho > 0, root * value + y / root, 0.0)
+    def residual(value: Array, y: Array, root: Array) -> Array:
+        return jnp.where(root > 0, root * value + y / jnp.where(root > 0, root, 1.0), 0.0)
 
     def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
         after, residuals = problem.stage(k, state, command)
@@ -126,12 +125,12 @@ def augmented(
     return Problem(stage, final)
 
 
-def variances(problem: Problem, constraints: Constraints, path: Trajectory) -> Constraints:
-    """S of each constraint.
+def deviations(problem: Problem, constraints: Constraints, path: Trajectory) -> Constraints:
+    """The root of S of each constraint.
 
-    Where the slope of an inequality vanishes, S says nothing of its curvature. So S is at least
-    SECANT times the squares of its changes by one standard deviation of each error or command, of a
-    cost like that of the path and of its equalities.
+    Where the slope of an inequality vanishes, S says nothing of its curvature. So its root is at
+    least SECANT times its changes by one standard deviation of each error or command, of a cost
+    like that of the path and of its equalities.
     """
     states, commands, _ = path
     model = gauss_newton(problem, states, commands)
@@ -148,7 +147,9 @@ def variances(problem: Problem, constraints: Constraints, path: Trajectory) -> C
 
     def spread(function: Callable[[Array], Array], covariance: Array) -> Array:
         slopes = jax.jacfwd(function)(jnp.zeros_like(covariance[0]))
-        return jnp.sum(product(slopes, covariance) * slopes, axis=1)
+        unit = jnp.max(jnp.abs(slopes), axis=1)
+        slopes = slopes / jnp.where(unit > 0, unit, 1.0)[:, None]
+        return unit * jnp.sqrt(jnp.sum(product(slopes, covariance) * slopes, axis=1))
 
     rows = model.transition, policy.gains, policy.hessian
     covariance, covariances = lax.scan(sample, jnp.zeros_like(model.end[1]), rows)
@@ -156,8 +157,8 @@ def variances(problem: Problem, constraints: Constraints, path: Trajectory) -> C
     at_end = lambda delta: constraints.equalities(retract(last, delta))  # noqa: E731
     end = spread(at_end, covariance)
     e = constraints.equalities(last)
-    scale = cost_along(problem, path) + jnp.sum(jnp.where(end > 0, 0.5 * e * e / end, 0.0))
-    deviation = jnp.sqrt(scale)
+    off = jnp.where(end > 0, e / jnp.where(end > 0, end, 1.0), 0.0)
+    deviation = jnp.sqrt(cost_along(problem, path) + 0.5 * jnp.sum(off * off))
 
     def along(k: Array, state: State, command: Array, covariance: Array) -> Array:
         def value(z: Array) -> Array:
@@ -166,7 +167,7 @@ def variances(problem: Problem, constraints: Constraints, path: Trajectory) -> C
         moves = jnp.diag(deviation * jnp.sqrt(jnp.diagonal(covariance)))
         here = value(jnp.zeros_like(moves[0]))
         secants = (jax.vmap(value)(moves) - here[None]) / deviation
-        least = SECANT * jnp.max(secants**2, axis=0)
+        least = SECANT * jnp.max(jnp.abs(secants), axis=0)
         return jnp.maximum(spread(value, covariance), jnp.where(jnp.isfinite(least), least, 0.0))
 
     sides = jax.vmap(along)(jnp.arange(len(commands)), before, commands, covariances)
@@ -187,12 +188,14 @@ def minimise_within(
 
     def one(c: Multiplied) -> Multiplied:
         y, before = c.multipliers, c.inner
-        spread = variances(problem, constraints, before.path)
-        rho = jax.tree.map(lambda s: jnp.where(s > 0, c.strength / s, 0.0), spread)
-        problem_now = augmented(problem, constraints, y, rho)
+        spread = deviations(problem, constraints, before.path)
+        strong = jnp.sqrt(c.strength)
+        root = jax.tree.map(lambda s: jnp.where(s > 0, strong / s, 0.0), spread)
+        problem_now = augmented(problem, constraints, y, root)
         # An inequality that is not active is at -y/rho: its multiplier becomes 0.
-        least = jnp.where(rho.inequalities > 0, -y.inequalities / rho.inequalities, 0.0)
-        worth = lambda v, s: jnp.sum(jnp.where(v == 0, 0.0, 0.5 * v * v / s))  # noqa: E731
+        sides = spread.inequalities  # not y/root/root: XLA divides by root * root
+        least = -(y.inequalities * sides) * sides / c.strength
+        worth = lambda v, s: 0.5 * jnp.sum(jnp.where(v == 0, 0.0, v / s) ** 2)  # noqa: E731
 
         def violation_of(at: Constraints) -> Array:
             off = Constraints(at.equalities, jnp.maximum(at.inequalities, least))
@@ -222,8 +225,8 @@ def minimise_within(
         inner = inner._replace(status=status.astype(jnp.int32))
         strength = jnp.where(violation <= FALL * c.violation, c.strength, 10.0 * c.strength)
         strength, done = jnp.minimum(strength, largest), met | over | stuck
-        strong = jax.tree.map(lambda r: largest / c.strength * r, rho)
-        return Multiplied(inner, updated(y, rho, at), strong, strength, violation, done)
+        strongest = jax.tree.map(lambda r: (largest / c.strength) ** 0.5 * r, root)
+        return Multiplied(inner, updated(y, root, at), strongest, strength, violation, done)
 
     cost = cost_along(problem, guess)
     zero = jnp.zeros((), jnp.int32)

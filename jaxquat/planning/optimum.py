@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
         status: CONVERGED, for instance.
         iterations: the number of steps tried.
         history: the cost at the start and after each step, (iterations + 1,).
-        penalties: rho of each constraint, for its derivative.
+        penalties: the root of rho of each constraint, for its derivative.
     """
 
     status: Array

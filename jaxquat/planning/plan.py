@@ -135,8 +135,9 @@ class Plan:
     def controller(self) -> Controller:
         """The time-varying feedback ``command - K local(planned, state)``, between the limits.
 
-        It is sampled like the plan. Each sample takes the row of the plan at its time. Outside of
-        the plan's times the command is NaN. ValueError for several plans: use ``jax.vmap``.
+        It is sampled like the plan. Each sample takes the row of the plan that holds at its time,
+        or the next one if that begins within a thousandth of a period. Outside of the plan's times
+        the command is NaN. ValueError for several plans: use ``jax.vmap``.
 
         Examples:
             >>> body = jq.Body(jnp.eye(3))
@@ -164,7 +165,7 @@ class Plan:
         def update(
             now: Array, state: State, memory: Any, params: Any, value: Any
         ) -> tuple[Array, Any]:
-            number = jnp.round((now - t[0]) / period)
+            number = jnp.floor((now - t[0]) / period + 1e-3)
             k = jnp.clip(number, 0, samples - 1).astype(jnp.int32)
             rows = self.path.state, self.commands, self.gains, self.limits
             planned, command, gain, limits = jax.tree.map(lambda x: x[k], rows)

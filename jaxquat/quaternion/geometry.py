@@ -72,11 +72,11 @@ def distance(p: ArrayLike, q: ArrayLike) -> Array:
 def angle_between(u: ArrayLike, v: ArrayLike) -> Array:
     """Angle [rad] in [0, pi] between two vectors of any lengths. (..., 3), (..., 3) -> (...).
 
-    It is ``2 atan2(|a - b|, |a + b|)`` of the unit vectors a and b along u and v, which loses no
-    digits near 0 and pi (W. Kahan, How Futile are Mindless Assessments of Roundoff, 2006, section
-    12). Where only 4 units of rounding are left, it is exactly 0 or pi. There it is not
-    differentiable, and the returned derivative is 0. ValueError for a concrete vector of length 0;
-    a traced one gives NaN.
+    It is ``2 atan2(|a - b|, |a + b|)`` of the unit vectors a and b along u and v, whose error is a
+    few units of rounding near 0 and pi, too (W. Kahan, How Futile are Mindless Assessments of
+    Roundoff, 2006, section 12). Where only 4 units are left, it is exactly 0 or pi. There it is not
+    differentiable, and the returned derivative is 0. ValueError for a concrete vector of length 0,
+    or one below the normal numbers of its dtype; a traced one gives NaN.
 
     Examples:
         >>> sun = jnp.array([3.0, 4.0, 0.0])

@@ -85,7 +85,7 @@ def many_turns():
     limits += 0.02 * np.sign(limits - 1.0)
     limits = np.concatenate([[500.0], np.full(6, 1.2), limits]) * LEAST_RATE
     units, cost = np.ones(107), np.ones(107)
-    units[2:4], cost[4:6] = (1e30, 1e-30), (1e30, 1e-30)
+    units[2:4], cost[4:6] = (1e150, 1e-150), (1e30, 1e-30)
     units[6], cost[6] = 1e-30, 1e30
     problems = {"goal": np.ones(107), "limit": limits, "units": units, "cost": cost}
     problems = jax.tree.map(jnp.asarray, problems)
@@ -129,6 +129,22 @@ def test_units_of_cost_and_constraints_change_neither_commands_nor_the_number_of
         plan = plan_of(number)
         np.testing.assert_allclose(plan.commands, plan_of(1).commands, rtol=0, atol=1e-10)
         assert plan.iterations == plan_of(1).iterations
+
+
+@pytest.mark.slow
+def test_units_of_constraints_change_no_plan_in_single_precision():
+    limits = np.full(3, 1.2 * LEAST_RATE)
+    problems = {
+        "goal": np.ones(3),
+        "limit": limits,
+        "units": [1.0, 1e30, 1e-30],
+        "cost": np.ones(3),
+    }
+    problems = {name: jnp.asarray(x, jnp.float32) for name, x in problems.items()}
+    plans = jax.jit(jax.vmap(turned))(problems)
+    assert np.all(plans.converged)
+    wanted = np.broadcast_to(quadratic_program(limits[0])[0], (3, SAMPLES))
+    np.testing.assert_allclose(plans.commands[..., 0], wanted, rtol=0, atol=2e-3)
 
 
 @pytest.mark.slow
