@@ -165,7 +165,8 @@ class Plan:
         def update(
             now: Array, state: State, memory: Any, params: Any, value: Any
         ) -> tuple[Array, Any]:
-            number = jnp.floor((now - t[0]) / period + 1e-3)
+            rounding = 8.0 * float(jnp.finfo(t.dtype).eps) * jnp.abs(now) / period
+            number = jnp.floor((now - t[0]) / period + jnp.maximum(1e-3, rounding))
             k = jnp.clip(number, 0, samples - 1).astype(jnp.int32)
             rows = self.path.state, self.commands, self.gains, self.limits
             planned, command, gain, limits = jax.tree.map(lambda x: x[k], rows)

@@ -243,6 +243,28 @@ def test_the_controller_repeats_the_plan_and_corrects_a_perturbed_start():
     np.testing.assert_array_equal(np.isnan(late).all(1), np.arange(23) >= 20)
 
 
+def test_a_row_of_a_plan_holds_until_the_next():
+    """Of 100,000 rows in single precision a thousandth of a period misses 5020."""
+
+    def commanded(count, dt, first, times):
+        t = jnp.asarray((first + dt * np.arange(count + 1)).astype(np.float32))
+        q = jnp.broadcast_to(np.float32([1.0, 0.0, 0.0, 0.0]), (count + 1, 4))
+        path = jq.Path(t, jq.State(q, jnp.zeros_like(q[:, 1:])))
+        commands, gains = jnp.arange(count, dtype=q.dtype)[:, None], jnp.zeros((count, 1, 6))
+        zero, still = jnp.zeros(()), jax.tree.map(lambda x: x[0], path.state)
+        plan = jq.planning.Plan(commands, path, gains.astype(q.dtype), zero, zero, zero, zero)
+        update = plan.controller().update
+        of_time = jax.jit(jax.vmap(lambda now: update(now, still, (), None, None)[0][0]))
+        return of_time(jnp.asarray(times, jnp.float32))
+
+    times = [0.999, 1.0, 1.05, 1.1999, 1.21, 1.79, 1.81]
+    rows = [np.nan, 0.0, 0.0, 1.0, 1.0, 3.0, np.nan]
+    np.testing.assert_array_equal(commanded(4, 0.2, 1.0, times), rows)
+    number = np.arange(100_000)
+    times = np.float32(0.7) * number.astype(np.float32)
+    np.testing.assert_array_equal(commanded(100_000, 0.7, 0.0, times), number)
+
+
 @pytest.mark.slow
 def test_derivatives_are_those_of_differences_and_nan_where_the_iteration_has_not_converged():
     """By the goal, the rate at the start and a limit that 13 commands meet, in both modes.
