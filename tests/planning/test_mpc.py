@@ -50,6 +50,7 @@ def loop(start, weight=1.0, limits=None, residuals=small, final=infinite, torque
     )
 
 
+@pytest.mark.slow
 def test_with_the_cost_of_all_later_samples_at_its_end_it_is_the_infinite_regulator():
     path = jax.jit(loop)(TURNED)
     gain = np.linalg.solve(np.eye(1) + B.T @ END @ B, B.T @ END @ A)
