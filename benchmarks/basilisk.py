@@ -23,6 +23,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from timing import best
 
 import jaxquat as jq
 
@@ -183,17 +184,6 @@ def fly(dt, save_every=1, body=BODY):
     )
 
 
-def timed(function, *arguments, runs=5):
-    """Return the result, and the fastest run in seconds."""
-    function, fastest = jax.jit(function), float("inf")
-    result = jax.block_until_ready(function(*arguments))
-    for _ in range(runs):
-        began = time.perf_counter()
-        jax.block_until_ready(function(*arguments))
-        fastest = min(fastest, time.perf_counter() - began)
-    return result, fastest
-
-
 def differences():
     """Return the rows of the table of differences."""
     rows = [
@@ -217,10 +207,10 @@ def speeds(many):
     """Return the rows of the table of times."""
     dt = 0.1
     theirs = min(basilisk(dt)[-1] for _ in range(5))
-    one = timed(fly(dt, save_every=3000), start())[1]
+    one = best(jax.jit(fly(dt, save_every=3000)), start())
     rates = RATE + 1e-3 * np.random.default_rng(0).normal(size=(many, 3))
     starts = jax.vmap(start)(rates)
-    all_of_them = timed(jax.vmap(fly(dt, save_every=3000)), starts)[1]
+    all_of_them = best(jax.jit(jax.vmap(fly(dt, save_every=3000))), starts)
     return [
         "| spacecraft | Basilisk [s] | jaxquat [s] | ratio |",
         "|---|---|---|---|",

@@ -324,10 +324,7 @@ def minimise(
 def _policy(problem: Problem, c: Progress, limits: Limits, exact: bool) -> Policy:
     """The step from the exact model if that is convex, otherwise from that of Gauss and Newton."""
     states, commands, gaps = c.path
-    if limits is None:
-        rows, choose = jnp.ones(commands.shape, bool), held
-    else:
-        rows, choose = (limits[0] - commands, limits[1] - commands), in_box
+    rows, choose = within(commands, limits)
 
     def by_scan() -> Policy:
         models = [gauss_newton(problem, states, commands, gaps)]
@@ -346,6 +343,13 @@ def _policy(problem: Problem, c: Progress, limits: Limits, exact: bool) -> Polic
     if gaps is None and jax.default_backend() == "cpu":
         return fused.if_possible(by_kernel, by_scan)
     return by_scan()
+
+
+def within(commands: Array, limits: Limits) -> tuple[Any, Callable[..., Any]]:
+    """``rows`` and ``choose`` of ``backward``, for changes that keep the commands in the limits."""
+    if limits is None:
+        return jnp.ones(commands.shape, bool), held
+    return (limits[0] - commands, limits[1] - commands), in_box
 
 
 def _first_descent(policies: Policy, stacked: Any) -> Any:

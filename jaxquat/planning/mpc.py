@@ -23,8 +23,9 @@ from jaxquat.planning.iteration import (
     gauss_newton,
     open_loop,
     roll_out,
+    within,
 )
-from jaxquat.planning.riccati import backward, forward, held, in_box
+from jaxquat.planning.riccati import backward, forward
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 
@@ -113,12 +114,8 @@ def _improved(problem: Problem, start: State, commands: Array, limits: Limits) -
     """The commands after one step of Gauss and Newton, of the length that lowers the cost most."""
     states = roll_out(problem, start, commands, open_loop)[0]
     model = gauss_newton(problem, states, commands)
-    if limits is None:
-        rows, choose = jnp.ones(commands.shape, bool), held
-    else:
-        rows, choose = (limits[0] - commands, limits[1] - commands), in_box
     damping = 10.0 * float(jnp.finfo(commands.dtype).eps)
-    z = forward(model, backward(model, damping, rows, choose))[1]
+    z = forward(model, backward(model, damping, *within(commands, limits)))[1]
     change = z[:, -commands.shape[1] :]
 
     # The choice of a length has no derivative, and where a trial diverges, none must be computed.

@@ -117,9 +117,8 @@ class Scheme:
         self.check(body)
         if noise is None and not is_stochastic(self):
             return self.step(body, torque, t, state, dt, params)
-        count = noise_count(noise, self, state, "an array of shape ({n},)")
-        normals = exactly("noise", jnp.zeros(0) if noise is None else noise, (count,))
-        return self.step(body, torque, t, state, dt, params, normals.astype(state.q.dtype))
+        normals = self._normals(state, noise)
+        return self.step(body, torque, t, state, dt, params, normals)
 
     def undo(
         self,
@@ -152,9 +151,13 @@ class Scheme:
         if undo is None:
             raise ValueError(f"undo: wanted a step with a method undo, got {self.name} with noise")
         self.check(body)
+        return undo(body, torque, t, state, dt, params, self._normals(state, noise))
+
+    def _normals(self, state: State, noise: ArrayLike | None) -> Array:
+        """The noise of one step, (n,), in the dtype of the state."""
         count = noise_count(noise, self, state, "an array of shape ({n},)")
-        normals = exactly("noise", noise, (count,)).astype(state.q.dtype)
-        return undo(body, torque, t, state, dt, params, normals)
+        normals = exactly("noise", jnp.zeros(0) if noise is None else noise, (count,))
+        return normals.astype(state.q.dtype)
 
     def check(self, body: Body, *, report: bool = False) -> None:
         """Check the scheme's condition for the body: ValueError if a concrete body violates it.
