@@ -293,8 +293,8 @@ def draw(paths, distance, angle, file):
 
 def film(path, body, file):
     """Film a flight; the quadrotor is a box, drawn five times as large."""
-    figure = plt.figure(figsize=(4.0, 4.4), dpi=90)
-    space: Any = figure.add_axes((0.02, 0.06, 0.86, 0.94), projection="3d", elev=15, azim=-60)
+    figure = plt.figure(figsize=(4.4, 4.6), dpi=90)
+    space: Any = figure.add_axes((0.06, 0.12, 0.74, 0.86), projection="3d", elev=15, azim=-60)
     plot.animate(path, body, file, fps=12, size=0.5, ax=space, progress=False)
 
 
