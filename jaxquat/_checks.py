@@ -488,6 +488,15 @@ def _unit(name: str, value: Array, wanted: str) -> None:
             raise ValueError(f"{name}: wanted {wanted}, got {rows[row]} of norm {norms[row]:.8g}")
 
 
+def normal_vectors(name: str, value: Array, axes: Array) -> None:
+    """Raise ValueError unless concrete vectors (n, 3) are unit and normal to ``axes`` (to 1e-4)."""
+    unit_vector(name, value)
+    if is_concrete((value, axes)):
+        along = np.sum(np.asarray(axes) * np.asarray(value), axis=-1, keepdims=True)
+        across = np.broadcast_to(np.abs(along) <= 1e-4, value.shape)
+        every(name, "vectors normal to the axes (to 0.0001)", value, across)
+
+
 def missing_package(name: str, package: str, extra: str) -> str:
     """The message of the ImportError for a package of an extra that is not installed."""
     return f'{name}: wanted the package {package}, got none: pip install "jaxquat[{extra}]"'

@@ -1460,6 +1460,12 @@ MISLEADING = [
         "normals",
         "normal to the axes",
     ),
+    (
+        lambda: actuators.steer_cmgs(jnp.eye(3), jnp.eye(3), 1.0, jnp.zeros(3), jnp.zeros(3)),
+        ValueError,
+        "rotors",
+        "normal to the axes",
+    ),
     (lambda: actuators.saturate_smooth(V, jnp.zeros(3)), ValueError, "limits", "positive"),
     # shapes and structures
     (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-from jax import Array
+from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, not_negative, one_shape, unit_vector, vector
+from jaxquat._checks import exactly, normal_vectors, not_negative, one_shape, unit_vector, vector
 from jaxquat._linear import cross, dot, inverse, matmul, matvec, transpose
 from jaxquat.dynamics.state import State, broadcastable
 
@@ -63,8 +63,10 @@ def steer_cmgs(
     ``-A^T (A A^T + r 1)^-1 tau/H`` with ``r = robustness exp(-270 det(A A^T))``; the determinant is
     at most 1/27. This is the singularity robust inverse of N. S. Bedrossian et al., Journal of
     Guidance 13(6), 1990, with the exponential of B. Wie, D. Bailey and C. Heiberg, Journal of
-    Guidance 24(5), 2001. The torque is tau far from singular angles, and has no part along the
-    singular direction at them: a torque along it does not move the gimbals away.
+    Guidance 24(5), 2001. Far from singular angles the torque is nearly tau: of four gyros in a
+    pyramid the median error at random angles is below 0.1 %, at a tenth of them it exceeds 5 %. At
+    singular angles it has no part along the singular direction: a torque along it does not move the
+    gimbals away. One or two gyros are singular at all angles.
     Add ``omega × sum h s`` to the torque that the body needs, or let the feedback do so.
 
     Args:
@@ -73,7 +75,8 @@ def steer_cmgs(
         momentum: h [N m s], () or (n,).
         angle: x [rad], (n,).
         tau: the torque on the body [N m], (3,).
-        robustness: not negative; 0 for the exact inverse, infinite or NaN at singular angles.
+        robustness: not negative. 0 is the exact inverse, whose rates mean nothing at singular
+            angles; those of less than about 1e3 units of rounding are no better.
 
     Examples:
         >>> s = jnp.roll(jnp.eye(3), 1, axis=0)
@@ -87,12 +90,16 @@ def steer_cmgs(
     robustness = exactly("robustness", robustness, ())
     not_negative("robustness", robustness)
     h, _, t = _turned(gimbals, rotors, momentum, angle, angle.shape)
+    unit = lax.stop_gradient(
+        jnp.max(jnp.abs(h))
+    )  # the square of a small or large momentum is out of range
+    h = h / unit
     size = jnp.sqrt(dot(h, h))
     a = (h / size)[:, None] * t
     gram, eye = matmul(transpose(a), a), jnp.eye(3, dtype=a.dtype)
     volume = dot(gram[0], cross(gram[1], gram[2]))
     gram = gram + robustness * jnp.exp(-270.0 * volume) * eye
-    return -matvec(a, matvec(inverse(gram), tau)) / size
+    return -matvec(a, matvec(inverse(gram), tau / unit)) / size
 
 
 def _turned(
@@ -101,7 +108,7 @@ def _turned(
     """Momenta (n,), the axes of the rotors (n, 3), and the directions to which they turn."""
     gimbals, rotors = exactly("gimbals", gimbals, (*n, 3)), exactly("rotors", rotors, (*n, 3))
     unit_vector("gimbals", gimbals)
-    unit_vector("rotors", rotors)
+    normal_vectors("rotors", rotors, gimbals)
     h = jnp.broadcast_to(one_shape("momentum", momentum, (), n), n)
     angle, across = exactly("angle", angle, n)[:, None], cross(gimbals, rotors)
     s = jnp.cos(angle) * rotors + jnp.sin(angle) * across

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
 from jaxquat._checks import (
     broadcast,
-    every,
     exactly,
-    is_concrete,
+    normal_vectors,
     not_negative,
     one_shape,
     positive,
@@ -121,11 +119,7 @@ def wheel_imbalance(
     n, angle = speed.shape, exactly("angle", angle, speed.shape)
     axes, normals = exactly("axes", axes, (*n, 3)), exactly("normals", normals, (*n, 3))
     unit_vector("axes", axes)
-    unit_vector("normals", normals)
-    if is_concrete((axes, normals)):
-        along = np.sum(np.asarray(axes) * np.asarray(normals), axis=-1, keepdims=True)
-        across = np.abs(np.broadcast_to(along, normals.shape)) <= 1e-4
-        every("normals", "vectors normal to the axes (to 0.0001)", normals, across)
+    normal_vectors("normals", normals, axes)
     positions = exactly("positions", positions, (*n, 3))
     static, dynamic = one_shape("static", static, (), n), one_shape("dynamic", dynamic, (), n)
     radial = jnp.cos(angle)[:, None] * normals + jnp.sin(angle)[:, None] * cross(axes, normals)

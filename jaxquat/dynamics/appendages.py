@@ -105,8 +105,8 @@ def flexible_modes(
     The body includes the undeformed appendages. Their modes have unit mass, so a displacement x
     has the unit [m sqrt(kg)], and the participations l and d are the rows of the matrices that
     finite-element programs print: ``x'' + 2 z w x' + w^2 x = -l . a - d . omega'``. P. W. Likins,
-    Dynamics and Control of Flexible Space Vehicles, JPL TR 32-1329, 1970. The inertia does not
-    depend on x, which must be small.
+    Dynamics and Control of Flexible Space Vehicles, JPL TR 32-1329, 1970. The first moment of
+    mass, ``sum l x``, moves with them; the inertia does not depend on x, which must be small.
 
     Args:
         frequency: w [rad/s], (n,), positive.
@@ -150,9 +150,11 @@ def coupled(
             return tau, {"panels": (rate, acceleration)}
 
     The position of the state is that of the body alone, without slosh masses. Without a position
-    the body turns about a fixed point, so give a free spacecraft one. Add uniform gravity, and
-    ``forces.point_mass``, outside by ``torques.total``: they accelerate body and appendages alike.
-    All else belongs into ``acting``.
+    the body turns about a fixed point, from which positions and rotations then count, so give a
+    free spacecraft one. With ``S = sum x l``, plus the first moment of slosh masses, a free body
+    conserves ``R (M v + sum x' l + omega × S)`` in world axes, v in body axes. Add uniform gravity,
+    and ``forces.point_mass``, outside by ``torques.total``: they accelerate body and appendages
+    alike. All else belongs into ``acting``.
 
     Args:
         body: with a mass if the state has a position.

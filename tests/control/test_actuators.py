@@ -199,6 +199,15 @@ def test_gyros_conserve_the_momentum_of_all():
     assert abs(problems.slope(counts, np.array(errors)) - 4) < 0.3
 
 
+def test_units_of_momentum_and_torque_change_no_rate_of_gyros():
+    angle, tau = jnp.array([0.1, 0.2, 0.3, 0.4]), np.float32([0.3, 0.2, -0.4])
+    axes = [jnp.asarray(x, jnp.float32) for x in (PYRAMID, ROTORS, angle)]
+    steer = lambda unit: actuators.steer_cmgs(*axes[:2], 5.0 * unit, axes[2], unit * tau)
+    wanted = steer(jnp.float32(1.0))
+    for unit in (1e-30, 1e30):
+        np.testing.assert_allclose(steer(jnp.float32(unit)), wanted, rtol=1e-5)
+
+
 def test_gyros_give_the_torque_except_along_a_singular_direction():
     """A pyramid at 90 degrees has its rotors' momenta along one axis, and no torque along it.
 
