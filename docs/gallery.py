@@ -27,6 +27,7 @@ PICTURES = {  # example: its pictures in docs
         "plotting_free.png",
         "plotting_recording.png",
         "plotting_control.png",
+        "plotting_margins.png",
         "gallery/flips.gif",
     ],
     "quadrotor": ["gallery/quadrotor.gif", "gallery/quadrotor.png"],

@@ -2,10 +2,10 @@
 
     python examples/gallery.py [FOLDER]
 
-It takes about a minute and writes four files to the folder: plotting_free.png shows a body that
+It takes about a minute and writes five files to the folder: plotting_free.png shows a body that
 flips, flips.gif is a film of it, plotting_recording.png shows its Euler angles and what sensors on
-it would record, and plotting_control.png shows an aircraft under control, a fit, and a comparison
-of schemes.
+it would record, plotting_control.png shows an aircraft under control, a fit, and a comparison of
+schemes, and plotting_margins.png how far a delay takes its loops towards instability.
 """
 
 import argparse
@@ -193,6 +193,23 @@ def draw_control(folder):
     figure.savefig(folder / "plotting_control.png")
 
 
+def draw_margins(folder):
+    """Draw plotting_margins.png: the loops of a PID controller, without and with a delay."""
+    period = 0.05  # s
+    start = jq.State(LEVEL, jnp.zeros(3))
+    gains = jq.control.PIDGains(HOFFMANN.damping, HOFFMANN.stiffness, jnp.full(3, 0.5))
+    pid = jq.control.pid(AIRCRAFT, period, jq.control.at_rest(LEVEL))
+    late = jq.control.delayed(pid, 2, jnp.zeros(3))
+    figure = Figure(figsize=(8.0, 4.3), dpi=130, layout="constrained")
+    titles = "no delay", f"{2 * period:.1f} s of delay"
+    for ax, loop, title in zip(figure.subplots(1, 2), (pid, late), titles, strict=True):
+        torque = jq.torques.commanded
+        found = jq.control.margins(jq.rkmk4, AIRCRAFT, torque, 0.0, start, period, gains, loop)
+        phase = np.rad2deg(found.phase).min()
+        plot.nyquist(found, ax=ax).set_title(f"{title}, phase margin {phase:.0f} deg")
+    figure.savefig(folder / "plotting_margins.png")
+
+
 def main():
     """Draw all pictures."""
     parser = argparse.ArgumentParser(
@@ -205,8 +222,9 @@ def main():
     draw_free(folder, flips)
     draw_recording(folder, flips)
     draw_control(folder)
-    names = "plotting_free.png, plotting_recording.png, plotting_control.png and flips.gif"
-    print(f"drawn to {names} in {folder}")
+    draw_margins(folder)
+    names = "free", "recording", "control", "margins"
+    print(f"drawn plotting_{{{', '.join(names)}}}.png and flips.gif in {folder}")
 
 
 if __name__ == "__main__":

@@ -68,6 +68,8 @@ MANY = np.random.default_rng(0).normal(size=(120, 3))
 LONGER = recordings.Recording(0.1 * np.arange(10.0), 0.01 * MANY[:10])
 NOISE = jq.allan.fit(MANY, 0.1)
 TABLEAU = schemes.tableaus.RK4
+DAMPER = jq.Controller(lambda start, params: (), lambda t, s, m, params, value: (-s.omega, m))
+MARGINS = control.Margins(V, V, V, V, 1.0, V, np.ones((3, 3)))
 
 
 def zero(t, state, params, *command):
@@ -406,6 +408,17 @@ TABLE = {
         "final_cost": optional(np.eye(2)),
     },
     "control.lqr_law": {"state": STATE, "gain": algebra(np.ones((3, 6))), "about": STATE},
+    "control.margins": {
+        "scheme": Argument(jq.lie_euler),
+        **STEP,
+        "t": Argument(0.0),
+        "state": Argument(START),
+        "dt": Argument(0.1),
+        "controller": Argument(DAMPER),
+        "sample_every": Argument(1),
+        "memory": optional(None),
+        "inputs": ANY,
+    },
     "control.pid": {
         "body": Argument(BODY),
         "period": Argument(0.1),
@@ -968,6 +981,7 @@ OF_PLOTS = {
         "shares": Argument((0.5,), {"empty": "no curves"}),
         "ax": optional(None),
     },
+    "plot.nyquist": {"margins": Argument(MARGINS), "ax": optional(None)},
     "plot.polhode": {"path": Argument(PATH), "body": Argument(BODY), "ax": optional(None)},
     "plot.rates": {"path": Argument(PATH), "ax": optional(None)},
     "plot.torque": {

@@ -634,10 +634,10 @@ def test_train_policy_example(tmp_path):
 def test_gallery_example(tmp_path):
     code, out, err = run(tmp_path, "gallery", "pictures")
     assert code == 0, err
-    pictures = ("plotting_free.png", "plotting_recording.png", "plotting_control.png")
-    assert f"drawn to {', '.join(pictures)} and flips.gif in pictures" in out
-    for name in (*pictures, "flips.gif"):
-        assert (tmp_path / "pictures" / name).stat().st_size > 50_000
+    names = ("free", "recording", "control", "margins")
+    assert f"drawn plotting_{{{', '.join(names)}}}.png and flips.gif in pictures" in out
+    for name in (*(f"plotting_{name}.png" for name in names), "flips.gif"):
+        assert (tmp_path / "pictures" / name).stat().st_size > 40_000
 
 
 @pytest.mark.slow

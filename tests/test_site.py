@@ -161,6 +161,7 @@ RECORDS = [
     jq.control.CascadeMemory,
     jq.control.FlightGains,
     jq.control.Lift,
+    jq.control.Margins,
     jq.planning.Plan,
     jq.rotors.Load,
     jq.rotors.Rotors,

@@ -5,7 +5,8 @@ appendix A); ``tracking_law`` and ``geometric_law`` follow a moving ``Reference`
 ``jq.Controller``, ``lqr`` the gain of a linear regulator. ``flight_law`` and the
 ``jq.Controller`` of ``cascade`` follow a ``ReferenceTrajectory`` with a rotorcraft. Torques are in
 body axes. Only ``pid`` and ``cascade`` limit them, by their argument ``limits``; for the others use
-the limits in ``jq.actuators``. ``settling_time`` returns the time from which an error stays small.
+the limits in ``jq.actuators``. ``settling_time`` returns the time from which an error stays small,
+``margins`` how far a loop is from instability.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from jaxquat.control.laws import (
     tracking_law,
 )
 from jaxquat.control.lqr import lqr, lqr_law
+from jaxquat.control.margins import Margins, margins
 from jaxquat.control.pid import PIDGains, pid
 from jaxquat.control.reference import Reference, at_rest, follow
 from jaxquat.control.reference_trajectory import ReferenceTrajectory, follow_position, hold_position
@@ -34,6 +36,7 @@ __all__ = [
     "FlightGains",
     "Gains",
     "Lift",
+    "Margins",
     "PIDGains",
     "Reference",
     "ReferenceTrajectory",
@@ -48,6 +51,7 @@ __all__ = [
     "hold_position",
     "lqr",
     "lqr_law",
+    "margins",
     "pid",
     "quaternion_law",
     "settling_time",

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 from matplotlib.axes import Axes
+from matplotlib.patches import Circle
 
 from jaxquat import quaternion
 from jaxquat._checks import (
@@ -21,6 +22,7 @@ from jaxquat._checks import (
     unit_quaternion,
 )
 from jaxquat.allan import Noise
+from jaxquat.control.margins import Margins
 from jaxquat.dynamics.contract import Commanded, Torque, evaluate
 from jaxquat.learning.fit import Fit
 from jaxquat.plot.panels import (
@@ -329,4 +331,45 @@ def allan_deviation(noise: Noise, *, ax: Axes | None = None) -> Axes:
     ax.set(xscale="log", yscale="log", xlabel="averaging time [s]", ylabel="Allan deviation")
     ax.grid(alpha=0.3)
     ax.legend(ncols=3, **ABOVE)
+    return ax
+
+
+def nyquist(margins: Margins, *, ax: Axes | None = None) -> Axes:
+    """Draw the transfer of each loop in the complex plane, and the disks that they must not enter.
+
+    A curve is the loop broken at one command, with the others closed, for positive frequencies. The
+    disk about the critical point -1 has the size of that loop's disk margin, so the curve touches
+    it. The window shows what is near; a loop with an integrator leaves it.
+
+    Args:
+        margins: what ``jq.control.margins`` returns.
+        ax: where to draw; a new figure if None.
+
+    Returns:
+        The axes.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
+        >>> level = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> loop = jq.Controller(lambda start, params: (), lambda t, s, m, k, i: (-k * s.omega, m))
+        >>> found = jq.control.margins(
+        ...     jq.rkmk4, body, jq.torques.commanded, 0.0, level, 0.1, 20.0, loop
+        ... )
+        >>> ax = jq.plot.nyquist(found)
+        >>> [text.get_text() for text in ax.get_legend().get_texts()]
+        ['command 1', 'command 2', 'command 3']
+    """
+    instance("margins", margins, Margins, "what jq.control.margins returns")
+    ax = flat(ax)
+    for k, (loop, disk) in enumerate(zip(margins.loop, margins.disk, strict=True)):
+        colour = COLOURS[k % len(COLOURS)]
+        ax.plot(loop.real, loop.imag, color=colour, label=f"command {k + 1}")
+        left, right = -(2.0 + disk) / (2.0 - disk), -(2.0 - disk) / (2.0 + disk)
+        circle = Circle((0.5 * (left + right), 0.0), 0.5 * (right - left), alpha=0.15, color=colour)
+        ax.add_patch(circle)
+    ax.plot(-1.0, 0.0, "k+", markersize=10)
+    ax.set(xlabel="real part of the loop transfer", ylabel="imaginary part")
+    ax.set(xlim=(-4.0, 2.0), ylim=(-3.0, 3.0), aspect="equal")
+    ax.grid(alpha=0.3)
+    ax.legend(loc="upper right")
     return ax

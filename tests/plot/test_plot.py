@@ -75,6 +75,10 @@ def curve(ax, name):
 
 
 NOISE = jq.allan.fit(np.random.default_rng(0).normal(size=(1000, 3)), 0.1)
+ROUND = 0.5 * np.exp(-1j * np.linspace(0.0, np.pi, 9))
+MARGINS = jq.control.Margins(
+    *[np.ones(2)] * 3, np.array([1.0, 0.4]), 1.0, ROUND, np.stack([ROUND, -ROUND])
+)
 RUNS = {"a": ([1, 2], [1, 0.5])}
 DRAWN = {  # how to draw, and the units on the axes; three of them for a picture in space
     "attitude_error": (lambda path, ax: plot.attitude_error(path, LEVEL, ax=ax), ["s", "deg"]),
@@ -91,6 +95,7 @@ DRAWN = {  # how to draw, and the units on the axes; three of them for a picture
         ["s", "rad"],
     ),
     "allan_deviation": (lambda path, ax: plot.allan_deviation(NOISE, ax=ax), ["s", None]),
+    "nyquist": (lambda path, ax: plot.nyquist(MARGINS, ax=ax), [None, None]),
     "body_axes": (lambda path, ax: plot.body_axes(path, ax=ax), [None] * 3),
     "polhode": (lambda path, ax: plot.polhode(path, BODY, ax=ax), ["rad/s"] * 3),
     "momentum_sphere": (lambda path, ax: plot.momentum_sphere(path, BODY, ax=ax), ["N m s"] * 3),
@@ -220,6 +225,15 @@ def test_the_slope_of_work_and_precision_is_the_order():
         fitted = np.polyfit(np.log(line.get_xdata()), np.log(line.get_ydata()), 1)
         np.testing.assert_allclose(fitted[0], slope)
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+
+
+def test_the_disks_of_a_nyquist_picture_end_at_the_factors_of_the_disk_margins():
+    ax = plot.nyquist(MARGINS)
+    assert np.array_equal(ax.lines[1].get_ydata(), -ROUND.imag)
+    for patch, disk in zip(ax.patches, MARGINS.disk, strict=True):
+        low, high = (2 - disk) / (2 + disk), (2 + disk) / (2 - disk)
+        reach = np.array([-high, -low])
+        np.testing.assert_allclose(patch.center[0] + patch.radius * np.array([-1, 1]), reach)
 
 
 def test_the_polhode_lies_on_both_ellipsoids(free, monkeypatch):
@@ -490,6 +504,7 @@ ERRORS = [
     ),
     (lambda: plot.fit_history(HISTORY), TypeError, "fit: wanted what jq.fit returns, got ndarray"),
     (lambda: plot.allan_deviation(RUNS), TypeError, "noise: wanted what jq.allan.fit returns"),
+    (lambda: plot.nyquist(RUNS), TypeError, "margins: wanted what jq.control.margins returns"),
     (lambda: plot.work_precision({}, "steps"), TypeError, "runs: wanted a mapping"),
     (
         lambda: plot.work_precision({"a": ([1, 2], [0, 1])}, "steps"),

@@ -1,0 +1,173 @@
+"""Margins against closed forms, and against the loop that ``rollout`` closes at the margin."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxquat as jq
+from jaxquat import actuators, control, dynamics
+
+DT = 0.1
+MOMENTS = np.array([2.0, 3.0, 4.0])
+BODY = jq.Body.from_principal(jnp.asarray(MOMENTS))
+REST = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+DAMPER = jq.Controller(lambda start, k: (), lambda t, state, m, k, value: (-k * state.omega, m))
+
+
+def damper(k, body=BODY, torque=jq.torques.commanded, controller=DAMPER, **options):
+    start = (jq.lie_euler, body, torque, 0.0, REST, DT, k, controller)
+    return control.margins(*start, **options)
+
+
+def test_a_damped_rate_has_the_margins_in_closed_form():
+    """With c = k dt / I the loop is L = c / (z - 1), and the attitude does not count.
+
+    |L| = 1 at z = exp(j w) with 2 sin(w/2) = c, at the phase -pi/2 - w/2.
+    """
+    c = np.array([0.3, 0.7, 1.6])
+    found = damper(jnp.asarray(c * MOMENTS / DT))
+    w = 2 * np.arcsin(c / 2)
+    phase = np.pi / 2 - w / 2
+    np.testing.assert_allclose(found.gain, np.stack([0 * c, 2 / c], -1), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(found.phase, phase, rtol=1e-12)
+    np.testing.assert_allclose(found.delay, phase / w * DT, rtol=1e-12)
+    disk = 2 * (2 - c) / (2 + c)
+    np.testing.assert_allclose(found.disk, np.minimum(disk, 2.0), rtol=1e-12)
+    np.testing.assert_allclose(found.together, disk.min(), rtol=1e-12)
+    z = np.exp(1j * DT * found.frequency)
+    np.testing.assert_allclose(found.loop, c[:, None] / (z - 1), rtol=1e-9)
+    np.testing.assert_allclose(found.frequency[-1], np.pi / DT, rtol=1e-15)
+
+
+def test_the_delay_margin_is_what_delayed_makes_unstable():
+    """The phase margin is n samples at w = pi / (2 n + 1), with poles on the unit circle."""
+    late = 2
+    c = 2 * np.sin(np.pi / (2 * (2 * late + 1)))
+    np.testing.assert_allclose(damper(c * MOMENTS / DT).delay, late * DT, rtol=1e-12)
+    delayed = control.delayed(DAMPER, late, jnp.zeros(3))
+    found = damper(0.9999 * c * MOMENTS / DT, controller=delayed)
+    assert np.all((found.delay > 0) & (found.delay < 1e-3 * DT))
+    np.testing.assert_allclose(found.gain[:, 1], 1 / 0.9999, rtol=1e-9)
+
+
+# A plant with products of inertia and lagging motors, under a PID controller with two steps a
+# sample and a delay: 12 states of plant and controller, and 6 commands on their way.
+
+FULL = jq.Body(jnp.array([[2.0, 0.3, -0.2], [0.3, 3.0, 0.4], [-0.2, 0.4, 4.0]]))
+KEPT = jq.State(REST.q, REST.omega, jnp.zeros(3))
+GAINS = control.PIDGains(jnp.array([2.0, 3.0, 4.0]), jnp.array([1.0, 1.5, 2.5]), jnp.full(3, 0.1))
+PID = control.delayed(control.pid(FULL, 2 * DT, control.at_rest(REST.q)), 2, jnp.zeros(3))
+SAMPLED = {"controller": PID, "sample_every": 2}
+
+
+def lagging(t, state, params, command):
+    return state.aux, actuators.lag(state.aux, params["units"] * command * params["share"], 0.15)
+
+
+def scaled(units):
+    """The same loop with commands in other units."""
+
+    def update(t, state, memory, params, value):
+        command, memory = PID.update(t, state, memory, params["gains"], value)
+        return command / units, memory
+
+    return jq.Controller(lambda start, params: PID.init(start, params["gains"]), update)
+
+
+def params_of(share, units=1.0):
+    return {"gains": GAINS, "share": share, "units": units}
+
+
+def of_units(units):
+    units = jnp.asarray(units)
+    return control.margins(
+        jq.rkmk2, FULL, lagging, 0.0, KEPT, DT, params_of(jnp.ones(3), units), scaled(units),
+        sample_every=2,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def found():
+    return of_units(np.ones(3))
+
+
+@jax.jit
+def sample(share):
+    """The Jacobian of one sample of a rollout, by the error of the state and the memory."""
+    controller = scaled(1.0)
+    memory = controller.init(KEPT, params_of(share))
+    flat, unravel = jax.flatten_util.ravel_pytree(memory)
+
+    def after(x):
+        path = jq.rollout(
+            jq.rkmk2, FULL, lagging, dynamics.retract(KEPT, x[:9]), jq.grid(0.0, DT, 2),
+            params_of(share), controller=controller, sample_every=2, save_every=2, engine="scan",
+            memory=unravel(x[9:]),
+        )  # fmt: skip
+        rest = jax.flatten_util.ravel_pytree(path.memory)[0]
+        return jnp.concatenate([dynamics.local(KEPT, path.final), rest])
+
+    return jax.jacfwd(after)(jnp.concatenate([jnp.zeros(9), flat]))
+
+
+def radius(share):
+    return np.abs(np.linalg.eigvals(np.asarray(sample(jnp.asarray(share))))).max()
+
+
+def test_the_loop_of_a_rollout_is_on_the_edge_at_the_gain_margin(found):
+    assert radius(np.ones(3)) < 0.995
+    for i in range(3):
+        one = lambda g, i=i: np.where(np.arange(3) == i, g, 1.0)
+        assert radius(one(0.5)) < 1.0
+        np.testing.assert_allclose(radius(one(found.gain[i, 1])), 1.0, rtol=1e-9)
+        assert radius(one(1.001 * found.gain[i, 1])) > 1.0 > radius(one(0.999 * found.gain[i, 1]))
+
+
+def test_any_gains_within_the_disk_leave_the_loop_stable(found):
+    assert np.all(found.together <= found.disk)
+    disk = found.together
+    assert disk > 0.25
+    low, high = (2 - disk) / (2 + disk), (2 + disk) / (2 - disk)
+    assert np.all((found.gain[:, 0] <= low) & (high <= found.gain[:, 1]))
+    assert np.all(2 * np.arctan(found.disk / 2) <= found.phase)
+    corners = np.stack(np.meshgrid(*[[low, high]] * 3), -1).reshape(-1, 3)
+    assert max(map(radius, corners)) < 1.0
+
+
+def test_a_turn_of_the_loop_at_the_disk_margin_is_on_the_edge(found):
+    """1 + f l = 0 with f = (2 + d) / (2 - d) and |d| the disk margin, at some frequency."""
+    for loop, disk in zip(found.loop, found.disk, strict=True):
+        f = -1 / loop
+        d = 2 * (f - 1) / (f + 1)
+        np.testing.assert_allclose(np.abs(d).min(), disk, rtol=1e-4)
+        assert np.abs(d).min() >= disk * (1 - 1e-12)
+
+
+@pytest.mark.slow
+def test_units_of_the_commands_do_not_matter(found):
+    other = of_units(np.array([1e-6, 1.0, 1e5]))
+    for ours, theirs in zip(found[:5], other[:5], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
+
+
+def test_single_precision_and_a_memory_with_a_counter():
+    def update(t, state, memory, k, value):
+        return -k * state.omega, memory + 1
+
+    single = jax.tree.map(lambda x: x.astype(jnp.float32), (BODY, REST))
+    counter = jq.Controller(lambda start, k: jnp.array(0), update)
+    k = jnp.asarray(0.3 * MOMENTS / DT, jnp.float32)
+    found = control.margins(
+        jq.lie_euler, single[0], jq.torques.commanded, 0.0, single[1], DT, k, counter
+    )
+    np.testing.assert_allclose(found.gain[:, 1], 2 / 0.3, rtol=1e-5)
+
+
+def test_errors():
+    with pytest.raises(TypeError, match=r"params: wanted concrete arrays.*outside jit"):
+        jax.jit(lambda k: damper(k).disk)(1.0)
+    with pytest.raises(ValueError, match=r"controller: wanted a stable loop, got a pole of mod"):
+        damper(2.1 * MOMENTS / DT)
+    with pytest.raises(TypeError, match=r"memory: wanted a memory like"):
+        damper(1.0, memory=jnp.zeros(3))
