@@ -64,8 +64,9 @@ def test_code_blocks_run(page):
             exec(compile(block, page.name, "exec"), namespace)
 
 
-def test_the_readme_table_is_the_table_of_schemes():
-    rows = re.findall(r"^\| `(\w+)` \| (\d) \| (\d+) \|", (ROOT / "README.md").read_text(), re.M)
+def test_the_table_of_schemes_has_their_orders_and_evaluations():
+    page = (ROOT / "docs" / "schemes.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (\d) \| (\d+) \|", page, re.M)
     assert {name: (int(order), int(count)) for name, order, count in rows} == {
         name: (scheme.order, scheme.evaluations) for name, scheme in jq.SCHEMES.items()
     }
