@@ -337,13 +337,14 @@ TABLE = {
         "angle": Argument(V, PROPAGATES, "(angle|gimbals)"),
         "tau": algebra(V),
         "robustness": Argument(ONE),
+        "dither": Argument(0.1 * ONE),
     },
     "actuators.thruster_arms": {"positions": algebra(ROWS), "directions": algebra(ROWS)},
     "actuators.wheel_friction": {
         "speed": number(ONE),
         "coulomb": Argument(ONE, BATCH),
         "viscous": Argument(ONE, BATCH),
-        "static": optional(ONE, **BATCH),
+        "static": optional(2.0 * ONE, **BATCH),
         "stribeck_speed": Argument(ONE, BATCH),
     },
     "actuators.wheel_imbalance": {

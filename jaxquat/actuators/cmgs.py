@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, normal_vectors, not_negative, one_shape, unit_vector, vector
-from jaxquat._linear import cross, dot, inverse, matmul, matvec, transpose
+from jaxquat._checks import (
+    every,
+    exactly,
+    is_concrete,
+    normal_vectors,
+    not_negative,
+    one_shape,
+    unit_vector,
+    vector,
+)
+from jaxquat._linear import cross, dot, inverse, matmul, matvec, stacked, transpose
 from jaxquat.dynamics.state import State, broadcastable
 
 
@@ -56,17 +66,20 @@ def steer_cmgs(
     angle: ArrayLike,
     tau: ArrayLike,
     robustness: ArrayLike = 0.01,
+    dither: ArrayLike = 0.1,
 ) -> Array:
-    """Rates of gimbals (n,) [rad/s] for a torque, finite at singular angles, too.
+    """Rates of gimbals (n,) [rad/s] for a torque, which also leave singular angles.
 
     With H^2 the sum of h^2 and the matrix A whose columns are ``h t/H``, it is
-    ``-A^T (A A^T + r 1)^-1 tau/H`` with ``r = robustness exp(-270 det(A A^T))``; the determinant is
-    at most 1/27. This is the singularity robust inverse of N. S. Bedrossian et al., Journal of
-    Guidance 13(6), 1990, with the exponential of B. Wie, D. Bailey and C. Heiberg, Journal of
-    Guidance 24(5), 2001. Far from singular angles the torque is nearly tau: of four gyros in a
-    pyramid the median error at random angles is below 0.1 %, at a tenth of them it exceeds 5 %. At
-    singular angles it has no part along the singular direction: a torque along it does not move the
-    gimbals away. One or two gyros are singular at all angles.
+    ``-A^T (A A^T + r E)^-1 tau/H`` with ``r = robustness exp(-270 det(A A^T))``; the determinant is
+    at most 1/27. E has 1 on its diagonal and the ``dither`` beside it. This is the generalised
+    singularity robust inverse of B. Wie, D. Bailey and C. Heiberg, Journal of Guidance 24(5), 2001,
+    after N. S. Bedrossian et al., Journal of Guidance 13(6), 1990, who have no dither. Far from
+    singular angles the torque is nearly tau: of four gyros in a pyramid the median error at random
+    angles is below 0.1 %, at a tenth of them it exceeds 5 %. At singular angles no rates give a
+    torque along the singular direction. Without dither the gimbals then stand still; with it they
+    turn by null motion and by small torques across tau until they can give it. One or two gyros are
+    singular at all angles.
     Add ``omega × sum h s`` to the torque that the body needs, or let the feedback do so.
 
     Args:
@@ -77,6 +90,8 @@ def steer_cmgs(
         tau: the torque on the body [N m], (3,).
         robustness: not negative. 0 is the exact inverse, whose rates mean nothing at singular
             angles; those of less than about 1e3 units of rounding are no better.
+        dither: below 1/2 in size, () or (3,) for the elements yz, xz and xy of E. Wie et al. vary
+            it as ``0.01 sin(pi t/2 + phase)``, which takes longer to leave.
 
     Examples:
         >>> s = jnp.roll(jnp.eye(3), 1, axis=0)
@@ -89,16 +104,20 @@ def steer_cmgs(
     angle, tau = vector("angle", angle), exactly("tau", tau, (3,))
     robustness = exactly("robustness", robustness, ())
     not_negative("robustness", robustness)
+    dither = one_shape("dither", dither, (), (3,))
+    if is_concrete(dither):
+        size = np.abs(np.asarray(dither))
+        every("dither", "values between -1/2 and 1/2", dither, size < 0.5)
     h, _, t = _turned(gimbals, rotors, momentum, angle, angle.shape)
-    unit = lax.stop_gradient(
-        jnp.max(jnp.abs(h))
-    )  # the square of a small or large momentum is out of range
+    unit = lax.stop_gradient(jnp.max(jnp.abs(h)))  # else its square would be out of range
     h = h / unit
     size = jnp.sqrt(dot(h, h))
     a = (h / size)[:, None] * t
-    gram, eye = matmul(transpose(a), a), jnp.eye(3, dtype=a.dtype)
+    gram = matmul(transpose(a), a)
     volume = dot(gram[0], cross(gram[1], gram[2]))
-    gram = gram + robustness * jnp.exp(-270.0 * volume) * eye
+    (x, y, z), one = jnp.broadcast_to(dither, 3).astype(a.dtype), jnp.ones((), a.dtype)
+    shift = stacked([[one, z, y], [z, one, x], [y, x, one]])
+    gram = gram + robustness * jnp.exp(-270.0 * volume) * shift
     return -matvec(a, matvec(inverse(gram), tau / unit)) / size
 
 

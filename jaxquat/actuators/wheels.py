@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
 from jaxquat._checks import (
     broadcast,
+    every,
     exactly,
+    is_concrete,
     normal_vectors,
     not_negative,
     one_shape,
@@ -47,7 +50,7 @@ def wheel_friction(
         speed: of the wheels relative to the body [rad/s], (...).
         coulomb: Fc [N m], not negative; like the others () or a shape that broadcasts with speed.
         viscous: c [N m s], not negative.
-        static: Fs [N m], not negative; Fc by default. It needs a stribeck_speed.
+        static: Fs [N m], at least Fc, which is the default. It needs a stribeck_speed.
         stribeck_speed: b [rad/s], positive; None for the law that jumps.
 
     Examples:
@@ -62,17 +65,21 @@ def wheel_friction(
         if static is not None:
             raise TypeError("stribeck_speed: wanted a speed, as static is given, got None")
         speed, coulomb, viscous = broadcast(*named)
+        not_negative("coulomb", coulomb)
         dry = coulomb * jnp.sign(speed)
     else:
         named.append(("stribeck_speed", stribeck_speed, ()))
         named.append(("static", coulomb if static is None else static, ()))
         speed, coulomb, viscous, stribeck_speed, static = broadcast(*named)
+        not_negative("coulomb", coulomb)
         positive("stribeck_speed", stribeck_speed)
-        not_negative("static", static)
+        if is_concrete((static, coulomb)):
+            most, least = np.broadcast_arrays(static, coulomb)
+            good = (most >= least) & np.isfinite(most)
+            every("static", f"finite values of at least coulomb, {least}", most, good)
         x = speed / stribeck_speed
         peak = x * jnp.exp(0.5 * (1.0 - x * x))  # 1 at x = 1
         dry = (static - coulomb) * peak + coulomb * jnp.tanh(10.0 * x)
-    not_negative("coulomb", coulomb)
     not_negative("viscous", viscous)
     return dry + viscous * speed
 

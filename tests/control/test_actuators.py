@@ -214,7 +214,7 @@ def test_gyros_give_the_torque_except_along_a_singular_direction():
     There A A^T has the eigenvalues 1/2, 1/2 and 0. At 0 degrees they are 1/2, 1/4 and 1/4.
     """
     still, tau = START._replace(omega=jnp.zeros(3)), jnp.array([0.3, -0.2, 0.1])
-    steer = lambda x, r: actuators.steer_cmgs(PYRAMID, ROTORS, 2.0, x, tau, r)
+    steer = lambda x, r: actuators.steer_cmgs(PYRAMID, ROTORS, 2.0, x, tau, r, 0.0)
     turn = lambda x, r: actuators.cmg_torque(PYRAMID, ROTORS, 2.0, still, x, steer(x, r))
     run, right = jax.jit(turn), jnp.full(4, jnp.pi / 2)
     np.testing.assert_allclose(run(jnp.zeros(4), 0.0), tau, rtol=1e-14)
@@ -223,6 +223,32 @@ def test_gyros_give_the_torque_except_along_a_singular_direction():
     np.testing.assert_allclose(run(jnp.zeros(4), 0.01), wanted, rtol=1e-13)
     np.testing.assert_allclose(run(right, 0.01), [0.3 / 1.02, -0.2 / 1.02, 0], atol=1e-15)
     assert jnp.all(jnp.isfinite(jax.jit(jax.jacrev(steer))(right, 0.01)))
+
+
+def test_dither_leaves_a_singularity_inside_of_the_envelope():
+    """A pyramid at (-90, 0, 90, 0) degrees is asked for more momentum along its singular direction.
+
+    Its momentum is 2 cos b, that of the envelope is 2 + 2 cos b, b the slope of the gimbals' axes.
+    """
+
+    def momentum(x):
+        return jnp.cos(x) @ ROTORS + jnp.sin(x) @ jnp.cross(PYRAMID, ROTORS)
+
+    @jax.jit
+    @jax.vmap
+    def last(dither):
+        def turn(x, _):
+            rates = actuators.steer_cmgs(PYRAMID, ROTORS, 1.0, x, -0.1 * axis, 0.01, dither)
+            return x + 0.05 * rates, None
+
+        return momentum(jax.lax.scan(turn, singular, None, 600)[0]) @ axis
+
+    singular, slope = jnp.array([-0.5, 0.0, 0.5, 0.0]) * jnp.pi, np.sqrt(0.5)
+    axis = momentum(singular) / jnp.linalg.norm(momentum(singular))
+    np.testing.assert_allclose(momentum(singular) @ axis, 2 * slope, rtol=1e-14)
+    stuck, left = last(jnp.array([0.0, 0.1]))
+    np.testing.assert_allclose(stuck, 2 * slope, rtol=1e-12)
+    assert 0.95 * (2 + 2 * slope) < left < 2 + 2 * slope
 
 
 def test_wheels_differentiate_by_their_axes_and_vmap():
