@@ -37,6 +37,7 @@ try:
     )
     from Basilisk.simulation import (  # pyright: ignore[reportMissingImports]
         GravityGradientEffector,
+        hingedRigidBodyStateEffector,
         linearSpringMassDamper,
         reactionWheelStateEffector,
         simpleNav,
@@ -328,6 +329,25 @@ TANKS = jq.dynamics.slosh_masses(
 DISPLACED = np.array([0.1, -0.05]), np.array([0.02, 0.05])  # m, m/s
 
 
+def recorded(craft, name):
+    """Return what records the states NAME0 and NAME1 of a spacecraft of Basilisk."""
+    shown = [
+        lambda t, i=i: craft.dynManager.getStateObject(f"{name}{i}").getState() for i in (0, 1)
+    ]
+    return pythonVariableLogger.PythonVariableLogger({f"{name}{i}": shown[i] for i in (0, 1)})
+
+
+def carrying(body, appendages):
+    """Return the torque and force that appendages exert, times the params, and their rates."""
+
+    def torque(t, state, on):
+        x, rate = state.aux
+        acting, acceleration = jq.dynamics.coupled(body, appendages, state, x, rate, jnp.zeros(3))
+        return jax.tree.map(lambda part: on * part, acting), (rate, acceleration)
+
+    return torque
+
+
 def slosh():
     """Two masses slide along axes of the body, one with damping."""
     sim, craft = tumbling(SPACE[0], position=STILL, velocity=STILL)
@@ -343,19 +363,56 @@ def slosh():
         tank.nameOfMassState = f"mass{i}"
         craft.addStateEffector(tank)
         tanks.append(tank)
-    shown = [lambda t, i=i: craft.dynManager.getStateObject(f"rho{i}").getState() for i in range(2)]
-    log = pythonVariableLogger.PythonVariableLogger({f"rho{i}": shown[i] for i in range(2)})
-    states = craft.scStateOutMsg.recorder()
+    states, log = craft.scStateOutMsg.recorder(), recorded(craft, "rho")
     executed(sim, (craft, states, log), SPACE[1])
     theirs = np.stack([np.reshape(log.rho0, -1), np.reshape(log.rho1, -1)], axis=1)
-
-    def torque(t, state, on):
-        x, rate = state.aux
-        acting, acceleration = jq.dynamics.coupled(TOTAL, TANKS, state, x, rate, jnp.zeros(3))
-        return jax.tree.map(lambda part: on * part, acting), (rate, acceleration)
-
-    begin = tuple(jnp.asarray(x) for x in DISPLACED)
+    begin, torque = tuple(jnp.asarray(x) for x in DISPLACED), carrying(TOTAL, TANKS)
     return compared(states, theirs, TOTAL, torque, begin, lambda state: state.aux[0])
+
+
+PANEL, CENTRE, HINGE = 20.0, 1.5, 1.2  # kg, m from the hinge, m from the centre of the hub
+PANEL_INERTIA = np.diag([12.0, 5.0, 15.0])  # kg m^2, its axes: to the hinge, the hinge's, across
+SPRING = 40.0, 2.0  # N m, N m s
+
+
+def panels(angle):
+    """Two rigid panels on hinges swing by this angle [rad] and by half of it, from rest.
+
+    Here they are two modes, so they differ from Basilisk's panels by the square of the angle.
+    """
+    sim, craft = tumbling(SPACE[0], position=STILL, velocity=STILL, rate=STILL)
+    about_hinge, inertia = PANEL_INERTIA[1, 1] + PANEL * CENTRE**2, INERTIA.copy()
+    translation, rotation, begin = [], [], np.array([angle, -0.5 * angle])
+    both = [hingedRigidBodyStateEffector.HingedRigidBodyStateEffector() for _ in range(2)]
+    for i, side in enumerate((np.array([0.0, 1.0, 0.0]), np.array([0.0, -1.0, 0.0]))):
+        axes = np.stack([-side, np.cross([0.0, 0.0, 1.0], -side), [0.0, 0.0, 1.0]])
+        panel = both[i]
+        panel.mass, panel.d, panel.IPntS_S = PANEL, CENTRE, PANEL_INERTIA.tolist()
+        (panel.k, panel.c), panel.thetaInit = SPRING, begin[i]
+        panel.r_HB_B, panel.dcm_HB = column(HINGE * side), axes.tolist()
+        panel.nameOfThetaState, panel.nameOfThetaDotState = f"theta{i}", f"thetaDot{i}"
+        craft.addStateEffector(panel)
+        where, moved = (HINGE + CENTRE) * side, CENTRE * axes[2]  # m, m per rad
+        own = axes.T @ PANEL_INERTIA @ axes
+        inertia += own + PANEL * (where @ where * np.eye(3) - np.outer(where, where))
+        translation.append(PANEL * moved)
+        rotation.append(own @ axes[1] + PANEL * np.cross(where, moved))
+    root = np.sqrt(about_hinge)
+    frequency = np.sqrt(SPRING[0]) / root * np.ones(2)
+    modes = jq.dynamics.flexible_modes(
+        frequency,
+        SPRING[1] / (2 * about_hinge * frequency),
+        np.array(translation) / root,
+        np.array(rotation) / root,
+    )
+    states, theirs = craft.scStateOutMsg.recorder(), recorded(craft, "theta")
+    executed(sim, (craft, states, theirs), SPACE[1])
+    theirs = np.stack([np.reshape(theirs.theta0, -1), np.reshape(theirs.theta1, -1)], axis=1)
+    body = jq.Body(jnp.asarray(inertia), mass=MASS + 2 * PANEL)
+    return compared(
+        states, theirs, body, carrying(body, modes), (jnp.asarray(begin * root), jnp.zeros(2)),
+        lambda state: state.aux[0] / root,
+    )  # fmt: skip
 
 
 GIMBALS = np.array([[1.0, 0, 1], [0, 1, 1], [-1, 0, 1], [0, -1, 1]]) / np.sqrt(2.0)
@@ -418,6 +475,8 @@ def components():
         ("imbalance of wheels [rad/s]", imbalance),
         ("gyros [rad]", gyros),
         ("slosh masses [m]", slosh),
+        ("panels, from 0.01 rad [rad]", lambda: panels(0.01)),
+        ("panels, from 0.001 rad [rad]", lambda: panels(0.001)),
     )
     for name, difference in named:
         rows.append(f"| {name} | {' | '.join(f'{cell:.1e}' for cell in difference())} |")
