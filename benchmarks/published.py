@@ -171,21 +171,25 @@ def constants():
 
 def without_normalising(case, name):
     """Return what ``marched`` yields if the scheme leaves q as its formulas give it."""
-    normalisers = {module: vars(module)[used] for module, used in NORMALISERS.items()}
+    normalisers, left = {module: vars(module)[used] for module, used in NORMALISERS.items()}, []
+
+    def leave(q):
+        left.append(name)
+        return q
+
     for module, used in NORMALISERS.items():
-        vars(module)[used] = lambda q: q
+        vars(module)[used] = leave
     states = list(marched(case, name))
     for module, used in NORMALISERS.items():
         vars(module)[used] = normalisers[module]
+    assert left, f"{name} was not traced anew"
     return states
 
 
 def hoffmann():
     """Return Hoffmann's table, and what the schemes would have given otherwise."""
     inertia, start = np.asarray(his.BODY.inertia), (np.asarray(ONE), np.zeros(3))
-    together = his.simultaneous(
-        *start, inertia, lambda k, q: 5.0 * (k == 0) * np.ones(3), 0.1, 11
-    )
+    together = his.simultaneous(*start, inertia, lambda k, q: 5.0 * (k == 0) * np.ones(3), 0.1, 11)
     push = problems.marcher(jq.rkmk6, lambda t, state, params: 5.0 * jnp.ones(3))
     pushed = push(his.BODY, his.REST, 0.0, 0.1, 100)
     ends = {
