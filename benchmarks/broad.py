@@ -4,7 +4,7 @@
 
 RECORDINGS is a folder of .npz files as in examples/attitude_filter.py, PUBLISHED the folder
 ``example_code/out`` of the repository dlaidig/broad, which has the scores of each recording. They
-are those of D. Laidig et al., Data 6(7), 2021, section 4, for one gain for all recordings: Madgwick
+are those of D. Laidig et al., Data 6(7), 2021, with one gain for all recordings: Madgwick
 (report, University of Bristol, 2010) with beta = 0.12 and Mahony, Hamel and Pflimlin (IEEE Trans.
 Autom. Control 53, 2008, 1203-1218) with kP = 0.74 and kI = 0.0012. Axes are north, west, up.
 
@@ -16,9 +16,10 @@ last row of a filter is without these.
 
 import argparse
 import json
-import sys
+import runpy
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -29,8 +30,8 @@ jax.config.update("jax_enable_x64", True)
 from jaxquat import quaternion  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-import attitude_filter as example  # noqa: E402  # pyright: ignore[reportMissingImports]
+# A module of the same name is beside this one.
+example = SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "attitude_filter.py")))
 
 PAGE = ROOT / "docs" / "validation.md"
 UP = jnp.array([0.0, 0.0, 1.0])
