@@ -294,7 +294,7 @@ TABLE = {
         "momentum": algebra(V),
         "state": STATE,
         "angle": algebra(V),
-        "rate": Argument(V, PROPAGATES, "(rate|gimbals)"),
+        "rate": algebra(V),
     },
     "actuators.delayed": {
         "times": Argument(np.arange(4.0)),
@@ -334,7 +334,7 @@ TABLE = {
         "gimbals": Argument(np.eye(3)),
         "rotors": Argument(np.eye(3)[[1, 2, 0]]),
         "momentum": algebra(V),
-        "angle": Argument(V, PROPAGATES, "(angle|gimbals)"),
+        "angle": algebra(V),
         "tau": algebra(V),
         "robustness": Argument(ONE),
         "dither": Argument(0.1 * ONE),

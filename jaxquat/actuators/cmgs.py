@@ -14,8 +14,8 @@ from jaxquat._checks import (
     normal_vectors,
     not_negative,
     one_shape,
+    trailing,
     unit_vector,
-    vector,
 )
 from jaxquat._linear import cross, dot, inverse, matmul, matvec, stacked, transpose
 from jaxquat.dynamics.state import State, broadcastable
@@ -52,8 +52,8 @@ def cmg_torque(
         >>> f"{tau[1]:.1f} N m about y"  # h x'
         '-5.0 N m about y'
     """
-    rate = vector("rate", rate)
-    h, s, t = _turned(gimbals, rotors, momentum, angle, rate.shape)
+    h, s, t = _turned(gimbals, rotors, momentum, angle)
+    rate = exactly("rate", rate, h.shape)
     state = broadcastable("state", state)
     whole = matvec(transpose(h[:, None] * s), jnp.ones_like(rate))
     return -matvec(transpose(h[:, None] * t), rate) - cross(state.omega, whole)
@@ -101,14 +101,14 @@ def steer_cmgs(
         >>> jq.actuators.cmg_torque(jnp.eye(3), s, 10.0, still, zero, rate)[2].round(3)  # N m
         Array(2., dtype=float32)
     """
-    angle, tau = vector("angle", angle), exactly("tau", tau, (3,))
+    tau = exactly("tau", tau, (3,))
     robustness = exactly("robustness", robustness, ())
     not_negative("robustness", robustness)
     dither = one_shape("dither", dither, (), (3,))
     if is_concrete(dither):
         size = np.abs(np.asarray(dither))
         every("dither", "values between -1/2 and 1/2", dither, size < 0.5)
-    h, _, t = _turned(gimbals, rotors, momentum, angle, angle.shape)
+    h, _, t = _turned(gimbals, rotors, momentum, angle)
     unit = lax.stop_gradient(jnp.max(jnp.abs(h)))  # else its square would be out of range
     h = h / unit
     size = jnp.sqrt(dot(h, h))
@@ -122,10 +122,13 @@ def steer_cmgs(
 
 
 def _turned(
-    gimbals: ArrayLike, rotors: ArrayLike, momentum: ArrayLike, angle: ArrayLike, n: tuple[int, ...]
+    gimbals: ArrayLike, rotors: ArrayLike, momentum: ArrayLike, angle: ArrayLike
 ) -> tuple[Array, Array, Array]:
     """Momenta (n,), the axes of the rotors (n, 3), and the directions to which they turn."""
-    gimbals, rotors = exactly("gimbals", gimbals, (*n, 3)), exactly("rotors", rotors, (*n, 3))
+    gimbals = trailing("gimbals", gimbals, (3,))
+    if gimbals.ndim != 2:
+        raise ValueError(f"gimbals: wanted shape (n, 3), got {gimbals.shape}")
+    n, rotors = gimbals.shape[:1], exactly("rotors", rotors, gimbals.shape)
     unit_vector("gimbals", gimbals)
     normal_vectors("rotors", rotors, gimbals)
     h = jnp.broadcast_to(one_shape("momentum", momentum, (), n), n)
