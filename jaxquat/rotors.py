@@ -176,7 +176,8 @@ def lagging(rotors: Rotors, time_constant: ArrayLike) -> Torque:
     """The wrench of n rotors that follow the commanded speeds with a first-order lag.
 
     The aux states are the actual speeds (n,) [rad/s], the command the wanted ones.
-    ``time_constant`` [s] is () or (n,). The torque of the rotors' own momentum is left out.
+    ``time_constant`` [s] is () or (n,), and best not below a step: see ``actuators.lag``. The
+    torque of the rotors' own momentum is left out.
 
     Examples:
         >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2

@@ -677,6 +677,18 @@ CASES = [
         ValueError,
         "times: wanted times that do not decrease, got times[1] = 0.2, times[2] = 0.1",
     ),
+    (
+        lambda: jq.grid_at(jnp.asarray(1.7e9 + np.arange(3.0), jnp.float32)),
+        ValueError,
+        "times: wanted times that differ, got 3 times 1700000000.0 in float32; float32 there has "
+        "steps of 1.3e+02 s: subtract the first time in float64",
+    ),
+    (
+        lambda: jq.rkmk4(BODY, lambda t, state, p: (V, V), 0.0, START, 0.1, None),
+        TypeError,
+        "wanted a torque alone because the state has no aux",
+        "put the initial aux states into the start",
+    ),
     (lambda: jq.grid_at(V * NAN), ValueError, "times: wanted finite values, got [nan nan nan]"),
     (lambda: jq.grid_at(np.arange(3.0), 0), ValueError, "substeps: wanted at least 1, got 0"),
     (lambda: jq.grid_at(np.arange(3.0), 2.0), TypeError, "substeps: wanted an integer, got 2.0"),

@@ -53,7 +53,8 @@ def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
 def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Array:
     """Rate ``(command - actual)/time_constant`` of a first-order lag, per axis or wheel.
 
-    (n,), (n,), () or (n,) [s] -> (n,).
+    (n,), (n,), () or (n,) [s] -> (n,). A step longer than the time constant makes it inaccurate or
+    unstable: after a step of two time constants ``rkmk4`` is at 0.667 of the command, not 0.865.
 
     Examples:
         >>> actual, command = jnp.array([80.0, 100.0]), jnp.array([100.0, 100.0])  # rad/s

@@ -240,6 +240,10 @@ def check_parts(name: str, returned: Any, state: State) -> Parts:
         wanted, got = describe(state.aux), describe(rates)
         if got != wanted:
             raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
+    elif _is_pair(returned):
+        wanted = "a torque alone because the state has no aux"
+        hint = "put the initial aux states into the start"
+        raise TypeError(f"{name}: wanted {wanted}, got {describe(returned)}; {hint}")
     if isinstance(tau, Wrench):
         if state.position is None:
             wanted = "a torque alone because the state has no position"

@@ -213,6 +213,12 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
         for k in np.flatnonzero(lengths < 0)[:1]:
             got = f"times[{k}] = {stamps[k]}, times[{k + 1}] = {stamps[k + 1]}"
             raise ValueError(f"times: wanted times that do not decrease, got {got}")
+        spacing = np.spacing(np.abs(np.asarray(stamps)[0]))
+        if not lengths.any() and spacing > 1e-3:  # s: seconds since 1970 in float32
+            got = f"{stamps.size} times {stamps[0]} in {stamps.dtype}"
+            hint = f"; {stamps.dtype} there has steps of {spacing:.2g} s: "
+            hint += "subtract the first time in float64"
+            raise ValueError(f"times: wanted times that differ, got {got}{hint}")
     return GridAt(stamps, substeps)
 
 
