@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import sys
 import warnings
 from collections.abc import Iterable, Mapping
 from types import ModuleType
@@ -24,6 +25,7 @@ INSTEAD: dict[str, dict[str, str]] = {
     "": {
         **dict.fromkeys(("integrate", "simulate", "odeint", "solve_ivp"), _STEPS),
         **dict.fromkeys(("diffeqsolve", "Tsit5"), _ADAPTIVE),
+        **dict.fromkeys(("event", "events"), "jq.interop.diffrax, which locates events in a step"),
         "rk4": "jq.rkmk4",
         **dict.fromkeys(("Rotation", "Quaternion"), _ROTATION),
         "slerp": "jq.quaternion.slerp(p, q, t)",
@@ -73,6 +75,9 @@ These are names that newcomers have typed. docs/migration.md has more.
 """
 
 
+_PUBLIC: dict[str, list[str]] = {}
+"""The public names of each module, for the names that users seek in another one."""
+
 RENAMED = {"control": {"Course": "ReferenceTrajectory"}}
 """Names of the last release and their new names, by module. The next release removes them."""
 
@@ -90,13 +95,15 @@ def _missing_in(module: ModuleType, owner: str, name: str) -> Any:
 def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
     """Raise the AttributeError for a name that the package, a module, or an instance lacks.
 
-    ``names`` are the existing names: the error proposes one with a similar spelling.
+    The error proposes the same name of another module, or one of ``names`` with a similar spelling.
     """
     known = INSTEAD.get(owner, {})
     instead = known.get(name, known.get(name.lower()))
     if instead is None:
-        near = difflib.get_close_matches(name, names, 1, 0.7)
-        instead = f"{_place(owner)}.{near[0]}" if near else None
+        near = [f"{_place(owner)}.{x}" for x in difflib.get_close_matches(name, names, 1, 0.7)]
+        public = {"": sys.modules["jaxquat"].__all__, **_PUBLIC}
+        elsewhere = [f"{_place(x)}.{name}" for x, known in public.items() if name in known]
+        instead = " or ".join(elsewhere or near) or None
     _raise(owner, name, instead)
 
 
@@ -128,6 +135,7 @@ def answer(owners: Mapping[str, Any]) -> None:
         # exists. It is called only for names that are not found, and reads only the names of an
         # instance, so copy and pickle work as before.
         if isinstance(value, ModuleType):
+            _PUBLIC[owner] = value.__all__
             value.__getattr__ = functools.partial(_missing_in, value, owner)
             value.__dir__ = functools.partial(sorted, value.__all__)
         elif owner in INSTEAD:

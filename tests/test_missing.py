@@ -53,6 +53,20 @@ def resolved(chain):
     return value
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "instead"),
+    [
+        (jq, "preintegrate", "jq.kinematics.preintegrate"),
+        (jq, "log", "jq.quaternion.log or jq.so3.log"),
+        (jq.control, "ilqr", "jq.planning.ilqr"),
+        (jq.planning, "rollout", "jq.rollout or jq.kinematics.rollout"),
+    ],
+)
+def test_a_name_of_another_module_is_found_there(owner, name, instead):
+    with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; use {instead}$"):
+        getattr(owner, name)
+
+
 @pytest.mark.parametrize("owner", OWNERS)
 def test_a_guess_is_answered_and_is_not_there(owner):
     thing = owner_of(owner)
