@@ -532,7 +532,9 @@ def unloading():
     chain = wheels, craft, sensor, reading, law, dipole, mapping, device, states, speeds
     executed(sim, chain, SPACE[1])
     theirs, axes = np.asarray(speeds.wheelSpeeds)[:, : len(AXES)], jnp.asarray(AXES)
-    seen = lambda state: jq.quaternion.rotate_inverse(state.q, jnp.asarray(FIELD))
+
+    def seen(state):
+        return jq.quaternion.rotate_inverse(state.q, jnp.asarray(FIELD))
 
     def update(t, state, memory, on, value):
         stored = axes.T @ (SPIN_INERTIA * speeds_of(state.aux, state.omega))

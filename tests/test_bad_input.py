@@ -327,7 +327,7 @@ TABLE = {
         "limits": optional(1.0, inf="no limit"),
     },
     "actuators.pulse_widths": {
-        "forces": Argument(V, {"nan": "propagates", "inf": "the whole interval"}, "(forces|thrust)"),
+        "forces": Argument(V, {"nan": "propagates", "inf": "all of it"}, "(forces|thrust)"),
         "thrust": Argument(V + 1.0),
         "interval": Argument(0.5),
         "minimum": Argument(0.01),

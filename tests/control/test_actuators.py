@@ -479,7 +479,7 @@ def unloaded(steps):
 
 
 def test_rods_unload_wheels_and_their_impulse_is_all_that_changes_the_momentum():
-    """To the order of the scheme, four. With a gain k the momentum along the axis falls as exp(-kt).
+    """To the order of the scheme, four. With a gain k the momentum along z falls as exp(-kt).
 
     The field has no part along it. The average of ``1 - b b^T`` over its turn is 1/2 in the plane,
     so there the momentum falls as exp(-kt/2).

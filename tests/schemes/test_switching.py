@@ -16,7 +16,7 @@ BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))
 ARMS = jnp.array([[0.4, -1.1, 0.7], [0.2, 0.9, -0.5], [-0.8, 0.3, 0.6]])
 ON, OFF = np.array([0.1371, 0.5234, 1.777]), np.array([0.911, 1.4142, 1.901])  # s
-AT_WIDTHS = lambda t, state, params, widths: widths  # noqa: E731
+AT_WIDTHS = lambda t, state, params, widths: widths
 PULSED = switched(jq.rkmk4, AT_WIDTHS)
 NEEDED = pytest.mark.needs("llvmlite")
 BOTH = ["scan", pytest.param("fused", marks=NEEDED)]
@@ -45,9 +45,7 @@ def test_the_rate_about_one_axis_is_the_impulse_over_the_moment(engine, dtype):
 
     def rate(inputs):
         grid = jq.grid(1e3, 0.5, 6)
-        path = jq.rollout(
-            PULSED, body, open_until, start, grid, arms, inputs=inputs, engine=engine
-        )
+        path = jq.rollout(PULSED, body, open_until, start, grid, arms, inputs=inputs, engine=engine)
         return path.final.omega[2]
 
     batch = np.stack([widths, widths])
@@ -155,9 +153,7 @@ def test_the_derivative_by_widths_is_that_of_differences(engine):
 
     def attitude(inputs):
         grid = jq.grid(0.0, 0.1, 5)
-        path = jq.rollout(
-            PULSED, BODY, open_until, START, grid, ARMS, inputs=inputs, engine=engine
-        )
+        path = jq.rollout(PULSED, BODY, open_until, START, grid, ARMS, inputs=inputs, engine=engine)
         return path.final.q[1]
 
     def slopes(inputs):
