@@ -125,7 +125,7 @@ class Switched:
             return self.scheme(body, told, t + begin, state, length, params), None
 
         rows = edges[:-1], edges[1:] - edges[:-1], passed
-        if within_shard_map():
+        if within_shard_map():  # what the torque closes over may vary from device to device
             after = jax.eval_shape(part, state, jax.tree.map(lambda x: x[0], rows))
             state = cast(state, axes_of((state, after)))
         return lax.scan(part, state, rows)[0]
