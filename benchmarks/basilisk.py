@@ -17,6 +17,7 @@ A second table compares components, each on a spacecraft that tumbles freely in 
 """
 
 import argparse
+import functools
 import time
 from pathlib import Path
 
@@ -28,21 +29,28 @@ from timing import best
 import jaxquat as jq
 
 try:
-    from Basilisk.architecture import messaging  # pyright: ignore[reportMissingImports]
+    from Basilisk.architecture import messaging, sysModel  # pyright: ignore[reportMissingImports]
     from Basilisk.fswAlgorithms import (  # pyright: ignore[reportMissingImports]
         attTrackingError,
+        dipoleMapping,
         inertial3D,
         mrpFeedback,
+        mtbMomentumManagementSimple,
         rwMotorTorque,
+        tamComm,
+        torque2Dipole,
     )
     from Basilisk.simulation import (  # pyright: ignore[reportMissingImports]
         GravityGradientEffector,
+        MtbEffector,
         hingedRigidBodyStateEffector,
         linearSpringMassDamper,
+        magnetometer,
         reactionWheelStateEffector,
         simpleNav,
         spacecraft,
         svIntegrators,
+        thrusterDynamicEffector,
         vscmgStateEffector,
     )
     from Basilisk.utilities import (  # pyright: ignore[reportMissingImports]
@@ -247,7 +255,7 @@ def wheels_of_basilisk(spins, motors, options, unbalanced=(0.0, 0.0)):
     return states, np.asarray(speeds.wheelSpeeds)[:, : len(AXES)], jnp.asarray(normals)
 
 
-def compared(states, theirs, body, torque, aux, ours):
+def compared(states, theirs, body, torque, aux, ours, scheme=jq.rkmk4, **options):
     """Return the largest differences: attitude, rate, position, and ``ours(state) - theirs``.
 
     The last number is what the component does: the rates differ by it from those without the
@@ -257,7 +265,7 @@ def compared(states, theirs, body, torque, aux, ours):
     moving = np.asarray(states.r_BN_N), np.asarray(states.v_BN_N)
     begin = jq.State(q[0], jnp.asarray(states.omega_BN_B)[0], aux, *(x[0] for x in moving))
     grid = jq.grid(0.0, SPACE[0], round(SPACE[1] / SPACE[0]))
-    run = jax.jit(lambda on: jq.rollout(jq.rkmk4, body, torque, begin, grid, on).state)
+    run = jax.jit(lambda on: jq.rollout(scheme, body, torque, begin, grid, on, **options).state)
     state, without = run(1.0), run(0.0)
     pairs = (
         (states.omega_BN_B, state.omega),
@@ -463,6 +471,145 @@ def gyros():
     return compared(states, theirs, body, torque, begin, lambda state: state.aux[0])
 
 
+THRUST, INTERVAL, SHORTEST = 5.0, 2.0, 0.03  # N, s, s
+PLUMES = np.concatenate([np.eye(3), -np.eye(3)])[[1, 2, 0, 4, 5, 3]]
+NOZZLES = np.concatenate([np.eye(3), np.eye(3)])  # m
+# Basilisk's thrusters switch at the ends of its steps. Those of 0.02 s are too short to be fired.
+ON_TIMES = 0.02 * np.random.default_rng(1).choice([0, 1, 2, 7, 40, 90], size=(30, 6))  # s
+
+
+class Commands(sysModel.SysModel):
+    """Writes the on-times of each interval when it begins."""
+
+    def __init__(self):
+        super().__init__()
+        self.message = messaging.THRArrayOnTimeCmdMsg()
+
+    def UpdateState(self, now):  # noqa: N802
+        """Write them, at the nanosecond ``now``."""
+        number, late = divmod(now, macros.sec2nano(INTERVAL))
+        if late == 0 and number < len(ON_TIMES):
+            # Rounding would decide on which side of the end of a step a pulse ends.
+            wanted = (ON_TIMES[number] + 1e-12).tolist()
+            payload = messaging.THRArrayOnTimeCmdMsgPayload(OnTimeRequest=wanted)
+            self.message.write(payload, now, self.moduleID)
+
+
+def thrusters(decay, longer=0.0):
+    """Six thrusters fire other pulses in each interval; their thrust decays linearly."""
+    sim, craft = tumbling(SPACE[0], position=STILL, velocity=STILL)
+    device, commands = thrusterDynamicEffector.ThrusterDynamicEffector(), Commands()
+    for place, plume in zip(NOZZLES, PLUMES, strict=True):
+        thruster = thrusterDynamicEffector.THRSimConfig()
+        thruster.thrLoc_B, thruster.thrDir_B = column(place), column(plume)
+        thruster.MaxThrust, thruster.MinOnTime, thruster.updateOnly = THRUST, SHORTEST, True
+        if decay:
+            pair = thrusterDynamicEffector.THRTimePair()
+            pair.TimeDelta, pair.ThrustFactor, pair.IspFactor = decay, 0.0, 1.0
+            thruster.ThrusterOffRamp.push_back(pair)
+        device.addThruster(thruster)
+    device.cmdsInMsg.subscribeTo(commands.message)
+    craft.addDynamicEffector(device)
+    states = craft.scStateOutMsg.recorder()
+    executed(sim, (craft, commands, device, states), SPACE[1])
+    arms = jq.actuators.thruster_arms(NOZZLES, PLUMES)
+
+    def instants(t, state, on, command):
+        began, widths = command
+        end = began - t + widths
+        return jnp.stack([end, jnp.where(widths > 0.0, end + decay, end)])
+
+    def torque(t, state, on, command):
+        (began, widths), (ended, decayed) = command
+        falling = 1.0 - (t - began - widths) / decay if decay else 0.0
+        level = jnp.where(ended, jnp.where(decayed, 0.0, falling), 1.0)
+        forces = on * THRUST * level
+        push = jq.quaternion.rotate(state.q, forces @ jnp.asarray(PLUMES))
+        return jq.Wrench(forces @ arms, push)
+
+    begins, wanted = INTERVAL * jnp.arange(30.0), THRUST * jnp.asarray(ON_TIMES) / INTERVAL
+    widths = jq.actuators.pulse_widths(wanted, THRUST, INTERVAL, SHORTEST)
+    widths = jnp.where(widths > 0.0, widths + longer, 0.0)
+    attitude, rate, position, _, change = compared(
+        states, 0.0, TOTAL, torque, (), lambda state: 0.0,
+        jq.schemes.switched(jq.rkmk4, instants), inputs=(begins, widths),
+        sample_every=round(INTERVAL / SPACE[0]),
+    )  # fmt: skip
+    return attitude, rate, position, None, change
+
+
+RODS, DIPOLES = AXES[[3, 1, 2, 0]], np.array([300.0, 60.0, 200.0, 400.0])  # A m^2
+FIELD, UNLOAD = np.array([1e-5, -2e-5, 3e-5]), 5e-4  # T, in world axes; 1/s
+
+
+def unloading():
+    """Four rods in the field of the Earth take momentum out of wheels, as far as they can."""
+    sim, craft = tumbling(SPACE[0], position=STILL, velocity=STILL)
+    factory, device = simIncludeRW.rwFactory(), MtbEffector.MtbEffector()
+    wheels = reactionWheelStateEffector.ReactionWheelStateEffector()
+    for axis, spin in zip(AXES, SPINS, strict=True):
+        factory.create(
+            "custom", axis.tolist(), Omega=spin * 30 / np.pi, Js=SPIN_INERTIA, u_max=1.0,
+            maxMomentum=1e3, RWModel=messaging.BalancedWheels,
+        )  # fmt: skip
+    factory.addToSpacecraft("craft", wheels, craft)
+    motors = messaging.ArrayMotorTorqueMsg().write(
+        messaging.ArrayMotorTorqueMsgPayload(motorTorque=MOTORS.tolist())
+    )
+    wheels.rwMotorCmdInMsg.subscribeTo(motors)
+    field = messaging.MagneticFieldMsg().write(
+        messaging.MagneticFieldMsgPayload(magField_N=FIELD.tolist())
+    )
+    rods = messaging.MTBArrayConfigMsg().write(
+        messaging.MTBArrayConfigMsgPayload(
+            numMTB=4, GtMatrix_B=RODS.T.ravel().tolist(), maxMtbDipoles=DIPOLES.tolist()
+        )
+    )
+    sensor, reading = magnetometer.Magnetometer(), tamComm.tamComm()
+    law = mtbMomentumManagementSimple.mtbMomentumManagementSimple()
+    dipole, mapping = torque2Dipole.torque2Dipole(), dipoleMapping.dipoleMapping()
+    sensor.scaleFactor, sensor.senNoiseStd = 1.0, [0.0] * 3
+    sensor.stateInMsg.subscribeTo(craft.scStateOutMsg)
+    sensor.magInMsg.subscribeTo(field)
+    configuration, law.Kp = factory.getConfigMessage(), UNLOAD
+    law.rwParamsInMsg.subscribeTo(configuration)
+    law.rwSpeedsInMsg.subscribeTo(wheels.rwSpeedOutMsg)
+    dipole.tauRequestInMsg.subscribeTo(law.tauMtbRequestOutMsg)
+    reading.dcm_BS = np.eye(3).ravel().tolist()
+    reading.tamInMsg.subscribeTo(sensor.tamDataOutMsg)
+    dipole.tamSensorBodyInMsg.subscribeTo(reading.tamOutMsg)
+    mapping.steeringMatrix = np.linalg.pinv(RODS.T).ravel().tolist()
+    mapping.mtbArrayConfigParamsInMsg.subscribeTo(rods)
+    mapping.dipoleRequestBodyInMsg.subscribeTo(dipole.dipoleRequestOutMsg)
+    device.mtbParamsInMsg.subscribeTo(rods)
+    device.magInMsg.subscribeTo(field)
+    device.mtbCmdInMsg.subscribeTo(mapping.dipoleRequestMtbOutMsg)
+    craft.addDynamicEffector(device)
+    states, speeds = craft.scStateOutMsg.recorder(), wheels.rwSpeedOutMsg.recorder()
+    chain = wheels, craft, sensor, reading, law, dipole, mapping, device, states, speeds
+    executed(sim, chain, SPACE[1])
+    theirs, axes = np.asarray(speeds.wheelSpeeds)[:, : len(AXES)], jnp.asarray(AXES)
+
+    def seen(state):
+        return jq.quaternion.rotate_inverse(state.q, jnp.asarray(FIELD))
+
+    def update(t, state, memory, on, value):
+        stored = axes.T @ (SPIN_INERTIA * speeds_of(state.aux, state.omega))
+        wanted = jq.actuators.magnetorquer_dipoles(RODS, -UNLOAD * stored, seen(state))
+        return jq.actuators.saturate(wanted, DIPOLES), memory
+
+    def torque(t, state, on, dipoles):
+        turn = jnp.cross(on * dipoles @ jnp.asarray(RODS), seen(state))
+        motor = jnp.asarray(MOTORS)
+        return turn + jq.actuators.wheel_torque(axes, state, state.aux, motor), motor
+
+    return compared(
+        states, theirs, BODY, torque, SPIN_INERTIA * jnp.asarray(SPINS + AXES @ RATE),
+        lambda state: speeds_of(state.aux, state.omega),
+        controller=jq.Controller(lambda start, on: (), update),
+    )  # fmt: skip
+
+
 def components():
     """Return the rows of the table of components."""
     rows = [
@@ -477,9 +624,14 @@ def components():
         ("slosh masses [m]", slosh),
         ("panels, from 0.01 rad [rad]", lambda: panels(0.01)),
         ("panels, from 0.001 rad [rad]", lambda: panels(0.001)),
+        ("thrusters whose thrust decays", functools.partial(thrusters, 0.12)),
+        ("thrusters whose thrust jumps", functools.partial(thrusters, 0.0)),
+        ("the same, a sixth of a step longer", functools.partial(thrusters, 0.0, SPACE[0] / 6)),
+        ("magnetorquers and wheels [rad/s]", unloading),
     )
     for name, difference in named:
-        rows.append(f"| {name} | {' | '.join(f'{cell:.1e}' for cell in difference())} |")
+        cells = ("" if cell is None else f"{cell:.1e}" for cell in difference())
+        rows.append(f"| {name} | {' | '.join(cells)} |")
     return rows
 
 

@@ -301,6 +301,18 @@ MUTATIONS = {
         "draw(arguments.key, k % substeps, count, dtype)",
         "engines/test_reversing.py::test_the_gradient_with_noise_by_undoing_steps[True-no_squish]",
     ),
+    "switched: an instant has passed one part late": Mutation(
+        "schemes/switching.py",
+        "rank[None] < np.arange(len(ends) + 1)",
+        "rank[None] + 1 < np.arange(len(ends) + 1)",
+        "schemes/test_switching.py::test_ramps_have_the_impulse_of_their_areas[scan]",
+    ),
+    "switched: parts at the time of the step": Mutation(
+        "schemes/switching.py",
+        "told, t + begin, state",
+        "told, t, state",
+        "schemes/test_switching.py::test_a_split_step_is_the_steps_to_and_from_the_instants[scan]",
+    ),
     "restart: event at the time before the step": Mutation(
         "schemes/restarting.py",
         "self.ended(t + dt, after",

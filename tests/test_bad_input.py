@@ -322,6 +322,18 @@ TABLE = {
         "start": optional(V),
         "hold": Argument("linear"),
     },
+    "actuators.magnetorquer_dipoles": {
+        "axes": algebra(np.eye(3)),
+        "tau": algebra(V),
+        "field": algebra(V),
+        "limits": optional(1.0, inf="no limit"),
+    },
+    "actuators.pulse_widths": {
+        "forces": Argument(V, {"nan": "propagates", "inf": "all of it"}, "(forces|thrust)"),
+        "thrust": Argument(V + 1.0),
+        "interval": Argument(0.5),
+        "minimum": Argument(0.01),
+    },
     "actuators.saturate": {
         "tau": Argument(V, {"nan": "propagates", "inf": "limited"}, "(tau|limits)"),
         "limits": Argument(V, {"inf": "no limit"}),
@@ -867,6 +879,10 @@ TABLE = {
         "scheme": Argument(jq.no_squish),
         "ended": Argument(lambda t, state, params: t > 1.0),
         "fresh": Argument(lambda t, state, params: state),
+    },
+    "schemes.switched": {
+        "scheme": Argument(jq.no_squish),
+        "instants": Argument(lambda t, state, params, command: command),
     },
     "schemes.tableau": {
         "a": Argument(((0.5,),)),

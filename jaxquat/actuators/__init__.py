@@ -1,4 +1,4 @@
-"""Actuators between a commanded torque and the body: limits, lags, wheels, gyros, thrusters.
+"""Actuators between a commanded torque and the body: limits, lags, wheels, gyros, thrusters, rods.
 
 Wheels and lags have states. Keep them in ``State.aux``, and return their rates with the torque:
 
@@ -18,6 +18,8 @@ from jaxquat.actuators.actuation import (
     allocate_thrusters,
     hold_momentum,
     lag,
+    magnetorquer_dipoles,
+    pulse_widths,
     saturate,
     saturate_smooth,
     thruster_arms,
@@ -35,6 +37,8 @@ __all__ = [
     "hold_momentum",
     "lag",
     "lagged",
+    "magnetorquer_dipoles",
+    "pulse_widths",
     "saturate",
     "saturate_smooth",
     "steer_cmgs",

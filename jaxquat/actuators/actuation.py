@@ -16,7 +16,7 @@ from jaxquat._checks import (
     one_shape,
     positive,
 )
-from jaxquat._linear import cross, inverse, matmul, matvec, transpose
+from jaxquat._linear import cross, inverse, matmul, matvec, scale_of, square, transpose
 from jaxquat.actuators.thrusters import allocated
 from jaxquat.dynamics.state import State, broadcastable
 
@@ -175,6 +175,78 @@ def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
                [0. , 0.5, 0. ]], dtype=float32)
     """
     return cross(*broadcast(("positions", positions, (3,)), ("directions", directions, (3,))))
+
+
+def pulse_widths(
+    forces: ArrayLike, thrust: ArrayLike, interval: ArrayLike, minimum: ArrayLike = 0.0
+) -> Array:
+    """How long to open on-off thrusters in an interval for mean forces. -> (...) [s].
+
+    ``interval * force/thrust``, at most the interval. A pulse shorter than the minimum, such as a
+    valve's least on-time, is not fired: its width is 0. The derivative is that of the branch.
+
+    ``schemes.switched`` steps to the ends of the pulses.
+
+    Args:
+        forces: wanted mean forces [N], (...), for instance of ``allocate_thrusters``. A negative
+            one counts as 0, because thrusters only push.
+        thrust: force of the open thruster [N], positive; like the others () or a shape that
+            broadcasts with forces.
+        interval: from one command to the next [s], positive.
+        minimum: shortest pulse [s], not negative; 0 by default.
+
+    Examples:
+        >>> forces = jnp.array([0.25, 0.01, 3.0])  # N
+        >>> jq.actuators.pulse_widths(forces, thrust=1.0, interval=0.5, minimum=0.02)  # s
+        Array([0.125, 0.   , 0.5  ], dtype=float32)
+    """
+    forces, thrust, interval, minimum = broadcast(
+        ("forces", forces, ()), ("thrust", thrust, ()), ("interval", interval, ()),
+        ("minimum", minimum, ()),
+    )  # fmt: skip
+    positive("thrust", thrust)
+    positive("interval", interval)
+    not_negative("minimum", minimum)
+    scale = scale_of(thrust)
+    forces, thrust = scale * forces, scale * thrust
+    full = forces >= thrust
+    share = jnp.where(full | (forces <= 0), 0.0, forces) / thrust
+    width = interval * jnp.where(full, 1.0, share)
+    return jnp.where(width < minimum, 0.0, width)
+
+
+def magnetorquer_dipoles(
+    axes: ArrayLike, tau: ArrayLike, field: ArrayLike, limits: ArrayLike | None = None
+) -> Array:
+    """Dipoles of n >= 3 magnetic rods or coils for a torque tau. -> (n,) [A m^2].
+
+    The torque on a dipole m is ``m × B``. It is normal to the field B, so the part of tau along B
+    is lost. The shortest m for the other part is ``B × tau/|B|^2``, shared by the rods as
+    ``allocate`` shares a torque. With limits all dipoles are scaled down together, so that the
+    torque keeps its direction; ``saturate`` the result without limits to cut each rod by itself. In
+    a field of zero the result is NaN.
+
+    With ``tau = -k A^T h`` the rods take the momenta h of wheels with the axes A out of them, see
+    docs/control.md.
+
+    Args:
+        axes: of the rods, unit vectors in body axes, (n, 3), which span the space.
+        tau: the torque to produce [N m], (3,), body axes.
+        field: B at the rods [T], (3,), body axes.
+        limits: largest dipoles [A m^2], (n,) or (), positive.
+
+    Examples:
+        >>> field, tau = jnp.array([0.0, 0.0, 4e-5]), jnp.array([1e-6, 0.0, 1e-6])  # T, N m
+        >>> dipoles = jq.actuators.magnetorquer_dipoles(jnp.eye(3), tau, field, 0.2)
+        >>> dipoles.round(4)  # A m^2
+        Array([0.   , 0.025, 0.   ], dtype=float32)
+        >>> jnp.cross(dipoles, field).round(8)  # N m, without the part along the field
+        Array([1.e-06, 0.e+00, 0.e+00], dtype=float32)
+    """
+    tau, field = exactly("tau", tau, (3,)), exactly("field", field, (3,))
+    scale = scale_of(field)
+    field = scale * field
+    return -allocate(axes, scale * (cross(field, tau) / square(field)), limits)
 
 
 def _limited(tau: ArrayLike, limits: ArrayLike) -> list[Array]:

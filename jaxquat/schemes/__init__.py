@@ -30,6 +30,7 @@ from jaxquat.schemes.splitting import (
     symmetric_top_bm4,
     symmetric_top_suzuki4,
 )
+from jaxquat.schemes.switching import switched
 from jaxquat.schemes.tableaus import Tableau, tableau
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "langevin",
     "restarted",
     "rkmk",
+    "switched",
     "tableau",
     "tableaus",
     "weights",

@@ -115,7 +115,7 @@ def restarted(
 class Restarted:
     """The step of ``restarted``."""
 
-    restarts = True
+    outermost = "restarted"
 
     scheme: Scheme
     ended: Callable[..., Array]

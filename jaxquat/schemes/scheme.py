@@ -357,10 +357,12 @@ def as_deterministic(name: str, value: Any) -> Scheme:
 def as_part(name: str, value: Any) -> Scheme:
     """The Scheme of a step of which another scheme makes its own, as ``as_deterministic``.
 
-    TypeError if it restarts: a restart within a step would not be one of the state.
+    TypeError if it is restarted or switched: their functions are for the whole step and its state.
     """
     scheme = as_deterministic(name, value)
-    if any(getattr(inner.step, "restarts", False) for inner in _nested(scheme)):
-        wanted = "one without restarts"
-        raise TypeError(f"{name}: wanted {wanted}, got {scheme.name}; put restarted outermost")
+    for inner in _nested(scheme):
+        outermost = getattr(inner.step, "outermost", None)
+        if outermost:
+            text = f"wanted one that is not {outermost}, got {scheme.name}"
+            raise TypeError(f"{name}: {text}; put {outermost} outermost")
     return scheme

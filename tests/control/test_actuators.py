@@ -426,6 +426,102 @@ def test_a_thruster_that_does_not_help_changes_no_force_in_float32():
     np.testing.assert_allclose(force, [first[0] / np.dot(first, first), 0.0], rtol=1e-6)
 
 
+def test_a_pulse_is_as_long_as_its_share_of_the_thrust():
+    """``interval F/thrust``, up to the interval; a shorter one than the minimum is not fired."""
+    forces, thrust = jnp.array([0.5, 2.0, 5.0, -1.0, 0.07, 0.08]), jnp.full(6, 2.0)
+    widths = lambda f, t, m: actuators.pulse_widths(f, t, 0.4, m)
+    np.testing.assert_allclose(
+        widths(forces, thrust, 0.015), [0.1, 0.4, 0.4, 0.0, 0.0, 0.016], rtol=1e-15
+    )
+    np.testing.assert_allclose(widths(0.07, 2.0, 0.0), 0.014, rtol=1e-15)
+    slopes = jax.vmap(jax.grad(widths, (0, 1)), (0, 0, None))(forces, thrust, 0.015)
+    by_force = np.array([0.2, 0.0, 0.0, 0.0, 0.0, 0.2])
+    np.testing.assert_allclose(slopes[0], by_force, rtol=1e-15)
+    np.testing.assert_allclose(slopes[1], -by_force * np.asarray(forces) / 2.0, rtol=1e-15)
+    assert np.isnan(actuators.pulse_widths(jnp.nan, 1.0, 0.4))
+
+
+RODS, FIELD = jnp.asarray(AXES), jnp.array([1e-5, -2e-5, 3e-5])
+
+
+def test_rods_give_the_torque_normal_to_the_field_by_the_least_dipoles():
+    """``m × B`` is tau without its part along B; the dipoles are those of the pseudoinverse."""
+    tau, b = np.array([0.3, -0.2, 0.5]), np.asarray(FIELD)
+    dipoles = actuators.magnetorquer_dipoles(RODS, tau, FIELD)
+    across = tau - b * (tau @ b) / (b @ b)
+    np.testing.assert_allclose(np.cross(dipoles @ AXES, b), across, rtol=1e-13)
+    wanted = np.linalg.pinv(AXES.T) @ np.cross(b, tau) / (b @ b)
+    np.testing.assert_allclose(dipoles, wanted, rtol=1e-13)
+    limited = actuators.magnetorquer_dipoles(RODS, tau, FIELD, 100.0)
+    np.testing.assert_allclose(np.abs(limited).max(), 100.0, rtol=1e-14)
+    np.testing.assert_allclose(limited * np.abs(wanted).max() / 100.0, wanted, rtol=1e-13)
+    assert np.isnan(actuators.magnetorquer_dipoles(RODS, tau, 0.0 * FIELD)).all()
+
+
+def test_units_of_thrust_and_field_change_no_digit_in_float32():
+    """Values and derivatives: a width does not know the unit of forces, a dipole goes as tau/B."""
+    forces, tau = jnp.array([0.5, 3.0], jnp.float32), jnp.array([0.3, -0.2, 0.5], jnp.float32)
+    rods, field = jnp.eye(3, dtype=jnp.float32), 1e5 * FIELD.astype(jnp.float32)
+
+    @jax.jit
+    def both(unit):
+        thrust = unit * jnp.array([2.0, 2.0], jnp.float32)
+        width = lambda f, t: actuators.pulse_widths(f, t, jnp.float32(0.4))
+        by_width = jax.jvp(width, (unit * forces, thrust), (unit * forces, -0.5 * thrust))
+        dipole = lambda tau, field: actuators.magnetorquer_dipoles(rods, tau, field, 2.0)
+        by_dipole = jax.jvp(dipole, (unit * tau, unit * field), (unit * tau, -0.5 * unit * field))
+        back = jax.grad(lambda b: unit * jnp.sum(dipole(unit * tau, b)))(unit * field)
+        return *by_width, *by_dipole, back
+
+    wanted = both(jnp.float32(1.0))
+    for unit in (2.0**-66, 2.0**66):  # 1e-20, 1e20
+        for ours, theirs in zip(both(jnp.float32(unit)), wanted, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
+def unloaded(steps):
+    """A body whose wheels keep it level while rods unload them in a field that turns about z.
+
+    Returns the states, the momentum of body and wheels, and the impulse of the magnetic torque.
+    """
+    level, axes = jnp.array([1.0, 0, 0, 0]), jnp.eye(3)
+    gains = jq.control.Gains(2.0 * jnp.ones(3), 2.0 * jnp.ones(3))
+
+    def torque(t, state, params):
+        momenta, _ = state.aux
+        field = 3e-5 * jnp.stack([jnp.cos(0.5 * t), jnp.sin(0.5 * t), 0.0 * t])  # T
+        field = jq.quaternion.rotate_inverse(state.q, field)
+        dipoles = actuators.magnetorquer_dipoles(RODS, -0.02 * momenta, field)
+        push = jnp.cross(dipoles @ RODS, field)
+        motor = actuators.allocate(axes, jq.control.quaternion_law(state, gains, level))
+        tau = push + actuators.wheel_torque(axes, state, momenta, motor)
+        return tau, (motor, jq.quaternion.rotate(state.q, push))
+
+    start = jq.State(level, jnp.zeros(3), (jnp.array([0.3, -0.2, 0.4]), jnp.zeros(3)))
+    state = jq.rollout(jq.rkmk4, BODY, torque, start, jq.grid(0.0, 100.0 / steps, steps)).state
+    of_wheels = jax.vmap(jq.quaternion.rotate)(state.q, state.aux[0])
+    total = jax.vmap(lambda s: jq.dynamics.momentum(BODY, s))(state) + of_wheels
+    return state, total, state.aux[1]
+
+
+def test_rods_unload_wheels_and_their_impulse_is_all_that_changes_the_momentum():
+    """To the order of the scheme, four. With a gain k the momentum along z falls as exp(-kt).
+
+    The field has no part along it. The average of ``1 - b b^T`` over its turn is 1/2 in the plane,
+    so there the momentum falls as exp(-kt/2).
+    """
+    counts, errors = np.array([1000, 2000]), []
+    for steps in counts:
+        state, total, impulse = jax.jit(unloaded, static_argnums=0)(int(steps))
+        errors.append(np.abs(total - total[:1] - impulse).max())
+    assert errors[-1] < 1e-8
+    assert abs(problems.slope(counts, np.array(errors)) - 4) < 0.2
+    momenta = state.aux[0]
+    np.testing.assert_allclose(momenta[-1, 2], 0.4 * np.exp(-2.0), rtol=0.01)
+    in_plane = np.linalg.norm(momenta[-1, :2])
+    np.testing.assert_allclose(in_plane, np.hypot(0.3, 0.2) * np.exp(-1.0), rtol=0.05)
+
+
 def test_float32_stays_float32():
     arrays = AXES, [0.1, 0.2, 0.3], [1.0, 2, 3, 4]
     axes, tau, momentum = (jnp.asarray(x, jnp.float32) for x in arrays)
@@ -438,6 +534,8 @@ def test_float32_stays_float32():
             actuators.wheel_torque(axes, state, momentum, momentum),
             actuators.lag(tau, tau, jnp.float32(0.1)),
             actuators.hold_momentum(momentum, momentum, momentum),
+            actuators.pulse_widths(momentum, momentum, jnp.float32(0.1)),
+            actuators.magnetorquer_dipoles(axes, tau, tau, momentum),
         )
 
     for value in jax.eval_shape(values, axes, tau, momentum, state):

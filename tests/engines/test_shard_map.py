@@ -85,6 +85,14 @@ def by_key(engine, omega, gains):
     return flight(engine, jnp.ones(3), gains, torque, scheme, noise=key).state.q
 
 
+def by_pulses(engine, omega, gains):
+    """Instants and start are the same on all devices; what the torque closes over is not."""
+    scheme = jq.schemes.switched(jq.rkmk2, lambda t, state, gains, ends: gains[1] * ends)
+    push = lambda t, state, gains, command: jnp.where(command[1][0], gains[0] * omega, 0.0)
+    inputs = 0.01 * jnp.arange(4.0)[:, None]
+    return flight(engine, jnp.ones(3), gains, push, scheme, inputs=inputs).state.q
+
+
 V, EYE, LEVEL = jnp.array([0.3, -0.2, 0.1]), jnp.eye(3), jnp.array([1.0, 0.0, 0.0, 0.0])
 BODY = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]), mass=2.0)
 REST, HERE = jq.control.at_rest(LEVEL), jq.control.hold_position(V)
@@ -246,7 +254,7 @@ def check(problem, engine, tolerance=1e-11, forward=True, effort=None, **options
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["scan", "fused"])
 @pytest.mark.parametrize(
-    "problem", [by_loop, by_closure, by_controller, by_attitude, by_noise, by_key]
+    "problem", [by_loop, by_closure, by_controller, by_attitude, by_noise, by_key, by_pulses]
 )
 def test_what_varies_from_device_to_device(problem, engine):
     check(problem, engine)

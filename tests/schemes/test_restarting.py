@@ -237,7 +237,7 @@ def test_the_facts_of_the_inner_scheme_are_passed_on():
 def test_a_restart_within_the_step_of_another_scheme_is_refused(wrapped, inner):
     wrapped(inner)
     scheme = restarted(restarted(inner, never, unchanged), never, unchanged)
-    text = "scheme: wanted one without restarts, got restarted.*; put restarted outermost"
+    text = "scheme: wanted one that is not restarted, got restarted.*; put restarted outermost"
     with pytest.raises(TypeError, match=text):
         wrapped(scheme)
 

@@ -1,0 +1,146 @@
+"""A scheme whose steps are split where the torque jumps: valves, relays, contacts on a clock.
+
+The order of a scheme needs a smooth torque. Where the torque jumps within a step, the error of the
+step is as large as the step, whatever the scheme. A part of the step from one jump to the next has
+a smooth torque. But at its end the time alone does not say on which side of the jump the torque is:
+the last stage of a part and the first of the next are at the same instant. So the torque is told
+which instants have passed in the part that is being computed.
+
+The number of parts is static. Instants that are not within the step make parts of length 0, which
+change nothing. The parts are a ``lax.scan``, because unrolled parts take XLA ten times as long to
+compile for the gradient, and longer to run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.typing import ArrayLike
+
+from jaxquat._checks import floating, takes
+from jaxquat._varying import axes_of, cast, within_shard_map
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Commanded, Step, Torque, check_step, name_of
+from jaxquat.dynamics.state import State
+from jaxquat.schemes.scheme import Scheme, as_part
+
+
+def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
+    """The scheme, whose steps are split at the instants at which the torque jumps.
+
+    ``instants(t, state, params, command)`` returns them at the beginning of each step, for instance
+    the ends of the pulses of n thrusters, in seconds from t. The torque gets the pair
+    ``(command, passed)`` as its command: ``passed`` says which instants lie before the part of the
+    step that is being computed. So the torque is smooth within each part, and the scheme keeps its
+    order, although the instants are arbitrary::
+
+        pulsed = jq.schemes.switched(jq.rkmk4, lambda t, state, params, widths: widths)
+
+        def thrusters(t, state, params, command):
+            widths, passed = command
+            return jnp.where(passed, 0.0, params["force"]) @ ARMS
+
+    Instants before the step have passed, those after it have not; infinity is never. The state and
+    its derivatives by the instants are exact to the order of the scheme. Where an instant is
+    outside of the step, or at its beginning or end, the derivative by it is 0. NaN among the
+    instants makes the state NaN.
+
+    A step computes one part more than there are instants, most of them empty if only few are within
+    the step, so a step as long as the interval between two commands wastes least.
+    ``checkpoint="reversible"`` is refused. So are stochastic schemes; random torques may be
+    outside. Put ``switched`` outside of ``compose`` and ``damped``, and inside of ``restarted``.
+
+    Args:
+        scheme: any deterministic scheme without restarts.
+        instants: ``instants(t, state, params, command)``, floats of any shape [s].
+
+    Raises:
+        TypeError: ``scheme`` is not a step, is stochastic or restarted, or ``instants`` does not
+            take these arguments. In a step: there is neither controller nor inputs, or the instants
+            are no floats.
+
+    Examples:
+        >>> pulsed = jq.schemes.switched(jq.rkmk2, lambda t, state, params, widths: widths)
+        >>> def thruster(t, state, params, command):
+        ...     widths, passed = command
+        ...     return jnp.where(passed[0], 0.0, jnp.array([0.0, 0.0, 2.0]))  # N m
+        >>> body = jq.Body(4.0 * jnp.eye(3))  # kg m^2
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> widths = jnp.array([[0.31], [0.0], [0.07]])  # s, of one thruster in three steps
+        >>> path = jq.rollout(pulsed, body, thruster, start, jq.grid(0.0, 0.5, 3), inputs=widths)
+        >>> path.final.omega[2].round(4)  # rad/s: 2 N m for 0.38 s
+        Array(0.19, dtype=float32)
+    """
+    scheme = as_part("scheme", scheme)
+    takes("instants", instants, "t, state, params, command")
+    return dataclasses.replace(
+        scheme,
+        step=Switched(scheme, instants),
+        name=f"switched({scheme.name})",
+        evaluations=None,
+        reversible=False,
+        doc="",
+    )
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["scheme", "instants"], meta_fields=[]
+)
+@dataclass(frozen=True)
+class Switched:
+    """The step of ``switched``."""
+
+    outermost = "switched"
+
+    scheme: Scheme
+    instants: Callable[..., Array]
+
+    def decay(self, body: Body) -> Array | None:
+        """The decay of the scheme."""
+        return self.scheme.decay(body)
+
+    def __call__(
+        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
+    ) -> State:
+        """Take one step, part by part."""
+        t, state, dt = check_step(body, t, state, dt)
+        if not isinstance(torque, Commanded):
+            wanted = "one with a command, from a controller or inputs"
+            raise TypeError(f"torque: switched wanted {wanted}, got {name_of(torque)} without")
+        command = torque.command
+        ends = floating("instants(...)", self.instants(t, state, params, command)).astype(dt.dtype)
+        edges, passed = _parts(ends.reshape(-1), dt)
+
+        def part(state: State, row: tuple[Array, Array, Array]) -> tuple[State, None]:
+            begin, length, passed = row
+            told = Commanded(torque.torque, (command, passed.reshape(ends.shape)))
+            return self.scheme(body, told, t + begin, state, length, params), None
+
+        rows = edges[:-1], edges[1:] - edges[:-1], passed
+        if within_shard_map():  # what the torque closes over may vary from device to device
+            after = jax.eval_shape(part, state, jax.tree.map(lambda x: x[0], rows))
+            state = cast(state, axes_of((state, after)))
+        return lax.scan(part, state, rows)[0]
+
+
+def _parts(ends: Array, dt: Array) -> tuple[Array, Array]:
+    """The edges (n + 2,) of the parts, from 0 to dt, and what has passed in each, (n + 1, n).
+
+    A sort by ranks: instants at the same time are ordered by their index. So the derivative by each
+    of them is that of the torque's jump there, which ``jnp.minimum`` would share among them.
+    """
+    ends = jnp.where(ends <= 0.0, 0.0, jnp.where(ends >= dt, dt, ends))
+    i = np.arange(len(ends))
+    tied = (ends[None] == ends[:, None]) & (i[None] < i[:, None])
+    rank = jnp.sum((ends[None] < ends[:, None]) | tied, axis=1)
+    inner = jnp.sum(jnp.where(rank[None] == i[:, None], ends[None], 0.0), axis=1)
+    edges = jnp.concatenate([jnp.zeros_like(dt)[None], inner, dt[None]])
+    return edges, rank[None] < np.arange(len(ends) + 1)[:, None]
