@@ -72,6 +72,7 @@ PLANETS = """
 """
 GM_SUN = 0.01720209895**2  # Gauss's constant [au^3/day^2]
 GM_EARTH = GM_SUN / 328900.56
+BELOW = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.06), "frameon": False}  # a legend
 EVERY = 0.25  # days, between the positions that torques interpolate
 
 
@@ -172,9 +173,9 @@ def flight(params, days=ROWS, tides=1.0):
     return fly(params, jnp.asarray(days), jnp.asarray(tides))
 
 
-def missed(params):
+def missed(params, tides=1.0):
     """Return the rotation vectors from the attitudes of a flight to those seen [rad], (18, 3)."""
-    q = flight(params).state.q
+    q = flight(params, tides=tides).state.q
     q, seen = (
         jnp.concatenate([q[: len(DAYS)], q[-1:]]),
         jnp.concatenate([ATTITUDES, LATER_ATTITUDE]),
@@ -182,9 +183,9 @@ def missed(params):
     return quaternion.log(jax.vmap(quaternion.relative)(q, seen))
 
 
-def rms(params):
+def rms(params, tides=1.0):
     """Return the root mean square of the angles to the pictures of 1992, and that to 2008 [deg]."""
-    angles = np.rad2deg(np.linalg.norm(np.asarray(missed(params)), axis=1))
+    angles = np.rad2deg(np.linalg.norm(np.asarray(missed(params, tides)), axis=1))
     return np.sqrt(np.mean(angles[:-1] ** 2)), angles[-1]
 
 
@@ -235,7 +236,7 @@ def in_2008(params):
     return flight(params).final.q
 
 
-def draws(estimate, first, number=128):
+def draws(estimate, first, number=256):
     """Return attitudes of 2008 (number, 4) for parameters drawn from the errors of a fit."""
     values, unravel = ravel_pytree(estimate.params)
     root = estimate.covariance.root
@@ -286,13 +287,12 @@ def draw_december(figure, fitted):
     path = flight(fitted, np.linspace(DAYS[0], DAYS[-1], len(ROWS)))
     sky: Any = figure.add_subplot(2, 2, 1, projection="polar")
     sky.plot(*long_axes(path.state.q), color=navy, lw=1.3, label="fitted")
-    at_pictures = long_axes(flight(fitted).state.q[: len(DAYS)])
-    for pair in zip(zip(*at_pictures, strict=True), zip(*long_axes(ATTITUDES), strict=True)):
-        sky.plot(*zip(*pair, strict=True), color=red, lw=1.0)
+    ends = long_axes(flight(fitted).state.q[: len(DAYS)]), long_axes(ATTITUDES)
+    sky.plot(*np.stack(ends).transpose(1, 0, 2), color=red, lw=1.0)
     sky.plot(*long_axes(ATTITUDES), "o", color=red, ms=5, label="seen by radar")
     sky.set_title("December 1992: the long axis on the sky\n(angle from the ecliptic pole [deg])")
     sky.set_rlabel_position(250)
-    sky.legend(loc="lower left", bbox_to_anchor=(-0.3, -0.1), frameon=False)
+    sky.legend(**BELOW)
 
     spin = figure.add_subplot(2, 2, 2)
     moments = np.append(fitted["moments"], 1.0)
@@ -313,7 +313,7 @@ def draw_december(figure, fitted):
     spin.set_axis_off()
 
 
-def draw_later(figure, errors, turned, clouds, flown):
+def draw_later(figure, errors, turned, cloud, flown, fitted_2008):
     """Draw what is known of later years, and of the picture of 2008."""
     navy, red, amber, teal = plot.COLOURS[:4]
     years = year(ROWS)
@@ -326,23 +326,28 @@ def draw_later(figure, errors, turned, clouds, flown):
     later.axhline(180.0, color=navy, lw=0.5)
     for day, distance in zip(*encounters(), strict=True):
         later.axvline(year(day), color=amber, lw=1.0, zorder=0)
-        place = (year(day), 0.12)
+        place = (year(day) - 0.1, 0.12)
         later.annotate(f"{distance:.3f} au", place, rotation=90, ha="right", va="bottom")
-    later.set(xlabel="year", ylabel="angle [deg]", ylim=(0.1, 1e4))
-    later.set_title("what the pictures say about later years\n(vertical: Earth encounters)")
-    later.legend(frameon=False, fontsize="small", loc="upper left")
+    later.annotate("half a turn", (2008.9, 190.0), ha="right", va="bottom")
+    later.set(xlabel="year", ylabel="angle [deg]", ylim=(0.1, 1e4), xlim=(1992.0, 2009.5))
+    later.set_xticks(range(1992, 2009, 4))
+    later.set_title(
+        "what the pictures say about later years\n(vertical: encounters with the Earth)"
+    )
+    later.legend(loc="center left", bbox_to_anchor=(0.07, 0.53), edgecolor="none", framealpha=1.0)
     later.spines[["top", "right"]].set_visible(False)
 
     sky: Any = figure.add_subplot(2, 2, 4, projection="polar")
-    sky.plot(*long_axes(clouds[0]), ".", color=navy, ms=3, label="17 pictures allow")
-    sky.plot(*long_axes(clouds[1]), ".", color=teal, ms=3, label="18 pictures allow")
-    for q, marker, label in zip(flown, "x+", ("tides", "no tides"), strict=True):
-        text = f"published state, {label}"
-        sky.plot(*long_axes(q[None]), marker, color=red, ms=10, mew=2, ls="", label=text)
-    sky.plot(*long_axes(LATER_ATTITUDE), "*", color=amber, ms=16, mec=navy, label="seen by radar")
-    sky.set_title("23 November 2008: the long axis")
+    sky.plot(*long_axes(cloud), ".", color=navy, ms=4, label="17 pictures allow")
+    for q, marker, name in zip(flown, "x+", ("with", "without"), strict=True):
+        label = f"published state, {name} tides"
+        sky.plot(*long_axes(q[None]), marker, color=red, ms=10, mew=2, label=label)
+    sky.plot(*long_axes(LATER_ATTITUDE), "*", color=amber, ms=17, mec=navy, label="seen by radar")
+    options = {"color": teal, "ms": 17, "mew": 1.5, "mfc": "none", "label": "fitted to 18 pictures"}
+    sky.plot(*long_axes(fitted_2008), "o", **options)
+    sky.set_title("23 November 2008: the long axis on the sky")
     sky.set_rlabel_position(250)
-    sky.legend(loc="lower left", bbox_to_anchor=(-0.5, -0.15), frameon=False, fontsize="small")
+    sky.legend(ncols=2, **BELOW)
 
 
 def main():
@@ -378,8 +383,8 @@ def main():
 
     figure = plt.figure(figsize=(11.0, 10.5), layout="constrained")
     draw_december(figure, fitted)
-    clouds = draws(estimate, first), draws(second, first)
-    draw_later(figure, errors, turned, clouds, flown)
+    cloud = draws(estimate, first)
+    draw_later(figure, errors, turned, cloud, flown, flight(whole).final.q[None])
     figure.savefig("toutatis.png", dpi=110)
 
 
