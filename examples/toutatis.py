@@ -8,8 +8,8 @@ its long axis while this axis precesses. The program integrates its orbit, flies
 gravity gradients of Earth and Sun, fits the attitude and the rate at the first picture and the two
 ratios of its moments by ``jq.least_squares``, and predicts the attitude in November 2008 with its
 standard error. Seventeen pictures of sixteen days do not say how often it has turned until then,
-with torques or without. With the picture of 2008 as an eighteenth the fit converges, once for each
-number of turns. All is drawn to toutatis.png.
+with torques or without. With the picture of 2008 as an eighteenth the fit meets all of them, but so
+do fits with other numbers of turns. All is drawn to toutatis.png.
 """
 
 import datetime
@@ -143,8 +143,9 @@ def interpolated(table):
     """Return ``position(t)``, linear between the rows of a table (n, 3)."""
 
     def position(t):
-        k = jnp.floor(t / EVERY).astype(int)
-        return table[k] + (t / EVERY - k) * (table[k + 1] - table[k])
+        row = jnp.floor(t / EVERY)
+        k = row.astype(int)
+        return table[k] + (t / EVERY - row) * (table[k + 1] - table[k])
 
     return position
 
@@ -334,7 +335,7 @@ def draw_later(figure, errors, turned, cloud, flown, fitted_2008):
     later.set_title(
         "what the pictures say about later years\n(vertical: encounters with the Earth)"
     )
-    later.legend(loc="center left", bbox_to_anchor=(0.07, 0.53), edgecolor="none", framealpha=1.0)
+    later.legend(ncols=2, **BELOW | {"bbox_to_anchor": (0.5, -0.12)})
     later.spines[["top", "right"]].set_visible(False)
 
     sky: Any = figure.add_subplot(2, 2, 4, projection="polar")
@@ -379,7 +380,10 @@ def main():
     print(f"  fitted to that picture, too: {later:.1f}, standard error {errors[-1][-1]:.1f}")
     print(f"    {near:.2f} deg rms from the pictures of 1992; {moments_of(second)}")
     turned = angles_between(flight(whole).state.q, flight(whole, tides=0.0).state.q)
-    print(f"the tides have turned it by {turned[-1]:.0f} deg then, at most by {turned.max():.0f}")
+    before = turned[np.searchsorted(ROWS, encounters()[0][3]) - 1]
+    print(
+        f"the tides turn it by {before:.0f} deg until that of 2004, by {turned[-1]:.0f} until 2008"
+    )
 
     figure = plt.figure(figsize=(11.0, 10.5), layout="constrained")
     draw_december(figure, fitted)
