@@ -8,8 +8,9 @@ its long axis while this axis precesses. The program integrates its orbit, flies
 gravity gradients of Earth and Sun, fits the attitude and the rate at the first picture and the two
 ratios of its moments by ``jq.least_squares``, and predicts the attitude in November 2008 with its
 standard error. Seventeen pictures of sixteen days do not say how often it has turned until then,
-with torques or without. With the picture of 2008 as an eighteenth the fit meets all of them, but so
-do fits with other numbers of turns. All is drawn to toutatis.png.
+with torques or without. With the picture of 2008 as an eighteenth the fit meets all of them, with
+the number of turns that it begins with, which may not be the true one. All is drawn to
+toutatis.png.
 """
 
 import datetime
@@ -56,7 +57,8 @@ BEGIN = datetime.datetime.fromisoformat(PUBLISHED.split()[0])
 MOMENTS = jnp.array([3.0836, 3.235])  # about the body axes 1 and 2; that about axis 3 is 1
 STEP = 0.02  # days, at most
 
-# The orbit: ecliptic and equinox J2000, astronomical units and days, at 2001-10-18 (TDB).
+# The orbit: ecliptic and equinox J2000, astronomical units and days, at 2001-10-18 (TDB, a minute
+# from UTC, which makes no difference).
 ORBIT_EPOCH = datetime.datetime(2001, 10, 18)
 # Semi-major axis, eccentricity; inclination, node, argument of perihelion, mean anomaly [deg]: the
 # osculating elements of the catalogue of Celestia 1.6 (data/asteroids.ssc).
@@ -112,8 +114,8 @@ def orbits(days):
     """Return the positions (n, 3) [au] of the asteroid from the Earth and from the Sun.
 
     Sun, asteroid, and five planets attract each other as points; days (n,) are after the published
-    state, in rising order. Mercury, Uranus, Neptune and the Moon's distance from the Earth would
-    change the asteroid's position relative to the Earth by up to 0.1 %.
+    state, in rising order. Mercury, Uranus and Neptune would change the position relative to the
+    Earth by 0.1 %, Earth and Moon apart by 0.2 % in 2004, so a torque is wrong by less than 1 %.
     """
     rows = np.array([line.split() for line in PLANETS.strip().splitlines()], float)
     begin = np.concatenate([np.zeros((1, 2, 3)), kepler()[None], rows[:, 1:].reshape(-1, 2, 3)])
@@ -177,10 +179,8 @@ def flight(params, days=ROWS, tides=1.0):
 def missed(params, tides=1.0):
     """Return the rotation vectors from the attitudes of a flight to those seen [rad], (18, 3)."""
     q = flight(params, tides=tides).state.q
-    q, seen = (
-        jnp.concatenate([q[: len(DAYS)], q[-1:]]),
-        jnp.concatenate([ATTITUDES, LATER_ATTITUDE]),
-    )
+    q = jnp.concatenate([q[: len(DAYS)], q[-1:]])
+    seen = jnp.concatenate([ATTITUDES, LATER_ATTITUDE])
     return quaternion.log(jax.vmap(quaternion.relative)(q, seen))
 
 
@@ -332,9 +332,7 @@ def draw_later(figure, errors, turned, cloud, flown, fitted_2008):
     later.annotate("half a turn", (2008.9, 190.0), ha="right", va="bottom")
     later.set(xlabel="year", ylabel="angle [deg]", ylim=(0.1, 1e4), xlim=(1992.0, 2009.5))
     later.set_xticks(range(1992, 2009, 4))
-    later.set_title(
-        "what the pictures say about later years\n(vertical: encounters with the Earth)"
-    )
+    later.set_title("what the pictures say of later years\n(vertical: encounters with the Earth)")
     later.legend(ncols=2, **BELOW | {"bbox_to_anchor": (0.5, -0.12)})
     later.spines[["top", "right"]].set_visible(False)
 
@@ -381,15 +379,13 @@ def main():
     print(f"    {near:.2f} deg rms from the pictures of 1992; {moments_of(second)}")
     turned = angles_between(flight(whole).state.q, flight(whole, tides=0.0).state.q)
     before = turned[np.searchsorted(ROWS, encounters()[0][3]) - 1]
-    print(
-        f"the tides turn it by {before:.0f} deg until that of 2004, by {turned[-1]:.0f} until 2008"
-    )
+    print(f"the tides turn it by {before:.0f} deg until 2004-09, {turned[-1]:.0f} until 2008-11")
 
     figure = plt.figure(figsize=(11.0, 10.5), layout="constrained")
     draw_december(figure, fitted)
     cloud = draws(estimate, first)
     draw_later(figure, errors, turned, cloud, flown, flight(whole).final.q[None])
-    figure.savefig("toutatis.png", dpi=110)
+    figure.savefig("toutatis.png", dpi=85)
 
 
 if __name__ == "__main__":
