@@ -55,6 +55,8 @@ def floating(name: str, value: Any) -> Array:
         array = _now(jnp.asarray, float(value) if type(value) is int else value)
     except (TypeError, ValueError, OverflowError) as error:
         of = f"one of {value.dtype.str}" if isinstance(value, np.ndarray) else repr(value)
+        of = of if len(of) <= 200 else f"a {type(value).__name__}"
+        of += "; pass rotation.as_quat()" if hasattr(value, "as_quat") else ""
         raise TypeError(f"{name}: wanted an array of floats, got {of}") from error
     if not jnp.issubdtype(array.dtype, jnp.floating):
         hint = " (write 1.0, not 1)" if jnp.issubdtype(array.dtype, jnp.integer) else ""

@@ -23,7 +23,8 @@ _FRAME = f'pandas.DataFrame({_TABLE}, columns=["t", *"wxyz", "omega_x", "omega_y
 
 INSTEAD: dict[str, dict[str, str]] = {
     "": {
-        **dict.fromkeys(("integrate", "simulate", "odeint", "solve_ivp"), _STEPS),
+        **dict.fromkeys(("simulate", "odeint", "solve_ivp"), _STEPS),
+        "integrate": f"{_STEPS}, or jq.kinematics.integrate(q0, omega, dt) for a gyroscope",
         **dict.fromkeys(("diffeqsolve", "Tsit5"), _ADAPTIVE),
         **dict.fromkeys(("event", "events"), "jq.interop.diffrax, which locates events in a step"),
         "rk4": "jq.rkmk4",
@@ -40,7 +41,9 @@ INSTEAD: dict[str, dict[str, str]] = {
         "inv": "jq.quaternion.conjugate(q)",
         "apply": "jq.quaternion.rotate(q, v)",
         "mul": "jq.quaternion.multiply(p, q)",
-        "angle": "jq.quaternion.distance(p, q) [rad]",
+        "angle": "jq.quaternion.distance(p, q) [rad], or angle_between(u, v) of vectors",
+        **dict.fromkeys(("from_scipy", "from_rotation"), "jq.quaternion.from_xyzw(r.as_quat())"),
+        "squad": "path.at(t), which uses the rates of the rows",
         "identity": "jnp.array([1.0, 0.0, 0.0, 0.0])",
     },
     "so3": {"skew": "jq.so3.hat(v)"},
@@ -48,9 +51,22 @@ INSTEAD: dict[str, dict[str, str]] = {
         **dict.fromkeys(("ned_to_enu", "enu_to_ned"), "jq.frames.ned_enu(v), in both directions"),
         **dict.fromkeys(("frd_to_flu", "flu_to_frd"), "jq.frames.frd_flu(v), in both directions"),
     },
-    "torques": {"constant": "lambda t, state, params: params: a torque is any function of these"},
-    "control": {"pd": "jq.control.quaternion_law"},
-    "plot": {"angles": 'jq.plot.euler_angles(path, "ZYX")'},
+    "forces": {
+        "potential_energy": "mass * 9.80665 * z with jq.forces.gravity, or jq.forces.potential "
+        "with jq.forces.point_mass"
+    },
+    "actuators": {"pulse": "jq.actuators.pulse_widths, with jq.schemes.switched"},
+    "dynamics": {"potential_energy": "mass * 9.80665 * z with jq.forces.gravity"},
+    "torques": {
+        **dict.fromkeys(("pulse", "step"), "jq.schemes.switched, for a torque that jumps"),
+        "constant": "lambda t, state, params: params: a torque is any function of these",
+    },
+    "control": {
+        "pd": "jq.control.quaternion_law",
+        **dict.fromkeys(("gain_margin", "phase_margin", "stability_margins"), "jq.control.margins"),
+        "bode": "jq.control.margins, which returns the loop at many frequencies",
+    },
+    "plot": {"bode": "jq.plot.nyquist(margins)", "angles": 'jq.plot.euler_angles(path, "ZYX")'},
     "Path": {
         "ts": "path.t",
         "q": "path.state.q",

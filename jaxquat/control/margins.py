@@ -68,6 +68,11 @@ class Margins(NamedTuple):
     frequency: np.ndarray
     loop: np.ndarray
 
+    def __repr__(self) -> str:
+        numbers = zip(Margins._fields[:5], self[:5], strict=True)
+        shown = (f"{name} {np.round(x, 3).tolist()}" for name, x in numbers)
+        return f"<Margins of {len(self.gain)} commands: {'; '.join(shown)}>"
+
 
 def margins(
     scheme: Callable[..., State],
@@ -107,7 +112,8 @@ def margins(
         inputs: one sample's slice of the inputs, if the controller or the torque takes any.
 
     Raises:
-        ValueError: the closed loop is not stable; a bad value.
+        ValueError: the closed loop is not stable; no command moves anything that the controller
+            sees; ``controller.period`` is not ``sample_every * dt``; a bad value.
         TypeError: a traced argument, or one of wrong type.
 
     Examples:
@@ -133,6 +139,10 @@ def margins(
         concrete(name, value, "compute the margins outside jit, vmap and grad")
     finite("t", t)
     positive("dt", dt)
+    sample = sample_every * float(dt)
+    if controller.period is not None and not np.isclose(sample, controller.period, rtol=1e-5):
+        wanted = f"a period of {sample:.6g} s (sample_every * dt)"
+        raise ValueError(f"controller: wanted {wanted}, got {float(controller.period):.6g}")
     if memory is not None:
         controller = continuing(controller, memory, state, params)
     memory = controller.init(state, params)
@@ -163,11 +173,10 @@ def margins(
         jacobian = jax.jit(jax.jacfwd(moved, argnums=(0, 1, 2)))(*zeros)
     rows = [np.hstack([np.asarray(x, np.float64) for x in row]) for row in jacobian]
     together, m = np.vstack(rows), command.size
+    rounding = 100.0 * float(jnp.finfo(state.q.dtype).eps)
     if not np.isfinite(together).all():
         raise ValueError("state: wanted one where torque and controller have finite derivatives")
-    return _margins(
-        together[:-m, :-m], together[:-m, -m:], -together[-m:, :-m], float(dt) * sample_every
-    )
+    return _margins(together[:-m, :-m], together[:-m, -m:], -together[-m:, :-m], sample)
 
 
 def _inexact(memory: Any, dtype: DTypeLike) -> tuple[Array, Callable[[Array], Any]]:
@@ -186,9 +195,17 @@ def _inexact(memory: Any, dtype: DTypeLike) -> tuple[Array, Callable[[Array], An
     return flat, join
 
 
-def _margins(a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float) -> Margins:
-    """The margins of ``x' = a x + b u`` with ``u = -k x``."""
+def _margins(
+    a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float, rounding: float
+) -> Margins:
+    """The margins of ``x' = a x + b u`` with ``u = -k x``.
+
+    A factor on a command below ``rounding`` is 0.
+    """
     counts = _reached(a, np.any(b, axis=1)) & _reached(a.T, np.any(k, axis=0))
+    if not counts.any():
+        wanted = "one by which a command moves something that the controller sees"
+        raise ValueError(f"torque: wanted {wanted}, for instance jq.torques.commanded")
     a, b, k = a[np.ix_(counts, counts)], b[counts], k[:, counts]
     closed, one = a - b @ k, np.eye(b.shape[1])
     poles = np.linalg.eigvals(closed)
@@ -202,13 +219,15 @@ def _margins(a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float) -> Marg
         return one - k @ np.linalg.solve(z - closed, np.broadcast_to(b, (len(w), *b.shape)))
 
     w = _frequencies(poles)
-    loops = [_of_one(lambda w, i=i: sensitivity(w)[:, i, i], w) for i in range(len(one))]
+    loops = [_of_one(lambda w, i=i: sensitivity(w)[:, i, i], w, rounding) for i in range(len(one))]
     gain, phase, delay, disk, loop = map(np.array, zip(*loops, strict=True))
     together = 1.0 / _largest(lambda w: _structured(sensitivity(w) - 0.5 * one), w)
     return Margins(gain, phase, delay * period, disk, together, w / period, loop)
 
 
-def _of_one(s: Callable[[np.ndarray], np.ndarray], w: np.ndarray) -> tuple[Any, ...]:
+def _of_one(
+    s: Callable[[np.ndarray], np.ndarray], w: np.ndarray, rounding: float
+) -> tuple[Any, ...]:
     """Gain, phase, delay [samples], disk and transfer of one loop, with its sensitivity."""
 
     def inverse(w: np.ndarray) -> np.ndarray:
@@ -220,8 +239,8 @@ def _of_one(s: Callable[[np.ndarray], np.ndarray], w: np.ndarray) -> tuple[Any, 
         factors = -np.real(inverse(real))
         unit = _roots(lambda w: np.abs(inverse(w)) - 1.0, w)
         lag = -np.angle(-inverse(unit))
-        loop = 1.0 / inverse(w)
-    less, more = factors[(factors > 0.0) & (factors < 1.0)], factors[factors > 1.0]
+        loop = (1.0 - s(w)) / s(w)
+    less, more = factors[(factors > rounding) & (factors < 1.0)], factors[factors > 1.0]
     gain = less.max(initial=0.0), more.min(initial=np.inf)
     phase = np.abs(lag).min(initial=np.pi)
     delay = (lag % (2.0 * np.pi) / unit).min(initial=np.inf)

@@ -48,7 +48,8 @@ def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
             widths, passed = command
             return jnp.where(passed, 0.0, params["force"]) @ ARMS
 
-    Instants before the step have passed, those after it have not; infinity is never. The state and
+    A torque that looks at the time instead of ``passed`` still jumps within a part. Instants before
+    the step have passed, those after it have not; infinity is never. The state and
     its derivatives by the instants are exact to the order of the scheme. Where an instant is
     outside of the step, or at its beginning or end, the derivative by it is 0. NaN among the
     instants makes the state NaN.
@@ -113,7 +114,7 @@ class Switched:
         """Take one step, part by part."""
         t, state, dt = check_step(body, t, state, dt)
         if not isinstance(torque, Commanded):
-            wanted = "one with a command, from a controller or inputs"
+            wanted = "one with a command, from a controller or inputs=, in jq.rollout"
             raise TypeError(f"torque: switched wanted {wanted}, got {name_of(torque)} without")
         command = torque.command
         ends = floating("instants(...)", self.instants(t, state, params, command)).astype(dt.dtype)

@@ -169,5 +169,9 @@ def test_errors():
         jax.jit(lambda k: damper(k).disk)(1.0)
     with pytest.raises(ValueError, match=r"controller: wanted a stable loop, got a pole of mod"):
         damper(2.1 * MOMENTS / DT)
+    with pytest.raises(ValueError, match=r"torque: wanted one by which a command moves something"):
+        damper(1.0, torque=jq.torques.zero)
+    with pytest.raises(ValueError, match=r"controller: wanted a period of 0.2 s .*, got 0.1$"):
+        damper(1.0, controller=DAMPER._replace(period=0.1), sample_every=2)
     with pytest.raises(TypeError, match=r"memory: wanted a memory like"):
         damper(1.0, memory=jnp.zeros(3))
