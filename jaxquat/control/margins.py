@@ -140,9 +140,10 @@ def margins(
     finite("t", t)
     positive("dt", dt)
     sample = sample_every * float(dt)
-    if controller.period is not None and not np.isclose(sample, controller.period, rtol=1e-5):
+    period = sample if controller.period is None else float(np.asarray(controller.period))
+    if not np.isclose(sample, period, rtol=1e-5):
         wanted = f"a period of {sample:.6g} s (sample_every * dt)"
-        raise ValueError(f"controller: wanted {wanted}, got {float(controller.period):.6g}")
+        raise ValueError(f"controller: wanted {wanted}, got {period:.6g}")
     if memory is not None:
         controller = continuing(controller, memory, state, params)
     memory = controller.init(state, params)
@@ -173,10 +174,10 @@ def margins(
         jacobian = jax.jit(jax.jacfwd(moved, argnums=(0, 1, 2)))(*zeros)
     rows = [np.hstack([np.asarray(x, np.float64) for x in row]) for row in jacobian]
     together, m = np.vstack(rows), command.size
-    rounding = 100.0 * float(jnp.finfo(state.q.dtype).eps)
     if not np.isfinite(together).all():
         raise ValueError("state: wanted one where torque and controller have finite derivatives")
-    return _margins(together[:-m, :-m], together[:-m, -m:], -together[-m:, :-m], sample)
+    matrices = together[:-m, :-m], together[:-m, -m:], -together[-m:, :-m]
+    return _margins(*matrices, sample, 100.0 * float(jnp.finfo(state.q.dtype).eps))
 
 
 def _inexact(memory: Any, dtype: DTypeLike) -> tuple[Array, Callable[[Array], Any]]:
