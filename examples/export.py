@@ -6,7 +6,7 @@ The program fits the six gains of an attitude law and exports the simulation of 
 with ``jax.export`` to closed_loop.bin. It runs that file in a new process that never imports
 jaxquat, where the numbers must be the same to the last bit. The picture is export.png.
 
-The loop has to use the scan engine: a fused kernel exists only in the process that compiled it.
+An export has the program of the scan, because a fused kernel exists only in its own process.
 ``jax.export`` writes files with the package flatbuffers (pip install "jaxquat[export]"). For any
 number of bodies, give ``exported`` a dimension of ``jax.export.symbolic_shape("n")``. XLA then
 rounds differently: attitudes by up to 2.4e-7 and rates by 7e-7 rad/s in float32.
