@@ -26,6 +26,9 @@ from jaxquat.fused import loading
 from jaxquat.fused.kernel import CACHED, Loop
 from jaxquat.fused.targets import host, objects
 
+WORK = 100_000
+"""A thread pays from this cost of the steps on (``Program.cost``): it starts in 10 to 50 us."""
+
 _threads = ctypes.c_int64(
     len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 )
@@ -68,7 +71,9 @@ def call(
     """
     lanes = host.lanes(loop, bodies)
     name, scratch = _kernel(loop, kind, tuple(batched), lanes)
-    threads = min(_threads.value, -(-bodies // lanes))
+    vectors = -(-bodies // lanes)
+    worth = int(vectors * loop.steps * loop.step.cost() / WORK)
+    threads = max(1, min(_threads.value, vectors, worth))
     arrays = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
     shapes = [
         jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)

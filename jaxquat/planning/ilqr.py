@@ -29,19 +29,10 @@ from jaxquat._checks import (
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State, check_state, describe
-from jaxquat.planning.constraints import Constraints, augmented, values
-from jaxquat.planning.iteration import (
-    Limits,
-    Problem,
-    Settings,
-    free_of,
-    gauss_newton,
-    open_loop,
-    roll_out,
-)
-from jaxquat.planning.optimum import optimum
+from jaxquat.planning.constraints import Constraints, values
+from jaxquat.planning.iteration import Limits, Problem, Settings
+from jaxquat.planning.optimum import described, optimum
 from jaxquat.planning.plan import Plan
-from jaxquat.planning.riccati import backward, held
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.simulation.grid import Grid
 from jaxquat.simulation.simulation import Simulation, checked_simulation
@@ -181,17 +172,16 @@ def ilqr(
     (best, multipliers), outcome = optimum(
         functions, settings, constants, start, within, (guess, states)
     )
-    states, _, cost = roll_out(problem, start, best, open_loop)
+    followed, cost, gains = described(
+        functions, constrained, constants, start, within, best, (multipliers, outcome.penalties)
+    )
     violation = jnp.zeros_like(cost)
     if constrained:
-        off = values(constraints, states, best)
+        off = values(constraints, followed, best)
         parts = [jnp.abs(off.equalities), jnp.maximum(off.inequalities.ravel(), 0.0)]
         violation = jnp.max(jnp.concatenate(parts))
-        problem = augmented(problem, constraints, multipliers, outcome.penalties)
-    model = gauss_newton(problem, states, best)
-    gains = backward(model, 10.0 * eps, free_of(best, within), held).gains
-    rows = states, jnp.concatenate([best, best[-1:]])
-    path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], states))
+    rows = followed, jnp.concatenate([best, best[-1:]])
+    path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], followed))
     status, count = (x.astype(jnp.int32) for x in outcome[:2])
     return Plan(
         best, path, gains, cost, status, count, outcome.history, within, violation,

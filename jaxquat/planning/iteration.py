@@ -1,12 +1,12 @@
 """The iteration of ``ilqr`` between limits; constraints.py puts others around it.
 
 Each pass linearises samples and residuals about the path, solves the quadratic model backwards
-(riccati.py), and tries several lengths of the step at once; on a CPU each is a kernel of the fused
-engine where it has one. The Hessian of the model is the exact one if that is positive definite, and
-the one of Gauss and Newton otherwise. A step whose cost is not low enough is refused, and the next
-one is damped more: a fraction of its diagonal is added to each Hessian of the commands, so units do
-not matter. The model without damping also says how far the cost can still fall, and this ends the
-iteration.
+(riccati.py), and tries several lengths of the step at once. On a CPU these are kernels of the fused
+engine where it has them, for a problem on its own other ones than for many (alone.py). The Hessian
+of the model is the exact one if that is positive definite, and the one of Gauss and Newton
+otherwise. A step whose cost is not low enough is refused, and the next one is damped more: a
+fraction of its diagonal is added to each Hessian of the commands, so units do not matter. The model
+without damping also says how far the cost can still fall, and this ends the iteration.
 
 The exact Hessian is that of the Lagrangian of each sample, whose multipliers are the costates.
 
@@ -20,22 +20,26 @@ most twice what the model says.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.core import Tracer
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jaxquat._linear import dot, matvec, square
 from jaxquat.dynamics.state import State, error_size, local, retract
 from jaxquat.fused import engine as fused
 from jaxquat.fused.scanning import scan
+from jaxquat.planning.alone import alone_or_together
 from jaxquat.planning.riccati import (
     Model,
     Policy,
     backward,
     forward,
+    from_the_end,
     held,
     improved,
     in_box,
@@ -125,6 +129,18 @@ class Progress(NamedTuple):
     stale: Array
 
 
+class Loops(NamedTuple):
+    """How the samples of a path are gone through.
+
+    Attributes:
+        each: maps a function over the samples, like ``jax.vmap``.
+        back: goes from the last sample to the first, like ``lax.scan`` with ``reverse=True``.
+    """
+
+    each: Callable[[Callable[..., Any]], Callable[..., Any]]
+    back: Callable[..., Any]
+
+
 def roll_out(
     problem: Problem,
     start: State,
@@ -178,14 +194,62 @@ def cost_along(problem: Problem, path: Trajectory) -> Array:
     return _half_square(residuals.ravel()) + _half_square(problem.final(last))
 
 
+def in_lanes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``jax.vmap(function)`` in one kernel, where there is one: vectors of rows, in one step."""
+    function = jax.jit(function)  # traced once
+
+    def mapped(*rows: Any) -> Any:
+        one = jax.tree.map(lambda x: x[0], rows)
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *one))
+
+        def of_row(*row: Any) -> Any:
+            step = jax.tree.map(lambda x: x[None], row)
+            return scan(lambda _, row: (function(*row), None), zeros, step)[0]
+
+        return jax.vmap(of_row)(*rows)
+
+    return mapped
+
+
+def backwards(
+    function: Callable[..., Any], init: Any, rows: Any, engine: str = "auto"
+) -> tuple[Any, Any]:
+    """``lax.scan`` with ``reverse=True`` in one kernel, where there is one."""
+    reverse = functools.partial(jax.tree.map, lambda x: x[::-1])
+    end, results = scan(function, init, reverse(rows), engine=engine)
+    return end, reverse(results)
+
+
+BY_XLA = Loops(jax.vmap, from_the_end)
+BY_KERNELS = Loops(in_lanes, backwards)
+
+
+def loops_here() -> Loops:
+    """Kernels on a CPU; on a GPU they have not been measured."""
+    return BY_KERNELS if jax.default_backend() == "cpu" else BY_XLA
+
+
 def gauss_newton(
-    problem: Problem, states: State, commands: Array, gaps: Array | None = None
+    problem: Problem,
+    states: State,
+    commands: Array,
+    gaps: Array | None = None,
+    loops: Loops = BY_XLA,
 ) -> Model:
     """The linearised samples with the Gauss-Newton Hessian of their costs."""
     before, after, last = ends(states)
     rows = jnp.arange(len(commands)), before, after, commands
-    stages = jax.vmap(functools.partial(_linearised, problem))(*rows)
-    return Model(*stages, _linearised_end(problem, last), None if gaps is None else -gaps)
+    transition, gradient, hessian = loops.each(functools.partial(_linearised, problem))(*rows)
+    end = _at_end(_linearised_end, problem, last, loops)
+    return Model(transition, gradient, hessian, end, None if gaps is None else -gaps)
+
+
+def _at_end(
+    function: Callable[[Problem, State], Any], problem: Problem, last: State, loops: Loops
+) -> Any:
+    """A function of the last state alone."""
+    one = jax.tree.map(lambda x: x[None], last)
+    return jax.tree.map(lambda x: x[0], loops.each(functools.partial(function, problem))(one))
 
 
 def _linearised(
@@ -212,17 +276,20 @@ def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
     return _squared(*jax.jacfwd(ended, has_aux=True)(zeros(last)))
 
 
-def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
+def newton(
+    problem: Problem, model: Model, states: State, commands: Array, loops: Loops = BY_XLA
+) -> Model:
     """The model of ``gauss_newton`` with the exact Hessian of the Lagrangian."""
 
     def back(after: Array, row: Any) -> tuple[Array, Array]:
         return _costate(after, *row), after
 
-    costates = lax.scan(back, model.end[0], (model.transition, model.gradient), reverse=True)[1]
+    costates = loops.back(back, model.end[0], (model.transition, model.gradient))[1]
     before, after, last = ends(states)
     rows = jnp.arange(len(commands)), before, after, commands, costates
-    hessian = jax.vmap(functools.partial(_curvature, problem))(*rows)
-    return model._replace(hessian=hessian, end=(model.end[0], _curvature_end(problem, last)))
+    hessian = loops.each(functools.partial(_curvature, problem))(*rows)
+    at_end = _at_end(_curvature_end, problem, last, loops)
+    return model._replace(hessian=hessian, end=(model.end[0], at_end))
 
 
 def _costate(after: Array, transition: Array, gradient: Array) -> Array:
@@ -282,7 +349,6 @@ def minimise(
         gaps = jnp.zeros((), bool) if c.path.gaps is None else jnp.any(c.path.gaps != 0)
         scale = jnp.maximum(c.cost, floor)
         converged = (decrease[0] <= tolerance**2 * scale) & (c.damping <= least) & ~gaps
-        costs = _costs(problem, c.path, limits, policy, lengths)
 
         # Rounding of the residuals, which may be small differences of numbers as large as the first
         # ones, hides small changes of the cost. Whole steps are then good while they get shorter.
@@ -292,13 +358,12 @@ def minimise(
         smallest = jnp.where(quiet, jnp.minimum(decrease[0], c.smallest), c.smallest)
 
         enough = jnp.where(decrease > 0, 1e-4, 2.0) * decrease
-        good = costs <= c.cost - enough + rounding
-        lowest = jnp.min(jnp.where(good, costs, jnp.inf))
-        best = jnp.argmax(good & (gaps | (costs <= lowest + rounding)))
-        length = jnp.where(jnp.any(good), lengths[best], 0.0)
+        most = c.cost - enough + rounding
+        new, new_cost, length = _searched(problem, c.path, limits, policy, most, rounding, gaps)
         stepped = (length > 0) & ~converged & (c.passes < iterations)
-        new = _tried(problem, c.path, limits, policy, lengths[best]), costs[best]
-        path, cost = jax.tree.map(lambda x, y: jnp.where(stepped, x, y), new, (c.path, c.cost))
+        path, cost = jax.tree.map(
+            lambda x, y: jnp.where(stepped, x, y), (new, new_cost), (c.path, c.cost)
+        )
 
         less = jnp.where(c.damping > FIRST_DAMPING, 0.1 * c.damping, least)
         more = jnp.maximum(10.0 * c.damping, FIRST_DAMPING)
@@ -323,26 +388,66 @@ def minimise(
 
 def _policy(problem: Problem, c: Progress, limits: Limits, exact: bool) -> Policy:
     """The step from the exact model if that is convex, otherwise from that of Gauss and Newton."""
-    states, commands, gaps = c.path
+    make, closed = opened(problem, c.path)
+
+    def alone(closed: Any, path: Trajectory, damping: Array, limits: Limits) -> Policy:
+        return _modelled(make(closed), path, damping, limits, exact, loops_here())
+
+    def together(closed: Any, path: Trajectory, damping: Array, limits: Limits) -> Policy:
+        problem, rows = make(closed), within(path.commands, limits)
+        by_scan = lambda: _modelled(problem, path, damping, limits, exact, BY_XLA)  # noqa: E731
+
+        def by_kernel() -> Policy:
+            policies = _policies(problem, path, damping, *rows, exact)
+            return _first_descent(policies, policies)
+
+        if path.gaps is None and loops_here() is BY_KERNELS:
+            return fused.if_possible(by_kernel, by_scan)
+        return by_scan()
+
+    (samples, m), dtype = c.path.commands.shape, c.cost.dtype
+    n = error_size(jax.tree.map(lambda x: x[0], c.path.states))
+    shapes = (samples, m), (samples, m, n), (), (), (samples, m, m)
+    like = jax.eval_shape(lambda: Policy(*(jnp.zeros(shape, dtype) for shape in shapes)))
+    return alone_or_together(alone, together, like, closed, c.path, c.damping, limits)
+
+
+def opened(problem: Problem, path: Trajectory) -> tuple[Callable[[Any], Problem], Any]:
+    """The problem as a function of the traced arrays that it closes over, and these arrays."""
+    state, command = jax.tree.map(lambda x: x[0], path[:2])
+    stage, by_stage = _opened(problem.stage, jnp.arange(1)[0], state, command)
+    final, by_final = _opened(problem.final, state)
+    return lambda closed: Problem(stage(closed[0]), final(closed[1])), (by_stage, by_final)
+
+
+def _opened(function: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], list[Array]]:
+    closed, shape = jax.make_jaxpr(function, return_shape=True)(*args)
+    jaxpr, structure = closed.jaxpr, jax.tree.structure(shape)
+    # What is known, an index for instance, stays known to the kernel.
+    known = [None if isinstance(x, Tracer) else x for x in closed.consts]
+
+    def make(arrays: Sequence[Array]) -> Callable[..., Any]:
+        traced = iter(arrays)
+        flat = jaxpr_as_fun(ClosedJaxpr(jaxpr, [next(traced) if x is None else x for x in known]))
+        return lambda *args: jax.tree.unflatten(structure, flat(*jax.tree.leaves(args)))
+
+    return make, [x for x in closed.consts if isinstance(x, Tracer)]
+
+
+def _modelled(
+    problem: Problem, path: Trajectory, damping: Array, limits: Limits, exact: bool, loops: Loops
+) -> Policy:
+    """``_policy`` from models in memory."""
+    states, commands, gaps = path
     rows, choose = within(commands, limits)
-
-    def by_scan() -> Policy:
-        models = [gauss_newton(problem, states, commands, gaps)]
-        if exact:
-            models = [newton(problem, models[0], states, commands), *models]
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
-        policies = jax.vmap(lambda model: backward(model, c.damping, rows, choose))(stacked)
-        model, policy = _first_descent(policies, (stacked, policies))
-        return policy if gaps is None else _with_gaps(model, policy)
-
-    def by_kernel() -> Policy:
-        policies = _policies(problem, c, rows, choose, exact)
-        return _first_descent(policies, policies)
-
-    # On a GPU the kernel has not been measured.
-    if gaps is None and jax.default_backend() == "cpu":
-        return fused.if_possible(by_kernel, by_scan)
-    return by_scan()
+    models = [gauss_newton(problem, states, commands, gaps, loops)]
+    if exact:
+        models = [newton(problem, models[0], states, commands, loops), *models]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
+    solve = lambda model: backward(model, damping, rows, choose, loops.back)  # noqa: E731
+    policies = jax.vmap(solve)(stacked)
+    model, policy = _first_descent(policies, (stacked, policies))
+    return policy if gaps is None else _with_gaps(model, policy)
 
 
 def within(commands: Array, limits: Limits) -> tuple[Any, Callable[..., Any]]:
@@ -359,16 +464,21 @@ def _first_descent(policies: Policy, stacked: Any) -> Any:
 
 
 def _policies(
-    problem: Problem, c: Progress, rows: Any, choose: Callable[..., Any], exact: bool
+    problem: Problem,
+    path: Trajectory,
+    damping: Array,
+    rows: Any,
+    choose: Callable[..., Any],
+    exact: bool,
 ) -> Policy:
     """The policies of the models, in one kernel that linearises each sample where it needs it.
 
-    The linear model of a path is several times as large as the path and its policy, and to write
-    and read it takes longer than to compute it.
+    The linear model of a path is several times as large as the path and its policy. For many paths,
+    to write and read it takes longer than to compute it.
     """
-    before, after, last = ends(c.path.states)
-    v, v_v = _linearised_end(problem, last)
-    hessians = [_curvature_end(problem, last), v_v] if exact else [v_v]
+    before, after, last = ends(path.states)
+    v, v_v = _at_end(_linearised_end, problem, last, BY_KERNELS)
+    hessians = [_at_end(_curvature_end, problem, last, BY_KERNELS), v_v] if exact else [v_v]
 
     def sample(carry: Any, row: Any) -> tuple[Any, Policy]:
         costate, values = carry
@@ -377,18 +487,17 @@ def _policies(
         curvature = functools.partial(_curvature, problem, *of_sample)
         hessians = [curvature(costate), gauss_newton] if exact else [gauss_newton]
         pairs = [
-            improved(value, (transition, gradient, hessian, None), c.damping, row, choose)
+            improved(value, (transition, gradient, hessian, None), damping, row, choose)
             for value, hessian in zip(values, hessians, strict=True)
         ]
         values, policies = zip(*pairs, strict=True)
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *policies)
         return (_costate(costate, transition, gradient), values), stacked
 
-    backwards = functools.partial(jax.tree.map, lambda x: x[::-1])
-    numbers = jnp.arange(len(c.path.commands))
-    stages = backwards(((numbers, before, after, c.path.commands), rows))
+    numbers = jnp.arange(len(path.commands))
+    stages = (numbers, before, after, path.commands), rows
     begin = v, tuple((v, hessian) for hessian in hessians)
-    policies = backwards(scan(sample, begin, stages, engine="fused")[1])
+    policies = backwards(sample, begin, stages, engine="fused")[1]
     return jax.vmap(summed)(jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), policies))
 
 
@@ -401,15 +510,59 @@ def _with_gaps(model: Model, policy: Policy) -> Policy:
     return policy._replace(slope=slope, curvature=curvature)
 
 
+def _searched(
+    problem: Problem,
+    path: Trajectory,
+    limits: Limits,
+    policy: Policy,
+    most: Array,
+    rounding: Array,
+    gaps: Array,
+) -> tuple[Trajectory, Array, Array]:
+    """The path after the best of the steps that cost at most ``most``, its cost, and the length.
+
+    The best is the cheapest one, or with gaps the longest one. The length is 0 if none is good.
+    """
+    make, closed = opened(problem, path)
+    dtype = most.dtype
+
+    def chosen(costs: Array, most: Array, rounding: Array, gaps: Array) -> tuple[Array, Array]:
+        good = costs <= most
+        lowest = jnp.min(jnp.where(good, costs, jnp.inf))
+        best = jnp.argmax(good & (gaps | (costs <= lowest + rounding)))
+        return best, jnp.where(jnp.any(good), jnp.asarray(STEPS, dtype)[best], 0.0)
+
+    def alone(closed: Any, path: Trajectory, limits: Limits, policy: Policy, *rule: Array) -> Any:
+        tried = functools.partial(_tried, make(closed), path, limits, policy)
+        more = (len(STEPS) - 1).bit_length()
+        padded = [*STEPS, *STEPS[-1:] * (2**more - len(STEPS))]  # a whole vector of the kernel
+        paths, costs = jax.vmap(tried)(jnp.asarray(padded, dtype))
+        best, length = chosen(costs[: len(STEPS)], *rule)
+        return jax.tree.map(lambda x: x[best], paths), costs[best], length
+
+    def together(
+        closed: Any, path: Trajectory, limits: Limits, policy: Policy, *rule: Array
+    ) -> Any:
+        problem, lengths = make(closed), jnp.asarray(STEPS, dtype)
+        costs = _costs(problem, path, limits, policy, lengths)
+        best, length = chosen(costs, *rule)
+        new, _ = _tried(problem, path, limits, policy, lengths[best])
+        return new, costs[best], length
+
+    like = jax.eval_shape(lambda: (path, most[0], most[0]))
+    arguments = closed, path, limits, policy, most, rounding, gaps
+    return alone_or_together(alone, together, like, *arguments)
+
+
 def _tried(
     problem: Problem, path: Trajectory, limits: Limits, policy: Policy, length: Array
-) -> Trajectory:
-    """The path after a step of this length."""
+) -> tuple[Trajectory, Array]:
+    """The path after a step of this length, and its cost."""
     start, rows = _followed(path, limits, policy)
     gaps = None if path.gaps is None else (1.0 - length) * path.gaps
     command = functools.partial(_command, length)
-    states, commands, _ = roll_out(problem, start, rows, command, gaps, scan)
-    return Trajectory(states, commands, gaps)
+    states, commands, cost = roll_out(problem, start, rows, command, gaps, scan)
+    return Trajectory(states, commands, gaps), cost
 
 
 def _costs(

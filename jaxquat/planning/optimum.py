@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxquat.dynamics.state import State
+from jaxquat.fused.scanning import scan
 from jaxquat.planning.constraints import (
     Constraints,
     augmented,
@@ -28,7 +29,9 @@ from jaxquat.planning.constraints import (
     values,
 )
 from jaxquat.planning.iteration import (
+    BY_XLA,
     Limits,
+    Loops,
     Problem,
     Settings,
     at_limits,
@@ -37,6 +40,7 @@ from jaxquat.planning.iteration import (
     free_of,
     gauss_newton,
     has_converged,
+    loops_here,
     minimise,
     newton,
     open_loop,
@@ -73,6 +77,51 @@ def bound(functions: Functions, constants: Any) -> tuple[Problem, Constraints]:
     bind = lambda f, closed: lambda *arguments: f(*arguments, *closed)  # noqa: E731
     stage, final, equalities, inequalities = map(bind, functions, constants)
     return Problem(stage, final), Constraints(equalities, inequalities)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def described(
+    functions: Functions,
+    constrained: bool,
+    constants: Any,
+    start: State,
+    limits: Limits,
+    commands: Array,
+    of_constraints: tuple[Constraints, Constraints],
+) -> tuple[State, Array, Array]:
+    """The states of commands, their cost and the gains.
+
+    ``of_constraints`` are the multipliers and the roots of the penalties.
+    """
+    operands = constants, start, limits, commands, of_constraints
+    return _described(functions, constrained, operands, scan, loops_here())
+
+
+@described.defjvp
+def _described_jvp(
+    functions: Functions, constrained: bool, primals: Any, tangents: Any
+) -> tuple[Any, Any]:
+    # The derivatives of the kernels would compile for longer than these.
+    by_xla = lambda *x: _described(functions, constrained, x, lax.scan, BY_XLA)  # noqa: E731
+    return jax.jvp(by_xla, primals, tangents)
+
+
+def _described(
+    functions: Functions,
+    constrained: bool,
+    operands: Any,
+    loop: Callable[..., Any],
+    loops: Loops,
+) -> tuple[State, Array, Array]:
+    constants, start, limits, commands, (multipliers, penalties) = operands
+    problem, constraints = bound(functions, constants)
+    states, _, cost = roll_out(problem, start, commands, open_loop, loop=loop)
+    if constrained:
+        problem = augmented(problem, constraints, multipliers, penalties)
+    model = gauss_newton(problem, states, commands, None, loops)
+    damping = jnp.asarray(10.0 * float(jnp.finfo(commands.dtype).eps), commands.dtype)
+    policy = backward(model, damping, free_of(commands, limits), held, loops.back)
+    return states, cost, policy.gains
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))

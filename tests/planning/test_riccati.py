@@ -1,5 +1,7 @@
 """The systems of the commands against NumPy, and the kernel of an iteration against XLA."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,8 +45,9 @@ def test_units_of_the_commands_change_no_digit_in_single_precision():
 
 @pytest.mark.slow
 @pytest.mark.needs("llvmlite")
-def test_the_kernel_of_an_iteration_gives_the_policy_of_xla(monkeypatch):
-    """Between limits, which some of the commands meet."""
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_kernels_of_an_iteration_give_the_policy_of_xla(monkeypatch, exact):
+    """Those for one problem and those for many, between limits, which some of the commands meet."""
     body = jq.Body.from_principal(np.array([2.0, 3.0, 4.0]))
     start = jq.State(np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.1, -0.2, 0.3]))
 
@@ -59,11 +62,16 @@ def test_the_kernel_of_an_iteration_gives_the_policy_of_xla(monkeypatch):
     zero, path = jnp.zeros(()), iteration.Trajectory(states, commands, None)
     carry = iteration.Progress(path, cost, zero, *[zero] * 5)
 
-    def policy(choose):
-        monkeypatch.setattr(iteration.fused, "if_possible", choose)
-        return jax.jit(lambda: iteration._policy(problem, carry, limits, False))()
+    def policy(damping):
+        return iteration._policy(problem, carry._replace(damping=damping), limits, exact)
 
-    kernel, xla = policy(lambda kernel, scan: kernel()), policy(lambda kernel, scan: scan())
+    monkeypatch.setattr(iteration.fused, "if_possible", lambda kernel, scan: scan())
+    xla = jax.jit(policy)(zero)
+    monkeypatch.setattr(iteration.fused, "if_possible", lambda kernel, scan: kernel())
+    alone = jax.jit(lambda damping: policy(damping))(zero)
+    many = jax.jit(jax.vmap(policy))(jnp.zeros(2))
     assert np.any(np.abs(xla.change) == 0.15)
     assert np.any(np.abs(xla.change) < 0.15)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13), kernel, xla)
+    for policies in (alone, jax.tree.map(lambda x: x[1], many)):
+        close = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-13)
+        jax.tree.map(close, policies, xla)

@@ -126,7 +126,8 @@ def _product(b: Builder, zero: int, x: Values, y: Values) -> Values:
 def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
     """``x y^T`` by loops over the terms of the sums, where each loop carries several sums.
 
-    If the sums are short, one loop goes over the rows of x.
+    If the sums are short, one loop goes over the rows of x. About half of ``x x^T``, which is
+    symmetric, is computed.
     """
     (rows, length), columns = x.shape, len(y)
     if length <= SHORT:
@@ -141,9 +142,14 @@ def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
         return np.array(items, np.int64).reshape(columns, rows).T
     sums = np.empty((rows, columns), np.int64)
     high, wide = (SUMS, 1) if columns == 1 else (1, SUMS) if rows == 1 else (4, SUMS // 4)
+    symmetric = np.array_equal(x, y)
     for i in range(0, rows, high):
         for j in range(0, columns, wide):
-            sums[i : i + high, j : j + wide] = _sums(b, zero, x[i : i + high], y[j : j + wide])
+            block = np.s_[i : i + high, j : j + wide]
+            if symmetric and j < i:
+                sums[block] = sums[j : j + wide, i : i + high].T
+            else:
+                sums[block] = _sums(b, zero, x[i : i + high], y[j : j + wide])
     return sums
 
 
