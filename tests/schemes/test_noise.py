@@ -205,7 +205,7 @@ CASES = [
     *((None, name) for name in OPTIONS),
     *((substeps, name) for substeps in (1, 2) for name in AT),
 ]
-QUICK = [(None, "save"), (None, "held inputs"), (None, "both"), (2, "controller"), (2, "both")]
+QUICK = [(None, "held inputs"), (None, "both"), (2, "both")]
 
 
 @pytest.mark.parametrize("engine", ["scan", "fused"])
