@@ -181,7 +181,7 @@ def test_a_body_at_its_terminal_rate_keeps_it_and_turns_as_far_as_it_should(engi
 
 
 @pytest.mark.needs("llvmlite")
-@pytest.mark.parametrize(("engine", "dtype"), some(BOTH, BOTH[1:3]))
+@pytest.mark.parametrize(("engine", "dtype"), some(BOTH, BOTH[1:2]))
 def test_a_settling_particle_keeps_its_terminal_velocity(engine, dtype):
     """``v = wind + R K^-1 R^T weight``, whatever x, and 20 steps of 0.1 move it by 2 v.
 
@@ -214,7 +214,7 @@ def test_a_settling_particle_keeps_its_terminal_velocity(engine, dtype):
     np.testing.assert_allclose(place, far, rtol=0, atol=40 * EPS[dtype])
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", some([jnp.float32, jnp.float64], [jnp.float32]))
 def test_the_mean_of_the_decay_is_right_to_a_few_ulp_for_any_matrix(dtype):
     """``(1 - exp(-Z)) Z^-1`` against 60 digits, for norms from 1e-6 to 1e30.
 

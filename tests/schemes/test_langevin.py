@@ -166,7 +166,7 @@ def test_without_heat_it_is_a_drag_of_order_2():
     ("dtype", "make"),
     some(
         [(dtype, make) for dtype in (np.float64, np.float32) for make in ("langevin", "brownian")],
-        [(np.float64, "brownian"), (np.float32, "langevin")],
+        [(np.float64, "brownian")],  # that of langevin is quick where there is a position
     ),
 )
 def test_units_of_mass_change_nothing(dtype, make):
