@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from marks import some
 
 import jaxquat as jq
 from jaxquat import actuators, control, dynamics
@@ -151,17 +152,18 @@ def test_units_of_the_commands_do_not_matter(found):
         np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-9)
 
 
-def test_single_precision_and_a_memory_with_a_counter():
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), some([("float32", 1e-5), ("float64", 1e-12)], [("float64", 1e-12)])
+)
+def test_either_precision_and_a_memory_with_a_counter(dtype, tolerance):
     def update(t, state, memory, k, value):
         return -k * state.omega, memory + 1
 
-    single = jax.tree.map(lambda x: x.astype(jnp.float32), (BODY, REST))
+    body, rest = jax.tree.map(lambda x: x.astype(dtype), (BODY, REST))
     counter = jq.Controller(lambda start, k: jnp.array(0), update)
-    k = jnp.asarray(0.3 * MOMENTS / DT, jnp.float32)
-    found = control.margins(
-        jq.lie_euler, single[0], jq.torques.commanded, 0.0, single[1], DT, k, counter
-    )
-    np.testing.assert_allclose(found.gain[:, 1], 2 / 0.3, rtol=1e-5)
+    k = jnp.asarray(0.3 * MOMENTS / DT, dtype)
+    found = control.margins(jq.lie_euler, body, jq.torques.commanded, 0.0, rest, DT, k, counter)
+    np.testing.assert_allclose(found.gain[:, 1], 2 / 0.3, rtol=tolerance)
 
 
 def test_errors():

@@ -342,7 +342,7 @@ def test_a_third_derivative():
 
 
 @pytest.mark.parametrize(
-    "name", some(["jacfwd", "value_and_grad", "jvp of grad"], ["jacfwd"], ["value_and_grad"])
+    "name", some(["jvp", "jacfwd", "value_and_grad", "jvp of grad"], ["jvp"], ["value_and_grad"])
 )
 def test_a_derivative_in_float32(name):
     got, wanted = (

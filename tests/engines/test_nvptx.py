@@ -83,10 +83,10 @@ def pull(t, state, gains):
 ALL = [name for name in jq.SCHEMES if not name.startswith("full_quat")]  # has other states
 SOME = ALL if emulator.is_real() else ("rkmk4", "zhao", "lgvi")
 CASES = [("lie_euler", F8), *((name, dtype) for name in SOME for dtype in (F4, F8))]
-QUICK = [("lie_euler", F8)]
 
 
-@pytest.mark.parametrize(("name", "dtype"), some(CASES, QUICK))
+@pytest.mark.slow  # a rollout by lie_euler, with a network, is quick
+@pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_schemes(name, dtype):
     """200 bodies are two blocks of which the second is ragged."""
     scheme = jq.SCHEMES[name]
@@ -117,8 +117,9 @@ FUNCTIONS = {
 }
 
 
-@FLOATS
-@pytest.mark.parametrize("name", some(FUNCTIONS, ["angles"]))
+@pytest.mark.parametrize(
+    ("name", "dtype"), some([(name, x) for name in FUNCTIONS for x in (F4, F8)], [("angles", F4)])
+)
 def test_functions(name, dtype):
     """The values at 2000 numbers; the sum is a part of the state."""
 

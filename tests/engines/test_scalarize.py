@@ -560,7 +560,7 @@ STEPS = [name for name in jq.SCHEMES if name not in LIKE_ANOTHER]
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=() if n in ("zhao", "lgvi") else pytest.mark.slow) for n in STEPS],
+    [pytest.param(n, marks=() if n == "lgvi" else pytest.mark.slow) for n in STEPS],
 )
 def test_every_step_and_its_vjp(name):
     """Of a body with two equal principal moments."""

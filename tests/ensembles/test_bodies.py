@@ -79,7 +79,7 @@ def test_derivatives_by_the_mean_and_the_spread():
     by_scale = jax.jit(jax.jacfwd(draw))(1.0, 0.2)
     np.testing.assert_allclose(by_scale.inertia, body.inertia, rtol=1e-12)
     np.testing.assert_allclose(by_scale.mass, body.mass, rtol=1e-12)
-    at_zero, by_spread = jax.jvp(lambda s: draw(1.0, s), (0.0,), (1.0,))
+    at_zero, by_spread = jax.jit(lambda s: jax.jvp(lambda s: draw(1.0, s), (s,), (1.0,)))(0.0)
     np.testing.assert_allclose(at_zero.inertia, INERTIA, rtol=1e-14, atol=1e-14)
     normals = jax.random.normal(key, (7,))
     np.testing.assert_allclose(by_spread.mass, 12.0 * normals[6], rtol=1e-14)

@@ -52,8 +52,8 @@ def test_the_rate_of_a_sphere_decays_exactly_towards_the_given_rate(dtype):
 
 def test_a_damped_step_towards_a_rate_is_undone_by_one_of_minus_dt():
     scheme = damped(jq.no_squish, DAMPING, toward=wind)
-    there = scheme(BODY, problems.heavy, 0.3, START, 0.1, None)
-    back = scheme(BODY, problems.heavy, 0.4, there, -0.1, None)
+    step = jax.jit(lambda t, state, dt: scheme(BODY, problems.heavy, t, state, dt, None))
+    back = step(0.4, step(0.3, START, 0.1), -0.1)
     np.testing.assert_allclose(jq.dynamics.local(START, back), np.zeros(6), atol=1e-15)
 
 
@@ -181,7 +181,7 @@ def test_a_body_at_its_terminal_rate_keeps_it_and_turns_as_far_as_it_should(engi
 
 
 @pytest.mark.needs("llvmlite")
-@pytest.mark.parametrize(("engine", "dtype"), some(BOTH, BOTH[1:3]))
+@pytest.mark.parametrize(("engine", "dtype"), some(BOTH, BOTH[1:2]))
 def test_a_settling_particle_keeps_its_terminal_velocity(engine, dtype):
     """``v = wind + R K^-1 R^T weight``, whatever x, and 20 steps of 0.1 move it by 2 v.
 
@@ -214,7 +214,7 @@ def test_a_settling_particle_keeps_its_terminal_velocity(engine, dtype):
     np.testing.assert_allclose(place, far, rtol=0, atol=40 * EPS[dtype])
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", some([jnp.float32, jnp.float64], [jnp.float32]))
 def test_the_mean_of_the_decay_is_right_to_a_few_ulp_for_any_matrix(dtype):
     """``(1 - exp(-Z)) Z^-1`` against 60 digits, for norms from 1e-6 to 1e30.
 
@@ -346,34 +346,43 @@ def test_a_rate_to_decay_towards_reads_position_params_and_command():
     np.testing.assert_allclose(path.state.omega[1:, 0], [3.0, -1.5], rtol=1e-15)
 
 
+def resting(simulation):
+    """Three rows of the start, in place of the states of the reversible engine."""
+    return jax.tree.map(lambda x: jnp.stack([x] * 3), simulation.start)
+
+
 def test_drag_that_cannot_be_undone_is_refused_by_the_reversible_engine(monkeypatch):
     """Nine powers of e between two rows leave three digits of float32, and 29 those of float64.
 
     The states are not of interest, so those of the start take their place.
     """
-    rows = lambda simulation: jax.tree.map(lambda x: jnp.stack([x] * 3), simulation.start)
-    monkeypatch.setattr(reversible, "_states", rows)
+    monkeypatch.setattr(reversible, "_states", resting)
     start = jax.tree.map(lambda x: x.astype(jnp.float32), START)
     body = jq.Body(2.0 * jnp.eye(3, dtype=jnp.float32))
 
     def fly(strength, body=body, start=start, **options):
-        scheme = damped(jq.no_squish, strength * jnp.ones(3, start.q.dtype))
+        scheme = damped(jq.no_squish, strength * np.ones(3, start.q.dtype))
         grid, torque = jq.grid(0.0, 0.5, 20), jq.torques.zero
         return jq.rollout(
             scheme, body, torque, start, grid, checkpoint="reversible", save_every=10, **options
         )
 
-    fly(3.0)  # 10 steps of 0.5 s with I/D = 2/3 s: 7.5
+    traced = lambda *arguments: jax.eval_shape(lambda: fly(*arguments).final)
+    traced(3.0)  # 10 steps of 0.5 s with I/D = 2/3 s: 7.5
     with pytest.raises(ValueError, match=r'^checkpoint: "reversible" wanted a drag .* got 10;'):
-        fly(4.0)
-    fly(4.0, jq.Body(2.0 * jnp.eye(3)), START)
+        traced(4.0)
+    traced(4.0, jq.Body(2.0 * jnp.eye(3)), START)
     check = checkify.checkify(jax.jit(lambda strength: fly(strength, check=True).final))
     assert check(3.0)[0].get() is None
     assert '"reversible" wanted a drag' in check(4.0)[0].get()
 
 
-def test_drag_that_cannot_be_undone_is_refused_within_jit_or_gives_nan():
-    """It is refused where drag, body and grid are known, and otherwise the gradient is NaN."""
+def test_drag_that_cannot_be_undone_is_refused_within_jit_or_gives_nan(monkeypatch):
+    """It is refused where drag, body and grid are known, and otherwise the gradient is NaN.
+
+    The states are those of the start; test_reversing.py has derivatives by undone steps with drag.
+    """
+    monkeypatch.setattr(reversible, "_states", resting)
     body, rates = jq.Body(2.0 * jnp.eye(3)), jnp.array([0.3, 0.4, 0.5])
     strength = 14.0  # 10 steps of 0.5 s with I/D = 1/7 s: 35
 
@@ -381,7 +390,7 @@ def test_drag_that_cannot_be_undone_is_refused_within_jit_or_gives_nan():
         scheme = damped(jq.no_squish, strength)
         start = START._replace(omega=omega)
         options = {"checkpoint": "reversible", "save_every": 10}
-        return jq.rollout(scheme, body, jq.torques.zero, start, grid, **options).final.q[3]
+        return jq.rollout(scheme, body, jq.torques.zero, start, grid, **options).final.omega[1]
 
     slope, equal = jax.jit(jax.grad(loss), static_argnums=2), jq.grid(0.0, 0.5, 20)
     for grid in (equal, jq.grid_at(np.linspace(0.0, 10.0, 21))):
@@ -389,7 +398,7 @@ def test_drag_that_cannot_be_undone_is_refused_within_jit_or_gives_nan():
         with pytest.raises(ValueError, match=r'^checkpoint: "reversible" wanted a drag .* got 35;'):
             known_drag(rates)
     assert np.isnan(slope(rates, strength, equal)).all()
-    assert np.isfinite(slope(rates, strength / 2, equal)).all()
+    np.testing.assert_array_equal(slope(rates, strength / 2, equal), [0.0, 1.0, 0.0])
 
 
 @pytest.mark.slow

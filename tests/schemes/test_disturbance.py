@@ -373,7 +373,7 @@ TRACED = {
     "time_constant": lambda x: with_gauss_markov_torque(jq.lie_euler, 0.1, x),
     "damping": lambda x: with_torque_noise(jq.schemes.damped(jq.lie_euler, x), 0.1),
     "damping of a composition": lambda x: with_torque_noise(
-        jq.compose(jq.schemes.damped(jq.no_squish, x), [0.5, 0.5]), 0.1
+        jq.compose(jq.schemes.damped(jq.lie_euler, x), [0.5, 0.5]), 0.1
     ),
 }
 

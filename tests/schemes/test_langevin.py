@@ -9,6 +9,7 @@ import pytest
 import scipy.linalg
 from jax import lax
 from jax.experimental import checkify
+from marks import some
 
 import jaxquat as jq
 from jaxquat.schemes.ornstein_uhlenbeck import ornstein_uhlenbeck
@@ -161,8 +162,13 @@ def test_without_heat_it_is_a_drag_of_order_2():
     assert errors[-1] < 1e-3
 
 
-@pytest.mark.parametrize("make", ["langevin", "brownian"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(
+    ("dtype", "make"),
+    some(
+        [(dtype, make) for dtype in (np.float64, np.float32) for make in ("langevin", "brownian")],
+        [(np.float64, "brownian")],  # that of langevin is quick where there is a position
+    ),
+)
 def test_units_of_mass_change_nothing(dtype, make):
     """A power of two scales inertia, drag, torque and temperature alike."""
     noise = jnp.asarray(np.random.default_rng(0).normal(size=6), dtype)
@@ -215,8 +221,9 @@ def test_derivatives_by_damping_and_temperature_are_those_of_differences(make):
         assert along == pytest.approx(difference, rel=1e-7)
 
 
+@pytest.mark.slow  # with a position it is quick
 @pytest.mark.needs("llvmlite")
-@pytest.mark.parametrize("make", [pytest.param("langevin", marks=pytest.mark.slow), "brownian"])
+@pytest.mark.parametrize("make", ["langevin", "brownian"])
 def test_both_engines_have_one_path_and_one_derivative(make):
     grid = jq.grid(0.0, 0.1, 20)
 

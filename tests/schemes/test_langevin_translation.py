@@ -51,7 +51,7 @@ def exact_step(x):
         return [float(y) for y in (e, (1 - e) / x, 1 - e * e, (1 - e) ** 2 / x, spread)]
 
 
-@pytest.mark.parametrize("dtype", EPS)
+@pytest.mark.parametrize("dtype", some(EPS, [jnp.float64]))
 def test_displacement_and_velocity_have_the_joint_distribution_of_chandrasekhar(dtype):
     """A nanometre's particle of 1e-30 kg, whose relaxation time is 1e-10 s, at 290 K.
 

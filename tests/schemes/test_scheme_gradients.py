@@ -129,13 +129,12 @@ def test_steps_of_every_scheme():
             raise AssertionError(f"{name}, {kind}") from error
 
 
+@pytest.mark.slow  # the gradient of half_quat by the fused engine is quick
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("half_quat", "repeated moments"),
-        pytest.param("zhao", "repeated moments", marks=pytest.mark.slow),
-        pytest.param("simo_wong", "repeated moments", marks=pytest.mark.slow),
-        *(pytest.param(n, "full inertia", marks=pytest.mark.slow) for n in ("zhao", "lgvi")),
+        *((name, "repeated moments") for name in ("half_quat", "zhao", "simo_wong")),
+        *((name, "full inertia") for name in ("zhao", "lgvi")),
     ],
 )
 def test_a_compiled_rollout(name, kind):
