@@ -323,7 +323,7 @@ TABLE = {
         "hold": Argument("linear"),
     },
     "actuators.magnetorquer_dipoles": {
-        "axes": algebra(np.eye(3)),
+        "axes": Argument(np.eye(3)),
         "tau": algebra(V),
         "field": algebra(V),
         "limits": optional(1.0, inf="no limit"),
@@ -424,6 +424,7 @@ TABLE = {
     "control.margins": {
         "scheme": Argument(jq.lie_euler),
         **STEP,
+        "torque": Argument(jq.torques.commanded),
         "t": Argument(0.0),
         "state": Argument(START),
         "dt": Argument(0.1),

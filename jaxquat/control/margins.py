@@ -21,11 +21,12 @@ import numpy as np
 from jax import Array, lax
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike, DTypeLike
+from scipy import linalg
 
 from jaxquat._checks import concrete, finite, instance, positive, positive_integer, scalar, takes
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque
-from jaxquat.dynamics.state import State, check_state, error_size, local, retract
+from jaxquat.dynamics.contract import Commanded, Torque
+from jaxquat.dynamics.state import State, check_state, describe, error_size, local, retract
 from jaxquat.schemes.scheme import as_deterministic
 from jaxquat.simulation.controller import Controller, continuing, update_of
 
@@ -127,7 +128,7 @@ def margins(
         >>> commanded = jq.torques.commanded
         >>> found = jq.control.margins(jq.rkmk4, body, commanded, 0.0, level, 0.1, gains, loop)
         >>> found.gain[0].round(1), np.rad2deg(found.phase).round(1), found.delay.round(2)
-        (array([ 0. , 10. ]), array([73.8, 65.8, 60. ]), array([0.59, 0.73, 0.83]))
+        (array([ 0., 10.]), array([70.5, 66.5, 62.4]), array([0.6 , 0.82, 0.99]))
     """
     scheme = as_deterministic("scheme", scheme)
     instance("body", body, Body, "a jq.Body")
@@ -153,12 +154,15 @@ def margins(
     flat, join = _inexact(memory, state.q.dtype)
     command, unravel = ravel_pytree(held)
 
-    def plant(t: Array, state: State, command: Any) -> Any:
-        return torque(t, state, params, command)
+    if not (command.size and jnp.issubdtype(command.dtype, jnp.inexact)):
+        wanted = f"a command of {state.q.dtype}"
+        raise TypeError(f"controller.update: wanted {wanted}, got {describe(held)}")
 
     def sampled(state: State, command: Array) -> State:
+        plant = Commanded(torque, unravel(command))
+
         def step(k: Any, state: State) -> State:
-            return scheme(body, plant, t + k * dt, state, dt, unravel(command))
+            return scheme(body, plant, t + k * dt, state, dt, params)
 
         return lax.fori_loop(0, sample_every, step, state)
 
@@ -177,7 +181,7 @@ def margins(
     if not np.isfinite(together).all():
         raise ValueError("state: wanted one where torque and controller have finite derivatives")
     matrices = together[:-m, :-m], together[:-m, -m:], -together[-m:, :-m]
-    return _margins(*matrices, sample, 100.0 * float(jnp.finfo(state.q.dtype).eps))
+    return _margins(*matrices, sample, float(jnp.finfo(state.q.dtype).eps))
 
 
 def _inexact(memory: Any, dtype: DTypeLike) -> tuple[Array, Callable[[Array], Any]]:
@@ -196,93 +200,136 @@ def _inexact(memory: Any, dtype: DTypeLike) -> tuple[Array, Callable[[Array], An
     return flat, join
 
 
-def _margins(
-    a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float, rounding: float
-) -> Margins:
-    """The margins of ``x' = a x + b u`` with ``u = -k x``.
-
-    A factor on a command below ``rounding`` is 0.
-    """
-    counts = _reached(a, np.any(b, axis=1)) & _reached(a.T, np.any(k, axis=0))
-    if not counts.any():
-        wanted = "one by which a command moves something that the controller sees"
-        raise ValueError(f"torque: wanted {wanted}, for instance jq.torques.commanded")
-    a, b, k = a[np.ix_(counts, counts)], b[counts], k[:, counts]
-    closed, one = a - b @ k, np.eye(b.shape[1])
-    poles = np.linalg.eigvals(closed)
-    radius = np.abs(poles).max(initial=0.0)
-    if not radius < 1.0:
-        raise ValueError(f"controller: wanted a stable loop, got a pole of modulus {radius:.6g}")
+def _margins(a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float, eps: float) -> Margins:
+    """The margins of ``x' = a x + b u`` with ``u = -k x``, computed with a relative error eps."""
+    closed, b, k = _seen(a - b @ k, b, k, eps)
+    triangle, turn = linalg.schur(closed, output="complex")[:2]
+    b, k, one = turn.conj().T @ b, k @ turn, np.eye(b.shape[1])
 
     def sensitivity(w: np.ndarray) -> np.ndarray:
-        """S, (k, m, m), at frequencies (k,) in radians per sample."""
-        z = np.exp(1j * w)[:, None, None] * np.eye(len(a))
-        return one - k @ np.linalg.solve(z - closed, np.broadcast_to(b, (len(w), *b.shape)))
+        """S, (n, m, m), at frequencies (n,) in radians per sample."""
+        unit = np.eye(len(closed))
+        solved = [linalg.solve_triangular(z * unit - triangle, b) for z in np.exp(1j * w)]
+        return one - k @ np.stack(solved)
 
-    w = _frequencies(poles)
-    loops = [_of_one(lambda w, i=i: sensitivity(w)[:, i, i], w, rounding) for i in range(len(one))]
+    w = _frequencies(np.diag(triangle))
+    at = sensitivity(w)
+    loops = [
+        _of_one(lambda w, i=i: sensitivity(w)[:, i, i], w, at[:, i, i], 100.0 * eps)
+        for i in range(len(one))
+    ]
     gain, phase, delay, disk, loop = map(np.array, zip(*loops, strict=True))
-    together = 1.0 / _largest(lambda w: _structured(sensitivity(w) - 0.5 * one), w)
+
+    def apart(s: np.ndarray) -> np.ndarray:
+        return _structured(s - 0.5 * one)
+
+    together = 1.0 / _largest(lambda w: apart(sensitivity(w)), w, apart(at))
     return Margins(gain, phase, delay * period, disk, together, w / period, loop)
 
 
 def _of_one(
-    s: Callable[[np.ndarray], np.ndarray], w: np.ndarray, rounding: float
+    sensitivity: Callable[[np.ndarray], np.ndarray], w: np.ndarray, at: np.ndarray, rounding: float
 ) -> tuple[Any, ...]:
-    """Gain, phase, delay [samples], disk and transfer of one loop, with its sensitivity."""
+    """Gain, phase, delay [samples], disk and transfer of one loop.
 
-    def inverse(w: np.ndarray) -> np.ndarray:
+    ``at`` is its sensitivity at the frequencies w. Factors below ``rounding`` are 0.
+    """
+
+    def inverse(s: np.ndarray) -> np.ndarray:
         """1 / l, which is finite at the poles of l."""
-        return s(w) / (1.0 - s(w))
+        return s / (1.0 - s)
+
+    def beyond(s: np.ndarray) -> np.ndarray:
+        return np.abs(inverse(s)) - 1.0
 
     with np.errstate(divide="ignore", invalid="ignore"):
-        real = np.append(_roots(lambda w: np.imag(inverse(w)), w), [0.0, np.pi])
-        factors = -np.real(inverse(real))
-        unit = _roots(lambda w: np.abs(inverse(w)) - 1.0, w)
-        lag = -np.angle(-inverse(unit))
-        loop = (1.0 - s(w)) / s(w)
+        real = _roots(lambda s: np.imag(inverse(s)), sensitivity, w, at)
+        factors = -np.real(inverse(sensitivity(np.append(real, [0.0, np.pi]))))
+        unit = _roots(beyond, sensitivity, w, at)
+        lag = -np.angle(-inverse(sensitivity(unit))) if len(unit) else unit
+        loop = (1.0 - at) / at
+        # One sample of delay changes the sign of l at pi, where l is real.
+        turned = 1.0 if beyond(at[-1:])[0] < 0.0 else np.inf
     less, more = factors[(factors > rounding) & (factors < 1.0)], factors[factors > 1.0]
     gain = less.max(initial=0.0), more.min(initial=np.inf)
     phase = np.abs(lag).min(initial=np.pi)
-    delay = (lag % (2.0 * np.pi) / unit).min(initial=np.inf)
-    return gain, phase, delay, 1.0 / _largest(lambda w: np.abs(s(w) - 0.5), w), loop
+    delay = (lag % (2.0 * np.pi) / unit).min(initial=turned)
+    apart = _largest(lambda w: np.abs(sensitivity(w) - 0.5), w, np.abs(at - 0.5))
+    return gain, phase, delay, 1.0 / apart, loop
 
 
-def _reached(a: np.ndarray, first: Any) -> np.ndarray:
-    """Which states these (n,) move, themselves included, by the entries of a that are not 0."""
+def _seen(
+    closed: np.ndarray, b: np.ndarray, k: np.ndarray, eps: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The closed loop without modes on or outside of the unit circle that do not count.
+
+    They are split off by a Schur form (G. H. Golub and C. F. Van Loan, Matrix Computations, section
+    7.6), and do not count if their responses to commands are rounding beside those of the whole.
+    """
+    closed, (scale, _) = linalg.matrix_balance(closed, permute=False, separate=True)
+    b, k = b / scale[:, None], k * scale
+    whole = _response(closed, b, k)
+    if not np.diagonal(whole).any():
+        wanted = "one by which a command moves something that the controller sees"
+        raise ValueError(f"torque: wanted {wanted}, for instance jq.torques.commanded")
+    edge = 1.0 - 10.0 * eps**0.5  # eigenvalues of double modes are apart by the root of eps
+    ordered: Any = linalg.schur(closed, sort=lambda x, y=0.0: np.hypot(x, y) > edge)
+    form, turn, n = ordered
+    b, k = turn.T @ b, k @ turn
+    radius = np.abs(linalg.eigvals(closed)).max(initial=0.0)
+    if n:
+        shift = linalg.solve_sylvester(form[:n, :n], -form[n:, n:], -form[:n, n:])
+        part = _response(form[:n, :n], b[:n] - shift @ b[n:], k[:, :n])
+        size = np.sqrt(np.diagonal(whole))
+        if np.all(part * part.T <= eps * np.outer(size, size) ** 2):
+            return form[n:, n:], b[n:], k[:, n:] + k[:, :n] @ shift
+    if not radius < 1.0:
+        raise ValueError(f"controller: wanted a stable loop, got a pole of modulus {radius:.6g}")
+    return form, b, k
+
+
+def _response(a: np.ndarray, b: np.ndarray, k: np.ndarray) -> np.ndarray:
+    """The largest responses (m, m) of ``k x`` to an impulse of each command."""
+    largest = np.zeros((len(k), b.shape[1]))
     for _ in a:
-        first = first | (a[:, first] != 0.0).any(axis=1)
-    return first
+        largest, b = np.maximum(largest, np.abs(k @ b)), a @ b
+    return largest
 
 
 def _frequencies(poles: np.ndarray) -> np.ndarray:
     """Frequencies [radians per sample] up to pi, dense about the resonances."""
-    poles = poles[poles != 0.0] + 0.0j
+    poles = poles[np.abs(poles) > 0.5]
     slowest = np.abs(np.log(poles)).min(initial=1.0)
     about = np.angle(poles)[:, None] + (1.0 - np.abs(poles))[:, None] * np.linspace(-3.0, 3.0, 25)
     w = np.concatenate([np.geomspace(1e-3 * slowest, np.pi, 1000), about.ravel()])
     return np.unique(w[(w >= 1e-3 * slowest) & (w <= np.pi)])
 
 
-def _roots(f: Callable[[np.ndarray], np.ndarray], w: np.ndarray) -> np.ndarray:
-    """Where f changes its sign without a pole, by bisection between frequencies."""
-    at = f(w)
-    change = np.flatnonzero((at[:-1] < 0.0) != (at[1:] < 0.0))
-    low, high = w[change], w[change + 1]
-    size = np.abs(at[change]) + np.abs(at[change + 1])
-    for _ in range(60):
+def _roots(
+    f: Callable[[np.ndarray], np.ndarray],
+    sensitivity: Callable[[np.ndarray], np.ndarray],
+    w: np.ndarray,
+    at: np.ndarray,
+) -> np.ndarray:
+    """Where f of the sensitivity changes its sign without a pole, by bisection."""
+    values = f(at)
+    change = np.flatnonzero((values[:-1] < 0.0) != (values[1:] < 0.0))
+    low, high, below = w[change], w[change + 1], values[change] < 0.0
+    for _ in range(60 if len(change) else 0):
         middle = 0.5 * (low + high)
-        left = (f(middle) < 0.0) == (at[change] < 0.0)
+        left = (f(sensitivity(middle)) < 0.0) == below
         low, high = np.where(left, middle, low), np.where(left, high, middle)
-    return low[np.abs(f(low)) <= size]
+    size = np.abs(values[change]) + np.abs(values[change + 1])
+    return low[np.abs(f(sensitivity(low))) <= size] if len(change) else low
 
 
-def _largest(f: Callable[[np.ndarray], np.ndarray], w: np.ndarray) -> float:
-    """The maximum of f, refined between the neighbours of its largest value."""
+def _largest(f: Callable[[np.ndarray], np.ndarray], w: np.ndarray, at: np.ndarray) -> float:
+    """The maximum of f, with values ``at``, refined between the neighbours of the largest."""
     for _ in range(8):
-        k = int(np.argmax(f(w)))
+        k = int(np.argmax(at))
         w = np.linspace(w[max(k - 1, 0)], w[min(k + 1, len(w) - 1)], 33)
-    return float(f(w).max())
+        at = f(w)
+    return float(at.max())
 
 
 def _structured(d: np.ndarray) -> np.ndarray:

@@ -339,7 +339,8 @@ def nyquist(margins: Margins, *, ax: Axes | None = None) -> Axes:
 
     A curve is the loop broken at one command, with the others closed, for positive frequencies. The
     disk about the critical point -1 has the size of that loop's disk margin, so the curve touches
-    it. The window shows what is near; a loop with an integrator leaves it.
+    it; at the largest margin, 2, it is the left half plane and is not drawn. The window shows what
+    is near; a loop with an integrator leaves it.
 
     Args:
         margins: what ``jq.control.margins`` returns.
@@ -364,9 +365,10 @@ def nyquist(margins: Margins, *, ax: Axes | None = None) -> Axes:
     for k, (loop, disk) in enumerate(zip(margins.loop, margins.disk, strict=True)):
         colour = COLOURS[k % len(COLOURS)]
         ax.plot(loop.real, loop.imag, color=colour, label=f"command {k + 1}")
-        left, right = -(2.0 + disk) / (2.0 - disk), -(2.0 - disk) / (2.0 + disk)
-        circle = Circle((0.5 * (left + right), 0.0), 0.5 * (right - left), alpha=0.15, color=colour)
-        ax.add_patch(circle)
+        if disk < 2.0 - 1e-9:
+            left, right = -(2.0 + disk) / (2.0 - disk), -(2.0 - disk) / (2.0 + disk)
+            centre, radius = (0.5 * (left + right), 0.0), 0.5 * (right - left)
+            ax.add_patch(Circle(centre, radius, alpha=0.15, color=colour))
     ax.plot(-1.0, 0.0, "k+", markersize=10)
     ax.set(xlabel="real part of the loop transfer", ylabel="imaginary part")
     ax.set(xlim=(-4.0, 2.0), ylim=(-3.0, 3.0), aspect="equal")

@@ -52,6 +52,62 @@ def test_the_delay_margin_is_what_delayed_makes_unstable():
     np.testing.assert_allclose(found.gain[:, 1], 1 / 0.9999, rtol=1e-9)
 
 
+def test_a_sample_of_delay_turns_the_loop_at_half_the_sampling_frequency():
+    """With l(pi) = -c/0.1 = 15 the loop z = -0.9 + c is stable, and a sample later it is not."""
+    spring = lambda t, state, k, command: command - 1.9 / DT * MOMENTS * state.omega
+    k = -1.5 * MOMENTS / DT
+    found = damper(k, torque=spring)
+    np.testing.assert_allclose(found.loop[:, -1], 15.0, rtol=1e-9)
+    np.testing.assert_allclose(found.delay, DT, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"pole of modulus 1\.7548"):  # z^2 + 0.9 z = 1.5
+        damper(k, torque=spring, controller=control.delayed(DAMPER, 1, jnp.zeros(3)))
+
+
+@pytest.mark.slow
+def test_what_the_controller_does_not_see_does_not_count_at_any_attitude():
+    """A turn about the line to the sun, and the momentum of wheels that rub, are marginal."""
+    axis, still = np.array([0.0, 0.0, 1.0]), jnp.zeros(3)
+
+    def pointing(q):
+        sun = jq.quaternion.rotate(q, axis)
+        law = lambda t, state, memory, params, value: (
+            2.0 * jnp.cross(axis, jq.quaternion.rotate_inverse(state.q, sun)) - 4.0 * state.omega,
+            memory,
+        )
+        loop = jq.Controller(lambda start, params: (), law)
+        start = jq.State(q, still)
+        return control.margins(
+            jq.rkmk2, BODY, jq.torques.commanded, 0.0, start, DT, None, loop
+        ).disk
+
+    turned = jq.quaternion.exp(jnp.array([0.5, -0.1, 0.7]))
+    np.testing.assert_allclose(pointing(turned), pointing(REST.q), rtol=1e-7)
+
+    def rubbing(t, state, friction, command):
+        speed = state.aux / 0.01 - state.omega
+        motor = -command - actuators.wheel_friction(speed, 0.0, friction)
+        return actuators.wheel_torque(jnp.eye(3), state, state.aux, motor), motor
+
+    law = lambda t, state, memory, friction, value: (
+        -2.0 * jq.quaternion.log(state.q) - 4.0 * state.omega,
+        memory,
+    )
+    loop = jq.Controller(lambda start, friction: (), law)
+    start = jq.State(REST.q, still, still)
+    by = lambda friction: control.margins(jq.rkmk2, BODY, rubbing, 0.0, start, 0.05, friction, loop)
+    np.testing.assert_allclose(by(1e-6).gain[:, 1], by(0.0).gain[:, 1], rtol=1e-4)
+    assert np.all(by(1e-3).disk > 0.5)
+
+
+@pytest.mark.slow
+def test_a_delay_of_a_hundred_samples_is_within_reach():
+    """L = c z^-100/(z - 1) is on the edge at c = 2 sin(pi/402), by the delay in closed form."""
+    c = 2 * np.sin(np.pi / (2 * (2 * 100 + 1)))
+    late = control.delayed(DAMPER, 100, jnp.zeros(3))
+    found = damper(0.5 * c * MOMENTS / DT, controller=late)
+    np.testing.assert_allclose(found.gain[:, 1], 2.0, rtol=1e-9)
+
+
 # A plant with products of inertia and lagging motors, under a PID controller with two steps a
 # sample and a delay: 12 states of plant and controller, and 6 commands on their way.
 
