@@ -50,7 +50,7 @@ def delayed(
     The means are inputs for ``rollout``, one per interval of ``jq.grid_at(between)``. So the steps
     of a simulation may be longer than those of the record, and the delay need not be a multiple of
     either. The derivative by the delay is that of the mean,
-    ``(u(a - delay) - u(b - delay))/(b - a)``. Until the first command arrives ``start`` applies::
+    ``(u(a - delay) - u(b - delay))/(b - a)``::
 
         inputs = actuators.delayed(stamps, commands, params["latency"])
         path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid_at(stamps), params, inputs=inputs)

@@ -208,8 +208,8 @@ def _by_time(
         samples = np.flatnonzero(~np.isnan(numbers[:, 0]))  # of its cells all are empty or none
         times = time_of[samples]
         values = np.full((time_of[-1] + 1, numbers.shape[1]), np.nan)
-        order = slice(None) if duplicates == "last" else slice(None, None, -1)
-        values[times[order]] = numbers[samples[order]]  # of equal indices NumPy takes the last
+        order = samples if duplicates == "last" else samples[::-1]
+        values[time_of[order]] = numbers[order]  # of equal indices NumPy takes the last
         merged.append(values)
         for k, column in np.argwhere(numbers[samples] != values[times])[:1]:
             row, other = samples[k], samples[np.searchsorted(times, times[k])]
@@ -221,7 +221,9 @@ def _by_time(
     if duplicates == "raise":
         k = int(np.argmin(is_new))
         before, t = arrays[0][k - 1 : k + 1, 0]
-        remedy = '"first" or "last" keeps one sample' if conflicts else '"merge" makes them one row'
+        remedy = '"merge" makes them one row'
+        if conflicts:
+            remedy = '"first" or "last" keeps one sample of each channel'
         problem = f"wanted a time after {before}, got {t}; duplicates={remedy}"
         raise malformed(path, lines[k], channels[0].columns[0], problem)
     if duplicates == "merge" and conflicts:
@@ -344,7 +346,7 @@ def _float(cell: str) -> float:
 
 
 def _time_problem(channel: Channel, times: np.ndarray, stamps: list[str]) -> Problem:
-    """A time before the one above, or equal to it only in float64; ``stamps`` are as in the file."""
+    """A time before the one above, or equal to it only in float64; ``stamps`` are the texts."""
     for k in np.flatnonzero(~(np.diff(times) > 0)):
         before, t = times[k : k + 2]
         if t == before and Decimal(stamps[k]) == Decimal(stamps[k + 1]):

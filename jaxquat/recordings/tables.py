@@ -89,8 +89,8 @@ def read(
     are ignored. The text is UTF-8 or else Latin-1.
 
     A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
-    then ``gx``. Columns without a unit are taken to be SI. A name that ends in another unit, such as
-    ``time_us``, ``gyroXDegPerSec``, ``rate_dps_x``, ``acc_g_filtered`` or ``mx_raw``, is refused
+    then ``gx``. Columns without a unit are taken to be SI. A name that ends in another unit, such
+    as ``time_us``, ``gyroXDegPerSec``, ``rate_dps_x``, ``acc_g_filtered`` or ``mx_raw``, is refused
     unless ``units`` says what it has. So are values without a unit whose median is unlikely in SI:
     intervals of 2 or more, rates of 35 or more, specific forces of 0.5 to 2 or of 100 or more, and
     magnetic fields of 1 or more. Fields in gauss, 0.25 to 0.65 on Earth, are not noticed.
@@ -122,8 +122,9 @@ def read(
 
     Raises:
         ValueError, TypeError: an argument is bad, by name; or the file is malformed: the message
-            names file, line and column. Times that run back are malformed, times that stand still
-            unless ``duplicates`` allows them, and so is a unit that is unknown or of another quantity.
+            names file, line and column. Times that run back are malformed, and so are times that
+            stand still, unless ``duplicates`` allows them, and a unit that is unknown or of another
+            quantity.
         OSError: the file cannot be opened.
 
     Examples:

@@ -138,7 +138,7 @@ def test_until_the_first_command_arrives_the_start_applies():
 
     @jax.jit
     def means(delay):
-        of = lambda **kw: actuators.delayed(times, u, delay, **kw)  # noqa: E731
+        of = lambda **kw: actuators.delayed(times, u, delay, **kw)
         lag = actuators.lagged(times, u, 0.5, delay=delay, start=0.0)
         both = of(between=between, start=np.array([0.0, 4.0]), hold="linear")
         return of(start=0.0), both, of(), lag
