@@ -211,8 +211,10 @@ def _by_time(
         order = samples if duplicates == "last" else samples[::-1]
         values[time_of[order]] = numbers[order]  # of equal indices NumPy takes the last
         merged.append(values)
-        for k, column in np.argwhere(numbers[samples] != values[times])[:1]:
-            row, other = samples[k], samples[np.searchsorted(times, times[k])]
+        differs = numbers[samples] != values[times]
+        for k in np.flatnonzero(differs.any(axis=1))[:1]:
+            row, other = int(samples[k]), int(samples[np.searchsorted(times, times[k])])
+            column = int(np.argmax(differs[k]))
             problem = (
                 f"wanted {numbers[other, column]}, as in line {lines[other]} of the same time, got "
                 f'{numbers[row, column]}; duplicates="first" or "last" keeps one'
