@@ -298,9 +298,10 @@ TABLE = {
     },
     "actuators.delayed": {
         "times": Argument(np.arange(4.0)),
-        "commands": Argument(FOUR, {"wrong": "seven motors"}, "(commands|times)"),
+        "commands": Argument(FOUR, word="(commands|times|start)"),
         "delay": Argument(0.1),
         "between": optional(np.arange(3.0), wrong="other times"),
+        "start": optional(V),
         "hold": Argument("linear"),
     },
     "actuators.hold_momentum": {

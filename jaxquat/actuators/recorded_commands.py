@@ -42,6 +42,7 @@ def delayed(
     delay: ArrayLike,
     between: ArrayLike | None = None,
     *,
+    start: ArrayLike | None = None,
     hold: str = "zero-order",
 ) -> Array:
     """Means of delayed recorded commands over the intervals between given times.
@@ -49,7 +50,7 @@ def delayed(
     The means are inputs for ``rollout``, one per interval of ``jq.grid_at(between)``. So the steps
     of a simulation may be longer than those of the record, and the delay need not be a multiple of
     either. The derivative by the delay is that of the mean,
-    ``(u(a - delay) - u(b - delay))/(b - a)``. Before the first time the first command applies::
+    ``(u(a - delay) - u(b - delay))/(b - a)``::
 
         inputs = actuators.delayed(stamps, commands, params["latency"])
         path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid_at(stamps), params, inputs=inputs)
@@ -60,20 +61,25 @@ def delayed(
         delay: () [s]. A negative delay makes the commands earlier.
         between: (..., M) [s], M at least 2, not decreasing along the last axis; ``times`` by
             default. An interval of length 0, for instance padding, gets the command at its time.
+        start: the command until the first one arrives, () or (k,); by default that command, as if
+            it had held for long. ``lagged`` has the same argument: give both the same value.
         hold: "zero-order" if a command holds until the next one, "linear" if it is a sample of a
             quantity that changes linearly.
 
     Returns:
-        (..., M - 1) or (..., M - 1, k), in the dtype of commands and delay. ValueError or TypeError
-        for bad arguments.
+        (..., M - 1) or (..., M - 1, k), in the dtype of commands, delay and start. ValueError
+        or TypeError for bad arguments.
 
     Examples:
         >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
         >>> jq.actuators.delayed(stamps, commands, 0.25)  # arrives in the second interval
         Array([0.  , 0.75], dtype=float32)
+        >>> jq.actuators.delayed(stamps, 1.0 - commands, 0.25, start=0.0)  # a log from rest
+        Array([0.75, 0.25], dtype=float32)
     """
     u, delay = _commands(commands), scalar("delay", delay)
-    record = _recorded(times, u, hold, delay)
+    first = _start(start, u)
+    record = _recorded(times, u, hold, delay, first)
     edges = _instants("between", times if between is None else between)
     if np.ndim(edges) < 1 or np.shape(edges)[-1] < 2:
         raise ValueError(f"between: wanted shape (..., M) with M >= 2, got {np.shape(edges)}")
@@ -81,7 +87,8 @@ def delayed(
 
     j, s = _interval(record, edges, delay)
     now, slope = (jnp.asarray(x, record.dtype)[j] for x in (record.commands, record.slopes))
-    s = s[..., None]
+    is_before, s = ((j == 0) & (s <= 0))[..., None], s[..., None]
+    now = jnp.where(is_before, jnp.broadcast_to(first, now.shape).astype(record.dtype), now)
     inside = jnp.where(s > 0, s, 0.0)  # before the first time there is no slope
     high, low = record.integrals()
     parts = high[j], low[j], now * s + 0.5 * slope * inside**2
@@ -138,12 +145,10 @@ def lagged(
         '0.000 0.865'
     """
     u = _commands(commands)
-    shapes = tuple(dict.fromkeys([(), u.shape[1:]]))
-    time_constant = one_shape("time_constant", time_constant, *shapes)
+    time_constant = one_shape("time_constant", time_constant, *_shapes(u))
     positive("time_constant", time_constant)
     delay = scalar("delay", delay)
-    first = u[0] if start is None else one_shape("start", start, *shapes)
-    finite("start", first)
+    first = _start(start, u)
     record = _recorded(times, u, hold, time_constant, delay, first)
     j, s = _interval(record, _instants("at", times if at is None else at), delay)
 
@@ -191,6 +196,18 @@ def _commands(value: ArrayLike) -> Any:
         raise ValueError(f"commands: wanted shape (N,) or (N, k), got {commands.shape}")
     finite("commands", value)
     return np.asarray(value, commands.dtype) if is_concrete(value) else commands
+
+
+def _shapes(u: Any) -> tuple[tuple[int, ...], ...]:
+    """The shapes of one number for all commands u, (N,) or (N, k), and of one for each of k."""
+    return tuple(dict.fromkeys([(), u.shape[1:]]))
+
+
+def _start(start: ArrayLike | None, u: Any) -> Any:
+    """The argument ``start``, checked: the first command by default."""
+    first = u[0] if start is None else one_shape("start", start, *_shapes(u))
+    finite("start", first)
+    return first
 
 
 def _recorded(times: ArrayLike, u: Any, hold: str, *others: Any) -> _Record:

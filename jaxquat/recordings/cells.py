@@ -159,13 +159,13 @@ def numbers_of(
     decimal: str,
     duplicates: str,
 ) -> list[np.ndarray]:
-    """The numbers of every channel, (rows, k), of the lines below the header.
+    """The numbers of every channel, (times, k), of the lines below the header.
 
     ``columns`` has for each channel where its columns are; ``decimal`` and ``duplicates`` are
     arguments of ``read``. Blank lines, lines of empty cells and lines that begin with "#" have no
     numbers.
     """
-    blocks, stamp, previous = [], columns["t"][0], ""
+    blocks, lines, stamp, previous = [], [], columns["t"][0], ""
     for block in _blocks(path, text, header):
         problems = [_width_problem(block, header)]
         values = []
@@ -178,12 +178,59 @@ def numbers_of(
         first = blocks[-1][0][-1:] if blocks else np.array([[-math.inf]])
         times = np.concatenate([first, values[0]])[:, 0]
         stamps = [stamp.replace(decimal, ".") for stamp in stamps]
-        problems.append(_time_problem(channels[0], times, stamps, duplicates))
+        problems.append(_time_problem(channels[0], times, stamps))
         for k, column, problem in sorted(filter(None, problems), key=lambda found: found[0])[:1]:
             raise malformed(path, block.lines[k], column, problem)
         previous = stamps[-1]
         blocks.append(values)
-    return [np.concatenate(of_one) for of_one in zip(*blocks, strict=True)]
+        lines += block.lines
+    arrays = [np.concatenate(of_one) for of_one in zip(*blocks, strict=True)]
+    return _by_time(path, lines, channels, arrays, duplicates) if blocks else []
+
+
+def _by_time(
+    path: str | os.PathLike,
+    lines: Sequence[int],
+    channels: Sequence[Channel],
+    arrays: Sequence[np.ndarray],
+    duplicates: str,
+) -> list[np.ndarray]:
+    """The numbers of every channel, (times, k): rows of one time become one row.
+
+    Each channel has its first sample of the time, or the last; ``duplicates="merge"`` refuses a
+    time at which they differ, and "raise" every time that has several rows.
+    """
+    is_new = np.append(True, np.diff(arrays[0][:, 0]) != 0)
+    if is_new.all():
+        return list(arrays)
+    time_of, merged, conflicts = np.cumsum(is_new) - 1, [], []
+    for channel, numbers in zip(channels, arrays, strict=True):
+        samples = np.flatnonzero(~np.isnan(numbers[:, 0]))  # of its cells all are empty or none
+        times = time_of[samples]
+        values = np.full((time_of[-1] + 1, numbers.shape[1]), np.nan)
+        order = samples if duplicates == "last" else samples[::-1]
+        values[time_of[order]] = numbers[order]  # of equal indices NumPy takes the last
+        merged.append(values)
+        differs = numbers[samples] != values[times]
+        for k in np.flatnonzero(differs.any(axis=1))[:1]:
+            row, other = int(samples[k]), int(samples[np.searchsorted(times, times[k])])
+            column = int(np.argmax(differs[k]))
+            problem = (
+                f"wanted {numbers[other, column]}, as in line {lines[other]} of the same time, got "
+                f'{numbers[row, column]}; duplicates="first" or "last" keeps one'
+            )
+            conflicts.append((lines[row], channel.columns[column], problem))
+    if duplicates == "raise":
+        k = int(np.argmin(is_new))
+        before, t = arrays[0][k - 1 : k + 1, 0]
+        remedy = '"merge" makes them one row'
+        if conflicts:
+            remedy = '"first" or "last" keeps one sample of each channel'
+        problem = f"wanted a time after {before}, got {t}; duplicates={remedy}"
+        raise malformed(path, lines[k], channels[0].columns[0], problem)
+    if duplicates == "merge" and conflicts:
+        raise malformed(path, *min(conflicts))
+    return merged
 
 
 def malformed(path: str | os.PathLike, line: int, column: str, problem: str) -> ValueError:
@@ -300,19 +347,14 @@ def _float(cell: str) -> float:
         return math.nan
 
 
-def _time_problem(
-    channel: Channel, times: np.ndarray, stamps: list[str], duplicates: str
-) -> Problem:
-    """A time that is not after the one before; ``stamps`` are the times as in the file."""
+def _time_problem(channel: Channel, times: np.ndarray, stamps: list[str]) -> Problem:
+    """A time before the one above, or equal to it only in float64; ``stamps`` are the texts."""
     for k in np.flatnonzero(~(np.diff(times) > 0)):
         before, t = times[k : k + 2]
-        is_repeated = t == before and Decimal(stamps[k]) == Decimal(stamps[k + 1])
-        if is_repeated and duplicates != "raise":
+        if t == before and Decimal(stamps[k]) == Decimal(stamps[k + 1]):
             continue
         problem = f"wanted a time after {before}, got {t}"
-        if is_repeated:
-            problem += '; duplicates="first" or "last" keeps one of the rows'
-        elif t == before:
+        if t == before:
             problem = f"wanted times that differ in float64, got {stamps[k]} and {stamps[k + 1]}"
         return int(k), channel.columns[0], problem
     return None

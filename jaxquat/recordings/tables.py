@@ -89,8 +89,8 @@ def read(
     are ignored. The text is UTF-8 or else Latin-1.
 
     A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
-    then ``gx``. What has no unit is in SI already. A name that ends in another unit, such as
-    ``time_us``, ``gyroXDegPerSec``, ``rate_dps_x``, ``acc_g_filtered`` or ``mx_raw``, is refused
+    then ``gx``. Columns without a unit are taken to be SI. A name that ends in another unit, such
+    as ``time_us``, ``gyroXDegPerSec``, ``rate_dps_x``, ``acc_g_filtered`` or ``mx_raw``, is refused
     unless ``units`` says what it has. So are values without a unit whose median is unlikely in SI:
     intervals of 2 or more, rates of 35 or more, specific forces of 0.5 to 2 or of 100 or more, and
     magnetic fields of 1 or more. Fields in gauss, 0.25 to 0.65 on Earth, are not noticed.
@@ -116,12 +116,15 @@ def read(
         order: of the four columns of q, "wxyz" or "xyzw" (ROS, SciPy, crazyflow). Wherever they
             come from, ``Recording.q`` is scalar first.
         decimal: the decimal point, "." or ",".
-        duplicates: of rows with the same time, "first" or "last" keeps one; "raise" refuses them.
+        duplicates: "merge" makes one row of all rows with the same time, such as those of sensors
+            and of commands, and refuses two different samples of a channel at one time. "first" or
+            "last" keeps one of these samples. "raise" refuses rows with the same time.
 
     Raises:
         ValueError, TypeError: an argument is bad, by name; or the file is malformed: the message
-            names file, line and column. Times that stand still or run back are malformed, and so
-            is a unit that is unknown or of another quantity.
+            names file, line and column. Times that run back are malformed, and so are times that
+            stand still, unless ``duplicates`` allows them, and a unit that is unknown or of another
+            quantity.
         OSError: the file cannot be opened.
 
     Examples:
@@ -139,7 +142,7 @@ def read(
         given = checked_units(units, [channel.name for channel in channels])
     one_of("order", order, ("wxyz", "xyzw"))
     one_of("decimal", decimal, (".", ","))
-    one_of("duplicates", duplicates, ("raise", "first", "last"))
+    one_of("duplicates", duplicates, ("raise", "merge", "first", "last"))
     if order != "wxyz" and (columns is None or "q" not in columns):
         raise ValueError(f"order: wanted columns for q beside it, got {order!r} without them")
     text = text_of(path)
@@ -164,12 +167,10 @@ def read(
     if count < 2:
         wanted = "at least two rows of numbers below the header"
         raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {count}")
-    changes = np.diff(arrays[0][:, 0]) != 0
-    kept = np.append(changes, True) if duplicates == "last" else np.append(True, changes)
     values = {}
     for channel, numbers in zip(channels, arrays, strict=True):
         units_of = [unit for _, unit in places[channel.name]]
-        numbers = numbers[kept] * [UNITS[unit][1] if unit else 1.0 for unit in units_of]
+        numbers = numbers * [UNITS[unit][1] if unit else 1.0 for unit in units_of]
         values[channel.name] = numbers if channel.is_vector else numbers[:, 0]
         if units_of[0] is None and columns is not None:
             _check_size(path, channel.name, values[channel.name])

@@ -100,7 +100,8 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
         recording: a recording of at least ``length`` rows. Missing rows of a channel are filled
             with the last sample before, at the start with the first sample; ``present`` marks real
             samples. If several sensors were joined and every row must have a rate, use
-            ``recording.rows_with("gyro")`` first.
+            ``recording.rows_with("gyro")`` first; it shifts commands with stamps of their own to
+            the next row of the gyroscope.
         length: rows in a window, at least 2.
         stride: rows from the start of one window to the start of the next.
         gap: the longest interval that is not a gap [s]; by default ten times the median interval.

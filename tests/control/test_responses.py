@@ -127,6 +127,32 @@ def test_no_delay_gives_the_commands_back():
     np.testing.assert_allclose(got[2], COMMANDS[-1], rtol=0, atol=1e-13)
 
 
+def test_until_the_first_command_arrives_the_start_applies():
+    """A jump to (2, 6) at t = 0, 0.25 s late, from rest: by hand over 0 to 1 s, and before.
+
+    With a lag of 0.5 s it reaches 1 - exp(-0.75/0.5) of the command at 1 s, and the mean of the
+    delayed commands has the derivative -(2, 6) by the delay.
+    """
+    times, u = np.array([0.0, 1.0, 2.0]), np.array([[2.0, 6.0], [2.0, 6.0], [2.0, 6.0]])
+    between = np.array([[-1.0, 0.0, 1.0], [0.0, 0.0, 2.0]])
+
+    @jax.jit
+    def means(delay):
+        of = lambda **kw: actuators.delayed(times, u, delay, **kw)
+        lag = actuators.lagged(times, u, 0.5, delay=delay, start=0.0)
+        both = of(between=between, start=np.array([0.0, 4.0]), hold="linear")
+        return of(start=0.0), both, of(), lag
+
+    rest, both, default, lag = means(0.25)
+    np.testing.assert_allclose(rest, [[1.5, 4.5], [2.0, 6.0]], rtol=1e-14)
+    np.testing.assert_allclose(both[0], [[0.0, 4.0], [1.5, 5.5]], atol=1e-14)
+    np.testing.assert_allclose(both[1], [[0.0, 4.0], [1.75, 5.75]], atol=1e-14)
+    np.testing.assert_allclose(default, u[:2], rtol=1e-14)
+    np.testing.assert_allclose(lag[1], -np.expm1(-0.75 / 0.5) * u[0], rtol=1e-14)
+    slope = jax.jacrev(lambda d: means(d)[0])(0.25)
+    np.testing.assert_allclose(slope, [[-2.0, -6.0], [0.0, 0.0]], atol=1e-14)
+
+
 @pytest.mark.slow
 def test_a_delayed_input_is_that_of_a_simulation():
     """A rollout of the lag on the delayed means ends where the closed form does.
@@ -254,6 +280,10 @@ REFUSED = {
     "start: wanted shape (), got (2,)": lambda: actuators.lagged(
         TIMES, COMMANDS[:, 0], 0.1, start=np.ones(2)
     ),
+    "start: wanted shape () or (2,), got (4,)": lambda: actuators.delayed(
+        TIMES, COMMANDS, 0.1, start=np.ones(4)
+    ),
+    "start: wanted finite values": lambda: actuators.delayed(TIMES, COMMANDS, 0.1, start=np.nan),
     "delay: wanted shape (), got (2,)": lambda: actuators.delayed(TIMES, COMMANDS, np.ones(2)),
     "between: wanted shape (..., M) with M >= 2, got (1,)": lambda: actuators.delayed(
         TIMES, COMMANDS, 0.0, TIMES[:1]

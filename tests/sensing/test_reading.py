@@ -288,13 +288,49 @@ def test_of_rows_with_one_time_the_first_or_the_last_is_kept(tmp_path):
         got = recordings.read(path, {"t": "t", "x": "x"}, duplicates=which)
         np.testing.assert_array_equal(got.t, np.arange(15_001))
         np.testing.assert_array_equal(got["x"], 2 * np.arange(15_001) + first)
-    with pytest.raises(ValueError, match=r'line 3.*duplicates="first" or "last" keeps one'):
-        recordings.read(path, {"t": "t", "x": "x"})
+    for which, line in (("raise", 3), ("merge", 3)):
+        with pytest.raises(ValueError, match=rf'line {line}.*duplicates="first" or "last" keeps'):
+            recordings.read(path, {"t": "t", "x": "x"}, duplicates=which)
     path = written(tmp_path, "t,x", *lines, "7,0")
     with pytest.raises(
         ValueError, match=r"line 30004, column t: wanted a time after 15000\.0, got 7"
     ):
         recordings.read(path, {"t": "t", "x": "x"}, duplicates="first")
+
+
+def test_rows_of_one_time_that_fill_different_cells_become_one_row(tmp_path):
+    """Gyro at 1 kHz and commands at 500 Hz in rows of their own lose nothing, over a block too."""
+    lines = [f"{k},{k},{k},{k}," for k in range(12_000)]
+    lines = [row for k, line in enumerate(lines) for row in [line, f"{k},,,,{-k}"][: 2 - k % 2]]
+    path = written(tmp_path, "t,x,y,z,u", *lines)
+    columns = {"t": "t", "gyro": ("x", "y", "z"), "u": "u"}
+    options = {"units": {"t": "ms", "gyro": "deg/s"}}
+    with pytest.raises(ValueError, match=r'line 3, .*, got 0\.0; duplicates="merge" makes them'):
+        recordings.read(path, columns, **options)
+    for which in ("merge", "first", "last"):
+        got = recordings.read(path, columns, duplicates=which, **options)
+        np.testing.assert_allclose(got.t, np.arange(12_000) / 1e3, rtol=1e-15)
+        np.testing.assert_allclose(got.gyro[:, 2], np.deg2rad(np.arange(12_000)), rtol=1e-15)
+        np.testing.assert_array_equal(got["u"][::2], -np.arange(0.0, 12_000, 2))
+        assert np.isnan(got["u"][1::2]).all()
+
+
+def test_rows_of_one_time_that_fill_a_cell_differently_are_refused_by_line_and_column(tmp_path):
+    """Equal numbers are one sample; "first" and "last" choose for each channel by itself."""
+    lines = ["0,1,", "0,1.0,7", "1,2,8", "2,,9", "2,3,", "2,,5", "2,4,5"]
+    path = written(tmp_path, "t,x,u", *lines)
+    columns = {"t": "t", "u": "u", "x": "x"}
+    wanted = "line 7, column u: wanted 9.0, as in line 5 of the same time, got 5.0; duplicates="
+    with pytest.raises(ValueError, match=re.escape(wanted)):
+        recordings.read(path, columns, duplicates="merge")
+    for which, x, u in (("first", [1, 2, 3], [7, 8, 9]), ("last", [1, 2, 4], [7, 8, 5])):
+        got = recordings.read(path, columns, duplicates=which)
+        np.testing.assert_array_equal(got.t, [0, 1, 2])
+        np.testing.assert_array_equal([got["x"], got["u"]], [x, u])
+    path = written(tmp_path, "t,x,u", *lines[:5])
+    np.testing.assert_array_equal(
+        recordings.read(path, columns, duplicates="merge")["u"], [7.0, 8.0, 9.0]
+    )
 
 
 def test_one_time_that_is_written_in_two_ways_is_one(tmp_path):
@@ -526,7 +562,7 @@ ARGUMENTS = {
     "duplicates": (
         (GYRO,),
         {"duplicates": "mean"},
-        "duplicates: wanted one of 'raise', 'first', 'last', got 'mean'",
+        "duplicates: wanted one of 'raise', 'merge', 'first', 'last', got 'mean'",
     ),
     "no names": (({"t": "t", "u": ()},), {}, "columns: wanted names of columns for 'u', got ()"),
     "unknown unit": ((GYRO,), {"units": {"gyro": "deg/min"}}, "units: wanted one of 1, %, s, sec"),

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import jaxquat as jq
 from jaxquat import kinematics, quaternion, recordings
 
 
@@ -218,3 +219,52 @@ def test_multiple_shooting_finds_the_bias_of_a_gyroscope_across_a_gap():
     for weight in (0.0, 10.0):
         x = step(step(jnp.zeros(3 + 3 * len(starts)), weight), weight)
         np.testing.assert_allclose(x[:3], bias, rtol=0, atol=1e-8)
+
+
+@pytest.mark.slow
+def test_all_rows_of_two_rates_identify_a_body_that_rows_of_the_gyroscope_do_not():
+    """The claim of docs/identification.md: gyroscope at 100 Hz, commands at 50 Hz, other stamps."""
+    rng = np.random.default_rng(0)
+    of_gyro = np.arange(0.0, 10.0, 0.01) + 1e-6
+    of_command = np.arange(0.003, 10.0, 0.02) + rng.uniform(0.0, 6e-3, 500)
+    waves = np.sin(2 * np.pi * np.outer(of_command, [0.9, 1.3, 0.7]))
+    torques = 2e-4 * waves + rng.normal(0.0, 1e-4, (500, 3))
+    torques -= torques.mean(axis=0)
+
+    def rates(params, first, times, commands):
+        torque = lambda t, state, params, command: command - params["damping"] * state.omega
+        start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), first)
+        body, grid = jq.Body.from_principal(params["moments"]), jq.grid_at(times)
+        return jq.rollout(jq.rkmk4, body, torque, start, grid, params, inputs=commands).state.omega
+
+    true = {"moments": jnp.array([1.2e-5, 1.6e-5, 2.4e-5]), "damping": jnp.array(3e-5)}
+    times = np.union1d(of_gyro, of_command)
+    last = np.searchsorted(of_command, times, side="right") - 1
+    commands = np.where(last[:, None] < 0, 0.0, torques[last])[:-1]
+    exact = np.asarray(rates(true, jnp.zeros(3), times, commands))[np.isin(times, of_gyro)]
+    recording = recordings.join(
+        recordings.Recording(of_gyro, gyro=exact + rng.normal(0.0, 5e-3, exact.shape)),
+        recordings.Recording(of_command, channels={"commands": torques}),
+    ).hold("commands")
+
+    def errors(recording, length):
+        """Returns the errors of the fitted params in standard errors."""
+        w = recordings.windows(recording, length=length, stride=length - 1)
+        measured, present = w.channels["gyro"], w.present["gyro"][..., None]
+
+        def residuals(both):
+            run = jax.vmap(rates, (None, 0, 0, 0))
+            omega = run(*both, w.t, w.channels["commands"][:, :-1])
+            return jnp.where(present, omega - measured, 0.0).ravel()
+
+        guess = {"moments": jnp.full(3, 2e-5), "damping": jnp.array(1e-5)}
+        fit = jq.least_squares(residuals, (guess, jnp.asarray(measured[:, 0])), progress=False)
+        assert fit.converged
+        off = lambda name: np.abs(fit.params[0][name] - true[name]) / deviations[name]
+        deviations = fit.covariance.standard_errors[0]
+        return np.max(off("moments")), off("damping")
+
+    assert max(errors(recording, 63)) < 3.0
+    moments, damping = errors(recording.rows_with("gyro"), 41)
+    assert moments > 5.0
+    assert damping > 20.0
