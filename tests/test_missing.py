@@ -147,6 +147,7 @@ def test_a_path_becomes_a_file_by_the_line_that_is_said(tmp_path):
     np.testing.assert_array_equal(np.loadtxt(file)[:, 1:5], path.state.q)
 
 
+@pytest.mark.needs("matplotlib")
 def test_python_proposes_no_other_name_beside_the_answer():
     """``angles`` is spelled much like a module of ``plot``."""
     with pytest.raises(AttributeError, match=r"use jq\.plot\.euler_angles") as caught:
