@@ -13,7 +13,6 @@ Unlike ``--durations`` these are nearly the same on a busy machine.
 import collections
 import gc
 import importlib.util
-import itertools
 import os
 import resource
 from pathlib import Path
@@ -21,7 +20,6 @@ from pathlib import Path
 import effort
 import jax
 import pytest
-from jax._src.interpreters import mlir
 
 HERE = Path(__file__).parent
 NEEDS = {
@@ -57,29 +55,7 @@ LEFT_OUT = {
 collect_ignore = list(LEFT_OUT)
 
 
-def share_contexts():
-    """Let a hundred programs share a context of MLIR.
-
-    Most programs of the tests are single operations, and a context of its own takes a third of the
-    processor time that it takes to lower and compile one. An old context would keep constants.
-    """
-    make = getattr(mlir, "make_ir_context", None)  # private: an unknown version goes without
-    if make is None:
-        return
-    contexts, calls = {}, itertools.count()
-
-    def context():
-        turn = next(calls) // 100
-        if turn not in contexts:
-            contexts.clear()
-            contexts[turn] = make()
-        return contexts[turn]
-
-    mlir.make_ir_context = context
-
-
 def pytest_configure(config):
-    share_contexts()
     if config.option.markexpr and effort.FLAGS:
         os.environ.setdefault("XLA_FLAGS", effort.FLAGS)  # read where XLA is first used
     jax.config.update("jax_enable_x64", os.environ.get("JAX_ENABLE_X64") != "0")

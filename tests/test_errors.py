@@ -686,8 +686,8 @@ CASES = [
     (
         lambda: jq.rkmk4(BODY, lambda t, state, p: (V, V), 0.0, START, 0.1, None),
         TypeError,
-        "wanted a torque alone because the state has no aux",
-        "put the initial aux states into the start",
+        "wanted an array of shape (3,), got ('float64[3]', 'float64[3]') for a state without aux",
+        "for d aux/dt, put the initial aux states into the start",
     ),
     (lambda: jq.grid_at(V * NAN), ValueError, "times: wanted finite values, got [nan nan nan]"),
     (lambda: jq.grid_at(np.arange(3.0), 0), ValueError, "substeps: wanted at least 1, got 0"),

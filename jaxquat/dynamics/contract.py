@@ -241,9 +241,12 @@ def check_parts(name: str, returned: Any, state: State) -> Parts:
         if got != wanted:
             raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
     elif _is_pair(returned):
-        wanted = "a torque alone because the state has no aux"
-        hint = "put the initial aux states into the start"
-        raise TypeError(f"{name}: wanted {wanted}, got {describe(returned)}; {hint}")
+        wanted = "an array of shape (3,)" + (
+            " or a jq.Wrench" if state.position is not None else ""
+        )
+        hint = "for d aux/dt, put the initial aux states into the start"
+        got = f"{describe(returned)} for a state without aux"
+        raise TypeError(f"{name}: wanted {wanted}, got {got}; {hint}")
     if isinstance(tau, Wrench):
         if state.position is None:
             wanted = "a torque alone because the state has no position"
