@@ -215,7 +215,7 @@ def _margins(a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float, eps: fl
     w = _frequencies(np.diag(triangle))
     at = sensitivity(w)
     loops = [
-        _of_one(lambda w, i=i: sensitivity(w)[:, i, i], w, at[:, i, i], 100.0 * eps)
+        _of_one(lambda w, i=i: sensitivity(w)[:, i, i], w, at[:, i, i], eps**0.5)
         for i in range(len(one))
     ]
     gain, phase, delay, disk, loop = map(np.array, zip(*loops, strict=True))
@@ -272,20 +272,21 @@ def _seen(
     if not np.diagonal(whole).any():
         wanted = "one by which a command moves something that the controller sees"
         raise ValueError(f"torque: wanted {wanted}, for instance jq.torques.commanded")
-    edge = 1.0 - 10.0 * eps**0.5  # eigenvalues of double modes are apart by the root of eps
-    ordered: Any = linalg.schur(closed, sort=lambda x, y=0.0: np.hypot(x, y) > edge)
-    form, turn, n = ordered
-    b, k = turn.T @ b, k @ turn
-    radius = np.abs(linalg.eigvals(closed)).max(initial=0.0)
-    if n:
+    size = np.sqrt(np.diagonal(whole))
+    # Rounding moves double eigenvalues by the root of eps; slow modes that count may be as near.
+    for edge in (eps**0.5, 1e-8, 1e-12):
+        least = 1.0 - 10.0 * edge
+        ordered: Any = linalg.schur(closed, sort=lambda x, y, r=least: np.hypot(x, y) > r)
+        form, turn, n = ordered
+        left, right = turn.T @ b, k @ turn
         shift = linalg.solve_sylvester(form[:n, :n], -form[n:, n:], -form[:n, n:])
-        part = _response(form[:n, :n], b[:n] - shift @ b[n:], k[:, :n])
-        size = np.sqrt(np.diagonal(whole))
+        part = _response(form[:n, :n], left[:n] - shift @ left[n:], right[:, :n])
         if np.all(part * part.T <= eps * np.outer(size, size) ** 2):
-            return form[n:, n:], b[n:], k[:, n:] + k[:, :n] @ shift
+            return form[n:, n:], left[n:], right[:, n:] + right[:, :n] @ shift
+    radius = np.abs(linalg.eigvals(closed)).max()
     if not radius < 1.0:
         raise ValueError(f"controller: wanted a stable loop, got a pole of modulus {radius:.6g}")
-    return form, b, k
+    return closed, b, k
 
 
 def _response(a: np.ndarray, b: np.ndarray, k: np.ndarray) -> np.ndarray:
