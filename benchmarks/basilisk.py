@@ -24,6 +24,7 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pages import put
 from timing import best
 
 import jaxquat as jq
@@ -652,8 +653,7 @@ def main():
         print(f"{text}\n")
         if options.write:
             begin, end = f"<!-- Basilisk: {name} -->", f"<!-- end of {name} -->"
-            before, rest = PAGE.read_text().split(begin)
-            PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
+            put(PAGE, begin, end, text)
 
 
 if __name__ == "__main__":

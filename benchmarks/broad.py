@@ -24,6 +24,7 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pages import put
 
 jax.config.update("jax_enable_x64", True)
 
@@ -142,8 +143,7 @@ def main():
     print(text)
     if options.write:
         begin, end = "<!-- published: broad -->", "<!-- end of broad -->"
-        before, rest = PAGE.read_text().split(begin)
-        PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
+        put(PAGE, begin, end, text)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pages import put
 
 import jaxquat as jq
 from jaxquat.schemes import formulations, munthe_kaas, pcdm
@@ -221,8 +222,7 @@ def main():
         print(f"{text}\n", flush=True)
         if options.write:
             begin, end = f"<!-- published: {name} -->", f"<!-- end of {name} -->"
-            before, rest = PAGE.read_text().split(begin)
-            PAGE.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
+            put(PAGE, begin, end, text)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
         >>> np.asarray(tau).round(3)  # N m, including 0.2 about x because the spinning wheel turns
         array([ 0.19, -0.02, -0.05], dtype=float32)
     """
-    axes = _axes("axes", axes)
+    axes = axes_rows("axes", axes)
     momentum = exactly("momentum", momentum, axes.shape[:1])
     motor = exactly("motor", motor, axes.shape[:1])
     state = broadcastable("state", state)
@@ -130,7 +130,7 @@ def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -
         >>> np.asarray(motor).round(4)  # N m: four wheels share it
         array([-0.0173, -0.0173, -0.0173, -0.0173], dtype=float32)
     """
-    axes, tau = _axes("axes", axes), exactly("tau", tau, (3,))
+    axes, tau = axes_rows("axes", axes), exactly("tau", tau, (3,))
     gram = matmul(transpose(axes), axes)
     return _within(-matvec(axes, matvec(inverse(gram), tau)), limits)
 
@@ -155,7 +155,7 @@ def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None
         >>> np.asarray(forces @ arms).round(3), bool((forces >= 0.0).all())
         (array([ 0.25 , -0.5  ,  0.125], dtype=float32), True)
     """
-    arms, tau = _axes("arms", arms), exactly("tau", tau, (3,))
+    arms, tau = axes_rows("arms", arms), exactly("tau", tau, (3,))
     if limits is not None:
         limits = one_shape("limits", limits, (), arms.shape[:1])
         not_negative("limits", limits, or_infinite=True)
@@ -244,7 +244,11 @@ def magnetorquer_dipoles(
         >>> jnp.cross(dipoles, field).round(8)  # N m, without the part along the field
         Array([1.e-06, 0.e+00, 0.e+00], dtype=float32)
     """
-    axes, tau, field = _axes("axes", axes), exactly("tau", tau, (3,)), exactly("field", field, (3,))
+    axes, tau, field = (
+        axes_rows("axes", axes),
+        exactly("tau", tau, (3,)),
+        exactly("field", field, (3,)),
+    )
     unit_vector("axes", axes)
     scale = scale_of(field)
     field = scale * field
@@ -262,7 +266,8 @@ def _limited(tau: ArrayLike, limits: ArrayLike) -> list[Array]:
     return [tau, limits]
 
 
-def _axes(name: str, value: ArrayLike) -> Array:
+def axes_rows(name: str, value: ArrayLike) -> Array:
+    """Vectors, a row each, as an array (n, 3) with n at least 1."""
     value = floating(name, value)
     if value.ndim != 2 or value.shape[1] != 3 or value.shape[0] < 1:
         raise ValueError(f"{name}: wanted shape (n, 3), got {value.shape}")

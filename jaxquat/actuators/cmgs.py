@@ -14,10 +14,10 @@ from jaxquat._checks import (
     normal_vectors,
     not_negative,
     one_shape,
-    trailing,
     unit_vector,
 )
 from jaxquat._linear import cross, dot, inverse, matmul, matvec, stacked, transpose
+from jaxquat.actuators.actuation import axes_rows
 from jaxquat.dynamics.state import State, broadcastable
 
 
@@ -126,9 +126,7 @@ def _turned(
     gimbals: ArrayLike, rotors: ArrayLike, momentum: ArrayLike, angle: ArrayLike
 ) -> tuple[Array, Array, Array]:
     """Momenta (n,), the axes of the rotors (n, 3), and the directions to which they turn."""
-    gimbals = trailing("gimbals", gimbals, (3,))
-    if gimbals.ndim != 2:
-        raise ValueError(f"gimbals: wanted shape (n, 3), got {gimbals.shape}")
+    gimbals = axes_rows("gimbals", gimbals)
     n, rotors = gimbals.shape[:1], exactly("rotors", rotors, gimbals.shape)
     unit_vector("gimbals", gimbals)
     normal_vectors("rotors", rotors, gimbals)
