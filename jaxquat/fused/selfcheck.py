@@ -47,7 +47,8 @@ from jaxquat.simulation.grid import grid
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation, checked_simulation
 
-VOUCHED = frozenset(["NVIDIA H200"])  # kinds of device on which benchmarks/gpu.py found no fault
+# Kinds of device on which benchmarks/gpu.py and tests/engines/test_nvptx.py found no fault.
+VOUCHED = frozenset(["NVIDIA H100 80GB HBM3", "NVIDIA H200"])
 BODIES, STEPS = 150, 40  # two blocks of threads; the second is not full
 TOLERANCES = {"float32": (1e-5, 1e-4), "float64": (1e-12, 1e-9)}  # of values and of gradients
 LIMIT = 600  # seconds for a check; it needs twenty, mostly for XLA to compile the scan

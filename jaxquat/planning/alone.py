@@ -59,7 +59,9 @@ def _alone(*operands: Array, alone: Any, together: Any, types: Any) -> list[Arra
 def _batched(
     operands: Sequence[Array], axes: Sequence[int | None], alone: Any, together: Any, types: Any
 ) -> tuple[list[Array], list[int]]:
-    return jax.vmap(together, tuple(axes))(*operands), [0] * len(types)
+    # As in the kernels, the problems are the last axis: from one kernel to the next nothing moves.
+    last = [len(shape) for shape, _ in types]
+    return jax.vmap(together, tuple(axes), last)(*operands), last
 
 
 batching.primitive_batchers[_primitive] = _batched

@@ -29,6 +29,7 @@ from jax import Array, lax
 from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
+from jaxquat import quaternion
 from jaxquat._linear import dot, matvec, square
 from jaxquat.dynamics.state import State, error_size, local, retract
 from jaxquat.fused import engine as fused
@@ -224,9 +225,9 @@ BY_XLA = Loops(jax.vmap, from_the_end)
 BY_KERNELS = Loops(in_lanes, backwards)
 
 
-def loops_here() -> Loops:
-    """Kernels on a CPU; on a GPU they have not been measured."""
-    return BY_KERNELS if jax.default_backend() == "cpu" else BY_XLA
+def loops_here(n: int) -> Loops:
+    """Kernels on a CPU, and on a GPU for n <= 6: with n = 12 they have too few registers there."""
+    return BY_KERNELS if n <= 6 or jax.default_backend() == "cpu" else BY_XLA
 
 
 def gauss_newton(
@@ -257,13 +258,42 @@ def _linearised(
 ) -> tuple[Array, Array, Array]:
     """F, g and the Gauss-Newton H of a sample."""
 
-    def moved(z: Array) -> tuple[tuple[Array, Array], Array]:
-        n = error_size(state)
-        end, residuals = problem.stage(k, retract(state, z[:n]), command + z[n:])
-        return (local(after, end), residuals), residuals
+    def moved(state: State, command: Array) -> tuple[Array, Array]:
+        end, residuals = problem.stage(k, state, command)
+        return local(after, end), residuals
 
-    (transition, jacobian), residuals = jax.jacfwd(moved, has_aux=True)(zeros(state, command))
+    (_, residuals), (transition, jacobian) = _linear(moved, state, command)
     return transition, *_squared(jacobian, residuals)
+
+
+def _linear(function: Callable[..., Any], state: State, *command: Array) -> tuple[Any, Any]:
+    """The value of a function, and its Jacobian by the error of the state and by the command.
+
+    Each part of them has its own columns, so that what does not depend on it costs nothing.
+    """
+    q, omega, aux, *place = state
+    parts, structure = jax.tree.flatten((q, omega, place, aux, *command))
+
+    def of_parts(*parts: Array) -> Any:
+        q, omega, place, aux, *command = jax.tree.unflatten(structure, parts)
+        return function(State(q, omega, aux, *place), *command)
+
+    value, push = jax.linearize(of_parts, *parts)
+    still = [jnp.zeros_like(x) for x in parts]
+
+    def by(i: int, directions: Array) -> Any:
+        def of_part(x: Array) -> Any:
+            return push(*still[:i], x, *still[i + 1 :])
+
+        def along(direction: Array) -> Any:  # so JAX knows that the other parts do not change
+            return jax.jvp(of_part, (still[i],), (direction.reshape(still[i].shape),))[1]
+
+        return jax.vmap(along, out_axes=1)(directions)
+
+    turns = 0.5 * quaternion.left_matrix(q)[:, 1:].T  # d (q exp(u)) / du at u = 0
+    others = [jnp.eye(x.size, dtype=q.dtype) for x in parts[1:]]
+    columns = map(by, range(len(parts)), [turns, *others])
+    return value, jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *columns)
 
 
 def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
@@ -344,7 +374,7 @@ def minimise(
     least, lengths = 10.0 * eps, jnp.asarray(STEPS, first.dtype)
 
     def one(c: Progress) -> Progress:
-        policy = _policy(problem, c, limits, exact)
+        policy = policy_of(problem, c.path, c.damping, *within(c.path.commands, limits), exact)
         decrease = -lengths * (policy.slope + 0.5 * lengths * policy.curvature)
         gaps = jnp.zeros((), bool) if c.path.gaps is None else jnp.any(c.path.gaps != 0)
         scale = jnp.maximum(c.cost, floor)
@@ -386,30 +416,40 @@ def minimise(
     return lax.while_loop(lambda c: (c.status == RUNNING) & (c.passes <= iterations), one, start)
 
 
-def _policy(problem: Problem, c: Progress, limits: Limits, exact: bool) -> Policy:
-    """The step from the exact model if that is convex, otherwise from that of Gauss and Newton."""
-    make, closed = opened(problem, c.path)
+def policy_of(
+    problem: Problem,
+    path: Trajectory,
+    damping: Array,
+    rows: Any,
+    choose: Callable[..., Any],
+    exact: bool,
+) -> Policy:
+    """The step from the exact model if that is convex, otherwise from that of Gauss and Newton.
 
-    def alone(closed: Any, path: Trajectory, damping: Array, limits: Limits) -> Policy:
-        return _modelled(make(closed), path, damping, limits, exact, loops_here())
+    ``rows`` and ``choose`` are those of ``backward``.
+    """
+    make, closed = opened(problem, path)
+    (samples, m), dtype = path.commands.shape, damping.dtype
+    n = error_size(jax.tree.map(lambda x: x[0], path.states))
 
-    def together(closed: Any, path: Trajectory, damping: Array, limits: Limits) -> Policy:
-        problem, rows = make(closed), within(path.commands, limits)
-        by_scan = lambda: _modelled(problem, path, damping, limits, exact, BY_XLA)  # noqa: E731
+    def alone(closed: Any, path: Trajectory, damping: Array, rows: Any) -> Policy:
+        return modelled(make(closed), path, damping, rows, choose, exact, loops_here(n))
+
+    def together(closed: Any, path: Trajectory, damping: Array, rows: Any) -> Policy:
+        arguments = make(closed), path, damping, rows, choose, exact
+        by_scan = lambda: modelled(*arguments, BY_XLA)  # noqa: E731
 
         def by_kernel() -> Policy:
-            policies = _policies(problem, path, damping, *rows, exact)
+            policies = _policies(*arguments)
             return _first_descent(policies, policies)
 
-        if path.gaps is None and loops_here() is BY_KERNELS:
+        if path.gaps is None and loops_here(n) is BY_KERNELS:
             return fused.if_possible(by_kernel, by_scan)
         return by_scan()
 
-    (samples, m), dtype = c.path.commands.shape, c.cost.dtype
-    n = error_size(jax.tree.map(lambda x: x[0], c.path.states))
-    shapes = (samples, m), (samples, m, n), (), (), (samples, m, m)
+    shapes = (samples, m), (samples, m, n), (), ()
     like = jax.eval_shape(lambda: Policy(*(jnp.zeros(shape, dtype) for shape in shapes)))
-    return alone_or_together(alone, together, like, closed, c.path, c.damping, limits)
+    return alone_or_together(alone, together, like, closed, path, damping, rows)
 
 
 def opened(problem: Problem, path: Trajectory) -> tuple[Callable[[Any], Problem], Any]:
@@ -434,18 +474,23 @@ def _opened(function: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any
     return make, [x for x in closed.consts if isinstance(x, Tracer)]
 
 
-def _modelled(
-    problem: Problem, path: Trajectory, damping: Array, limits: Limits, exact: bool, loops: Loops
+def modelled(
+    problem: Problem,
+    path: Trajectory,
+    damping: Array,
+    rows: Any,
+    choose: Callable[..., Any],
+    exact: bool,
+    loops: Loops,
 ) -> Policy:
-    """``_policy`` from models in memory."""
+    """``policy_of`` from models in memory."""
     states, commands, gaps = path
-    rows, choose = within(commands, limits)
     models = [gauss_newton(problem, states, commands, gaps, loops)]
     if exact:
         models = [newton(problem, models[0], states, commands, loops), *models]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
     solve = lambda model: backward(model, damping, rows, choose, loops.back)  # noqa: E731
-    policies = jax.vmap(solve)(stacked)
+    policies = jax.vmap(solve)(stacked)._replace(hessian=None)
     model, policy = _first_descent(policies, (stacked, policies))
     return policy if gaps is None else _with_gaps(model, policy)
 
@@ -459,7 +504,8 @@ def within(commands: Array, limits: Limits) -> tuple[Any, Callable[..., Any]]:
 
 def _first_descent(policies: Policy, stacked: Any) -> Any:
     """Of stacked pytrees, the first whose policy lowers the cost."""
-    first = jnp.argmax(jnp.isfinite(policies.slope) & (policies.slope <= 0))
+    lowers = jnp.isfinite(policies.slope) & (policies.slope <= 0)
+    first = jnp.argmax(lowers) if len(lowers) > 1 else 0
     return jax.tree.map(lambda x: x[first], stacked)
 
 
@@ -491,12 +537,13 @@ def _policies(
             for value, hessian in zip(values, hessians, strict=True)
         ]
         values, policies = zip(*pairs, strict=True)
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *policies)
-        return (_costate(costate, transition, gradient), values), stacked
+        stacked = jax.tree.map(lambda *x: jnp.stack(x), *policies)._replace(hessian=None)
+        costate = _costate(costate, transition, gradient) if exact else None
+        return (costate, values), stacked
 
     numbers = jnp.arange(len(path.commands))
     stages = (numbers, before, after, path.commands), rows
-    begin = v, tuple((v, hessian) for hessian in hessians)
+    begin = v if exact else None, tuple((v, hessian) for hessian in hessians)
     policies = backwards(sample, begin, stages, engine="fused")[1]
     return jax.vmap(summed)(jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), policies))
 

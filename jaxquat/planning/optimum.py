@@ -31,22 +31,23 @@ from jaxquat.planning.constraints import (
 from jaxquat.planning.iteration import (
     BY_XLA,
     Limits,
-    Loops,
     Problem,
     Settings,
+    Trajectory,
     at_limits,
     begun,
     cost_along,
     free_of,
     gauss_newton,
     has_converged,
-    loops_here,
     minimise,
+    modelled,
     newton,
     open_loop,
+    policy_of,
     roll_out,
 )
-from jaxquat.planning.riccati import backward, forward, held
+from jaxquat.planning.riccati import Policy, backward, forward, held
 
 PASSES = 16
 """Of the fixed point of the multipliers' derivative."""
@@ -94,7 +95,7 @@ def described(
     ``of_constraints`` are the multipliers and the roots of the penalties.
     """
     operands = constants, start, limits, commands, of_constraints
-    return _described(functions, constrained, operands, scan, loops_here())
+    return _described(functions, constrained, operands, scan, policy_of)
 
 
 @described.defjvp
@@ -102,7 +103,11 @@ def _described_jvp(
     functions: Functions, constrained: bool, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
     # The derivatives of the kernels would compile for longer than these.
-    by_xla = lambda *x: _described(functions, constrained, x, lax.scan, BY_XLA)  # noqa: E731
+    solve = functools.partial(modelled, loops=BY_XLA)
+
+    def by_xla(*operands: Any) -> Any:
+        return _described(functions, constrained, operands, lax.scan, solve)
+
     return jax.jvp(by_xla, primals, tangents)
 
 
@@ -111,17 +116,16 @@ def _described(
     constrained: bool,
     operands: Any,
     loop: Callable[..., Any],
-    loops: Loops,
+    solve: Callable[..., Policy],
 ) -> tuple[State, Array, Array]:
     constants, start, limits, commands, (multipliers, penalties) = operands
     problem, constraints = bound(functions, constants)
     states, _, cost = roll_out(problem, start, commands, open_loop, loop=loop)
     if constrained:
         problem = augmented(problem, constraints, multipliers, penalties)
-    model = gauss_newton(problem, states, commands, None, loops)
     damping = jnp.asarray(10.0 * float(jnp.finfo(commands.dtype).eps), commands.dtype)
-    policy = backward(model, damping, free_of(commands, limits), held, loops.back)
-    return states, cost, policy.gains
+    path, rows = Trajectory(states, commands, None), free_of(commands, limits)
+    return states, cost, solve(problem, path, damping, rows, held, exact=False).gains
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from jaxquat._linear import dot, matvec
@@ -54,14 +55,14 @@ class Policy(NamedTuple):
         gains: K of each sample, (samples, m, n).
         slope: with d scaled by s, the cost changes by ``s slope + 1/2 s^2 curvature``.
         curvature: see ``slope``.
-        hessian: the damped Hessian of the commands of each sample, (samples, m, m).
+        hessian: the damped Hessian of the commands of each sample, (samples, m, m), or None.
     """
 
     change: Array
     gains: Array
     slope: Array
     curvature: Array
-    hessian: Array
+    hessian: Array | None = None
 
 
 def product(a: Array, b: Array) -> Array:
@@ -113,7 +114,7 @@ def improved(
     n = v.size
     v = v if shift is None else v + matvec(v_v, shift)
     q = gradient + matvec(transition.T, v)
-    q_q = hessian + product(transition.T, product(v_v, transition))
+    q_q = hessian + symmetric(product(transition.T, product(v_v, transition)))
     q_x, q_u, q_xx, q_ux, q_uu = q[:n], q[n:], q_q[:n, :n], q_q[n:, :n], q_q[n:, n:]
     diagonal = jnp.diagonal(q_uu)
     damped = q_uu + jnp.diag(damping * jnp.where(diagonal > 0, diagonal, 1.0))
@@ -126,6 +127,11 @@ def improved(
     v_v = q_xx - crossed - crossed.T + product(gain.T, product(q_uu, gain))
     policy = Policy(d, gain, dot(d, q_u), dot(d, ahead), damped)
     return (v, 0.5 * (v_v + v_v.T)), policy
+
+
+def symmetric(matrix: Array) -> Array:
+    """The matrix of its lower triangle, where a kernel computes only that of a product."""
+    return jnp.where(np.tri(len(matrix), dtype=bool), matrix, matrix.T)
 
 
 def summed(policy: Policy) -> Policy:
