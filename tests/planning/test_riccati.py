@@ -43,6 +43,29 @@ def test_units_of_the_commands_change_no_digit_in_single_precision():
     np.testing.assert_array_equal(units[:, None] * scaled, solve(hessian, columns, FREE))
 
 
+def test_the_jacobian_by_parts_is_that_by_the_whole_error():
+    """Every part of the state acts on every result; aux has two leaves, in the order of local."""
+    turned = jq.quaternion.exp(jnp.array([0.3, -0.5, 0.2]))
+    aux = {"b": jnp.array([0.7, 0.8]), "a": jnp.array(0.6)}
+    state = jq.State(turned, jnp.array([0.1, -0.2, 0.3]), aux, jnp.ones(3), -jnp.ones(3))
+    command, rng = jnp.array([0.4, 0.5]), np.random.default_rng(0)
+    mix = jnp.asarray(rng.normal(size=(5, 20)))
+
+    def function(state, command):
+        numbers = jnp.concatenate([*map(jnp.ravel, jax.tree.leaves(state)), command, command**2])
+        return jnp.sin(mix @ numbers), numbers[:2]
+
+    def whole(z):
+        n = z.size - command.size
+        return function(jq.dynamics.retract(state, z[:n]), command + z[n:])
+
+    value, columns = iteration._linear(function, state, command)
+    wanted = jax.jacfwd(whole)(iteration.zeros(state, command))
+    jax.tree.map(np.testing.assert_array_equal, value, function(state, command))
+    close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-15)
+    jax.tree.map(close, columns, wanted)
+
+
 @pytest.mark.slow
 @pytest.mark.needs("llvmlite")
 @pytest.mark.parametrize("exact", [False, True])
@@ -58,17 +81,16 @@ def test_the_kernels_of_an_iteration_give_the_policy_of_xla(monkeypatch, exact):
 
     problem = iteration.Problem(stage, lambda state: 3.0 * state.omega)
     commands, limits = jnp.zeros((6, 1)), (jnp.full((6, 1), -0.15), jnp.full((6, 1), 0.15))
-    states, _, cost = iteration.roll_out(problem, start, commands, iteration.open_loop)
-    zero, path = jnp.zeros(()), iteration.Trajectory(states, commands, None)
-    carry = iteration.Progress(path, cost, zero, *[zero] * 5)
+    states, _, _ = iteration.roll_out(problem, start, commands, iteration.open_loop)
+    path, within = iteration.Trajectory(states, commands, None), iteration.within(commands, limits)
 
     def policy(damping):
-        return iteration._policy(problem, carry._replace(damping=damping), limits, exact)
+        return iteration.policy_of(problem, path, damping, *within, exact)
 
     monkeypatch.setattr(iteration.fused, "if_possible", lambda kernel, scan: scan())
-    xla = jax.jit(policy)(zero)
+    xla = jax.jit(policy)(jnp.zeros(()))
     monkeypatch.setattr(iteration.fused, "if_possible", lambda kernel, scan: kernel())
-    alone = jax.jit(lambda damping: policy(damping))(zero)
+    alone = jax.jit(lambda damping: policy(damping))(jnp.zeros(()))
     many = jax.jit(jax.vmap(policy))(jnp.zeros(2))
     assert np.any(np.abs(xla.change) == 0.15)
     assert np.any(np.abs(xla.change) < 0.15)
