@@ -140,7 +140,7 @@ QUANTITIES = (
     Quantity("density", "slug/ft^3", ("airDensity_slug_ft3",)),
     Quantity("speed of sound", "ft/s", ("speedOfSound_ft_s",)),
     Quantity("dynamic pressure", "lbf/ft^2", ("dynamicPressure_lbf_ft2",)),
-    Quantity("drag and its kin", "lbf", tuple(f"aero_bodyForce_lbf_{x}" for x in "XYZ")),
+    Quantity("aerodynamic force", "lbf", tuple(f"aero_bodyForce_lbf_{x}" for x in "XYZ")),
     Quantity("moments", "ft lbf", tuple(f"aero_bodyMoment_ftlbf_{x}" for x in "LMN")),
 )
 

@@ -33,6 +33,7 @@ INSTEAD: dict[str, dict[str, str]] = {
         "vmap": "jax.vmap: jq.rollout takes one body",
         "read_csv": "jq.recordings.read(path, columns)",
         "ekf": "jq.estimation.mekf, jq.estimation.ahrs",
+        "orbit": "a jq.State with position and velocity, and jq.forces.point_mass",
     },
     "quaternion": {
         **dict.fromkeys(("from_euler", "to_euler"), _ANGLES),
@@ -55,7 +56,10 @@ INSTEAD: dict[str, dict[str, str]] = {
         "potential_energy": "mass * 9.80665 * z with jq.forces.gravity, or jq.forces.potential "
         "with jq.forces.point_mass"
     },
-    "actuators": {"pulse": "jq.actuators.pulse_widths, with jq.schemes.switched"},
+    "actuators": {
+        "pulse": "jq.actuators.pulse_widths, with jq.schemes.switched",
+        **dict.fromkeys(("wheel", "reaction_wheel"), "jq.actuators.wheel_torque"),
+    },
     "dynamics": {"potential_energy": "mass * 9.80665 * z with jq.forces.gravity"},
     "torques": {
         **dict.fromkeys(("pulse", "step"), "jq.schemes.switched, for a torque that jumps"),
@@ -65,10 +69,14 @@ INSTEAD: dict[str, dict[str, str]] = {
         "pd": "jq.control.quaternion_law",
         **dict.fromkeys(("gain_margin", "phase_margin", "stability_margins"), "jq.control.margins"),
         "bode": "jq.control.margins, which returns the loop at many frequencies",
+        "bdot": "a jq.Controller; examples/detumble.py has the law",
+        "mrp_law": "jq.control.tracking_law with a quarter of the stiffness",
     },
     "plot": {"bode": "jq.plot.nyquist(margins)", "angles": 'jq.plot.euler_angles(path, "ZYX")'},
     "Path": {
-        "ts": "path.t",
+        **dict.fromkeys(("ts", "time"), "path.t"),
+        **dict.fromkeys(("plot", "show"), "jq.plot.rates(path), jq.plot.euler_angles(path)"),
+        "animate": "jq.plot.animate(path, body)",
         "q": "path.state.q",
         "omega": "path.state.omega",
         "to_csv": f"np.savetxt(file, {_TABLE})",

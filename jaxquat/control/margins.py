@@ -12,6 +12,7 @@ Systems 40(5), 2020, 78-95, with skew 0.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,6 +30,9 @@ from jaxquat.dynamics.contract import Commanded, Torque
 from jaxquat.dynamics.state import State, check_state, describe, error_size, local, retract
 from jaxquat.schemes.scheme import as_deterministic
 from jaxquat.simulation.controller import Controller, continuing, update_of
+
+
+AWAY = 0.1  # rad; an equilibrium further from the state is reported
 
 
 class Margins(NamedTuple):
@@ -102,7 +106,8 @@ def margins(
         torque: ``torque(t, state, params, command)``, the plant.
         t: the time [s] at which torque and controller are evaluated.
         state: the State to linearise about. The loop must keep it, for instance at rest at the
-            target; a limit that is active there counts as it is there, so its command is lost.
+            target; if it would turn by more than 0.1 rad, there is a warning. A limit that is
+            active there counts as it is there, so its command is lost.
         dt: the step [s].
         params: passed to torque and controller.
         controller: a jq.Controller. Wrap a law that is called inside the torque in one, for
@@ -166,22 +171,31 @@ def margins(
 
         return lax.fori_loop(0, sample_every, step, state)
 
-    def moved(delta: Array, flat: Array, change: Array) -> tuple[Array, Array, Array]:
-        """The errors of state and memory after a sample, and the command that they ask for."""
-        begin = retract(state, delta)
+    def moved(delta: Array, flat: Array, change: Array) -> tuple[tuple[Array, ...], Array]:
+        """The errors of state and memory after a sample and the command that they ask for; drift."""
+        begin, kept = retract(state, delta), sampled(state, command)
         wanted, after = update_of(controller, t, begin, join(flat), params, inputs)
-        error = local(sampled(state, command), sampled(begin, command + change))
-        return error, _inexact(after, flat.dtype)[0], ravel_pytree(wanted)[0]
+        after = _inexact(after, flat.dtype)[0]
+        drift = jnp.concatenate([local(state, kept), after - flat])
+        error = local(kept, sampled(begin, command + change))
+        return (error, after, ravel_pytree(wanted)[0]), drift
 
     zeros = jnp.zeros(error_size(state), state.q.dtype), flat, jnp.zeros_like(command)
     with jax.ensure_compile_time_eval():
-        jacobian = jax.jit(jax.jacfwd(moved, argnums=(0, 1, 2)))(*zeros)
+        jacobian, drift = jax.jit(jax.jacfwd(moved, argnums=(0, 1, 2), has_aux=True))(*zeros)
     rows = [np.hstack([np.asarray(x, np.float64) for x in row]) for row in jacobian]
     together, m = np.vstack(rows), command.size
     if not np.isfinite(together).all():
         raise ValueError("state: wanted one where torque and controller have finite derivatives")
-    matrices = together[:-m, :-m], together[:-m, -m:], -together[-m:, :-m]
-    return _margins(*matrices, sample, float(jnp.finfo(state.q.dtype).eps))
+    matrices = a, b, k = together[:-m, :-m], together[:-m, -m:], -together[-m:, :-m]
+    eps = float(jnp.finfo(state.q.dtype).eps)
+    # Where the linearised loop comes to rest; slow changes below the rounding do not count.
+    rest = np.linalg.lstsq(np.eye(len(a)) - a + b @ k, np.asarray(drift, np.float64), eps**0.5)[0]
+    turn = float(np.linalg.norm(rest[:3]))
+    if turn > AWAY:
+        text = f"the loop turns this state by about {turn:.2g} rad; wanted an equilibrium of it"
+        warnings.warn(f"margins: {text}, such as rest at the target", stacklevel=2)
+    return _margins(*matrices, sample, eps)
 
 
 def _inexact(memory: Any, dtype: DTypeLike) -> tuple[Array, Callable[[Array], Any]]:

@@ -246,6 +246,20 @@ def test_either_precision_and_a_memory_with_a_counter(dtype, tolerance):
     np.testing.assert_allclose(found.gain[:, 1], 2 / 0.3, rtol=tolerance)
 
 
+def test_a_state_that_the_loop_turns_is_reported_with_the_angle():
+    """By the law 2 sin(angle/2), whose linear part at 1 rad is zero 2 tan(1/2) = 1.09 rad away."""
+    gains = control.Gains(damping=4.0 * jnp.ones(3), stiffness=2.0 * jnp.ones(3))
+    level = jnp.array([1.0, 0.0, 0.0, 0.0])
+    law = lambda t, state, memory, gains, value: (
+        control.quaternion_law(state, gains, level), memory
+    )  # fmt: skip
+    loop = jq.Controller(lambda start, gains: (), law)
+    turned = REST._replace(q=jq.quaternion.exp(jnp.array([0.0, 0.6, 0.8])))
+    arguments = jq.rkmk4, BODY, jq.torques.commanded, 0.0, turned, DT, gains, loop
+    with pytest.warns(UserWarning, match=r"the loop turns this state by about 1.1 rad; wanted an"):
+        control.margins(*arguments)
+
+
 def test_errors():
     with pytest.raises(TypeError, match=r"params: wanted concrete arrays.*outside jit"):
         jax.jit(lambda k: damper(k).disk)(1.0)
