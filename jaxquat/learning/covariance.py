@@ -179,8 +179,8 @@ def fit_covariance(
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in
             the units of the data.
         params: pytree, at the optimum, whose arrays of float32 or float64 count, n numbers in all.
-            Other leaves are held, signed integers with a UserWarning (write 1.0, not 1), and a Body
-            is a TypeError, as in ``jq.fit``.
+            Other leaves are held, signed integers with a UserWarning (write 1.0, not 1). A Body is
+            a TypeError, as in ``jq.fit``.
         sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals
             are already divided by it. None estimates one value for all residuals, the root of
             ``sum(residuals^2) / (m - rank)``. A given sigma is taken as absolute, as in scipy's

@@ -147,8 +147,9 @@ def fit(
         params: pytree; its arrays of floats, and Python floats, are fitted. All other leaves, such
             as functions, strings, booleans and keys, are held as they are: a network of equinox is
             a pytree like that. A signed integer is held too, with a UserWarning that names its
-            place: write 1.0, not 1, and close over what is not to be fitted. Pass positive quantities as logarithms, and an inertia as the
-            ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
+            place: write 1.0, not 1, and close over what is not to be fitted (a counter of a module
+            of equinox can be a static field). Pass positive quantities as logarithms, and an
+            inertia as the ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
         optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. An
             optimiser that evaluates the loss itself, as for a line search (``optax.lbfgs()``), gets
             the loss with the batch and key of the update, differentiated in the same mode. Use it

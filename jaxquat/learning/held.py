@@ -1,9 +1,9 @@
 """Params that hold more than arrays of floats: what is fitted, and what is held as it is.
 
-A network of equinox, for instance, is a tree with arrays, functions, strings and integers among its
+A network of equinox, for instance, is a tree with arrays, functions, strings and keys among its
 leaves. For the fit each leaf that is not an array of floats becomes part of the structure, a node
-without leaves. The functions of the user get the whole tree. A signed integer may be a setting or a counter,
-but also a 1 that should have been 1.0: it is held with a warning.
+without leaves. The functions of the user get the whole tree. A signed integer may be a counter, or
+a 1 that should have been 1.0: it is held with a warning.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def checked_params(tree: Any, stacklevel: int) -> Any:
     places = [f"params{jax.tree_util.keystr(path)}" for path, x in leaves if _is_signed(x)]
     if places:
         warnings.warn(
-            f"params: wanted floats where a number is to be fitted, got integers at "
+            "params: wanted floats where numbers are to be fitted, got integers at "
             f"{', '.join(places)}, which are held; write 1.0, not 1, and close over what is not to "
             "be fitted",
             UserWarning,

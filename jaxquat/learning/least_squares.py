@@ -179,8 +179,9 @@ def least_squares(
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model or the reverse. With
             data, it is called as ``residuals(params, data)``.
         params: where to start, a pytree whose arrays of float32 or float64 are fitted, n numbers in
-            all. Other leaves are held, signed integers with a UserWarning (write 1.0, not 1), and a
-            Body is a TypeError, as in ``jq.fit``: pass the ``theta`` of ``jq.Body.from_parameters``.
+            all. Other leaves are held, signed integers with a UserWarning (write 1.0, not 1). A
+            Body is a TypeError, as in ``jq.fit``: pass the ``theta`` of
+            ``jq.Body.from_parameters``.
         data: pytree of arrays. A second call with the same function and data of the same shapes
             does not compile again. Without data, each call compiles, because values that the
             function closes over may have changed.

@@ -212,7 +212,7 @@ def test_only_evenly_rising_numbers_count_as_stamps():
     for dt in intervals:
         not_stamps("dt", dt)
     for stamps in (0.01 * t, 0.01 * (t - 1), np.float32(0.01) * t, 5.0 * t[:8], 0.01 * t + jitter):
-        with pytest.raises(ValueError, match="^dt: wanted the seconds since the sample before, got"):
+        with pytest.raises(ValueError, match=r"^dt: wanted the seconds since the sample before"):
             not_stamps("dt", stamps)
 
 
