@@ -6,7 +6,8 @@ The orbits have a semi-major axis of 7000 km and an eccentricity of 0.001; their
 are random. An error is the root mean square over them of the distance [m] to the two-body motion in
 closed form (Kepler's equation, float64). "Units of the orbit" have the semi-major axis as length
 and one radian of mean motion as time. "Compensated" are steps in SI units from ``compensated``
-below, which keeps what the sums of position and velocity round off. Times follow, of both engines.
+below, which keeps what the sums of position and velocity round off. The errors after one revolution
+follow, and the times of both engines.
 """
 
 import argparse
@@ -78,20 +79,21 @@ def with_aux(torque, t, state, params):
     return torque(t, state, params), jax.tree.map(jnp.zeros_like, state.aux)
 
 
-def day(scheme, dtype, dt, options, units=SI, keep=False):
-    """Return a function that flies all orbits for a day, and the positions where it should end."""
+def flight(scheme, dtype, dt, options, units=SI, keep=False, duration=DAY):
+    """Return a function that flies all orbits, and the positions [m] where it should end."""
     length, second = units
+    steps = round(duration / dt)
     plane = jq.quaternion.random(jax.random.key(0), (options.orbits,))
     turn = np.asarray(jq.quaternion.to_matrix(plane))
     phase = np.random.default_rng(0).uniform(0, 2 * np.pi, options.orbits)
     x, v = (np.einsum("nij,nj->ni", turn, vector) for vector in kepler(phase))
-    right = np.einsum("nij,nj->ni", turn, kepler(phase + MOTION * DAY)[0])
+    right = np.einsum("nij,nj->ni", turn, kepler(phase + MOTION * steps * dt)[0])
 
     zero = jnp.zeros(3, dtype)
     moments = jnp.array([1.0, 1.5, 2.0], dtype)
     body = jq.Body.from_principal(moments, mass=jnp.ones((), dtype))
     pull = jq.forces.point_mass(body, MU * second**2 / length**3)
-    grid = jq.grid(0.0, dt / second, round(DAY / dt))
+    grid = jq.grid(0.0, dt / second, steps)
     step, torque, aux = scheme, pull, ()
     if keep:
         step, aux = compensated(scheme), (zero, zero)
@@ -111,15 +113,15 @@ def day(scheme, dtype, dt, options, units=SI, keep=False):
 
 
 def error(*args, **options):
-    """Return the root mean square error [m] after a day."""
-    fly, right = day(*args, **options)
+    """Return the root mean square error [m] at the end of a ``flight``."""
+    fly, right = flight(*args, **options)
     return np.sqrt(np.mean(np.sum((fly() - right) ** 2, axis=1)))
 
 
 def times(scheme, options):
     """Return the times in float64, and compensated, in units of that in float32; steps of 10 s."""
     kinds = (jnp.float32, False), (jnp.float64, False), (jnp.float32, True)
-    flights = [day(scheme, dtype, 10.0, options, keep=keep)[0] for dtype, keep in kinds]
+    flights = [flight(scheme, dtype, 10.0, options, keep=keep)[0] for dtype, keep in kinds]
     seconds = []
     for fly in flights:
         fly()
@@ -168,6 +170,12 @@ def main():
         mark = re.compile(r"(<!-- orbits -->\n).*?(<!-- end of orbits -->)", re.S)
         text = "\n".join(table) + "\n"
         PAGE.write_text(mark.sub(lambda m: m[1] + text + m[2], PAGE.read_text()))
+
+    print("\nafter one revolution, rkmk4 [m]: step [s], float64, float32")
+    turn = {"duration": 2 * np.pi / MOTION}
+    for dt in (1.0, 10.0):
+        off = [error(jq.rkmk4, dtype, dt, options, **turn) for dtype in (jnp.float64, jnp.float32)]
+        print(f"{dt:g}, {off[0]:.1e}, {off[1]:.1e}", flush=True)
 
     print("\ntimes in units of that in float32: scheme, engine: float64, compensated")
     for name in SCHEMES:

@@ -71,6 +71,24 @@ def sample_of(sample: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     return cast(sample, sample.gyro.dtype)
 
 
+def not_stamps(name: str, dt: Any) -> None:
+    """ValueError if concrete intervals (N,) are times that rise evenly, as stamps do.
+
+    Constant intervals do not rise, and intervals within a factor of 4 are never refused. Of wider
+    ones, 8 exponential numbers rise as evenly as this in 5 of 10^9 recordings, more even more
+    seldom. Stamps whose own jitter is a sixth of their spacing are still recognised.
+    """
+    if not is_concrete(dt) or len(dt) < 8:
+        return
+    times = np.asarray(dt, np.float64)
+    rises = np.diff(times)
+    if 0 < rises.max() <= 2 * rises.min() and times[-1] > 4 * times[0]:
+        raise ValueError(
+            f"{name}: wanted the seconds since the sample before, got stamps, which rise evenly "
+            f"from {times[0]:.6g} to {times[-1]:.6g}; pass np.diff(t, prepend=t[0])"
+        )
+
+
 def unit_or_missing(name: str, value: Any) -> None:
     """ValueError if a concrete quaternion (..., 4) without a NaN is off the unit sphere."""
     if is_concrete(value):

@@ -13,7 +13,7 @@ from jax import Array, lax
 from jaxquat import _reprs, fused
 from jaxquat._checks import arrays, instance, is_concrete, not_negative, takes
 from jaxquat.estimation import error_state
-from jaxquat.estimation.arguments import unit_or_missing
+from jaxquat.estimation.arguments import not_stamps, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update
 from jaxquat.estimation.imu import ImuSample, check_sizes
 from jaxquat.quaternion import correct_norm, exp, multiply
@@ -134,7 +134,8 @@ def run(
 
     Raises:
         ValueError, TypeError: a bad argument, by name. Of values that are not traced: an interval
-            that is negative or not finite, or a size that ``samples`` refuses.
+            that is negative or not finite, stamps in place of intervals (8 or more, evenly rising,
+            the last above 4 times the first), or a size that ``samples`` refuses.
 
     Examples:
         >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
@@ -245,6 +246,7 @@ def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
     start = filter.init(jax.tree.map(lambda leaf: leaf[0], samples))
     if hasattr(samples, "dt"):
         not_negative("samples.dt", samples.dt)
+        not_stamps("samples.dt", samples.dt)
     if isinstance(samples, ImuSample) and is_concrete(samples):
         check_sizes("samples", *map(np.asarray, samples[:3]))
     if memory is None:

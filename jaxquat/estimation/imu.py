@@ -18,6 +18,7 @@ from jax.typing import ArrayLike
 
 from jaxquat._checks import divisor, exactly, floating, instance, not_negative
 from jaxquat._linear import square, transpose
+from jaxquat.estimation.arguments import not_stamps
 from jaxquat.estimation.error_state import symmetric
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
 from jaxquat.recordings import Recording
@@ -221,6 +222,7 @@ def merge(samples: ImuSample, every: int) -> ImuSample:
     vectors = [exactly(f"samples.{name}", getattr(samples, name), (dt.size, 3))
                for name in ImuSample._fields[1:]]  # fmt: skip
     not_negative("samples.dt", dt)
+    not_stamps("samples.dt", dt)
     every = divisor("every", every, dt.size, "samples")
     rows = [x.reshape(-1, every, *x.shape[1:]) for x in (dt, *vectors)]
     return jax.vmap(_merged)(ImuSample(*rows))

@@ -36,9 +36,8 @@ from jaxquat._checks import (
     single_or_double,
     takes,
 )
-from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning.differentiation import with_jacobian
-from jaxquat.learning.held import fitted, whole
+from jaxquat.learning.held import checked_params, fitted, whole
 from jaxquat.learning.prediction import Prediction, propagated
 
 __all__ = ["FitCovariance", "fit_covariance"]
@@ -180,7 +179,8 @@ def fit_covariance(
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in
             the units of the data.
         params: pytree, at the optimum, whose arrays of float32 or float64 count, n numbers in all.
-            Other leaves are held, and a Body is a TypeError, as in ``jq.fit``.
+            Other leaves are held, signed integers with a UserWarning (write 1.0, not 1). A Body is
+            a TypeError, as in ``jq.fit``.
         sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals
             are already divided by it. None estimates one value for all residuals, the root of
             ``sum(residuals^2) / (m - rank)``. A given sigma is taken as absolute, as in scipy's
@@ -213,8 +213,7 @@ def fit_covariance(
     """
     # Check and convert.
     takes("residuals", residuals, "params")
-    refuse_bodies("params", params)
-    params = fitted("params", params)
+    params = checked_params(params, stacklevel=3)
     concrete("params", params, ON_HOST)
     single_or_double("params", params)
     flat, _ = ravel_pytree(params)

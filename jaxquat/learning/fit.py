@@ -35,11 +35,10 @@ from jaxquat._checks import (
     strong,
     takes,
 )
-from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning import snapshots
 from jaxquat.learning.convergence import Verdict, judge
 from jaxquat.learning.descent import Descent, Objective, Position, checked_loss
-from jaxquat.learning.held import comparable, fitted, whole
+from jaxquat.learning.held import checked_params, comparable, whole
 from jaxquat.learning.interruption import keeping
 
 __all__ = ["Fit", "fit"]
@@ -146,9 +145,11 @@ def fit(
         loss: jittable. ``batch`` is the part of ``data`` that this update sees (None without data);
             ``key`` is new at each update.
         params: pytree; its arrays of floats, and Python floats, are fitted. All other leaves, such
-            as functions, strings and integers, are held as they are: a network of equinox is a
-            pytree like that. Pass positive quantities as logarithms, and an inertia as the
-            ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
+            as functions, strings, booleans and keys, are held as they are: a network of equinox is
+            a pytree like that. A signed integer is held too, with a UserWarning that names its
+            place: write 1.0, not 1, and close over what is not to be fitted (a counter of a module
+            of equinox can be a static field). Pass positive quantities as logarithms, and an
+            inertia as the ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
         optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. An
             optimiser that evaluates the loss itself, as for a line search (``optax.lbfgs()``), gets
             the loss with the batch and key of the update, differentiated in the same mode. Use it
@@ -223,8 +224,7 @@ def fit(
     instance("optimizer", optimizer, optax.GradientTransformation, wanted)
     key = random_key("key", key)
     one_of("mode", mode, ("auto", "forward", "reverse"))
-    refuse_bodies("params", params)
-    params = jax.tree.map(strong, fitted("params", params))
+    params = jax.tree.map(strong, checked_params(params, stacklevel=3))
     for name, value in (("params", params), ("data", data), ("key", key)):
         concrete(name, value, ON_HOST)
     starts = None if starts is None else positive_integer("starts", starts)

@@ -1,14 +1,16 @@
 """Params that hold more than arrays of floats: what is fitted, and what is held as it is.
 
-A network of equinox, for instance, is a tree with arrays, functions, strings and integers among its
+A network of equinox, for instance, is a tree with arrays, functions, strings and keys among its
 leaves. For the fit each leaf that is not an array of floats becomes part of the structure, a node
-without leaves. The functions of the user get the whole tree.
+without leaves. The functions of the user get the whole tree. A signed integer may be a counter, or
+a 1 that should have been 1.0: it is held with a warning.
 """
 
 from __future__ import annotations
 
 import enum
 import numbers
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxquat._checks import floating, is_key
+from jaxquat.dynamics.body import refuse_bodies
 
 
 @jax.tree_util.register_pytree_node_class
@@ -42,6 +45,26 @@ class Held:
         return held
 
 
+def checked_params(tree: Any, stacklevel: int) -> Any:
+    """``fitted("params", tree)``; TypeError for a Body, UserWarning for signed integers.
+
+    ``stacklevel`` is that of ``warnings.warn``.
+    """
+    refuse_bodies("params", tree)
+    parts = fitted("params", tree)
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    places = [f"params{jax.tree_util.keystr(path)}" for path, x in leaves if _is_signed(x)]
+    if places:
+        warnings.warn(
+            "params: wanted floats where numbers are to be fitted, got integers at "
+            f"{', '.join(places)}, which are held; write 1.0, not 1, and close over what is not to "
+            "be fitted",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+    return parts
+
+
 def fitted(name: str, tree: Any) -> Any:
     """``tree`` with arrays of floats as leaves, and every other leaf held.
 
@@ -58,8 +81,15 @@ def fitted(name: str, tree: Any) -> Any:
     parts = jax.tree_util.tree_map_with_path(one, tree)
     if not jax.tree.leaves(parts):
         for leaf in jax.tree.leaves(tree)[:1]:
-            raise TypeError(f"{name}: wanted at least one array of floats, got {leaf!r}")
+            hint = " (write 1.0, not 1)" if _is_signed(leaf) else ""
+            raise TypeError(f"{name}: wanted at least one array of floats, got {leaf!r}{hint}")
     return parts
+
+
+def _is_signed(leaf: Any) -> bool:
+    """Whether a leaf is a Python int or has a signed integer dtype; raw keys are unsigned."""
+    dtype = getattr(leaf, "dtype", None)
+    return type(leaf) is int or (dtype is not None and jnp.issubdtype(dtype, jnp.signedinteger))
 
 
 def whole(tree: Any) -> Any:

@@ -39,11 +39,10 @@ from jaxquat._checks import (
     takes,
     vector,
 )
-from jaxquat.dynamics.body import refuse_bodies
 from jaxquat.learning.bounds import check_inside, checked_bounds
 from jaxquat.learning.covariance import FitCovariance, covariance_of
 from jaxquat.learning.differentiation import with_jacobian
-from jaxquat.learning.held import fitted, whole
+from jaxquat.learning.held import checked_params, fitted, whole
 from jaxquat.learning.interruption import keeping
 from jaxquat.learning.levenberg_marquardt import (
     Linearised,
@@ -180,8 +179,9 @@ def least_squares(
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model or the reverse. With
             data, it is called as ``residuals(params, data)``.
         params: where to start, a pytree whose arrays of float32 or float64 are fitted, n numbers in
-            all. Other leaves are held, and a Body is a TypeError, as in ``jq.fit``: pass the
-            ``theta`` of ``jq.Body.from_parameters``.
+            all. Other leaves are held, signed integers with a UserWarning (write 1.0, not 1). A
+            Body is a TypeError, as in ``jq.fit``: pass the ``theta`` of
+            ``jq.Body.from_parameters``.
         data: pytree of arrays. A second call with the same function and data of the same shapes
             does not compile again. Without data, each call compiles, because values that the
             function closes over may have changed.
@@ -246,8 +246,7 @@ def least_squares(
     """
     # Check and convert.
     takes("residuals", residuals, "params" if data is None else "params, data")
-    refuse_bodies("params", params)
-    params = jax.tree.map(strong, fitted("params", params))
+    params = jax.tree.map(strong, checked_params(params, stacklevel=4))
     for name, value in (("params", params), ("data", data)):
         concrete(name, value, ON_HOST)
     single_or_double("params", params)

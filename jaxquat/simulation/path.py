@@ -35,8 +35,9 @@ class Path:
         state: State with leading axis rows; () where ``save`` replaces states and commands.
         saved: what ``save`` returned for each row, leading axis rows; () without ``save``.
         command: the ``command`` that the torque receives from each time on, leading axis rows. It
-            is the controller's command, or the input if there is no controller; the last row has
-            that of the last sample. () without controller and inputs, and with ``save``.
+            is the controller's command, or the input if there is no controller; the last row
+            repeats that of the last sample, so sums take ``command[:-1]``. () without controller
+            and inputs, and with ``save``.
         memory: the controller's memory at the end; () without a controller.
         final: the state at the last time. It is () in a slice that ends before the path does, if
             the path has no states.

@@ -13,6 +13,7 @@ from scipy.stats import chi2
 import jaxquat as jq
 from jaxquat import estimation, recordings
 from jaxquat.estimation import ImuSample, Settings
+from jaxquat.estimation.arguments import not_stamps
 
 RUN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(), x)[1]))
 KNOWN = Settings(gyro=1e-3, rest_bias=1e-3, walk=1e-6, start_response=1e-3)  # as simulated
@@ -179,6 +180,40 @@ def test_what_cannot_be_in_si_units_is_refused():
     )
     with pytest.raises(ValueError, match="samples: wanted specific forces in m/s"):
         estimation.run(estimation.ahrs(), samples)
+
+
+def test_stamps_in_place_of_intervals_are_refused_unless_traced():
+    still, up = jnp.zeros((8, 3)), jnp.tile(jnp.array([0.0, 0.0, 9.8]), (8, 1))
+    samples = ImuSample(0.1 * jnp.arange(8.0), still, up, still)
+    stars = jnp.tile(jnp.array([1.0, 0.0, 0.0, 0.0]), (8, 1))
+    vectors = jnp.zeros((8, 0, 3))
+    tracked = estimation.Sample(samples.dt, still, vectors, vectors, stars)
+    mekf = estimation.mekf(stars[0])
+    text = "^samples.dt: wanted the seconds since the sample before, got stamps.* from 0 to 0.7;"
+    for call in (
+        lambda: estimation.run(mekf, tracked),
+        lambda: estimation.smooth(mekf, tracked),
+        lambda: estimation.merge(samples, 2),
+    ):
+        with pytest.raises(ValueError, match=text):
+            call()
+    batch = jax.tree.map(lambda x: x[None], tracked)
+    traced = jax.eval_shape(jax.vmap(lambda one: estimation.run(mekf, one)[1].q), batch)
+    assert traced.shape == (1, 8, 4)
+
+
+def test_only_evenly_rising_numbers_count_as_stamps():
+    """10,000 draws of 8 jittered intervals of any spread, and intervals that rise less or bend."""
+    t, rng = np.arange(1, 1001), np.random.default_rng(0)
+    jitter = rng.uniform(-1e-3, 1e-3, 1000)
+    intervals = [np.full(1000, 0.01), np.diff(0.01 * t), np.diff(np.float32(0.01) * t)]
+    intervals += [0.01 + jitter, np.linspace(0.01, 0.04, 50), np.diff(np.geomspace(1, 100, 50))]
+    intervals += [0.01 * t[:7], np.append(0.01 * t[:-1], 0.0), *rng.exponential(size=(10_000, 8))]
+    for dt in intervals:
+        not_stamps("dt", dt)
+    for stamps in (0.01 * t, 0.01 * (t - 1), np.float32(0.01) * t, 5.0 * t[:8], 0.01 * t + jitter):
+        with pytest.raises(ValueError, match=r"^dt: wanted the seconds since the sample before"):
+            not_stamps("dt", stamps)
 
 
 STAMPS, STILL = np.arange(4) / 100, np.zeros((4, 3))

@@ -1,4 +1,7 @@
-"""Params with functions, strings and integers in them: the floats are fitted, the rest is held."""
+"""Params with functions, strings and keys in them: the floats are fitted, the rest is held.
+
+Signed integers are held with a warning, which is an error in tests unless it is expected.
+"""
 
 import copy
 import enum
@@ -15,12 +18,13 @@ import pytest
 import jaxquat as jq
 
 KEY = jax.random.key(0)
-ORDER = np.array([1, 0])
+ORDER = np.array([1, 0], np.uint32)  # as raw keys are
+HELD_INTEGERS = pytest.mark.filterwarnings("ignore:params. wanted floats:UserWarning")
 
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=["weight", "activation", "name", "width", "bias", "order", "key"],
+    data_fields=["weight", "activation", "name", "scaled", "bias", "order", "key"],
     meta_fields=[],
 )
 @dataclass(frozen=True)
@@ -30,13 +34,13 @@ class Layer:
     weight: Any
     activation: Any = jnp.tanh
     name: str = "first"
-    width: int = 2
+    scaled: bool = True
     bias: Any = None
     order: Any = None
     key: Any = None
 
     def __call__(self, x):
-        assert (self.name, self.width, self.bias) == ("first", 2, None)
+        assert (self.name, self.scaled, self.bias) == ("first", True, None)
         return self.activation(self.weight * x)[self.order]
 
 
@@ -60,7 +64,7 @@ def assert_held(model):
     assert model.activation is jnp.tanh
     assert model.order is ORDER
     assert model.key is KEY
-    assert (model.name, model.width, model.bias) == ("first", 2, None)
+    assert (model.name, model.scaled, model.bias) == ("first", True, None)
 
 
 @pytest.mark.parametrize("starts", [None, 2])
@@ -94,6 +98,7 @@ class Kind(enum.Enum):
     TWO = 2
 
 
+@HELD_INTEGERS
 @pytest.mark.needs("orbax")
 @pytest.mark.parametrize(
     ("one", "other"),
@@ -155,6 +160,7 @@ def test_least_squares_its_covariance_and_its_predictions_take_the_whole_tree():
     assert least.covariance.names == ("weight[0]", "weight[1]")
 
 
+@HELD_INTEGERS
 @pytest.mark.parametrize("held", [3, "relu", jnp.tanh, None])
 def test_a_bound_on_a_held_leaf_is_named(held):
     params = {"layer": {"weight": jnp.zeros(()), "held": held}}
@@ -185,13 +191,36 @@ def test_a_second_call_with_the_same_held_objects_does_not_compile_again():
 @pytest.mark.parametrize(
     ("params", "text"),
     [
-        ({"a": 3, "b": jnp.tanh}, "params: wanted at least one array of floats, got 3"),
+        (
+            {"a": 3, "b": jnp.tanh},
+            r"params: wanted at least one array of floats, got 3 \(write 1\.0, not 1\)$",
+        ),
         ({"a": 1j, "b": 1.0}, r"params\['a'\]: wanted a floating dtype, got complex"),
     ],
 )
 def test_params_without_floats_or_with_complex_numbers_are_refused(params, text):
     with pytest.raises(TypeError, match=text):
         fit(params)
+
+
+def test_signed_integers_are_held_with_a_warning_that_names_them_and_the_line_of_the_call():
+    """With a held at 1, the best d of ``a exp(-d t)`` is not 0.7, though the fit converges."""
+    t = jnp.linspace(0.0, 2.0, 20)
+    residuals = lambda p: p["a"] * jnp.exp(-p["d"] * t) - 3.0 * jnp.exp(-0.7 * t)
+    params = {"a": 1, "d": 1.0, "n": [jnp.zeros(3, jnp.int32), np.int64(2), True, np.uint8(3)]}
+    calls = (
+        lambda: jq.least_squares(residuals, params, progress=False),
+        lambda: jq.fit_covariance(residuals, params, sigma=10.0),
+        lambda: fit(params, lambda p, batch, key: jnp.sum(residuals(p) ** 2), steps=1),
+    )
+    text = r"integers at params\['a'\], params\['n'\]\[0\], params\['n'\]\[1\], which.*1\.0, not 1"
+    for call in calls:
+        with pytest.warns(UserWarning, match=text) as caught:
+            result = call()
+        assert [one.filename for one in caught] == [__file__]
+        assert result.params["a"] == 1
+    right = jq.least_squares(residuals, {**params, "a": 1.0, "n": None}, progress=False)
+    np.testing.assert_allclose([right.params["a"], right.params["d"]], [3.0, 0.7], rtol=1e-9)
 
 
 @pytest.mark.needs("equinox")
