@@ -875,6 +875,12 @@ MUTATIONS = {
         "to_end = multiply(end[None], q)",
         of_ahrs("merged_samples_are_means_in_the_axes_at_the_end_without_what_is_missing"),
     ),
+    "planning: twice the turn": Mutation(
+        "planning/iteration.py",
+        "turns = 0.5 * quaternion.left_matrix(q)",
+        "turns = quaternion.left_matrix(q)",
+        "planning/test_riccati.py::test_the_jacobian_by_parts_is_that_by_the_whole_error",
+    ),
     "ensembles: failed only if all is": Mutation(
         "ensembles/simulating.py",
         "good &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))",
@@ -915,8 +921,9 @@ def planted(mutation: Mutation, folder: Path) -> None:
 
 
 def passes(package: Path, test: str) -> bool:
-    """Whether a quick test passes on the package in a folder."""
-    options = ["-n", "0", "-q", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
+    """Whether a test, or the quick ones of a file, pass on the package in a folder."""
+    options = ["-n", "0", "-q", "-x", "-p", "no:cacheprovider"]
+    options += [] if "::" in test else ["-m", "not slow"]
     # safe path: import the package of the folder, not the one next to the tests
     environment = os.environ | {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
