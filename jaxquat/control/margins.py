@@ -31,7 +31,6 @@ from jaxquat.dynamics.state import State, check_state, describe, error_size, loc
 from jaxquat.schemes.scheme import as_deterministic
 from jaxquat.simulation.controller import Controller, continuing, update_of
 
-
 AWAY = 0.1  # rad; an equilibrium further from the state is reported
 
 
@@ -172,7 +171,7 @@ def margins(
         return lax.fori_loop(0, sample_every, step, state)
 
     def moved(delta: Array, flat: Array, change: Array) -> tuple[tuple[Array, ...], Array]:
-        """The errors of state and memory after a sample and the command that they ask for; drift."""
+        """State and memory after a sample, and the command that they ask for; and the drift."""
         begin, kept = retract(state, delta), sampled(state, command)
         wanted, after = update_of(controller, t, begin, join(flat), params, inputs)
         after = _inexact(after, flat.dtype)[0]
