@@ -97,8 +97,8 @@ def steer_cmgs(
         dither: below 1/2 in size, () or (3,) for the elements yz, xz and xy of E. Of 252 singular
             states of that pyramid, all those inside of the envelope along directions with the
             components -1, 0 and 1, the default left 250 within ``4 h/|tau|`` (40 s at 0.1 rad/s),
-            equal elements of 0.1 left about 200, and no dither none. Wie et al. vary it as
-            ``0.01 sin(pi t/2 + phase)``, which takes longer to leave.
+            equal elements of 0.1 left about 200, and without dither rounding freed fewer than
+            ten. Wie et al. vary it as ``0.01 sin(pi t/2 + phase)``, which takes longer to leave.
 
     Examples:
         >>> s = jnp.roll(jnp.eye(3), 1, axis=0)

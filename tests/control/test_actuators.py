@@ -257,8 +257,8 @@ def test_dither_leaves_nearly_all_singular_states():
     """The numbers in the docstring of ``steer_cmgs``. A state is left with half the torque.
 
     In a singular state each rotor is at its greatest or least angle to the direction, here not all
-    at the same one, which would be the envelope. By symmetry, equal elements leave some of them by
-    rounding only, so their number depends on it.
+    at the same one, which would be the envelope. Without dither, and by symmetry with some equal
+    elements, only rounding leaves them, so those two numbers depend on it.
     """
     vectors = np.array([v for v in itertools.product([-1.0, 0, 1], repeat=3) if any(v)])
     signs = np.array([s for s in itertools.product([-1, 1], repeat=4) if abs(sum(s)) < 4])
@@ -294,7 +294,7 @@ def test_dither_leaves_nearly_all_singular_states():
     count = lambda dither: leaves(states, along, dither, 10.0)[0].sum()
     assert count(default) == 250
     assert 190 < count(jnp.full(3, 0.1)) < 210
-    assert count(jnp.zeros(3)) == 0
+    assert count(jnp.zeros(3)) < 10
     singular = jnp.array([[-0.5, 0.0, 0.5, 0.0]]) * jnp.pi
     axis = jnp.sum(
         jnp.cos(singular[0])[:, None] * ROTORS + jnp.sin(singular[0])[:, None] * across, 0
