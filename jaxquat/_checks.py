@@ -499,6 +499,27 @@ def normal_vectors(name: str, value: Array, axes: Array) -> None:
         every(name, "vectors normal to the axes (to 0.0001)", value, across)
 
 
+def independent_columns(name: str, wanted: str, value: Array) -> None:
+    """Raise ValueError if the columns of a concrete, finite matrix A (n, k) are dependent.
+
+    They are if ``A^T A`` is singular to within ten units of rounding of A's dtype, with columns
+    scaled to length 1: an inverse of ``A^T A`` has no correct digit then.
+    """
+    if is_concrete(value) and np.isfinite(np.asarray(value)).all():
+        matrix = np.asarray(value, dtype=np.float64)
+        lengths = np.linalg.norm(matrix, axis=0)
+        sizes = np.linalg.svd(matrix / np.where(lengths > 0, lengths, 1.0), compute_uv=False)
+        if not sizes[-1] ** 2 > 10 * np.finfo(value.dtype).eps * sizes[0] ** 2:
+            raise ValueError(f"{name}: wanted {wanted}, got {np.asarray(value).tolist()}")
+
+
+def from_aux(name: str, value: Any) -> None:
+    """Raise ValueError if ``value`` is (), the ``State.aux`` of a start that was given none."""
+    if isinstance(value, tuple) and not value:
+        hint = "the default of State.aux; give start an aux"
+        raise ValueError(f"{name}: wanted an array, got (), {hint}")
+
+
 def missing_package(name: str, package: str, extra: str) -> str:
     """The message of the ImportError for a package of an extra that is not installed."""
     return f'{name}: wanted the package {package}, got none: pip install "jaxquat[{extra}]"'

@@ -24,6 +24,7 @@ from jaxquat._checks import (
     exactly,
     finite,
     floating,
+    independent_columns,
     instance,
     is_concrete,
     one_shape,
@@ -269,12 +270,13 @@ def allocate(
 
     The result is continuous in all arguments and differentiable almost everywhere. Each rotor's
     drag torque is assumed proportional to its thrust, in the ratio at an even share of the
-    collective thrust; that is exact for curves ``(0, 0, k)``. The result is infinite or NaN if the
-    rotors cannot turn the body about all axes.
+    collective thrust; that is exact for curves ``(0, 0, k)``. The result means nothing if traced
+    rotors cannot lift the body and turn it about all axes: it may be NaN, infinite, or finite.
 
     Raises:
-        ValueError: concrete rotors that cannot make a collective thrust without torque in which
-            every rotor has positive thrust.
+        ValueError: fewer than four rotors, concrete rotors that cannot lift the body and turn it
+            about all axes, or concrete rotors that cannot make a collective thrust without torque
+            in which every rotor has positive thrust.
 
     Examples:
         >>> places = jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]) / 8  # m
@@ -288,6 +290,8 @@ def allocate(
     """
     rotors = _checked(rotors)
     n = len(rotors.spins)
+    if n < 4:
+        raise ValueError(f"rotors: wanted at least 4 rotors, got {n}")
     thrust, torque = exactly("thrust", thrust, ()), exactly("torque", torque, (3,))
     low = _bound("lowest", lowest, n)
     high = None if highest is None else _bound("highest", highest, n)
@@ -322,6 +326,8 @@ def _mixer(rotors: Rotors, thrust: Array) -> tuple[Array, Array]:
     ratio = _curve(rotors.drag, _speed(rotors.thrust, share)) / share
     arms = cross(rotors.positions, rotors.axes) - ratio * rotors.spins[:, None] * rotors.axes
     lift = rotors.axes[:, 2]
+    lever = jnp.concatenate([arms, lift[:, None]], axis=1)
+    independent_columns("rotors", "rotors that lift the body and turn it about all axes", lever)
     gram = inverse(matmul(transpose(arms), arms))
     coupling = matvec(gram, matvec(transpose(arms), lift))
     upward = lift - matvec(arms, coupling)

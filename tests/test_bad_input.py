@@ -279,7 +279,7 @@ TABLE = {
     "GridAt.times": {"dtype": optional(None)},
     "Path.at": {"t": Argument(0.5, BATCH)},
     "actuators.allocate": {
-        "axes": algebra(np.eye(3)),
+        "axes": Argument(np.eye(3)),
         "tau": algebra(V),
         "limits": optional(1.0, inf="no limit"),
     },
@@ -352,7 +352,10 @@ TABLE = {
         "robustness": Argument(ONE),
         "dither": Argument(0.1 * ONE),
     },
-    "actuators.thruster_arms": {"positions": algebra(ROWS), "directions": algebra(ROWS)},
+    "actuators.thruster_arms": {
+        "positions": algebra(ROWS),
+        "directions": Argument(np.tile(np.eye(3), (2, 1))),
+    },
     "actuators.wheel_friction": {
         "speed": number(ONE),
         "coulomb": Argument(ONE, BATCH),
@@ -371,7 +374,7 @@ TABLE = {
         "dynamic": algebra(ONE),
     },
     "actuators.wheel_torque": {
-        "axes": algebra(np.eye(3)),
+        "axes": Argument(np.eye(3)),
         "state": STATE,
         "momentum": algebra(V),
         "motor": algebra(V),

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._checks import (
     broadcast,
+    every,
     exactly,
     finite,
     floating,
+    from_aux,
+    independent_columns,
+    is_concrete,
     not_negative,
     one_shape,
     positive,
@@ -62,6 +67,7 @@ def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Arra
         >>> jq.actuators.lag(actual, command, 0.0625)  # rad/s^2
         Array([320.,   0.], dtype=float32)
     """
+    from_aux("actual", actual)
     actual, command = floating("actual", actual), floating("command", command)
     if actual.ndim != 1 or command.shape != actual.shape:
         got = f"{command.shape} for {actual.shape}"
@@ -74,10 +80,10 @@ def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Arra
 def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: ArrayLike) -> Array:
     """Torque of n reaction wheels on the body, ``-sum a_i u_i - omega × (sum a_i h_i)`` [N m].
 
-    (n, 3), State, (n,), (n,) -> (3,). ``motor`` is u, the torque of each motor on its wheel [N m].
-    It is the rate of ``momentum`` h [N m s], the total momentum of the wheel about its axis, which
-    includes the part due to the rotation of the body. The inertia of the body must therefore
-    exclude the moment of each wheel about its own axis. Then
+    (n, 3), State, (n,), (n,) -> (3,). The axes are unit vectors. ``motor`` is u, the torque of each
+    motor on its wheel [N m]. It is the rate of ``momentum`` h [N m s], the total momentum of the
+    wheel about its axis, which includes the part due to the rotation of the body. The inertia of
+    the body must therefore exclude the moment of each wheel about its own axis. Then
     ``I omega' = tau - omega × (I omega + A h) - A u`` holds exactly, and the momentum of body and
     wheels in world axes is conserved. P. C. Hughes, Spacecraft Attitude Dynamics, 1986, section
     3.4.
@@ -91,6 +97,8 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
         array([ 0.19, -0.02, -0.05], dtype=float32)
     """
     axes = axes_rows("axes", axes)
+    unit_vector("axes", axes)
+    from_aux("momentum", momentum)
     momentum = exactly("momentum", momentum, axes.shape[:1])
     motor = exactly("motor", motor, axes.shape[:1])
     state = broadcastable("state", state)
@@ -108,6 +116,7 @@ def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) ->
         >>> jq.actuators.hold_momentum(momentum, motor, capacity=1.0)  # the third may slow down
         Array([0.  , 0.25, 0.25], dtype=float32)
     """
+    from_aux("momentum", momentum)
     momentum, motor, capacity = broadcast(
         ("momentum", momentum, ()), ("motor", motor, ()), ("capacity", capacity, ())
     )
@@ -119,10 +128,11 @@ def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) ->
 def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
     """Motor torques u of n >= 3 wheels that turn the body with tau. (n, 3), (3,) -> (n,) [N m].
 
-    It is the shortest such u, ``-A (A^T A)^-1 tau`` with the axes as rows of A; infinite or NaN if
-    the axes do not span the space. With limits (n,) or () [N m], all are scaled down together if
-    one exceeds its limit, so that the torque keeps its direction. The largest ratio determines the
-    scale and its gradient.
+    It is the shortest such u, ``-A (A^T A)^-1 tau`` with the axes, unit vectors, as rows of A.
+    Concrete axes that do not span the space raise ValueError. The result means nothing if traced
+    ones do not: it may be NaN, infinite, or finite with no correct digit. With limits (n,) or ()
+    [N m], all are scaled down together if one exceeds its limit, so that the torque keeps its
+    direction. The largest ratio determines the scale and its gradient.
 
     Examples:
         >>> pyramid = jnp.array([[1.0, 1, 1], [-1, 1, 1], [-1, -1, 1], [1, -1, 1]]) / jnp.sqrt(3.0)
@@ -131,6 +141,10 @@ def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -
         array([-0.0173, -0.0173, -0.0173, -0.0173], dtype=float32)
     """
     axes, tau = axes_rows("axes", axes), exactly("tau", tau, (3,))
+    if len(axes) < 3:
+        raise ValueError(f"axes: wanted at least 3 axes, got {len(axes)}")
+    unit_vector("axes", axes)
+    independent_columns("axes", "axes that span the space", axes)
     gram = matmul(transpose(axes), axes)
     return _within(-matvec(axes, matvec(inverse(gram), tau)), limits)
 
@@ -175,7 +189,11 @@ def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
         Array([[0. , 0. , 0.5],
                [0. , 0.5, 0. ]], dtype=float32)
     """
-    return cross(*broadcast(("positions", positions, (3,)), ("directions", directions, (3,))))
+    positions, directions = broadcast(
+        ("positions", positions, (3,)), ("directions", directions, (3,))
+    )
+    unit_vector("directions", directions)
+    return cross(positions, directions)
 
 
 def pulse_widths(
@@ -186,7 +204,8 @@ def pulse_widths(
     ``interval * force/thrust``, at most the interval. A pulse shorter than the minimum, such as a
     valve's least on-time, is not fired: its width is 0. The derivative is that of the branch.
 
-    ``schemes.switched`` steps to the ends of the pulses.
+    ``schemes.switched`` steps to the ends of the pulses; its docstring says what it needs where the
+    interval lasts several steps.
 
     Args:
         forces: wanted mean forces [N], (...), for instance of ``allocate_thrusters``. A negative
@@ -194,7 +213,7 @@ def pulse_widths(
         thrust: force of the open thruster [N], positive; like the others () or a shape that
             broadcasts with forces.
         interval: from one command to the next [s], positive.
-        minimum: shortest pulse [s], not negative; 0 by default.
+        minimum: shortest pulse [s], not negative and at most the interval; 0 by default.
 
     Examples:
         >>> forces = jnp.array([0.25, 0.01, 3.0])  # N
@@ -208,6 +227,9 @@ def pulse_widths(
     positive("thrust", thrust)
     positive("interval", interval)
     not_negative("minimum", minimum)
+    if is_concrete((minimum, interval)):
+        shortest, longest = np.broadcast_arrays(minimum, interval)
+        every("minimum", f"at most the interval, {longest} s", shortest, shortest <= longest)
     scale = scale_of(thrust)
     forces, thrust = scale * forces, scale * thrust
     full = forces >= thrust
@@ -244,12 +266,7 @@ def magnetorquer_dipoles(
         >>> jnp.cross(dipoles, field).round(8)  # N m, without the part along the field
         Array([1.e-06, 0.e+00, 0.e+00], dtype=float32)
     """
-    axes, tau, field = (
-        axes_rows("axes", axes),
-        exactly("tau", tau, (3,)),
-        exactly("field", field, (3,)),
-    )
-    unit_vector("axes", axes)
+    tau, field = exactly("tau", tau, (3,)), exactly("field", field, (3,))
     scale = scale_of(field)
     field = scale * field
     return -allocate(axes, scale * (cross(field, tau) / square(field)), limits)

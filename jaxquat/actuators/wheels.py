@@ -12,6 +12,7 @@ from jaxquat._checks import (
     broadcast,
     every,
     exactly,
+    from_aux,
     is_concrete,
     normal_vectors,
     not_negative,
@@ -122,6 +123,8 @@ def wheel_imbalance(
         >>> f"{shake.force[1]:.2f} N along y, {shake.torque[2]:.2f} N m about z"
         '0.02 N along y, 0.01 N m about z'
     """
+    from_aux("speed", speed)
+    from_aux("angle", angle)
     state, speed = one_body("state", state), vector("speed", speed)
     n, angle = speed.shape, exactly("angle", angle, speed.shape)
     axes, normals = exactly("axes", axes, (*n, 3)), exactly("normals", normals, (*n, 3))

@@ -48,6 +48,11 @@ def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
             widths, passed = command
             return jnp.where(passed, 0.0, params["force"]) @ ARMS
 
+    ``instants`` is called again in each step. If a command lasts several steps, as with
+    ``sample_every`` above 1, widths alone therefore fire their pulses again in every step. Let the
+    command be ``(began, widths)`` then, with the time of the sample, and return
+    ``began + widths - t``.
+
     A torque that looks at the time instead of ``passed`` still jumps within a part. Instants before
     the step have passed, those after it have not; infinity is never. The state and
     its derivatives by the instants are exact to the order of the scheme. Where an instant is

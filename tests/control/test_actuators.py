@@ -1,5 +1,6 @@
 """Limits, lags, wheels, thrusters: exact solutions, conserved momentum, numpy and scipy."""
 
+import itertools
 import re
 
 import jax
@@ -251,6 +252,60 @@ def test_dither_leaves_a_singularity_inside_of_the_envelope():
     assert 0.95 * (2 + 2 * slope) < left < 2 + 2 * slope
 
 
+@pytest.mark.slow
+def test_dither_leaves_nearly_all_singular_states():
+    """The numbers in the docstring of ``steer_cmgs``. A state is left with half the torque.
+
+    In a singular state each rotor is at its greatest or least angle to the direction, here not all
+    at the same one, which would be the envelope. Without dither, and by symmetry with some equal
+    elements, only rounding leaves them, so those two numbers depend on it.
+    """
+    vectors = np.array([v for v in itertools.product([-1.0, 0, 1], repeat=3) if any(v)])
+    signs = np.array([s for s in itertools.product([-1, 1], repeat=4) if abs(sum(s)) < 4])
+    directions = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    across = np.cross(PYRAMID, ROTORS)
+    angles = np.arctan2(directions @ across.T, directions @ np.asarray(ROTORS).T)
+    off_gimbals = np.abs(directions @ np.asarray(PYRAMID).T).max(axis=1) < 1 - 1e-9
+    assert off_gimbals.sum() == 18
+    states = (angles[off_gimbals, None] + np.pi * (signs[None] < 0)).reshape(-1, 4)
+    along = np.repeat(directions[off_gimbals], len(signs), axis=0)
+
+    @jax.jit
+    def leaves(states, along, dither, unit):
+        def run(x, direction):
+            def rates(x):
+                return actuators.steer_cmgs(
+                    PYRAMID, ROTORS, 1.0, x, -direction / unit, 0.01, dither
+                )
+
+            def turn(x, _):
+                rate = rates(x)
+                forward = jnp.cos(x)[:, None] * across - jnp.sin(x)[:, None] * ROTORS
+                share = unit * direction @ (rate @ forward)
+                return x + step * rates(x + 0.5 * step * rate), share > 0.5
+
+            step = 0.0025 * unit
+            given = jax.lax.scan(turn, x, None, 1600)[1]
+            return jnp.any(given), step * jnp.argmax(given).astype(x.dtype)
+
+        return jax.vmap(run)(states, along)
+
+    default = jnp.array([0.05, 0.1, -0.15])
+    count = lambda dither: leaves(states, along, dither, 10.0)[0].sum()
+    assert count(default) == 250
+    assert 190 < count(jnp.full(3, 0.1)) < 210
+    assert count(jnp.zeros(3)) < 10
+    singular = jnp.array([[-0.5, 0.0, 0.5, 0.0]]) * jnp.pi
+    axis = jnp.sum(
+        jnp.cos(singular[0])[:, None] * ROTORS + jnp.sin(singular[0])[:, None] * across, 0
+    )
+    axis = (axis / jnp.linalg.norm(axis))[None]
+    for unit, seconds in ((1 / 0.14, 6.2), (1 / 0.014, 62.0), (1 / 0.0014, 620.0)):
+        is_left, after = leaves(singular, axis, default, unit)
+        assert is_left[0]
+        assert after[0] == pytest.approx(seconds, rel=0.02)
+
+
 def test_wheels_differentiate_by_their_axes_and_vmap():
     def last(axes):
         return spinning(axes, 0.1, 10, jq.lie_euler)[0].omega[-1, 0]
@@ -305,7 +360,9 @@ def test_thrusters_only_push_and_reach_the_torque():
     """Twelve thrusters on a box, to 1e-6 where scipy's active-set solver reaches the torque."""
     corners = [[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]
     places = np.array([*corners, [2, 0, 0], [-2, 0, 0], [0, 2, 0], [0, 0, 2]])
-    arms = np.asarray(actuators.thruster_arms(places.astype(float), RNG.normal(size=(12, 3))))
+    directions = RNG.normal(size=(12, 3))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    arms = np.asarray(actuators.thruster_arms(places.astype(float), directions))
     for _ in range(10):
         tau = RNG.normal(size=3)
         force = np.asarray(SOLVE(arms, tau))
@@ -543,6 +600,9 @@ def test_float32_stays_float32():
 
 
 TAU = jnp.ones(3)
+# In float32 rounding lifts the third axis out of the plane, and A^T A is not singular.
+IN_A_PLANE = np.float32([[0.6, 0.8, 0.0], [0.48, 0.6, 0.64], [0, 0, 0]])
+IN_A_PLANE[2] = IN_A_PLANE[:2].sum(axis=0) / np.linalg.norm(IN_A_PLANE[:2].sum(axis=0))
 REFUSED = {
     "limits: wanted shape (..., 5), got (3,)": lambda: actuators.saturate(jnp.ones(5), TAU),
     "limits: wanted shape (..., 3), got (2,)": lambda: actuators.saturate_smooth(TAU, jnp.ones(2)),
@@ -567,6 +627,43 @@ REFUSED = {
         lambda: actuators.lag(TAU, TAU, jnp.ones(2))
     ),
     "capacity: wanted positive values": lambda: actuators.hold_momentum(TAU, TAU, 0.0),
+    "axes: wanted a unit vector (to 0.0001)": lambda: actuators.allocate(2.0 * AXES, TAU),
+    "axes: wanted a unit vector (to 0.0001), got [2.": (
+        lambda: actuators.wheel_torque(2.0 * jnp.eye(3), START, TAU, TAU)
+    ),
+    "directions: wanted a unit vector (to 0.0001)": (
+        lambda: actuators.thruster_arms(AXES, 2.0 * AXES)
+    ),
+    "axes: wanted at least 3 axes, got 2": lambda: actuators.allocate(AXES[:2], TAU),
+    "axes: wanted at least 3 axes, got 1": (
+        lambda: jax.eval_shape(actuators.magnetorquer_dipoles, RODS[:1], TAU, FIELD)
+    ),
+    "axes: wanted axes that span the space": lambda: actuators.allocate(IN_A_PLANE, TAU),
+    "axes: wanted axes that span the space, got [[": (
+        lambda: actuators.magnetorquer_dipoles(IN_A_PLANE, TAU, FIELD)
+    ),
+    "minimum: wanted at most the interval, 0.2 s, got 10.0": (
+        lambda: actuators.pulse_widths(0.3, 1.0, 0.2, 10.0)
+    ),
+    "momentum: wanted a momentum other than 0, got [0. 0. 0. 0.]": (
+        lambda: actuators.steer_cmgs(PYRAMID, ROTORS, jnp.zeros(4), jnp.zeros(4), TAU)
+    ),
+    "momentum: wanted an array, got (), the default of State.aux; give start an aux": (
+        lambda: actuators.hold_momentum(START.aux, jnp.ones(4), 1.0)
+    ),
+    "momentum: wanted an array, got ()": (
+        lambda: actuators.wheel_torque(AXES, START, START.aux, jnp.ones(4))
+    ),
+    "actual: wanted an array, got ()": lambda: actuators.lag(START.aux, TAU, 0.1),
+    "angle: wanted an array, got ()": (
+        lambda: actuators.steer_cmgs(PYRAMID, ROTORS, 1.0, START.aux, TAU)
+    ),
+    "angle: wanted an array, got (), the": (
+        lambda: actuators.wheel_imbalance(*np.eye(3)[:, None], START, (), np.ones(1), 0.1, 0.1)
+    ),
+    "speed: wanted an array, got ()": (
+        lambda: actuators.wheel_imbalance(*np.eye(3)[:, None], START, np.ones(1), (), 0.1, 0.1)
+    ),
     "directions: wanted shape (..., 3), got (2,)": lambda: actuators.thruster_arms(AXES, TAU[:2]),
 }
 

@@ -208,6 +208,7 @@ def test_a_quadrotor_with_lagging_motors_comes_level_in_both_engines_and_precisi
         np.testing.assert_allclose(other.drag, slope.drag, rtol=20 * tolerance)
 
 
+THREE = QUAD._replace(positions=CORNERS[:3], axes=UP[:3], spins=SPINS[:3])
 BAD = {
     r"rotors: wanted a rotors.Rotors, got tuple": (tuple(QUAD), {}),
     r"rotors.axes: wanted shape \(4, 3\), got \(3, 3\)": (QUAD._replace(axes=np.eye(3)), {}),
@@ -216,6 +217,13 @@ BAD = {
     r"rotors.thrust: wanted a curve that rises": (QUAD._replace(thrust=-QUAD.thrust), {}),
     r"rotors: wanted rotors that all lift": (
         QUAD._replace(positions=CORNERS + np.array([1.0, 0, 0])), {}
+    ),
+    r"rotors: wanted at least 4 rotors, got 3": (THREE, {}),
+    r"rotors: wanted rotors that lift the body and turn it about all axes": (
+        QUAD._replace(drag=0 * QUAD.drag), {}
+    ),
+    r"rotors: wanted rotors that lift .* axes, got \[\[": (
+        QUAD._replace(positions=CORNERS * np.array([1.0, 0, 0])), {}
     ),
     r"lowest: wanted less than highest": (QUAD, {"highest": 0.0}),
     r"highest: wanted shape \(\) or \(4,\)": (QUAD, {"highest": np.ones(3)}),

@@ -168,6 +168,28 @@ def test_the_derivative_by_widths_is_that_of_differences(engine):
     np.testing.assert_allclose(forward, (high - low) / 2e-5, rtol=1e-5)
 
 
+def test_widths_fire_in_each_step_of_a_sample_and_widths_with_its_time_once():
+    """A sample of five steps: an impulse of 5 F w, or of F w, which is longer than a step."""
+    body, widths = jq.Body(2.0 * jnp.eye(3)), jnp.array([0.11, 0.31])
+
+    def torque(t, state, params, command):
+        _, ended = command
+        return jnp.where(ended, 0.0, jnp.array([0.0, 0.0, 3.0]))
+
+    def rate(instants, commands):
+        scheme, grid = switched(jq.lie_euler, instants), jq.grid(0.0, 0.2, 10)
+        start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
+        path = jq.rollout(scheme, body, torque, start, grid, inputs=commands, sample_every=5)
+        return path.final.omega[2]
+
+    ends = lambda t, state, params, command: command[0] + command[1] - t
+    each, once = jax.jit(lambda w: (rate(AT_WIDTHS, w), rate(ends, (jnp.array([0.0, 1.0]), w))))(
+        widths
+    )
+    np.testing.assert_allclose(each, 1.5 * 5 * (0.11 + 0.2), rtol=1e-14)
+    np.testing.assert_allclose(once, 1.5 * (0.11 + 0.31), rtol=1e-14)
+
+
 @pytest.mark.parametrize("engine", SCAN_FIRST)
 def test_ramps_have_the_impulse_of_their_areas(engine):
     """A pulse with time to rise has ``F (w - rise/2 + decay/2)``, a shorter one two triangles.
