@@ -430,8 +430,8 @@ STORED, GIMBAL_INERTIA = 5.0, 0.3  # N m s, kg m^2
 GIMBAL_MOTORS = np.array([0.01, -0.02, 0.005, 0.01])  # N m
 
 
-def gyros():
-    """Four gyros in a pyramid, whose gimbals turn by motors and by the rate of the body.
+def cmgs():
+    """Four control moment gyros in a pyramid, whose gimbals turn by motors and by the rate of the body.
 
     The speed of Basilisk's rotors changes with the rate of the body. A tiny spin inertia keeps
     their momentum constant; the differences are in proportion to it.
@@ -621,7 +621,7 @@ def components():
     named = (
         ("friction of wheels [rad/s]", friction),
         ("imbalance of wheels [rad/s]", imbalance),
-        ("gyros [rad]", gyros),
+        ("CMGs [rad]", cmgs),
         ("slosh masses [m]", slosh),
         ("panels, from 0.01 rad [rad]", lambda: panels(0.01)),
         ("panels, from 0.001 rad [rad]", lambda: panels(0.001)),
