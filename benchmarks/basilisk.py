@@ -431,7 +431,7 @@ GIMBAL_MOTORS = np.array([0.01, -0.02, 0.005, 0.01])  # N m
 
 
 def cmgs():
-    """Four control moment gyros in a pyramid, whose gimbals turn by motors and by the rate of the body.
+    """Four CMGs in a pyramid, whose gimbals turn by motors and by the rate of the body.
 
     The speed of Basilisk's rotors changes with the rate of the body. A tiny spin inertia keeps
     their momentum constant; the differences are in proportion to it.
