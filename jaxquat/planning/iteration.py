@@ -298,12 +298,8 @@ def _linear(function: Callable[..., Any], state: State, *command: Array) -> tupl
 
 def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
     """The Gauss-Newton model of the end, v and V."""
-
-    def ended(delta: Array) -> tuple[Array, Array]:
-        residuals = problem.final(retract(last, delta))
-        return residuals, residuals
-
-    return _squared(*jax.jacfwd(ended, has_aux=True)(zeros(last)))
+    residuals, jacobian = _linear(problem.final, last)
+    return _squared(jacobian, residuals)
 
 
 def newton(
