@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from earth import Earth, atmosphere, north_east_down
+from pages import put
 
 import jaxquat as jq
 
@@ -402,10 +403,7 @@ def main():
     text = "\n".join(lines)
     print(text)
     if options.write:
-        page = PAGE.read_text()
-        begin, end = "<!-- tables -->\n", "<!-- end of the tables -->"
-        before, rest = page.split(begin)
-        PAGE.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end)[1]}")
+        put(PAGE, "<!-- tables -->", "<!-- end of the tables -->", text.rstrip())
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ docs/fitting.md.
 
 import argparse
 import functools
-import re
 import time
 import warnings
 from collections.abc import Callable
@@ -39,6 +38,7 @@ import numpy as np
 import optimistix as optx
 from jax import Array
 from jax.flatten_util import ravel_pytree
+from pages import put
 from scipy import optimize
 
 import jaxquat as jq
@@ -400,9 +400,7 @@ def main() -> None:
         print("\n".join(rows), flush=True)
     if arguments.write:
         begin, end = "<!-- least squares -->", "<!-- end of least squares -->"
-        pattern = re.compile(f"{begin}.*?{end}", re.DOTALL)
-        new = "\n".join([begin, *table, end])
-        PAGE.write_text(pattern.sub(lambda _: new, PAGE.read_text("utf-8")), "utf-8")
+        put(PAGE, begin, end, "\n".join(table))
 
 
 if __name__ == "__main__":

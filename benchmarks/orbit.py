@@ -12,13 +12,13 @@ follow, and the times of both engines.
 
 import argparse
 import functools
-import re
 import time
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pages import put
 
 import jaxquat as jq
 
@@ -167,9 +167,7 @@ def main():
         print(row, flush=True)
         table.append(row)
     if options.write:
-        mark = re.compile(r"(<!-- orbits -->\n).*?(<!-- end of orbits -->)", re.S)
-        text = "\n".join(table) + "\n"
-        PAGE.write_text(mark.sub(lambda m: m[1] + text + m[2], PAGE.read_text()))
+        put(PAGE, "<!-- orbits -->", "<!-- end of orbits -->", "\n".join(table))
 
     print("\nafter one revolution, rkmk4 [m]: step [s], float64, float32")
     turn = {"duration": 2 * np.pi / MOTION}

@@ -13,7 +13,6 @@ least: 1000 plans use all cores, crocoddyl uses one.
 """
 
 import argparse
-import re
 import time
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
+from pages import put
 
 import jaxquat as jq
 from jaxquat import dynamics, planning, quaternion, so3
@@ -315,12 +315,10 @@ def main() -> None:
             *beside(options.number, flies=True),
         ]
     for name, table in tables.items():
-        print("\n".join(table))
+        text = "\n".join(table)
+        print(text)
         if options.write:
-            begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
-            pattern = re.compile(f"{begin}.*?{end}", re.DOTALL)
-            new = "\n".join([begin, *table, end])
-            PAGE.write_text(pattern.sub(lambda _, new=new: new, PAGE.read_text("utf-8")), "utf-8")
+            put(PAGE, f"<!-- {name} -->", f"<!-- end of {name} -->", text)
 
 
 if __name__ == "__main__":
