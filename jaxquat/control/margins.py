@@ -105,8 +105,9 @@ def margins(
         torque: ``torque(t, state, params, command)``, the plant.
         t: the time [s] at which torque and controller are evaluated.
         state: the State to linearise about. The loop must keep it, for instance at rest at the
-            target; if it would turn by more than 0.1 rad, there is a warning. A limit that is
-            active there counts as it is there, so its command is lost.
+            target; if it would turn by more than 0.1 rad, there is a warning, except in loops so
+            slow that rounding hides it. A limit that is active there counts as it is there, so its
+            command is lost.
         dt: the step [s].
         params: passed to torque and controller.
         controller: a jq.Controller. Wrap a law that is called inside the torque in one, for
