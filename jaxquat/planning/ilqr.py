@@ -68,6 +68,8 @@ def ilqr(
     ICRA 2014. It finds a local minimum: an attitude that is a half turn away can be reached in two
     directions, and the one that is found depends on the guess. Constraints are met by an augmented
     Lagrangian (T. A. Howell, B. E. Jackson and Z. Manchester, ALTRO, IROS 2019).
+    Slopes of the residuals by the commands are squared: in float32 choose units in which they are
+    between 1e-18 and 1e18. Smaller ones vanish, and the guess then counts as converged.
 
     ``ilqr`` is not jitted: jit the function that calls it, and use ``jax.vmap`` for many starts or
     params. Commands, path, gains and cost are differentiable in both modes by params, start, limits
