@@ -366,8 +366,8 @@ MUTATIONS = {
     ),
     "Kalman update: a gain without the other rows": Mutation(
         ERROR,
-        "admitted(_product(transpose(images), inverse))",
-        "admitted(_product(transpose(images), inverse * jnp.eye(len(variances))))",
+        "optimal = _product(transpose(images), inverse)",
+        "optimal = _product(transpose(images), inverse * jnp.eye(len(variances)))",
         of_mekf("a_block_of_observations_is_the_textbook"),
     ),
     "smoother: transition transposed": Mutation(
@@ -378,9 +378,16 @@ MUTATIONS = {
     ),
     "smoother: a gain not taken off": Mutation(
         ERROR,
-        "full = half - _product(_product(half, gain), rows)",
-        "full = half",
+        "own = weights - _product(left, gain)",
+        "own = weights",
         of_mekf("the_smoother_is_that_of_rauch_tung_and_striebel"),
+    ),
+    "smoother: a limited gain taken for the optimal one": Mutation(
+        ERROR,
+        "weights = weights + _solved(covariance, excess)",
+        "weights = weights + 0.0 * excess",
+        "estimation/test_smoother.py::"
+        "test_its_covariance_is_that_of_its_error_whatever_the_gains[0]",
     ),
     "ahrs: wrong sign of the innovation's bias": Mutation(
         AHRS, "gyro - numbers[:3]", "gyro + numbers[:3]", of_ahrs("at_rest_the_bias_is_found")

@@ -73,6 +73,9 @@ _LONGEST = 1.0  # s: a sample stands for at most so long
 _ABSENT = 10.0  # s: after so long without its readings a magnetometer no longer gives the heading
 
 
+_Linear = tuple[Array, Array, Array]  # covariance after a prediction, its noise and transition
+
+
 class _Memory(NamedTuple):
     q: Array  # without the latency
     numbers: Array  # bias, velocity, declination, response: the order of the error after attitude
@@ -185,21 +188,18 @@ def _deviations(settings: Settings, attitude: Array) -> Array:
 
 
 def _restarted(
-    settings: Settings,
-    linear: tuple[Array, Array],
-    starts: Array,
-    deviations: tuple[Array, Array],
-) -> tuple[Array, Array]:
-    """Covariance and transition where the elements ``starts``, (18,), of the error start anew.
+    settings: Settings, linear: _Linear, starts: Array, deviations: tuple[Array, Array]
+) -> _Linear:
+    """The linearised prediction where the elements ``starts``, (18,), of the error start anew.
 
     Nothing earlier counts for them. Their ``deviations`` are those of tilt and heading.
     """
-    covariance, transition = linear
+    covariance, noise, transition = linear
     tilt, heading = deviations
-    variances = _deviations(settings, jnp.stack([tilt, tilt, heading])) ** 2
+    variances = jnp.diag(_deviations(settings, jnp.stack([tilt, tilt, heading])) ** 2)
     either = starts[:, None] | starts[None, :]
-    covariance = jnp.where(either, jnp.diag(variances), covariance)
-    return covariance, jnp.where(starts[:, None], 0.0, transition)
+    covariance, noise = (jnp.where(either, variances, x) for x in (covariance, noise))
+    return covariance, noise, jnp.where(starts[:, None], 0.0, transition)
 
 
 def _level(force: Array) -> Array:
@@ -238,16 +238,17 @@ def _linearize(
     impulse = of_force * in_world[2]  # in free fall a tilt makes no velocity
     transition = transition_of(middle, gyro, dt, keep, impulse)
     covariance = propagated(memory.covariance, middle, gyro, dt, keep, impulse)
-    covariance = covariance + jnp.diag(variances_of(settings, gyro, dt, keep).at[:3].add(unseen))
+    noise = jnp.diag(variances_of(settings, gyro, dt, keep).at[:3].add(unseen))
+    linear = covariance + noise, noise, transition
 
     heavy = has_force & (square(force) > (0.5 * GRAVITY) ** 2)  # not in free fall
     level, begins = memory.level | heavy, heavy & ~memory.level
     rest = memory.rests, memory.slow[3:]
     balance, excess, lost = balance_of(memory.balance, in_world, of_force, rest)
-    adrift = heavy & (covariance[0, 0] + covariance[1, 1] > 1.0)  # rad^2, as after a gap
+    adrift = heavy & (linear[0][0, 0] + linear[0][1, 1] > 1.0)  # rad^2, as after a gap
     lost, mean = (lost | adrift) & memory.level, jnp.where(adrift, in_world, balance[:3])
     balance = jnp.where((begins | lost) & _BALANCE, _balanced(dt.dtype), balance)
-    tilt = jnp.where(begins | lost, _TILT**2, 0.5 * (covariance[0, 0] + covariance[1, 1]))
+    tilt = jnp.where(begins | lost, _TILT**2, 0.5 * (linear[0][0, 0] + linear[0][1, 1]))
     q = jnp.where(begins, _level(jnp.where(begins, force, up)), q)
     q = jnp.where(lost, correct_norm(multiply(_level(jnp.where(lost, mean, up)), q)), q)
 
@@ -279,10 +280,10 @@ def _linearize(
     # At rest the velocity is relative to the one at its beginning: a smooth ride is a rest, too.
     starts = begins | (lost & _FALLEN) | (first & _HEADING) | (rests & ~memory.rests & _MOVING)
     deviations = jnp.where(level, _TILT, _UNKNOWN), jnp.where(first, jnp.sqrt(of_heading), _UNKNOWN)
-    covariance, transition = _restarted(settings, (covariance, transition), starts, deviations)
+    linear = _restarted(settings, linear, starts, deviations)
     east_of_north = jnp.where(first, 0.0, east_of_north)  # after the turn to the north
     by_tilt = slope * jnp.stack([jnp.sin(east_of_north), jnp.cos(east_of_north)])
-    covariance, transition = _tilted(covariance, transition, jnp.where(first, by_tilt, 0.0))
+    covariance, noise, transition = _tilted(linear, jnp.where(first, by_tilt, 0.0))
     numbers = memory.numbers.at[3:5].add(of_force * acceleration).at[5].multiply(keep)
     numbers = jnp.where(starts[3:] | ~level, 0.0, numbers)
     residual = _wrapped(east_of_north - numbers[5])
@@ -301,7 +302,7 @@ def _linearize(
     told = gyro, early, since, usual, slow, still, rests, motion, norms, balance
     after = _Memory(*state, level, north, steady, *told)
     turned_on = multiply(estimate.q, exp(settings.latency * (gyro - estimate.bias)))
-    return after, estimate._replace(q=turned_on), Linearized(transition, updates)
+    return after, estimate._replace(q=turned_on), Linearized(transition, noise, updates)
 
 
 def _unseen(settings: Settings, memory: _Memory, dt: Array, read: Array) -> tuple[Array, Array]:
@@ -384,8 +385,8 @@ def _observed(
     return error, (first, second, third), count
 
 
-def _tilted(covariance: Array, transition: Array, by_tilt: Array) -> tuple[Array, Array]:
-    """Covariance and transition where a heading begins, whose error follows from that of the tilt.
+def _tilted(linear: _Linear, by_tilt: Array) -> _Linear:
+    """The linearised prediction where a heading begins, whose error follows from the tilt's.
 
     ``by_tilt`` is the derivative of the measured heading by the tilt, (2,), or 0 if none begins.
     """
@@ -393,7 +394,8 @@ def _tilted(covariance: Array, transition: Array, by_tilt: Array) -> tuple[Array
     def follows(matrix: Array) -> Array:
         return matrix.at[2].add(-jnp.sum(by_tilt[:, None] * matrix[:2], axis=0))
 
-    return follows(transpose(follows(covariance))), follows(transition)
+    covariance, noise = (follows(transpose(follows(x))) for x in linear[:2])
+    return covariance, noise, follows(linear[2])
 
 
 def _without(up: Array) -> Callable[[Array], Array]:

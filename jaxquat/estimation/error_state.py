@@ -6,10 +6,22 @@ attitude error in world axes makes the linearised equations depend on the measur
 Bonnabel, P. Martin and E. Salaun, Invariant extended Kalman filter, CDC 2009.)
 
 Observations come in small blocks. Their update has Joseph's form, so the covariance stays positive
-even in float32, and only the small covariance of an innovation is inverted. The smoother is the
-fixed-interval smoother of Rauch, Tung and Striebel in the form of Bierman (Fixed interval smoothing
-with discrete measurements, Int. J. Control 18(1), 1973, after Bryson and Frazier): it runs
-backwards over the updates and inverts no covariance.
+even in float32 and is that of the error for any gain.
+
+The smoother is that of Rauch, Tung and Striebel: ``x_N = x + G (x_N' - x')``, where x' is the
+prediction of the next sample and ``G = P F^T P'^-1``. The part ``e - G e'`` of the error is
+uncorrelated with e' and with all later noises, so mean and covariance of ``x_N`` follow whether the
+filter's gains K are optimal or not. Its backward pass carries ``r = P^-1 (x_N - x)``, after A. E.
+Bryson and M. Frazier (1963) and G. J. Bierman (Int. J. Control 18(1), 1973), extended to any gain.
+Before a prediction r becomes ``F^T r``; before an update with rows H, noise R, ``L = 1 - K H``::
+
+    r = A r + B innovation,   B = P^-1 K = H^T S^-1 + P^-1 (K - K_optimal)
+                              A = P^-1 P+ = L^T - B (H P L^T - R K^T)
+
+Only a gain that is not optimal takes a solution with a covariance. As ``r = M e + noise`` with a
+covariance N of this noise, the smoothed error is ``(1 - P M) e - P noise``. Its covariance is a sum
+of squares, so it is positive semidefinite in any precision. ``P - P M P``, which is equal to it for
+optimal gains, is the difference of large numbers and is not.
 """
 
 from __future__ import annotations
@@ -41,23 +53,41 @@ class Update(NamedTuple):
 
     Attributes:
         rows: (m, n).
+        variances: variances of the noises, (m,).
         gain: (n, m); the column of a missing observation is 0.
         innovation: (m,), 0 for a missing observation.
         precision: inverse of the covariance of the innovation, (m, m), 0 for a missing observation.
         log_precision: logarithm of the determinant of ``precision`` over the observations made, ().
+        limited: None if the gain is optimal, otherwise what the smoother needs in addition.
     """
 
     rows: Array
+    variances: Array
     gain: Array
     innovation: Array
     precision: Array
     log_precision: Array
+    limited: Limited | None = None
 
 
-def predicted(covariance: Array, transition: Array, variances: Array) -> Array:
-    """The covariance ``F P F^T + diag(variances)`` after a step. (n, n), (n, n), (n,) -> (n, n)."""
+class Limited(NamedTuple):
+    """A gain (n, m) that is not the optimal one.
+
+    Attributes:
+        covariance: P before the observations, (n, n).
+        excess: the gain without the optimal gain, (n, m).
+        remainder: ``H P L^T - R K^T``, (m, n).
+    """
+
+    covariance: Array
+    excess: Array
+    remainder: Array
+
+
+def predicted(covariance: Array, transition: Array, noise: Array) -> Array:
+    """The covariance ``F P F^T + Q`` after a step with this noise Q; all are (n, n)."""
     product = _product(_product(transition, covariance), transpose(transition))
-    return symmetric(product) + jnp.diag(variances)
+    return symmetric(product) + noise
 
 
 def observed(
@@ -66,7 +96,7 @@ def observed(
     residuals: Array,
     variances: Array,
     valid: Array,
-    admitted: Callable[[Array], Array] = lambda gain: gain,
+    admitted: Callable[[Array], Array] | None = None,
 ) -> tuple[Error, Update]:
     """The error after a block of m scalar observations; invalid ones do not change it.
 
@@ -79,15 +109,17 @@ def observed(
         residuals: measured minus computed from the state to which the error belongs, (m,).
         variances: variances of the noises, positive, (m,).
         valid: whether there is an observation, (m,) bool.
-        admitted: ``admitted(gain)`` is the part of a gain (n, m) that counts. Along a direction
-            that it leaves out, mean and variance do not change (S. F. Schmidt, Application of
-            State-Space Methods to Navigation Problems, Advances in Control Systems 3, 1966).
+        admitted: ``admitted(gain)`` is the part of a gain (n, m) that counts; None if all of it
+            does. Along a direction that it leaves out, mean and variance do not change (S. F.
+            Schmidt, Application of State-Space Methods to Navigation Problems, Advances in Control
+            Systems 3, 1966).
     """
     weight = valid.astype(residuals.dtype)
     images = weight[:, None] * _along(rows, error.covariance)
     spread = weight[:, None] * _along(rows, transpose(images)) + jnp.diag(variances)
     inverse, pivots = _inverse(spread)
-    gain = admitted(_product(transpose(images), inverse))
+    optimal = _product(transpose(images), inverse)
+    gain = optimal if admitted is None else admitted(optimal)
     innovation = jnp.where(valid, residuals - _along(rows, error.mean), 0.0)
     # Joseph's form as matrix products, because their derivatives are matrix products again. XLA
     # would fuse a chain of outer products and recompute it for each sum in a derivative.
@@ -98,7 +130,10 @@ def observed(
     after = Error(error.mean + matvec(gain, innovation), symmetric(joseph))
     precision = weight[:, None] * inverse * weight[None, :]
     logs = -jnp.sum(jnp.where(valid, jnp.log(pivots), 0.0))
-    return after, Update(jnp.asarray(rows, gain.dtype), gain, innovation, precision, logs)
+    update = Update(jnp.asarray(rows, gain.dtype), variances, gain, innovation, precision, logs)
+    if admitted is not None:
+        update = update._replace(limited=Limited(error.covariance, gain - optimal, remainder))
+    return after, update
 
 
 def _along(rows: Array | np.ndarray, values: Array) -> Array:
@@ -132,42 +167,110 @@ def consistency(updates: Sequence[Update]) -> tuple[Array, Array, Array]:
     return squared, count, 0.5 * (logs - squared - count * jnp.log(2.0 * jnp.pi))
 
 
-class Adjoint(NamedTuple):
-    """The effect of later observations on the error: the smoothed mean is ``mean - P vector``.
+class Step(NamedTuple):
+    """What the backward pass of the smoother needs of a block of observations, see above.
 
     Attributes:
-        vector: (n,).
-        matrix: (n, n); the smoothed covariance is ``P - P matrix P``.
+        update: without its limited gain.
+        weights: B, (n, m).
+        remainder: (m, n), None for an optimal gain.
+    """
+
+    update: Update
+    weights: Array
+    remainder: Array | None
+
+
+def kept(update: Update) -> Step:
+    """The Step of an update."""
+    weights = _product(transpose(update.rows), update.precision)
+    if update.limited is None:
+        return Step(update, weights, None)
+    covariance, excess, remainder = update.limited
+    weights = weights + _solved(covariance, excess)
+    return Step(update._replace(limited=None), weights, remainder)
+
+
+def _solved(covariance: Array, columns: Array) -> Array:
+    """``covariance^-1 columns`` by Gauss-Jordan elimination in units of the deviations.
+
+    Where the covariance is singular to rounding, the solution is another one. The smoother then
+    weighs later observations less well, and its covariance says so.
+    """
+    size = len(covariance)
+    scale = jnp.sqrt(jnp.diagonal(covariance))[:, None]
+    least = 10.0 * jnp.finfo(scale.dtype).eps
+    system = jnp.concatenate([covariance / transpose(scale), columns], axis=1) / scale
+
+    def eliminated(system: Array, here: Array) -> tuple[Array, None]:  # a loop compiles faster
+        row, column = matvec(transpose(system), here), matvec(system[:, :size], here)
+        row = row / jnp.maximum(jnp.sum(column * here), least)
+        return system - (column - here)[:, None] * row[None, :], None
+
+    system, _ = lax.scan(eliminated, system, jnp.eye(size, dtype=scale.dtype))
+    return system[:, size:] / scale
+
+
+class Later(NamedTuple):
+    """What later observations tell of the error e: ``vector = matrix e + noise``.
+
+    Attributes:
+        vector: (n,); the smoothed mean is ``P vector``.
+        matrix: (n, n).
+        noise: covariance of the noise, (n, n).
     """
 
     vector: Array
     matrix: Array
+    noise: Array
 
 
-def no_later_observation(covariance: Array) -> Adjoint:
-    """The adjoint after the last step."""
-    return Adjoint(jnp.zeros_like(covariance[0]), jnp.zeros_like(covariance))
+def nothing_later(covariance: Array) -> Later:
+    """Return what is known after the last step."""
+    none = jnp.zeros_like(covariance)
+    return Later(none[0], none, none)
 
 
-def smoothed(covariance: Array, adjoint: Adjoint) -> Error:
+def smoothed(covariance: Array, later: Later) -> Error:
     """The smoothed error, given the later observations, for this filtered covariance."""
-    mean = -matvec(covariance, adjoint.vector)
-    known = _product(_product(covariance, adjoint.matrix), covariance)
-    return Error(mean, symmetric(covariance - known))
+    gain = _product(covariance, later.matrix)
+    left = jnp.eye(len(gain), dtype=gain.dtype) - gain
+    own = _product(_product(left, covariance), transpose(left))
+    noise = _product(_product(covariance, later.noise), covariance)
+    return Error(matvec(covariance, later.vector), symmetric(own + noise))
 
 
-def before(adjoint: Adjoint, transition: Array, updates: Sequence[Update]) -> Adjoint:
-    """The adjoint before a step with this transition (n, n) and these updates."""
-    vector, matrix = adjoint
-    for rows, gain, innovation, precision, _ in reversed(updates):
-        across = transpose(rows)
-        vector = vector - matvec(across, matvec(transpose(gain), vector))
-        vector = vector - matvec(across, matvec(precision, innovation))
-        half = matrix - _product(across, _product(transpose(gain), matrix))
-        full = half - _product(_product(half, gain), rows)
-        matrix = symmetric(full + _product(_product(across, precision), rows))
+def before(later: Later, transition: Array, noise: Array, steps: Sequence[Step]) -> Later:
+    """What is known before a step with this transition and noise, (n, n), and these updates."""
+    for step in reversed(steps):
+        later = _before_update(later, step)
     back = transpose(transition)
-    return Adjoint(matvec(back, vector), symmetric(_product(_product(back, matrix), transition)))
+    vector, matrix, covariance = later
+    covariance = covariance + _product(_product(matrix, noise), transpose(matrix))
+    return Later(
+        matvec(back, vector),
+        _product(_product(back, matrix), transition),
+        symmetric(_product(_product(back, covariance), transition)),
+    )
+
+
+def _before_update(later: Later, step: Step) -> Later:
+    """What is known before a block of observations."""
+    (rows, variances, gain, innovation, *_), weights, remainder = step
+
+    def applied(values: Array) -> Array:  # A values
+        after = values - _product(transpose(rows), _product(transpose(gain), values))
+        return (
+            after if remainder is None else after - _product(weights, _product(remainder, values))
+        )
+
+    vector = applied(later.vector[:, None])[:, 0] + matvec(weights, innovation)
+    left = applied(later.matrix)
+    own = weights - _product(left, gain)
+    matrix = left + _product(own, rows)
+    covariance = applied(transpose(applied(later.noise)))
+    covariance = covariance + _product(own * variances[None, :], transpose(own))
+    return Later(vector, matrix, symmetric(covariance))
 
 
 def _product(a: Array, b: Array) -> Array:

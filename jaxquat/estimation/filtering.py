@@ -61,10 +61,12 @@ class Linearized(NamedTuple):
 
     Attributes:
         transition: transition matrix of the error, (n, n).
+        noise: covariance that the transition adds, (n, n).
         updates: blocks of observations, in the order in which they were used.
     """
 
     transition: Array
+    noise: Array
     updates: tuple[Update, ...]
 
 
@@ -163,8 +165,9 @@ def run(
 def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noqa: A002
     """Estimate the state at each of N samples from all samples. -> Estimate, leading axis (N,).
 
-    This is the fixed-interval smoother of Rauch, Tung and Striebel along the run of the filter, in
-    the form of G. J. Bierman, Int. J. Control 18(1), 1973, which inverts no covariance. The fields
+    This is the fixed-interval smoother of Rauch, Tung and Striebel along the run of the filter.
+    Where the filter leaves out a part of its optimal gain, mean and covariance are those of the
+    filter as it is: what a sensor may not correct online, it does not correct here. The fields
     ``nis``, ``observations`` and ``log_likelihood`` come from the filter. The covariances of all
     samples are kept in memory: for a long recording, ``merge`` its samples first.
 
@@ -186,18 +189,18 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
     """
     memory = _start(filter, samples, memory)
 
-    def forward(memory: Any, sample: Any) -> tuple[Any, tuple[Estimate, Linearized]]:
-        memory, estimate, linearized = filter.linearize(memory, sample)
-        return memory, (estimate, linearized)
+    def forward(memory: Any, sample: Any) -> tuple[Any, tuple[Estimate, Array, Array, Any]]:
+        memory, estimate, (transition, noise, updates) = filter.linearize(memory, sample)
+        return memory, (estimate, transition, noise, [error_state.kept(x) for x in updates])
 
-    def backward(adjoint: Any, step: tuple[Estimate, Linearized]) -> tuple[Any, Estimate]:
-        estimate, (transition, updates) = step
-        error = error_state.smoothed(estimate.covariance, adjoint)
-        return error_state.before(adjoint, transition, updates), corrected(estimate, error)
+    def backward(later: Any, row: tuple[Estimate, Array, Array, Any]) -> tuple[Any, Estimate]:
+        estimate, *step = row
+        error = error_state.smoothed(estimate.covariance, later)
+        return error_state.before(later, *step), corrected(estimate, error)
 
-    _, steps = lax.scan(_recomputed(forward), memory, samples)
-    adjoint = error_state.no_later_observation(steps[0].covariance[-1])
-    return lax.scan(_recomputed(backward), adjoint, steps, reverse=True)[1]
+    _, rows = lax.scan(_recomputed(forward), memory, samples)
+    later = error_state.nothing_later(rows[0].covariance[-1])
+    return lax.scan(_recomputed(backward), later, rows, reverse=True)[1]
 
 
 def corrected(estimate: Estimate, error: Error) -> Estimate:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -180,14 +181,14 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
         held = _held(numbers, length, gap) - _held(numbers, length, memory.gap)
         variance = jnp.where(valid, numbers.gyro**2 * sample.dt, held)
         sample = sample._replace(gyro=gyro)
-        q, transition, covariance = _predict(memory, sample, variance, numbers)
+        q, transition, noise, covariance = _predict(memory, sample, variance, numbers)
         error = Error(jnp.zeros(6, dtype), covariance)
         error, updates = _observe(error, q, sample, numbers, gate.astype(dtype))
         estimate = Estimate(q, memory.bias, jnp.zeros(0, dtype), covariance, *consistency(updates))
         estimate = corrected(estimate, error)
         state = estimate.q, estimate.bias, estimate.covariance
         memory = _Memory(*state, gyro, length, gap)
-        return memory, estimate, Linearized(transition, updates)
+        return memory, estimate, Linearized(transition, noise, updates)
 
     return filter_of(init, linearize)
 
@@ -204,8 +205,8 @@ def _held(noises: Noises, length: Array, gap: Array) -> Array:
 
 def _predict(
     memory: _Memory, sample: Sample, variance: Array, noises: Noises
-) -> tuple[Array, Array, Array]:
-    """Attitude, error transition (6, 6) and error covariance after the gyroscope's turn.
+) -> tuple[Array, Array, Array, Array]:
+    """Attitude after the gyroscope's turn; transition, noise and covariance of the error, (6, 6).
 
     ``variance`` [rad^2] is the variance of the turn about each axis.
     """
@@ -214,9 +215,9 @@ def _predict(
     middle = multiply(memory.q, half)
     eye, zero = jnp.eye(3, dtype=dt.dtype), jnp.zeros((3, 3), dt.dtype)
     transition = jnp.block([[eye, -dt * to_matrix(middle)], [zero, eye]])
-    variances = jnp.repeat(jnp.stack([variance, dt * noises.walk**2]), 3)
+    noise = jnp.diag(jnp.repeat(jnp.stack([variance, dt * noises.walk**2]), 3))
     q = correct_norm(multiply(middle, half))
-    return q, transition, predicted(memory.covariance, transition, variances)
+    return q, transition, noise, predicted(memory.covariance, transition, noise)
 
 
 def _observe(
@@ -265,9 +266,7 @@ def _gated(
         tried.append(update)
     near = consistency(tried)[0] <= gate**2
     after = Error(*(jnp.where(near, new, old) for new, old in zip(after, error, strict=True)))
-    for update in tried:
-        kept = (jnp.where(near, x, jnp.zeros_like(x)) for x in update[1:])
-        updates.append(Update(update.rows, *kept))
+    updates += jax.tree.map(lambda x: jnp.where(near, x, jnp.zeros_like(x)), tried)
     return after
 
 
