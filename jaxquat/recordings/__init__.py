@@ -15,11 +15,12 @@ from jaxquat.recordings.joining import join
 from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.resting import rests
 from jaxquat.recordings.rosbag import read_rosbag
-from jaxquat.recordings.tables import COLUMNS, read, write
+from jaxquat.recordings.tables import read
 from jaxquat.recordings.tum import read_tum, write_tum
 from jaxquat.recordings.ulog import PX4, read_ulog
 from jaxquat.recordings.units import UNITS
 from jaxquat.recordings.windowing import Windows, windows, windows_by_time
+from jaxquat.recordings.writing import COLUMNS, write
 
 __all__ = [
     "ARDUPILOT",

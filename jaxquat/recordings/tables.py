@@ -1,31 +1,16 @@
-"""Recordings as text files: reading any columns, writing any channels."""
+"""Recordings from text files with any columns."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import math
 import os
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from jaxquat._checks import instance, one_of, place
-from jaxquat.recordings.cells import (
-    Channel,
-    Header,
-    header_of,
-    is_named,
-    malformed,
-    numbered_header,
-    numbers_of,
-    positions,
-    text_of,
-)  # fmt: skip
+from jaxquat._checks import instance, one_of
+from jaxquat.recordings.cells import Channel, malformed, numbers_of
 from jaxquat.recordings.columns import (
     SI,
     SIZES,
@@ -35,22 +20,10 @@ from jaxquat.recordings.columns import (
     name_and_unit,
     unit_problem,
 )
-from jaxquat.recordings.recording import (
-    Recording,
-    check_recording,
-    check_samples,
-    check_times,
-    from_channels,
-)
+from jaxquat.recordings.headers import Header, header_of, numbered_header, positions, text_of
+from jaxquat.recordings.recording import Recording, from_channels
 from jaxquat.recordings.units import UNITS, unlikely_median
-
-_OWN = {
-    "gyro": ("gyr_x", "gyr_y", "gyr_z"),
-    "q": ("q_w", "q_x", "q_y", "q_z"),
-    "movement": ("movement",),
-}
-COLUMNS = ("t", *_OWN["gyro"], *_OWN["q"], *_OWN["movement"])
-"""The columns of ``t``, ``gyro``, ``q`` and ``movement`` in files that ``write`` wrote."""
+from jaxquat.recordings.writing import OWN, own_channels
 
 
 def read(
@@ -148,9 +121,9 @@ def read(
     text = text_of(path)
     if columns is None:
         header = header_of(text, ("t",), decimal)
-        channels = _own_channels(header.names)
+        channels = own_channels(header.names)
         given = checked_units(units, [channel.name for channel in channels])
-        indexed = [channel.name for channel in channels[1:] if channel.name not in _OWN]
+        indexed = [channel.name for channel in channels[1:] if channel.name not in OWN]
         given = {name: SI.get(name, "1") for name in indexed} | dict(given)
     else:
         names = [column for channel in channels for column in channel.columns]
@@ -186,32 +159,6 @@ def _is_number(column: Any) -> bool:
     return (
         isinstance(column, int | np.integer) and not isinstance(column, bool) and int(column) >= 0
     )
-
-
-def _own_channels(names: Sequence[str]) -> list[Channel]:
-    """The channels of a file of the library's own with these columns, "t" first."""
-    lengths: dict[str, int | None] = {}  # None for one number in a row
-    for column in names:
-        match = re.fullmatch(r"(.+)\[(\d*)\]", column)
-        if match and match[1] not in _OWN:
-            lengths[match[1]] = (lengths.get(match[1]) or 0) + 1 if match[2] else None
-    own = [
-        name
-        for name, columns in _OWN.items()
-        if any(is_named(cell, column) for cell in names for column in columns)
-    ]
-    indexed = [
-        Channel(name, tuple(_indexed(name, length)), length is not None, True)
-        for name, length in lengths.items()
-    ]
-    if not own and not indexed:  # a file of somebody else; the error will say what is missing
-        own = list(_OWN)
-    fields = [Channel(name, _OWN[name], name != "movement", True) for name in own]
-    return [Channel("t", ("t",), False, False), *fields, *indexed]
-
-
-def _indexed(name: str, length: int | None) -> list[str]:
-    return [f"{name}[]"] if length is None else [f"{name}[{k}]" for k in range(length)]
 
 
 def _checked_columns(columns: Mapping[str, Any]) -> tuple[list[Channel], bool]:
@@ -312,53 +259,3 @@ def _check_size(path: str | os.PathLike, channel: str, values: np.ndarray) -> No
         )
         got = f"{channel}: its unit is not stated and its {name} is {size:.3g} {SI[channel]}"
         raise ValueError(f"{os.fspath(path)}: {got}; {hint}")
-
-
-def write(path: str | os.PathLike, recording: Recording) -> None:
-    """Write a file that ``read`` reads to the last bit; it is compressed if its name ends in .gz.
-
-    It has all channels under the names that ``read`` explains. All are read back as float64, a
-    complete movement as bool.
-
-    Raises:
-        ValueError, TypeError: the argument, or the channel that ``read`` would refuse: a row in
-            which some numbers are NaN, an infinite number, an attitude off the unit sphere, a name
-            that a header cannot hold or that cannot be distinguished from another one.
-        OSError: the file cannot be written.
-
-    Examples:
-        >>> import tempfile
-        >>> file, t = tempfile.mkdtemp() + "/rest.csv.gz", np.arange(3) / 7
-        >>> recording = jq.recordings.Recording(t, np.zeros((3, 3)), channels={"motors": t})
-        >>> jq.recordings.write(file, recording)
-        >>> again = jq.recordings.read(file)
-        >>> again.names, bool((again["motors"] == t).all())  # to the last bit
-        (('gyro', 'motors'), True)
-    """
-    if isinstance(recording, str | os.PathLike):
-        hint = "; the order is jq.recordings.write(file, recording)"
-        raise TypeError(f"recording: wanted a recordings.Recording, got {recording!r}{hint}")
-    check_recording(recording)
-    file, names = place("path", path), recording.names
-    check_times("recording.t", np.asarray(recording.t))
-    numbers, header = [np.asarray(recording.t, np.float64)], ["t"]
-    for name in names:
-        values = np.asarray(recording[name], np.float64)
-        check_samples(f'recording["{name}"]', name, values)
-        numbers.append(values)
-        length = values.shape[1] if values.ndim == 2 else None
-        header += _OWN[name] if name in _OWN else _indexed(name, length)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(header)
-    read_back = header_of(text.getvalue().replace("\0", ""), ("t",), ".").names
-    bare = {name_and_unit(cell)[0] for cell in header}
-    channels = {channel.name for channel in _own_channels(header)}
-    is_text = "".join(names) == "".join(names).encode(errors="ignore").decode()  # no surrogates
-    if read_back != header or len(bare) < len(header) or channels != {"t", *names} or not is_text:
-        wanted = "channels with names that a header can hold"
-        raise ValueError(f"recording: wanted {wanted}, got {', '.join(map(repr, names)) or 'none'}")
-    for row in np.column_stack(numbers).tolist():
-        writer.writerow("" if math.isnan(x) else repr(x) for x in row)
-    content = text.getvalue().encode()
-    file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
