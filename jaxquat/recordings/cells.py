@@ -10,6 +10,7 @@ import csv
 import itertools
 import math
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
@@ -32,10 +33,14 @@ class Channel(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some rows of a file: the cells, and the line on which each row begins."""
+    """Some rows of a file: the line on which each begins, its cells, its number from 0 on."""
 
     lines: list[int]
     rows: list[list[str]]
+    numbers: list[int]
+
+
+Problem = tuple[int, str, str] | None  # the row in its block, the column, what is wrong
 
 
 def numbers_of(
@@ -47,34 +52,59 @@ def numbers_of(
     *,
     decimal: str,
     duplicates: str,
+    skip_damaged: bool,
 ) -> list[np.ndarray]:
     """The numbers of every channel, (times, k), of the lines below the header.
 
-    ``columns`` has for each channel where its columns are; ``decimal`` and ``duplicates`` are
-    arguments of ``read``. Blank lines, lines of empty cells and lines that begin with "#" have no
-    numbers.
+    ``columns`` has for each channel where its columns are, -1 for the number of the row; the others
+    are arguments of ``read``. Blank lines, lines of empty cells and lines that begin with "#" have
+    no numbers.
     """
-    blocks, lines, stamp, previous = [], [], columns["t"][0], ""
+    blocks, lines, skipped, last = [], [], [], (-math.inf, "")
     for block in _blocks(path, text, header):
-        problems = [_width_problem(block, header)]
-        values = []
-        for channel in channels:
-            cells = [[row[k] for row in block.rows] for k in columns[channel.name]]
-            numbers, problem = _channel(channel, cells, decimal)
-            values.append(numbers)
-            problems.append(problem)
-        stamps = [previous, *(row[stamp].strip() for row in block.rows)]
-        first = blocks[-1][0][-1:] if blocks else np.array([[-math.inf]])
-        times = np.concatenate([first, values[0]])[:, 0]
-        stamps = [stamp.replace(decimal, ".") for stamp in stamps]
-        problems.append(_time_problem(channels[0], times, stamps))
-        for k, column, problem in sorted(filter(None, problems), key=lambda found: found[0])[:1]:
-            raise malformed(path, block.lines[k], column, problem)
-        previous = stamps[-1]
+        values, problem = _values(block, header, channels, columns, decimal)
+        while problem and skip_damaged:
+            k, column, reason = problem
+            skipped.append(f"line {block.lines[k]}, column {column}: {reason}")
+            del block.lines[k], block.rows[k], block.numbers[k]
+            values, problem = _values(block, header, channels, columns, decimal)
+        if duplicates != "keep" and columns["t"] != [-1] and block.rows:
+            stamps = [row[columns["t"][0]].strip().replace(decimal, ".") for row in block.rows]
+            at = _time_problem(channels[0], np.append(last[0], values[0]), [last[1], *stamps])
+            problem = min(filter(None, (problem, at)), key=lambda found: found[0], default=None)
+            last = values[0][-1, 0], stamps[-1]
+        if problem:
+            raise malformed(path, block.lines[problem[0]], *problem[1:])
         blocks.append(values)
         lines += block.lines
+    if skipped:
+        more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
+        problem = f"skipped {len(skipped)} lines: {'; '.join(skipped[:5])}{more}"
+        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=3)
+    if not blocks:
+        return [np.empty((0, len(columns[channel.name]))) for channel in channels]
     arrays = [np.concatenate(of_one) for of_one in zip(*blocks, strict=True)]
-    return _by_time(path, lines, channels, arrays, duplicates) if blocks else []
+    return arrays if duplicates == "keep" else _by_time(path, lines, channels, arrays, duplicates)
+
+
+def _values(
+    block: Block,
+    header: Header,
+    channels: Sequence[Channel],
+    columns: Mapping[str, list[int]],
+    decimal: str,
+) -> tuple[list[np.ndarray], Problem]:
+    """The numbers of every channel in these rows, (rows, k), and the first problem."""
+    problems, values = [_width_problem(block, header)], []
+    for channel in channels:
+        if columns[channel.name] == [-1]:
+            values.append(np.array(block.numbers, float)[:, None])
+            continue
+        cells = [[row[k] for row in block.rows] for k in columns[channel.name]]
+        numbers, problem = _channel(channel, cells, decimal)
+        values.append(numbers)
+        problems.append(problem)
+    return values, min(filter(None, problems), key=lambda found: found[0], default=None)
 
 
 def _by_time(
@@ -90,7 +120,7 @@ def _by_time(
     time at which they differ, and "raise" every time that has several rows.
     """
     is_new = np.append(True, np.diff(arrays[0][:, 0]) != 0)
-    if is_new.all():
+    if not lines or is_new.all():
         return list(arrays)
     time_of, merged, conflicts = np.cumsum(is_new) - 1, [], []
     for channel, numbers in zip(channels, arrays, strict=True):
@@ -135,24 +165,23 @@ def _blocks(path: str | os.PathLike, text: str, header: Header) -> Iterator[Bloc
     if "#" in text:
         lines = ("\n" if line.startswith("#") else line for line in lines)
     reader = csv.reader(lines, delimiter=header.separator, strict=True)
-    block, line = Block([], []), header.line + 1
+    block, line, count = Block([], [], []), header.line + 1, 0
     try:
         for row in reader:
             if any(row):
                 block.lines.append(line)
                 block.rows.append(row)
+                block.numbers.append(count)
+                count += 1
             line = header.line + reader.line_num + 1
             if len(block.rows) == _BLOCK:
                 yield block
-                block = Block([], [])
+                block = Block([], [], [])
     except csv.Error as error:
         problem = f"cannot be read as CSV text, {error}; is a quote there not closed?"
         raise ValueError(f"{os.fspath(path)}: line {line}: {problem}") from error
     if block.rows:
         yield block
-
-
-Problem = tuple[int, str, str] | None  # the row in its block, the column, what is wrong
 
 
 def _width_problem(block: Block, header: Header) -> Problem:
@@ -189,10 +218,18 @@ def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np
     for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))[:1]:
         problem = f"wanted all of {names} or none, got it empty"
         return numbers, (row, channel.columns[int(np.argmax(missing[row]))], problem)
-    if channel.name == "q":
+    if channel.name == "q" and len(cells) == 4:
         norms = np.linalg.norm(numbers, axis=1)
         for row in np.flatnonzero(np.abs(norms - 1.0) > UNIT_NORM)[:1]:
             problem = f"wanted a unit quaternion in {names}, got norm {norms[row]:.6g}"
+            return numbers, (row, channel.columns[0], problem)
+    if channel.name == "q" and len(cells) == 9:
+        matrices = numbers.reshape(-1, 3, 3)
+        off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
+        third = np.cross(matrices[:, 0], matrices[:, 1])
+        is_reflection = np.sum(third * matrices[:, 2], axis=1) < 0
+        for row in np.flatnonzero((off > 2 * UNIT_NORM) | is_reflection)[:1]:
+            problem = f"wanted a rotation matrix in {names}, got {matrices[row].tolist()}"
             return numbers, (row, channel.columns[0], problem)
     if channel.name == "movement":
         for row in np.flatnonzero(~missing[:, 0] & ~np.isin(numbers[:, 0], (0.0, 1.0)))[:1]:

@@ -125,6 +125,7 @@ def is_named(cell: str, column: str) -> bool:
 
 
 def lines_of(text: str) -> Iterator[str]:
+    """The lines of a text, with their ends."""
     return iter(io.StringIO(text, newline=""))
 
 

@@ -20,14 +20,14 @@ from jaxquat.recordings.topics import (
     checked_sources,
     recording_of,
 )
-from jaxquat.recordings.units import UNITS
+from jaxquat.recordings.units import si_value
 
 
 def read_rosbag(
     path: str | os.PathLike,
     columns: Mapping[str, str | Sequence[str]],
     *,
-    units: Mapping[str, str] | None = None,
+    units: Mapping[str, str | float] | None = None,
     frame: str = "flu_enu",
 ) -> Recording:
     """Read channels from a bag of ROS 1 (``.bag``) or ROS 2 (a folder); needs the extra ``logs``.
@@ -55,7 +55,8 @@ def read_rosbag(
             topic. Vectors become (N, 3), and quaternions, which ROS has scalar last, (N, 4) with
             the scalar first; list four fields of q scalar first too. Fields of fields and elements
             of arrays are read by name, "/odom.pose.pose.orientation" and "/joints.position[2]".
-        units: the unit of each channel that is not in SI, one of ``recordings.UNITS``.
+        units: the unit of each channel that is not in SI, one of ``recordings.UNITS`` or a number,
+            the value of one count in SI units.
         frame: the axes of gyro, accelerometer, magnetometer and q in the recording. "flu_enu"
             leaves them as ROS has them (REP 103): body forward-left-up, world east-north-up.
             "frd_ned" converts them to forward-right-down and north-east-down. A driver may have
@@ -75,7 +76,7 @@ def read_rosbag(
     messages = _messages(place("path", path), {source.topic for source in sources.values()})
     samples = {}
     for name, source in sources.items():
-        factor = UNITS[units[name]][1] if name in units else 1.0
+        factor = si_value(units.get(name, 1.0))
         samples[name] = _samples(path, messages[source.topic], name, source, factor)
     return recording_of(path, samples, frame == "frd_ned")
 

@@ -34,8 +34,8 @@ class Samples(NamedTuple):
 
 
 def checked_sources(
-    columns: Mapping[str, str | Sequence[str]], units: Mapping[str, str] | None, frame: str
-) -> tuple[dict[str, Source], Mapping[str, str]]:
+    columns: Mapping[str, str | Sequence[str]], units: Mapping[str, str | float] | None, frame: str
+) -> tuple[dict[str, Source], Mapping[str, str | float]]:
     """The sources of the channels, and the units that are stated; the arguments are checked."""
     named = checked_names("columns", columns)
     sources = {name: _source(name, value) for name, value in named.items()}
