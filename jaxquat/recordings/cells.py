@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxquat.recordings.headers import Header, floats_of, lines_of
-from jaxquat.recordings.recording import UNIT_NORM
+from jaxquat.recordings.recording import FITS, UNIT_NORM
 
 _BLOCK = 10_000  # rows that are converted at once
 
@@ -145,6 +145,7 @@ def _by_time(
         remedy = '"merge" makes them one row'
         if conflicts:
             remedy = '"first" or "last" keeps one sample of each channel'
+        remedy += f', "keep" all rows; {FITS}'
         problem = f"wanted a time after {before}, got {t}; duplicates={remedy}"
         raise malformed(path, lines[k], channels[0].columns[0], problem)
     if duplicates == "merge" and conflicts:
@@ -243,7 +244,7 @@ def _time_problem(channel: Channel, times: np.ndarray, stamps: list[str]) -> Pro
         before, t = times[k : k + 2]
         if t == before and Decimal(stamps[k]) == Decimal(stamps[k + 1]):
             continue
-        problem = f"wanted a time after {before}, got {t}"
+        problem = f'wanted a time after {before}, got {t}; duplicates="keep" keeps the row; {FITS}'
         if t == before:
             problem = f"wanted times that differ in float64, got {stamps[k]} and {stamps[k + 1]}"
         return int(k), channel.columns[0], problem
