@@ -1,7 +1,8 @@
 """Recordings of sensors: tables, logs of flight controllers and robots, and windows of them.
 
 ``read`` reads a table of any columns, ``read_ulog`` a log of PX4, ``read_dataflash`` one of
-ArduPilot and ``read_rosbag`` a bag of ROS (extra ``logs``), ``read_euroc`` and ``read_tum`` files
+ArduPilot, ``read_tlog`` telemetry of MAVLink and ``read_rosbag`` a bag of ROS (extra ``logs``),
+``read_euroc`` and ``read_tum`` files
 of benchmarks. All make a ``Recording`` in SI units; ``join`` joins several of them, and ``windows``
 and ``windows_by_time`` cut one into arrays of equal length; ``rests`` finds where the body rests,
 and ``even_clock`` fits a clock to stamps of bursts.
@@ -18,6 +19,7 @@ from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.resting import rests
 from jaxquat.recordings.rosbag import read_rosbag
 from jaxquat.recordings.tables import read
+from jaxquat.recordings.tlog import read_tlog
 from jaxquat.recordings.tum import read_tum, write_tum
 from jaxquat.recordings.ulog import PX4, read_ulog
 from jaxquat.recordings.units import UNITS
@@ -38,6 +40,7 @@ __all__ = [
     "read_dataflash",
     "read_euroc",
     "read_rosbag",
+    "read_tlog",
     "read_tum",
     "read_ulog",
     "rests",

@@ -27,6 +27,7 @@ UNITS: Mapping[str, tuple[str, float]] = MappingProxyType(
         **dict.fromkeys(("deg", "°"), ("rad", _TURN / 360)),
         **dict.fromkeys(("rad/s", "rad/sec", "rad s^-1"), ("rad/s", 1.0)),
         **dict.fromkeys(("deg/s", "deg/sec", "dps", "°/s"), ("rad/s", _TURN / 360)),
+        "mrad/s": ("rad/s", 1e-3),
         "mdps": ("rad/s", 1e-3 * _TURN / 360),
         "rpm": ("rad/s", _TURN / 60),
         "Hz": ("Hz", 1.0),
