@@ -2,11 +2,10 @@
 
 ``read`` reads a table of any columns, ``read_ulog`` a log of PX4, ``read_dataflash`` one of
 ArduPilot, ``read_tlog`` telemetry of MAVLink and ``read_rosbag`` a bag of ROS (extra ``logs``),
-``read_euroc`` and ``read_tum`` files
-of benchmarks. All make a ``Recording`` in SI units; ``join`` joins several of them, and ``windows``
-and ``windows_by_time`` cut one into arrays of equal length; ``rests`` finds where the body rests,
-and ``even_clock`` fits a clock to stamps of bursts.
-Nothing is interpolated, and what is missing is NaN in a recording and masked in windows.
+``read_euroc`` and ``read_tum`` files of benchmarks. All make a ``Recording`` in SI units; ``join``
+joins several of them, and ``windows`` and ``windows_by_time`` cut one into arrays of equal length;
+``rests`` finds where the body rests, and ``even_clock`` fits a clock to stamps of bursts. Nothing
+is interpolated, and what is missing is NaN in a recording and masked in windows.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def read_tlog(
         frame: the axes of gyro, accelerometer, magnetometer and q, "frd_ned" as in the log or
             "flu_enu", as for ``read_ulog``.
         skip_damaged: whether to accept bytes that are no message, also at the end; a RuntimeWarning
-            says how many are skipped.
+            says how many are skipped. The message before them is skipped, too.
 
     Raises:
         ValueError, TypeError: a bad argument, by name; a file that is damaged, lacks a message or
@@ -101,7 +101,7 @@ def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list
         if end is None:
             if not skip_damaged:
                 got = f"other bytes at {at} of {len(content)}; skip_damaged=True skips them"
-                raise ValueError(f"{file}: wanted a MAVLink message after its stamp, got {got}")
+                raise ValueError(f"{file}: wanted a MAVLink message that another follows, got {got}")
             at, skipped = at + 1, skipped + 1
             continue
         frame = content[at + _STAMP : end]

@@ -70,7 +70,7 @@ def test_sources_are_told_apart(tmp_path):
 def test_damage_is_refused_by_its_place_or_skipped_on_request(tmp_path):
     frames = packed(1, [imu(k) for k in range(5)])
     path = written(tmp_path, *frames[:2], b"noise", *frames[2:4], frames[4][:-3])
-    at = 2 * len(frames[0])
+    at = len(frames[0])  # the message before the damage may be part of it
     with pytest.raises(ValueError, match=f"wanted a MAVLink message .*, got other bytes at {at} "):
         recordings.read_tlog(path, GYRO)
     with pytest.warns(RuntimeWarning, match="skipped .* bytes that are no MAVLink message"):
