@@ -28,6 +28,12 @@ class EvenClock(NamedTuple):
     Attributes:
         recording: the recording, with the times of the clock.
         residuals: stamp minus time of the clock, for each row [s], (N,).
+
+    Examples:
+        >>> stamps = np.repeat(np.arange(1, 101) / 20, 5)  # bursts of 5, at 100 Hz
+        >>> clock = jq.recordings.even_clock(jq.recordings.Recording(stamps))
+        >>> clock.recording, clock.residuals.shape
+        (<Recording: 500 samples, duration 4.99 s, rate 100 Hz, channels nothing>, (500,))
     """
 
     recording: Recording

@@ -101,7 +101,8 @@ def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list
         if end is None:
             if not skip_damaged:
                 got = f"other bytes at {at} of {len(content)}; skip_damaged=True skips them"
-                raise ValueError(f"{file}: wanted a MAVLink message that another follows, got {got}")
+                wanted = "a MAVLink message that another follows"
+                raise ValueError(f"{file}: wanted {wanted}, got {got}")
             at, skipped = at + 1, skipped + 1
             continue
         frame = content[at + _STAMP : end]
@@ -124,18 +125,12 @@ def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list
 
 def _end(content: bytes, at: int) -> int | None:
     """Where the message whose stamp is here ends; None if none is here, or none follows it."""
-
-    def after(at: int) -> int | None:
-        header = content[at + _STAMP : at + _STAMP + 3]
-        if len(header) < 3 or header[0] not in _MAGIC:
-            return None
-        signature = _SIGNATURE if header[0] == 0xFD and header[2] & 1 else 0
-        end = at + _STAMP + sum(_MAGIC[header[0]]) + header[1] + signature
-        return end if end <= len(content) else None
-
-    end = after(at)
-    follows = end is not None and (end == len(content) or content[end + _STAMP : end + _STAMP + 1])
-    is_whole = end == len(content) or (follows and content[end + _STAMP] in _MAGIC)
+    header = content[at + _STAMP : at + _STAMP + 3]
+    if len(header) < 3 or header[0] not in _MAGIC:
+        return None
+    signature = _SIGNATURE if header[0] == 0xFD and header[2] & 1 else 0
+    end = at + _STAMP + sum(_MAGIC[header[0]]) + header[1] + signature
+    is_whole = end == len(content) or content[end + _STAMP : end + _STAMP + 1] in (b"\xfe", b"\xfd")
     return end if is_whole else None
 
 
