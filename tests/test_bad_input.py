@@ -763,14 +763,21 @@ TABLE = {
     "recordings.Recording.rows_with": {"channel": Argument("gyro")},
     "recordings.Recording.intervals": {},
     "recordings.Recording.spacing": {"tolerance": Argument(1e-3, {"int": "a number"})},
+    "recordings.even_clock": {
+        "recording": Argument(LONGER),
+        "rate": optional(None),
+        "gap": optional(None),
+    },
     "recordings.join": {"recordings": Argument(RECORDING)},
     "recordings.read": {
         "path": Argument("nowhere.csv", {"str": "a file that is not there"}),
         "columns": optional({"t": "t"}, none="a file that is not there"),
         "units": optional({"t": "s"}, none="a file that is not there"),
+        "rate": optional(None),
         "order": Argument("wxyz"),
         "decimal": Argument("."),
         "duplicates": Argument("raise"),
+        "skip_damaged": Argument(False),
     },
     "recordings.read_dataflash": {
         "path": Argument("nowhere.bin", {"str": "a file that is not there"}),
@@ -785,6 +792,14 @@ TABLE = {
         "columns": Argument({"x": "/topic.x"}),
         "units": optional({"x": "1"}, none="a file that is not there"),
         "frame": Argument("flu_enu"),
+        "duplicates": Argument("raise"),
+    },
+    "recordings.read_tlog": {
+        "path": Argument("nowhere.tlog", {"str": "a file that is not there"}),
+        "columns": Argument({"x": "IMU.x"}),
+        "units": optional({"x": "1"}, none="a file that is not there"),
+        "frame": Argument("flu_enu"),
+        "skip_damaged": Argument(False),
     },
     "recordings.read_tum": {"path": Argument("nowhere.txt", {"str": "a file that is not there"})},
     "recordings.read_ulog": {

@@ -177,6 +177,7 @@ RECORDS = [
     jq.estimation.Noises,
     jq.estimation.Sample,
     jq.estimation.Settings,
+    jq.recordings.EvenClock,
     jq.recordings.Recording,
     jq.recordings.Windows,
     jq.ensembles.Mean,

@@ -20,6 +20,7 @@ from jaxquat._checks import divisor, exactly, floating, instance, not_negative
 from jaxquat._linear import square, transpose
 from jaxquat.estimation.arguments import not_stamps
 from jaxquat.estimation.error_state import symmetric
+from jaxquat.estimation.weight import check_weight
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
 from jaxquat.recordings import Recording
 from jaxquat.recordings.columns import SI
@@ -150,11 +151,15 @@ def samples(recording: Recording) -> ImuSample:
 
     Args:
         recording: with gyro and accelerometer; without a magnetometer the heading is not observed.
+            At rest with z up, the accelerometer has +9.81 in z. No reading tells the other sign:
+            it gives a body that is upside down.
 
     Raises:
         TypeError, ValueError: there is no finite sample of gyro or accelerometer, all specific
             forces are 0, times do not increase, or medians are unlikely in SI: intervals of 2 s or
             more, rates of 35 rad/s or more, specific forces of 0.5 to 2 or of 100 m/s^2 or more.
+            Forces without gravity are refused, as by ``run``: over T seconds their mean length is
+            9.81 - 300/T or more for a body that does not come to fall by 300 m/s.
 
     Examples:
         >>> t = 1.7e9 + np.arange(100) / 100  # s since 1970
@@ -181,7 +186,7 @@ def samples(recording: Recording) -> ImuSample:
 
 
 def check_sizes(name: str, dt: np.ndarray, gyro: np.ndarray, force: np.ndarray) -> None:
-    """ValueError if intervals, rates or specific forces have the sizes of other units than SI."""
+    """ValueError if intervals, rates or forces have sizes of other units, or forces no gravity."""
     for channel, values, quantity in (
         ("t", dt, "intervals"),
         ("gyro", gyro, "rates"),
@@ -190,9 +195,12 @@ def check_sizes(name: str, dt: np.ndarray, gyro: np.ndarray, force: np.ndarray) 
         unlikely = unlikely_median(channel, values)
         if unlikely:
             median, unit = unlikely
-            got = f"a median of {median:.3g}; are they in another unit, {unit} for instance?"
+            unit = f", {unit} for instance?" if unit else "?"
+            got = f"a median of {median:.3g}; are they in another unit{unit}"
             got += " Subtract times in float64, with NumPy" if channel == "t" else ""
+            got += " Or is gravity subtracted?" if channel == "accelerometer" else ""
             raise ValueError(f"{name}: wanted {quantity} in {SI[channel]}, got {got}")
+    check_weight(name, dt, force)
 
 
 def merge(samples: ImuSample, every: int) -> ImuSample:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from jaxquat._checks import instance
-from jaxquat.recordings.units import UNITS
+from jaxquat.recordings.units import UNITS, is_value
 
 SIZES = {"gyro": 3, "q": 4, "accelerometer": 3, "magnetometer": 3}
 """How many numbers a sample of these channels has."""
@@ -38,7 +38,9 @@ def checked_names(
     return checked
 
 
-def checked_units(units: Mapping[str, str] | None, names: Sequence[str]) -> Mapping[str, str]:
+def checked_units(
+    units: Mapping[str, str | float] | None, names: Sequence[str]
+) -> Mapping[str, str | float]:
     """The argument ``units``: one that is known, of the right quantity, for some channels."""
     if units is None:
         return {}
@@ -52,10 +54,12 @@ def checked_units(units: Mapping[str, str] | None, names: Sequence[str]) -> Mapp
     return units
 
 
-def unit_problem(name: str, unit: str) -> str:
+def unit_problem(name: str, unit: str | float) -> str:
     """What is wrong with a unit for this channel; "" if nothing is."""
+    if is_value(unit):
+        return ""
     if not isinstance(unit, str) or unit not in UNITS:
-        return f"wanted one of {', '.join(UNITS)}, got {unit!r}"
+        return f"wanted one of {', '.join(UNITS)}, or its value in SI, got {unit!r}"
     if name in SI and UNITS[unit][0] != SI[name]:
         return f"wanted a unit that is a multiple of {SI[name]}, got {unit!r}"
     return ""

@@ -23,7 +23,7 @@ from jaxquat.recordings.topics import (
     checked_sources,
     recording_of,
 )
-from jaxquat.recordings.units import UNITS
+from jaxquat.recordings.units import UNITS, si_value
 
 ARDUPILOT: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -45,7 +45,7 @@ def read_dataflash(
     path: str | os.PathLike,
     columns: Mapping[str, str | Sequence[str]] | None = None,
     *,
-    units: Mapping[str, str] | None = None,
+    units: Mapping[str, str | float] | None = None,
     frame: str = "frd_ned",
     skip_damaged: bool = False,
 ) -> Recording:
@@ -136,7 +136,11 @@ def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list
 
 
 def _samples(
-    path: str | os.PathLike, messages: list[Any], name: str, source: Source, unit: str | None
+    path: str | os.PathLike,
+    messages: list[Any],
+    name: str,
+    source: Source,
+    unit: str | float | None,
 ) -> Samples:
     where = f"{os.fspath(path)}: message {source.topic}:{source.instance}"
     index = messages[0].fmt.instance_field if messages else None
@@ -171,14 +175,14 @@ def _stamp(columns: Sequence[str]) -> tuple[str, float]:
     return ("SampleUS" if "SampleUS" in columns else "TimeUS"), 1e-6
 
 
-def _factor(where: str, form: Any, name: str, field: str, unit: str | None) -> float:
+def _factor(where: str, form: Any, name: str, field: str, unit: str | float | None) -> float:
     """The value in SI units of the unit that is wanted, or else stated in the log."""
     stated = unit or form.get_unit(field).replace("Gauss", "gauss")
     if not stated and form.name.startswith("MAG"):
         stated = "mgauss"
-    if stated not in UNITS:
+    if isinstance(stated, str) and stated not in UNITS:
         return 1.0
     problem = unit_problem(name, stated)
     if problem:
         raise ValueError(f"{where}, field {field}: {problem} for {name}")
-    return UNITS[stated][1]
+    return si_value(stated)

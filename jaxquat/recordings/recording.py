@@ -255,12 +255,16 @@ def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:
         raise ValueError(f"{name}: wanted shape {wanted}, got {value.shape}")
 
 
-def check_times(where: str, t: np.ndarray) -> None:
+FITS = "recordings.even_clock fits a clock to stamps of bursts or with jitter"
+
+
+def check_times(where: str, t: np.ndarray, remedy: str = FITS) -> None:
     """ValueError that begins with ``where`` if times do not increase or are not finite."""
     every(where, "finite times", t, np.isfinite(t))
     for k in np.flatnonzero(~(np.diff(t) > 0))[:1]:
-        wanted = "times that increase"
-        raise ValueError(f"{where}: wanted {wanted}, got {t[k]} and then {t[k + 1]} at row {k + 1}")
+        got = f"{t[k]} and then {t[k + 1]} at row {k + 1}"
+        got += f"; {remedy}" if remedy else ""
+        raise ValueError(f"{where}: wanted times that increase, got {got}")
 
 
 def check_samples(where: str, name: str, numbers: np.ndarray) -> None:

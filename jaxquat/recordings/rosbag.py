@@ -11,24 +11,26 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat._checks import missing_package, place
+from jaxquat._checks import missing_package, one_of, place
 from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.topics import (
     Samples,
     Source,
+    check_one_topic,
     checked_samples,
     checked_sources,
     recording_of,
 )
-from jaxquat.recordings.units import UNITS
+from jaxquat.recordings.units import si_value
 
 
 def read_rosbag(
     path: str | os.PathLike,
     columns: Mapping[str, str | Sequence[str]],
     *,
-    units: Mapping[str, str] | None = None,
+    units: Mapping[str, str | float] | None = None,
     frame: str = "flu_enu",
+    duplicates: str = "raise",
 ) -> Recording:
     """Read channels from a bag of ROS 1 (``.bag``) or ROS 2 (a folder); needs the extra ``logs``.
 
@@ -55,11 +57,14 @@ def read_rosbag(
             topic. Vectors become (N, 3), and quaternions, which ROS has scalar last, (N, 4) with
             the scalar first; list four fields of q scalar first too. Fields of fields and elements
             of arrays are read by name, "/odom.pose.pose.orientation" and "/joints.position[2]".
-        units: the unit of each channel that is not in SI, one of ``recordings.UNITS``.
+        units: the unit of each channel that is not in SI, one of ``recordings.UNITS`` or a number,
+            the value of one count in SI units.
         frame: the axes of gyro, accelerometer, magnetometer and q in the recording. "flu_enu"
             leaves them as ROS has them (REP 103): body forward-left-up, world east-north-up.
             "frd_ned" converts them to forward-right-down and north-east-down. A driver may have
             axes of its own: only its documentation tells.
+        duplicates: "raise" refuses times that do not increase. "keep" keeps all messages of one
+            topic in the order in which the bag received them, for ``even_clock``.
 
     Raises:
         ValueError, TypeError: a bad argument, by name; a bag that cannot be read, lacks a topic or
@@ -72,25 +77,38 @@ def read_rosbag(
         >>> log = jq.recordings.read_rosbag("flight.bag", columns)  # doctest: +SKIP
     """
     sources, units = checked_sources(columns, units, frame)
-    messages = _messages(place("path", path), {source.topic for source in sources.values()})
+    one_of("duplicates", duplicates, ("raise", "keep"))
+    if duplicates == "keep":
+        check_one_topic(sources)
+    topics = {source.topic for source in sources.values()}
+    messages, types = _messages(place("path", path), topics)
     samples = {}
     for name, source in sources.items():
-        factor = UNITS[units[name]][1] if name in units else 1.0
-        samples[name] = _samples(path, messages[source.topic], name, source, factor)
-    return recording_of(path, samples, frame == "frd_ned")
+        if not messages[source.topic]:
+            wanted = f"topic {source.topic}: wanted messages for {name}"
+            there = ", ".join(f"{topic} ({kind})" for topic, kind in sorted(types.items()))
+            raise ValueError(f"{os.fspath(path)}: {wanted}, got none in the bag, which has {there}")
+        factor = si_value(units.get(name, 1.0))
+        samples[name] = _samples(path, messages[source.topic], name, source, factor, duplicates)
+    return recording_of(path, samples, frame == "frd_ned", duplicates)
 
 
-def _messages(file: Path, topics: set[str]) -> dict[str, list[Any]]:
-    """The messages of these topics, in the order in which the bag received them."""
+def _messages(file: Path, topics: set[str]) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """The messages of these topics as the bag received them, and the types of all its topics."""
     try:
         from rosbags.highlevel import AnyReader
         from rosbags.typesys import Stores, get_typestore
     except ImportError as error:
         message = missing_package("recordings.read_rosbag", "rosbags", "logs")
         raise ImportError(message) from error
+    if file.is_dir() and not (file / "metadata.yaml").exists():
+        got = ", ".join(sorted(part.name for part in file.iterdir())[:5]) or "an empty folder"
+        wanted = "metadata.yaml in the folder of a ROS 2 bag; `ros2 bag reindex` writes it"
+        raise ValueError(f"{file}: wanted {wanted}, got {got}")
     messages = {topic: [] for topic in topics}
     try:  # older bags of ROS 2 do not contain the definitions of their messages
         with AnyReader([file], default_typestore=get_typestore(Stores.LATEST)) as bag:
+            types = {one.topic: str(one.msgtype) for one in bag.connections}
             connections = [one for one in bag.connections if one.topic in topics]
             for one, _, raw in bag.messages(connections) if connections else ():
                 messages[one.topic].append(bag.deserialize(raw, one.msgtype))
@@ -98,15 +116,18 @@ def _messages(file: Path, topics: set[str]) -> dict[str, list[Any]]:
         raise
     except Exception as error:  # damaged bytes may raise anything
         raise ValueError(f"{file}: cannot be read as a bag, {error!r}") from error
-    return messages
+    return messages, types
 
 
 def _samples(
-    path: str | os.PathLike, messages: list[Any], name: str, source: Source, factor: float
+    path: str | os.PathLike,
+    messages: list[Any],
+    name: str,
+    source: Source,
+    factor: float,
+    duplicates: str,
 ) -> Samples:
     where = f"{os.fspath(path)}: topic {source.topic}"
-    if not messages:
-        raise ValueError(f"{where}: wanted messages for {name}, got none in the bag")
     try:
         stamps = [message.header.stamp for message in messages]
         rows = [[_numbers(message, field) for field in source.fields] for message in messages]
@@ -117,7 +138,7 @@ def _samples(
     t = np.array([stamp.sec + 1e-9 * stamp.nanosec for stamp in stamps])
     if len(source.fields) == 1 and numbers.shape[1] == 1:
         numbers = numbers[:, 0]
-    return checked_samples(where, name, source.fields, Samples(t, numbers))
+    return checked_samples(where, name, source.fields, Samples(t, numbers), duplicates)
 
 
 def _numbers(message: Any, field: str) -> np.ndarray:

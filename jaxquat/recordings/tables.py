@@ -1,31 +1,17 @@
-"""Recordings as text files: reading any columns, writing any channels."""
+"""Recordings from text files with any columns."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import math
+import itertools
 import os
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from jaxquat._checks import instance, one_of, place
-from jaxquat.recordings.cells import (
-    Channel,
-    Header,
-    header_of,
-    is_named,
-    malformed,
-    numbered_header,
-    numbers_of,
-    positions,
-    text_of,
-)  # fmt: skip
+from jaxquat._checks import boolean, instance, one_of, positive, real
+from jaxquat.recordings.cells import Channel, malformed, numbers_of
 from jaxquat.recordings.columns import (
     SI,
     SIZES,
@@ -35,32 +21,25 @@ from jaxquat.recordings.columns import (
     name_and_unit,
     unit_problem,
 )
-from jaxquat.recordings.recording import (
-    Recording,
-    check_recording,
-    check_samples,
-    check_times,
-    from_channels,
-)
-from jaxquat.recordings.units import UNITS, unlikely_median
+from jaxquat.recordings.headers import Header, header_of, numbered_header, positions, text_of
+from jaxquat.recordings.recording import Recording, from_channels
+from jaxquat.recordings.units import si_value, unlikely_median
+from jaxquat.recordings.writing import OWN, own_channels
 
-_OWN = {
-    "gyro": ("gyr_x", "gyr_y", "gyr_z"),
-    "q": ("q_w", "q_x", "q_y", "q_z"),
-    "movement": ("movement",),
-}
-COLUMNS = ("t", *_OWN["gyro"], *_OWN["q"], *_OWN["movement"])
-"""The columns of ``t``, ``gyro``, ``q`` and ``movement`` in files that ``write`` wrote."""
+_COUNTED = 20
+"""From how many rows on whole numbers that rise by 1 are hardly seconds."""
 
 
 def read(
     path: str | os.PathLike,
     columns: Mapping[str, str | int | Sequence[str | int]] | None = None,
     *,
-    units: Mapping[str, str] | None = None,
+    units: Mapping[str, str | float] | None = None,
+    rate: float | None = None,
     order: str = "wxyz",
     decimal: str = ".",
     duplicates: str = "raise",
+    skip_damaged: bool = False,
 ) -> Recording:
     """Read the recording in a text file with a table, plain or gzip (``.gz``).
 
@@ -93,7 +72,14 @@ def read(
     as ``time_us``, ``gyroXDegPerSec``, ``rate_dps_x``, ``acc_g_filtered`` or ``mx_raw``, is refused
     unless ``units`` says what it has. So are values without a unit whose median is unlikely in SI:
     intervals of 2 or more, rates of 35 or more, specific forces of 0.5 to 2 or of 100 or more, and
-    magnetic fields of 1 or more. Fields in gauss, 0.25 to 0.65 on Earth, are not noticed.
+    magnetic fields of 1 or more. Fields in gauss, 0.25 to 0.65 on Earth, are not noticed. Times of
+    20 rows or more that count by 1 are refused, too: they may be numbers of samples. One error
+    names all channels whose units are refused.
+
+    An export without stamps, or with a counter of samples, is read with ``rate``::
+
+        names = {"t": "PacketCounter", "gyro": ("Gyr_X", "Gyr_Y", "Gyr_Z")}
+        recording = jq.recordings.read("export.txt", names, rate=100.0)
 
     Without ``columns`` the file is one that ``write`` wrote, or one with the same header: ``t``;
     ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the
@@ -108,17 +94,24 @@ def read(
     Args:
         path: the file.
         columns: for each channel the name or number of its column, which makes it (N,), or a
-            sequence of them, which makes it (N, k). "t" must be among them. "gyro",
-            "accelerometer" and "magnetometer" (3), "q" (4) and "movement" become the fields of
+            sequence of them, which makes it (N, k). "t" must be among them without ``rate``.
+            "gyro", "accelerometer" and "magnetometer" (3), "q" (4, or 9: the rows of the matrix
+            that rotates sensor axes to the world) and "movement" become the fields of
             ``Recording``, other channels its ``channels``.
         units: the unit of each channel whose columns do not have it in the header, one of
-            ``recordings.UNITS``.
+            ``recordings.UNITS``; or a number, the value of one count in SI units, such as
+            ``9.80665 / 2048`` for 2048 counts to standard gravity.
+        rate: the samples in a second [Hz], of a file without stamps: rows are 1/rate apart. If
+            ``columns`` has "t", it counts samples, and numbers that it omits are a gap.
         order: of the four columns of q, "wxyz" or "xyzw" (ROS, SciPy, crazyflow). Wherever they
             come from, ``Recording.q`` is scalar first.
         decimal: the decimal point, "." or ",".
         duplicates: "merge" makes one row of all rows with the same time, such as those of sensors
             and of commands, and refuses two different samples of a channel at one time. "first" or
-            "last" keeps one of these samples. "raise" refuses rows with the same time.
+            "last" keeps one of these samples. "raise" refuses rows with the same time. "keep" keeps
+            the rows of the file whatever their times, for ``even_clock``.
+        skip_damaged: whether to skip a line with too few or too many cells, or with a cell that
+            cannot be read; a RuntimeWarning names these lines. With ``rate`` they remain gaps.
 
     Raises:
         ValueError, TypeError: an argument is bad, by name; or the file is malformed: the message
@@ -136,50 +129,78 @@ def read(
         >>> recording.t, recording.gyro[:, 0].round(2)  # s, rad/s
         (array([0.  , 0.01]), array([1.57, 3.14]))
     """
-    channels, are_numbered = ([], False) if columns is None else _checked_columns(columns)
-    given: Mapping[str, str] = {}
+    channels, are_numbered = ([], False)
     if columns is not None:
-        given = checked_units(units, [channel.name for channel in channels])
+        channels, are_numbered = _checked_columns(columns, rate)
+    elif rate is not None:
+        raise ValueError(f"rate: wanted columns beside it, got {rate} without them")
+    given = {} if columns is None else _given_units(units, channels, rate)
     one_of("order", order, ("wxyz", "xyzw"))
     one_of("decimal", decimal, (".", ","))
-    one_of("duplicates", duplicates, ("raise", "merge", "first", "last"))
-    if order != "wxyz" and (columns is None or "q" not in columns):
-        raise ValueError(f"order: wanted columns for q beside it, got {order!r} without them")
+    one_of("duplicates", duplicates, ("raise", "merge", "first", "last", "keep"))
+    boolean("skip_damaged", skip_damaged)
+    if order != "wxyz" and "q" not in [c.name for c in channels if len(c.columns) == 4]:
+        wanted = "four columns for q beside it"
+        raise ValueError(f"order: wanted {wanted}, got {order!r} without them")
     text = text_of(path)
     if columns is None:
         header = header_of(text, ("t",), decimal)
-        channels = _own_channels(header.names)
-        given = checked_units(units, [channel.name for channel in channels])
-        indexed = [channel.name for channel in channels[1:] if channel.name not in _OWN]
-        given = {name: SI.get(name, "1") for name in indexed} | dict(given)
+        channels = own_channels(header.names)
+        indexed = [channel.name for channel in channels[1:] if channel.name not in OWN]
+        given = {name: SI.get(name, "1") for name in indexed} | _given_units(units, channels, None)
     else:
         names = [column for channel in channels for column in channel.columns]
         header = (numbered_header if are_numbered else header_of)(text, names, decimal)
-    places = {
-        channel.name: _places(path, header, channel, given.get(channel.name))
-        for channel in channels
-    }
-    columns_of = {name: [k for k, _ in found] for name, found in places.items()}
+    places = {c.name: _places(path, header, c, given.get(c.name)) for c in channels}
     arrays = numbers_of(
-        path, text, header, channels, columns_of, decimal=decimal, duplicates=duplicates
+        path,
+        text,
+        header,
+        channels,
+        {name: [k for k, _ in place] for name, place in places.items()},
+        decimal=decimal,
+        duplicates=duplicates,
+        skip_damaged=skip_damaged,
     )
-    count = len(arrays[0]) if arrays else 0
-    if count < 2:
+    values = {c.name: x if c.is_vector else x[:, 0] for c, x in zip(channels, arrays, strict=True)}
+    _check_units(path, header, values, channels, places, columns is None)
+    if len(values["t"]) < 2:
         wanted = "at least two rows of numbers below the header"
-        raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {count}")
-    values = {}
-    for channel, numbers in zip(channels, arrays, strict=True):
-        units_of = [unit for _, unit in places[channel.name]]
-        numbers = numbers * [UNITS[unit][1] if unit else 1.0 for unit in units_of]
-        values[channel.name] = numbers if channel.is_vector else numbers[:, 0]
-        if units_of[0] is None and columns is not None:
-            _check_size(path, channel.name, values[channel.name])
-    if order == "xyzw":
-        values["q"] = np.roll(values["q"], 1, axis=1)
+        raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {len(values['t'])}")
+    for name, place in places.items():
+        values[name] = values[name] * np.squeeze([si_value(unit or 1.0) for _, unit in place])
+    if "q" in values:
+        values["q"] = _scalar_first(values["q"], order)
     if columns is None and not text.endswith("\n"):
         problem = "its last line has no end: if the file is cut off, a number there lacks digits"
         warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=2)
     return from_channels(values.pop("t"), values)
+
+
+def _given_units(
+    units: Mapping[str, str | float] | None, channels: Sequence[Channel], rate: float | None
+) -> dict[str, str | float]:
+    """The units of channels by the arguments: with ``rate``, t is in numbers of samples."""
+    given = dict(checked_units(units, [channel.name for channel in channels]))
+    if rate is None:
+        return given
+    positive("rate", real("rate", rate))
+    if "t" in given:
+        raise ValueError(f"units: wanted none for t beside rate, got {given['t']!r}")
+    return given | {"t": 1.0 / rate}
+
+
+def _scalar_first(q: np.ndarray, order: str) -> np.ndarray:
+    """Attitudes (N, 4), scalar first, of quaternions (N, 4) or matrices (N, 9)."""
+    if q.shape[1] == 4:
+        return np.roll(q, 1, axis=1) if order == "xyzw" else q
+    from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
+
+    attitudes, present = np.full((len(q), 4), np.nan), ~np.isnan(q[:, 0])
+    if present.any():
+        matrices = Rotation.from_matrix(q[present].reshape(-1, 3, 3))
+        attitudes[present] = np.roll(matrices.as_quat(), 1, axis=1)
+    return attitudes
 
 
 def _is_number(column: Any) -> bool:
@@ -188,33 +209,7 @@ def _is_number(column: Any) -> bool:
     )
 
 
-def _own_channels(names: Sequence[str]) -> list[Channel]:
-    """The channels of a file of the library's own with these columns, "t" first."""
-    lengths: dict[str, int | None] = {}  # None for one number in a row
-    for column in names:
-        match = re.fullmatch(r"(.+)\[(\d*)\]", column)
-        if match and match[1] not in _OWN:
-            lengths[match[1]] = (lengths.get(match[1]) or 0) + 1 if match[2] else None
-    own = [
-        name
-        for name, columns in _OWN.items()
-        if any(is_named(cell, column) for cell in names for column in columns)
-    ]
-    indexed = [
-        Channel(name, tuple(_indexed(name, length)), length is not None, True)
-        for name, length in lengths.items()
-    ]
-    if not own and not indexed:  # a file of somebody else; the error will say what is missing
-        own = list(_OWN)
-    fields = [Channel(name, _OWN[name], name != "movement", True) for name in own]
-    return [Channel("t", ("t",), False, False), *fields, *indexed]
-
-
-def _indexed(name: str, length: int | None) -> list[str]:
-    return [f"{name}[]"] if length is None else [f"{name}[{k}]" for k in range(length)]
-
-
-def _checked_columns(columns: Mapping[str, Any]) -> tuple[list[Channel], bool]:
+def _checked_columns(columns: Mapping[str, Any], rate: float | None) -> tuple[list[Channel], bool]:
     """The channels in the argument ``columns`` of ``read``, "t" first; are the columns numbered?"""
     instance("columns", columns, Mapping, 'a dict such as {"t": "time", "gyro": ("x", "y", "z")}')
     are_numbers = [
@@ -230,22 +225,26 @@ def _checked_columns(columns: Mapping[str, Any]) -> tuple[list[Channel], bool]:
             for name, value in columns.items()
         }
     named = checked_names("columns", columns)
-    if "t" not in named:
-        raise ValueError(f"columns: wanted one for t, got {', '.join(named) or 'none'}")
+    if "t" not in named and (rate is None or not named):
+        got = ", ".join(named) or "none"
+        hint = "; rate= reads a file without stamps" if named else ""
+        raise ValueError(f"columns: wanted one for t, got {got}{hint}")
     for name in {"t", "movement"} & set(named):
         if not isinstance(named[name], str):
             raise ValueError(f"columns: wanted one name for {name}, got {named[name]!r}")
     for name, value in named.items():
         if not isinstance(value, str) and len(set(value)) < len(value):
             raise ValueError(f"columns: wanted each column of {name} once, got {value!r}")
-        if name in SIZES and (isinstance(value, str) or len(value) != SIZES[name]):
-            raise ValueError(f"columns: wanted {SIZES[name]} names for {name}, got {value!r}")
-    ordered = {"t": named["t"], **named}
+        sizes = (4, 9) if name == "q" else (SIZES.get(name),)
+        if name in SIZES and (isinstance(value, str) or len(value) not in sizes):
+            wanted = " or ".join(map(str, sizes))
+            raise ValueError(f"columns: wanted {wanted} names for {name}, got {value!r}")
+    ordered = {"t": (), **named}
     channels = [
         Channel(
             name,
             (value,) if isinstance(value, str) else value,
-            not isinstance(value, str),
+            not isinstance(value, str) and name != "t",
             name != "t",
         )
         for name, value in ordered.items()
@@ -253,26 +252,19 @@ def _checked_columns(columns: Mapping[str, Any]) -> tuple[list[Channel], bool]:
     return channels, any(are_numbers)
 
 
+Place = tuple[int, str | float | None]  # where a column is, and its unit if that is known
+
+
 def _places(
-    path: str | os.PathLike, header: Header, channel: Channel, unit: str | None
-) -> list[tuple[int, str | None]]:
-    """Where the columns of a channel are, and their units if these are known.
-
-    All columns state a unit or none does: numbers of one sensor are not in two.
-    """
-    found = [_place(path, header, column, channel.name, unit) for column in channel.columns]
-    without = [name for name, (_, unit) in zip(channel.columns, found, strict=True) if not unit]
-    if without and len(without) < len(found):
-        others = ", ".join(name for name in channel.columns if name not in without)
-        problem = f"wanted a unit in the header, as {others} of {channel.name} has, got none"
-        raise malformed(path, header.line or 1, without[0], problem)
-    return found
+    path: str | os.PathLike, header: Header, channel: Channel, unit: str | float | None
+) -> list[Place]:
+    """The places of a channel; without columns it is the number of the row, place -1."""
+    places = [_place(path, header, column, unit) for column in channel.columns]
+    return places or [(-1, unit)]
 
 
-def _place(
-    path: str | os.PathLike, header: Header, column: str, channel: str, unit: str | None
-) -> tuple[int, str | None]:
-    """Where a column is, and its unit if that is known."""
+def _place(path: str | os.PathLike, header: Header, column: str, unit: str | float | None) -> Place:
+    """The place of a column."""
     found = positions(header, column)
     if not found and not header.line:
         count = len(header.names)
@@ -284,81 +276,60 @@ def _place(
         hint = '; columns={"t": ..., "gyro": (...)} names those of the file, units= their units'
         hint = "" if found else hint
         raise malformed(path, header.line or 1, column, f"{problem} the header, got {got}{hint}")
-    stated = name_and_unit(header.names[found[0]])[1]
-    if stated is not None and unit is not None and stated != unit:
-        problem = f"wanted the unit of units[{channel!r}], {unit!r}, got {stated!r}"
-        raise malformed(path, header.line or 1, column, problem)
-    unit = unit or stated
+    return found[0], unit or name_and_unit(header.names[found[0]])[1]
+
+
+def _check_units(
+    path: str | os.PathLike,
+    header: Header,
+    values: Mapping[str, np.ndarray],
+    channels: Sequence[Channel],
+    places: Mapping[str, Sequence[Place]],
+    is_own: bool,
+) -> None:
+    """ValueError that names every channel with a bad unit, or without one and hardly in SI."""
+    problems = []
+    for channel in channels:
+        cells = zip(channel.columns, places[channel.name], strict=False)  # t may have none
+        wrong = [(x, _unit_problem(channel.name, header.names[k], unit)) for x, (k, unit) in cells]
+        wrong = [(column, problem) for column, problem in wrong if problem]
+        units = [unit for _, unit in places[channel.name]]
+        if not wrong and any(units) and not all(units):  # numbers of one sensor are not in two
+            others = ", ".join(itertools.compress(channel.columns, units))
+            problem = f"wanted a unit in the header, as {others} of {channel.name} has, got none"
+            wrong = [(channel.columns[units.index(None)], problem)]
+        if wrong:
+            problems.append(str(malformed(path, header.line or 1, *wrong[0])))
+        elif not is_own and not any(units):
+            size = _size_problem(channel.name, values[channel.name])
+            got = f"{channel.name}: its unit is not stated and {size}"
+            problems += [f"{os.fspath(path)}: {got}"] if size else []
+    if problems:
+        raise ValueError("\n".join(problems))
+
+
+def _unit_problem(channel: str, cell: str, unit: str | float | None) -> str:
+    """What is wrong with the unit of a column under this cell of the header; "" if nothing is."""
+    name, stated = name_and_unit(cell)
     if unit is None:
-        if ends_in_a_unit(name_and_unit(header.names[found[0]])[0], channel):
-            problem = f"its name ends in a unit; say which it has, as in units={{{channel!r}: ...}}"
-            problem += "; for one that recordings.UNITS lacks say that of SI and scale the numbers"
-            raise malformed(path, header.line or 1, column, problem)
-        return found[0], None
-    problem = unit_problem(channel, unit)
-    if problem:
-        raise malformed(path, header.line or 1, column, problem)
-    return found[0], unit
+        if not ends_in_a_unit(name, channel):
+            return ""
+        problem = f"its name ends in a unit; say which it has, as in units={{{channel!r}: ...}}"
+        return f"{problem}, one of recordings.UNITS or its value in SI"
+    if stated is not None and stated != unit:
+        return f"wanted the unit of units[{channel!r}], {unit!r}, got {stated!r}"
+    return unit_problem(channel, unit)
 
 
-def _check_size(path: str | os.PathLike, channel: str, values: np.ndarray) -> None:
-    """ValueError if values of unknown unit have the size that they have in another than SI's."""
-    unlikely = unlikely_median(channel, np.diff(values) if channel == "t" else values)
-    if unlikely:
-        size, unit = unlikely
-        name = "median interval" if channel == "t" else "median norm"
-        hint = (
-            f"say the unit, units={{{channel!r}: {unit!r}}} for instance; {SI[channel]!r} if it is"
-        )
-        got = f"{channel}: its unit is not stated and its {name} is {size:.3g} {SI[channel]}"
-        raise ValueError(f"{os.fspath(path)}: {got}; {hint}")
-
-
-def write(path: str | os.PathLike, recording: Recording) -> None:
-    """Write a file that ``read`` reads to the last bit; it is compressed if its name ends in .gz.
-
-    It has all channels under the names that ``read`` explains. All are read back as float64, a
-    complete movement as bool.
-
-    Raises:
-        ValueError, TypeError: the argument, or the channel that ``read`` would refuse: a row in
-            which some numbers are NaN, an infinite number, an attitude off the unit sphere, a name
-            that a header cannot hold or that cannot be distinguished from another one.
-        OSError: the file cannot be written.
-
-    Examples:
-        >>> import tempfile
-        >>> file, t = tempfile.mkdtemp() + "/rest.csv.gz", np.arange(3) / 7
-        >>> recording = jq.recordings.Recording(t, np.zeros((3, 3)), channels={"motors": t})
-        >>> jq.recordings.write(file, recording)
-        >>> again = jq.recordings.read(file)
-        >>> again.names, bool((again["motors"] == t).all())  # to the last bit
-        (('gyro', 'motors'), True)
-    """
-    if isinstance(recording, str | os.PathLike):
-        hint = "; the order is jq.recordings.write(file, recording)"
-        raise TypeError(f"recording: wanted a recordings.Recording, got {recording!r}{hint}")
-    check_recording(recording)
-    file, names = place("path", path), recording.names
-    check_times("recording.t", np.asarray(recording.t))
-    numbers, header = [np.asarray(recording.t, np.float64)], ["t"]
-    for name in names:
-        values = np.asarray(recording[name], np.float64)
-        check_samples(f'recording["{name}"]', name, values)
-        numbers.append(values)
-        length = values.shape[1] if values.ndim == 2 else None
-        header += _OWN[name] if name in _OWN else _indexed(name, length)
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)
-    writer.writerow(header)
-    read_back = header_of(text.getvalue().replace("\0", ""), ("t",), ".").names
-    bare = {name_and_unit(cell)[0] for cell in header}
-    channels = {channel.name for channel in _own_channels(header)}
-    is_text = "".join(names) == "".join(names).encode(errors="ignore").decode()  # no surrogates
-    if read_back != header or len(bare) < len(header) or channels != {"t", *names} or not is_text:
-        wanted = "channels with names that a header can hold"
-        raise ValueError(f"recording: wanted {wanted}, got {', '.join(map(repr, names)) or 'none'}")
-    for row in np.column_stack(numbers).tolist():
-        writer.writerow("" if math.isnan(x) else repr(x) for x in row)
-    content = text.getvalue().encode()
-    file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
+def _size_problem(channel: str, values: np.ndarray) -> str:
+    """Why values of unknown unit are hardly in SI; "" if they may be."""
+    steps = np.diff(values) if channel == "t" else np.empty(0)
+    if len(steps) >= _COUNTED and np.median(steps) == 1.0 and np.all(values == np.round(values)):
+        return "it counts by 1; say rate= if it counts samples, units={'t': 's'} if seconds"
+    unlikely = unlikely_median(channel, steps if channel == "t" else values)
+    if unlikely is None:
+        return ""
+    median, unit = unlikely
+    name = "median interval" if channel == "t" else "median norm"
+    remedy = f"say the unit, units={{{channel!r}: {unit or '...'}}} for instance"
+    return f"its {name} is {median:.3g} {SI[channel]}; {remedy}; {SI[channel]!r} if it is"

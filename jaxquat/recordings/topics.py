@@ -12,7 +12,13 @@ from jaxquat._checks import one_of
 from jaxquat._frames import attitude, frd_flu
 from jaxquat.recordings.columns import SIZES, checked_names, checked_units
 from jaxquat.recordings.joining import union
-from jaxquat.recordings.recording import Recording, check_samples, check_times
+from jaxquat.recordings.recording import (
+    FITS,
+    Recording,
+    check_samples,
+    check_times,
+    from_channels,
+)
 
 FRAMES = {"gyro": frd_flu, "accelerometer": frd_flu, "magnetometer": frd_flu, "q": attitude}
 """For each channel with axes, the change from FRD and NED to FLU and ENU, and back."""
@@ -34,8 +40,8 @@ class Samples(NamedTuple):
 
 
 def checked_sources(
-    columns: Mapping[str, str | Sequence[str]], units: Mapping[str, str] | None, frame: str
-) -> tuple[dict[str, Source], Mapping[str, str]]:
+    columns: Mapping[str, str | Sequence[str]], units: Mapping[str, str | float] | None, frame: str
+) -> tuple[dict[str, Source], Mapping[str, str | float]]:
     """The sources of the channels, and the units that are stated; the arguments are checked."""
     named = checked_names("columns", columns)
     sources = {name: _source(name, value) for name, value in named.items()}
@@ -68,24 +74,42 @@ def _source(name: str, value: str | tuple[str, ...]) -> Source:
     return Source(topic, instance, fields)
 
 
-def checked_samples(where: str, name: str, fields: Sequence[str], samples: Samples) -> Samples:
+KEEP = f'duplicates="keep" keeps them all, and {FITS}'
+
+
+def checked_samples(
+    where: str, name: str, fields: Sequence[str], samples: Samples, duplicates: str | None = None
+) -> Samples:
     """The samples (n,) or (n, k) of a channel without those that are all NaN.
 
     ValueError that begins with ``where`` if they are not what a recording has, or if their times do
-    not increase.
+    not increase. ``duplicates`` is an argument of some readers; "keep" keeps all samples.
     """
     shape = np.shape(samples.numbers)
     if name in SIZES and shape[1:] != (SIZES[name],):
         wanted = f"{SIZES[name]} numbers for {name}"
         raise ValueError(f"{where}: wanted {wanted}, got {', '.join(fields)}")
-    check_times(f"{where}, times [s]", samples.t)
     check_samples(f"{where}, {', '.join(fields)}", name, samples.numbers)
+    if duplicates == "keep":
+        return samples
+    check_times(f"{where}, times [s]", samples.t, KEEP if duplicates else "")
     present = ~np.isnan(samples.numbers.reshape(len(samples.t), -1)).all(axis=1)
     return Samples(samples.t[present], samples.numbers[present])
 
 
+def check_one_topic(sources: Mapping[str, Source]) -> None:
+    """ValueError if rows in the order of their messages are wanted of several topics."""
+    topics = sorted({source.topic for source in sources.values()})
+    if len(topics) > 1:
+        wanted = 'one topic with duplicates="keep"; recordings.join joins several recordings'
+        raise ValueError(f"columns: wanted {wanted}, got {', '.join(topics)}")
+
+
 def recording_of(
-    path: str | os.PathLike, samples: Mapping[str, Samples], other_axes: bool
+    path: str | os.PathLike,
+    samples: Mapping[str, Samples],
+    other_axes: bool,
+    duplicates: str | None = None,
 ) -> Recording:
     """The recording of these channels, in other axes than they are logged in if wanted."""
     if other_axes:
@@ -93,8 +117,11 @@ def recording_of(
             name: Samples(t, FRAMES[name](numbers) if name in FRAMES else numbers)
             for name, (t, numbers) in samples.items()
         }
-    count = len(np.unique(np.concatenate([t for t, _ in samples.values()])))
+    times = [t for t, _ in samples.values()]
+    count = len(times[0]) if duplicates == "keep" else len(np.unique(np.concatenate(times)))
     if count < 2:
         wanted = "messages of at least two times"
         raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {count}")
+    if duplicates == "keep":
+        return from_channels(times[0], {name: numbers for name, (_, numbers) in samples.items()})
     return union(samples)

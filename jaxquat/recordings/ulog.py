@@ -25,7 +25,7 @@ from jaxquat.recordings.topics import (
     recording_of,
 )
 from jaxquat.recordings.ulog_messages import whole_messages
-from jaxquat.recordings.units import UNITS
+from jaxquat.recordings.units import si_value
 
 PX4: Mapping[str, str] = MappingProxyType(
     {
@@ -49,7 +49,7 @@ def read_ulog(
     path: str | os.PathLike,
     columns: Mapping[str, str | Sequence[str]] | None = None,
     *,
-    units: Mapping[str, str] | None = None,
+    units: Mapping[str, str | float] | None = None,
     frame: str = "frd_ned",
     cut_short: bool = False,
     skip_damaged: bool = False,
@@ -90,7 +90,8 @@ def read_ulog(
             a field within one of its elements, and "topic:1.field" is a field of instance 1. By
             default ``recordings.PX4``, with the magnetometer of ``sensor_combined`` or none if
             the log has no other. PX4's quaternions are scalar first.
-        units: the unit of each channel that is not in SI, one of ``recordings.UNITS``. A field
+        units: the unit of each channel that is not in SI, one of ``recordings.UNITS`` or a number,
+            the value of one count in SI units. A field
             whose name ends in such a unit is refused without it, except ``magnetometer_ga``, which
             is in gauss.
         frame: the axes of gyro, accelerometer, magnetometer and q in the recording. "frd_ned"
@@ -134,7 +135,7 @@ def read_ulog(
             sources["magnetometer"] = sources["gyro"]._replace(fields=(_GAUSS,))
     samples = {}
     for name, source in sources.items():
-        factor = UNITS[units[name]][1] if name in units else 1.0
+        factor = si_value(units.get(name, 1.0))
         samples[name] = _samples(path, log, name, source, factor)
     return recording_of(path, samples, frame == "flu_enu")
 

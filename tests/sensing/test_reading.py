@@ -21,6 +21,7 @@ NAMES = {
     "speed": "n",
 }
 HEADER = "n,m2,m1,ow,oz,oy,ox,mz,my,mx,az,ay,ax,gz,gy,gx,stamp,note"
+SECONDS = {"t": "s"}
 UNITS = {"t": "ms", "gyro": "deg/s", "accelerometer": "g", "magnetometer": "uT", "speed": "rpm"}
 ROWS = (
     "60,0.2,0.1,1,0,0,0,3,2,1,-1,0.5,0,180,90,-360,1000,hello",
@@ -283,19 +284,19 @@ def test_a_name_in_latin_1_is_read(tmp_path):
 def test_of_rows_with_one_time_the_first_or_the_last_is_kept(tmp_path):
     """Over a block of rows too; a time that runs back is refused all the same."""
     lines = [f"{k // 2},{k}" for k in range(30_002)]
-    path = written(tmp_path, "t,x", *lines)
+    path, names = written(tmp_path, "t,x", *lines), {"t": "t", "x": "x"}
     for which, first in (("first", 0), ("last", 1)):
-        got = recordings.read(path, {"t": "t", "x": "x"}, duplicates=which)
+        got = recordings.read(path, names, units=SECONDS, duplicates=which)
         np.testing.assert_array_equal(got.t, np.arange(15_001))
         np.testing.assert_array_equal(got["x"], 2 * np.arange(15_001) + first)
     for which, line in (("raise", 3), ("merge", 3)):
         with pytest.raises(ValueError, match=rf'line {line}.*duplicates="first" or "last" keeps'):
-            recordings.read(path, {"t": "t", "x": "x"}, duplicates=which)
+            recordings.read(path, names, units=SECONDS, duplicates=which)
     path = written(tmp_path, "t,x", *lines, "7,0")
     with pytest.raises(
         ValueError, match=r"line 30004, column t: wanted a time after 15000\.0, got 7"
     ):
-        recordings.read(path, {"t": "t", "x": "x"}, duplicates="first")
+        recordings.read(path, names, units=SECONDS, duplicates="first")
 
 
 def test_rows_of_one_time_that_fill_different_cells_become_one_row(tmp_path):
@@ -562,7 +563,7 @@ ARGUMENTS = {
     "duplicates": (
         (GYRO,),
         {"duplicates": "mean"},
-        "duplicates: wanted one of 'raise', 'merge', 'first', 'last', got 'mean'",
+        "duplicates: wanted one of 'raise', 'merge', 'first', 'last', 'keep', got 'mean'",
     ),
     "no names": (({"t": "t", "u": ()},), {}, "columns: wanted names of columns for 'u', got ()"),
     "unknown unit": ((GYRO,), {"units": {"gyro": "deg/min"}}, "units: wanted one of 1, %, s, sec"),
@@ -580,7 +581,7 @@ ARGUMENTS = {
     "order of nothing": (
         (GYRO,),
         {"order": "xyzw"},
-        "order: wanted columns for q beside it, got 'xyzw' without them",
+        "order: wanted four columns for q beside it, got 'xyzw' without them",
     ),
 }
 

@@ -18,10 +18,10 @@ IMU = {
 }
 
 
-def bag(tmp_path, kind, estimates=True):
+def bag(tmp_path, kind, estimates=True, interval=10):
     """Writes 3 messages of an IMU at 100 Hz, 2 of a magnetometer and 2 of joints; returns the path.
 
-    All were received a second late.
+    All were received a second late. ``interval`` is that of the IMU's stamps [ms].
     """
     from rosbags import rosbag1, rosbag2
     from rosbags.typesys import Stores, get_typestore
@@ -39,7 +39,7 @@ def bag(tmp_path, kind, estimates=True):
     messages = {
         ("/imu/data", "sensor_msgs/msg/Imu"): [
             (
-                10 * k,
+                interval * k,
                 {
                     "orientation": quaternion(0.0, 0.0, 0.6, 0.8),
                     "orientation_covariance": zeros if estimates else none,
@@ -131,8 +131,35 @@ def test_fields_of_fields_and_elements_of_arrays_are_read_by_name(tmp_path):
     np.testing.assert_array_equal(one["z"], [0, 0.5, 1])
 
 
+@NEEDS_ROSBAGS
+def test_messages_of_one_stamp_are_kept_on_request(tmp_path):
+    path = bag(tmp_path, 1, interval=0)
+    with pytest.raises(ValueError, match=r'duplicates="keep" keeps them all, and .*even_clock'):
+        recordings.read_rosbag(path, IMU)
+    got = recordings.read_rosbag(path, IMU, duplicates="keep")
+    np.testing.assert_array_equal(got.t, [SECOND] * 3)
+    np.testing.assert_array_equal(got.gyro[:, 0], [0, 0.5, 1])
+    text = 'columns: wanted one topic with duplicates="keep"; recordings.join joins several'
+    with pytest.raises(ValueError, match=text):
+        recordings.read_rosbag(path, {**IMU, "x": "/joints.effort"}, duplicates="keep")
+
+
+@NEEDS_ROSBAGS
+def test_a_folder_without_metadata_is_named(tmp_path):
+    path = bag(tmp_path, 2)
+    (path / "metadata.yaml").unlink()
+    with pytest.raises(
+        ValueError, match=r"wanted metadata\.yaml in the folder of a ROS 2 bag.*db3"
+    ):
+        recordings.read_rosbag(path, IMU)
+
+
 BAD = {
-    "missing topic": ({"x": "/other.y"}, "topic /other: wanted messages for x, got none in"),
+    "missing topic": (
+        {"x": "/other.y"},
+        "topic /other: wanted messages for x, got none in the bag, which has /imu/data "
+        "(sensor_msgs/msg/Imu), /imu/mag (sensor_msgs/msg/MagneticField), /joints (sensor_msgs",
+    ),
     "missing field": (
         {"x": "/imu/data.speed"},
         "topic /imu/data: wanted a header and the numbers speed for x, got ",

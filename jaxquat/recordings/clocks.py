@@ -1,0 +1,134 @@
+"""Even clocks fitted to stamps of bursts, and to stamps that jitter."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxquat._checks import every, positive, real
+from jaxquat.recordings.recording import Recording, check_recording, from_channels
+
+_GAP = 10.0
+"""By default an increase of the stamps is a gap if it is longer than this many median ones."""
+
+_SEGMENT = 300.0
+"""The interval of the clock may change every so many seconds."""
+
+_REPEATS, _USUAL = 8, 3.0
+"""Least squares, so often, with less weight on residuals beyond this many median ones."""
+
+_GROUPS = 20_000
+"""To this many groups of rows, at most, the clock is fitted."""
+
+
+class EvenClock(NamedTuple):
+    """A recording at the times of an even clock, and what the stamps deviated by.
+
+    Attributes:
+        recording: the recording, with the times of the clock.
+        residuals: stamp minus time of the clock, for each row [s], (N,).
+
+    Examples:
+        >>> stamps = np.repeat(np.arange(1, 101) / 20, 5)  # bursts of 5, at 100 Hz
+        >>> clock = jq.recordings.even_clock(jq.recordings.Recording(stamps))
+        >>> clock.recording, clock.residuals.shape
+        (<Recording: 500 samples, duration 4.99 s, rate 100 Hz, channels nothing>, (500,))
+    """
+
+    recording: Recording
+    residuals: np.ndarray
+
+
+def even_clock(
+    recording: Recording, *, rate: float | None = None, gap: float | None = None
+) -> EvenClock:
+    """Fit an even clock to stamps that come in bursts or jitter.
+
+    Phones, USB and ROS drivers deliver several samples with one stamp, or with stamps that lag
+    irregularly, some behind the next one's. If the sensor samples evenly, the rows count its
+    samples, and least squares give the times: a line between gaps, whose slope may change every
+    five minutes, because crystals drift. The order of the rows is kept. ::
+
+        columns = {"t": "stamp", "gyro": ("gx", "gy", "gz")}
+        bursts = jq.recordings.read("phone.csv", columns, duplicates="keep")
+        recording, residuals = jq.recordings.even_clock(bursts)
+        print(np.std(residuals), np.ptp(residuals))  # s: the jitter; a trend is no even clock
+
+    The times are late by the mean lag of the stamps, which they cannot tell. A sample lost outside
+    of a gap is not noticed; it shows as a step of the residuals.
+
+    Args:
+        recording: the rows of one sensor, all in the order in which it sampled.
+        rate: the sampling rate [Hz] if it is known better than the stamps tell; then no rate is
+            fitted.
+        gap: the longest increase of the stamps that is no gap [s]; by default ten times the median
+            one. After a longer one the clock starts anew, with the same rate, unless the samples
+            catch up: then none were lost.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong type or value, by name; stamps that do not rise
+            as a whole.
+
+    Examples:
+        >>> t = np.arange(500) / 100
+        >>> stamps = np.repeat(t[4::5], 5)  # bursts of 5
+        >>> recording, residuals = jq.recordings.even_clock(jq.recordings.Recording(stamps))
+        >>> f"{recording.spacing():.4f} s, {np.ptp(residuals):.3f} s"
+        '0.0100 s, 0.040 s'
+    """
+    check_recording(recording)
+    stamps = np.asarray(recording.t, np.float64)
+    every("recording.t", "finite times", stamps, np.isfinite(stamps))
+    if rate is not None:
+        positive("rate", real("rate", rate))
+    steps = np.diff(stamps)
+    if not np.any(steps > 0):
+        raise ValueError(f"recording.t: wanted stamps that rise, got {stamps[0]} in all rows")
+    if gap is None:
+        gap = _GAP * float(np.median(steps[steps > 0]))
+    gap = real("gap", gap)
+    positive("gap", gap, or_infinite=True)
+    starts = np.flatnonzero(steps > gap) + 1
+    while True:
+        times = _fitted(stamps - stamps[0], starts, rate)
+        intervals = np.diff(times)
+        caught_up = intervals[starts - 1] < 1.5 * np.median(intervals)
+        if not caught_up.any():
+            break
+        starts = starts[~caught_up]
+    if not np.all(intervals > 0):
+        k = int(np.argmin(intervals))
+        wanted = "stamps that rise with the rows"
+        raise ValueError(f"recording.t: wanted {wanted}, got a clock that runs back at row {k + 1}")
+    times += stamps[0]
+    evened = from_channels(times, {name: recording[name] for name in recording.names})
+    return EvenClock(evened, stamps - times)
+
+
+def _fitted(stamps: np.ndarray, starts: np.ndarray, rate: float | None) -> np.ndarray:
+    """The times of the clock at all rows, with a step before each of the rows ``starts``.
+
+    Between steps it is linear in the number of the row, from knot to knot. Rows are averaged in
+    groups, between whose ends the model is linear but for the knots. Groups that are late by more
+    than usual weigh less (P. J. Huber, Robust estimation of a location parameter, 1964).
+    """
+    rows = np.arange(len(stamps))
+    knots = np.linspace(0, rows[-1], 2 + int((stamps[-1] - stamps[0]) / _SEGMENT))
+    nominal = np.zeros(len(rows)) if rate is None else rows / rate
+    edges = np.unique(np.append(starts, rows[:: 1 + len(rows) // _GROUPS]))
+    counts = np.diff(np.append(edges, len(rows)))
+    means = np.add.reduceat(stamps - nominal, edges) / counts
+    centres = edges + 0.5 * (counts - 1)
+    hats = np.stack([np.interp(centres, knots, unit) for unit in np.eye(len(knots))])
+    hats = hats if rate is None else np.ones((1, len(centres)))
+    matrix = np.vstack([hats, edges >= starts[:, None]]).T
+    weights, unknowns = np.sqrt(counts), np.empty(0)
+    for _ in range(_REPEATS):
+        unknowns = np.linalg.lstsq(weights[:, None] * matrix, weights * means, rcond=None)[0]
+        off = np.abs(means - matrix @ unknowns)
+        usual = max(_USUAL * float(np.median(off)), np.finfo(float).tiny)
+        weights = np.sqrt(counts * np.minimum(1.0, usual / np.maximum(off, usual)))
+    steps = np.append(0.0, np.cumsum(unknowns[len(hats) :]))
+    line = np.interp(rows, knots, unknowns[: len(hats)]) if rate is None else nominal + unknowns[0]
+    return line + steps[np.searchsorted(starts, rows, side="right")]

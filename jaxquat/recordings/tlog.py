@@ -1,0 +1,177 @@
+"""Recordings from telemetry logs of MAVLink (``.tlog``), whose messages pymavlink decodes."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxquat._checks import boolean, missing_package, place
+from jaxquat.recordings.columns import unit_problem
+from jaxquat.recordings.recording import Recording
+from jaxquat.recordings.topics import (
+    Samples,
+    Source,
+    checked_samples,
+    checked_sources,
+    recording_of,
+)
+from jaxquat.recordings.units import si_value
+
+_STAMP = 8  # bytes before each frame: the time at which it was received
+_MAGIC = {0xFE: (6, 2), 0xFD: (10, 2)}  # bytes of the header and of the checksum
+_SIGNATURE = 13  # bytes, if flag 1 of a frame of version 2 is set
+_TIMES = ("time_boot_ms", "time_usec")
+
+
+def read_tlog(
+    path: str | os.PathLike,
+    columns: Mapping[str, str | Sequence[str]],
+    *,
+    units: Mapping[str, str | float] | None = None,
+    frame: str = "frd_ned",
+    skip_damaged: bool = False,
+) -> Recording:
+    """Read channels from a telemetry log of MAVLink, a ``.tlog`` file; needs the extra ``logs``.
+
+    ::
+
+        log = jq.recordings.read_tlog(
+            "flight.tlog",
+            {
+                "gyro": ("SCALED_IMU2.xgyro", "SCALED_IMU2.ygyro", "SCALED_IMU2.zgyro"),
+                "accelerometer": ("SCALED_IMU2.xacc", "SCALED_IMU2.yacc", "SCALED_IMU2.zacc"),
+                "q": ("ATTITUDE.roll", "ATTITUDE.pitch", "ATTITUDE.yaw"),
+            },
+        )
+
+    As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
+    The time is the vehicle's, ``time_boot_ms`` or ``time_usec``, not the one of reception.
+
+    Args:
+        path: the file.
+        columns: for each channel a field, "MESSAGE.field", or several fields of one message.
+            "RAW_IMU:1.xgyro" is of the second source of these messages, in the order of system,
+            component and sensor. Three fields of q are roll, pitch and yaw, four a quaternion,
+            scalar first.
+        units: the unit of each channel in place of the one that MAVLink states, one of
+            ``recordings.UNITS`` or a number, the value of one count in SI units.
+        frame: the axes of gyro, accelerometer, magnetometer and q, "frd_ned" as in the log or
+            "flu_enu", as for ``read_ulog``.
+        skip_damaged: whether to accept bytes that are no message, also at the end; a RuntimeWarning
+            says how many are skipped. The message before them is skipped, too.
+
+    Raises:
+        ValueError, TypeError: a bad argument, by name; a file that is damaged, lacks a message or
+            field, has a unit that is unknown, or times that do not increase.
+        OSError: the file cannot be opened.
+        ImportError: pymavlink is not installed.
+
+    Examples:
+        >>> columns = {"gyro": ("RAW_IMU.xgyro", "RAW_IMU.ygyro", "RAW_IMU.zgyro")}
+        >>> log = jq.recordings.read_tlog("flight.tlog", columns)  # doctest: +SKIP
+    """
+    sources, units = checked_sources(columns, units, frame)
+    boolean("skip_damaged", skip_damaged)
+    names = {source.topic for source in sources.values()}
+    messages = _messages(place("path", path), names, skip_damaged)
+    samples = {
+        name: _samples(path, messages, name, source, units.get(name))
+        for name, source in sources.items()
+    }
+    return recording_of(path, samples, frame == "flu_enu")
+
+
+def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any]]:
+    """The messages of all names that occur; only those of these names are decoded."""
+    try:
+        from pymavlink.dialects.v20 import ardupilotmega
+    except ImportError as error:
+        message = missing_package("recordings.read_tlog", "pymavlink", "logs")
+        raise ImportError(message) from error
+    content, at, skipped = file.read_bytes(), 0, 0
+    kinds, decoder = ardupilotmega.mavlink_map, ardupilotmega.MAVLink(None)
+    messages: dict[str, list[Any]] = {}
+    while at < len(content):
+        end = _end(content, at)
+        if end is None:
+            if not skip_damaged:
+                got = f"other bytes at {at} of {len(content)}; skip_damaged=True skips them"
+                wanted = "a MAVLink message that another follows"
+                raise ValueError(f"{file}: wanted {wanted}, got {got}")
+            at, skipped = at + 1, skipped + 1
+            continue
+        frame = content[at + _STAMP : end]
+        number = frame[5] if frame[0] == 0xFE else int.from_bytes(frame[7:10], "little")
+        name = kinds[number].msgname if number in kinds else f"number {number}"
+        rows = messages.setdefault(name, [])
+        if name in names:
+            try:
+                rows.append(decoder.decode(bytearray(frame)))
+            except ardupilotmega.MAVError as error:
+                if not skip_damaged:
+                    raise ValueError(f"{file}: {name} at byte {at}: {error}") from error
+                skipped += end - at
+        at = end
+    if skipped:
+        problem = f"skipped {skipped} bytes that are no MAVLink message"
+        warnings.warn(f"{file}: {problem}", RuntimeWarning, stacklevel=3)
+    return messages
+
+
+def _end(content: bytes, at: int) -> int | None:
+    """Where the message whose stamp is here ends; None if none is here, or none follows it."""
+    header = content[at + _STAMP : at + _STAMP + 3]
+    if len(header) < 3 or header[0] not in _MAGIC:
+        return None
+    signature = _SIGNATURE if header[0] == 0xFD and header[2] & 1 else 0
+    end = at + _STAMP + sum(_MAGIC[header[0]]) + header[1] + signature
+    is_whole = end == len(content) or content[end + _STAMP : end + _STAMP + 1] in (b"\xfe", b"\xfd")
+    return end if is_whole else None
+
+
+def _samples(
+    path: str | os.PathLike,
+    messages: Mapping[str, Sequence[Any]],
+    name: str,
+    source: Source,
+    unit: str | float | None,
+) -> Samples:
+    where = f"{os.fspath(path)}: message {source.topic}:{source.instance}"
+    by_source: dict[tuple[int, ...], list[Any]] = {}
+    for message in messages.get(source.topic, ()):
+        sensor = getattr(message, message.instance_field or "", 0)
+        key = message.get_srcSystem(), message.get_srcComponent(), sensor
+        by_source.setdefault(key, []).append(message)
+    if source.instance >= len(by_source):
+        got = f"{len(by_source)} sources of them among {', '.join(sorted(messages)) or 'nothing'}"
+        raise ValueError(f"{where}: wanted messages for {name}, got {got}")
+    rows = by_source[sorted(by_source)[source.instance]]
+    stamp = next((field for field in _TIMES if field in rows[0].fieldnames), _TIMES[0])
+    for field in (stamp, *source.fields):
+        if not isinstance(getattr(rows[0], field, None), int | float):
+            got = ", ".join(rows[0].fieldnames)
+            raise ValueError(f"{where}, field {field}: wanted one of numbers for {name}, got {got}")
+    t = np.array([getattr(row, stamp) for row in rows]) * (1e-3 if stamp == _TIMES[0] else 1e-6)
+    numbers = np.array([[getattr(row, field) for field in source.fields] for row in rows], float)
+    numbers = numbers * [_factor(where, rows[0], name, field, unit) for field in source.fields]
+    if name == "q" and len(source.fields) == 3:
+        from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
+
+        numbers = np.roll(Rotation.from_euler("xyz", numbers).as_quat(), 1, axis=1)
+    numbers = numbers[:, 0] if len(source.fields) == 1 else numbers
+    return checked_samples(where, name, source.fields, Samples(t, numbers))
+
+
+def _factor(where: str, message: Any, name: str, field: str, unit: str | float | None) -> float:
+    """The value in SI units of the unit that is wanted, or else stated by MAVLink."""
+    stated = unit or message.fieldunits_by_name.get(field, "1").replace("mG", "mg")
+    is_angle = name == "q" and stated == "rad"  # roll, pitch, yaw
+    problem = "" if is_angle else unit_problem(name, stated)
+    if problem:
+        raise ValueError(f"{where}, field {field}: {problem} for {name}; units= states another")
+    return si_value(stated)

@@ -1,0 +1,103 @@
+"""Recordings as text files of the library's own: their columns, and writing them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import os
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxquat._checks import place
+from jaxquat.recordings.cells import Channel
+from jaxquat.recordings.columns import name_and_unit
+from jaxquat.recordings.headers import header_of, is_named
+from jaxquat.recordings.recording import Recording, check_recording, check_samples, check_times
+
+OWN = {
+    "gyro": ("gyr_x", "gyr_y", "gyr_z"),
+    "q": ("q_w", "q_x", "q_y", "q_z"),
+    "movement": ("movement",),
+}
+COLUMNS = ("t", *OWN["gyro"], *OWN["q"], *OWN["movement"])
+"""The columns of ``t``, ``gyro``, ``q`` and ``movement`` in files that ``write`` wrote."""
+
+
+def own_channels(names: Sequence[str]) -> list[Channel]:
+    """The channels of a file of the library's own with these columns, "t" first."""
+    lengths: dict[str, int | None] = {}  # None for one number in a row
+    for column in names:
+        match = re.fullmatch(r"(.+)\[(\d*)\]", column)
+        if match and match[1] not in OWN:
+            lengths[match[1]] = (lengths.get(match[1]) or 0) + 1 if match[2] else None
+    own = [
+        name
+        for name, columns in OWN.items()
+        if any(is_named(cell, column) for cell in names for column in columns)
+    ]
+    indexed = [
+        Channel(name, tuple(_indexed(name, length)), length is not None, True)
+        for name, length in lengths.items()
+    ]
+    if not own and not indexed:  # a file of somebody else; the error will say what is missing
+        own = list(OWN)
+    fields = [Channel(name, OWN[name], name != "movement", True) for name in own]
+    return [Channel("t", ("t",), False, False), *fields, *indexed]
+
+
+def _indexed(name: str, length: int | None) -> list[str]:
+    return [f"{name}[]"] if length is None else [f"{name}[{k}]" for k in range(length)]
+
+
+def write(path: str | os.PathLike, recording: Recording) -> None:
+    """Write a file that ``read`` reads to the last bit; it is compressed if its name ends in .gz.
+
+    It has all channels under the names that ``read`` explains. All are read back as float64, a
+    complete movement as bool.
+
+    Raises:
+        ValueError, TypeError: the argument, or the channel that ``read`` would refuse: a row in
+            which some numbers are NaN, an infinite number, an attitude off the unit sphere, a name
+            that a header cannot hold or that cannot be distinguished from another one.
+        OSError: the file cannot be written.
+
+    Examples:
+        >>> import tempfile
+        >>> file, t = tempfile.mkdtemp() + "/rest.csv.gz", np.arange(3) / 7
+        >>> recording = jq.recordings.Recording(t, np.zeros((3, 3)), channels={"motors": t})
+        >>> jq.recordings.write(file, recording)
+        >>> again = jq.recordings.read(file)
+        >>> again.names, bool((again["motors"] == t).all())  # to the last bit
+        (('gyro', 'motors'), True)
+    """
+    if isinstance(recording, str | os.PathLike):
+        hint = "; the order is jq.recordings.write(file, recording)"
+        raise TypeError(f"recording: wanted a recordings.Recording, got {recording!r}{hint}")
+    check_recording(recording)
+    file, names = place("path", path), recording.names
+    check_times("recording.t", np.asarray(recording.t))
+    numbers, header = [np.asarray(recording.t, np.float64)], ["t"]
+    for name in names:
+        values = np.asarray(recording[name], np.float64)
+        check_samples(f'recording["{name}"]', name, values)
+        numbers.append(values)
+        length = values.shape[1] if values.ndim == 2 else None
+        header += OWN[name] if name in OWN else _indexed(name, length)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(header)
+    read_back = header_of(text.getvalue().replace("\0", ""), ("t",), ".").names
+    bare = {name_and_unit(cell)[0] for cell in header}
+    channels = {channel.name for channel in own_channels(header)}
+    is_text = "".join(names) == "".join(names).encode(errors="ignore").decode()  # no surrogates
+    if read_back != header or len(bare) < len(header) or channels != {"t", *names} or not is_text:
+        wanted = "channels with names that a header can hold"
+        raise ValueError(f"recording: wanted {wanted}, got {', '.join(map(repr, names)) or 'none'}")
+    for row in np.column_stack(numbers).tolist():
+        writer.writerow("" if math.isnan(x) else repr(x) for x in row)
+    content = text.getvalue().encode()
+    file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)

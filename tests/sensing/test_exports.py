@@ -1,0 +1,188 @@
+"""Tests of reading exports without stamps, in counts, with matrices or with a broken line."""
+
+import re
+
+import numpy as np
+import pytest
+
+from jaxquat import recordings
+
+XYZ = {"gyro": ("gx", "gy", "gz")}
+COUNTED = {"t": "PacketCounter", **XYZ}
+
+
+def written(tmp_path, *lines):
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def export(tmp_path, counts):
+    """Writes an export with a packet counter; the rate about x is 1e-3 of the counter [rad/s]."""
+    lines = [f"{k:05}\t{1e-3 * k}\t0\t0" for k in counts]
+    return written(tmp_path, "// ENU", "PacketCounter\tgx\tgy\tgz", *lines)
+
+
+def test_a_counter_of_samples_is_no_time(tmp_path):
+    """100 Hz would become 1 Hz, and a turn of 1 rad one of 100."""
+    path = export(tmp_path, range(4097, 4397))
+    with pytest.raises(ValueError, match=r"t: its unit is not stated and it counts by 1; say rate"):
+        recordings.read(path, COUNTED)
+    got = recordings.read(path, COUNTED, rate=100.0)
+    np.testing.assert_allclose(got.t, np.arange(4097, 4397) / 100, rtol=1e-15)
+    assert recordings.read(path, COUNTED, units={"t": "s"}).t[0] == 4097.0
+
+
+def test_a_counter_that_omits_numbers_is_recognised_and_keeps_its_gap(tmp_path):
+    counts = [*range(50), *range(350, 400)]  # 300 lost samples are 3 s at 100 Hz
+    path = export(tmp_path, counts)
+    with pytest.raises(ValueError, match="it counts by 1"):
+        recordings.read(path, COUNTED)
+    intervals = recordings.read(path, COUNTED, rate=100).intervals()
+    assert intervals.max() == pytest.approx(3.01, rel=1e-12)
+
+
+def test_stamps_of_whole_seconds_are_read_where_they_do_not_count_by_one(tmp_path):
+    path = export(tmp_path, [*range(0, 40, 2), 40.5])
+    with pytest.raises(ValueError, match="median interval is 2 s"):
+        recordings.read(path, COUNTED)
+    path = written(tmp_path, "t,u", *(f"{k}.5,1" for k in range(30)))
+    assert recordings.read(path, {"t": "t", "u": "u"}).t[-1] == 29.5
+
+
+def test_a_file_without_stamps_is_read_at_a_known_rate(tmp_path):
+    path = export(tmp_path, range(30))
+    with pytest.raises(ValueError, match="columns: wanted one for t, got gyro; rate= reads a file"):
+        recordings.read(path, XYZ)
+    got = recordings.read(path, XYZ, rate=50.0)
+    np.testing.assert_allclose(got.t, np.arange(30) / 50, rtol=1e-15)
+    np.testing.assert_allclose(got.gyro[:, 0], 1e-3 * np.arange(30), rtol=1e-15)
+    for options, text in (
+        ({"rate": -1.0}, "rate: wanted positive values, got"),
+        ({"rate": 50.0, "units": {"t": "ms"}}, "units: wanted none for t beside rate, got 'ms'"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            recordings.read(path, COUNTED, **options)
+    with pytest.raises(ValueError, match=r"rate: wanted columns beside it, got 50\.0 without them"):
+        recordings.read(path, rate=50.0)
+
+
+def test_rotation_matrices_become_attitudes(tmp_path):
+    """A turn by 0.6, 0.8 about z takes x to (0.28, 0.96, 0): its quaternion is (0.8, 0, 0, 0.6)."""
+    names = {"t": "t", "q": [f"Mat[{i}][{j}]" for i in (1, 2, 3) for j in (1, 2, 3)]}
+    header = "t,Mat[1][1],Mat[2][1],Mat[3][1],Mat[1][2],Mat[2][2],Mat[3][2],"
+    header += "Mat[1][3],Mat[2][3],Mat[3][3]"  # by columns, as Xsens exports it
+    rows = ["0,0.28,0.96,0,-0.96,0.28,0,0,0,1", "0.1,,,,,,,,,", "0.2,1,0,0,0,1,0,0,0,1"]
+    got = recordings.read(written(tmp_path, header, *rows), names)
+    np.testing.assert_allclose(np.abs(got.q[0]), [0.8, 0, 0, 0.6], rtol=0, atol=1e-15)
+    assert got.q[0, 0] * got.q[0, 3] > 0
+    np.testing.assert_array_equal(got.present("q"), [True, False, True])
+    for bad in ("1,0,0,0,1,0,0,0,-1", "2,0,0,0,1,0,0,0,1"):  # a reflection, a stretch
+        path = written(tmp_path, header, rows[0], f"0.1,{bad}")
+        with pytest.raises(ValueError, match=r"line 3, column Mat\[1\]\[1\]: wanted a rotation"):
+            recordings.read(path, names)
+    with pytest.raises(ValueError, match="order: wanted four columns for q beside it"):
+        recordings.read(path, names, order="xyzw")
+
+
+def table(tmp_path, force):
+    """Writes a body at rest at 100 Hz, with this number of counts to g."""
+    lines = [f"{0.01 * k:.2f},0,0,{force}" for k in range(50)]
+    return written(tmp_path, "t,ax,ay,az", *lines)
+
+
+FORCE = {"t": "t", "accelerometer": ("ax", "ay", "az")}
+
+
+@pytest.mark.parametrize(
+    ("force", "hint"),
+    [
+        (1867, "9.80665 / 2048"),  # a body that accelerates downwards, as in a hover that sinks
+        (16384, "9.80665 / 16384"),
+        (256, "9.80665 / 256"),
+        (1000, "'mg'"),
+        (1, "'g'"),
+    ],
+)
+def test_the_unit_that_an_error_proposes_has_the_length_of_gravity(tmp_path, force, hint):
+    """In mg, 1867 counts of 1/2048 g would be 1.87 g."""
+    path = table(tmp_path, force)
+    text = f"say the unit, units={{'accelerometer': {hint}}} for instance"
+    with pytest.raises(ValueError, match=re.escape(text)):
+        recordings.read(path, FORCE)
+    unit = eval(hint)  # as a user would type it
+    got = recordings.read(path, FORCE, units={"accelerometer": unit}).accelerometer
+    assert np.abs(np.linalg.norm(got, axis=1) / 9.80665 - 1).max() < 0.1
+
+
+@pytest.mark.parametrize("unit", [0.0, -1.0, float("nan"), float("inf"), True, None])
+def test_the_value_of_a_count_is_a_positive_number(unit):
+    with pytest.raises(ValueError, match=r"units: wanted one of 1, .* or its value in SI, got"):
+        recordings.read("nowhere.csv", FORCE, units={"accelerometer": unit})
+
+
+def test_all_units_are_refused_at_once(tmp_path):
+    header = "stamp,gx_dps,gy_dps,gz_dps,ax,ay,az,mx [furlong],my [furlong],mz [furlong],u"
+    lines = [f"{10 * k},1,2,3,0,0,1,4,5,6,7" for k in range(5)]
+    names = {
+        "t": "stamp",
+        "gyro": ("gx_dps", "gy_dps", "gz_dps"),
+        "accelerometer": ("ax", "ay", "az"),
+        "magnetometer": ("mx", "my", "mz"),
+        "u": "u",
+    }
+    with pytest.raises(ValueError, match="units") as error:
+        recordings.read(written(tmp_path, header, *lines), names)
+    problems = str(error.value).split("\n")
+    for text, problem in zip(
+        (
+            "t: its unit is not stated and its median interval is 10 s; say the unit, units={'t'",
+            "line 1, column gx_dps: its name ends in a unit; say which it has, as in units={'gyro'",
+            "accelerometer: its unit is not stated and its median norm is 1 m/s^2; say the unit",
+            "line 1, column mx: wanted one of 1, %, s, ",
+        ),
+        problems,
+        strict=True,
+    ):
+        assert text in problem
+
+
+def test_a_broken_line_is_skipped_and_named_on_request(tmp_path):
+    """Three ways to break: a line cut off, a number that is none, half a sample."""
+    lines = [f"{0.01 * k:.2f},{0.1 * k:.1f},2,3" for k in range(100)]
+    lines[7], lines[8], lines[50] = "0.07,7,", "0.08,8,$2,3", "0.50,5,,3"
+    path, names = written(tmp_path, "t,gx,gy,gz", *lines), {"t": "t", **XYZ}
+    with pytest.raises(ValueError, match="line 9, column gz: wanted 4 cells, got 3"):
+        recordings.read(path, names)
+    with pytest.warns(RuntimeWarning) as warned:
+        got = recordings.read(path, names, skip_damaged=True)
+    assert [str(w.message) for w in warned] == [
+        f"{path}: skipped 3 lines: line 9, column gz: wanted 4 cells, got 3; "
+        "line 10, column gy: wanted a number, got '$2'; "
+        "line 52, column gy: wanted all of gx, gy, gz or none, got it empty"
+    ]
+    kept = np.delete(np.arange(100), [7, 8, 50])
+    np.testing.assert_allclose(got.gyro[:, 0], 0.1 * kept, rtol=1e-15)
+    np.testing.assert_allclose(got.t, 0.01 * kept, rtol=1e-15, atol=0)
+    with pytest.warns(RuntimeWarning, match="skipped 3 lines"):
+        evenly = recordings.read(path, XYZ, rate=100.0, skip_damaged=True)
+    np.testing.assert_allclose(evenly.t, 0.01 * kept, rtol=1e-15, atol=0)  # they remain gaps
+
+
+def test_of_many_broken_lines_five_are_named_and_all_are_counted(tmp_path):
+    path = written(tmp_path, "t,u", "0,1", *["x"] * 12, "1,2")
+    with pytest.warns(RuntimeWarning, match="skipped 12 lines: line 3, .* and 7 more$"):
+        got = recordings.read(path, {"t": "t", "u": "u"}, skip_damaged=True)
+    np.testing.assert_array_equal(got["u"], [1, 2])
+    path.write_text("t,u\nx\nx\n")
+    with (
+        pytest.warns(RuntimeWarning, match="skipped 2 lines"),
+        pytest.raises(ValueError, match="wanted at least two rows of numbers below the header"),
+    ):
+        recordings.read(path, {"t": "t", "u": "u"}, skip_damaged=True)
+
+
+def test_a_time_that_runs_back_is_no_broken_line(tmp_path):
+    path = written(tmp_path, "t,u", "0,1", "2,2", "1,3")
+    with pytest.raises(ValueError, match=r"line 4, column t: wanted a time after 2\.0, got 1\.0"):
+        recordings.read(path, {"t": "t", "u": "u"}, skip_damaged=True)
