@@ -924,8 +924,10 @@ def passes(package: Path, test: str) -> bool:
     """Whether a test, or the quick ones of a file, pass on the package in a folder."""
     options = ["-n", "0", "-q", "-x", "-p", "no:cacheprovider"]
     options += [] if "::" in test else ["-m", "not slow"]
-    # safe path: import the package of the folder, not the one next to the tests
-    environment = os.environ | {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1"}
+    # import the package of the folder, not the one next to the tests
+    options += ["-o", "pythonpath="]
+    path = os.pathsep.join([str(package), str(ROOT)])
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, ROOT / "tests" / test],
         env=environment,

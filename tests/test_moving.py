@@ -5,17 +5,16 @@ The order of every scheme is in schemes/test_schemes.py.
 
 import functools
 
-import effort
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from jax.experimental import checkify
 from marks import some
 
 import jaxquat as jq
 from jaxquat import quaternion
+from validation import effort, problems
 
 MOVES = [name for name, scheme in jq.SCHEMES.items() if scheme.translation]
 INERTIA = jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]])

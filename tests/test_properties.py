@@ -6,12 +6,10 @@ import hypothesis.extra.numpy as hnp
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marks import some
-from orders import COMPOSED
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
@@ -26,6 +24,8 @@ from jaxquat.quaternion import (
     rotate_inverse,
     to_xyzw,
 )
+from validation import problems
+from validation.orders import COMPOSED
 
 EPS = float(np.finfo(np.float64).eps)
 ONE = np.array([1.0, 0.0, 0.0, 0.0])

@@ -6,13 +6,13 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 import scipy.optimize
 from marks import some
 
 import jaxquat as jq
 from jaxquat import actuators
+from validation import problems
 
 RNG = np.random.default_rng(5)
 LIMITS = np.array([8.0, 2.0, 4.0])

@@ -5,13 +5,13 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 from jaxquat import control, euler, quaternion
+from validation import problems
 
 RNG = np.random.default_rng(4)
 N = 60

@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 
 import jaxquat as jq
 from jaxquat import dynamics, quaternion
+from validation import problems
 
 RNG = np.random.default_rng(3)
 BODY = jq.Body(jnp.array([[9.0, 0.4, -0.5], [0.4, 8.0, 0.3], [-0.5, 0.3, 7.0]]), mass=5.0)

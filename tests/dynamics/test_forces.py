@@ -3,11 +3,11 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 
 import jaxquat as jq
 from jaxquat import dynamics, forces, quaternion, torques
+from validation import problems
 
 MU = 2.3
 BODY = jq.Body(jnp.array([[0.06, 0.01, -0.005], [0.01, 0.09, 0.004], [-0.005, 0.004, 0.11]]), 1.3)

@@ -12,7 +12,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
 
@@ -21,6 +20,7 @@ from jaxquat._jaxprs import equations
 from jaxquat.fused import keys, primitives, recurrence
 from jaxquat.fused.engine import trace
 from jaxquat.simulation.simulation import checked_simulation
+from validation import problems
 
 pytestmark = pytest.mark.needs("llvmlite")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-4}

@@ -5,7 +5,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
 
@@ -13,6 +12,7 @@ import jaxquat as jq
 from jaxquat.fused.engine import trace
 from jaxquat.fused.ir.program import evaluate
 from jaxquat.simulation.simulation import checked_simulation
+from validation import problems
 
 BODY = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))

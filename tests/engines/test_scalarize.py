@@ -3,17 +3,17 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orders import COMPOSED
 
 import jaxquat as jq
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.program import evaluate
 from jaxquat.fused.trace import calls
 from jaxquat.fused.trace.tracing import Tracing, scalarize
+from validation import problems
+from validation.orders import COMPOSED
 
 
 def leaves_of(tree):

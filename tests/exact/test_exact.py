@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import mpmath
 import multiprecision
 import numpy as np
-import problems
 import pytest
 from marks import some
 
 import jaxquat as jq
 from jaxquat import exact
+from validation import problems
 
 Q0 = jnp.asarray(problems.TILTED)
 SPINS = {  # moments and rates of every kind of free motion

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
-import problems
 import pytest
 from jax.experimental import checkify
 from marks import some
@@ -15,6 +14,7 @@ import jaxquat as jq
 from jaxquat.engines import reversible
 from jaxquat.schemes import damped
 from jaxquat.schemes.relaxation import relaxation
+from validation import problems
 
 DAMPING = jnp.array([[0.5, 0.1, 0.0], [0.0, 0.4, 0.2], [0.1, 0.0, 0.6]])
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))

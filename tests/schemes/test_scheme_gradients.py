@@ -7,12 +7,12 @@ and the time.
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
-from orders import ANY_TORQUE, COMPOSED
 
 import jaxquat as jq
 from jaxquat.schemes.munthe_kaas import MuntheKaas
+from validation import problems
+from validation.orders import ANY_TORQUE, COMPOSED
 
 SHIFTS = (-2.0, -1.0, 1.0, 2.0)
 # One member is at rest.

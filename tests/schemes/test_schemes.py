@@ -2,18 +2,17 @@
 
 import functools
 
-import effort
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
-from orders import ANY_TORQUE, COMPOSED, STEPS, angles, assert_order, forced
 
 import jaxquat as jq
 from jaxquat._jaxprs import nested
 from jaxquat.schemes import tableaus
+from validation import effort, problems
+from validation.orders import ANY_TORQUE, COMPOSED, STEPS, angles, assert_order, forced
 
 NAMES = list(jq.SCHEMES)
 CONSISTENT = [name for name in NAMES if jq.SCHEMES[name].order]

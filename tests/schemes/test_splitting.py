@@ -8,14 +8,14 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
-from orders import COMPOSED, angles, assert_order, forced
-from problems import FAST, FAST_START, fast_end, fast_march
 
 import jaxquat as jq
 from jaxquat.schemes import damped, weights
+from validation import problems
+from validation.orders import COMPOSED, angles, assert_order, forced
+from validation.problems import FAST, FAST_START, fast_end, fast_march
 
 TOP = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0))

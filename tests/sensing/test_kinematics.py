@@ -5,13 +5,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
 
 import jaxquat as jq
 from jaxquat import kinematics, quaternion
 from jaxquat.kinematics.magnus_expansion import magnus_vector
+from validation import problems
 
 IDENTITY = jnp.array([1.0, 0.0, 0.0, 0.0])
 HALF_ANGLE, SPIN = 0.3, 4.0  # methods: coning with b = 0.6 and W = 4

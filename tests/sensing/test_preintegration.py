@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 import jax.test_util
 import numpy as np
-import problems
 import pytest
 from marks import some
 from scipy.linalg import expm
 
 import jaxquat as jq
 from jaxquat import kinematics, quaternion
+from validation import problems
 
 IMU = kinematics.Imu
 NOISE = IMU(0.01, 0.1)

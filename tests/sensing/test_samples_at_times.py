@@ -6,11 +6,11 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
 
 from jaxquat import kinematics, quaternion
+from validation import problems
 
 IDENTITY = jnp.array([1.0, 0.0, 0.0, 0.0])
 SPIN, HALF_ANGLE = 4.0, 0.3
