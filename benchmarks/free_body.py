@@ -79,7 +79,8 @@ def by_mjx(integrator, step, count):
 
 def by_jaxquat(scheme, step, count):
     """Return attitude and rate after so many steps."""
-    end = jax.jit(lambda: spun(scheme, "scan", step, count, jq.State(ONE, OMEGA)))()
+    start = jq.State(jnp.asarray(ONE), jnp.asarray(OMEGA))
+    end = jax.jit(lambda: spun(scheme, "scan", step, count, start))()
     return end.q, end.omega
 
 
