@@ -25,7 +25,7 @@ from pages import put
 
 jax.config.update("jax_enable_x64", True)
 
-from validation.broad import example, scored  # noqa: E402
+from examples.validation.broad import example, scored  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "validation.md"

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from pages import put
 
-from validation.check_cases import CASES, Case, compared, history, published
+from examples.validation.check_cases import CASES, Case, compared, history, published
 
 jax.config.update("jax_enable_x64", True)
 

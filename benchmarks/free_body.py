@@ -3,10 +3,10 @@
     pip install mujoco mujoco-mjx
     python benchmarks/free_body.py [--only errors] [--write]
 
-The body is that of FREE (validation/problems.py): moments 0.6, 0.8 and 1 kg m^2, without torque,
-known in closed form. All programs run in float64. ``errors`` is the table of docs/migration.md: the
-angle to the exact attitude after 10 s with two steps, its order, and how far energy and momentum
-are from those of the start, after 10 s and after 1000 s. ``speed`` is the table of
+The body is that of FREE (examples/validation/problems.py): moments 0.6, 0.8 and 1 kg m^2, without
+torque, known in closed form. All programs run in float64. ``errors`` is the table of
+docs/migration.md: the angle to the exact attitude after 10 s with two steps, its order, and how far
+energy and momentum are from those of the start, after 10 s and after 1000 s. ``speed`` is that of
 docs/performance.md, in millions of steps a second: of MuJoCo by ``mujoco.rollout`` on all cores, of
 the others compiled by JAX. The last two columns are medians of ratios of neighbouring runs.
 """
@@ -27,7 +27,7 @@ from mujoco import rollout as threads  # pyright: ignore[reportMissingImports]
 from pages import put
 
 import jaxquat as jq
-from validation import problems
+from examples.validation import problems
 
 jax.config.update("jax_enable_x64", True)
 

@@ -412,8 +412,8 @@ def fit_updates():
 
 
 def elementary():
-    """Print the errors of the functions in scalar code, as validation/units.py finds them."""
-    from validation import units
+    """Print the errors of the functions in scalar code (examples/validation/units.py)."""
+    from examples.validation import units
 
     print("\n| function | float32 | float64 |\n|---|---|---|")
     with jax.enable_x64(True):

@@ -13,7 +13,7 @@ N that fits), and diffrax. The floor is the larger of two times: the operations 
 rate, and the bytes over the memory bandwidth. --teraflops and --terabytes give these of the device.
 
 With --ahead it needs no GPU: it compiles the kernels of the fused engine for an H200 and prints
-their registers, spills, and instructions a step of a body (validation/ahead.py).
+their registers, spills, and instructions a step of a body (examples/validation/ahead.py).
 """
 
 import argparse
@@ -29,9 +29,9 @@ import rollout as peers
 from timing import best
 
 import jaxquat as jq
+from examples.validation import ahead
 from jaxquat.fused import engine, selfcheck
 from jaxquat.simulation.simulation import checked_simulation
-from validation import ahead
 
 ROOT = Path(__file__).parents[1]
 ENGINES = ("fused", "scan", "diffrax Tsit5")

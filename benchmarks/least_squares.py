@@ -42,7 +42,7 @@ from pages import put
 from scipy import optimize
 
 import jaxquat as jq
-from validation.fits import case, residuals, zeros
+from examples.validation.fits import case, residuals, zeros
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "fitting.md"
 TOLERANCE = 1e-10

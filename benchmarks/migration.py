@@ -22,7 +22,7 @@ from certificates import averaged_rk4
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
-from validation import problems
+from examples.validation import problems
 
 ROOT = Path(__file__).parents[1]
 jax.config.update("jax_enable_x64", True)
@@ -220,7 +220,7 @@ def euler_and_normalise(body, torque, t, state, dt, params):
 
 
 def loops():
-    """Return the table of DRIVEN (validation/problems.py) by loops as they are written by hand."""
+    """Return the table of DRIVEN (examples/validation/problems.py) by loops written by hand."""
     torque, q0, q, _ = problems.REFERENCE["DRIVEN"]
     body, start = problems.reference_body(), jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0))
     schemes = {

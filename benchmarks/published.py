@@ -7,7 +7,7 @@
 their problems in full text and figures only. So the problems here are of the same kinds, with
 bodies and torques of our own and exact motions where there are any: tables ``errors`` and
 ``constants``. A. Hoffmann's table (Application of Quaternions, 10.1) is rebuilt to every digit by
-the functions of validation/hoffmann.py: table ``hoffmann``.
+the functions of examples/validation/hoffmann.py: table ``hoffmann``.
 """
 
 import argparse
@@ -28,8 +28,8 @@ jax.config.update("jax_enable_x64", True)
 
 import jeffery  # noqa: E402
 
-from validation import hoffmann as his  # noqa: E402
-from validation import problems  # noqa: E402
+from examples.validation import hoffmann as his  # noqa: E402
+from examples.validation import problems  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "validation.md"

@@ -2,7 +2,8 @@
 
     python benchmarks/torque_noise.py [--paths 500] [--write]
 
-``--write`` puts the table into the page. validation/torque_noise.py says what the errors are.
+``--write`` puts the table into the page. The errors are explained in
+examples/validation/torque_noise.py.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from pathlib import Path
 import jax
 
 import jaxquat as jq
-from validation.torque_noise import LENGTHS, along_paths, of_the_mean, slope
+from examples.validation.torque_noise import LENGTHS, along_paths, of_the_mean, slope
 
 PAGE = Path(__file__).parents[1] / "docs" / "noise.md"
 

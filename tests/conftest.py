@@ -3,7 +3,7 @@
 Tests of float32 ask for it by name. With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it;
 then ``-k "float32 and not float64"`` chooses the tests that can pass.
 
-With ``-m`` XLA compiles with less effort (validation/effort.py); without ``-m`` and after
+With ``-m`` XLA compiles with less effort (examples/validation/effort.py); without ``-m`` and after
 ``XLA_FLAGS=`` it compiles as for a user.
 
 ``pytest --cpu 30`` prints the thirty tests that used the processor longest, in seconds of its time.
@@ -21,7 +21,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from validation import effort
+from examples.validation import effort
 
 HERE = Path(__file__).parent
 NEEDS = {

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxquat as jq
-from validation import effort
+from examples.validation import effort
 
 
 def saved(engine, function, *arguments):

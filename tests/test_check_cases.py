@@ -9,8 +9,8 @@ import pytest
 from commands import ROOT
 
 import jaxquat as jq
-from validation import check_cases as cases
-from validation import earth
+from examples.validation import check_cases as cases
+from examples.validation import earth
 
 DATA = ROOT.parent / "shared" / "data" / "nesc"
 WGS84 = earth.Earth()

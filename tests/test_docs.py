@@ -137,7 +137,7 @@ def test_the_gallery_shows_what_the_examples_draw():
     page, script = (docs / "gallery.md").read_text(), (docs / "gallery.py").read_text()
     lists = re.findall(r'^    "(\w+)": \[([^]]+)\],$', script, re.M)
     pictures = {name: re.findall(r'"(\S+)"', files) for name, files in lists}
-    assert set(pictures) == {path.stem for path in (ROOT / "examples").glob("*.py")}
+    assert set(pictures) == {path.stem for path in (ROOT / "examples").glob("[!_]*.py")}
     shown = re.findall(r"!\[.+\]\((\S+)\)", page)
     assert sorted(file for files in pictures.values() for file in files) == sorted(shown)
     for name, files in pictures.items():

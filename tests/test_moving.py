@@ -13,8 +13,8 @@ from jax.experimental import checkify
 from marks import some
 
 import jaxquat as jq
+from examples.validation import effort, problems
 from jaxquat import quaternion
-from validation import effort, problems
 
 MOVES = [name for name, scheme in jq.SCHEMES.items() if scheme.translation]
 INERTIA = jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]])

@@ -13,6 +13,8 @@ from marks import some
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.orders import COMPOSED
 from jaxquat import euler, quaternion, so3
 from jaxquat.quaternion import (
     conjugate,
@@ -24,8 +26,6 @@ from jaxquat.quaternion import (
     rotate_inverse,
     to_xyzw,
 )
-from validation import problems
-from validation.orders import COMPOSED
 
 EPS = float(np.finfo(np.float64).eps)
 ONE = np.array([1.0, 0.0, 0.0, 0.0])

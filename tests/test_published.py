@@ -19,7 +19,7 @@ def test_filters_have_the_scores_that_broad_published(name, published):
     """Total, heading and inclination [deg]; the published programs run in single precision."""
     if not RECORDING.exists():
         pytest.skip("BROAD is not beside this checkout: download it, doi 10.3390/data6070072")
-    from validation import broad
+    from examples.validation import broad
 
     recording = jax.tree.map(jnp.float64, broad.example.read(RECORDING))
     np.testing.assert_allclose(broad.scored(name, True, *recording), published, rtol=0, atol=1e-3)

@@ -12,7 +12,7 @@ from jax.experimental import checkify
 from jax.flatten_util import ravel_pytree
 
 import jaxquat as jq
-from validation import problems
+from examples.validation import problems
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))

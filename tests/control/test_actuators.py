@@ -11,8 +11,8 @@ import scipy.optimize
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import actuators
-from validation import problems
 
 RNG = np.random.default_rng(5)
 LIMITS = np.array([8.0, 2.0, 4.0])

@@ -10,8 +10,8 @@ from marks import some
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import control, euler, quaternion
-from validation import problems
 
 RNG = np.random.default_rng(4)
 N = 60

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import dynamics, quaternion
-from validation import problems
 
 RNG = np.random.default_rng(3)
 BODY = jq.Body(jnp.array([[9.0, 0.4, -0.5], [0.4, 8.0, 0.3], [-0.5, 0.3, 7.0]]), mass=5.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxquat as jq
-from validation import problems
+from examples.validation import problems
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 STATE = jq.State(

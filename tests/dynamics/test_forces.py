@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import dynamics, forces, quaternion, torques
-from validation import problems
 
 MU = 2.3
 BODY = jq.Body(jnp.array([[0.06, 0.01, -0.005], [0.01, 0.09, 0.004], [-0.005, 0.004, 0.11]]), 1.3)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import dynamics, quaternion
-from validation import problems
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]), 1.7)
 TURNING = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))

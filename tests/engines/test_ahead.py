@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 import jaxquat as jq
-from validation import ahead
+from examples.validation import ahead
 
 HERE = Path(__file__).parent
 BODIES, PROGRAMS = 16384, ("ptxas", "nvdisasm")

@@ -16,11 +16,11 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat._jaxprs import equations
 from jaxquat.fused import keys, primitives, recurrence
 from jaxquat.fused.engine import trace
 from jaxquat.simulation.simulation import checked_simulation
-from validation import problems
 
 pytestmark = pytest.mark.needs("llvmlite")
 TOLERANCE = {"float64": 1e-11, "float32": 1e-4}

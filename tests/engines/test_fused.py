@@ -14,10 +14,10 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems, units
 from jaxquat.fused import cpu, engine, loading, selfcheck
 from jaxquat.fused.targets import host, objects
 from jaxquat.simulation.simulation import checked_simulation
-from validation import problems, units
 
 VALUES = {jnp.float32: 1e-5, jnp.float64: 1e-12}
 GRADIENTS = {jnp.float32: 1e-4, jnp.float64: 1e-9}

@@ -9,10 +9,10 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat.fused.engine import trace
 from jaxquat.fused.ir.program import evaluate
 from jaxquat.simulation.simulation import checked_simulation
-from validation import problems
 
 BODY = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))

@@ -12,8 +12,8 @@ import pytest
 from marks import some
 
 import jaxquat as jq
-from validation import problems
-from validation.orders import COMPOSED
+from examples.validation import problems
+from examples.validation.orders import COMPOSED
 
 PARAMS = {"weight": jnp.asarray(1.0), "arm": jnp.array([0.0, 0.1, 1.0]), "count": 3}
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.orders import COMPOSED
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.program import evaluate
 from jaxquat.fused.trace import calls
 from jaxquat.fused.trace.tracing import Tracing, scalarize
-from validation import problems
-from validation.orders import COMPOSED
 
 
 def leaves_of(tree):

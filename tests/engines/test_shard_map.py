@@ -13,7 +13,7 @@ from jax.sharding import AxisType, PartitionSpec
 from marks import some
 
 import jaxquat as jq
-from validation.effort import FULL
+from examples.validation.effort import FULL
 
 SPREAD, SAME = PartitionSpec("bodies"), PartitionSpec()
 GAINS = jnp.array([2.0, 1.0])

@@ -13,8 +13,8 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import exact
-from validation import problems
 
 Q0 = jnp.asarray(problems.TILTED)
 SPINS = {  # moments and rates of every kind of free motion

@@ -11,11 +11,11 @@ import optimistix
 import pytest
 
 import jaxquat as jq
+from examples.validation import effort, problems
+from examples.validation.problems import FAST, FAST_START, FAST_TORQUE, fast_end
 from jaxquat.interop import diffrax as bridge
 from jaxquat.schemes.munthe_kaas import rkmk
 from jaxquat.schemes.tableaus import HEUN
-from validation import effort, problems
-from validation.problems import FAST, FAST_START, FAST_TORQUE, fast_end
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]), {})

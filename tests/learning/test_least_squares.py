@@ -9,9 +9,9 @@ from marks import some
 from scipy import optimize
 
 import jaxquat as jq
+from examples.validation import fits
 from jaxquat.learning import robust
 from jaxquat.learning.trust_region import step_in_box
-from validation import fits
 
 T = np.linspace(0.0, 2.0, 40)
 RNG = np.random.default_rng(0)

@@ -11,10 +11,10 @@ from jax.experimental import checkify
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat.engines import reversible
 from jaxquat.schemes import damped
 from jaxquat.schemes.relaxation import relaxation
-from validation import problems
 
 DAMPING = jnp.array([[0.5, 0.1, 0.0], [0.0, 0.4, 0.2], [0.1, 0.0, 0.6]])
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))

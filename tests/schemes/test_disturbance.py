@@ -11,8 +11,8 @@ from jax import lax
 from jax.experimental import checkify
 
 import jaxquat as jq
+from examples.validation import torque_noise
 from jaxquat.schemes import Disturbance, with_gauss_markov_torque, with_torque_noise
-from validation import torque_noise
 
 MOMENTS = np.array([1.0, 2.0, 2.5])  # kg m^2
 BODY = jq.Body.from_principal(jnp.asarray(MOMENTS))

@@ -7,10 +7,10 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.hoffmann import BODY, REST, angles, excited, simultaneous
 from jaxquat import control, quaternion
 from jaxquat.schemes import hoffmann
-from validation import problems
-from validation.hoffmann import BODY, REST, angles, excited, simultaneous
 
 
 @pytest.mark.parametrize(

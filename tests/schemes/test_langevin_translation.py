@@ -12,7 +12,7 @@ from jax import lax
 from marks import some
 
 import jaxquat as jq
-from validation import problems
+from examples.validation import problems
 
 MOMENTS, MASS = np.array([1.0, 2.0, 2.5]), 1.5  # kg m^2, kg
 BODY = jq.Body.from_principal(jnp.asarray(MOMENTS), mass=MASS)

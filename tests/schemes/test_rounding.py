@@ -11,8 +11,8 @@ import pytest
 from marks import some
 
 import jaxquat as jq
-from validation import problems
-from validation.orders import COMPOSED
+from examples.validation import problems
+from examples.validation.orders import COMPOSED
 
 CONSERVING = [name for name, scheme in jq.SCHEMES.items() if "momentum" in scheme.conserves]
 # Those that are not composed of others. Others differ from them in the lengths of their flows.

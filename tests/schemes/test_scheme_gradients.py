@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.orders import ANY_TORQUE, COMPOSED
 from jaxquat.schemes.munthe_kaas import MuntheKaas
-from validation import problems
-from validation.orders import ANY_TORQUE, COMPOSED
 
 SHIFTS = (-2.0, -1.0, 1.0, 2.0)
 # One member is at rest.

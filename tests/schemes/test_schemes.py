@@ -9,10 +9,10 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import effort, problems
+from examples.validation.orders import ANY_TORQUE, COMPOSED, STEPS, angles, assert_order, forced
 from jaxquat._jaxprs import nested
 from jaxquat.schemes import tableaus
-from validation import effort, problems
-from validation.orders import ANY_TORQUE, COMPOSED, STEPS, angles, assert_order, forced
 
 NAMES = list(jq.SCHEMES)
 CONSISTENT = [name for name in NAMES if jq.SCHEMES[name].order]

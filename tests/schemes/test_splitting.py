@@ -12,10 +12,10 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.orders import COMPOSED, angles, assert_order, forced
+from examples.validation.problems import FAST, FAST_START, fast_end, fast_march
 from jaxquat.schemes import damped, weights
-from validation import problems
-from validation.orders import COMPOSED, angles, assert_order, forced
-from validation.problems import FAST, FAST_START, fast_end, fast_march
 
 TOP = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0))

@@ -9,8 +9,8 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat.schemes import restarted, switched
-from validation import problems
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))

@@ -7,8 +7,8 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import noise as certificates
 from jaxquat.schemes.ornstein_uhlenbeck import ornstein_uhlenbeck
-from validation import noise as certificates
 
 SKEWED = np.array([[1.0, 0.3, -0.2], [0.3, 2.0, 0.4], [-0.2, 0.4, 1.5]])  # N m s
 TURNED = np.array([[2.0, 0.2, 0.1], [0.2, 1.0, -0.3], [0.1, -0.3, 2.5]])  # kg m^2

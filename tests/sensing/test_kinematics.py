@@ -9,9 +9,9 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import kinematics, quaternion
 from jaxquat.kinematics.magnus_expansion import magnus_vector
-from validation import problems
 
 IDENTITY = jnp.array([1.0, 0.0, 0.0, 0.0])
 HALF_ANGLE, SPIN = 0.3, 4.0  # methods: coning with b = 0.6 and W = 4

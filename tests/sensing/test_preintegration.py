@@ -12,8 +12,8 @@ from marks import some
 from scipy.linalg import expm
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import kinematics, quaternion
-from validation import problems
 
 IMU = kinematics.Imu
 NOISE = IMU(0.01, 0.1)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from marks import some
 
+from examples.validation import problems
 from jaxquat import kinematics, quaternion
-from validation import problems
 
 IDENTITY = jnp.array([1.0, 0.0, 0.0, 0.0])
 SPIN, HALF_ANGLE = 4.0, 0.3

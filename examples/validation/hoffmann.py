@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import quaternion
-from validation import problems
 
 BODY = jq.Body(jnp.array([[0.6, 0.0, -0.2], [0.0, 1.0, 0.0], [-0.2, 0.0, 1.5]]))
 REST = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))

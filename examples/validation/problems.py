@@ -11,7 +11,7 @@ import numpy as np
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
-from validation import effort
+from examples.validation import effort
 
 MOMENTS = np.array([0.6, 0.8, 1.0])
 OMEGA0 = np.array([1.8, 0.4, -0.9]) / MOMENTS

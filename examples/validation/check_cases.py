@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxquat as jq
-from validation.earth import Earth, atmosphere, north_east_down
+from examples.validation.earth import Earth, atmosphere, north_east_down
 
 FOOT, POUND = 0.3048, 4.4482216152605  # m, N
 SLUG = POUND / FOOT  # kg

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxquat as jq
-from validation import problems
+from examples.validation import problems
 
 ANY_TORQUE = {name for name, scheme in jq.SCHEMES.items() if scheme.torques == "any"}
 # Composed of the steps or flows of others, which they take in other lengths.
