@@ -4,6 +4,7 @@
     nox -s tests -- -k rollout       # what follows "--" is for pytest
     nox -s slow                      # the slow tests
     nox -s weekly                    # the longest tests, the fuzzer, and all planted errors
+    nox -s alone                     # each file of tests in a process of its own
     nox -s matrix                    # the quick tests on every Python, with extras and without
     nox -s "matrix-3.13(float32)"    # one row of it
     nox -s matrix -- --part          # a minute or two of every row
@@ -11,6 +12,7 @@
 Each task has an environment of its own; with ``--no-venv`` it runs in that of nox.
 """
 
+import random
 import re
 import tomllib
 from pathlib import Path
@@ -46,6 +48,8 @@ PART_OF_FLOAT32 = [
     "tests/schemes/test_schemes.py",
     "tests/engines/test_derivatives.py",
 ]
+NO_TESTS = 5
+"""The exit status of pytest where all tests of a file are slow, or need what is not installed."""
 OLD = ("matplotlib._fontconfig_pattern", "matplotlib._mathtext")
 """Modules that call what the newest pyparsing deprecates."""
 
@@ -93,6 +97,21 @@ def weekly(session):
     session.run("pytest", "-m", "weekly", *session.posargs)
     session.run("python", "-m", "tests.fuzz", "--programs", "500", "--rollouts", "50")
     session.run("python", "tests/mutations.py")
+
+
+@nox.session
+def alone(session):
+    """Run each file of quick tests in a process of its own, in a random order.
+
+    ``nox -s alone -- --collect-only`` shows in a few minutes that every file can be imported alone.
+    """
+    install(session, "-e", ".[dev]")
+    seed = random.randrange(10**6)
+    files = sorted(map(str, Path("tests").rglob("test_*.py")))
+    random.Random(seed).shuffle(files)
+    arguments = ["-q", "-n0", "--shuffle", str(seed), *session.posargs]
+    for file in files:
+        session.run(*QUICK, *arguments, file, success_codes=[0, NO_TESTS])
 
 
 @nox.session

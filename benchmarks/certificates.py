@@ -5,8 +5,8 @@
     python benchmarks/certificates.py --noise [--write]
 
 ``--write`` puts the tables into docs/schemes.md, ``--plot`` draws docs/work_precision.png and
-work_precision_all.png. The problems with known answers are those of tests/problems.py. ``--noise``
-measures the stochastic schemes instead (benchmarks/noise.py), for docs/noise.md.
+work_precision_all.png. examples/validation/problems.py has the problems with known answers.
+``--noise`` measures the stochastic schemes (examples/validation/noise.py), for docs/noise.md.
 """
 
 import argparse
@@ -26,15 +26,11 @@ jax.config.update("jax_enable_x64", True)
 # Programs run in the thread that calls them. One that waits for work takes processor time, too.
 jax.config.update("jax_cpu_enable_async_dispatch", False)
 
-import noise  # noqa: E402
-
 import jaxquat as jq  # noqa: E402
+from examples.validation import noise, orders, problems  # noqa: E402
 from jaxquat import plot as draw  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-import orders  # noqa: E402  # pyright: ignore[reportMissingImports]
-import problems  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 VARIANTS = {
     "formulation1": "stage torque at unit q",

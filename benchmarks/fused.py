@@ -399,8 +399,7 @@ def fit_updates():
 
     The scan uses forward mode, as ``jq.fit`` chooses.
     """
-    sys.path.insert(0, str(HERE.parent / "examples"))
-    import fit_gains  # pyright: ignore[reportMissingImports]
+    from examples import fit_gains
 
     starts = fit_gains.random_starts(jax.random.key(0), 64)
     initial = jax.tree.map(jnp.log, fit_gains.HOFFMANN)
@@ -413,9 +412,8 @@ def fit_updates():
 
 
 def elementary():
-    """Print the errors of the functions in scalar code, as tests/units.py finds them."""
-    sys.path.insert(0, str(HERE.parent / "tests"))
-    import units  # pyright: ignore[reportMissingImports]
+    """Print the errors of the functions in scalar code (examples/validation/units.py)."""
+    from examples.validation import units
 
     print("\n| function | float32 | float64 |\n|---|---|---|")
     with jax.enable_x64(True):

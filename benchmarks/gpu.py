@@ -13,7 +13,7 @@ N that fits), and diffrax. The floor is the larger of two times: the operations 
 rate, and the bytes over the memory bandwidth. --teraflops and --terabytes give these of the device.
 
 With --ahead it needs no GPU: it compiles the kernels of the fused engine for an H200 and prints
-their registers, spills, and instructions a step of a body (benchmarks/ahead.py).
+their registers, spills, and instructions a step of a body (examples/validation/ahead.py).
 """
 
 import argparse
@@ -22,7 +22,6 @@ import time
 from functools import partial
 from pathlib import Path
 
-import ahead
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,6 +29,7 @@ import rollout as peers
 from timing import best
 
 import jaxquat as jq
+from examples.validation import ahead
 from jaxquat.fused import engine, selfcheck
 from jaxquat.simulation.simulation import checked_simulation
 

@@ -11,7 +11,6 @@ import argparse
 import importlib.util
 import os
 import re
-import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -19,16 +18,13 @@ import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
+from certificates import averaged_rk4
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
+from examples.validation import problems
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "benchmarks"))
-sys.path.append(str(ROOT / "tests"))
-import problems  # noqa: E402  # pyright: ignore[reportMissingImports]
-from certificates import averaged_rk4  # noqa: E402  # pyright: ignore[reportMissingImports]
-
 jax.config.update("jax_enable_x64", True)
 
 HEAD = "| from | what | there | here |\n|---|---|---|---|"
@@ -224,7 +220,7 @@ def euler_and_normalise(body, torque, t, state, dt, params):
 
 
 def loops():
-    """Return the table of DRIVEN (tests/problems.py) by loops as they are written by hand."""
+    """Return the table of DRIVEN (examples/validation/problems.py) by loops written by hand."""
     torque, q0, q, _ = problems.REFERENCE["DRIVEN"]
     body, start = problems.reference_body(), jq.State(jnp.asarray(q0), jnp.asarray(problems.OMEGA0))
     schemes = {

@@ -7,7 +7,7 @@
 their problems in full text and figures only. So the problems here are of the same kinds, with
 bodies and torques of our own and exact motions where there are any: tables ``errors`` and
 ``constants``. A. Hoffmann's table (Application of Quaternions, 10.1) is rebuilt to every digit by
-the functions of tests/schemes/test_hoffmann.py: table ``hoffmann``.
+the functions of examples/validation/hoffmann.py: table ``hoffmann``.
 """
 
 import argparse
@@ -26,12 +26,12 @@ from jaxquat.schemes import formulations, munthe_kaas, pcdm
 
 jax.config.update("jax_enable_x64", True)
 
-ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "schemes")]
 import jeffery  # noqa: E402
-import problems  # noqa: E402  # pyright: ignore[reportMissingImports]
-import test_hoffmann as his  # noqa: E402  # pyright: ignore[reportMissingImports]
 
+from examples.validation import hoffmann as his  # noqa: E402
+from examples.validation import problems  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "validation.md"
 SCHEMES = ("zhao", "pcdm1", "rkmk4", "formulation1", "formulation2")
 STEPS = (5, 10, 20, 40)  # a second

@@ -1,6 +1,6 @@
 """Fly crazyflow's quadrotor beside the same one in jaxquat: steps a second, and errors.
 
-    pip install crazyflow
+    pip install crazyflow==0.4.0
     python benchmarks/quadrotor.py [--bodies 1 64 1024 16384] [--tables speed accuracy]
 
 crazyflow (PyPI) has drones in JAX. Its first-principles model has motors with a lag of their own,
@@ -19,6 +19,7 @@ import os
 import time
 import warnings
 from functools import partial
+from importlib import metadata
 
 warnings.filterwarnings("ignore")
 
@@ -259,7 +260,8 @@ def main():
     tables = ("speed", "accuracy")
     parser.add_argument("--tables", nargs="+", choices=tables, default=tables)
     options = parser.parse_args()
-    print(f"jax {jax.__version__}, {os.cpu_count()} cores")
+    version = metadata.version("crazyflow")
+    print(f"crazyflow {version}, jax {jax.__version__}, {os.cpu_count()} cores")
     if "speed" in options.tables:
         speed(options.bodies)
     if "accuracy" in options.tables:

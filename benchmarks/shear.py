@@ -26,7 +26,6 @@ of Pe between (J. Chem. Phys. 23, 1955, 1526-1532).
 
 import argparse
 import re
-import sys
 from pathlib import Path
 
 import jax
@@ -34,11 +33,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxquat as jq
+from examples import brownian as example
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "examples"))
-import brownian as example  # noqa: E402  # pyright: ignore[reportMissingImports]
-
 PAGE = ROOT / "docs" / "noise.md"
 RATIOS, PECLETS = (10.0, 0.1), {0.1: 1e-2, 1.0: 1e-3, 10.0: 2e-4, 100.0: 4e-5}  # with steps [1/D]
 LONG_STEPS = (0.2, 0.1, 0.05)  # g dt

@@ -3,8 +3,8 @@
 Tests of float32 ask for it by name. With ``JAX_ENABLE_X64=0`` float64 stays off, as users have it;
 then ``-k "float32 and not float64"`` chooses the tests that can pass.
 
-With ``-m`` XLA compiles with less effort (tests/effort.py); without ``-m`` and after ``XLA_FLAGS=``
-it compiles as for a user.
+With ``-m`` XLA compiles with less effort (examples/validation/effort.py); without ``-m`` and after
+``XLA_FLAGS=`` it compiles as for a user.
 
 ``pytest --cpu 30`` prints the thirty tests that used the processor longest, in seconds of its time.
 Unlike ``--durations`` these are nearly the same on a busy machine.
@@ -14,12 +14,14 @@ import collections
 import gc
 import importlib.util
 import os
+import random
 import resource
 from pathlib import Path
 
-import effort
 import jax
 import pytest
+
+from examples.validation import effort
 
 HERE = Path(__file__).parent
 NEEDS = {
@@ -67,6 +69,8 @@ def pytest_configure(config):
 def pytest_addoption(parser):
     meaning = "print the N tests that used the processor longest"
     parser.addoption("--cpu", type=int, default=0, metavar="N", help=meaning)
+    meaning = "run the tests in the random order that this number seeds"
+    parser.addoption("--shuffle", type=int, metavar="SEED", help=meaning)
 
 
 def pytest_report_header():
@@ -78,8 +82,10 @@ def pytest_report_header():
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
     """The longest tests come first, so that no worker is left alone with one at the end."""
+    if config.option.shuffle is not None:
+        random.Random(config.option.shuffle).shuffle(items)
     for item in items:
         weekly = item.path.relative_to(HERE).as_posix() in WEEKLY
         if weekly and item.get_closest_marker("slow"):

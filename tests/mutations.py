@@ -460,8 +460,8 @@ MUTATIONS = {
     ),
     "ahrs: a heading that begins without the error of the tilt": Mutation(
         AHRS,
-        "_tilted(covariance, transition, jnp.where(first, by_tilt, 0.0))",
-        "_tilted(covariance, transition, 0.0 * by_tilt)",
+        "_tilted(linear, jnp.where(first, by_tilt, 0.0))",
+        "_tilted(linear, 0.0 * by_tilt)",
         of_motions("a_fast_magnetometer_is_averaged_too"),
     ),
     "ahrs: a tilt that a gap has lost": Mutation(
@@ -931,8 +931,10 @@ def passes(package: Path, test: str) -> bool:
     """Whether a test, or the quick ones of a file, pass on the package in a folder."""
     options = ["-n", "0", "-q", "-x", "-p", "no:cacheprovider"]
     options += [] if "::" in test else ["-m", "not slow"]
-    # safe path: import the package of the folder, not the one next to the tests
-    environment = os.environ | {"PYTHONPATH": str(package), "PYTHONSAFEPATH": "1"}
+    # import the package of the folder, not the one next to the tests
+    options += ["-o", "pythonpath="]
+    path = os.pathsep.join([str(package), str(ROOT)])
+    environment = os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, ROOT / "tests" / test],
         env=environment,

@@ -2,12 +2,12 @@
 
 import functools
 
-import effort
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import jaxquat as jq
+from examples.validation import effort
 
 
 def saved(engine, function, *arguments):

@@ -1,8 +1,6 @@
 """The Earth of the check cases, and the agreement with NASA's simulators where their data are."""
 
-import importlib
 import json
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -11,9 +9,9 @@ import pytest
 from commands import ROOT
 
 import jaxquat as jq
+from examples.validation import check_cases as cases
+from examples.validation import earth
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-earth, cases = (importlib.import_module(name) for name in ("earth", "check_cases"))
 DATA = ROOT.parent / "shared" / "data" / "nesc"
 WGS84 = earth.Earth()
 

@@ -8,6 +8,7 @@ import contextlib
 import itertools
 import re
 import runpy
+import types
 
 import jax
 import pytest
@@ -45,6 +46,34 @@ def test_every_file_of_tests_that_the_pages_name_is_there():
         assert {*re.findall(r"\btest_\w+\.py", text)} <= files, page.name
         for path in re.findall(r"\btests/[\w/]+\.py", text):
             assert (ROOT / path).exists(), (page.name, path)
+
+
+def missing_part(name):
+    """The first part of a name such as ``jq.Path.at`` that is not public, or None."""
+    value = jq
+    for part in name.split(".")[1:]:
+        listed = dir(value) if value is jq else getattr(value, "__all__", dir(value))
+        if part not in listed and part not in getattr(value, "__annotations__", ()):
+            return part
+        value = getattr(value, part, None)
+    return None
+
+
+@pytest.mark.needs("matplotlib", "diffrax", "gymnax")
+def test_every_name_of_jaxquat_that_pages_and_examples_use_is_public():
+    """Each ``jq.name`` in text or code, and in the text of pages ``module.name`` in backquotes."""
+    modules = [name for name in dir(jq) if isinstance(getattr(jq, name, None), types.ModuleType)]
+    inline = re.compile(rf"`(?=(?:{'|'.join(modules)})\.(?!py\b|md\b))(\w+(?:\.[A-Za-z_]\w*)+)")
+    wrong = []
+    examples = [x for x in (ROOT / "examples").rglob("*") if x.suffix in (".py", ".ipynb")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    for file in sorted([*pages, *examples]):
+        text = file.read_text()
+        names = set(re.findall(r"(?<![\w./])jq(?:\.[A-Za-z_]\w*)+", text))
+        if file.suffix == ".md":
+            names |= {f"jq.{name}" for name in inline.findall(text)}
+        wrong += [(file.name, name, part) for name in names if (part := missing_part(name))]
+    assert not wrong, "\n".join(" ".join(each) for each in sorted(wrong))
 
 
 def as_a_user_has_it():
@@ -108,7 +137,7 @@ def test_the_gallery_shows_what_the_examples_draw():
     page, script = (docs / "gallery.md").read_text(), (docs / "gallery.py").read_text()
     lists = re.findall(r'^    "(\w+)": \[([^]]+)\],$', script, re.M)
     pictures = {name: re.findall(r'"(\S+)"', files) for name, files in lists}
-    assert set(pictures) == {path.stem for path in (ROOT / "examples").glob("*.py")}
+    assert set(pictures) == {path.stem for path in (ROOT / "examples").glob("[!_]*.py")}
     shown = re.findall(r"!\[.+\]\((\S+)\)", page)
     assert sorted(file for files in pictures.values() for file in files) == sorted(shown)
     for name, files in pictures.items():

@@ -5,16 +5,15 @@ The order of every scheme is in schemes/test_schemes.py.
 
 import functools
 
-import effort
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from jax.experimental import checkify
 from marks import some
 
 import jaxquat as jq
+from examples.validation import effort, problems
 from jaxquat import quaternion
 
 MOVES = [name for name, scheme in jq.SCHEMES.items() if scheme.translation]

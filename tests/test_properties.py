@@ -6,15 +6,15 @@ import hypothesis.extra.numpy as hnp
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from marks import some
-from orders import COMPOSED
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.orders import COMPOSED
 from jaxquat import euler, quaternion, so3
 from jaxquat.quaternion import (
     conjugate,

@@ -6,13 +6,13 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from jax import lax
 from jax.experimental import checkify
 from jax.flatten_util import ravel_pytree
 
 import jaxquat as jq
+from examples.validation import problems
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))

@@ -6,12 +6,12 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 import scipy.optimize
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import actuators
 
 RNG = np.random.default_rng(5)

@@ -5,12 +5,12 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import control, euler, quaternion
 
 RNG = np.random.default_rng(4)

@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 
 import jaxquat as jq
+from examples.validation import problems
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 STATE = jq.State(

@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import dynamics, forces, quaternion, torques
 
 MU = 2.3

@@ -4,7 +4,6 @@ NVIDIA's assembler and XLA's own compiler for an H200 take them. Nothing of it r
 that this takes are in the task `gpu` of noxfile.py.
 """
 
-import importlib.util
 from pathlib import Path
 
 import jax
@@ -12,20 +11,10 @@ import jax.numpy as jnp
 import pytest
 
 import jaxquat as jq
+from examples.validation import ahead
 
-ROOT, HERE = Path(__file__).parents[2], Path(__file__).parent
+HERE = Path(__file__).parent
 BODIES, PROGRAMS = 16384, ("ptxas", "nvdisasm")
-
-
-def module(path):
-    """A script of benchmarks/."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-ahead = module(ROOT / "benchmarks" / "ahead.py")
 
 
 def loss(name, gains, starts):

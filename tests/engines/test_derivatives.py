@@ -12,11 +12,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat._jaxprs import equations
 from jaxquat.fused import keys, primitives, recurrence
 from jaxquat.fused.engine import trace

@@ -10,12 +10,11 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
-import units
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems, units
 from jaxquat.fused import cpu, engine, loading, selfcheck
 from jaxquat.fused.targets import host, objects
 from jaxquat.simulation.simulation import checked_simulation

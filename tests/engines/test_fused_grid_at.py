@@ -5,11 +5,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat.fused.engine import trace
 from jaxquat.fused.ir.program import evaluate
 from jaxquat.simulation.simulation import checked_simulation

@@ -8,12 +8,12 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
-from orders import COMPOSED
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.orders import COMPOSED
 
 PARAMS = {"weight": jnp.asarray(1.0), "arm": jnp.array([0.0, 0.1, 1.0]), "count": 3}
 

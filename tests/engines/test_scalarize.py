@@ -3,13 +3,13 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orders import COMPOSED
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.orders import COMPOSED
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.program import evaluate
 from jaxquat.fused.trace import calls

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from effort import FULL
 from jax.sharding import AxisType, PartitionSpec
 from marks import some
 
 import jaxquat as jq
+from examples.validation.effort import FULL
 
 SPREAD, SAME = PartitionSpec("bodies"), PartitionSpec()
 GAINS = jnp.array([2.0, 1.0])

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import mpmath
 import multiprecision
 import numpy as np
-import problems
 import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import exact
 
 Q0 = jnp.asarray(problems.TILTED)

@@ -4,16 +4,15 @@ import functools
 
 import chex
 import diffrax
-import effort
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix
-import problems
 import pytest
-from problems import FAST, FAST_START, FAST_TORQUE, fast_end
 
 import jaxquat as jq
+from examples.validation import effort, problems
+from examples.validation.problems import FAST, FAST_START, FAST_TORQUE, fast_end
 from jaxquat.interop import diffrax as bridge
 from jaxquat.schemes.munthe_kaas import rkmk
 from jaxquat.schemes.tableaus import HEUN

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
-import problems
 import pytest
 from jax.experimental import checkify
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat.engines import reversible
 from jaxquat.schemes import damped
 from jaxquat.schemes.relaxation import relaxation

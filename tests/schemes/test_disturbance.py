@@ -1,19 +1,17 @@
 """White and Gauss-Markov torques: closed forms, orders, derivatives, and what they leave alone."""
 
 import functools
-import importlib
 import itertools
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from commands import ROOT
 from jax import lax
 from jax.experimental import checkify
 
 import jaxquat as jq
+from examples.validation import torque_noise
 from jaxquat.schemes import Disturbance, with_gauss_markov_torque, with_torque_noise
 
 MOMENTS = np.array([1.0, 2.0, 2.5])  # kg m^2
@@ -293,10 +291,10 @@ def test_a_gauss_markov_torque_in_float32_is_that_in_float64():
 @pytest.mark.parametrize(("kind", "strong"), [("white", 1.0), ("Gauss-Markov", 2.0)])
 def test_the_weak_order_is_2_and_the_strong_order_1_or_2(kind, strong):
     """Under a torque that is curved in the rate, with noise along no principal axes."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    orders = importlib.import_module("torque_noise")
-    assert orders.slope(orders.of_the_mean(kind, jq.rkmk4)) == pytest.approx(2.0, abs=0.1)
-    assert orders.slope(orders.along_paths(kind, jq.rkmk4, 200)) == pytest.approx(strong, abs=0.1)
+    mean = torque_noise.of_the_mean(kind, jq.rkmk4)
+    assert torque_noise.slope(mean) == pytest.approx(2.0, abs=0.1)
+    along = torque_noise.along_paths(kind, jq.rkmk4, 200)
+    assert torque_noise.slope(along) == pytest.approx(strong, abs=0.1)
 
 
 def test_a_state_without_a_disturbance_is_refused():

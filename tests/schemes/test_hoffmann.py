@@ -3,32 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.hoffmann import BODY, REST, angles, excited, simultaneous
 from jaxquat import control, quaternion
 from jaxquat.schemes import hoffmann
-
-BODY = jq.Body(jnp.array([[0.6, 0.0, -0.2], [0.0, 1.0, 0.0], [-0.2, 0.0, 1.5]]))
-REST = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
-
-
-def angles(q):
-    """(phi, theta, psi) [deg], his roll, pitch and yaw; of a quaternion of any norm."""
-    radians = jq.euler.from_quaternion(quaternion.normalize(q), "ZYX")
-    return np.degrees(np.asarray(radians))[..., ::-1]
-
-
-def excited(name, steps=11, dt=0.1, torque_steps=1):
-    def torque(t, state, params):
-        return jnp.where(t < (torque_steps - 0.5) * dt, 5.0, 0.0) * jnp.ones(3)
-
-    start = problems.start_of(name, REST.q, REST.omega)
-    return jax.jit(
-        lambda: jq.rollout(jq.SCHEMES[name], BODY, torque, start, jq.grid(0.0, dt, steps))
-    )().state
 
 
 @pytest.mark.parametrize(
@@ -50,16 +32,6 @@ def test_the_exact_motion_beside_the_table():
     pushed = push(BODY, REST, 0.0, 0.1, 100)
     free = jax.jit(lambda state: jq.exact.free_body(BODY, 1.0, state))(pushed)
     np.testing.assert_allclose(angles(free.q), (65.5256, 18.3935, 38.3360), rtol=0, atol=5e-5)
-
-
-def simultaneous(q, omega, inertia, torque, h, steps):
-    """Half-Quat with simultaneous assignment, with nothing of the library."""
-    for k in range(steps):
-        tau = torque(k, q) - np.cross(omega, inertia @ omega)
-        omega = omega + h * np.linalg.solve(inertia, tau)
-        q = q + 0.5 * h * np.concatenate([[-q[1:] @ omega], q[0] * omega + np.cross(q[1:], omega)])
-        q = q * (2 - np.linalg.norm(q))
-    return q
 
 
 def test_simultaneous_assignment_is_another_method():

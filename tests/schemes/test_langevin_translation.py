@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
-import problems
 import pytest
 import scipy.linalg
 from jax import lax
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 
 MOMENTS, MASS = np.array([1.0, 2.0, 2.5]), 1.5  # kg m^2, kg
 BODY = jq.Body.from_principal(jnp.asarray(MOMENTS), mass=MASS)

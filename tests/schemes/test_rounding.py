@@ -7,12 +7,12 @@ products of inertia, steps of .02 and medians over 64 starts.
 
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
-from orders import COMPOSED
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.orders import COMPOSED
 
 CONSERVING = [name for name, scheme in jq.SCHEMES.items() if "momentum" in scheme.conserves]
 # Those that are not composed of others. Others differ from them in the lengths of their flows.

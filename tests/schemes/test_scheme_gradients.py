@@ -7,11 +7,11 @@ and the time.
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
-from orders import ANY_TORQUE, COMPOSED
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.orders import ANY_TORQUE, COMPOSED
 from jaxquat.schemes.munthe_kaas import MuntheKaas
 
 SHIFTS = (-2.0, -1.0, 1.0, 2.0)

@@ -2,16 +2,15 @@
 
 import functools
 
-import effort
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
-from orders import ANY_TORQUE, COMPOSED, STEPS, angles, assert_order, forced
 
 import jaxquat as jq
+from examples.validation import effort, problems
+from examples.validation.orders import ANY_TORQUE, COMPOSED, STEPS, angles, assert_order, forced
 from jaxquat._jaxprs import nested
 from jaxquat.schemes import tableaus
 

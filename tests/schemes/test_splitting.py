@@ -8,13 +8,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
-from orders import COMPOSED, angles, assert_order, forced
-from problems import FAST, FAST_START, fast_end, fast_march
 
 import jaxquat as jq
+from examples.validation import problems
+from examples.validation.orders import COMPOSED, angles, assert_order, forced
+from examples.validation.problems import FAST, FAST_START, fast_end, fast_march
 from jaxquat.schemes import damped, weights
 
 TOP = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))

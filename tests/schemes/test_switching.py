@@ -5,11 +5,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat.schemes import restarted, switched
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))

@@ -1,8 +1,5 @@
 """Coarser noise for the same path, and the orders of the stochastic schemes."""
 
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +7,8 @@ import pytest
 from marks import some
 
 import jaxquat as jq
+from examples.validation import noise as certificates
 from jaxquat.schemes.ornstein_uhlenbeck import ornstein_uhlenbeck
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-import noise as certificates  # pyright: ignore[reportMissingImports]
 
 SKEWED = np.array([[1.0, 0.3, -0.2], [0.3, 2.0, 0.4], [-0.2, 0.4, 1.5]])  # N m s
 TURNED = np.array([[2.0, 0.2, 0.1], [0.2, 1.0, -0.3], [0.1, -0.3, 2.5]])  # kg m^2

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import jax.test_util
 import numpy as np
-import problems
 import pytest
 from marks import some
 from scipy.linalg import expm
 
 import jaxquat as jq
+from examples.validation import problems
 from jaxquat import kinematics, quaternion
 
 IMU = kinematics.Imu

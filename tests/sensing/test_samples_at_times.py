@@ -6,10 +6,10 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from marks import some
 
+from examples.validation import problems
 from jaxquat import kinematics, quaternion
 
 IDENTITY = jnp.array([1.0, 0.0, 0.0, 0.0])

@@ -5,12 +5,12 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 import pytest
 from jax.experimental import checkify
 from marks import some
 
 import jaxquat as jq
+from examples.validation import problems
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 PRINCIPAL = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))

@@ -79,12 +79,12 @@ def arguments_of(name, dtype, rng, n):
     return np.concatenate([x, SPECIAL, ends])
 
 
-def exactly(name, x):
+def exactly(name: str, x):
     """The value of a function in extended precision, by numpy or mpmath."""
     if name not in MADE_OF_THEM:
         function = getattr(np, {"atan2": "arctan2", "pow": "power"}.get(name, name))
         return function(*(a.astype(np.longdouble) for a in x))
-    function = getattr(mpmath, {"erf_inv": "erfinv"}.get(name, name))
+    function = getattr(mpmath, "erfinv" if name == "erf_inv" else name)
 
     def real(v):
         """The value as text; NaN outside the domain."""

@@ -5,13 +5,13 @@ Where they serve as a reference of the library, they are stated independently of
 
 import functools
 
-import effort
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
+from examples.validation import effort
 
 MOMENTS = np.array([0.6, 0.8, 1.0])
 OMEGA0 = np.array([1.8, 0.4, -0.9]) / MOMENTS
@@ -74,6 +74,11 @@ def start_of(name, q, omega):
     )
 
 
+def random_rotations(n, seed):
+    """Returns n rotations of scipy, whose newer versions call the seed ``rng``."""
+    return Rotation.random(n, random_state=seed)  # pyright: ignore[reportCallIssue]
+
+
 class Forced:
     """64 bodies with products of inertia under torques of time, attitude and rate.
 
@@ -85,7 +90,7 @@ class Forced:
 
     def __init__(self, rate=True, symmetric=False):
         rng = np.random.default_rng(20260101)
-        axes = Rotation.random(self.n, random_state=7).as_matrix()
+        axes = random_rotations(self.n, 7).as_matrix()
         # Second moments of mass make every inertia physical.
         square = rng.uniform(0.3, 1.0, (self.n, 3))
         if symmetric:
@@ -247,10 +252,10 @@ class Flying(Forced):
 
 def _with_mass(bodies, mass):
     """The batch of bodies with masses; ``Body`` has no field to replace, but it is a pytree."""
-    make = lambda body, mass: jq.Body.from_principal(*body.principal(), mass)
     if bodies._moments is None:
-        make = lambda body, mass: jq.Body(body.inertia, mass)
-    return jax.vmap(make)(bodies, mass)
+        return jax.vmap(jq.Body)(bodies.inertia, mass)
+    moments, axes = jax.vmap(jq.Body.principal)(bodies)
+    return jax.vmap(jq.Body.from_principal)(moments, axes, mass)
 
 
 def extended_inverse(inertia):
@@ -285,9 +290,7 @@ class FreeBodies:
         if symmetric:
             square[:, 1] = square[:, 0]
         moments = jnp.asarray(square.sum(axis=1, keepdims=True) - square, dtype)
-        turns, q = (
-            Rotation.random(self.n, random_state=seed).as_quat()[:, [3, 0, 1, 2]] for seed in (8, 9)
-        )
+        turns, q = (random_rotations(self.n, seed).as_quat()[:, [3, 0, 1, 2]] for seed in (8, 9))
         self.bodies = jax.vmap(jq.Body.from_principal)(
             moments, *([] if axes == "principal" else [jnp.asarray(turns, dtype)])
         )

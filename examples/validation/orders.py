@@ -5,9 +5,9 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import problems
 
 import jaxquat as jq
+from examples.validation import problems
 
 ANY_TORQUE = {name for name, scheme in jq.SCHEMES.items() if scheme.torques == "any"}
 # Composed of the steps or flows of others, which they take in other lengths.
