@@ -36,6 +36,7 @@ SPLITTING, IMPLICIT = "schemes/splitting.py", "schemes/implicit.py"
 
 MEKF, AHRS, ERROR = (f"estimation/{x}.py" for x in ("mekf", "ahrs", "error_state"))
 IMU_ERROR = "estimation/imu.py"
+STAGES, OBSERVATIONS = "estimation/stages.py", "estimation/observations.py"
 PREINTEGRATION = "kinematics/preintegration.py"
 
 FUSED = "fused"
@@ -390,10 +391,10 @@ MUTATIONS = {
         "test_its_covariance_is_that_of_its_error_whatever_the_gains[0]",
     ),
     "ahrs: wrong sign of the innovation's bias": Mutation(
-        AHRS, "gyro - numbers[:3]", "gyro + numbers[:3]", of_ahrs("at_rest_the_bias_is_found")
+        OBSERVATIONS, "gyro - numbers[:3]", "gyro + numbers[:3]", of_ahrs("at_rest_the_bias_is_found")
     ),
     "ahrs: wrong sign of the response": Mutation(
-        AHRS, "- response)", "+ response)", of_ahrs("a_gain_error_is_found_in_motion")
+        STAGES, "- response)", "+ response)", of_ahrs("a_gain_error_is_found_in_motion")
     ),
     "ahrs: a tilt that accelerates the wrong way": Mutation(
         IMU_ERROR,
@@ -402,7 +403,7 @@ MUTATIONS = {
         of_ahrs("the_blocks_of_the_transition_are_those_of_the_matrix"),
     ),
     "ahrs: rest that is never seen": Mutation(
-        AHRS, "still > settings.rest_time", "still > jnp.inf", of_ahrs("at_rest_the_bias_is_found")
+        STAGES, "still > settings.rest_time", "still > jnp.inf", of_ahrs("at_rest_the_bias_is_found")
     ),
     "ahrs: density of the velocity that is not measured": Mutation(
         "estimation/detectors.py",
@@ -411,13 +412,13 @@ MUTATIONS = {
         of_motions("an_aeroplane_in_turns_keeps_tilt_and_heading"),
     ),
     "ahrs: a ride that is a rest at velocity 0": Mutation(
-        AHRS,
-        " | (rests & ~memory.rests & _MOVING)",
+        OBSERVATIONS,
+        " | (begins_rest & _MOVING)",
         "",
         of_motions("to_gather_speed_is_no_rest"),
     ),
     "ahrs: a disturbed start that is never forgiven": Mutation(
-        AHRS,
+        STAGES,
         "(again | anew)",
         "anew",
         of_motions("a_disturbed_start_is_forgiven"),
@@ -429,43 +430,43 @@ MUTATIONS = {
         of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
     ),
     "ahrs: a heading that keeps its first tilt": Mutation(
-        AHRS,
-        " | (steady & ~memory.steady)",
+        STAGES,
+        " | (steady & ~before.steady)",
         "",
         of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
     ),
     "ahrs: a first heading of one sample": Mutation(
-        AHRS,
+        STAGES,
         "settles = age < _SETTLES",
         "settles = age < 0.0",
         of_motions("the_first_second_of_a_magnetometer_is_averaged"),
     ),
     "ahrs: a gyroscope that misses nothing": Mutation(
-        AHRS,
+        STAGES,
         ".at[:3].add(unseen)",
         "",
         of_motions("a_gyroscope_that_misses_samples_is_claimed_at_once"),
     ),
     "ahrs: gravity in free fall": Mutation(
-        AHRS,
-        "impulse = of_force * in_world[2]",
-        "impulse = of_force * GRAVITY",
+        STAGES,
+        "impulse = spans[1] * rotate(q, force)[2]",
+        "impulse = spans[1] * GRAVITY",
         of_motions("free_fall_measures_no_tilt"),
     ),
     "ahrs: the velocity turns the bias about the vertical": Mutation(
-        AHRS,
-        "rotate_inverse(q, up) / GRAVITY, 0.0)",
+        OBSERVATIONS,
+        "rotate_inverse(north.q, up), 0.0)",
         "0.0 * up, 0.0)",
         of_motions("without_a_magnetometer_no_setting_turns_the_heading"),
     ),
     "ahrs: a heading that begins without the error of the tilt": Mutation(
-        AHRS,
-        "_tilted(linear, jnp.where(first, by_tilt, 0.0))",
-        "_tilted(linear, 0.0 * by_tilt)",
+        OBSERVATIONS,
+        "jnp.where(north.first, north.by_tilt, 0.0)",
+        "0.0 * north.by_tilt",
         of_motions("a_fast_magnetometer_is_averaged_too"),
     ),
     "ahrs: a tilt that a gap has lost": Mutation(
-        AHRS,
+        STAGES,
         "> 1.0)  # rad^2, as after a gap",
         "> 1e9)",
         of_motions("a_tilt_that_a_gap_has_lost_is_that_of_the_next_force"),

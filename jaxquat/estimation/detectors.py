@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -27,50 +30,92 @@ def stillness(
     return slow, jnp.where(still, time + dt, 0.0)
 
 
+class Motion(NamedTuple):
+    """What ``motion_of`` remembers of the horizontal motion; 0 at the start.
+
+    Attributes:
+        mean: mean acceleration [m/s^2], (2,).
+        velocity: velocity after the high-pass [m/s], (2,).
+        slow: velocity after the low-pass as well [m/s], (2,).
+        spread: mean square of an axis of it [m^2/s^2], ().
+    """
+
+    mean: Array
+    velocity: Array
+    slow: Array
+    spread: Array
+
+
+def no_motion(dtype: object) -> Motion:
+    """Return the memory of a body that has not moved."""
+    pair = jnp.zeros(2, dtype)
+    return Motion(pair, pair, pair, jnp.zeros((), dtype))
+
+
 def motion_of(
-    settings: Settings, memory: Array, acceleration: Array, span: Array, excess: Array
-) -> tuple[Array, Array]:
-    """The memory of the motion, (7,), and the density of the true velocity, squared, ().
+    settings: Settings, memory: Motion, acceleration: Array, span: Array, excess: Array
+) -> tuple[Motion, Array]:
+    """Return the memory of the motion and the density of the true velocity, squared, ().
 
     The acceleration (2,) is integrated to a velocity between a high-pass, which removes the tilt's
     constant error, and a low-pass: of the true velocity passes ``(s T)^2 / (1 + s T)^3``. White
-    noise of density d would have the variance ``3 d^2 / (16 T)`` after it. The memory has the
-    acceleration's mean, the velocity before and after the low-pass, and the mean square of an axis,
-    which rises with the velocity at once and decays in T. An acceleration that lasts shows in the
-    ``excess`` of the mean force over gravity, where that is more than an accelerometer's errors.
+    noise of density d would have the variance ``3 d^2 / (16 T)`` after it. The spread rises with
+    the velocity at once and decays in T. An acceleration that lasts shows in the ``excess`` of the
+    mean force over gravity, where that is more than an accelerometer's errors.
     """
     time = jnp.asarray(settings.velocity_time)
     share = -jnp.expm1(-span / time)
-    mean, velocity, slow, spread = memory[:2], memory[2:4], memory[4:6], memory[6]
-    mean = mean + share * (acceleration - mean)
-    velocity = (1.0 - share) * (velocity + span * (acceleration - mean))
-    slow = slow + share * (velocity - slow)
-    spread = jnp.maximum((1.0 - share) * spread, 0.5 * square(slow))
-    after = jnp.concatenate([mean, velocity, slow, spread[None]])
+    mean = memory.mean + share * (acceleration - memory.mean)
+    velocity = (1.0 - share) * (memory.velocity + span * (acceleration - mean))
+    slow = memory.slow + share * (velocity - memory.slow)
+    spread = jnp.maximum((1.0 - share) * memory.spread, 0.5 * square(slow))
+    after = Motion(mean, velocity, slow, spread)
     lasting = 2.0 * GRAVITY * jnp.maximum(excess - 0.25, 0.0) * time**2
     spread = jnp.maximum(spread, lasting)
     density = 16.0 / 3.0 * time * spread * jnp.square(settings.velocity_by_motion)
     return after, density + jnp.square(settings.velocity)
 
 
+class Field(NamedTuple):
+    """What ``disturbance_of`` remembers of the magnetic field; 0 before the first reading.
+
+    Attributes:
+        fast: norm and sine of the dip, low-passed, (2,).
+        usual: those of the undisturbed field, (2,).
+        lasting: those of the field that is there now, (2,).
+        age: for how long this one has been there [s], ().
+        time: for how long any field has been there [s], ().
+    """
+
+    fast: Array
+    usual: Array
+    lasting: Array
+    age: Array
+    time: Array
+
+
+def no_field(dtype: object) -> Field:
+    """Return the memory before the first field."""
+    pair, zero = jnp.zeros(2, dtype), jnp.zeros((), dtype)
+    return Field(pair, pair, pair, zero, zero)
+
+
 def disturbance_of(
-    settings: Settings, memory: Array, field: Array, span: Array, valid: Array
-) -> tuple[Array, Array, Array]:
-    """The memory of the field, (8,), the factor of the heading's variance, and whether to restart.
+    settings: Settings, memory: Field, field: Array, span: Array, valid: Array
+) -> tuple[Field, Array, Array]:
+    """Return the memory of the field, the factor of the heading's variance, whether to restart.
 
     The factor is 1 where norm and dip equal the usual ones, which are learned where it is small. A
     field that differs by two gates, has stayed the same for ``field_time``, and was there for more
     than half of the time, is the usual one: what came before it was a disturbance, and the heading
-    starts again. The memory has norm and sine of the dip: low-passed, usual, and of the field that
-    lasts; then for how long this one and all fields were there.
+    starts again.
     """
     unit = power_of_two(field)  # the squares of any unit of the field stay in the dtype's range
     norm = jnp.sqrt(square(field / unit))
     now = jnp.stack([unit * norm, field[2] / unit / norm])
-    fast, usual, lasting, (age, time) = memory.reshape(4, 2)
-    known = memory[0] > 0
+    known = memory.fast[0] > 0
+    fast, usual, lasting = (jnp.where(known, x, now) for x in memory[:3])
     fast = jnp.where(known, fast - jnp.expm1(-span / 0.15) * (now - fast), now)
-    usual, lasting = jnp.where(known, usual, now), jnp.where(known, lasting, now)
 
     def change(before: Array) -> Array:
         off = jnp.stack([jnp.minimum(fast[0] / before[0] - 1.0, 1e3), fast[1] - before[1]])
@@ -80,40 +125,58 @@ def disturbance_of(
     share = -jnp.expm1(-span / settings.field_time)
     same = change(lasting) < 1.0
     lasting = jnp.where(same, lasting + share * (fast - lasting), fast)
-    age, time = jnp.where(same, age + span, 0.0), time + span
+    age, time = jnp.where(same, memory.age + span, 0.0), memory.time + span
     again = valid & (change(usual) > 4.0) & (age > settings.field_time) & (age > 0.5 * time)
     usual = jnp.where(again, lasting, usual + share / doubt * (fast - usual))
-    after = jnp.concatenate([fast, usual, lasting, jnp.stack([age, time])])
-    return jnp.where(valid, after, memory), doubt, again
+    after = Field(fast, usual, lasting, age, time)
+    return jax.tree.map(lambda x, y: jnp.where(valid, x, y), after, memory), doubt, again
+
+
+class Balance(NamedTuple):
+    """What ``balance_of`` remembers of the mean specific force.
+
+    Attributes:
+        mean: mean over some seconds, world axes [m/s^2], (3,).
+        elsewhere: for how long it has not pointed up [s], ().
+        gravity: as the accelerometer measures it at rest [m/s^2]; 0 before the first rest, ().
+    """
+
+    mean: Array
+    elsewhere: Array
+    gravity: Array
+
+
+def balanced(gravity: Array) -> Balance:
+    """Return the memory of a mean force that agrees with the tilt, and this measured gravity."""
+    up = jnp.asarray([0.0, 0.0, GRAVITY], gravity.dtype)
+    return Balance(up, jnp.zeros_like(gravity), gravity)
 
 
 def balance_of(
-    memory: Array, force: Array, span: Array, rest: tuple[Array, Array]
-) -> tuple[Array, Array, Array]:
-    """The memory of the mean force, (5,), its excess over gravity, and whether the tilt is lost.
+    memory: Balance, force: Array, span: Array, rests: Array, resting: Array
+) -> tuple[Balance, Array, Array]:
+    """Return the memory of the mean force, its excess over gravity, and whether the tilt is lost.
 
     The mean specific force in world axes over some seconds is gravity, but for the body's mean
     acceleration: a horizontal one, a, makes it longer by a^2/(2 g). If the mean is as long as
     gravity but points elsewhere for 5 s, the tilt is lost. The limit is half of that excess, and
-    less for a large one, so that an acceleration beside a wrong tilt is none. The memory has the
-    mean, for how long it has pointed elsewhere, and gravity as the accelerometer measures it at
-    rest; 0 before the first rest.
+    less for a large one, so that an acceleration beside a wrong tilt is none.
 
     Args:
         memory: of the row before.
         force: specific force in world axes, (3,).
         span: time that it covers.
-        rest: whether the body was at rest, and its mean force, (3,).
+        rests: whether the body was at rest.
+        resting: mean specific force at rest, body axes, (3,).
     """
-    mean, time, own = memory[:3], memory[3], memory[4]
-    mean = mean - jnp.expm1(-span / 3.0) * (force - mean)
-    resting, norm = rest[0], root(square(rest[1]))
+    mean = memory.mean - jnp.expm1(-span / 3.0) * (force - memory.mean)
+    norm, own = root(square(resting)), memory.gravity
     share = jnp.where(own > 0, -jnp.expm1(-span), 1.0)
-    own = jnp.where(resting, own + share * (norm - own), own)
+    own = jnp.where(rests, own + share * (norm - own), own)
     gravity = jnp.where(own > 0, own, GRAVITY)
     off, excess = square(mean.at[2].add(-gravity)), root(square(mean)) - gravity
     limit = jnp.minimum(off / (4.0 * GRAVITY), 0.1 + off / (16.0 * GRAVITY))
     elsewhere = (off > 1.5**2) & (jnp.abs(excess) < limit)
     elsewhere = elsewhere | (mean[2] < -0.3 * gravity)  # for seconds upside down
-    time = jnp.maximum(time + jnp.where(elsewhere, span, -span), 0.0)
-    return jnp.concatenate([mean, jnp.stack([time, own])]), excess, time > 5.0
+    time = jnp.maximum(memory.elsewhere + jnp.where(elsewhere, span, -span), 0.0)
+    return Balance(mean, time, own), excess, time > 5.0
