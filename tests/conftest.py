@@ -26,7 +26,6 @@ from examples.validation import effort
 HERE = Path(__file__).parent
 NEEDS = {
     "engines/test_agreement.py": "llvmlite",
-    "engines/test_ahead.py": "jax_cuda12_plugin",
     "ensembles/test_ensembles_devices.py": "zarr",
     "ensembles/test_ensembles_store.py": "zarr",
     "test_examples.py": "matplotlib",

@@ -149,11 +149,12 @@ def _traced(simulation: Any, strict: bool) -> tuple[Recurrence, list[Array], Any
             hoisted[name] = closed, constants
     functions, constants = _with_all_constants(hoisted)
     period = {"step": 1, "save": simulation.save_every, "sample": simulation.sample_every}
-    per_step = sum(multiplications(closed) / period[name] for name, closed in functions.items())
+    products = {name: multiplications(closed) for name, closed in functions.items()}
+    per_step = sum(number / period[name] for name, number in products.items())
     most = MULTIPLICATIONS["cpu" if jax.default_backend() == "cpu" else "gpu"]
     if not strict:
         largest = max((x.size for x in constants), default=0)
-        _refuse_large_products(per_step, most["derivative"], largest)
+        _refuse_large_products(per_step, most["derivative"], max(products.values()), largest)
     specs = {group: _specs(trees[group]) for group in GROUPS[1:]}
     recurrence = recurrence_of(
         functions,
@@ -184,15 +185,21 @@ def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[An
     return functions, constants
 
 
-def _refuse_large_products(multiplications: float, most: int, largest: int) -> None:
-    """Raise NotImplementedError if XLA is faster; ``largest`` is the size of the largest array."""
-    text = f"{multiplications:.0f} multiplications in the"
-    if multiplications > most:
-        text = f"{text} matrix products of a step; from {most} on XLA is faster"
-        raise NotImplementedError(text)
-    if multiplications >= largest > LARGEST:
-        text = f"{text} matrix products of a step, by an array of {largest} numbers; the kernel has"
-        raise NotImplementedError(f"{text} no derivative for arrays of more than {LARGEST}")
+def _refuse_large_products(per_step: float, most: int, at_once: int, largest: int) -> None:
+    """Raise NotImplementedError if XLA is faster.
+
+    ``at_once`` is the number of multiplications in one call of the step, ``save`` or the
+    controller; ``largest`` is the size of the largest array. Without a scalar form, a derivative
+    by it is computed by a scan within the primitive, which takes longer than ``engine="scan"``.
+    """
+    if per_step > most:
+        text = f"{per_step:.0f} multiplications in the matrix products of a step"
+        raise NotImplementedError(f"{text}; from {most} on XLA is faster")
+    if at_once >= largest > LARGEST:
+        text = f"{at_once} multiplications in matrix products, by an array of {largest} numbers"
+        raise NotImplementedError(
+            f"{text}; the kernel has no derivative for arrays of more than {LARGEST}"
+        )
 
 
 def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:

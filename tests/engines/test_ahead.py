@@ -13,6 +13,7 @@ import pytest
 import jaxquat as jq
 from examples.validation import ahead
 
+pytestmark = pytest.mark.needs("jax_cuda12_plugin")
 HERE = Path(__file__).parent
 BODIES, PROGRAMS = 16384, ("ptxas", "nvdisasm")
 

@@ -387,6 +387,24 @@ def test_auto_takes_the_scan_where_matrix_products_are_large(capsys, monkeypatch
     assert "from 30 on XLA is faster" in capsys.readouterr().out
 
 
+@pytest.mark.needs("llvmlite")
+def test_auto_takes_the_scan_for_a_large_network_that_is_seldom_called(capsys):
+    """65 x 65 weights are too many for a derivative by the kernel, however long a sample is."""
+
+    def update(t, state, memory, layers, value):
+        x = jnp.tanh(layers[0] @ jnp.concatenate([state.q, state.omega]))
+        return layers[2] @ jnp.tanh(layers[1] @ x), memory
+
+    controller = jq.Controller(lambda start, layers: (), update)
+    held = lambda t, state, layers, command: command
+    body, grid, start = full_body(jnp.float64), jq.grid(0.0, 0.1, 8), one_start()
+    options = {"controller": controller, "sample_every": 8}
+    for n, chosen in ((64, "the fused kernel"), (65, "the scan (4875 multiplications in matrix")):
+        layers = [jnp.full(shape, 0.01) for shape in ((n, 7), (n, n), (3, n))]
+        jq.fused.explain(jq.lie_euler, body, held, start, grid, layers, **options)
+        assert f'engine="auto" takes {chosen}' in capsys.readouterr().out
+
+
 def test_a_long_step_is_not_computed_again():
     """What "none" keeps: every state of a long step, otherwise as many as steps lie between."""
     grid, body = jq.grid(0.0, 0.01, 100), jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5]))
