@@ -391,7 +391,10 @@ MUTATIONS = {
         "test_its_covariance_is_that_of_its_error_whatever_the_gains[0]",
     ),
     "ahrs: wrong sign of the innovation's bias": Mutation(
-        OBSERVATIONS, "gyro - numbers[:3]", "gyro + numbers[:3]", of_ahrs("at_rest_the_bias_is_found")
+        OBSERVATIONS,
+        "gyro - numbers[:3]",
+        "gyro + numbers[:3]",
+        of_ahrs("at_rest_the_bias_is_found"),
     ),
     "ahrs: wrong sign of the response": Mutation(
         STAGES, "- response)", "+ response)", of_ahrs("a_gain_error_is_found_in_motion")
@@ -403,7 +406,10 @@ MUTATIONS = {
         of_ahrs("the_blocks_of_the_transition_are_those_of_the_matrix"),
     ),
     "ahrs: rest that is never seen": Mutation(
-        STAGES, "still > settings.rest_time", "still > jnp.inf", of_ahrs("at_rest_the_bias_is_found")
+        STAGES,
+        "still > settings.rest_time",
+        "still > jnp.inf",
+        of_ahrs("at_rest_the_bias_is_found"),
     ),
     "ahrs: density of the velocity that is not measured": Mutation(
         "estimation/detectors.py",
