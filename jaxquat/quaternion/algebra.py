@@ -53,14 +53,11 @@ def inverse(q: ArrayLike) -> Array:
 def normalize(q: ArrayLike) -> Array:
     """``q/|q|``; NaN at zero. (..., 4) -> (..., 4).
 
-    The dtype must be able to hold the squares: |q| must be between 1e-15 and 1e18 in float32, and
-    between 1e-147 and 1e153 in float64.
-
     Examples:
         >>> jq.quaternion.normalize(jnp.array([0.0, 3.0, 0.0, 4.0])).round(3)
         Array([0. , 0.6, 0. , 0.8], dtype=float32)
     """
-    q = trailing("q", q, (4,))
+    q = near_one(trailing("q", q, (4,)))
     return q / jnp.sqrt(dot(q, q))[..., None]
 
 

@@ -925,3 +925,12 @@ def test_the_differential_of_a_turn_of_1e15_rad_is_the_part_along_its_axis_in_fl
     """Its other two terms are at most of order |v|/|u|."""
     u, v = jnp.array([1e15, 0.0, 0.0], jnp.float32), jnp.array([1.0, 2.0, 3.0], jnp.float32)
     np.testing.assert_allclose(so3.dexp(u, v), [1.0, 0.0, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("exponent", [-120, -66, 66, 126])
+def test_a_quaternion_of_any_length_is_normalised_with_its_derivatives(exponent):
+    """Powers of two: q/|q| is the same to the last bit, and its derivative goes as 1/|q|."""
+    q, size = np.float32([0.9, -0.5, 0.25, 0.75]), np.float32(2.0**exponent)
+    slope = jax.jit(lambda q: jax.jvp(quaternion.normalize, (q,), (q[::-1],)))
+    for ours, theirs in zip(slope(size * q), slope(q), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
