@@ -262,11 +262,11 @@ def _linearised(
         end, residuals = problem.stage(k, state, command)
         return local(after, end), residuals
 
-    (_, residuals), (transition, jacobian) = _linear(moved, state, command)
+    (_, residuals), (transition, jacobian) = linear(moved, state, command)
     return transition, *_squared(jacobian, residuals)
 
 
-def _linear(function: Callable[..., Any], state: State, *command: Array) -> tuple[Any, Any]:
+def linear(function: Callable[..., Any], state: State, *command: Array) -> tuple[Any, Any]:
     """The value of a function, and its Jacobian by the error of the state and by the command.
 
     Each part of them has its own columns, so that what does not depend on it costs nothing.
@@ -298,7 +298,7 @@ def _linear(function: Callable[..., Any], state: State, *command: Array) -> tupl
 
 def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
     """The Gauss-Newton model of the end, v and V."""
-    residuals, jacobian = _linear(problem.final, last)
+    residuals, jacobian = linear(problem.final, last)
     return _squared(jacobian, residuals)
 
 
@@ -378,7 +378,7 @@ def minimise(
 
         # Rounding of the residuals, which may be small differences of numbers as large as the first
         # ones, hides small changes of the cost. Whole steps are then good while they get shorter.
-        rounding = 4.0 * eps * jnp.sqrt(c.cost * first)
+        rounding = 4.0 * eps * jnp.sqrt(c.cost) * jnp.sqrt(first)
         quiet = (decrease[0] <= rounding) & (c.damping <= FIRST_DAMPING) & ~gaps
         stale = jnp.where(quiet & (decrease[0] < c.smallest), 0, c.stale + quiet.astype(jnp.int32))
         smallest = jnp.where(quiet, jnp.minimum(decrease[0], c.smallest), c.smallest)
