@@ -30,10 +30,9 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State, check_state, describe
 from jaxquat.planning.constraints import Constraints, values
-from jaxquat.planning.iteration import Limits, Problem, Settings, begun
+from jaxquat.planning.iteration import Limits, Problem, Settings
 from jaxquat.planning.optimum import described, optimum
 from jaxquat.planning.plan import Plan
-from jaxquat.planning.units import units_along
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.simulation.grid import Grid
 from jaxquat.simulation.simulation import Simulation, checked_simulation
@@ -69,9 +68,9 @@ def ilqr(
     ICRA 2014. It finds a local minimum: an attitude that is a half turn away can be reached in two
     directions, and the one that is found depends on the guess. Constraints are met by an augmented
     Lagrangian (T. A. Howell, B. E. Jackson and Z. Manchester, ALTRO, IROS 2019).
-    It works in units of its own, so in float32 the numbers of residuals and commands may be of any
-    size from 1e-36 to 1e36; where a residual or a command is below 1e-38, it is 0. Only the cost,
-    its history and the multipliers are infinite or 0 where the dtype cannot hold them.
+    Slopes of the residuals by the commands are squared: in float32 choose units in which they are
+    between 1e-18 and 1e18. With larger ones, and with smaller ones from 1e-36, the plan does not
+    converge: its reason is that no step lowers the cost, or that the cost is not finite.
 
     ``ilqr`` is not jitted: jit the function that calls it, and use ``jax.vmap`` for many starts or
     params. Commands, path, gains and cost are differentiable in both modes by params, start, limits
@@ -165,52 +164,31 @@ def ilqr(
         sample_every=sample_every, save_every=sample_every,
     )  # fmt: skip
 
+    start = simulation.start
     if states is not None:
-        states = _checked_states(states, simulation.start, samples)
-    functions = (
-        problem_of(simulation, residuals, final),
-        _constraints_of(simulation, equalities, inequalities),
-    )
+        states = _checked_states(states, start, samples)
     constrained = equalities is not None or inequalities is not None
+    problem = problem_of(simulation, residuals, final)
+    constraints = _constraints_of(simulation, equalities, inequalities)
+    functions, constants = _without_closures(problem, constraints, start, guess[0])
     settings = Settings(iterations, precision, hessian == "exact", constrained)
-    return _planned(simulation, functions, settings, within, (guess, states))
-
-
-def _planned(
-    simulation: Simulation,
-    functions: tuple[Problem, Constraints],
-    settings: Settings,
-    limits: Limits,
-    guess: tuple[Array, State | None],
-) -> Plan:
-    """The plan, which is found in units of its own."""
-    units = units_along(*functions, begun(functions[0], simulation.start, limits, guess))
-    problem, constraints = units.functions(*functions)
-    start, within = (
-        units.inside(simulation.start),
-        jax.tree.map(lambda x: x / units.command[None], limits),
+    (best, multipliers), outcome = optimum(
+        functions, settings, constants, start, within, (guess, states)
     )
-    commands, states = guess
-    begin = commands / units.command[None], None if states is None else units.inside(states)
-    closed, constants = _without_closures(problem, constraints, start, begin[0][0])
-    (best, multipliers), outcome = optimum(closed, settings, constants, start, within, begin)
-    by = multipliers, outcome.penalties
     followed, cost, gains = described(
-        closed, settings.constrained, constants, start, within, best, by
+        functions, constrained, constants, start, within, best, (multipliers, outcome.penalties)
     )
     violation = jnp.zeros_like(cost)
-    if settings.constrained:
+    if constrained:
         off = values(constraints, followed, best)
         parts = [jnp.abs(off.equalities), jnp.maximum(off.inequalities.ravel(), 0.0)]
         violation = jnp.max(jnp.concatenate(parts))
-    best, followed = best * units.command[None], units.outside(followed)
     rows = followed, jnp.concatenate([best, best[-1:]])
     path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], followed))
     status, count = (x.astype(jnp.int32) for x in outcome[:2])
     return Plan(
-        best, path, units.gains(gains, start), units.cost(cost), status, count,
-        units.cost(outcome.history), limits, violation,
-        tuple(map(units.cost, multipliers)) if settings.constrained else None,
+        best, path, gains, cost, status, count, outcome.history, within, violation,
+        tuple(multipliers) if constrained else None,
     )  # fmt: skip
 
 

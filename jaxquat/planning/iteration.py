@@ -262,11 +262,11 @@ def _linearised(
         end, residuals = problem.stage(k, state, command)
         return local(after, end), residuals
 
-    (_, residuals), (transition, jacobian) = linear(moved, state, command)
+    (_, residuals), (transition, jacobian) = _linear(moved, state, command)
     return transition, *_squared(jacobian, residuals)
 
 
-def linear(function: Callable[..., Any], state: State, *command: Array) -> tuple[Any, Any]:
+def _linear(function: Callable[..., Any], state: State, *command: Array) -> tuple[Any, Any]:
     """The value of a function, and its Jacobian by the error of the state and by the command.
 
     Each part of them has its own columns, so that what does not depend on it costs nothing.
@@ -298,7 +298,7 @@ def linear(function: Callable[..., Any], state: State, *command: Array) -> tuple
 
 def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
     """The Gauss-Newton model of the end, v and V."""
-    residuals, jacobian = linear(problem.final, last)
+    residuals, jacobian = _linear(problem.final, last)
     return _squared(jacobian, residuals)
 
 
