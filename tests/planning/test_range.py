@@ -9,8 +9,8 @@ import pytest
 
 import jaxquat as jq
 
-BODY = jq.Body.from_principal(np.array([2.0, 3.0, 4.0], np.float32))
-STILL = jq.State(np.array([1.0, 0.0, 0.0, 0.0], np.float32), np.zeros(3, np.float32))
+BODY = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0], jnp.float32))
+STILL = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0], jnp.float32), jnp.zeros(3, jnp.float32))
 
 
 @functools.partial(jax.jit, static_argnames=("limited", "works"))

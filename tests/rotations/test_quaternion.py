@@ -900,6 +900,13 @@ def test_normalize_and_log_are_right_to_the_ends_of_the_range_that_the_docs_prom
         np.testing.assert_allclose(call(log, q), near, rtol=0, atol=2 * tolerance)
 
 
+def test_the_derivative_of_exp_is_finite_to_the_largest_numbers():
+    """The square of 3e38 is infinite; the derivative is of the order of 1/|u|, or 0."""
+    u = jnp.full(3, 3e38, jnp.float32)
+    for mode in (jax.jacfwd, jax.jacrev):
+        np.testing.assert_array_equal(jax.jit(mode(exp))(u), np.zeros((4, 3)))
+
+
 def test_two_directions_a_tenth_of_a_degree_apart_err_as_eps_over_the_angle():
     body = np.array([[1.0, 0, 0], [np.cos(np.pi / 1800), np.sin(np.pi / 1800), 0]])
     world = scipy(Q[0]).apply(body)
