@@ -487,7 +487,10 @@ def _unit(name: str, value: Array, wanted: str) -> None:
         rows = np.asarray(value, dtype=np.float64).reshape(-1, value.shape[-1])
         norms = np.linalg.norm(rows, axis=-1)
         for row in np.flatnonzero(~(np.abs(norms - 1.0) <= 1e-4))[:1]:
-            raise ValueError(f"{name}: wanted {wanted}, got {rows[row]} of norm {norms[row]:.8g}")
+            got = f"got {rows[row]} of norm {norms[row]:.8g}"
+            if jnp.finfo(value.dtype).bits < 32:
+                got += f" in {value.dtype}, which rounds unit vectors by more; use float32"
+            raise ValueError(f"{name}: wanted {wanted}, {got}")
 
 
 def normal_vectors(name: str, value: Array, axes: Array) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -31,7 +32,16 @@ from jaxquat._checks import (
     positive,
     unit_vector,
 )
-from jaxquat._linear import cross, dot, inverse, matmul, matvec, root, transpose
+from jaxquat._linear import (
+    cross,
+    dot,
+    inverse,
+    matmul,
+    matvec,
+    power_of_two,
+    root,
+    transpose,
+)
 from jaxquat.actuators import lag
 from jaxquat.control.flight import Lift
 from jaxquat.dynamics.contract import Torque
@@ -328,6 +338,8 @@ def _mixer(rotors: Rotors, thrust: Array) -> tuple[Array, Array]:
     lift = rotors.axes[:, 2]
     lever = jnp.concatenate([arms, lift[:, None]], axis=1)
     independent_columns("rotors", "rotors that lift the body and turn it about all axes", lever)
+    units = jax.vmap(power_of_two, in_axes=1)(arms)  # squares of small arms leave float32's range
+    arms = arms / units[None]
     gram = inverse(matmul(transpose(arms), arms))
     coupling = matvec(gram, matvec(transpose(arms), lift))
     upward = lift - matvec(arms, coupling)
@@ -336,7 +348,7 @@ def _mixer(rotors: Rotors, thrust: Array) -> tuple[Array, Array]:
         wanted = "rotors that all lift when the torque is 0"
         raise ValueError(f"rotors: wanted {wanted}, got shares {np.asarray(by_thrust)}")
     by_torque = matmul(arms, gram) - by_thrust[:, None] * coupling[None, :]
-    return by_thrust, by_torque
+    return by_thrust, by_torque / units[None]
 
 
 def _share(room: Array, change: Array) -> Array:

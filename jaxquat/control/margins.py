@@ -189,13 +189,31 @@ def margins(
         raise ValueError("state: wanted one where torque and controller have finite derivatives")
     matrices = a, b, k = together[:-m, :-m], together[:-m, -m:], -together[-m:, :-m]
     eps = float(jnp.finfo(state.q.dtype).eps)
-    # Where the linearised loop comes to rest; slow changes below the rounding do not count.
-    rest = np.linalg.lstsq(np.eye(len(a)) - a + b @ k, np.asarray(drift, np.float64), eps**0.5)[0]
-    turn = float(np.linalg.norm(rest[:3]))
+    turn = _turn_to_rest(a - b @ k, np.asarray(drift, np.float64), eps)
     if turn > AWAY:
         text = f"the loop turns this state by about {turn:.2g} rad; wanted an equilibrium of it"
         warnings.warn(f"margins: {text}, such as rest at the target", stacklevel=2)
     return _margins(*matrices, sample, eps)
+
+
+def _turn_to_rest(closed: np.ndarray, drift: np.ndarray, eps: float) -> float:
+    """The turn [rad] after which the linearised loop rests; the first three states are the turn.
+
+    States that change no other do not count. The others are balanced, so the unit of time does not
+    matter. Changes per sample below the rounding of 1 do not count.
+    """
+    rate = np.eye(len(closed)) - closed
+    counts = np.ones(len(closed), bool)
+    for _ in rate:
+        counts &= rate[counts].any(axis=0)
+    if not counts[:3].any():
+        return 0.0
+    balanced = linalg.matrix_balance(rate[counts][:, counts], permute=False, separate=True)
+    rate, (scale, _) = balanced
+    least = max(eps**0.5, 100.0 * eps / np.linalg.norm(rate, 2))
+    rest = np.zeros(len(closed))
+    rest[counts] = scale * np.linalg.lstsq(rate, drift[counts] / scale, least)[0]
+    return float(np.linalg.norm(rest[:3]))
 
 
 def _inexact(memory: Any, dtype: DTypeLike) -> tuple[Array, Callable[[Array], Any]]:

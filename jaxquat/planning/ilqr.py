@@ -69,7 +69,8 @@ def ilqr(
     directions, and the one that is found depends on the guess. Constraints are met by an augmented
     Lagrangian (T. A. Howell, B. E. Jackson and Z. Manchester, ALTRO, IROS 2019).
     Slopes of the residuals by the commands are squared: in float32 choose units in which they are
-    between 1e-18 and 1e18. Smaller ones vanish, and the guess then counts as converged.
+    between 1e-18 and 1e18. With larger ones, and with smaller ones from 1e-36, the plan does not
+    converge: its reason is that no step lowers the cost, or that the cost is not finite.
 
     ``ilqr`` is not jitted: jit the function that calls it, and use ``jax.vmap`` for many starts or
     params. Commands, path, gains and cost are differentiable in both modes by params, start, limits

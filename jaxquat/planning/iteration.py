@@ -378,7 +378,7 @@ def minimise(
 
         # Rounding of the residuals, which may be small differences of numbers as large as the first
         # ones, hides small changes of the cost. Whole steps are then good while they get shorter.
-        rounding = 4.0 * eps * jnp.sqrt(c.cost * first)
+        rounding = 4.0 * eps * jnp.sqrt(c.cost) * jnp.sqrt(first)
         quiet = (decrease[0] <= rounding) & (c.damping <= FIRST_DAMPING) & ~gaps
         stale = jnp.where(quiet & (decrease[0] < c.smallest), 0, c.stale + quiet.astype(jnp.int32))
         smallest = jnp.where(quiet, jnp.minimum(decrease[0], c.smallest), c.smallest)

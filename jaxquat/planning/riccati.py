@@ -117,7 +117,9 @@ def improved(
     q_q = hessian + symmetric(product(transition.T, product(v_v, transition)))
     q_x, q_u, q_xx, q_ux, q_uu = q[:n], q[n:], q_q[:n, :n], q_q[n:, :n], q_q[n:, n:]
     diagonal = jnp.diagonal(q_uu)
-    damped = q_uu + jnp.diag(damping * jnp.where(diagonal > 0, diagonal, 1.0))
+    unit = jnp.where(diagonal > 0, diagonal, 1.0)
+    lost = out_of_range(diagonal, gradient[n:], transition[:, n:], jnp.diagonal(v_v))
+    damped = q_uu + jnp.diag(damping * jnp.where(lost, jnp.nan, unit))
     d, free = choose(damped, q_u, row)
     gain = solve_free(damped, q_ux, free)
     ahead = matvec(q_uu, d)
@@ -127,6 +129,24 @@ def improved(
     v_v = q_xx - crossed - crossed.T + product(gain.T, product(q_uu, gain))
     policy = Policy(d, gain, dot(d, q_u), dot(d, ahead), damped)
     return (v, 0.5 * (v_v + v_v.T)), policy
+
+
+def out_of_range(diagonal: Array, gradient: Array, by_command: Array, curvature: Array) -> Array:
+    """Whether the dtype cannot hold the second derivative by a command, (m,).
+
+    Without rounding it vanishes only if the command has no effect. The step of ``improved`` is NaN
+    where it is infinite, or below the normal numbers although the command has an effect.
+
+    Args:
+        diagonal: the second derivative by each command, (m,).
+        gradient: the derivative of the cost of the sample by each command, (m,).
+        by_command: the derivative of the next state by each command, (n, m).
+        curvature: the second derivative of the later cost by each number of that state, (n,).
+    """
+    tiny = float(jnp.finfo(diagonal.dtype).tiny)
+    root = matvec(jnp.abs(by_command).T, jnp.sqrt(jnp.abs(curvature)))
+    small = (gradient != 0) | ((root > 0) & (root < tiny**0.5))
+    return ~(jnp.abs(diagonal) < jnp.inf) | ((jnp.abs(diagonal) < tiny) & small)
 
 
 def symmetric(matrix: Array) -> Array:

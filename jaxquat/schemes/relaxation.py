@@ -14,6 +14,9 @@ up to Z = 40, and which vanishes at infinity, as exp(-Z) does:
 
 Written in ``R = (1 + Z)^-1`` and ``N = Z R``, which lie between 0 and 1, nothing leaves the range
 of the dtype. Then Z is doubled 11 times. There is no cancellation in these formulas.
+
+c and g are proportional to a small Z, so they are computed as ``c' u`` and ``g' u``: u is diagonal,
+and ``Z = Z' u`` where the largest element of a column of Z' is near 1 or larger.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ def relaxation(z: Array) -> Relaxation:
     They are accurate to a few ulp for eigenvalues from 0 to the largest number of the dtype. (Small
     ones that do not belong to coordinate axes are accurate to an ulp of the largest.)
     """
-    z = z / 2**_DOUBLINGS
+    units = _units(z)
+    per_unit = z / units / 2**_DOUBLINGS
+    z = per_unit * units
     r = inverse_by_rows(jnp.eye(3, dtype=z.dtype) + z)
     n = matmul(z, r)
     rr, nr, nn = matmul(r, r), matmul(n, r), matmul(n, n)
@@ -52,17 +57,24 @@ def relaxation(z: Array) -> Relaxation:
     ramp = matmul(matmul(r, 0.5 * rr + 2.0 / 15.0 * nr + nn / 60.0), below)
     quartic = matmul(rr, rr / 1.5 + 0.3 * nr + 11.0 / 150.0 * nn)
     quartic = quartic + matmul(nn, 11.0 / 1200.0 * nr + nn / 1800.0)
-    spread = matmul(matmul(matmul(nr, quartic), below), below)
-    change = -matmul(z, mean)
+    spread = matmul(matmul(matmul(matmul(quartic, below), below), rr), per_unit)
+    change = -matmul(mean, per_unit)
     for _ in range(_DOUBLINGS):
-        drop, squares = matmul(mean, change), matmul(change, change)
+        drop, squares = matmul(mean, change), matmul(change * units, change)
         # of two half steps: their own spreads, and the turn by the spread of the rate between them
         between = matmul(mean, 4.0 * drop + matmul(mean, squares))
         spread = 0.5 * spread - 0.25 * between
-        ramp = 0.5 * ramp + 0.25 * (matmul(change, ramp) + mean)
-        mean = mean + 0.5 * drop
+        ramp = 0.5 * ramp + 0.25 * (matmul(change * units, ramp) + mean)
+        mean = mean + 0.5 * drop * units
         change = 2.0 * change + squares
-    return Relaxation(mean, ramp, change, spread)
+    return Relaxation(mean, ramp, change * units, spread * units)
+
+
+def _units(z: Array) -> Array:
+    """For each column of Z, the power of two next to its largest element, at most 1. (1, 3)."""
+    info = jnp.finfo(z.dtype)
+    largest = jnp.max(jnp.abs(lax.stop_gradient(z)), axis=0, keepdims=True)
+    return lax.reduce_precision(jnp.clip(largest, float(info.tiny), 1.0), info.nexp, 0)
 
 
 def inverse_by_rows(matrix: Array) -> Array:

@@ -1,5 +1,7 @@
 """Margins against closed forms, and against the loop that ``rollout`` closes at the margin."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -246,18 +248,37 @@ def test_either_precision_and_a_memory_with_a_counter(dtype, tolerance):
     np.testing.assert_allclose(found.gain[:, 1], 2 / 0.3, rtol=tolerance)
 
 
-def test_a_state_that_the_loop_turns_is_reported_with_the_angle():
-    """By the law 2 sin(angle/2), whose linear part at 1 rad is zero 2 tan(1/2) = 1.09 rad away."""
-    gains = control.Gains(damping=4.0 * jnp.ones(3), stiffness=2.0 * jnp.ones(3))
+def turned_loop(angle, time, share, start=REST):
+    """The margins about a turned state, of a loop that takes ``time`` [s]; dt is a share of it."""
+    gains = control.Gains(damping=4.0 / time * jnp.ones(3), stiffness=2.0 / time**2 * jnp.ones(3))
     level = jnp.array([1.0, 0.0, 0.0, 0.0])
     law = lambda t, state, memory, gains, value: (
         control.quaternion_law(state, gains, level), memory
     )  # fmt: skip
     loop = jq.Controller(lambda start, gains: (), law)
-    turned = REST._replace(q=jq.quaternion.exp(jnp.array([0.0, 0.6, 0.8])))
-    arguments = jq.rkmk4, BODY, jq.torques.commanded, 0.0, turned, DT, gains, loop
+    turned = start._replace(q=jq.quaternion.exp(angle * jnp.array([0.0, 0.6, 0.8])))
+    body = jq.Body(BODY.inertia, mass=5.0)
+    plant, dt = jq.torques.commanded, share * time
+    return control.margins(jq.rkmk2, body, plant, 0.0, turned, dt, gains, loop)
+
+
+@pytest.mark.parametrize(
+    ("time", "share"), some([(1.0, 0.1), (1e6, 0.1), (1e-6, 0.1), (1e6, 1e-7)], [(1e6, 0.1)])
+)
+def test_a_state_that_the_loop_turns_is_reported_with_the_angle_in_any_time(time, share):
+    """By the law 2 sin(angle/2), whose linear part at 1 rad is zero 2 tan(1/2) = 1.09 rad away."""
     with pytest.warns(UserWarning, match=r"the loop turns this state by about 1.1 rad; wanted an"):
-        control.margins(*arguments)
+        turned_loop(1.0, time, share)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("time", [1.0, 1e6, 1e-6])
+def test_an_equilibrium_is_not_reported_beside_a_drifting_position(time):
+    start = REST._replace(position=1e3 * jnp.ones(3), velocity=1e3 / time * jnp.ones(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        turned_loop(0.0, time, 0.1)
+        turned_loop(0.0, time, 1e-3, start)
 
 
 def test_errors():

@@ -307,3 +307,21 @@ def test_bad_input_of_lagging_rotors_is_named():
     wrong = jq.Controller(lambda start, params: (), lambda t, s, m, p, u: (jnp.zeros(3), m))
     with pytest.raises(TypeError, match=r"^controller.update.*wanted a control.Lift"):
         rotors.commanding_speeds(wrong, QUAD).update(0.0, hovering(), (), None, None)
+
+
+@pytest.mark.parametrize("unit", [2.0**-66, 2.0**-40, 2.0**66])
+def test_the_unit_of_length_changes_no_thrust_in_single_precision(unit):
+    """Arms, torque and the ratio of drag to thrust in other units, down to 1e-20 m."""
+    craft, torque = cast(np.float32), np.float32([0.1, -0.2, 0.01])
+    other = craft._replace(positions=unit * craft.positions, drag=unit * craft.drag)
+    allocate = jax.jit(rotors.allocate)
+    wanted = allocate(craft, np.float32(12.0), torque)
+    got = allocate(other, np.float32(12.0), np.float32(unit) * torque)
+    assert np.all(np.isfinite(wanted))
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_axes_in_half_precision_are_said_to_be_so():
+    axes = jnp.asarray(HEXA.axes, jnp.bfloat16)
+    with pytest.raises(ValueError, match=r"^rotors.axes: wanted a unit .* in bfloat16, which"):
+        rotors.allocate(cast(jnp.bfloat16, HEXA)._replace(axes=axes), 1.0, np.zeros(3))

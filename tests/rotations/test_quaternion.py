@@ -900,6 +900,13 @@ def test_normalize_and_log_are_right_to_the_ends_of_the_range_that_the_docs_prom
         np.testing.assert_allclose(call(log, q), near, rtol=0, atol=2 * tolerance)
 
 
+def test_the_derivative_of_exp_is_finite_to_the_largest_numbers():
+    """The square of 3e38 is infinite; the derivative is of the order of 1/|u|, or 0."""
+    u = jnp.full(3, 3e38, jnp.float32)
+    for mode in (jax.jacfwd, jax.jacrev):
+        np.testing.assert_array_equal(jax.jit(mode(exp))(u), np.zeros((4, 3)))
+
+
 def test_two_directions_a_tenth_of_a_degree_apart_err_as_eps_over_the_angle():
     body = np.array([[1.0, 0, 0], [np.cos(np.pi / 1800), np.sin(np.pi / 1800), 0]])
     world = scipy(Q[0]).apply(body)
@@ -925,3 +932,12 @@ def test_the_differential_of_a_turn_of_1e15_rad_is_the_part_along_its_axis_in_fl
     """Its other two terms are at most of order |v|/|u|."""
     u, v = jnp.array([1e15, 0.0, 0.0], jnp.float32), jnp.array([1.0, 2.0, 3.0], jnp.float32)
     np.testing.assert_allclose(so3.dexp(u, v), [1.0, 0.0, 0.0], atol=1e-6)
+
+
+@pytest.mark.parametrize("exponent", [-120, -66, 66, 126])
+def test_a_quaternion_of_any_length_is_normalised_with_its_derivatives(exponent):
+    """Powers of two: q/|q| is the same to the last bit, and its derivative goes as 1/|q|."""
+    q, size = np.float32([0.9, -0.5, 0.25, 0.75]), np.float32(2.0**exponent)
+    slope = jax.jit(lambda q: jax.jvp(quaternion.normalize, (q,), (q[::-1],)))
+    for ours, theirs in zip(slope(size * q), slope(q), strict=True):
+        np.testing.assert_array_equal(ours, theirs)

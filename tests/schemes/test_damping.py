@@ -231,6 +231,18 @@ def test_the_mean_of_the_decay_is_right_to_a_few_ulp_for_any_matrix(dtype):
         assert np.abs((value - wanted) / scale).max() < 4 * EPS[dtype], matrix
 
 
+def test_change_and_spread_of_the_shortest_steps_are_proportional_to_them():
+    """For small Z they are -Z and 2/3 Z: ``2 n - m^2 = 2 (1/2 - Z/6) - (1 - Z)``."""
+    full = jnp.array([[1.0, 0.2, -0.1], [0.2, 0.8, 0.3], [-0.1, 0.3, 1.2]], jnp.float32)
+    for matrix in (full, jnp.eye(3, dtype=jnp.float32)):
+        for size in np.float32([1e-24, 1e-35, 2.5e-37]):
+            found = jax.jit(relaxation)(size * matrix)
+            np.testing.assert_allclose(found.change / size, -matrix, rtol=1e-6)
+            np.testing.assert_allclose(found.spread / size, 2.0 / 3.0 * matrix, rtol=2e-6)
+    stiff = jax.jit(relaxation)(jnp.diag(jnp.array([1e-36, 1.0, 1e8], jnp.float32)))
+    np.testing.assert_allclose(jnp.diagonal(stiff.change), [-1e-36, np.expm1(-1.0), -1.0], 1e-6)
+
+
 def exact_mean_decay(matrix):
     """Returns it by the exponential of ``[[-Z, 1], [0, 0]]``, whose upper right it is."""
     mpmath.mp.dps, z = 60, np.zeros((6, 6))
