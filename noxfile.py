@@ -31,22 +31,22 @@ AS_FOR_A_USER = {"XLA_FLAGS": ""}  # the tests otherwise ask XLA for less effort
 PART = [
     "tests/test_packaging.py",
     "tests/test_errors.py",
-    "tests/test_jaxprs.py",
-    "tests/rotations/test_so3.py",
+    "tests/_internal/test_jaxprs.py",
+    "tests/quaternion/test_so3.py",
     "tests/dynamics/test_dynamics.py",
     "tests/dynamics/test_torques.py",
-    "tests/engines/test_fuzz.py::test_other_roundings_admit_a_tanh_that_reaches_one_early",
+    "tests/simulation/engines/test_fuzz.py::test_other_roundings_admit_a_tanh_that_reaches_one_early",
 ]
 FLOAT32 = ["-k", "float32 and not float64"]
 PART_OF_FLOAT32 = [
-    "tests/test_series.py",
-    "tests/test_linear.py",
-    "tests/test_rollout.py",
-    "tests/rotations",
+    "tests/_internal/test_series.py",
+    "tests/_internal/test_linear.py",
+    "tests/simulation/test_rollout.py",
+    "tests/quaternion",
     "tests/dynamics",
     "tests/control",
     "tests/schemes/test_schemes.py",
-    "tests/engines/test_derivatives.py",
+    "tests/simulation/engines/test_derivatives.py",
 ]
 NO_TESTS = 5
 """The exit status of pytest where all tests of a file are slow, or need what is not installed."""
@@ -173,7 +173,9 @@ def gpu(session):
     plugin = [f"jax-cuda12-{part}=={version}" for part in ("plugin", "pjrt")]
     install(session, "--no-deps", *plugin, "nvidia-cuda-nvcc", "nvidia-cuda-nvdisasm")
     environment = AS_FOR_A_USER | {"JAX_PLATFORMS": "cpu"}
-    session.run(*QUICK, "-q", "tests/engines/test_ahead.py", *session.posargs, env=environment)
+    session.run(
+        *QUICK, "-q", "tests/simulation/engines/test_ahead.py", *session.posargs, env=environment
+    )
 
 
 def lower_bounds():

@@ -2,7 +2,7 @@
 
     python benchmarks/fit_mode.py
 
-It is the evidence for ``FORWARD_LIMIT`` in jaxquat/learning/descent.py. 64 bodies make 200 steps of
+It is the evidence for ``FORWARD_LIMIT`` in jaxquat/fitting/descent.py. 64 bodies make 200 steps of
 rkmk4; the loss is the mean final error as a function of P gains. The table has the times of value
 and gradient in both modes, as multiples of the simulation alone in the same run, and the times to
 compile.
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax import Array
 
 import jaxquat as jq
-from jaxquat.learning.differentiation import forward_value_and_grad
+from jaxquat.fitting.differentiation import forward_value_and_grad
 
 BODIES, STEPS = 64, 200
 LEVEL = jnp.array([1.0, 0, 0, 0])

@@ -31,10 +31,10 @@ import numpy as np
 import rollout as peers
 
 import jaxquat as jq
-from jaxquat import _series as series
-from jaxquat.fused.engine import trace
+from jaxquat._internal import series
+from jaxquat.fitting.differentiation import forward_value_and_grad
 from jaxquat.fused.ir.expansion import lowered
-from jaxquat.learning.differentiation import forward_value_and_grad
+from jaxquat.simulation.engines.kernels import trace
 from jaxquat.simulation.simulation import checked_simulation
 
 HERE = Path(__file__).parent
@@ -61,7 +61,9 @@ def c_loop():
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return None
-    tiny = float(np.finfo(np.float32).eps) / 64  # the terms that _series.py keeps in float32
+    tiny = (
+        float(np.finfo(np.float32).eps) / 64
+    )  # the terms that _internal/series.py keeps in float32
     tables = {
         "COS": (series._COS, 4.0),
         "SINC": (series._SINC, 4.0),

@@ -30,7 +30,8 @@ from timing import best
 
 import jaxquat as jq
 from examples.validation import ahead
-from jaxquat.fused import engine, selfcheck
+from jaxquat.fused import engine, vouching
+from jaxquat.simulation.engines import kernels
 from jaxquat.simulation.simulation import checked_simulation
 
 ROOT = Path(__file__).parents[1]
@@ -101,7 +102,7 @@ def operations():
     start = jq.State(jnp.array([1.0, 0, 0, 0], dtype), jnp.ones(3, dtype))
     grid, gains = jq.grid(0.0, peers.DT, 1), jnp.ones(2, dtype)
     simulation = checked_simulation(jq.rkmk4, body, peers.torque, start, grid, gains)
-    recurrence, _, _ = engine.trace(simulation)
+    recurrence, _, _ = kernels.trace(simulation)
     back = recurrence.with_vjp().step_back
     assert back is not None
     return sum(recurrence.loop.step.counts().values()), sum(back.counts().values())
@@ -222,9 +223,9 @@ def main():
         raise SystemExit(f"wanted a GPU, got {jax.default_backend()}")
     device = jax.devices()[0].device_kind
     report = {"device": device, "jax": jax.__version__, "steps": options.steps}
-    selfcheck.check_gpu()
+    jq.check_gpu()
     report["check"] = engine.missing() or "the kernels agree with the scan"
-    selfcheck.VOUCHED = frozenset([device])  # so that they run, whatever it says
+    vouching.VOUCHED = frozenset([device])  # so that they run, whatever it says
     report["correctness"] = correctness(options.schemes, 200)
     for name, errors in report["correctness"].items():
         values, gradients = errors["value"], errors["gradient"]

@@ -48,7 +48,7 @@ def starts(bodies):
 
 def langevin(damping=DAMPING, heat=HEAT):
     """Return Langevin's scheme over ``no_squish``."""
-    return jq.schemes.langevin(jq.no_squish, damping, heat)
+    return jq.stochastic.langevin(jq.no_squish, damping, heat)
 
 
 def bracketed(mean, error, digits=3):
@@ -163,7 +163,7 @@ def dumbbells():
     """Print I <omega^2>/kT and m <v^2>/kT of 64 dumbbells that interact."""
     bodies = 64
     damping, resistance = jnp.array([0.3, 0.3, 0.02]), jnp.array([1.0, 1.0, 0.5])
-    scheme = jq.schemes.langevin(jq.symmetric_top, damping, HEAT, resistance=resistance)
+    scheme = jq.stochastic.langevin(jq.symmetric_top, damping, HEAT, resistance=resistance)
     place, turn = jax.random.split(jax.random.key(4))
     still = jnp.zeros((bodies, 3))
     position = 2.0 * jax.random.normal(place, (bodies, 3))
@@ -211,7 +211,7 @@ def gradients():
     print(f"| scheme, damping | {' | '.join(f'{t} s' for t in horizons)} |")
     print("|---|" + "---|" * len(horizons))
     for name, scheme, dt in (
-        ("brownian, 1 x", jq.schemes.brownian(DAMPING, HEAT), 0.05),
+        ("brownian, 1 x", jq.stochastic.brownian(DAMPING, HEAT), 0.05),
         ("langevin, 10 x", langevin(10.0 * DAMPING), 0.05),
         ("langevin, 1 x", langevin(), 0.05),
         ("langevin, 0.1 x", langevin(0.1 * DAMPING), 0.05),
@@ -247,7 +247,7 @@ def closed_forms():
     def measured(numbers, start, key):
         """The cosine over the last three quarters, from equilibrium at the temperature."""
         heat, scale, field = numbers
-        scheme = jq.schemes.brownian(scale * DAMPING, heat)
+        scheme = jq.stochastic.brownian(scale * DAMPING, heat)
         options = {"noise": key, "save_every": 40, "save": lambda t, state, p: cosine(state)}
         path = jq.rollout(scheme, BODY, dipole, start, jq.grid(0.0, dt, steps), field, **options)
         return jnp.mean(path.saved[10:])
@@ -266,7 +266,7 @@ def closed_forms():
 
     def decayed(damping, key):
         """The cosine between an axis and itself before; it decays by D_1 + D_2."""
-        scheme, grid = jq.schemes.brownian(damping, HEAT), jq.grid(0.0, time_ / steps, steps)
+        scheme, grid = jq.stochastic.brownian(damping, HEAT), jq.grid(0.0, time_ / steps, steps)
         return cosine(jq.rollout(scheme, BODY, jq.torques.zero, START, grid, noise=key).final)
 
     def decay(damping):

@@ -20,7 +20,7 @@ from jax import lax
 from xla import compiled, ratio
 
 import jaxquat as jq
-from jaxquat import _linear as linear
+from jaxquat._internal import linear
 
 STEPS = 1024
 MOVES = "parameter|constant|get-tuple-element|tuple|bitcast|copy"  # no kernels

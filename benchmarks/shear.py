@@ -4,7 +4,7 @@
 
 It prints the tables of docs/noise.md; ``--write`` puts them into the page. The flow is
 ``u_x = g y``, D is the diffusion coefficient of the spheroid's axis, and Pe is g/D. The axis
-(x, y, z) is simulated with ``schemes.brownian``; its distribution in theory is ``stationary`` of
+(x, y, z) is simulated with ``stochastic.brownian``; its distribution in theory is ``stationary`` of
 examples/brownian.py, which has the derivation. Standard errors are those of independent bodies.
 
 The intrinsic viscosity is the shear stress that spheroids add, per volume fraction, viscosity mu

@@ -23,8 +23,8 @@ import rollout as peers
 from jax import Array, lax
 
 import jaxquat as jq
-from jaxquat import _linear as linear
-from jaxquat.learning.differentiation import forward_value_and_grad
+from jaxquat._internal import linear
+from jaxquat.fitting.differentiation import forward_value_and_grad
 
 GAINS = (6.0, 4.0)
 
@@ -50,7 +50,7 @@ def exp_by_library_functions(u: Array) -> Array:
 def exp_without_barrier(u: Array) -> Array:
     """Return the exponential as the library computes it, without the barrier in it."""
     s = 0.25 * linear.square(u)[None]
-    return jnp.concatenate([jq._series.cos(s), 0.5 * jq._series.sinc(s) * u])
+    return jnp.concatenate([jq._internal.series.cos(s), 0.5 * jq._internal.series.sinc(s) * u])
 
 
 CHANGES = {
@@ -81,7 +81,7 @@ def rollout(start, gains, steps, pieces):
 
     def dexpinv(u, v):
         once = cross(u, v)
-        factor = jq._series.cot_defect(0.25 * square(u)[None])
+        factor = jq._internal.series.cot_defect(0.25 * square(u)[None])
         return v + 0.5 * once + 0.25 * factor * cross(u, once)
 
     def acceleration(q, omega):

@@ -14,11 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxquat as jq
-from jaxquat.fused import engine, passes
+from jaxquat.fused import passes
 from jaxquat.fused.ir.expansion import contracted, expanded
 from jaxquat.fused.targets import host
 from jaxquat.fused.trace.hoisting import hoist
 from jaxquat.fused.trace.tracing import scalarize
+from jaxquat.simulation.engines import kernels
 from jaxquat.simulation.simulation import checked_simulation
 
 PAGE = Path(__file__).with_name("fused_inside.md")
@@ -120,7 +121,7 @@ def stages() -> Iterator[tuple[str, str, str]]:
     simulation = checked_simulation(
         jq.lie_midpoint, BODY, torque, START, jq.grid(0.0, 0.01, 100), GAIN, save_every=50
     )
-    recurrence, _, _ = engine.trace(simulation)
+    recurrence, _, _ = kernels.trace(simulation)
     loop = recurrence.loop
     arrays = "\n".join(
         f"{name}: {', '.join(f'{leaf.size} {leaf.dtype}' for leaf in getattr(loop, name)) or '-'}"

@@ -5,8 +5,8 @@
 Rods of 5 by 0.5 micrometres float in water of 20 degrees, in the shear flow ``u_x = g y``. Without
 noise each stays on one of Jeffery's orbits. Thermal noise, with the diffusion coefficient D of the
 axis, moves them from orbit to orbit, and they reach a distribution that depends on the Peclet
-number Pe = g/D alone. The program simulates it with ``schemes.brownian`` and compares it with the
-solution of the Fokker-Planck equation (``stationary`` below).
+number Pe = g/D alone. The program simulates it with ``stochastic.brownian`` and compares it with
+the solution of the Fokker-Planck equation (``stationary`` below).
 
 Then it fits D to the tracks of 100 rods in 100 pictures: from one picture to the next Jeffery's
 motion is known, so the difference is noise. All is drawn to brownian.png.
@@ -159,7 +159,7 @@ def simulate(keys, semi_axes, diffusivity, rate, dt, rows, every):
         damping = jq.flow.rotational_resistance(semi_axes / semi_axes[0], 1.0)
         toward = jq.flow.jeffery_rate(semi_axes, shear_of(rate))
         return jq.rollout(
-            jq.schemes.brownian(damping, diffusivity * damping[0], toward),
+            jq.stochastic.brownian(damping, diffusivity * damping[0], toward),
             jq.Body.from_principal(jnp.ones(3)),  # not used: there is no inertia
             jq.torques.zero,
             jq.State(jq.quaternion.random(attitude), jnp.zeros(3)),

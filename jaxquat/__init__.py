@@ -13,39 +13,33 @@ import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
 from jaxquat import (
-    _missing,
-    accelerometer,
     actuators,
-    allan,
     control,
     dynamics,
     ensembles,
     estimation,
     euler,
     exact,
-    flow,
-    forces,
     frames,
     fused,
-    gyro,
     kinematics,
-    magnetometer,
     planning,
     quaternion,
     recordings,
-    rotors,
     schemes,
     so3,
-    torques,
+    stochastic,
 )
+from jaxquat._internal import renamed
+from jaxquat.actuators import rotors
+from jaxquat.dynamics import forces, torques
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, Wrench
 from jaxquat.ensembles import Ensemble
-from jaxquat.learning.covariance import FitCovariance, fit_covariance
-from jaxquat.learning.fit import Fit, fit
-from jaxquat.learning.least_squares import LeastSquares, least_squares
-from jaxquat.learning.prediction import Prediction
-from jaxquat.rollout import rollout
+from jaxquat.fitting.covariance import FitCovariance, fit_covariance
+from jaxquat.fitting.fit import Fit, fit
+from jaxquat.fitting.least_squares import LeastSquares, least_squares
+from jaxquat.fitting.prediction import Prediction
 from jaxquat.schemes import (
     SCHEMES,
     Scheme,
@@ -77,9 +71,14 @@ from jaxquat.schemes import (
     symmetric_top_suzuki4,
     zhao,
 )
+from jaxquat.sensors import accelerometer, allan, gyro, magnetometer
 from jaxquat.simulation.controller import Controller
+from jaxquat.simulation.engines.explaining import explain
+from jaxquat.simulation.engines.selfcheck import check_gpu
 from jaxquat.simulation.grid import Grid, GridAt, grid, grid_at
 from jaxquat.simulation.path import Path
+from jaxquat.simulation.rollout import rollout
+from jaxquat.stochastic import flow
 
 __version__ = importlib.metadata.version("jaxquat")
 
@@ -91,9 +90,9 @@ _ON_DEMAND = ("interop", "plot")  # these import the packages of their extras
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ON_DEMAND:
+    if name in _ON_DEMAND or name in renamed.MOVED:  # an old place gives a warning
         return importlib.import_module(f"jaxquat.{name}")
-    return _missing.missing("", name, __dir__())
+    return renamed.missing("", name, __dir__())
 
 
 def __dir__() -> list[str]:
@@ -119,6 +118,7 @@ __all__ = [
     "actuators",
     "allan",
     "cf4",
+    "check_gpu",
     "compose",
     "control",
     "crouch_grossman",
@@ -129,6 +129,7 @@ __all__ = [
     "estimation",
     "euler",
     "exact",
+    "explain",
     "fit",
     "fit_covariance",
     "flow",
@@ -166,6 +167,7 @@ __all__ = [
     "schemes",
     "simo_wong",
     "so3",
+    "stochastic",
     "symmetric_top",
     "symmetric_top_bm4",
     "symmetric_top_suzuki4",
@@ -174,4 +176,5 @@ __all__ = [
 ]
 
 _public = {name: globals()[name] for name in __all__ if name not in _ON_DEMAND}
-_missing.answer({**_public, "Recording": recordings.Recording})
+renamed.answer({**_public, "Recording": recordings.Recording})
+renamed.find_old_places()

@@ -21,8 +21,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat._checks import trailing
-from jaxquat._linear import inverse, near_one, root
+from jaxquat._internal.checks import trailing
+from jaxquat._internal.linear import inverse, near_one, root
 
 __all__ = ["ORDERS", "from_quaternion", "rate_matrix", "rate_matrix_inverse", "to_quaternion"]
 

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat import _frames
-from jaxquat._checks import function, trailing
+from jaxquat._internal import frames as formulas
+from jaxquat._internal.checks import function, trailing
 
 __all__ = ["attitude", "covariance", "frd_flu", "ned_enu"]
 
@@ -31,7 +31,7 @@ def ned_enu(vector: ArrayLike) -> Array:
         >>> jq.frames.ned_enu(velocity)  # east, north, up
         Array([1. , 3. , 0.5], dtype=float32)
     """
-    return _frames.ned_enu(trailing("vector", vector, (3,)))
+    return formulas.ned_enu(trailing("vector", vector, (3,)))
 
 
 def frd_flu(vector: ArrayLike) -> Array:
@@ -45,7 +45,7 @@ def frd_flu(vector: ArrayLike) -> Array:
         >>> jq.frames.frd_flu(force)
         Array([ 0.5, -0.2,  9.8], dtype=float32)
     """
-    return _frames.frd_flu(trailing("vector", vector, (3,)))
+    return formulas.frd_flu(trailing("vector", vector, (3,)))
 
 
 def attitude(q: ArrayLike) -> Array:
@@ -60,7 +60,7 @@ def attitude(q: ArrayLike) -> Array:
         >>> jnp.degrees(jq.euler.from_quaternion(q, "ZYX")).round(2)  # 90 deg from the east
         Array([90.,  0.,  0.], dtype=float32)
     """
-    return _frames.attitude(trailing("q", q, (4,)))
+    return formulas.attitude(trailing("q", q, (4,)))
 
 
 def covariance(change: Callable[[ArrayLike], Array], matrix: ArrayLike) -> Array:

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat import _series as series
 from jaxquat import quaternion
-from jaxquat._checks import broadcast, one_of, trailing
-from jaxquat._linear import cross, square, stacked
+from jaxquat._internal import series
+from jaxquat._internal.checks import broadcast, one_of, trailing
+from jaxquat._internal.linear import cross, square, stacked
 
 __all__ = ["dexp", "dexpinv", "exp", "hat", "log", "vee"]
 

@@ -25,26 +25,30 @@ from examples.validation import effort
 
 HERE = Path(__file__).parent
 NEEDS = {
-    "engines/test_agreement.py": "llvmlite",
+    "simulation/engines/test_agreement.py": "llvmlite",
     "ensembles/test_ensembles_devices.py": "zarr",
     "ensembles/test_ensembles_store.py": "zarr",
     "test_examples.py": "matplotlib",
-    "engines/test_fused.py": "llvmlite",
-    "engines/test_nvptx.py": "llvmlite",
-    "engines/test_selfcheck.py": "llvmlite",
-    "engines/test_fused_grid_at.py": "llvmlite",
+    "simulation/engines/test_fused.py": "llvmlite",
+    "simulation/engines/test_nvptx.py": "llvmlite",
+    "simulation/engines/test_selfcheck.py": "llvmlite",
+    "simulation/engines/test_fused_grid_at.py": "llvmlite",
     "interop/test_interop_diffrax.py": "diffrax",
     "interop/test_interop_gymnax.py": "gymnax",
     "plot/test_plot.py": "matplotlib",
-    "learning/test_snapshots.py": "orbax",
+    "fitting/test_snapshots.py": "orbax",
     "test_notebooks.py": "nbclient",
 }
 WEEKLY = {
-    *(f"engines/test_{x}.py" for x in ("fuzz", "nvptx", "scalarize", "shard_map")),
+    "fused/test_scalarize.py",
+    *(
+        f"simulation/engines/test_{x}.py"
+        for x in ("fuzz", "nvptx", "shard_map", "steps_as_scalars")
+    ),
     "ensembles/test_ensembles_devices.py",
     "exact/test_elliptic.py",
     "schemes/test_rounding.py",
-    "sensing/test_preintegration.py",
+    "kinematics/test_preintegration.py",
     *(f"test_{x}.py" for x in ("browser", "examples", "moving", "mutations", "notebooks")),
     *(f"test_{x}.py" for x in ("own_units", "packaging", "properties")),
 }

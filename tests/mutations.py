@@ -40,7 +40,7 @@ STAGES, OBSERVATIONS = "estimation/stages.py", "estimation/observations.py"
 PREINTEGRATION = "kinematics/preintegration.py"
 
 FUSED = "fused"
-HOISTING, BRANCHES = f"{FUSED}/trace/hoisting.py", "_branches.py"
+HOISTING, BRANCHES = f"{FUSED}/trace/hoisting.py", "_internal/branches.py"
 DERIVATIVES, TRANSPOSES, KEYS, PRIMITIVES, PASSES, RECURRENCE, TIMELOOP = (
     f"{FUSED}/{x}.py"
     for x in (
@@ -88,8 +88,9 @@ def of_aux(name: str) -> str:
 
 
 def of_engine(file: str, name: str) -> str:
-    """A test of the fused engine, in a file ``test_FILE.py``."""
-    return f"engines/test_{file}.py::test_{name}"
+    """A test of the compiler of loops, or of an engine, in a file ``test_FILE.py``."""
+    folder = "fused" if file in ("passes", "scalarize", "scanning") else "simulation/engines"
+    return f"{folder}/test_{file}.py::test_{name}"
 
 
 def of_second(name: str) -> str:
@@ -192,7 +193,7 @@ MUTATIONS = {
         IMPLICIT, '"simo_wong", torque, t + dt', '"simo_wong", torque, t', of_step("simo_wong")
     ),
     "series switched at 1e-6": Mutation(
-        "_series.py", "near = s < _SWITCH", "near = s < 1e-6", "test_series.py"
+        "_internal/series.py", "near = s < _SWITCH", "near = s < 1e-6", "_internal/test_series.py"
     ),
     "lost aux: rkmk": Mutation(
         RKMK,
@@ -213,19 +214,19 @@ MUTATIONS = {
         PCDM, "dt, middle)", "dt, middle._replace(aux=state.aux))", of_aux("zhao")
     ),
     "forces: no reaction of the gradient": Mutation(
-        "forces.py",
+        "dynamics/forces.py",
         "return Wrench(strength * cross(u, moment), force)",
         "return Wrench(strength * cross(u, moment), 0.0 * force)",
         "dynamics/test_forces.py::test_field_and_gradient_are_those_of_the_potential",
     ),
     "forces: drag in still air": Mutation(
-        "forces.py",
+        "dynamics/forces.py",
         "return state.velocity - jnp.asarray(air(t, position), position.dtype)",
         "return state.velocity",
         "dynamics/test_forces.py::test_a_fall_against_linear_drag_and_its_slope_by_the_mass",
     ),
     "forces: a thrust without its arm": Mutation(
-        "forces.py",
+        "dynamics/forces.py",
         "_replace(torque=moment)",
         "_replace(torque=0.0 * moment)",
         "dynamics/test_forces.py::test_the_power_of_a_thrust_is_that_at_its_point",
@@ -246,61 +247,61 @@ MUTATIONS = {
         "actuators/wheels.py",
         "+ jnp.sin(angle)[:, None] * cross(axes, normals)",
         "- jnp.sin(angle)[:, None] * cross(axes, normals)",
-        "control/test_actuators.py::"
+        "actuators/test_actuators.py::"
         "test_a_wheel_off_balance_shakes_a_body_in_a_circle_and_about_its_normal",
     ),
     "cmg_torque: no gyroscopic part": Mutation(
         "actuators/cmgs.py",
         "- cross(state.omega, whole)",
         "- 0.0 * cross(state.omega, whole)",
-        "control/test_actuators.py::test_gyros_conserve_the_momentum_of_all",
+        "actuators/test_actuators.py::test_gyros_conserve_the_momentum_of_all",
     ),
     "rotors: thrust not turned with the body": Mutation(
-        "rotors.py",
+        "actuators/rotors.py",
         "Wrench(torque, rotate(state.q, force))",
         "Wrench(torque, force)",
-        "control/test_rotors.py::test_a_lagging_rotor_pushes_along_its_axis_in_the_world",
+        "actuators/test_rotors.py::test_a_lagging_rotor_pushes_along_its_axis_in_the_world",
     ),
     "ornstein_uhlenbeck: a turn that does not know the noise of the rate": Mutation(
-        "schemes/ornstein_uhlenbeck.py",
+        "stochastic/ornstein_uhlenbeck.py",
         "turn + matvec(self.turn_of_x, noise[:3])",
         "turn + 0.0 * matvec(self.turn_of_x, noise[:3])",
-        "schemes/test_langevin_translation.py::test_displacement_and_velocity_have_the_joint_"
+        "stochastic/test_langevin_translation.py::test_displacement_and_velocity_have_the_joint_"
         "distribution_of_chandrasekhar[float64]",
     ),
     "brownian: twice the noise": Mutation(
-        "schemes/langevin.py",
+        "stochastic/langevin.py",
         "jnp.sqrt(2.0 * (unit * fluid.temperature) * dt)",
         "jnp.sqrt(4.0 * (unit * fluid.temperature) * dt)",
-        "schemes/test_langevin.py::test_a_turn_of_brownian_motion_has_the_covariance_of_heat_over_"
+        "stochastic/test_langevin.py::test_a_turn_of_brownian_motion_has_the_covariance_of_heat_over_"
         "damping",
     ),
     "coarsened: a turn without that of the rate": Mutation(
-        "schemes/coarsening.py",
+        "stochastic/coarsening.py",
         "turn - matvec(whole.turn_of_x, x)",
         "turn",
-        "schemes/test_weak_order.py::test_coarsened_normals_are_standard_normals_whatever_the_step"
+        "stochastic/test_weak_order.py::test_coarsened_normals_are_standard_normals_whatever_the_step"
         "[float64]",
     ),
     "torque noise: one kick for both halves": Mutation(
-        "schemes/disturbance.py",
+        "stochastic/disturbance.py",
         "return turn, 0.5 * (u + v), 0.5 * (u - v)",
         "return turn, 0.5 * (u + v), 0.5 * (u + v)",
-        "schemes/test_disturbance.py::test_turn_and_momentum_of_a_ball_are_an_integrated_wiener_"
+        "stochastic/test_disturbance.py::test_turn_and_momentum_of_a_ball_are_an_integrated_wiener_"
         "process",
     ),
     "Gauss-Markov torque: noise of a white one": Mutation(
-        "schemes/disturbance.py",
+        "stochastic/disturbance.py",
         "jnp.sqrt(-change * (2.0 + change))",
         "jnp.sqrt(-2.0 * change)",
-        "schemes/test_disturbance.py::test_a_gauss_markov_torque_and_its_impulse_have_their_closed_"
+        "stochastic/test_disturbance.py::test_a_gauss_markov_torque_and_its_impulse_have_their_closed_"
         "forms",
     ),
     "reversible: the noise of another interval": Mutation(
-        "engines/reversible.py",
+        "simulation/engines/reversible.py",
         "draw(arguments.key, k, count, dtype)",
         "draw(arguments.key, k % substeps, count, dtype)",
-        "engines/test_reversing.py::test_the_gradient_with_noise_by_undoing_steps[True-no_squish]",
+        "simulation/engines/test_reversing.py::test_the_gradient_with_noise_by_undoing_steps[True-no_squish]",
     ),
     "switched: an instant has passed one part late": Mutation(
         "schemes/switching.py",
@@ -333,7 +334,7 @@ MUTATIONS = {
         "ensembles/test_bodies.py::test_mass_and_second_moments_along_any_axis_have_the_spread",
     ),
     "reversible: too much drag under jit": Mutation(
-        "engines/reversible.py",
+        "simulation/engines/reversible.py",
         "states = _if_undone(states, exponent <= largest)",
         "pass",
         "schemes/test_damping.py::test_drag_that_cannot_be_undone_is_refused_within_jit_or_gives_nan",
@@ -487,31 +488,31 @@ MUTATIONS = {
         "kinematics/galilean.py",
         "held = 0.5 * nu",
         "held = 0.0 * nu",
-        "sensing/test_preintegration.py::test_held_samples_give_the_product_of_matrix_exponentials",
+        "kinematics/test_preintegration.py::test_held_samples_give_the_product_of_matrix_exponentials",
     ),
     "preintegration: wrong sign of the bias Jacobian": Mutation(
         PREINTEGRATION,
         "jacobian = -matmul(",
         "jacobian = matmul(",
-        "sensing/test_preintegration.py::test_other_biases_are_right_to_first_order",
+        "kinematics/test_preintegration.py::test_other_biases_are_right_to_first_order",
     ),
     "preintegration: noise that knows no interval": Mutation(
         PREINTEGRATION,
         "densities[None] ** 2 / jnp.where(dt == 0, jnp.ones_like(dt), dt)[:, None]",
         "jnp.broadcast_to(densities[None] ** 2, (len(dt), 6))",
-        "sensing/test_preintegration.py::test_the_covariance_is_that_of_simulated_noise",
+        "kinematics/test_preintegration.py::test_the_covariance_is_that_of_simulated_noise",
     ),
     "least squares: a covariance not scaled": Mutation(
-        "learning/covariance.py",
+        "fitting/covariance.py",
         "root = deviation * root",
         "root = 1.0 * root",
-        "learning/test_covariance.py::test_linear_regression_is_the_textbook",
+        "fitting/test_covariance.py::test_linear_regression_is_the_textbook",
     ),
     "least squares: a given sigma that does not count": Mutation(
-        "learning/covariance.py",
+        "fitting/covariance.py",
         "jacobian = jacobian / np.broadcast_to(sigma, value.shape)[:, None]",
         "pass",
-        "learning/test_covariance.py::test_given_sigma_weighs_the_residuals",
+        "fitting/test_covariance.py::test_given_sigma_weighs_the_residuals",
     ),
     "hoisting: floats closed over are part of the program": Mutation(
         HOISTING,
@@ -670,7 +671,7 @@ MUTATIONS = {
         of_engine("derivatives", "what_goes_through_other_states_has_its_derivative"),
     ),
     "jaxprs: a derivative goes through stop_gradient": Mutation(
-        "_jaxprs.py",
+        "_internal/jaxprs.py",
         '("stop_gradient", "bitcast',
         '("bitcast',
         of_engine("derivatives", "a_tangent_or_cotangent_of_zero_meets_no_infinite_slope[jvp]"),
@@ -847,19 +848,19 @@ MUTATIONS = {
         "dynamics/test_wrench.py::test_what_is_refused",
     ),
     "allocate: yaw takes the wrong way": Mutation(
-        "rotors.py",
+        "actuators/rotors.py",
         "turn = _share(base - low, -turning)",
         "turn = _share(base - low, turning)",
-        "control/test_rotors.py::test_what_gives_way_at_the_limits",
+        "actuators/test_rotors.py::test_what_gives_way_at_the_limits",
     ),
     "Path.at: dexp for dexpinv": Mutation(
         "simulation/path.py",
         "u, rate = cubic(s, turn, a.omega * dt, so3.dexpinv(turn, b.omega) * dt)",
         "u, rate = cubic(s, turn, a.omega * dt, so3.dexp(turn, b.omega) * dt)",
-        "test_rollout.py::test_interpolation_is_exact_at_the_rows_and_of_order_four_between",
+        "simulation/test_rollout.py::test_interpolation_is_exact_at_the_rows_and_of_order_four_between",
     ),
     "scan: the last command of a row": Mutation(
-        "engines/scan.py",
+        "simulation/engines/scan.py",
         "return after, (simulation.observe(carry.k, carry.state, first, interval), last)",
         "return after, (simulation.observe(carry.k, carry.state, last, interval), last)",
         "simulation/test_grid_at.py::test_a_row_has_its_own_time_and_the_command_of_its_own_sample",
@@ -881,7 +882,7 @@ MUTATIONS = {
         "kinematics/preintegrated.py",
         "[-matmul(to_start, so3.hat(second.p)), following.dt * one, one],",
         "[-matmul(to_start, so3.hat(second.p)), self.dt * one, one],",
-        "sensing/test_preintegration.py::test_composed_intervals_are_the_joined_samples",
+        "kinematics/test_preintegration.py::test_composed_intervals_are_the_joined_samples",
     ),
     "merge: turned by the inverse": Mutation(
         "estimation/imu.py",
@@ -909,10 +910,10 @@ MUTATIONS = {
         "test_an_event_that_never_occurs_ends_with_an_error_of_1_4_over_n",
     ),
     "by_interval: time of another interval": Mutation(
-        "fused/by_interval.py",
+        "simulation/engines/by_interval.py",
         "return self.simulation.observe(k, state, command.value, interval)",
         "return self.simulation.observe(k, state, command.value, command.interval)",
-        "engines/test_fused_grid_at.py::test_equal_intervals_are_the_equal_steps_of_a_grid[float64]",
+        "simulation/engines/test_fused_grid_at.py::test_equal_intervals_are_the_equal_steps_of_a_grid[float64]",
     ),
     "diffrax: term": Mutation(
         "interop/diffrax.py",

@@ -26,7 +26,7 @@ from marks import some
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
-from jaxquat import control, ensembles, estimation, gyro, recordings, schemes
+from jaxquat import control, ensembles, estimation, gyro, recordings, schemes, stochastic
 
 Q, V, ONE, KEY = np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.1, 0.2, 0.3]), 0.5, jax.random.key(0)
 ROWS, FOUR = np.ones((6, 3)) * V, np.ones((4, 3))
@@ -860,20 +860,20 @@ TABLE = {
         "thrusts": algebra(np.ones(4)),
     },
     "rotors.thrusts": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
-    "schemes.brownian": {
+    "stochastic.brownian": {
         "damping": Argument(V + 1.0),
         "temperature": Argument(0.1),
         "toward": optional(lambda t, state, params: jnp.asarray(V)),
         "resistance": Argument(V + 1.0, word="resistance|wind"),
         "wind": optional(V),
     },
-    "schemes.coarsened": {
-        "scheme": Argument(schemes.brownian(V + 1.0, 0.1)),
+    "stochastic.coarsened": {
+        "scheme": Argument(stochastic.brownian(V + 1.0, 0.1)),
         "body": Argument(BODY),
         "noise": Argument(FOUR),
         "dt": Argument(0.1),
     },
-    "schemes.langevin": {
+    "stochastic.langevin": {
         "scheme": Argument(jq.no_squish),
         "damping": Argument(V + 1.0),
         "temperature": Argument(0.1),
@@ -911,12 +911,12 @@ TABLE = {
         "order": Argument(2),
         "tolerance": Argument(1e-13, {"int": "a number"}),
     },
-    "schemes.with_gauss_markov_torque": {
+    "stochastic.with_gauss_markov_torque": {
         "scheme": Argument(jq.no_squish),
         "deviation": Argument(V),
         "time_constant": Argument(V),
     },
-    "schemes.with_torque_noise": {"scheme": Argument(jq.no_squish), "density": Argument(V)},
+    "stochastic.with_torque_noise": {"scheme": Argument(jq.no_squish), "density": Argument(V)},
     "so3.dexp": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
     "so3.dexpinv": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
     "so3.log": {"matrix": Argument(np.eye(3))},
@@ -1057,11 +1057,11 @@ TABLE |= OF_PLOTS if importlib.util.find_spec("matplotlib") else {}
 TABLE |= OF_DIFFRAX if importlib.util.find_spec("diffrax") else {}
 ELSEWHERE = {
     "fused.NotScalarError": "an exception",
-    "fused.check_gpu": "takes nothing",
-    "fused.explain": "checked as rollout is",
-    "fused.scan": "takes any function of any pytrees: tests/engines/test_scanning.py",
-    "fused.scalarize": "traces any function of any arrays: tests/engines/test_scalarize.py",
-    "fused.set_threads": "its own test: tests/engines/test_fused.py",
+    "check_gpu": "takes nothing",
+    "explain": "checked as rollout is",
+    "fused.scan": "takes any function of any pytrees: tests/fused/test_scanning.py",
+    "fused.scalarize": "traces any function of any arrays: tests/fused/test_scalarize.py",
+    "fused.set_threads": "its own test: tests/simulation/engines/test_fused.py",
     "interop.diffrax.Bosh3": "called by diffrax",
     "interop.diffrax.Dopri5": "called by diffrax",
     "interop.diffrax.Heun": "called by diffrax",
@@ -1070,8 +1070,8 @@ ELSEWHERE = {
     "interop.gymnax.world": "its own test: tests/interop/test_interop_gymnax.py",
     "Scheme.check": "a check itself: tests/schemes/test_scheme.py",
     "Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
-    "Scheme.noise": "a fact of a scheme and a state: tests/schemes/test_noise.py",
-    "Scheme.undo": "a step: tests/schemes/test_noise.py",
+    "Scheme.noise": "a fact of a scheme and a state: tests/stochastic/test_noise.py",
+    "Scheme.undo": "a step: tests/stochastic/test_noise.py",
     "Scheme.tree_flatten": "called by JAX",
     "Scheme.tree_unflatten": "called by JAX",
     "dynamics.Step": "a type",

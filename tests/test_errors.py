@@ -16,8 +16,8 @@ import pytest
 from jax.experimental import checkify
 
 import jaxquat as jq
-from jaxquat import _checks as arguments
 from jaxquat import actuators, control, dynamics, euler, frames, quaternion, so3, torques
+from jaxquat._internal import checks as arguments
 from jaxquat.schemes import tableau, tableaus
 
 KEY = jax.random.key(0)

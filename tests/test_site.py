@@ -185,7 +185,7 @@ RECORDS = [
     jq.ensembles.Extremes,
     jq.ensembles.Reducer,
     jq.ensembles.StoppingRule,
-    jq.schemes.Disturbance,
+    jq.stochastic.Disturbance,
     jq.schemes.Episode,
     jq.schemes.Scheme,
     jq.schemes.Tableau,

@@ -62,10 +62,14 @@ def euler_maruyama(damping, temperature):
 
 def langevin(damping, temperature):
     """The scheme under test, with the scheme of the free body that docs/noise.md uses."""
-    return jq.schemes.langevin(jq.no_squish, damping, temperature)
+    return jq.stochastic.langevin(jq.no_squish, damping, temperature)
 
 
-SCHEMES = {"langevin": langevin, "brownian": jq.schemes.brownian, "Euler-Maruyama": euler_maruyama}
+SCHEMES = {
+    "langevin": langevin,
+    "brownian": jq.stochastic.brownian,
+    "Euler-Maruyama": euler_maruyama,
+}
 
 
 def bracketed(value, error):
@@ -317,7 +321,7 @@ def diffusion(bodies=1_000_000, steps=100, dt=0.01):
 
     def one(key):
         single = functools.partial(jnp.asarray, dtype=jnp.float32)
-        scheme = jq.schemes.brownian(single(DAMPING), single(KT))
+        scheme = jq.stochastic.brownian(single(DAMPING), single(KT))
         rest = jq.State(single([1.0, 0.0, 0.0, 0.0]), single(np.zeros(3)))
         path = jq.rollout(
             scheme, jq.Body.from_principal(single(MOMENTS)), jq.torques.zero, rest,
@@ -382,7 +386,7 @@ def overdamped(bodies=1000, steps=50, dt=0.01):
 
         def one(noise):
             heavy = end(langevin(DAMPING, KT), noise)
-            light = end(jq.schemes.brownian(DAMPING, KT), noise[:, 3:])
+            light = end(jq.stochastic.brownian(DAMPING, KT), noise[:, 3:])
             return quaternion.distance(heavy, light), quaternion.distance(rest.q, light)
 
         return [jnp.sqrt(jnp.mean(angle**2)) for angle in jax.vmap(one)(noise)]
@@ -420,7 +424,7 @@ def strong_errors(name, moments, bodies=1000):
     noise = jnp.asarray(np.random.default_rng(5).normal(size=(bodies, FINE, count)))
     steps, fine, errors, relative = FINE, last(name, moments, noise), {}, {}
     while steps > min(COUNTS):
-        rows = jq.schemes.coarsened(scheme, body, noise.reshape(-1, count), 1.0 / steps)
+        rows = jq.stochastic.coarsened(scheme, body, noise.reshape(-1, count), 1.0 / steps)
         noise = rows.reshape(bodies, -1, count)
         steps //= 2
         if steps in COUNTS:

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 import jaxquat as jq
-from jaxquat.schemes import Disturbance, with_gauss_markov_torque, with_torque_noise
+from jaxquat.stochastic import Disturbance, with_gauss_markov_torque, with_torque_noise
 
 MOMENTS = np.array([1.0, 2.0, 2.5])  # kg m^2
 FACTOR = np.array([[0.3, 0.1, 0.0], [0.2, 0.4, -0.1], [0.0, 0.3, 0.2]])  # N m/sqrt(Hz)

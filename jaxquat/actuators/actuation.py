@@ -8,7 +8,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     broadcast,
     every,
     exactly,
@@ -22,7 +22,15 @@ from jaxquat._checks import (
     positive,
     unit_vector,
 )
-from jaxquat._linear import cross, inverse, matmul, matvec, scale_of, square, transpose
+from jaxquat._internal.linear import (
+    cross,
+    inverse,
+    matmul,
+    matvec,
+    scale_of,
+    square,
+    transpose,
+)
 from jaxquat.actuators.thrusters import allocated
 from jaxquat.dynamics.state import State, broadcastable
 

@@ -7,7 +7,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     every,
     exactly,
     from_aux,
@@ -17,7 +17,15 @@ from jaxquat._checks import (
     one_shape,
     unit_vector,
 )
-from jaxquat._linear import cross, dot, inverse, matmul, matvec, stacked, transpose
+from jaxquat._internal.linear import (
+    cross,
+    dot,
+    inverse,
+    matmul,
+    matvec,
+    stacked,
+    transpose,
+)
 from jaxquat.actuators.actuation import axes_rows
 from jaxquat.dynamics.state import State, broadcastable
 

@@ -20,8 +20,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat import _series as series
-from jaxquat._checks import (
+from jaxquat._internal import series
+from jaxquat._internal.checks import (
     finite,
     floating,
     is_concrete,

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from jaxquat._linear import cross, dot, matmul, matvec, square, transpose
+from jaxquat._internal.linear import cross, dot, matmul, matvec, square, transpose
 
 
 @jax.jit

@@ -8,7 +8,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     broadcast,
     every,
     exactly,
@@ -21,7 +21,7 @@ from jaxquat._checks import (
     unit_vector,
     vector,
 )
-from jaxquat._linear import cross
+from jaxquat._internal.linear import cross
 from jaxquat.dynamics.state import State, Wrench, one_body
 
 

@@ -15,8 +15,16 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance, is_concrete, one_shape, positive, renamed, takes
-from jaxquat._linear import cross, dot, inverse_inertia, matvec, root
+from jaxquat._internal.checks import (
+    exactly,
+    instance,
+    is_concrete,
+    one_shape,
+    positive,
+    renamed,
+    takes,
+)
+from jaxquat._internal.linear import cross, dot, inverse_inertia, matvec, root
 from jaxquat.actuators import saturate
 from jaxquat.control.flight import Lift, check_mass
 from jaxquat.control.laws import check_gains, shortest

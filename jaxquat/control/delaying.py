@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat._checks import arrays, instance, positive_integer
+from jaxquat._internal.checks import arrays, instance, positive_integer
 from jaxquat.dynamics.state import State, describe
 from jaxquat.simulation.controller import Controller, update_of
 

@@ -13,8 +13,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, finite, instance, is_concrete, positive, renamed
-from jaxquat._linear import cross, dot
+from jaxquat._internal.checks import exactly, finite, instance, is_concrete, positive, renamed
+from jaxquat._internal.linear import cross, dot
 from jaxquat.control.laws import Gains, check_gains, check_order, geometric_law
 from jaxquat.control.reference import follow
 from jaxquat.control.reference_trajectory import ReferenceTrajectory, attitude_of, check_trajectory

@@ -15,8 +15,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import euler, quaternion
-from jaxquat._checks import broadcast, exactly, finite, instance, unit_quaternion
-from jaxquat._linear import cross, matvec
+from jaxquat._internal.checks import broadcast, exactly, finite, instance, unit_quaternion
+from jaxquat._internal.linear import cross, matvec
 from jaxquat.control.reference import Reference, check_reference
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, broadcastable

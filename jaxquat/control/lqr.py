@@ -8,7 +8,7 @@ from jax import Array
 from jax.typing import ArrayLike
 from scipy.linalg import LinAlgError, solve_discrete_are
 
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     concrete,
     exactly,
     finite,

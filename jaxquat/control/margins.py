@@ -24,7 +24,15 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike, DTypeLike
 from scipy import linalg
 
-from jaxquat._checks import concrete, finite, instance, positive, positive_integer, scalar, takes
+from jaxquat._internal.checks import (
+    concrete,
+    finite,
+    instance,
+    positive,
+    positive_integer,
+    scalar,
+    takes,
+)
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Commanded, Torque
 from jaxquat.dynamics.state import State, check_state, describe, error_size, local, retract

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance, is_concrete, one_shape, positive, takes
+from jaxquat._internal.checks import exactly, instance, is_concrete, one_shape, positive, takes
 from jaxquat.actuators import saturate
 from jaxquat.control.laws import Gains, check_gains, shortest, tracking_law
 from jaxquat.control.reference import Reference, check_reference

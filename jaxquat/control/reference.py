@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat._checks import exactly, instance, takes, unit_quaternion
+from jaxquat._internal.checks import exactly, instance, takes, unit_quaternion
 
 
 class Reference(NamedTuple):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, finite, instance, takes
+from jaxquat._internal.checks import exactly, finite, instance, takes
 from jaxquat.quaternion import multiply
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import finite, floating, not_decreasing, positive, scalar
+from jaxquat._internal.checks import finite, floating, not_decreasing, positive, scalar
 
 
 def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:

@@ -24,8 +24,16 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion, so3
-from jaxquat._checks import exactly, finite, instance, not_negative, positive, unit_vector, vector
-from jaxquat._linear import cross, dot, inverse_inertia, matmul, matvec, transpose
+from jaxquat._internal.checks import (
+    exactly,
+    finite,
+    instance,
+    not_negative,
+    positive,
+    unit_vector,
+    vector,
+)
+from jaxquat._internal.linear import cross, dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import check_parts
 from jaxquat.dynamics.state import State, Wrench, one_body

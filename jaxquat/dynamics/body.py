@@ -13,7 +13,7 @@ from jax.tree_util import GetAttrKey
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     exactly,
     finite,
     floating,
@@ -24,8 +24,8 @@ from jaxquat._checks import (
     random_key,
     unit_quaternion,
 )
-from jaxquat._linear import dot, matmul, power_of_two, transpose
-from jaxquat._reprs import short
+from jaxquat._internal.linear import dot, matmul, power_of_two, transpose
+from jaxquat._internal.reprs import short
 from jaxquat.dynamics.inertia import (
     box_moments,
     check_inertia,

@@ -12,8 +12,8 @@ from jax import Array
 from jax.extend.core import jaxpr_as_fun
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, finite, instance, takes
-from jaxquat._jaxprs import depends_on
+from jaxquat._internal.checks import exactly, finite, instance, takes
+from jaxquat._internal.jaxprs import depends_on
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, Wrench, describe, one_body
 

@@ -12,8 +12,8 @@ import numpy as np
 from jax import Array
 
 from jaxquat import quaternion
-from jaxquat._checks import is_concrete, other_units, symmetric
-from jaxquat._linear import matmul, power_of_two, trace, transpose
+from jaxquat._internal.checks import is_concrete, other_units, symmetric
+from jaxquat._internal.linear import matmul, power_of_two, trace, transpose
 
 
 def box_moments(mass: Array, sides: Array) -> Array:

@@ -16,8 +16,8 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat._checks import arrays, instance, takes, trailing
-from jaxquat._linear import cross, dot, inverse_inertia, matvec
+from jaxquat._internal.checks import arrays, instance, takes, trailing
+from jaxquat._internal.linear import cross, dot, inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque, evaluate
 from jaxquat.dynamics.state import (

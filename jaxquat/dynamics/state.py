@@ -11,8 +11,9 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
-from jaxquat import _reprs, quaternion
-from jaxquat._checks import exactly, finite, floating, instance, trailing, unit_quaternion
+from jaxquat import quaternion
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import exactly, finite, floating, instance, trailing, unit_quaternion
 
 
 class State(NamedTuple):
@@ -222,12 +223,12 @@ def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 def describe(tree: Any) -> str:
     """The tree with dtype and shape for each leaf, for error messages."""
-    return str(jax.tree.map(_reprs.shape, tree))
+    return str(jax.tree.map(reprs.shape, tree))
 
 
 def one_bool(name: str, value: Any) -> Array:
     """``value`` as an array of one bool; TypeError otherwise."""
     is_array = getattr(value, "dtype", None) == jnp.bool_ and not jnp.shape(value)
     if not (is_array or isinstance(value, bool)):
-        raise TypeError(f"{name}: wanted one bool, got {_reprs.shape(value)}")
+        raise TypeError(f"{name}: wanted one bool, got {reprs.shape(value)}")
     return jnp.asarray(value)

@@ -16,7 +16,7 @@ import jax
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._linear import scale_of
+from jaxquat._internal.linear import scale_of
 from jaxquat.dynamics.body import Body, scaled
 from jaxquat.dynamics.contract import Torque, check_step, evaluate, name_of
 from jaxquat.dynamics.state import State, Wrench

@@ -18,7 +18,7 @@ from jax import Array, lax
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxquat._checks import arrays, concrete
+from jaxquat._internal.checks import arrays, concrete
 from jaxquat.ensembles.drawing import keys
 
 CPU_CHUNK, ACCELERATOR_CHUNK = 2**14, 2**18

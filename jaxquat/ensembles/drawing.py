@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     exactly,
     integers,
     is_concrete,
@@ -19,7 +19,7 @@ from jaxquat._checks import (
     random_key,
     takes,
 )
-from jaxquat._checks import shape as checked_shape
+from jaxquat._internal.checks import shape as checked_shape
 from jaxquat.dynamics.body import Body, check_body
 
 LARGEST = 2**31

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxquat import _reprs
-from jaxquat._checks import arrays, function, numbers, positive_integer, real
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import arrays, function, numbers, positive_integer, real
 
 Of = Callable[[Any], Any] | None
 
@@ -54,7 +54,7 @@ class Reducer:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
-class Mean(_reprs.Tabular):
+class Mean(reprs.Tabular):
     """The result of ``mean``, a pytree. Its fields are float64 pytrees like the reduced values.
 
     Attributes:
@@ -80,17 +80,17 @@ class Mean(_reprs.Tabular):
         """One line per leaf: its place, and its mean with the standard error."""
         return [(name, f"{x} +- {error}") for name, x, _, error in self._table()[1]]
 
-    def _table(self) -> _reprs.Table:
-        names = [name for name, _ in _reprs.named_leaves(self.mean)]
+    def _table(self) -> reprs.Table:
+        names = [name for name, _ in reprs.named_leaves(self.mean)]
         trees = self.mean, self.std, self.standard_error
-        columns = [[_reprs.short(leaf) for leaf in jax.tree.leaves(tree)] for tree in trees]
+        columns = [[reprs.short(leaf) for leaf in jax.tree.leaves(tree)] for tree in trees]
         rows = list(zip(names, *columns, strict=True))
         return f"Mean of {self.n} members", rows, ("", "mean", "std", "standard error")
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
-class Covariance(_reprs.Tabular):
+class Covariance(reprs.Tabular):
     """The result of ``covariance``, float64. A pytree.
 
     The leaves of the reduced values are raveled and concatenated: d numbers per member.
@@ -116,17 +116,17 @@ class Covariance(_reprs.Tabular):
 
     def _brief(self) -> list[tuple[str, str]]:
         """One line, without a place."""
-        return [("", f"mean {_reprs.short(self.mean)}, matrix {_reprs.short(self.matrix)}")]
+        return [("", f"mean {reprs.short(self.mean)}, matrix {reprs.short(self.matrix)}")]
 
-    def _table(self) -> _reprs.Table:
+    def _table(self) -> reprs.Table:
         pairs = zip(self.mean, self.matrix, strict=True)
-        rows = [(str(k), *map(_reprs.short, pair)) for k, pair in enumerate(pairs)]
+        rows = [(str(k), *map(reprs.short, pair)) for k, pair in enumerate(pairs)]
         return f"Covariance of {self.n} members", rows, ("", "mean", "row of the matrix")
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
-class Extremes(_reprs.Tabular):
+class Extremes(reprs.Tabular):
     """The result of ``largest`` and ``smallest``. A pytree.
 
     The most extreme member comes first; among equals, the one with the lowest number; NaN is last.
@@ -150,19 +150,19 @@ class Extremes(_reprs.Tabular):
 
     def _brief(self) -> list[tuple[str, str]]:
         """One line, without a place."""
-        return [("", f"{_reprs.short(self.value)} of members {_reprs.short(self.members)}")]
+        return [("", f"{reprs.short(self.value)} of members {reprs.short(self.members)}")]
 
-    def _table(self) -> _reprs.Table:
+    def _table(self) -> reprs.Table:
         pairs = zip(self.members, self.value, strict=True)
-        rows = [(_reprs.short(number), _reprs.short(value)) for number, value in pairs]
+        rows = [(reprs.short(number), reprs.short(value)) for number, value in pairs]
         return f"Extremes of {len(rows)} members", rows, ("member", "value")
 
 
 def brief(result: Any) -> list[tuple[str, str]]:
     """Lines that show a pytree of results: (place, text)."""
-    rows, kind = [], _reprs.Tabular
-    for name, leaf in _reprs.named_leaves(result, kinds=kind):
-        parts = leaf._brief() if isinstance(leaf, kind) else [("", _reprs.short(leaf))]
+    rows, kind = [], reprs.Tabular
+    for name, leaf in reprs.named_leaves(result, kinds=kind):
+        parts = leaf._brief() if isinstance(leaf, kind) else [("", reprs.short(leaf))]
         rows += [(".".join(filter(None, (name, part))) or "result", text) for part, text in parts]
     return rows
 

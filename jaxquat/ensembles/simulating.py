@@ -25,8 +25,16 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from jaxquat import _progress, _reprs
-from jaxquat._checks import boolean, instance, place, positive_integer, reproducible_key, takes
+from jaxquat._internal import progress as bars
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import (
+    boolean,
+    instance,
+    place,
+    positive_integer,
+    reproducible_key,
+    takes,
+)
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
 from jaxquat.ensembles.drawing import LARGEST, keys
@@ -35,7 +43,7 @@ from jaxquat.ensembles.stopping import StoppingRule
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ensemble(_reprs.Tabular):
+class Ensemble(reprs.Tabular):
     """The result of ``jq.ensembles.run``.
 
     Attributes:
@@ -63,7 +71,7 @@ class Ensemble(_reprs.Tabular):
     statistic: Any = None
     met: bool | None = None
 
-    def _table(self) -> _reprs.Table:
+    def _table(self) -> reprs.Table:
         first, failed = self.failed_index[:3].tolist(), len(self.failed_index)
         numbers = ", ".join(map(str, first)) + (", ..." if failed > len(first) else "")
         which = f" ({numbers})" if failed else ""
@@ -170,7 +178,7 @@ def run(
     quiet = not progress or (together and jax.process_index() != 0)
     with (
         _locked(opened, plan),
-        _progress.bar("members", n, scaled=True, shown=not quiet) as bar,
+        bars.bar("members", n, scaled=True, shown=not quiet) as bar,
     ):
         members = 0
         for k, leaves in enumerate(_Run(experiment, plan, opened, bar).outputs(program, together)):

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxquat._checks import floating, positive, positive_integer
+from jaxquat._internal.checks import floating, positive, positive_integer
 from jaxquat.ensembles.reducers import Mean, Of, Reducer, mean, selector
 
 

@@ -22,8 +22,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat import _disk
-from jaxquat._checks import missing_package
+from jaxquat._internal import disk
+from jaxquat._internal.checks import missing_package
 
 _BELONGS = "ensemble"
 """The attribute of the zarr group that holds the fingerprint of its run."""
@@ -57,7 +57,7 @@ class Store:
 
     def only_writer(self) -> contextlib.AbstractContextManager[None]:
         """Lock this part against other writers; BlockingIOError if it is locked already."""
-        return _disk.only_writer("store", self.folder, f"{self._about}/lock-{self.part}")
+        return disk.only_writer("store", self.folder, f"{self._about}/lock-{self.part}")
 
     def read(self, k: int, rows: slice, digest: bytes) -> list[np.ndarray]:
         """The outputs of these members of chunk k; ValueError if they have another digest."""
@@ -66,7 +66,7 @@ class Store:
             leaves = [np.asarray(array[rows]).astype(dtype, copy=False) for array, dtype in pairs]
         except Exception as error:  # zarr and its codecs raise many kinds
             raise self._damaged(k, rows, f"which cannot be read ({error})") from error
-        if digest not in (_UNKNOWN, _disk.digest(leaves).encode()):
+        if digest not in (_UNKNOWN, disk.digest(leaves).encode()):
             raise self._damaged(k, rows, "which is not as it was written")
         return leaves
 
@@ -82,7 +82,7 @@ class Store:
                 os.replace(beside, self._digests)
                 for old in self._counters:
                     old.unlink(missing_ok=True)
-            line = _disk.digest(leaves).encode() + b"\n"
+            line = disk.digest(leaves).encode() + b"\n"
             with open(self._digests, "r+b", buffering=0) as file:
                 file.truncate(k * len(line))
                 file.seek(k * len(line))
@@ -147,7 +147,7 @@ def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
     process has made a store meanwhile, that store stays.
     """
     beside = folder.with_name(f".{folder.name}.creating")
-    with _disk.only_writer("store", folder, f"{beside.absolute()}.lock"):
+    with disk.only_writer("store", folder, f"{beside.absolute()}.lock"):
         if folder.exists():
             return
         try:

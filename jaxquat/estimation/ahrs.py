@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from jaxquat._checks import finite, instance, positive
+from jaxquat._internal.checks import finite, instance, positive
 from jaxquat.estimation import observations, stages
 from jaxquat.estimation.arguments import cast, sample_of, settings_of
 from jaxquat.estimation.filtering import Estimate, Filter, Linearized, corrected, filter_of

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     exactly,
     floating,
     instance,

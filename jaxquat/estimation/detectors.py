@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat._linear import power_of_two, root, square
+from jaxquat._internal.linear import power_of_two, root, square
 from jaxquat.estimation.imu import GRAVITY, Settings
 
 

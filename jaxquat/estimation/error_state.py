@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from jaxquat._linear import dot, matvec, transpose
+from jaxquat._internal.linear import dot, matvec, transpose
 
 
 class Error(NamedTuple):

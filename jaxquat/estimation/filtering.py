@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from jaxquat import _reprs, fused
-from jaxquat._checks import arrays, instance, is_concrete, not_negative, takes
+from jaxquat import fused
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import arrays, instance, is_concrete, not_negative, takes
 from jaxquat.estimation import error_state
 from jaxquat.estimation.arguments import not_stamps, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update
@@ -254,7 +255,7 @@ def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
         check_sizes("samples", *map(np.asarray, samples[:3]))
     if memory is None:
         return start
-    wanted, got = (_reprs.shapes(tree) for tree in (start, arrays("memory", memory)))
+    wanted, got = (reprs.shapes(tree) for tree in (start, arrays("memory", memory)))
     if jax.tree.structure(memory) != jax.tree.structure(start) or got != wanted:
         raise TypeError(f"memory: wanted the memory of the filter, {wanted}, got {got}")
     return memory

@@ -16,8 +16,8 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import divisor, exactly, floating, instance, not_negative
-from jaxquat._linear import square, transpose
+from jaxquat._internal.checks import divisor, exactly, floating, instance, not_negative
+from jaxquat._internal.linear import square, transpose
 from jaxquat.estimation.arguments import not_stamps
 from jaxquat.estimation.error_state import symmetric
 from jaxquat.estimation.weight import check_weight

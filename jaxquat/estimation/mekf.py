@@ -16,7 +16,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import so3
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     exactly,
     finite,
     instance,
@@ -26,7 +26,7 @@ from jaxquat._checks import (
     symmetric,
     unit_quaternion,
 )
-from jaxquat._linear import matvec, square, stacked, transpose
+from jaxquat._internal.linear import matvec, square, stacked, transpose
 from jaxquat.estimation.arguments import cast, sample_of, settings_of, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
 from jaxquat.estimation.filtering import (

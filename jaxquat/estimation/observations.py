@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxquat._linear import dot, matvec, transpose
+from jaxquat._internal.linear import dot, matvec, transpose
 from jaxquat.estimation.error_state import Error, Update, observed
 from jaxquat.estimation.imu import DECLINATION, SIZE, VELOCITY, Settings
 from jaxquat.estimation.memory import Memory

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat._linear import matvec, near_one, root, square
+from jaxquat._internal.linear import matvec, near_one, root, square
 from jaxquat.estimation.detectors import (
     Balance,
     Motion,

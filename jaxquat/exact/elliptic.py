@@ -28,7 +28,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat._checks import exactly, instance
+from jaxquat._internal.checks import exactly, instance
 
 _LANDEN = 5  # steps from a parameter of 1/2 to 1e-42; the last one enters by its square root
 _Three = tuple[Array, Array, Array]

@@ -22,8 +22,8 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, finite, scalar
-from jaxquat._linear import cross, dot, matvec, power_of_two, scale_of, transpose
+from jaxquat._internal.checks import exactly, finite, scalar
+from jaxquat._internal.linear import cross, dot, matvec, power_of_two, scale_of, transpose
 from jaxquat.dynamics.body import Body, check_body, check_symmetric
 from jaxquat.dynamics.motion import drifted
 from jaxquat.dynamics.state import State, check_state

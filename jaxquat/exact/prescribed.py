@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, scalar, takes, unit_quaternion, unit_vector
-from jaxquat._linear import cross, matvec
+from jaxquat._internal.checks import exactly, scalar, takes, unit_quaternion, unit_vector
+from jaxquat._internal.linear import cross, matvec
 from jaxquat.control import follow
 from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Torque

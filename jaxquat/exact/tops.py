@@ -12,8 +12,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import euler
-from jaxquat._checks import boolean, is_concrete, positive, scalar
-from jaxquat._linear import power_of_two, scale_of
+from jaxquat._internal.checks import boolean, is_concrete, positive, scalar
+from jaxquat._internal.linear import power_of_two, scale_of
 from jaxquat.dynamics.body import Body, check_body, check_symmetric
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.exact import elliptic

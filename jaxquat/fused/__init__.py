@@ -1,17 +1,31 @@
-"""The fused engine: ``jq.rollout(..., engine="fused")`` runs a whole rollout as one kernel.
+"""A compiler of loops: it makes one kernel of a whole ``lax.scan``, and of each of its derivatives.
 
-A rollout passes through these modules:
+It takes a loop over a step, which maps a state to the next one. The loop may also sample a
+controller every few steps, and save values every few steps. ``scan`` takes a loop in the form of
+``jax.lax.scan``. ``engine.results_of`` takes an object with the functions of the loop, which the
+docstring of ``engine`` lists; ``jq.rollout`` passes its loop in this form. The functions may be any
+that JAX traces to programs of scalars: their arrays, of up to some hundred numbers, become scalars.
+A function without a scalar form raises ``NotScalarError``; with ``engine="auto"`` ``lax.scan`` runs
+the loop instead.
 
-- ``engine`` traces the scheme, the torque and the controller; ``trace.hoisting`` takes out what is
-  the same in all steps. The result is a ``recurrence``, whose functions are jaxprs; ``passes``
-  makes their derivatives.
+It gives a JAX primitive that runs as one kernel. On a CPU the kernel computes a vector of loops at
+once; on an NVIDIA GPU (NVPTX) each thread computes one loop. ``jit``, ``vmap``, ``jvp``, ``vjp``,
+``jax.checkpoint`` and ``jax.shard_map`` work on the primitive. Its derivatives, of every order and
+in both modes, are kernels as well. On other platforms it lowers to ``lax.scan``.
+
+The package imports nothing of ``jaxquat`` but ``_internal``. It knows neither bodies nor rotations.
+
+A loop passes through these modules:
+
+- ``engine`` traces its functions; ``trace.hoisting`` takes out what is the same in all steps. The
+  result is a ``recurrence``, whose functions are jaxprs; ``passes`` makes their derivatives.
 - ``primitives`` defines the JAX primitives that evaluate a recurrence, and how they batch.
   ``derivatives`` has their forward mode, ``transposes`` their reverse mode.
 - When JAX compiles these primitives, ``lowering`` has ``trace`` turn the functions into scalar
   programs (``ir``), and ``timeloop`` puts the loop over time around them, once for all ``targets``.
 - ``targets`` write LLVM code, which llvmlite compiles (extra ``fused``). On a CPU, ``cpu`` keeps
   the compiled code and XLA calls it through ``loading``. On an NVIDIA GPU, XLA launches it
-  (``targets.nvptx``), after ``selfcheck`` has compared it with the scan.
+  (``targets.nvptx``), if ``vouching`` knows that kernels are right on this kind of GPU.
 
 docs/fused_inside.md follows one torque through all of these modules.
 """
@@ -20,9 +34,7 @@ from __future__ import annotations
 
 from jaxquat.fused.cpu import set_threads
 from jaxquat.fused.errors import NotScalarError
-from jaxquat.fused.explaining import explain
 from jaxquat.fused.scanning import scan
-from jaxquat.fused.selfcheck import check_gpu
 from jaxquat.fused.trace.tracing import scalarize
 
-__all__ = ["NotScalarError", "check_gpu", "explain", "scalarize", "scan", "set_threads"]
+__all__ = ["NotScalarError", "scalarize", "scan", "set_threads"]

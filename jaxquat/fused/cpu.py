@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxquat._checks import missing_package, positive_integer
+from jaxquat._internal.checks import missing_package, positive_integer
 from jaxquat.fused import loading
 from jaxquat.fused.kernel import CACHED, Loop
 from jaxquat.fused.targets import host, objects

@@ -1,15 +1,24 @@
-"""The fused engine: a rollout as one kernel.
+"""A loop as one kernel.
 
-``trace`` turns a simulation into a ``Recurrence``: the functions of its step, of ``save`` and of
+``traced`` turns a loop into a ``Recurrence``: the functions of its step, of what it saves, and of
 its controller. They are hoisted first: values that do not change become "constants". All arrays
 are flat, with the axes (bodies, rows, elements of a leaf), where the first two may be absent.
-``run`` passes the arrays to the primitive ``value``, which ``primitives`` defines and
+``results_of`` passes the arrays to the primitive ``value``, which ``primitives`` defines and
 ``derivatives`` differentiates.
+
+A loop is an object with these attributes:
+
+- ``start``, ``inputs`` and ``initial_memory()``: pytrees of arrays. Inputs have one row per sample.
+- ``steps``, ``sample_every``, ``save_every``: numbers of steps; ``segment``: the number of steps
+  between two states that are kept for reverse mode, or None.
+- ``step(k, state, command)``: the state after step k.
+- ``command(k, state, memory, input)``: the command from step k on, and the new memory. It is called
+  every ``sample_every`` steps, and only if ``is_commanded``.
+- ``observe(k, state, command)``: what is saved before every ``save_every``-th step, and at the end.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -18,21 +27,18 @@ import jax.numpy as jnp
 from jax import Array
 from jax.extend.core import jaxpr_as_fun
 
-from jaxquat._checks import is_key
-from jaxquat._varying import axes_of, cast, shaped
-from jaxquat.fused import cpu, lowering, passes, selfcheck
+from jaxquat._internal.checks import is_key
+from jaxquat._internal.varying import shaped
+from jaxquat.fused import cpu, lowering, passes, vouching
 from jaxquat.fused import transposes as _transposes  # noqa: F401  # registers rules
-from jaxquat.fused.by_interval import ByInterval
 from jaxquat.fused.errors import report
 from jaxquat.fused.keys import primals, shape_of
 from jaxquat.fused.primitives import value
 from jaxquat.fused.recurrence import FLOWS, GROUPS, Recurrence, recurrence_of
 from jaxquat.fused.targets import nvptx
-from jaxquat.fused.trace.hoisting import hoist, shared
+from jaxquat.fused.trace.hoisting import hoist
 from jaxquat.fused.trace.sizes import multiplications
 from jaxquat.fused.trace.values import LARGEST
-from jaxquat.simulation.path import Path
-from jaxquat.simulation.simulation import Simulation
 
 Result = TypeVar("Result")
 MULTIPLICATIONS = {
@@ -42,29 +48,24 @@ MULTIPLICATIONS = {
 """The kernel is faster than XLA up to this many multiplications in a step's matrix products."""
 
 
-def run(simulation: Simulation, strict: bool = True) -> Path:
-    """Simulate in one kernel.
+def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
+    """The saved rows, the last memory and the last state of a loop, by its kernel.
 
-    The kernel keeps a state every ``simulation.segment`` steps for the backward pass; None leaves
-    this to ``Recurrence.kept_every``. With ``strict=False`` a derivative without a scalar form is
-    computed by ``lax.scan``, and matrix products that are faster in XLA are an error.
+    With ``strict`` a derivative without a scalar form is an error; otherwise ``lax.scan`` computes
+    it, and matrix products that are faster in XLA are an error.
 
     Raises:
-        NotScalarError: the step, ``save`` or the controller has no scalar form; or, if ``strict``,
-            a requested derivative has none.
+        NotScalarError: a function has no scalar form; or, if ``strict``, a requested derivative
+            has none.
         NotImplementedError: the kernel has more arrays than a GPU allows; or, if not ``strict``,
             the matrix products are too large.
-        ImportError: there are no fused kernels here, for instance because the compiler is missing.
+        ImportError: there are no fused kernels here, for instance because the compiler is
+            missing.
     """
-    return simulation.path(*results_of(_timed(simulation), strict))
-
-
-def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
-    """The saved rows, the last memory and the last state of a loop like a simulation."""
     lacking = missing()
     if lacking:
         raise ImportError(lacking)
-    recurrence, operands, (saved, state, memory) = _traced(loop, strict)
+    recurrence, operands, (saved, state, memory) = traced(loop, strict)
     lowering.checked_loop(recurrence, "forward")  # raises its errors in this call
     keys = primals(recurrence)
     shapes = [shape_of(recurrence, key).shape for key in keys]
@@ -103,41 +104,25 @@ def missing() -> str | None:
     if platform == "cpu":
         return cpu.missing()
     if platform in ("gpu", "cuda"):
-        return nvptx.missing() or selfcheck.objection()
+        return nvptx.missing() or vouching.objection()
     return f'engine "fused" has no kernels for {platform}; use engine="scan"'
 
 
-def trace(simulation: Simulation, strict: bool = True) -> tuple[Recurrence, list[Array], Any]:
-    """The recurrence of a simulation, its operands, and the trees of its results.
+def traced(loop: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
+    """The recurrence of a loop, its operands, and the trees of its results.
 
     The trees have the shapes and dtypes of the saved values, the state and the memory.
     """
-    return _traced(_timed(simulation), strict)
-
-
-def _timed(simulation: Simulation) -> Simulation | ByInterval:
-    """The simulation with one trace of its torque; through given times, with times as inputs."""
-    # Cast the times to vary over devices as the state does: the cotangents of operands are summed
-    # over devices outside the kernel.
-    times = simulation.t0, simulation.dt, simulation.intervals
-    t0, dt, intervals = cast(times, axes_of(simulation.start))
-    torque = shared(simulation.torque)
-    simulation = dataclasses.replace(simulation, torque=torque, t0=t0, dt=dt, intervals=intervals)
-    return simulation if simulation.intervals is None else ByInterval(simulation)
-
-
-def _traced(simulation: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
-    """``trace`` for a loop with the methods of a simulation that knows its times."""
-    start, inputs, memory = simulation.start, simulation.inputs, simulation.initial_memory()
+    start, inputs, memory = loop.start, loop.inputs, loop.initial_memory()
     trees = {
         "state": start, "memory": memory, "inputs": jax.tree.map(lambda x: x[0], inputs),
         "command": (), "saved": (),
         "k": shaped((), jnp.int32, jax.tree.leaves(start)[0]),
     }  # fmt: skip
     trees = jax.eval_shape(lambda x: x, trees)
-    functions = {"step": simulation.step, "save": simulation.observe}
-    if simulation.is_commanded:
-        functions["sample"] = simulation.command
+    functions = {"step": loop.step, "save": loop.observe}
+    if loop.is_commanded:
+        functions["sample"] = loop.command
     hoisted = {}
     for name in ("sample", "step", "save"):
         if name in functions:
@@ -148,7 +133,7 @@ def _traced(simulation: Any, strict: bool) -> tuple[Recurrence, list[Array], Any
             trees |= dict(zip(outer, results, strict=True))
             hoisted[name] = closed, constants
     functions, constants = _with_all_constants(hoisted)
-    period = {"step": 1, "save": simulation.save_every, "sample": simulation.sample_every}
+    period = {"step": 1, "save": loop.save_every, "sample": loop.sample_every}
     products = {name: multiplications(closed) for name, closed in functions.items()}
     per_step = sum(number / period[name] for name, number in products.items())
     most = MULTIPLICATIONS["cpu" if jax.default_backend() == "cpu" else "gpu"]
@@ -159,10 +144,10 @@ def _traced(simulation: Any, strict: bool) -> tuple[Recurrence, list[Array], Any
     recurrence = recurrence_of(
         functions,
         specs={"constants": _specs(constants), **specs},
-        steps=simulation.steps,
-        sample_every=simulation.sample_every if simulation.is_commanded else simulation.steps,
-        save_every=simulation.save_every,
-        segment=simulation.segment,
+        steps=loop.steps,
+        sample_every=loop.sample_every if loop.is_commanded else loop.steps,
+        save_every=loop.save_every,
+        segment=loop.segment,
         strict=strict,
         value_by_scan=not strict and per_step > most["value"],
     )

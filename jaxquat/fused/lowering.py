@@ -15,7 +15,7 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
-from jaxquat._varying import typed
+from jaxquat._internal.varying import typed
 from jaxquat.fused import checking, cpu, partitioning
 from jaxquat.fused.errors import report
 from jaxquat.fused.kernel import CACHED, Loop

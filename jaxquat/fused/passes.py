@@ -15,8 +15,8 @@ from jax import Array
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import partial_eval as pe
 
-from jaxquat._jaxprs import closed_jaxpr, equations, specs
-from jaxquat._varying import shaped
+from jaxquat._internal.jaxprs import closed_jaxpr, equations, specs
+from jaxquat._internal.varying import shaped
 
 
 def jvp(closed: Any, moving: Sequence[int], results: Sequence[int], count: int) -> Any:

@@ -27,7 +27,7 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import batching
 
-from jaxquat._varying import axes_of, cast, typed
+from jaxquat._internal.varying import axes_of, cast, typed
 from jaxquat.fused.keys import (
     Arrays,
     Flags,

@@ -31,9 +31,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat._branches import branched
-from jaxquat._jaxprs import depends_on
-from jaxquat._varying import axes_of, shaped
+from jaxquat._internal.branches import branched
+from jaxquat._internal.jaxprs import depends_on
+from jaxquat._internal.varying import axes_of, shaped
 from jaxquat.fused import passes
 from jaxquat.fused.ir.program import Program
 from jaxquat.fused.kernel import Leaf, Loop

@@ -13,8 +13,8 @@ import numpy as np
 from jax import Array
 from jax.extend.core import jaxpr_as_fun
 
-from jaxquat._varying import axes_of, cast
-from jaxquat.engines.checkpointing import scan
+from jaxquat._internal.checkpointing import scan
+from jaxquat._internal.varying import axes_of, cast
 from jaxquat.fused.recurrence import FLOWS, GROUPS, Recurrence
 
 Groups = dict[str, list[Array]]

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.extend.core import jaxpr_as_fun
 
-from jaxquat._checks import arrays, function, one_of, strong
-from jaxquat._varying import axes_of, cast
+from jaxquat._internal.checks import arrays, function, one_of, strong
+from jaxquat._internal.varying import axes_of, cast
 from jaxquat.fused import engine as fused
 
 
@@ -100,7 +100,7 @@ class _Loop:
         self.start = init, jax.tree.map(_zeros, ys)
 
     def results(self, *, strict: bool) -> tuple[Any, Any]:
-        """The last carry and the ys; ``strict`` as in ``engine.run``."""
+        """The last carry and the ys; ``strict`` as in ``engine.results_of``."""
         ys, _, (carry, _) = fused.results_of(self, strict)
         return carry, jax.tree.map(lambda x: x[1:], ys)
 

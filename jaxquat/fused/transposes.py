@@ -26,7 +26,7 @@ from jax import Array
 from jax.interpreters import ad
 from jax.interpreters import partial_eval as pe
 
-from jaxquat._varying import shaped
+from jaxquat._internal.varying import shaped
 from jaxquat.fused.derivatives import (
     gradients_of,
     is_zero,

@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat._checks import missing_package
+from jaxquat._internal.checks import missing_package
 
 try:
     import diffrax
@@ -37,8 +37,8 @@ except ImportError as error:
     raise ImportError(missing_package("interop.diffrax", "diffrax", "diffrax")) from error
 
 from jaxquat import so3
-from jaxquat._checks import exactly, instance, positive, takes
-from jaxquat._linear import dot, root
+from jaxquat._internal.checks import exactly, instance, positive, takes
+from jaxquat._internal.linear import dot, root
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import derivative

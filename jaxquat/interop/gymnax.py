@@ -12,7 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import missing_package
+from jaxquat._internal.checks import missing_package
 
 try:
     from gymnax.environments import environment, spaces  # isort: skip
@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
     package = str(error.name).partition(".")[0]  # or one that gymnax imports: flax, six
     raise ImportError(missing_package("interop.gymnax", package, "gymnax")) from error
 
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     exactly,
     instance,
     one_of,
@@ -34,9 +34,9 @@ from jaxquat._checks import (
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.state import State, check_state, one_bool
-from jaxquat.rollout import rollout
 from jaxquat.schemes.scheme import Scheme, as_scheme
 from jaxquat.simulation.grid import grid
+from jaxquat.simulation.rollout import rollout
 
 __all__ = ["world"]
 

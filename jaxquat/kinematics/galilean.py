@@ -16,9 +16,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat import _series as series
 from jaxquat import quaternion, so3
-from jaxquat._linear import cross, square
+from jaxquat._internal import series
+from jaxquat._internal.linear import cross, square
 
 
 class Motion(NamedTuple):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     broadcast,
     exactly,
     floating,
@@ -15,7 +15,7 @@ from jaxquat._checks import (
     trailing,
     unit_quaternion,
 )
-from jaxquat._linear import cross, dot
+from jaxquat._internal.linear import cross, dot
 from jaxquat.kinematics.known_rates import checked_start
 from jaxquat.kinematics.magnus_expansion import NODES, expansion, magnus_vector, product
 from jaxquat.kinematics.samples import checked_times, rates_at_equal_distances, rates_at_times

@@ -13,18 +13,18 @@ from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import so3
-from jaxquat._checks import exactly, instance, one_of, takes, unit_quaternion
-from jaxquat._linear import cross
+from jaxquat._internal.checks import exactly, instance, one_of, takes, unit_quaternion
+from jaxquat._internal.linear import cross
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.state import State
 from jaxquat.kinematics.magnus_expansion import NODES, expansion, product
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply
-from jaxquat.rollout import rollout as simulated
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.tableaus import BUTCHER6, MIDPOINT, RK4, Tableau, combine
 from jaxquat.simulation.grid import Grid, GridAt, check_resolution
 from jaxquat.simulation.intervals import first_step, intervals_of
+from jaxquat.simulation.rollout import rollout as simulated
 
 # Runge-Kutta tableaus for rates that depend on time and attitude, by order.
 _TABLEAUS = {2: MIDPOINT, 4: RK4, 6: BUTCHER6}

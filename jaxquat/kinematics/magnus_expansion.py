@@ -16,7 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat._linear import cross, dot
+from jaxquat._internal.linear import cross, dot
 from jaxquat.quaternion import correct_norm, expm1, multiply
 
 # Gauss-Legendre nodes on [0, 1]: one, two and three of them integrate to order 2, 4 and 6.

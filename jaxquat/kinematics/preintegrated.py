@@ -11,9 +11,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat import _reprs, quaternion, so3
-from jaxquat._checks import exactly, finite, instance, is_concrete, unit_quaternion
-from jaxquat._linear import cross, matmul, transpose
+from jaxquat import quaternion, so3
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import exactly, finite, instance, is_concrete, unit_quaternion
+from jaxquat._internal.linear import cross, matmul, transpose
 from jaxquat.kinematics import galilean
 from jaxquat.kinematics.galilean import Motion
 
@@ -37,7 +38,7 @@ class Imu(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False, eq=False)
-class Preintegrated(_reprs.Tabular):
+class Preintegrated(reprs.Tabular):
     """The motion between two instants as an inertial unit measures it. A pytree.
 
     The nine errors are in the order rotation, velocity, position. With the errors ``(a, b, c)``,
@@ -244,11 +245,11 @@ class Preintegrated(_reprs.Tabular):
     def _motion(self) -> Motion:
         return Motion(self.dq, self.dv, self.dp, self.dt[None])
 
-    def _table(self) -> _reprs.Table:
+    def _table(self) -> reprs.Table:
         names = "dq", "dv [m/s]", "dp [m]", "covariance", "jacobian"
         values = self.dq, self.dv, self.dp, self.covariance, self.jacobian
-        rows = [(name, _reprs.short(value)) for name, value in zip(names, values, strict=True)]
-        return f"Preintegrated over {_reprs.short(self.dt)} s", rows, ()
+        rows = [(name, reprs.short(value)) for name, value in zip(names, values, strict=True)]
+        return f"Preintegrated over {reprs.short(self.dt)} s", rows, ()
 
 
 def _checked_state(name: str, state: Any) -> tuple[Array, Array, Array]:

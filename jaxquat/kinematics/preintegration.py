@@ -21,15 +21,15 @@ from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
-from jaxquat._checks import instance, is_concrete, not_negative, one_of, one_shape
-from jaxquat._linear import matmul, transpose
+from jaxquat._internal.checks import instance, is_concrete, not_negative, one_of, one_shape
+from jaxquat._internal.linear import matmul, transpose
 from jaxquat.kinematics import galilean
 from jaxquat.kinematics.galilean import Motion
 from jaxquat.kinematics.magnus_expansion import NODES, expansion
 from jaxquat.kinematics.preintegrated import Imu, Preintegrated, blocks, checked_bias, of_dtype
 from jaxquat.kinematics.propagation import propagate
 from jaxquat.kinematics.samples import at_gauss_nodes
-from jaxquat.sensing.axes import samples
+from jaxquat.sensors.axes import samples
 from jaxquat.simulation.grid import grid_at
 
 

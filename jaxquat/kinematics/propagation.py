@@ -19,8 +19,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat import _series as series
-from jaxquat._linear import stacked
+from jaxquat._internal import series
+from jaxquat._internal.linear import stacked
 from jaxquat.kinematics.galilean import Motion
 
 Vector = list[Array]

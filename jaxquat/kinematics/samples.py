@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat._checks import is_concrete
+from jaxquat._internal.checks import is_concrete
 from jaxquat.kinematics.magnus_expansion import NODES
 from jaxquat.simulation.grid import grid_at
 

@@ -16,7 +16,7 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import batching, mlir
 
-from jaxquat._varying import typed
+from jaxquat._internal.varying import typed
 
 _primitive = Primitive("alone_or_together")
 _primitive.multiple_results = True

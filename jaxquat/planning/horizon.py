@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     exactly,
     finite,
     floating,

@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     divisor,
     every,
     finite,

@@ -30,7 +30,7 @@ from jax.core import Tracer
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jaxquat import quaternion
-from jaxquat._linear import dot, matvec, square
+from jaxquat._internal.linear import dot, matvec, square
 from jaxquat.dynamics.state import State, error_size, local, retract
 from jaxquat.fused import engine as fused
 from jaxquat.fused.scanning import scan

@@ -10,18 +10,24 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, one_shape, positive, positive_integer, reproducible_key
-from jaxquat._linear import square
+from jaxquat._internal.checks import (
+    exactly,
+    one_shape,
+    positive,
+    positive_integer,
+    reproducible_key,
+)
+from jaxquat._internal.linear import square
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.planning.horizon import Horizon, checked_horizon, shifted
 from jaxquat.planning.ilqr import checked_residuals
 from jaxquat.planning.iteration import clipped
-from jaxquat.rollout import rollout
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import grid
+from jaxquat.simulation.rollout import rollout
 
 
 def mppi(

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxquat import _reprs
-from jaxquat._checks import concrete, is_concrete
-from jaxquat._linear import matvec
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import concrete, is_concrete
+from jaxquat._internal.linear import matvec
 from jaxquat.dynamics.state import State, local
 from jaxquat.planning.iteration import (
     CONVERGED,
@@ -179,7 +179,7 @@ class Plan:
 
     def __repr__(self) -> str:
         if not is_concrete(self.status) or jnp.ndim(self.status):
-            return f"<Plan: commands {_reprs.shape(self.commands)}>"
+            return f"<Plan: commands {reprs.shape(self.commands)}>"
         verdict = "converged" if self.converged else "not converged"
-        counts = f"{len(self.commands)} samples, cost {_reprs.short(self.cost)}"
+        counts = f"{len(self.commands)} samples, cost {reprs.short(self.cost)}"
         return f"<Plan: {counts}, {verdict} ({self.reason}), {self.iterations} iterations>"

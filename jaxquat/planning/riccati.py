@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from jaxquat._linear import dot, matvec
+from jaxquat._internal.linear import dot, matvec
 
 ARCS = (1.0, 0.5, 0.25, 0.1, 0.01, 0.0)
 """Lengths of the steps that the minimisation in a box compares."""

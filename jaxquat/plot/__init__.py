@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import sys
 
-from jaxquat._checks import missing_package
-from jaxquat._missing import answer as _answer
+from jaxquat._internal.checks import missing_package
+from jaxquat._internal.renamed import answer as _answer
 
 try:
     import matplotlib as _matplotlib  # noqa: F401

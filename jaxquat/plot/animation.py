@@ -14,8 +14,17 @@ from matplotlib.animation import FuncAnimation, writers
 from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
-from jaxquat import _progress, quaternion
-from jaxquat._checks import boolean, exactly, instance, place, positive, positive_integer, real
+from jaxquat import quaternion
+from jaxquat._internal import progress as bars
+from jaxquat._internal.checks import (
+    boolean,
+    exactly,
+    instance,
+    place,
+    positive,
+    positive_integer,
+    real,
+)
 from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import (
     BEHIND,
@@ -175,7 +184,7 @@ def animate(
     figure = ax.figure.canvas.figure
     film = _Film(figure, show, frames=len(frames.t), interval=1000 / fps, blit=False)
     if file is not None:
-        with _progress.bar("frames", len(frames.t), shown=progress) as bar:
+        with bars.bar("frames", len(frames.t), shown=progress) as bar:
             film.save(os.fspath(file), writer, fps, progress_callback=lambda *_: bar.update())
     return film
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from jaxquat import euler, quaternion
-from jaxquat._checks import instance
+from jaxquat._internal.checks import instance
 from jaxquat.plot.panels import ABOVE, draw_columns, flat, one_path
 from jaxquat.simulation.path import Path
 

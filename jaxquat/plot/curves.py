@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 
 from jaxquat import quaternion
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     finite,
     fraction,
     instance,
@@ -21,10 +21,9 @@ from jaxquat._checks import (
     trailing,
     unit_quaternion,
 )
-from jaxquat.allan import Noise
 from jaxquat.control.margins import Margins
 from jaxquat.dynamics.contract import Commanded, Torque, evaluate
-from jaxquat.learning.fit import Fit
+from jaxquat.fitting.fit import Fit
 from jaxquat.plot.panels import (
     ABOVE,
     COLOURS,
@@ -35,6 +34,7 @@ from jaxquat.plot.panels import (
     flat,
     one_path,
 )
+from jaxquat.sensors.allan import Noise
 from jaxquat.simulation.path import Path
 
 

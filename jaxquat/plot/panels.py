@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from mpl_toolkits.mplot3d import Axes3D
 
-from jaxquat._checks import finite, instance, positive, real
+from jaxquat._internal.checks import finite, instance, positive, real
 from jaxquat.recordings import Recording
 from jaxquat.simulation.path import Path, check_rows
 

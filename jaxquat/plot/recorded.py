@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from jaxquat._checks import instance, one_of
+from jaxquat._internal.checks import instance, one_of
 from jaxquat.plot.panels import NotebookFigure, draw_columns, flat
 from jaxquat.recordings import Recording
 from jaxquat.recordings.columns import SI

@@ -14,7 +14,7 @@ import numpy as np
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat import quaternion
-from jaxquat._checks import fraction, instance, numbers, positive_integer
+from jaxquat._internal.checks import fraction, instance, numbers, positive_integer
 from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import (
     BEHIND,

@@ -10,7 +10,7 @@ from matplotlib.colors import is_color_like
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat import quaternion
-from jaxquat._checks import instance, positive_integer
+from jaxquat._internal.checks import instance, positive_integer
 from jaxquat.plot.panels import COLOURS, drawn_size, metres, one_path, spatial
 from jaxquat.simulation.path import Path
 

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat import _series as series
-from jaxquat._checks import broadcast, trailing
-from jaxquat._linear import cross, dot, near_one, square, stacked
+from jaxquat._internal import series
+from jaxquat._internal.checks import broadcast, trailing
+from jaxquat._internal.linear import cross, dot, near_one, square, stacked
 
 
 def multiply(p: ArrayLike, q: ArrayLike) -> Array:

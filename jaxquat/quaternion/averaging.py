@@ -19,8 +19,18 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import broadcast, floating, is_concrete, not_negative, one_of
-from jaxquat._linear import cross, dot, inverse, matmul, matvec, near_one, stacked, trace, transpose
+from jaxquat._internal.checks import broadcast, floating, is_concrete, not_negative, one_of
+from jaxquat._internal.linear import (
+    cross,
+    dot,
+    inverse,
+    matmul,
+    matvec,
+    near_one,
+    stacked,
+    trace,
+    transpose,
+)
 from jaxquat.quaternion.algebra import canonical, conjugate, exp, multiply, normalize
 from jaxquat.quaternion.geometry import directions
 from jaxquat.quaternion.representations import of_rotation, to_matrix

@@ -8,10 +8,10 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat import _checks as arguments
-from jaxquat import _series as series
-from jaxquat._checks import broadcast, floating_dtype, is_concrete, random_key
-from jaxquat._linear import dot, near_one, root
+from jaxquat._internal import checks as arguments
+from jaxquat._internal import series
+from jaxquat._internal.checks import broadcast, floating_dtype, is_concrete, random_key
+from jaxquat._internal.linear import dot, near_one, root
 from jaxquat.quaternion.algebra import conjugate, log, multiply, normalize
 
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import trailing
-from jaxquat._linear import stacked
+from jaxquat._internal.checks import trailing
+from jaxquat._internal.linear import stacked
 
 
 def from_hoffmann(hoffmann: ArrayLike) -> Array:

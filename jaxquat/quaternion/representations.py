@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import broadcast, rotation_matrix, trailing, unit_vector
-from jaxquat._linear import dot, near_one, stacked
+from jaxquat._internal.checks import broadcast, rotation_matrix, trailing, unit_vector
+from jaxquat._internal.linear import dot, near_one, stacked
 from jaxquat.quaternion.algebra import canonical, exp, log, normalize
 
 

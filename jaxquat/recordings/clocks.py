@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxquat._checks import every, positive, real
+from jaxquat._internal.checks import every, positive, real
 from jaxquat.recordings.recording import Recording, check_recording, from_channels
 
 _GAP = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from jaxquat._checks import instance
+from jaxquat._internal.checks import instance
 from jaxquat.recordings.units import UNITS, is_value
 
 SIZES = {"gyro": 3, "q": 4, "accelerometer": 3, "magnetometer": 3}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from jaxquat._checks import place
+from jaxquat._internal.checks import place
 from jaxquat.recordings.joining import join
 from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.tables import read

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from jaxquat._checks import place
+from jaxquat._internal.checks import place
 from jaxquat.recordings.columns import name_and_unit
 from jaxquat.recordings.ulog_messages import MAGIC
 

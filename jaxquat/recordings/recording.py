@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat._checks import every, instance, not_negative, real
-from jaxquat._missing import INSTEAD
-from jaxquat._reprs import table
+from jaxquat._internal.checks import every, instance, not_negative, real
+from jaxquat._internal.renamed import INSTEAD
+from jaxquat._internal.reprs import table
 from jaxquat.recordings.columns import SIZES
 from jaxquat.simulation.path import Path
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from jaxquat._checks import positive, real
+from jaxquat._internal.checks import positive, real
 from jaxquat.recordings.recording import Recording, check_recording, check_times
 
 _QUIET = 1e-3

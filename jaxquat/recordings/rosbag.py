@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat._checks import missing_package, one_of, place
+from jaxquat._internal.checks import missing_package, one_of, place
 from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.topics import (
     Samples,

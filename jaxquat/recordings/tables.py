@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat._checks import boolean, instance, one_of, positive, real
+from jaxquat._internal.checks import boolean, instance, one_of, positive, real
 from jaxquat.recordings.cells import Channel, malformed, numbers_of
 from jaxquat.recordings.columns import (
     SI,

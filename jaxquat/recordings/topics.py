@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxquat._checks import one_of
-from jaxquat._frames import attitude, frd_flu
+from jaxquat._internal.checks import one_of
+from jaxquat._internal.frames import attitude, frd_flu
 from jaxquat.recordings.columns import SIZES, checked_names, checked_units
 from jaxquat.recordings.joining import union
 from jaxquat.recordings.recording import (

@@ -6,7 +6,7 @@ import os
 
 import numpy as np
 
-from jaxquat._checks import place
+from jaxquat._internal.checks import place
 from jaxquat.recordings.recording import Recording, check_recording, check_samples, check_times
 from jaxquat.recordings.tables import read
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat._checks import boolean, missing_package, place
+from jaxquat._internal.checks import boolean, missing_package, place
 from jaxquat.recordings.columns import ends_in_a_unit
 from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.topics import (

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxquat._checks import positive, positive_integer, real
-from jaxquat._reprs import table
+from jaxquat._internal.checks import positive, positive_integer, real
+from jaxquat._internal.reprs import table
 from jaxquat.recordings.recording import Recording, check_recording, check_times
 
 _GAP = 10.0

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxquat._checks import place
+from jaxquat._internal.checks import place
 from jaxquat.recordings.cells import Channel
 from jaxquat.recordings.columns import name_and_unit
 from jaxquat.recordings.headers import header_of, is_named

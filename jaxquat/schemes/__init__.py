@@ -9,16 +9,13 @@ from __future__ import annotations
 import dataclasses
 
 from jaxquat.schemes import hoffmann, tableaus, weights
-from jaxquat.schemes.coarsening import coarsened
 from jaxquat.schemes.commutator_free import cf4
 from jaxquat.schemes.composition import compose
 from jaxquat.schemes.crouch_grossman import crouch_grossman
 from jaxquat.schemes.damping import damped
-from jaxquat.schemes.disturbance import Disturbance, with_gauss_markov_torque, with_torque_noise
 from jaxquat.schemes.formulations import formulation1, formulation2
 from jaxquat.schemes.hoffmann import full_quat, full_quat_corrected, half_quat
 from jaxquat.schemes.implicit import lgvi, lie_midpoint, simo_wong
-from jaxquat.schemes.langevin import brownian, langevin
 from jaxquat.schemes.munthe_kaas import rkmk
 from jaxquat.schemes.pcdm import pcdm1, zhao
 from jaxquat.schemes.restarting import Episode, restarted
@@ -35,25 +32,19 @@ from jaxquat.schemes.tableaus import Tableau, tableau
 
 __all__ = [
     "SCHEMES",
-    "Disturbance",
     "Episode",
     "Scheme",
     "Tableau",
-    "brownian",
-    "coarsened",
     "compose",
     "crouch_grossman",
     "damped",
     "hoffmann",
-    "langevin",
     "restarted",
     "rkmk",
     "switched",
     "tableau",
     "tableaus",
     "weights",
-    "with_gauss_markov_torque",
-    "with_torque_noise",
 ]
 
 

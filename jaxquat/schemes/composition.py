@@ -12,7 +12,7 @@ import jax
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import numbers
+from jaxquat._internal.checks import numbers
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque, check_step
 from jaxquat.dynamics.state import State

@@ -12,7 +12,7 @@ from typing import Any
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import instance
+from jaxquat._internal.checks import instance
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import rates_of

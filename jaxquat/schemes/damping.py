@@ -27,8 +27,8 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import finite, is_concrete, not_negative, one_shape, report, takes
-from jaxquat._linear import inverse_inertia, matmul, matvec, scale_of, transpose
+from jaxquat._internal.checks import finite, is_concrete, not_negative, one_shape, report, takes
+from jaxquat._internal.linear import inverse_inertia, matmul, matvec, scale_of, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Step,
@@ -38,13 +38,13 @@ from jaxquat.dynamics.contract import (
     rate_at_attitude,
     wind_at,
 )
+from jaxquat.dynamics.forces import Wind
 from jaxquat.dynamics.state import State
+from jaxquat.dynamics.torques import zero
 from jaxquat.dynamics.units import own_step, own_units
-from jaxquat.forces import Wind
 from jaxquat.quaternion import rotate, rotate_inverse
 from jaxquat.schemes.relaxation import relaxation
 from jaxquat.schemes.scheme import Scheme, as_part
-from jaxquat.torques import zero
 
 SEMIDEFINITE = "a positive semidefinite matrix"
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._linear import dot, inverse_inertia, matvec
+from jaxquat._internal.linear import dot, inverse_inertia, matvec
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, evaluate
 from jaxquat.dynamics.motion import newton, rates_of

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance
-from jaxquat._linear import dot, inverse_inertia, matmul, matvec, transpose
+from jaxquat._internal.checks import exactly, instance
+from jaxquat._internal.linear import dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step, evaluate, without_position
 from jaxquat.dynamics.motion import euler, rates_of

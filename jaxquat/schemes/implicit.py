@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._linear import cross, inverse, inverse_inertia, matvec, square
+from jaxquat._internal.linear import cross, inverse, inverse_inertia, matvec, square
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Torque,

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat._linear import inverse, matmul
+from jaxquat._internal.linear import inverse, matmul
 
 _DOUBLINGS = 11
 

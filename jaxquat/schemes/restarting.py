@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import instance, takes
+from jaxquat._internal.checks import instance, takes
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque, check_step
 from jaxquat.dynamics.state import State, describe, one_bool

@@ -20,7 +20,7 @@ from jax import Array
 from jax.experimental import checkify
 from jax.typing import ArrayLike
 
-from jaxquat._checks import exactly, instance, is_concrete, takes
+from jaxquat._internal.checks import exactly, instance, is_concrete, takes
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State, describe

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat import _series as series
+from jaxquat._internal import series
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, evaluate_at_attitude, without_aux
 from jaxquat.dynamics.inertia import equal_moments

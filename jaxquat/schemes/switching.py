@@ -25,8 +25,8 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._checks import floating, takes
-from jaxquat._varying import axes_of, cast, within_shard_map
+from jaxquat._internal.checks import floating, takes
+from jaxquat._internal.varying import axes_of, cast, within_shard_map
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Commanded, Step, Torque, check_step, name_of
 from jaxquat.dynamics.state import State

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import numbers, positive, positive_integer, real
+from jaxquat._internal.checks import numbers, positive, positive_integer, real
 
 
 class Tableau(NamedTuple):

@@ -1,1 +1,1 @@
-"""The parts of a simulation: its grid, its controller, the Simulation record, and its path."""
+"""A rollout: its grid, its controller, the Simulation record, the engines, and its path."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import arrays
+from jaxquat._internal.checks import arrays
 from jaxquat.dynamics.state import State, describe
 
 

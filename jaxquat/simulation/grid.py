@@ -13,7 +13,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat._checks import finite, floating, floating_dtype, is_concrete, positive_integer
+from jaxquat._internal.checks import finite, floating, floating_dtype, is_concrete, positive_integer
 
 IN_A_ROW = 8  # intervals in a row that may be too short: more sensors are rarely merged
 

@@ -20,7 +20,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import DTypeLike
 
-from jaxquat._checks import is_concrete
+from jaxquat._internal.checks import is_concrete
 from jaxquat.dynamics.state import State
 from jaxquat.simulation.controller import Controller, update_of
 from jaxquat.simulation.grid import GridAt

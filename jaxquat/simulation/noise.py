@@ -13,7 +13,7 @@ import jax
 from jax import Array
 from jax.typing import DTypeLike
 
-from jaxquat._checks import exactly, finite, is_key, reproducible_key
+from jaxquat._internal.checks import exactly, finite, is_key, reproducible_key
 from jaxquat.dynamics.state import State
 from jaxquat.schemes.scheme import Scheme, noise_count
 from jaxquat.simulation.controller import Controller, update_of

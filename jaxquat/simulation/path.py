@@ -13,8 +13,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion, so3
-from jaxquat._checks import floating, is_concrete
-from jaxquat._reprs import shapes, table
+from jaxquat._internal.checks import floating, is_concrete
+from jaxquat._internal.reprs import shapes, table
 from jaxquat.dynamics.state import State
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._checks import (
+from jaxquat._internal.checks import (
     arrays,
     divisor,
     exactly,
@@ -26,7 +26,7 @@ from jaxquat._checks import (
     strong,
     takes,
 )
-from jaxquat._varying import Axes, axes_of, cast, within_shard_map
+from jaxquat._internal.varying import Axes, axes_of, cast, within_shard_map
 from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Commanded, Step, Torque
 from jaxquat.dynamics.state import State, check_state

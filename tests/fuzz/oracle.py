@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxquat._jaxprs import called, inputs_of_scan
+from jaxquat._internal.jaxprs import called, inputs_of_scan
 
 from .liberties import LIBERTIES, SATURATE, at_random, bind, chosen, hashed, word
 

@@ -142,7 +142,7 @@ def test_params_may_differ_from_world_to_world():
 
 @pytest.mark.slow
 def test_a_stochastic_scheme_draws_its_noise_from_the_key():
-    noisy = env_of(jq.schemes.with_torque_noise(jq.lie_euler, 0.1))
+    noisy = env_of(jq.stochastic.with_torque_noise(jq.lie_euler, 0.1))
     _, state = noisy.reset(KEY)
     two = [noisy.step(jax.random.key(k), state, jnp.zeros(3))[0] for k in (1, 2)]
     assert np.all(np.abs(two[0] - two[1])[4:] > 1e-4)

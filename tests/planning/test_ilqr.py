@@ -353,7 +353,7 @@ def test_errors_say_what_was_wanted():
         ({"final": lambda *_: jnp.ones((2, 2))}, ValueError, r"^final\(...\): wanted shape \(m,\)"),
         ({"hessian": "newton"}, ValueError, "^hessian: wanted one of 'exact', 'gauss-newton'"),
         (
-            {"scheme": jq.schemes.brownian(1.0, 1.0)},
+            {"scheme": jq.stochastic.brownian(1.0, 1.0)},
             TypeError,
             "^scheme: wanted a deterministic one",
         ),

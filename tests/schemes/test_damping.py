@@ -12,9 +12,9 @@ from marks import some
 
 import jaxquat as jq
 from examples.validation import problems
-from jaxquat.engines import reversible
 from jaxquat.schemes import damped
 from jaxquat.schemes.relaxation import relaxation
+from jaxquat.simulation.engines import reversible
 
 DAMPING = jnp.array([[0.5, 0.1, 0.0], [0.0, 0.4, 0.2], [0.1, 0.0, 0.6]])
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))

@@ -221,7 +221,7 @@ def test_the_facts_of_the_inner_scheme_are_passed_on():
     assert plain == restarted(jq.no_squish, never, unchanged)
     drag = restarted(jq.schemes.damped(jq.no_squish, 0.5), never, unchanged)
     np.testing.assert_allclose(drag.decay(BODY), 0.5)
-    white = jq.schemes.with_torque_noise(drag, 0.1)
+    white = jq.stochastic.with_torque_noise(drag, 0.1)
     assert white.noise(REST) == 3  # of a scheme with drag
 
 
@@ -229,7 +229,7 @@ def test_the_facts_of_the_inner_scheme_are_passed_on():
     ("wrapped", "inner"),
     [
         (lambda s: jq.schemes.damped(s, 0.5), jq.no_squish),
-        (lambda s: jq.schemes.langevin(s, 0.5, 0.1), jq.no_squish),
+        (lambda s: jq.stochastic.langevin(s, 0.5, 0.1), jq.no_squish),
         (lambda s: jq.compose(s, jq.schemes.weights.SUZUKI4), jq.rkmk2),
         (lambda s: jq.compose(s, jq.schemes.weights.SUZUKI4), jq.schemes.damped(jq.rkmk2, 0.5)),
     ],

@@ -18,8 +18,8 @@ SHIFTS = (-2.0, -1.0, 1.0, 2.0)
 # One member is at rest.
 SPINS = jnp.array([[1.2, -0.7, 0.9], [0.0, 0.0, 0.0], [-0.5, 2.0, 0.3]])
 H = 3e-4
-# Those composed of the steps of others have their gradients in engines/test_fused.py, other lifted
-# tableaus than that of rkmk4 in test_gradients.py.
+# Those composed of the steps of others have their gradients in simulation/engines/test_fused.py,
+# other lifted tableaus than that of rkmk4 in test_gradients.py.
 ONE_BY_ONE = [
     name
     for name, scheme in jq.SCHEMES.items()

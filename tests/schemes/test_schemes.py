@@ -11,7 +11,7 @@ from marks import some
 import jaxquat as jq
 from examples.validation import effort, problems
 from examples.validation.orders import ANY_TORQUE, COMPOSED, STEPS, angles, assert_order, forced
-from jaxquat._jaxprs import nested
+from jaxquat._internal.jaxprs import nested
 from jaxquat.schemes import tableaus
 
 NAMES = list(jq.SCHEMES)

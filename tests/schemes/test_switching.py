@@ -253,7 +253,7 @@ def test_what_cannot_be_split_is_refused_by_name():
     for scheme, text in (
         (again, "wanted one that is not restarted, got .*; put restarted outermost"),
         (PULSED, "wanted one that is not switched, got .*; put switched outermost"),
-        (jq.schemes.brownian(1.0, 0.1), "scheme: wanted a deterministic one, got brownian"),
+        (jq.stochastic.brownian(1.0, 0.1), "scheme: wanted a deterministic one, got brownian"),
     ):
         with pytest.raises(TypeError, match=text):
             switched(scheme, AT_WIDTHS)

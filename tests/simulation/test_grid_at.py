@@ -413,7 +413,7 @@ def test_auto_has_the_rows_of_the_scan(capsys):
     run = functools.partial(jq.rollout, cheap, BODY, law, START, jq.grid_at(STAMPS, 2), 1.3)
     auto, scan = (jax.jit(lambda e=e: run(engine=e, save_every=2))() for e in ("auto", "scan"))
     assert_close(auto, scan)
-    jq.fused.explain(cheap, BODY, law, START, jq.grid_at(STAMPS, 2), 1.3)
+    jq.explain(cheap, BODY, law, START, jq.grid_at(STAMPS, 2), 1.3)
     assert 'engine="auto" takes' in capsys.readouterr().out
 
 

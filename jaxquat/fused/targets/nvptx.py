@@ -30,7 +30,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from jaxquat._checks import missing_package
+from jaxquat._internal.checks import missing_package
 from jaxquat.fused import timeloop
 from jaxquat.fused.kernel import CACHED, Loop
 from jaxquat.fused.targets import template

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat._jaxprs import nested
+from jaxquat._internal.jaxprs import nested
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.program import Routine
 from jaxquat.fused.trace.products import Product, computed, factored

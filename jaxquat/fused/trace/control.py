@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxquat._jaxprs import inputs_of_scan
+from jaxquat._internal.jaxprs import inputs_of_scan
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.builder import Scalar, where
 from jaxquat.fused.ir.program import Routine

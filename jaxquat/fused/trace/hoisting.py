@@ -29,10 +29,10 @@ import numpy as np
 from jax.core import Tracer
 from jax.extend.core import Var
 
-from jaxquat._branches import bind, is_rare
-from jaxquat._checks import is_key
-from jaxquat._jaxprs import call_of, closed_jaxpr, specs
-from jaxquat._varying import axes_of, cast, within_shard_map
+from jaxquat._internal.branches import bind, is_rare
+from jaxquat._internal.checks import is_key
+from jaxquat._internal.jaxprs import call_of, closed_jaxpr, specs
+from jaxquat._internal.varying import axes_of, cast, within_shard_map
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.trace.calls import LONG, sites
 from jaxquat.fused.trace.sizes import size

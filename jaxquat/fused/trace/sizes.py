@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jaxquat._jaxprs import nested
+from jaxquat._internal.jaxprs import nested
 from jaxquat.fused.trace.values import opened
 
 

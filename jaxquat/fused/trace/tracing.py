@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxquat._jaxprs import called, nested
+from jaxquat._internal.jaxprs import called, nested
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.builder import Builder
 from jaxquat.fused.ir.program import Program

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxquat._checks import is_key
+from jaxquat._internal.checks import is_key
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.builder import Builder, Scalar
 

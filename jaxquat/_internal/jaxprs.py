@@ -1,0 +1,170 @@
+"""Inspect jaxprs (their contents, which outputs depend on which inputs), and build new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+
+from jaxquat._internal.varying import shaped
+
+
+def nested(equation: Any) -> list[Any]:
+    """The jaxprs among the parameters of an equation, open or closed: bodies, branches, calls."""
+    parameters = [
+        one
+        for parameter in equation.params.values()
+        for one in (parameter if isinstance(parameter, tuple | list) else (parameter,))
+    ]
+    return [one for one in parameters if hasattr(_open(one), "eqns")]
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """Every equation of a jaxpr, open or closed, including those of nested jaxprs."""
+    for equation in _open(jaxpr).eqns:
+        yield equation
+        for inner in nested(equation):
+            yield from equations(inner)
+
+
+def depends_on(jaxpr: Any, marked: Sequence[bool], slope: bool = False) -> list[bool]:
+    """For each output of a jaxpr, open or closed, whether its value may depend on a marked input.
+
+    Calls, branches and loops are entered. A loop is repeated until no further carried value becomes
+    dependent. For any other primitive, every output depends on every input. With ``slope``, whether
+    the output may have a derivative by a marked input: JAX has none of integers, and none through
+    ``stop_gradient`` and roundings; a custom derivative may have one by every input.
+    """
+    jaxpr = _open(jaxpr)
+    dependent = {variable for variable, mark in zip(jaxpr.invars, marked, strict=True) if mark}
+
+    def marks(variables: Sequence[Any]) -> list[bool]:
+        return [not hasattr(variable, "val") and variable in dependent for variable in variables]
+
+    for equation in jaxpr.eqns:
+        inputs = marks(equation.invars)
+        if any(inputs) and not (slope and equation.primitive.name in _FLAT):
+            outputs = _of_equation(equation, inputs, slope)
+            pairs = zip(equation.outvars, outputs, strict=True)
+            dependent |= {v for v, mark in pairs if mark and not (slope and _is_flat(v))}
+    return marks(jaxpr.outvars)
+
+
+_FLAT = ("stop_gradient", "bitcast_convert_type", "ceil", "floor", "round", "sign")
+
+
+def _is_flat(variable: Any) -> bool:
+    return not jnp.issubdtype(variable.aval.dtype, jnp.inexact)
+
+
+def _of_equation(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
+    name = equation.primitive.name
+    if name in _RULES:
+        return _RULES[name](equation, inputs, slope)
+    inner = None if slope and name.startswith("custom_") else called(equation)
+    return [True] * len(equation.outvars) if inner is None else depends_on(inner, inputs, slope)
+
+
+def _of_branches(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
+    which, *operands = inputs
+    outputs = [depends_on(branch, operands, slope) for branch in equation.params["branches"]]
+    return [which or any(one) for one in zip(*outputs, strict=True)]
+
+
+def _of_scan(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
+    consts, carried = inputs_of_scan(equation)
+    body, rows = equation.params["jaxpr"], inputs[consts + carried :]
+    carry = inputs[consts : consts + carried]
+    while True:
+        outputs = depends_on(body, [*inputs[:consts], *carry, *rows], slope)
+        after = _either(carry, outputs[:carried])
+        if after == carry:
+            return [*carry, *outputs[carried:]]
+        carry = after
+
+
+def _of_while(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
+    params = equation.params
+    first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
+    carry, body = inputs[second:], params["body_jaxpr"]
+    while True:
+        after = _either(carry, depends_on(body, [*inputs[first:second], *carry], slope))
+        if any(depends_on(params["cond_jaxpr"], [*inputs[:first], *carry], slope)):
+            after = [True] * len(carry)  # the condition decides how often all values change
+        if after == carry:
+            return carry
+        carry = after
+
+
+_RULES: dict[str, Callable[[Any, list[bool], bool], list[bool]]] = {
+    "cond": _of_branches,
+    "scan": _of_scan,
+    "while": _of_while,
+}
+
+
+def inputs_of_scan(equation: Any) -> tuple[int, int]:
+    """How many inputs of a scan are constants, and how many are carried; the others are rows."""
+    params = equation.params
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    groups = params["ft_in"].update(equation.invars)  # jax 0.12 has a tree of the three groups
+    constants, carried, _ = groups.unpack()
+    return len(list(constants)), len(list(carried))
+
+
+def called(equation: Any) -> Any:
+    """The jaxpr of an equation that is a call (jit, checkpoint, a custom derivative), or None.
+
+    The jaxpr of a call has the inputs and outputs of the equation. The jaxprs of a reduction (which
+    combines two elements) and of a kernel (which has references as inputs) do not, so these are not
+    calls.
+    """
+    if equation.primitive.name in _RULES:
+        return None
+    for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
+        inner = _open(equation.params.get(key))
+        if hasattr(inner, "eqns"):
+            inputs, outputs = (inner.invars, equation.invars), (inner.outvars, equation.outvars)
+            if _alike(*inputs) and _alike(*outputs):
+                return equation.params[key]
+    return None
+
+
+def _alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
+    types = [[(v.aval.shape, v.aval.dtype) for v in variables] for variables in (one, other)]
+    return types[0] == types[1]
+
+
+def _either(one: list[bool], other: list[bool]) -> list[bool]:
+    return [a or b for a, b in zip(one, other, strict=True)]
+
+
+def _open(jaxpr: Any) -> Any:
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def closed_jaxpr(
+    like: Any, inputs: Sequence[Any], outputs: Sequence[Any], equations: Sequence[Any],
+    consts: dict[Any, Any],
+) -> Any:  # fmt: skip
+    """A closed jaxpr of these parts; ``like`` is any jaxpr, ``consts`` map variables to values."""
+    jaxpr = _open(like).replace(
+        constvars=list(consts), invars=list(inputs), outvars=list(outputs), eqns=list(equations)
+    )
+    return ClosedJaxpr(jaxpr, list(consts.values()))
+
+
+def specs(variables: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    """Shapes and dtypes of variables, varying over the same ``shard_map`` axes."""
+    return [shaped(v.aval.shape, v.aval.dtype, v.aval) for v in variables]
+
+
+def call_of(closed: Any) -> Any:
+    """The equation of a ``jax.jit`` call of a closed jaxpr, with the jaxpr's own inputs."""
+    traced = jax.make_jaxpr(jax.jit(jaxpr_as_fun(closed)))(*specs(closed.jaxpr.invars))
+    (equation,) = traced.jaxpr.eqns
+    return equation

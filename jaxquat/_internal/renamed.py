@@ -1,0 +1,292 @@
+"""Answer names that are not there: guesses, names of the last release, and modules that moved.
+
+- ``INSTEAD`` has names that newcomers try. They raise an error with the name that this library
+  uses, or one spelled similarly.
+- ``RENAMED`` has names of the last release, and ``MOVED`` its modules. They work for one release,
+  with a DeprecationWarning that names the new one.
+- ``DELETED`` has modules that are gone. To import one raises an error that says what to use.
+
+None of these is an alias: everything has one name, and ``dir`` shows only that. Type checkers see
+none of them, so they report an old or a wrong name as an error.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any, NoReturn
+
+_STEPS = "jq.rollout(jq.rkmk4, body, torque, start, jq.grid(t0, dt, steps), params)"
+_ADAPTIVE = "jq.interop.diffrax for adaptive steps, jq.rollout for equal ones"
+_ROTATION = "functions of arrays (w, x, y, z): jq.quaternion.exp, jq.quaternion.rotate, jq.euler"
+_ANGLES = 'jq.euler.to_quaternion(angles, "ZYX"), jq.euler.from_quaternion(q, "ZYX"), in rad'
+_TABLE = "np.column_stack([path.t, path.state.q, path.state.omega])"
+_FRAME = f'pandas.DataFrame({_TABLE}, columns=["t", *"wxyz", "omega_x", "omega_y", "omega_z"])'
+
+INSTEAD: dict[str, dict[str, str]] = {
+    "": {
+        **dict.fromkeys(("simulate", "odeint", "solve_ivp"), _STEPS),
+        "integrate": f"{_STEPS}, or jq.kinematics.integrate(q0, omega, dt) for a gyroscope",
+        **dict.fromkeys(("diffeqsolve", "Tsit5"), _ADAPTIVE),
+        **dict.fromkeys(("event", "events"), "jq.interop.diffrax, which locates events in a step"),
+        "rk4": "jq.rkmk4",
+        **dict.fromkeys(("Rotation", "Quaternion"), _ROTATION),
+        "slerp": "jq.quaternion.slerp(p, q, t)",
+        "vmap": "jax.vmap: jq.rollout takes one body",
+        "read_csv": "jq.recordings.read(path, columns)",
+        "ekf": "jq.estimation.mekf, jq.estimation.ahrs",
+        "orbit": "a jq.State with position and velocity, and jq.forces.point_mass",
+    },
+    "quaternion": {
+        **dict.fromkeys(("from_euler", "to_euler"), _ANGLES),
+        "from_rotvec": "jq.quaternion.exp(u) of a rotation vector [rad]",
+        "as_matrix": "jq.quaternion.to_matrix(q)",
+        "inv": "jq.quaternion.conjugate(q)",
+        "apply": "jq.quaternion.rotate(q, v)",
+        "mul": "jq.quaternion.multiply(p, q)",
+        "angle": "jq.quaternion.distance(p, q) [rad], or angle_between(u, v) of vectors",
+        **dict.fromkeys(("from_scipy", "from_rotation"), "jq.quaternion.from_xyzw(r.as_quat())"),
+        "squad": "path.at(t), which uses the rates of the rows",
+        "identity": "jnp.array([1.0, 0.0, 0.0, 0.0])",
+    },
+    "so3": {"skew": "jq.so3.hat(v)"},
+    "frames": {
+        **dict.fromkeys(("ned_to_enu", "enu_to_ned"), "jq.frames.ned_enu(v), in both directions"),
+        **dict.fromkeys(("frd_to_flu", "flu_to_frd"), "jq.frames.frd_flu(v), in both directions"),
+    },
+    "forces": {
+        "potential_energy": "mass * 9.80665 * z with jq.forces.gravity, or jq.forces.potential "
+        "with jq.forces.point_mass"
+    },
+    "actuators": {
+        "pulse": "jq.actuators.pulse_widths, with jq.schemes.switched",
+        **dict.fromkeys(("wheel", "reaction_wheel"), "jq.actuators.wheel_torque"),
+    },
+    "dynamics": {"potential_energy": "mass * 9.80665 * z with jq.forces.gravity"},
+    "torques": {
+        **dict.fromkeys(("pulse", "step"), "jq.schemes.switched, for a torque that jumps"),
+        "constant": "lambda t, state, params: params: a torque is any function of these",
+    },
+    "control": {
+        "pd": "jq.control.quaternion_law",
+        **dict.fromkeys(("gain_margin", "phase_margin", "stability_margins"), "jq.control.margins"),
+        "bode": "jq.control.margins, which returns the loop at many frequencies",
+        "bdot": "a jq.Controller; examples/detumble.py has the law",
+        "mrp_law": "jq.control.tracking_law with a quarter of the stiffness",
+    },
+    "plot": {"bode": "jq.plot.nyquist(margins)", "angles": 'jq.plot.euler_angles(path, "ZYX")'},
+    "Path": {
+        **dict.fromkeys(("ts", "time"), "path.t"),
+        **dict.fromkeys(("plot", "show"), "jq.plot.rates(path), jq.plot.euler_angles(path)"),
+        "animate": "jq.plot.animate(path, body)",
+        "q": "path.state.q",
+        "omega": "path.state.omega",
+        "to_csv": f"np.savetxt(file, {_TABLE})",
+        "to_dataframe": _FRAME,
+        "energy": "jax.vmap(lambda state: jq.dynamics.energy(body, state))(path.state)",
+    },
+    "Grid": {"t": "grid.times()"},
+    "GridAt": {"t": "grid.times()"},
+    "State": {"quat": "state.q"},
+    "Body": {"I": "body.inertia"},
+    "Recording": {
+        **dict.fromkeys(("omega", "gyroscope"), "recording.gyro"),
+        **dict.fromkeys(("acc", "accel"), "recording.accelerometer"),
+        "mag": "recording.magnetometer",
+    },
+}
+"""What to use instead, by the owner's public name ("" is the package) and the missing name.
+
+These are names that newcomers have typed. docs/migration.md has more.
+"""
+
+
+_PUBLIC: dict[str, list[str]] = {}
+"""The public names of each module, for the names that users seek in another one."""
+
+_STOCHASTIC = (
+    "Disturbance", "brownian", "coarsened", "langevin", "with_gauss_markov_torque",
+    "with_torque_noise",
+)  # fmt: skip
+RENAMED = {
+    "control": {"Course": "ReferenceTrajectory"},
+    "fused": {"check_gpu": "jq.check_gpu", "explain": "jq.explain"},
+    "schemes": {name: f"jq.stochastic.{name}" for name in _STOCHASTIC},
+}
+"""Names of the last release and their new names, by module. The next release removes them.
+
+A new name in another module is a path that begins with "jq.".
+"""
+
+MOVED = {
+    **{name: f"sensors.{name}" for name in ("accelerometer", "allan", "gyro", "magnetometer")},
+    **{name: f"dynamics.{name}" for name in ("forces", "torques")},
+    "engines": "simulation.engines",
+    "flow": "stochastic.flow",
+    "fused.__main__": "simulation.engines.__main__",
+    "learning": "fitting",
+    "rollout": "simulation.rollout",
+    "rotors": "actuators.rotors",
+    "sensing": "sensors",
+}
+"""Modules of the last release and their places now, with all that is in them.
+
+Only ``import`` needs the place: ``jq.gyro``, ``jq.torques`` and the other short names stay.
+"""
+
+DELETED: dict[str, str] = {}
+"""Modules of the last release that are gone, and what to use instead."""
+
+
+def _missing_in(module: ModuleType, owner: str, name: str) -> Any:
+    """``missing`` for a module; a renamed object is returned with a DeprecationWarning."""
+    new = RENAMED.get(owner, {}).get(name)
+    if new is None:
+        missing(owner, name, module.__all__)
+    path = new if new.startswith("jq.") else f"{_place(owner)}.{new}"
+    text = f"{_place(owner)}.{name} is now called {path}"
+    warnings.warn(text, DeprecationWarning, stacklevel=2)
+    return functools.reduce(getattr, path.split(".")[1:], sys.modules["jaxquat"])
+
+
+def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
+    """Raise the AttributeError for a name that the package, a module, or an instance lacks.
+
+    The error proposes the same name of another module, or one of ``names`` with a similar spelling.
+    """
+    known = INSTEAD.get(owner, {})
+    instead = known.get(name, known.get(name.lower()))
+    if instead is None:
+        near = [f"{_place(owner)}.{x}" for x in difflib.get_close_matches(name, names, 1, 0.7)]
+        public = {"": sys.modules["jaxquat"].__all__, **_PUBLIC}
+        elsewhere = [f"{_place(x)}.{name}" for x, known in public.items() if name in known]
+        instead = " or ".join(elsewhere or near) or None
+    _raise(owner, name, instead)
+
+
+def _missing_of(instance: Any, owner: str, name: str) -> NoReturn:
+    """``missing`` for an instance, whose own names it proposes."""
+    if name.startswith("_"):  # Python and JAX look up many of these; dir itself uses __dict__
+        _raise(owner, name)
+    if owner == "Recording" and name in vars(instance).get("channels", ()):
+        _raise(owner, name, f'recording["{name}"]')
+    names = {known for known in dir(instance) if not known.startswith("_")}
+    missing(owner, name, sorted(names - {name}))  # name exists if a property raised AttributeError
+
+
+def _raise(owner: str, name: str, instead: str | None = None) -> NoReturn:
+    described = f"{owner!r} object" if owner[:1].isupper() else f"module {_full(owner)!r}"
+    message = f"{described} has no attribute {name!r}"
+    if instead is None:
+        raise AttributeError(message)
+    raise AttributeError(f"{message}; use {instead}", name=name)  # so Python adds no own proposal
+
+
+def answer(owners: Mapping[str, Any]) -> None:
+    """Make ``missing`` handle unknown names of these modules and classes, given by public name.
+
+    The ``dir`` of a module, and so its completion, then has only public names.
+    """
+    for owner, value in owners.items():
+        # Set from outside: a __getattr__ in the source would tell type checkers that any name
+        # exists. It is called only for names that are not found, and reads only the names of an
+        # instance, so copy and pickle work as before.
+        if isinstance(value, ModuleType):
+            _PUBLIC[owner] = value.__all__
+            value.__getattr__ = functools.partial(_missing_in, value, owner)
+            value.__dir__ = functools.partial(sorted, value.__all__)
+        elif owner in INSTEAD:
+            value.__getattr__ = functools.partialmethod(_missing_of, owner)
+
+
+class _OldPlaces(importlib.abc.MetaPathFinder):
+    """Find modules of ``MOVED`` at their new places, and refuse those of ``DELETED``."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        """Return the spec of a module that moved; None leaves the others to other finders."""
+        package, _, old = fullname.partition(".")
+        if package != "jaxquat":
+            return None
+        if old in DELETED:
+            raise ModuleNotFoundError(f"{fullname} is gone; use {DELETED[old]}", name=fullname)
+        new = _new_place(old)
+        if new is None:
+            return None
+        text = f"{fullname} is now {new}"
+        warnings.warn(
+            text, DeprecationWarning, stacklevel=2
+        )  # Python skips the import's own frames
+        return importlib.machinery.ModuleSpec(fullname, _SameModule(new))
+
+
+class _SameModule(importlib.abc.Loader):
+    """Load a module under its old name: the same object as under the new one."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def create_module(self, spec: Any) -> ModuleType:
+        """Return the module at the new place."""
+        module = importlib.import_module(self.place)
+        self.spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Give the module its own spec back, which Python has replaced by that of the old name."""
+        module.__spec__ = self.spec
+
+    def get_code(self, fullname: str) -> Any:
+        """Return the code of a command, ``python -m``."""
+        spec: Any = importlib.util.find_spec(self.place)
+        return spec.loader.get_code(self.place)
+
+
+class _Hidden(ModuleType):
+    """A module that moved, where the package has a function of the same name.
+
+    Python would put a module that it finds in place of the function, so this one is there already.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # Python looks these up in every module
+            raise AttributeError(name)
+        new = _new_place(self.__name__.partition(".")[2])
+        assert new is not None
+        text = f"{self.__name__} is now {new}"
+        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        return getattr(importlib.import_module(new), name)
+
+
+def _new_place(old: str) -> str | None:
+    """The full name of a module now, by its old name in the package; None if it did not move."""
+    name, rest = old, ""
+    while name not in MOVED and "." in name:
+        name, _, last = name.rpartition(".")
+        rest = f".{last}{rest}"
+    return f"jaxquat.{MOVED[name]}{rest}" if name in MOVED else None
+
+
+def find_old_places() -> None:
+    """Let ``import`` find the modules of the last release."""
+    # before the finder of paths, which would load a part of a package a second time
+    sys.meta_path.insert(0, _OldPlaces())
+    sys.modules.setdefault("jaxquat.rollout", _Hidden("jaxquat.rollout"))
+
+
+def _full(owner: str) -> str:
+    return f"jaxquat.{owner}" if owner else "jaxquat"
+
+
+def _place(owner: str) -> str:
+    """The text that users write before the dot of a name of this owner."""
+    if owner[:1].isupper():
+        return {"GridAt": "grid"}.get(owner, owner.lower())
+    return f"jq.{owner}" if owner else "jq"

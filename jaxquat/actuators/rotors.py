@@ -1,0 +1,402 @@
+"""Rotors of a rotorcraft: thrust and drag-torque curves, their load on the body, and allocation.
+
+This is the plant of a quadrotor whose motors follow the commanded speeds with a lag of 0.03 s; its
+aux states are the actual speeds:
+
+    plant = torques.total(forces.gravity(body), rotors.lagging(ROTORS, 0.03))
+
+``allocate`` and ``speeds`` convert a collective thrust and a torque to speeds;
+``commanding_speeds`` does so for a controller that commands thrust and torque. For the momentum of
+heavy rotors, with J the moment of each about its axis, add
+``actuators.wheel_torque(axes, state, spins * J * speeds, spins * J * accelerations)``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._internal.checks import (
+    exactly,
+    finite,
+    floating,
+    independent_columns,
+    instance,
+    is_concrete,
+    one_shape,
+    positive,
+    unit_vector,
+)
+from jaxquat._internal.linear import (
+    cross,
+    dot,
+    inverse,
+    matmul,
+    matvec,
+    power_of_two,
+    root,
+    transpose,
+)
+from jaxquat.actuators import lag
+from jaxquat.control.flight import Lift
+from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.state import State, Wrench
+from jaxquat.quaternion import rotate
+from jaxquat.simulation.controller import Controller
+
+__all__ = [
+    "Load",
+    "Rotors",
+    "allocate",
+    "commanding_speeds",
+    "drag_torques",
+    "lagging",
+    "load",
+    "speeds",
+    "thrusts",
+]
+
+
+class Rotors(NamedTuple):
+    """The n rotors of a body, a pytree.
+
+    The curves are polynomials in the speed w >= 0 [rad/s] of a rotor, ``c[0] + c[1] w + c[2] w^2``,
+    the same for all rotors; ``(0, 0, k)`` is the curve of a rotor in air at rest.
+
+    Attributes:
+        positions: of the hubs from the centre of mass, body axes [m], (n, 3).
+        axes: unit vectors along the thrust, body axes, (n, 3).
+        spins: +1 for a rotor that turns about its axis by the right-hand rule, -1 for the opposite
+            sense, (n,).
+        thrust: the curve of the thrust [N], (3,).
+        drag: the curve of the aerodynamic torque against the rotation [N m], (3,).
+
+    Examples:
+        >>> quad = jq.rotors.Rotors(
+        ...     positions=0.12 * jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]),  # m
+        ...     axes=jnp.tile(jnp.array([0.0, 0.0, 1.0]), (4, 1)),
+        ...     spins=jnp.array([1.0, -1.0, 1.0, -1.0]),
+        ...     thrust=jnp.array([0.0, 0.0, 1e-5]),  # N/(rad/s)^2
+        ...     drag=jnp.array([0.0, 0.0, 2e-7]),  # N m/(rad/s)^2
+        ... )
+        >>> lift = jq.rotors.load(quad, 500.0 * jnp.ones(4)).force[2]
+        >>> f"{lift:.1f} N at 500 rad/s"
+        '10.0 N at 500 rad/s'
+    """
+
+    positions: Array
+    axes: Array
+    spins: Array
+    thrust: Array
+    drag: Array
+
+
+class Load(NamedTuple):
+    """The force and torque of rotors on the body, both in BODY axes.
+
+    Attributes:
+        force: (3,) [N]; ``quaternion.rotate(q, force)`` is the force in world axes.
+        torque: about the centre of mass, (3,) [N m].
+
+    Examples:
+        >>> load = jq.rotors.Load(force=jnp.array([0.0, 0.0, 10.0]), torque=jnp.zeros(3))
+        >>> upside_down = jnp.array([0.0, 1.0, 0.0, 0.0])
+        >>> f"{jq.quaternion.rotate(upside_down, load.force)[2]:.1f} N"  # in world axes
+        '-10.0 N'
+    """
+
+    force: Array
+    torque: Array
+
+
+def thrusts(rotors: Rotors, speeds: ArrayLike) -> Array:
+    """The thrust of each rotor at these speeds. (n,) [rad/s] -> (n,) [N].
+
+    Examples:
+        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
+        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
+        >>> f"{jq.rotors.thrusts(one, jnp.array([500.0]))[0]:.2f} N"  # at 500 rad/s
+        '2.50 N'
+    """
+    rotors = _checked(rotors)
+    return _curve(rotors.thrust, exactly("speeds", speeds, rotors.spins.shape))
+
+
+def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
+    """The aerodynamic torque against each rotor's rotation. (n,) [rad/s] -> (n,) [N m].
+
+    It acts on the body along ``-spin axis``.
+
+    Examples:
+        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
+        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
+        >>> f"{jq.rotors.drag_torques(one, jnp.array([500.0]))[0]:.3f} N m"  # at 500 rad/s
+        '0.050 N m'
+    """
+    rotors = _checked(rotors)
+    return _curve(rotors.drag, exactly("speeds", speeds, rotors.spins.shape))
+
+
+def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:
+    """The speed at which each rotor has this thrust: the inverse of ``thrusts``. (n,) -> (n,).
+
+    If two speeds have this thrust, the result is the higher one. Below the minimum of the curve it
+    is the speed of the minimum, with slope 0.
+
+    Examples:
+        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
+        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
+        >>> f"{jq.rotors.speeds(one, jnp.array([2.5]))[0]:.0f} rad/s"  # for 2.5 N
+        '500 rad/s'
+    """
+    rotors = _checked(rotors)
+    return _speed(rotors.thrust, exactly("thrusts", thrusts, rotors.spins.shape))
+
+
+def load(rotors: Rotors, speeds: ArrayLike) -> Load:
+    """Force and torque of all rotors on the body, body axes. (n,) [rad/s] -> Load.
+
+    A rotor at p with axis a, thrust T and drag torque Q contributes the force ``T a`` and the
+    torque ``p × T a - spin Q a``.
+
+    Examples:
+        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
+        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
+        >>> force, torque = jq.rotors.load(one, jnp.array([500.0]))
+        >>> f"{force[2]:.2f} N, {torque[1]:.2f} N m about y, {torque[2]:.2f} N m about z"
+        '2.50 N, -0.50 N m about y, -0.05 N m about z'
+    """
+    rotors = _checked(rotors)
+    w = exactly("speeds", speeds, rotors.spins.shape)
+    forces = _curve(rotors.thrust, w)[:, None] * rotors.axes
+    turning = (rotors.spins * _curve(rotors.drag, w))[:, None] * rotors.axes
+    torque = jnp.sum(cross(rotors.positions, forces) - turning, axis=0)
+    return Load(jnp.sum(forces, axis=0), torque)
+
+
+def lagging(rotors: Rotors, time_constant: ArrayLike) -> Torque:
+    """The wrench of n rotors that follow the commanded speeds with a first-order lag.
+
+    The aux states are the actual speeds (n,) [rad/s], the command the wanted ones.
+    ``time_constant`` [s] is () or (n,), and best not below a step: see ``actuators.lag``. The
+    torque of the rotors' own momentum is left out.
+
+    Examples:
+        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
+        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
+        >>> torque = jq.rotors.lagging(one, time_constant=0.05)  # s
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), aux=jnp.array([500.0]))
+        >>> wrench, rates = torque(0.0, state, None, jnp.array([600.0]))  # wanted: 600 rad/s
+        >>> f"{wrench.force[2]:.2f} N, {rates[0]:.0f} rad/s^2"
+        '2.50 N, 2000 rad/s^2'
+    """
+    rotors = _checked(rotors)
+    n = len(rotors.spins)
+    time_constant = one_shape("time_constant", time_constant, (), (n,))
+    positive("time_constant", time_constant)
+
+    def lagging(t: ArrayLike, state: State, params: Any, *command: Any) -> tuple[Wrench, Array]:
+        if not command:
+            wanted = "a controller or inputs, which command the speeds"
+            raise TypeError(f"rotors.lagging: wanted {wanted}, got neither")
+        actual = exactly("state.aux", state.aux, (n,))
+        wanted = exactly("command", command[0], (n,))
+        force, torque = load(rotors, actual)
+        rates = lag(actual, wanted, jnp.asarray(time_constant, actual.dtype))
+        return Wrench(torque, rotate(state.q, force)), rates
+
+    return lagging
+
+
+def commanding_speeds(
+    controller: Controller,
+    rotors: Rotors,
+    *,
+    lowest: ArrayLike = 0.0,
+    highest: ArrayLike | None = None,
+) -> Controller:
+    """Convert a controller of a ``control.Lift`` to a controller of speeds (n,) [rad/s].
+
+    At each sample ``allocate`` divides the lift among the rotors, within ``lowest`` and ``highest``
+    [N].
+
+    Examples:
+        >>> places = jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]) / 8  # m
+        >>> up, curve = jnp.tile(jnp.eye(3)[2], (4, 1)), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> spins = jnp.array([1.0, -1.0, 1.0, -1.0])
+        >>> quad = jq.rotors.Rotors(places, up, spins, thrust=curve, drag=0.02 * curve)
+        >>> lift = jq.control.Lift(jnp.array(10.0), jnp.zeros(3))  # N, N m
+        >>> hover = jq.Controller(lambda start, params: (), lambda *_: (lift, ()))
+        >>> controller = jq.rotors.commanding_speeds(hover, quad)
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> speeds, memory = jax.jit(controller.update)(0.0, state, (), None, None)
+        >>> speeds.round()  # rad/s, for 2.5 N each
+        Array([500., 500., 500., 500.], dtype=float32)
+    """
+    instance("controller", controller, Controller, "a jq.Controller")
+    rotors = _checked(rotors)
+    n = len(rotors.spins)
+    bounds = {"lowest": _bound("lowest", lowest, n)}
+    if highest is not None:
+        bounds["highest"] = _bound("highest", highest, n)
+
+    def update(
+        t: Array, state: State, memory: Any, params: Any, sampled_input: Any
+    ) -> tuple[Array, Any]:
+        lift, memory = controller.update(t, state, memory, params, sampled_input)
+        instance("controller.update(...)[0]", lift, Lift, "a control.Lift")
+        limits = {name: jnp.asarray(bound, lift.thrust.dtype) for name, bound in bounds.items()}
+        return speeds(rotors, allocate(rotors, lift.thrust, lift.torque, **limits)), memory
+
+    return Controller(controller.init, update, controller.period)
+
+
+def allocate(
+    rotors: Rotors,
+    thrust: ArrayLike,
+    torque: ArrayLike,
+    *,
+    lowest: ArrayLike = 0.0,
+    highest: ArrayLike | None = None,
+) -> Array:
+    """Thrusts of n >= 4 rotors with this collective thrust and torque. -> (n,) [N].
+
+    It is the shortest vector of thrusts with ``thrust`` () [N] along body z and ``torque`` (3,)
+    [N m], if that is within ``lowest`` and ``highest``, () or (n,) [N]. Otherwise, in this order,
+
+    1. yaw, the torque about body z, is reduced, down to zero;
+    2. the collective thrust rises or falls as far as roll and pitch require;
+    3. roll and pitch are scaled down together, if no collective thrust allows both.
+
+    The result is continuous in all arguments and differentiable almost everywhere. Each rotor's
+    drag torque is assumed proportional to its thrust, in the ratio at an even share of the
+    collective thrust; that is exact for curves ``(0, 0, k)``. The result means nothing if traced
+    rotors cannot lift the body and turn it about all axes: it may be NaN, infinite, or finite.
+
+    Raises:
+        ValueError: fewer than four rotors, concrete rotors that cannot lift the body and turn it
+            about all axes, or concrete rotors that cannot make a collective thrust without torque
+            in which every rotor has positive thrust.
+
+    Examples:
+        >>> places = jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]) / 8  # m
+        >>> up, curve = jnp.tile(jnp.eye(3)[2], (4, 1)), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+        >>> spins = jnp.array([1.0, -1.0, 1.0, -1.0])
+        >>> quad = jq.rotors.Rotors(places, up, spins, thrust=curve, drag=0.02 * curve)
+        >>> roll = jnp.array([0.25, 0.0, 0.0])  # N m: two rotors 1/8 m left, two right
+        >>> thrusts = jax.jit(jq.rotors.allocate)(quad, 10.0, roll)
+        >>> np.asarray(thrusts).round(2)  # N
+        array([3., 3., 2., 2.], dtype=float32)
+    """
+    rotors = _checked(rotors)
+    n = len(rotors.spins)
+    if n < 4:
+        raise ValueError(f"rotors: wanted at least 4 rotors, got {n}")
+    thrust, torque = exactly("thrust", thrust, ()), exactly("torque", torque, (3,))
+    low = _bound("lowest", lowest, n)
+    high = None if highest is None else _bound("highest", highest, n)
+    if high is not None and is_concrete((low, high)) and not np.all(low < high):
+        raise ValueError(f"lowest: wanted less than highest, {high}, got {low}")
+
+    by_thrust, by_torque = _mixer(rotors, thrust)
+    tilting = matvec(by_torque[:, :2], torque[:2])
+    turning = by_torque[:, 2] * torque[2]
+    # Per unit of collective thrust, the margin of each rotor bounds the collective thrust.
+    floor, slope = low / by_thrust, tilting / by_thrust
+    if high is not None:
+        room = high[None, :] / by_thrust[None, :] - floor[:, None]
+        tilt = _share(room, slope[None, :] - slope[:, None])
+        slope, tilting = tilt * slope, tilt * tilting
+        thrust = jnp.minimum(thrust, jnp.min(high / by_thrust - slope))
+    thrust = jnp.maximum(thrust, jnp.max(floor - slope))
+    base = by_thrust * thrust + tilting
+    turn = _share(base - low, -turning)
+    if high is not None:
+        turn = jnp.minimum(turn, _share(high - base, turning))
+    # Rounding may have left a rotor beyond its limit.
+    result = jnp.maximum(base + turn * turning, low)
+    return result if high is None else jnp.minimum(result, high)
+
+
+def _mixer(rotors: Rotors, thrust: Array) -> tuple[Array, Array]:
+    """Thrusts per collective thrust (n,) and per torque (n, 3): the pseudoinverse in blocks."""
+    n = len(rotors.spins)
+    share = thrust / n
+    share = jnp.where(share > 0, share, jnp.ones_like(share))
+    ratio = _curve(rotors.drag, _speed(rotors.thrust, share)) / share
+    arms = cross(rotors.positions, rotors.axes) - ratio * rotors.spins[:, None] * rotors.axes
+    lift = rotors.axes[:, 2]
+    lever = jnp.concatenate([arms, lift[:, None]], axis=1)
+    independent_columns("rotors", "rotors that lift the body and turn it about all axes", lever)
+    units = jax.vmap(power_of_two, in_axes=1)(arms)  # squares of small arms leave float32's range
+    arms = arms / units[None]
+    gram = inverse(matmul(transpose(arms), arms))
+    coupling = matvec(gram, matvec(transpose(arms), lift))
+    upward = lift - matvec(arms, coupling)
+    by_thrust = upward / dot(upward, upward)
+    if is_concrete(by_thrust) and np.any(np.asarray(by_thrust) <= 0):
+        wanted = "rotors that all lift when the torque is 0"
+        raise ValueError(f"rotors: wanted {wanted}, got shares {np.asarray(by_thrust)}")
+    by_torque = matmul(arms, gram) - by_thrust[:, None] * coupling[None, :]
+    return by_thrust, by_torque / units[None]
+
+
+def _share(room: Array, change: Array) -> Array:
+    """The largest s in [0, 1] with ``s change <= room``, for room >= 0 up to rounding."""
+    exceeds = change > room
+    shares = jnp.where(exceeds, room, 1.0) / jnp.where(exceeds, change, 1.0)
+    positive = exceeds & (change > 0)
+    return jnp.clip(jnp.min(jnp.where(positive, shares, 1.0)), 0.0, 1.0)
+
+
+def _curve(coefficients: Array, w: Array) -> Array:
+    return coefficients[0] + w * (coefficients[1] + w * coefficients[2])
+
+
+def _speed(coefficients: Array, thrust: Array) -> Array:
+    """The higher speed with this thrust, by the formula that does not cancel."""
+    constant, linear, square = coefficients
+    above = thrust - constant
+    discriminant = root(linear * linear + 4.0 * square * above)
+    rises = linear > 0  # the curve rises from speed 0 on, and may be a straight line
+    forward = 2.0 * above / jnp.where(rises, linear + discriminant, 1.0)
+    backward = (discriminant - linear) / jnp.where(rises, 1.0, 2.0 * square)
+    return jnp.where(rises, forward, backward)
+
+
+def _bound(name: str, value: ArrayLike, n: int) -> Array:
+    value = one_shape(name, value, (), (n,))
+    finite(name, value)
+    return jnp.broadcast_to(value, (n,))
+
+
+def _checked(rotors: Rotors) -> Rotors:
+    """Return the rotors with arrays as fields, checked; errors name the field."""
+    instance("rotors", rotors, Rotors, "a rotors.Rotors")
+    positions = floating("rotors.positions", rotors.positions)
+    if positions.ndim != 2 or positions.shape[1] != 3 or not len(positions):
+        raise ValueError(f"rotors.positions: wanted shape (n, 3), got {positions.shape}")
+    n = len(positions)
+    shapes = {"positions": (n, 3), "axes": (n, 3), "spins": (n,), "thrust": (3,), "drag": (3,)}
+    fields = [exactly(f"rotors.{k}", getattr(rotors, k), shape) for k, shape in shapes.items()]
+    for name, value in zip(shapes, fields, strict=True):
+        finite(f"rotors.{name}", value)
+    rotors = Rotors(*fields)
+    unit_vector("rotors.axes", rotors.axes)
+    if is_concrete(rotors.spins) and not np.all(np.abs(np.asarray(rotors.spins)) == 1):
+        raise ValueError(f"rotors.spins: wanted 1 or -1, got {np.asarray(rotors.spins)}")
+    if is_concrete(rotors.thrust):
+        _, linear, square = np.asarray(rotors.thrust)
+        if not (square >= 0 and (linear > 0 or square > 0)):
+            raise ValueError(f"rotors.thrust: wanted a curve that rises, got {rotors.thrust}")
+    return rotors

@@ -1,0 +1,271 @@
+"""Forces on a body that moves: factories that return a ``torque(t, state, params) -> Wrench``.
+
+    plant = torques.total(forces.gravity(body), forces.linear_drag(0.3), own_torque)
+
+They are made, called and added like those of ``jq.torques``, and need a state with position and
+velocity. Forces are in world axes, torques in body axes. Forces proportional to the mass use the
+mass of the body, so gradients by ``body.mass`` are right. Other numbers (a wind, a resistance, a
+thrust) are cast to the dtype of the state. On an orbit, the origin of world axes is the centre of
+attraction. Integrate orbits in float64: in float32 a satellite is kilometres off after a day, in
+any units (docs/flight.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._internal.checks import exactly, finite, instance, not_negative, one_shape, takes
+from jaxquat._internal.linear import cross, dot, matvec, root, trace
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Torque, vector_of, wind_at
+from jaxquat.dynamics.state import State, Wrench, broadcastable
+from jaxquat.quaternion import rotate, rotate_inverse
+
+__all__ = [
+    "gravity",
+    "gravity_gradient",
+    "linear_drag",
+    "point_mass",
+    "potential",
+    "quadratic_drag",
+    "thrust",
+]
+
+_EARTH = 3.986004418e14  # m^3/s^2
+
+Vector = ArrayLike | Sequence[float]
+Wind = Vector | Callable[[ArrayLike, Array], Array]
+
+
+def gravity(body: Body, acceleration: Vector = (0.0, 0.0, -9.80665)) -> Torque:
+    """The weight ``m g`` in a uniform field of ``acceleration`` (3,) [m/s^2], world axes, z up.
+
+    Examples:
+        >>> body = jq.Body.box(2.0, jnp.array([0.1, 0.1, 0.1]))  # kg, m
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=still, velocity=still)
+        >>> jq.forces.gravity(body)(0.0, state, None).force.round(1)  # N
+        Array([  0. ,   0. , -19.6], dtype=float32)
+    """
+    mass = _mass(body)
+    g = exactly("acceleration", acceleration, (3,))
+    finite("acceleration", g)
+
+    def gravity(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
+        return _force(state, mass * jnp.asarray(g, mass.dtype))
+
+    return gravity
+
+
+def point_mass(body: Body, mu: ArrayLike = _EARTH) -> Torque:
+    """The attraction ``-mu m x/|x|^3`` to the origin of world axes.
+
+    ``mu`` is the constant of the centre [m^3/s^2], by default the Earth's. ``gravity_gradient``
+    adds the next term of the field. Integrate in float64: in float32 an orbit of 7000 km is off by
+    50 m after one revolution with steps of 10 s, and by 180 m with steps of 1 s; in float64 the
+    latter is off by 1.4e-6 m (``rkmk4``, benchmarks/orbit.py).
+
+    Examples:
+        >>> body = jq.Body.box(100.0, jnp.array([1.0, 1.0, 1.0]))  # kg, m
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=jnp.array([7.0e6, 0.0, 0.0]), velocity=still)
+        >>> f"{jq.forces.point_mass(body)(0.0, state, None).force[0]:.0f} N"  # 8.13 m/s^2
+        '-813 N'
+    """
+    mass, mu = _mass(body), _constant("mu", mu)
+
+    def point_mass(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
+        distance, up = _polar(state)
+        # Divide twice: in SI units a product of mu and another number may overflow float32.
+        return _force(state, -mass * (jnp.asarray(mu, up.dtype) / distance / distance) * up)
+
+    return point_mass
+
+
+def gravity_gradient(body: Body, mu: ArrayLike = _EARTH) -> Torque:
+    """The torque of the gravity gradient on the body, and its reaction on the orbit.
+
+    With u the direction from the centre to the body, in body axes, the torque is
+    ``3 mu/r^3 (u × I u)`` and the force ``-3 mu/(2 r^4) ((tr I - 5 u . I u) u + 2 I u)``. Both have
+    the potential ``-mu/(2 r^3) (tr I - 3 u . I u)``, the second term of MacCullagh's formula. So
+    with ``point_mass`` the energy and the angular momentum about the origin are constant. P. C.
+    Hughes, Spacecraft Attitude Dynamics, 1986, sections 8.1 and 8.2. ``torques.gravity_gradient``
+    is this torque for a position that is known in advance.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])), mass=100.0)
+        >>> q = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 4]))  # 45 deg off the vertical
+        >>> position, still = jnp.array([7.0e6, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(q, still, position=position, velocity=still)
+        >>> f"{jq.forces.gravity_gradient(body)(0.0, state, None).torque[2]:.2e} N m"
+        '-1.74e-05 N m'
+    """
+    instance("body", body, Body, "a jq.Body")
+    inertia, mu = body.inertia, _constant("mu", mu)
+
+    def gravity_gradient(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
+        distance, up = _polar(state)
+        u = rotate_inverse(state.q, up)
+        moment = matvec(inertia, u)
+        strength = 3.0 * (jnp.asarray(mu, u.dtype) / distance / distance / distance)
+        pull = 0.5 * (trace(inertia) - 5.0 * dot(u, moment)) * u + moment
+        force = -(strength / distance) * rotate(state.q, pull)
+        return Wrench(strength * cross(u, moment), force)
+
+    return gravity_gradient
+
+
+def potential(body: Body, state: State, mu: ArrayLike = _EARTH) -> Array:
+    """The potential energy [J] of ``point_mass`` and ``gravity_gradient`` together. -> ().
+
+    It is ``-mu m/r - mu/(2 r^3) (tr I - 3 u . I u)``, for one state with position.
+    ``dynamics.energy`` is the kinetic part.
+
+    Examples:
+        >>> body = jq.Body.box(100.0, jnp.array([1.0, 1.0, 1.0]))  # kg, m
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=jnp.array([7.0e6, 0.0, 0.0]), velocity=still)
+        >>> f"{jq.forces.potential(body, state):.3e} J"  # -mu m/r
+        '-5.694e+09 J'
+    """
+    mass, mu = _mass(body), _constant("mu", mu)
+    state = broadcastable("state", state)
+    distance, up = _polar(state)
+    u = rotate_inverse(state.q, up)
+    per_mass = jnp.asarray(mu, u.dtype) / distance
+    oblateness = trace(body.inertia) - 3.0 * dot(u, matvec(body.inertia, u))
+    return -per_mass * mass - 0.5 * (per_mass / distance / distance) * oblateness
+
+
+def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
+    """The force ``-K (v - wind)``, as of a viscous fluid.
+
+    ``resistance`` is K [N s/m]: () for a body with equal drag in all directions, or (3,) along the
+    body axes, as from ``flow.translational_resistance``. ``wind`` is the velocity of the air (3,)
+    [m/s], world axes, a constant or ``wind(t, position)``.
+
+    Examples:
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=still, velocity=jnp.array([2.0, 1.0, -1.0]))
+        >>> drag = jq.forces.linear_drag(0.5)  # N s/m
+        >>> drag(0.0, state, None).force  # N
+        Array([-1. , -0.5,  0.5], dtype=float32)
+        >>> jq.forces.linear_drag(0.5, wind=(4.0, 3.0, 1.0))(0.0, state, None).force
+        Array([1., 1., 1.], dtype=float32)
+    """
+    resistance, air = _coefficients("resistance", resistance), wind_at(wind)
+
+    def linear_drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
+        relative = _relative(air, t, state)
+        return _force(state, -_along(resistance, state, relative))
+
+    return linear_drag
+
+
+def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
+    """The force ``-k |v - wind| (v - wind)``.
+
+    ``coefficient`` is k = 1/2 rho C A [kg/m], () or (3,) along the body axes. ``wind`` is as in
+    ``linear_drag``.
+
+    Examples:
+        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+        >>> state = jq.State(level, still, position=still, velocity=jnp.array([2.0, 1.0, -2.0]))
+        >>> jq.forces.quadratic_drag(0.5)(0.0, state, None).force.round(2)  # 0.5 kg/m (3 m/s)^2
+        Array([-3. , -1.5,  3. ], dtype=float32)
+    """
+    coefficient, air = _coefficients("coefficient", coefficient), wind_at(wind)
+
+    def quadratic_drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
+        relative = _relative(air, t, state)
+        speed = root(dot(relative, relative))
+        return _force(state, -speed * _along(coefficient, state, relative))
+
+    return quadratic_drag
+
+
+def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0)) -> Torque:
+    """A force in body axes that acts at a point of the body; its torque is ``offset × force``.
+
+    ``force`` (3,) [N] is in BODY axes, a constant or ``force(t, state, params)``. With a controller
+    or inputs the function receives the command as fourth argument. ``offset`` (3,) [m] leads from
+    the centre of mass to the point where the force acts, body axes.
+
+    Examples:
+        >>> motor = jq.forces.thrust((0.0, 0.0, 20.0), offset=(0.1, 0.0, 0.0))  # N, m, body axes
+        >>> q = jnp.array([0.5, 0.5, 0.5, 0.5])  # body z points along world x
+        >>> still = jnp.zeros(3)
+        >>> wrench = motor(0.0, jq.State(q, still, position=still, velocity=still), None)
+        >>> wrench.torque[1], wrench.force[0]  # N m about body y, N along world x
+        (Array(-2., dtype=float32), Array(20., dtype=float32))
+    """
+    force_at = vector_of("force", force)
+    arm = exactly("offset", offset, (3,))
+    finite("offset", arm)
+
+    def thrust(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
+        if callable(force):
+            arguments = "t, state, params, command" if command else "t, state, params"
+            takes("force", force, arguments)
+        f = jnp.asarray(force_at(t, state, params, *command), state.q.dtype)
+        moment = cross(jnp.asarray(arm, f.dtype), f)
+        return _force(state, rotate(state.q, f))._replace(torque=moment)
+
+    return thrust
+
+
+def _force(state: State, force: Array) -> Wrench:
+    """The wrench of a force without torque; ValueError for a state without position."""
+    _position(state)
+    return Wrench(jnp.zeros_like(state.omega), force)
+
+
+def _position(state: State) -> Array:
+    if state.position is None:
+        raise ValueError("state: wanted position and velocity, which a force needs, got neither")
+    return state.position
+
+
+def _polar(state: State) -> tuple[Array, Array]:
+    """The distance () of the body from the origin, and the unit vector (3,) to the body."""
+    position = _position(state)
+    distance = jnp.sqrt(dot(position, position))
+    return distance, position / distance
+
+
+def _relative(air: Callable[[ArrayLike, Array], Array], t: ArrayLike, state: State) -> Array:
+    """The velocity (3,) relative to the air, world axes."""
+    position = _position(state)
+    return state.velocity - jnp.asarray(air(t, position), position.dtype)
+
+
+def _along(coefficients: Array, state: State, vector: Array) -> Array:
+    """The vector (3,), world axes, scaled by () or along the body axes by (3,)."""
+    coefficients = jnp.asarray(coefficients, vector.dtype)
+    if coefficients.ndim == 0:
+        return coefficients * vector
+    return rotate(state.q, coefficients * rotate_inverse(state.q, vector))
+
+
+def _mass(body: Body) -> Array:
+    instance("body", body, Body, "a jq.Body")
+    if body.mass is None:
+        raise ValueError("body: wanted a mass, got none; jq.Body(inertia, mass) has one")
+    return body.mass
+
+
+def _constant(name: str, value: ArrayLike) -> Array:
+    array = exactly(name, value, ())
+    finite(name, array)
+    return array
+
+
+def _coefficients(name: str, value: ArrayLike) -> Array:
+    array = one_shape(name, value, (), (3,))
+    not_negative(name, array)
+    return array

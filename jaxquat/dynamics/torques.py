@@ -1,0 +1,255 @@
+"""Torques in body axes: factories that return a ``torque(t, state, params)``, and their sum.
+
+    plant = torques.total(torques.commanded, torques.gravity_gradient(body, position), own_torque)
+
+A torque of the library keeps the arrays that its factory received, so gradients flow to each of
+them. With a controller or inputs, all torques are called with the command as fourth argument:
+``commanded`` returns it, ``total`` and ``in_world`` pass it on, the others ignore it. The function
+that a factory returns has the name of the factory, for error messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat import quaternion
+from jaxquat._internal.checks import exactly, finite, function, instance, one_shape, takes
+from jaxquat._internal.linear import cross, dot, matvec
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Parts, Torque, check_parts, name_of
+from jaxquat.dynamics.state import State, broadcastable
+
+__all__ = [
+    "commanded",
+    "drag",
+    "gravity_gradient",
+    "heavy_top",
+    "in_world",
+    "magnetic",
+    "total",
+    "zero",
+]
+
+
+def zero(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+    """No torque: the free body.
+
+    Examples:
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
+        >>> jq.torques.zero(0.0, state, None)
+        Array([0., 0., 0.], dtype=float32)
+    """
+    return jnp.zeros_like(broadcastable("state", state).omega)
+
+
+def commanded(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
+    """The command itself: the controller's, or the input if there is no controller.
+
+    ``total(commanded, drag(damping))`` is a plant with drag. TypeError if there is neither
+    controller nor input.
+
+    Examples:
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
+        >>> jq.torques.commanded(0.0, state, None, jnp.array([0.5, 0.0, 0.0]))  # N m
+        Array([0.5, 0. , 0. ], dtype=float32)
+    """
+    if not command:
+        wanted = "a controller or inputs, which command a torque"
+        hint = "for linearize write lambda t, state, u: plant(t, state, params, u)"
+        raise TypeError(f"torques.commanded: wanted {wanted}, got neither; {hint}")
+    return command[0]
+
+
+def total(*torques: Torque) -> Torque:
+    """The sum of several torques, each its own argument.
+
+    All are called with the same arguments, including the command if there is one. If the state has
+    aux, the torques that move aux states return ``(torque, d aux/dt)`` and the others a torque
+    alone; the rates are added, too, and so are the forces of those that return a ``Wrench``. The
+    sum of no torques is ``zero``.
+
+    Examples:
+        >>> plant = jq.torques.total(jq.torques.commanded, jq.torques.drag(jnp.full(3, 0.1)))
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
+        >>> plant(0.0, state, None, jnp.array([0.5, 0.0, 0.0])).round(3)  # N m
+        Array([ 0.5,  0. , -0.2], dtype=float32)
+    """
+    for torque in torques:
+        function("torques", torque)
+    return _Total(torques)
+
+
+def in_world(world_torque: Torque) -> Torque:
+    """The torque ``world_torque(t, state, params)`` in WORLD axes, converted to body axes.
+
+    ``state.omega`` is still the rate in body axes; ``quaternion.rotate(state.q, state.omega)`` is
+    the rate in world axes. A force, which is always in world axes, and rates of aux states are
+    passed on unchanged.
+
+    Examples:
+        >>> torque = jq.torques.in_world(lambda t, state, params: jnp.array([3.0, 0.0, 0.0]))  # N m
+        >>> q = jnp.array([0.5, 0.5, 0.5, 0.5])  # world x is body z
+        >>> torque(0.0, jq.State(q, jnp.zeros(3)), None)
+        Array([0., 0., 3.], dtype=float32)
+    """
+    return _InWorld(function("world_torque", world_torque))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Total:
+    torques: tuple[Torque, ...]
+
+    def __call__(self, t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
+        tau, rates, force = zero(t, state, params), None, None
+        for torque in self.torques:
+            part = _part("torque", torque, t, state, params, *command)
+            rates = _added(rates, part.aux_rates)
+            force = _added(force, part.force)
+            tau = tau + part.torque
+        return Parts(tau, rates, force).joined()
+
+    def __repr__(self) -> str:
+        return f"total({', '.join(map(name_of, self.torques))})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _InWorld:
+    world_torque: Torque
+
+    def __call__(self, t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
+        part = _part("world_torque", self.world_torque, t, state, params, *command)
+        return part._replace(torque=quaternion.rotate_inverse(state.q, part.torque)).joined()
+
+    def __repr__(self) -> str:
+        return f"in_world({name_of(self.world_torque)})"
+
+
+def gravity_gradient(
+    body: Body, position: Callable[[ArrayLike], Array], mu: ArrayLike = 3.986004418e14
+) -> Torque:
+    """The gravity gradient on an orbit: ``3 mu/r^5 (r × I r)``, r in body axes.
+
+    ``position(t)`` is the position (3,) of the body from the centre of attraction, in world axes
+    [m]; mu is the constant of that centre [m^3/s^2], by default the Earth's. P. C. Hughes,
+    Spacecraft Attitude Dynamics, 1986, section 8.1.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])))
+        >>> torque = jq.torques.gravity_gradient(body, lambda t: jnp.array([7.0e6, 0.0, 0.0]))
+        >>> q = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 4]))  # 45 deg off the vertical
+        >>> f"{torque(0.0, jq.State(q, jnp.zeros(3)), None)[2]:.2e} N m"
+        '-1.74e-05 N m'
+    """
+    instance("body", body, Body, "a jq.Body")
+    takes("position", position, "t")
+    mu = exactly("mu", mu, ())
+    finite("mu", mu)
+
+    def gravity_gradient(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        r = exactly("position(t)", position(t), (3,))
+        distance = jnp.sqrt(dot(r, r))
+        # Normalise r, and compute mu/r^3 by three divisions: r^5 would overflow float32.
+        direction = quaternion.rotate_inverse(state.q, r / distance)
+        strength = jnp.asarray(mu, r.dtype) / distance / distance / distance
+        return 3.0 * strength * cross(direction, matvec(body.inertia, direction))
+
+    return gravity_gradient
+
+
+def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
+    """The torque of a weight [N] that pulls along world -z at ``offset`` (3,) [m], body axes.
+
+    The offset leads from the fixed point to the centre of mass; the potential is
+    ``weight (R offset)_z`` [J].
+
+    Examples:
+        >>> torque = jq.torques.heavy_top(10.0, jnp.array([0.0, 0.0, 0.2]))  # N, m
+        >>> q = jq.quaternion.exp(jnp.array([jnp.pi / 6, 0.0, 0.0]))  # tilted by 30 deg
+        >>> torque(0.0, jq.State(q, jnp.zeros(3)), None)[0].round(3)  # N m: it falls further
+        Array(1., dtype=float32)
+    """
+    weight, offset = exactly("weight", weight, ()), exactly("offset", offset, (3,))
+    finite("weight", weight)
+    finite("offset", offset)
+
+    def heavy_top(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        down = jnp.asarray([0.0, 0.0, -1.0], state.q.dtype)
+        return cross(offset, weight * quaternion.rotate_inverse(state.q, down))
+
+    return heavy_top
+
+
+def drag(damping: ArrayLike) -> Torque:
+    """Viscous drag ``-D omega``; ``damping`` is D [N m s]: (3, 3), (3,) for a diagonal, or ().
+
+    Examples:
+        >>> torque = jq.torques.drag(jnp.array([0.1, 0.2, 0.3]))  # N m s
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([1.0, 1.0, 1.0]))
+        >>> torque(0.0, state, None)
+        Array([-0.1, -0.2, -0.3], dtype=float32)
+    """
+    damping = one_shape("damping", damping, (), (3,), (3, 3))
+    finite("damping", damping)
+
+    def drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        return -(matvec(damping, state.omega) if damping.ndim == 2 else damping * state.omega)
+
+    return drag
+
+
+def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
+    """The torque ``dipole × B`` on a dipole (3,) [A m^2] in body axes.
+
+    ``field(t)`` is B (3,) [T] in world axes; it is converted to body axes.
+
+    The dipole part of the Earth's field is 30 µT at the magnetic equator and 60 µT at the poles on
+    the ground, and 0.8 of that at a height of 500 km (IGRF-13: P. Alken et al., Earth, Planets and
+    Space 73:49, 2021). So a coil of 0.2 A m^2 in a cubesat makes at most 10 µN m. Multiply a field
+    in nT by 1e-9, one in gauss by 1e-4. For a field that depends on the position, or a commanded
+    dipole, write the torque yourself::
+
+        def coils(t, state, params, dipole):
+            field = jq.quaternion.rotate_inverse(state.q, earth_field(t, state.position))
+            return jnp.cross(dipole, field)
+
+    Examples:
+        >>> coil = jnp.array([0.0, 0.0, 2.0])  # A m^2
+        >>> torque = jq.torques.magnetic(coil, lambda t: jnp.array([3e-5, 0.0, 0.0]))  # T
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> f"{torque(0.0, state, None)[1]:.1e} N m"
+        '6.0e-05 N m'
+    """
+    dipole = exactly("dipole", dipole, (3,))
+    finite("dipole", dipole)
+    takes("field", field, "t")
+
+    def magnetic(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        field_in_world = exactly("field(t)", field(t), (3,))
+        return cross(dipole, quaternion.rotate_inverse(state.q, field_in_world))
+
+    return magnetic
+
+
+def _part(
+    role: str, torque: Torque, t: ArrayLike, state: State, params: Any, *command: Any
+) -> Parts:
+    """The checked parts of a torque within another one; ``role`` is its argument name there."""
+    arguments, why = "t, state, params", "there is neither controller nor inputs"
+    if command:
+        arguments, why = "t, state, params, command", "there is a controller, or inputs"
+    returned = takes(role, torque, arguments, why)(t, state, params, *command)
+    return check_parts(f"{role} {name_of(torque)}", returned, state)
+
+
+def _added(rates: Any, more: Any) -> Any:
+    """The sum of two rates of aux states, or of two forces; either may be None."""
+    if rates is None or more is None:
+        return more if rates is None else rates
+    return jax.tree.map(jnp.add, rates, more)

@@ -1,0 +1,353 @@
+"""How well data determine fitted parameters: Gauss-Newton covariance, and flat directions.
+
+Let J be the Jacobian of the residuals, divided by their noise sigma, at the least-squares optimum.
+The covariance of the parameters is ``inv(J^T J)``. It is computed from singular values: J^T J is
+never formed, because that would double the number of digits that are lost, and a singular J^T J is
+never inverted.
+
+The columns of J are first scaled to length 1, so the units of the parameters do not matter. A
+singular value of at most ``tolerance`` times the largest belongs to a flat direction: a combination
+of parameters along which the residuals do not change. A parameter with a part in a flat direction
+has an infinite standard error; the standard errors of the others come from the remaining
+directions.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
+
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import (
+    concrete,
+    finite,
+    fraction,
+    one_shape,
+    positive,
+    single_or_double,
+    takes,
+)
+from jaxquat.fitting.differentiation import with_jacobian
+from jaxquat.fitting.held import checked_params, fitted, whole
+from jaxquat.fitting.prediction import Prediction, propagated
+
+__all__ = ["FitCovariance", "fit_covariance"]
+
+ON_HOST = "its ranks and warnings need values, call it outside jit, grad and vmap"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FitCovariance:
+    """The result of ``fit_covariance`` for n parameters.
+
+    The parameters are in the order of ``names`` throughout. ``print`` shows all parameters and flat
+    directions, ``repr`` only the first ones.
+
+    Attributes:
+        names: the names of the n parameters, from their places in the tree.
+        params: the parameters at which the residuals were linearised.
+        standard_errors: the standard errors of the parameters, a pytree like them; infinite for a
+            parameter with a part in a flat direction.
+        covariance: (n, n); for parameters with a part in a flat direction, infinite on the diagonal
+            and NaN off it.
+        flat: (k, n) unit vectors, directions along which the residuals do not change; k = 0 if the
+            data determine all parameters. Each component has the unit of its parameter, so compare
+            it with that parameter.
+        parts: (k, n) unit vectors: ``flat`` with each component multiplied by the length of its
+            column of J, the change of the residuals due to that component alone. ``print`` shows
+            these, because they do not depend on units.
+        singular_values: (n,) singular values of the Jacobian with columns scaled to length 1, as
+            fractions of the largest, in falling order.
+        sigma: standard deviation of the noise in the residuals: () or (m,) if it was given, () if
+            it was estimated.
+        reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)`` with the given sigma; it is 1
+            within about ``sqrt(2/(m - rank))`` if sigma and model are right. None if sigma was
+            estimated, which would make it 1, or if m = rank.
+        root: (n, rank); ``root root^T`` is the covariance without the flat directions.
+
+    Examples:
+        >>> command = jnp.linspace(0.0, 1.0, 50)  # N m
+        >>> model = lambda p: p["gain"] / p["inertia"] * command - 0.5 * command
+        >>> params = {"gain": jnp.array(1.0), "inertia": jnp.array(2.0)}
+        >>> sure = jq.fit_covariance(model, params, sigma=0.1)
+        >>> len(sure.flat), sure.standard_errors["gain"]  # the ratio alone is known
+        (1, Array(inf, dtype=float32))
+    """
+
+    names: tuple[str, ...]
+    params: Any
+    standard_errors: Any
+    covariance: np.ndarray
+    flat: np.ndarray
+    parts: np.ndarray
+    singular_values: np.ndarray
+    sigma: np.ndarray
+    reduced_chi_squared: float | None = None
+    root: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def predict(self, function: Callable[[Any], Any]) -> Prediction:
+        """Values that follow from the parameters, with standard errors by the delta method.
+
+        The covariance of ``function(params)`` is ``G C G^T``, with the covariance C of the
+        parameters and the Jacobian G of the function, computed in forward mode. This is accurate if
+        the function is linear over the standard errors.
+
+        Args:
+            function: ``function(params) -> pytree of floating arrays``, jittable.
+
+        Returns:
+            Prediction. A value that changes along a flat direction has an infinite standard error.
+
+        Raises:
+            TypeError, ValueError: ``function`` is not such a function, or its values or derivatives
+                are not finite.
+
+        Examples:
+            >>> readings = jnp.full(100, 0.5)  # rad/s^2, under 1 N m
+            >>> model = lambda p: p["gain"] / p["inertia"] - readings
+            >>> params = {"gain": jnp.array(1.0), "inertia": jnp.array(2.0)}
+            >>> sure = jq.fit_covariance(model, params, sigma=0.1)  # gain alone: +- inf
+            >>> ratio = sure.predict(lambda p: p["gain"] / p["inertia"])
+            >>> f"{ratio.value:.2f} +- {ratio.standard_errors:.2f} rad/s^2"  # 0.1/sqrt(100)
+            '0.50 +- 0.01 rad/s^2'
+        """
+        return propagated(function, fitted("params", self.params), self.root, self.flat)
+
+    def __str__(self) -> str:
+        return "\n".join([*self._estimates(), *self._combinations(), *self._judgement()])
+
+    def __repr__(self) -> str:
+        estimates, more = reprs.clipped(self._estimates(), 5)
+        flat, more_flat = reprs.clipped(self._combinations(), 1)
+        lines = [*estimates, *more, *flat, *more_flat, *self._judgement()]
+        return "\n".join([self._headline(), *("  " + line for line in lines)])
+
+    def _repr_html_(self) -> str:
+        rows = [(name, f"{x:.6g}", f"{e:.2g}") for name, x, e in self._numbers()]
+        notes = "; ".join([self._headline(), *self._combinations(), *self._judgement()])
+        return reprs.table(notes, rows, ("parameter", "value", "standard error"))
+
+    def _headline(self) -> str:
+        return f"FitCovariance: {len(self.names)} parameters, {len(self.flat)} flat directions"
+
+    def _numbers(self) -> list[tuple[str, float, float]]:
+        trees = self.params, self.standard_errors
+        values, errors = (np.asarray(ravel_pytree(fitted("params", x))[0]) for x in trees)
+        return list(zip(self.names, values, errors, strict=True))
+
+    def _estimates(self) -> list[str]:
+        width = max(map(len, self.names))
+        return [f"{name:{width}s}  {x: .6g} +- {e:.2g}" for name, x, e in self._numbers()]
+
+    def _combinations(self) -> list[str]:
+        return [f"not identifiable: {self._combination(parts)}" for parts in self.parts]
+
+    def _combination(self, parts: np.ndarray) -> str:
+        named = zip(parts, self.names, strict=True)
+        return " ".join(f"{x:+.3g} {name}" for x, name in named if x)
+
+    def _judgement(self) -> list[str]:
+        chi = self.reduced_chi_squared
+        return [] if chi is None else [f"chi-squared per degree of freedom: {chi:.3g}"]
+
+
+def fit_covariance(
+    residuals: Callable[[Any], Array],
+    params: Any,
+    *,
+    sigma: ArrayLike | None = None,
+    tolerance: float | None = None,
+) -> FitCovariance:
+    """Covariance of parameters at a least-squares optimum: ``inv(J^T J / sigma^2)``.
+
+    J is the Jacobian of the residuals. Flat directions, along which the residuals do not change,
+    are reported, not inverted. To find them, the columns of J are scaled to length 1, so that units
+    do not matter; the flat directions are then the right singular vectors whose singular value is
+    at most ``tolerance`` times the largest. If there are several, they are combined so that each
+    has few nonzero components.
+
+    Args:
+        residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in
+            the units of the data.
+        params: pytree, at the optimum, whose arrays of float32 or float64 count, n numbers in all.
+            Other leaves are held, signed integers with a UserWarning (write 1.0, not 1). A Body is
+            a TypeError, as in ``jq.fit``.
+        sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals
+            are already divided by it. None estimates one value for all residuals, the root of
+            ``sum(residuals^2) / (m - rank)``. A given sigma is taken as absolute, as in scipy's
+            ``curve_fit(absolute_sigma=True)``: the residuals do not change the errors.
+        tolerance: between 0 and 1; None is the square root of the dtype's epsilon, below which
+            ``J^T J`` has no correct digit.
+
+    Returns:
+        FitCovariance. The covariance is the one of linear least squares; for a nonlinear model it
+        is accurate if the noise is so small that the model is linear over the standard errors. J is
+        computed in forward mode if n <= m, unless the residuals contain something that has a
+        derivative in reverse mode only, or a rollout of the fused engine. A RuntimeWarning is
+        issued if the residuals contradict the given sigma: chi-squared per degree of freedom is
+        more than five of its standard deviations above 1, and the errors are too small by a factor
+        of 1.5 or more. A value far below 1 means that the errors are too large. It gives no
+        warning, because it may be intended: the residuals may not be independent draws, or, in a
+        forecast, the model is compared with itself.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
+            derivatives that are not finite; no more residuals than identifiable parameters to
+            estimate sigma from.
+
+    Examples:
+        >>> readings = 0.02 + 0.1 * jax.random.normal(jax.random.key(0), (400,))  # rad/s, of a gyro
+        >>> residuals = lambda bias: readings - bias
+        >>> sure = jq.fit_covariance(residuals, readings.mean(), sigma=0.1)
+        >>> f"{sure.standard_errors:.4f} rad/s"  # 0.1/sqrt(400)
+        '0.0050 rad/s'
+    """
+    # Check and convert.
+    takes("residuals", residuals, "params")
+    params = checked_params(params, stacklevel=3)
+    concrete("params", params, ON_HOST)
+    single_or_double("params", params)
+    flat, _ = ravel_pytree(params)
+    finite("params", flat)
+    if not flat.size:
+        raise ValueError("params: wanted at least one number, got none")
+    value, jacobian = _linearised(lambda params: residuals(whole(params)), params)
+    return covariance_of(params, value, jacobian, sigma, tolerance)
+
+
+def covariance_of(
+    params: Any,
+    value: np.ndarray,
+    jacobian: np.ndarray,
+    sigma: ArrayLike | None = None,
+    tolerance: float | None = None,
+    *,
+    noise: Callable[[np.ndarray, int], float] | None = None,
+) -> FitCovariance:
+    """The covariance from residuals (m,) and their Jacobian (m, n) at an optimum, float64.
+
+    This works like ``fit_covariance``. ``noise(residuals, m - rank)`` estimates sigma if none is
+    given; the default estimate is ``sqrt(sum(residuals^2) / (m - rank))``.
+    """
+    # Check and convert.
+    flat, unravel = ravel_pytree(params)
+    if tolerance is None:
+        tolerance = np.sqrt(jnp.finfo(flat.dtype).eps)
+    tolerance = fraction("tolerance", tolerance)
+    if sigma is not None:
+        positive("sigma", one_shape("sigma", sigma, (), value.shape))
+        sigma = np.asarray(sigma, float)  # in full precision: JAX would round it to float32
+        jacobian = jacobian / np.broadcast_to(sigma, value.shape)[:, None]
+
+    # Compute.
+    root, parts, lengths, singular = _decomposed(jacobian, tolerance)
+    directions = parts / lengths
+    freedom = len(value) - root.shape[1]
+    deviation, reduced = sigma, None
+    if sigma is None:
+        _require_freedom(len(value), freedom)
+        deviation = (noise or _root_mean_square)(value, freedom)
+        root = deviation * root
+    elif freedom > 0:
+        reduced = float(np.sum((value / sigma) ** 2) / freedom)
+        _warn_if_too_small(reduced, freedom)
+    infinite = np.any(parts != 0.0, axis=0)
+    covariance = np.where(np.logical_or.outer(infinite, infinite), np.nan, root @ root.T)
+    covariance[infinite, infinite] = np.inf
+    return FitCovariance(
+        names=reprs.named_numbers(params, "params"),
+        params=whole(params),
+        standard_errors=whole(unravel(jnp.asarray(np.sqrt(np.diag(covariance)), flat.dtype))),
+        covariance=covariance,
+        flat=directions / np.linalg.norm(directions, axis=1, keepdims=True),
+        parts=parts / np.linalg.norm(parts, axis=1, keepdims=True),
+        singular_values=singular / (singular[0] or 1.0),
+        sigma=np.asarray(deviation),
+        reduced_chi_squared=reduced,
+        root=root,
+    )
+
+
+def _linearised(residuals: Callable[[Any], Array], params: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The residuals (m,) and their Jacobian (m, n), float64; ValueError if they are not finite."""
+    value, jacobian = jax.jit(with_jacobian(residuals))(params)
+    concrete("residuals", value, ON_HOST)
+    finite("residuals", value)
+    finite("derivatives of residuals", jacobian)
+    return np.asarray(value, float), np.asarray(jacobian, float)
+
+
+def _decomposed(
+    jacobian: np.ndarray, tolerance: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """A root of the covariance, the flat directions, the lengths of columns, the singular values.
+
+    The root (n, rank) times its transpose is ``inv(J^T J)`` without the flat directions. The flat
+    directions are the rows of the second result, (n - rank, n); each component is multiplied by the
+    length of its column, and the rows are not yet normalised. The singular values (n,) belong to
+    the scaled J.
+    """
+    scale = np.linalg.norm(jacobian, axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    values, right = np.linalg.svd(np.linalg.qr(jacobian / scale, mode="r"))[1:]
+    singular = np.zeros(len(scale))
+    singular[: values.size] = values
+    rank = int(np.sum(singular > tolerance * singular[0]))
+    root = right[:rank].T / scale[:, None] / singular[:rank]
+    return root, _combined(right[rank:], tolerance), scale, singular
+
+
+def _require_freedom(number: int, freedom: int) -> None:
+    """ValueError unless there are more residuals than identifiable parameters."""
+    if freedom <= 0:
+        wanted = f"more than the {number - freedom} identifiable parameters to estimate sigma from"
+        raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
+
+
+def _root_mean_square(value: np.ndarray, freedom: int) -> float:
+    """The sigma that makes chi-squared per degree of freedom 1."""
+    return np.sqrt(np.sum(value**2) / freedom)
+
+
+def _warn_if_too_small(reduced: float, freedom: int) -> None:
+    """RuntimeWarning if chi-squared per degree of freedom says that sigma is too small.
+
+    If sigma is right, chi-squared per degree of freedom has mean 1 and variance 2/freedom.
+    """
+    if reduced > max(1.0 + 5.0 * np.sqrt(2.0 / freedom), 1.5**2):
+        warnings.warn(
+            "sigma: wanted the noise of the residuals, "
+            f"got a chi-squared per degree of freedom of {reduced:.3g}: "
+            f"the residuals are {np.sqrt(reduced):.3g} times what sigma says, "
+            "and the standard errors are too small by this factor, "
+            "unless the model does not fit or params are not the optimum; "
+            "leave out sigma to estimate it from the residuals",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+def _combined(rows: np.ndarray, tolerance: float) -> np.ndarray:
+    """Rows that span the same space; each is the only one with a part along some axis.
+
+    Gauss-Jordan elimination with the largest pivot first; parts below ``tolerance`` are zero.
+    """
+    rows = rows.copy()
+    for k in range(len(rows)):
+        remaining = np.abs(rows[k:])
+        row, pivot = np.unravel_index(np.argmax(remaining), remaining.shape)
+        rows[[k, k + row]] = rows[[k + row, k]]
+        rows[k] /= rows[k, pivot]
+        other_rows = np.arange(len(rows)) != k
+        rows[other_rows] -= rows[other_rows, pivot, None] * rows[k]
+    largest = np.max(np.abs(rows), axis=1, keepdims=True, initial=0.0)
+    return np.where(np.abs(rows) > tolerance * largest, rows, 0.0)

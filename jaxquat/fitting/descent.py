@@ -1,0 +1,224 @@
+"""Updates of an optax optimiser, guarded and compiled: what ``fit`` runs on the device.
+
+Update n draws its batch and its key from ``fold_in(key, n)``, whatever came before. It computes
+loss and gradient, asks the optimiser for the update, and applies it if all of them are finite;
+otherwise parameters and optimiser stay as they are, and the update is counted as skipped. The
+updates from ``first`` to ``stop`` are one loop whose bounds are traced, so one program computes
+every chunk, and no bit depends on where a chunk ends.
+
+The same program also looks ahead: it computes losses and gradients of the next updates without
+moving, and their moments tell whether the descent has converged (convergence.py). This needs no
+second compilation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array, lax
+
+from jaxquat._internal.checks import strong
+from jaxquat.fitting.differentiation import forward_value_and_grad, wants_reverse, with_derivative
+
+FORWARD_LIMIT = 6
+"""``mode="auto"`` differentiates forward up to this many parameters.
+
+benchmarks/fit_mode.py measures both modes.
+"""
+
+
+class Position(NamedTuple):
+    """The state of a descent; with starts, every array has a leading axis (starts,).
+
+    Attributes:
+        params: pytree of floating arrays.
+        state: state of the optimiser.
+        skipped: number of updates skipped because loss, gradient or update was not finite, ()
+            int32.
+    """
+
+    params: Any
+    state: Any
+    skipped: Array
+
+
+class Moments(NamedTuple):
+    """Moments of the loss and the gradient over several updates.
+
+    Attributes:
+        count: number of updates whose loss and gradient were finite, (); only these enter the other
+            attributes.
+        mean: (loss, gradient).
+        square: sums of the squared deviations from the mean, as (loss, gradient); exactly 0 if all
+            updates had the same bits.
+    """
+
+    count: Any
+    mean: Any
+    square: Any
+
+
+def checked_loss(name: str, value: Any) -> Array:
+    """``value`` if it is a scalar array of floating dtype; ValueError or TypeError otherwise."""
+    if not hasattr(value, "shape"):
+        raise TypeError(f"{name}: wanted a scalar, got {type(value).__name__}")
+    if value.shape != ():
+        raise ValueError(f"{name}: wanted a scalar, got shape {value.shape}")
+    if not jnp.issubdtype(value.dtype, jnp.floating):
+        raise TypeError(f"{name}: wanted a floating dtype, got {value.dtype}")
+    return value
+
+
+class Objective(NamedTuple):
+    """The function to minimise; every update sees its own batch of the data and its own key.
+
+    Attributes:
+        loss: ``loss(params, batch, key) -> ()``.
+        key: the key from which every update derives its own.
+        batch_size: rows of data per update, None for all.
+        rows: number of rows of the data, 0 without data.
+    """
+
+    loss: Callable[[Any, Any, Array], Array]
+    key: Array
+    batch_size: int | None
+    rows: int
+
+    def at(self, number: Any, data: Any) -> Callable[[Any], Array]:
+        """The loss that update ``number`` sees, as a function of the parameters."""
+        batch_key, loss_key = jax.random.split(jax.random.fold_in(self.key, number))
+        batch = data
+        if self.batch_size is not None:
+            # Draw without replacement: the rows of the largest random numbers are cheaper than a
+            # permutation.
+            _, chosen = lax.top_k(jax.random.bits(batch_key, (self.rows,)), self.batch_size)
+            batch = jax.tree.map(lambda x: x[chosen], data)
+        return lambda params: checked_loss("loss", self.loss(params, batch, loss_key))
+
+
+class Descent:
+    """The updates of an optimiser on an objective, compiled once."""
+
+    def __init__(
+        self,
+        objective: Objective,
+        optimizer: optax.GradientTransformation,
+        data: Any,
+        *,
+        mode: Literal["auto", "forward", "reverse"],
+        size: int,
+        starts: int | None,
+        longest: int,
+    ) -> None:
+        """Each start has ``size`` parameters; ``advance`` makes at most ``longest`` updates."""
+        self.objective, self.data, self.starts = objective, data, starts
+        self.optimizer = optax.with_extra_args_support(optimizer)
+        self.mode, self.size, self.longest = mode, size, longest
+        self._update = jax.jit(self.over_starts(self._one_update, (0, None, None, None)))
+        self._updates = jax.jit(self._several_updates)
+
+    def over_starts(self, function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
+        """``function`` of one start, vmapped over the starts if there are any."""
+        return function if self.starts is None else jax.vmap(function, in_axes)
+
+    def beginning(self, params: Any) -> Position:
+        """The position before the first update."""
+        state = jax.tree.map(strong, self.over_starts(self.optimizer.init)(params))
+        return Position(params, state, jnp.zeros(self.leading, jnp.int32))
+
+    @property
+    def leading(self) -> tuple[int, ...]:
+        """The leading axes of every array: (starts,), or () without starts."""
+        return () if self.starts is None else (self.starts,)
+
+    def advance(self, position: Position, first: int, stop: int) -> tuple[Position, Array]:
+        """Make the updates from ``first`` to ``stop``.
+
+        Returns the new position, and the loss before each update, (longest, ...), of which the
+        first ``stop - first`` count.
+        """
+        bounds = np.int32(first), np.int32(stop)
+        end, losses, _ = self._updates(position, *bounds, self.data, np.True_)
+        return end, losses
+
+    def seen(self, position: Position, number: int) -> tuple[np.ndarray, Any]:
+        """The loss and the gradient of each start that update ``number`` sees."""
+        arguments = position, np.int32(number), self.data, np.False_
+        return jax.device_get(self._update(*arguments)[2])
+
+    def look_ahead(self, position: Position, number: int, count: int) -> Moments:
+        """Moments, in numpy, of what ``count`` updates from ``number`` on would see here."""
+        bounds = np.int32(number), np.int32(number + count)
+        return jax.device_get(self._updates(position, *bounds, self.data, np.False_)[2])
+
+    def losses_at(self, position: Position, number: int) -> Array:
+        """The loss of each start that update ``number`` would see."""
+        loss = lambda params, data: self.objective.at(number, data)(params)  # noqa: E731
+        return jax.jit(self.over_starts(loss, (0, None)))(position.params, self.data)
+
+    def _one_update(
+        self, position: Position, number: Array, data: Any, moving: Array
+    ) -> tuple[Position, Array, tuple[Array, Any]]:
+        """The next position of one start, whether all was finite, and (loss, gradient) before."""
+        params, state, skipped = position
+        loss = self.objective.at(number, data)
+        value_and_grad = self._differentiated(loss, params)
+        value, gradient = value_and_grad(params)
+        value_fn = with_derivative(loss, value_and_grad)
+        extra = {"value": value, "grad": gradient, "value_fn": value_fn}
+        # optax raises a float to its integer count of updates, which strict promotion refuses.
+        with jax.numpy_dtype_promotion("standard"):
+            updates, new_state = self.optimizer.update(gradient, state, params, **extra)
+        good = _all_finite((value, gradient, updates))
+        new = Position(optax.apply_updates(params, updates), new_state, skipped)
+        old = Position(params, state, skipped + 1)
+        return jax.tree.map(partial(jnp.where, good & moving), new, old), good, (value, gradient)
+
+    def _differentiated(self, loss: Callable[[Any], Array], params: Any) -> Callable[[Any], Any]:
+        """``params -> (loss, gradient)`` in the requested mode."""
+        few = self.mode == "auto" and self.size <= FORWARD_LIMIT
+        forward = self.mode == "forward" or (few and not wants_reverse(loss, params))
+        return (forward_value_and_grad if forward else jax.value_and_grad)(loss)
+
+    def _several_updates(
+        self, position: Position, first: Array, stop: Array, data: Any, moving: Array
+    ) -> tuple[Position, Array, Moments]:
+        """Make the updates from ``first`` to ``stop``.
+
+        Of the ``longest`` losses returned, only the first ``stop - first`` count.
+        """
+        shapes = jax.eval_shape(self._update, position, first, data, moving)[2]
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        losses = jnp.zeros((self.longest, *zero[0].shape), zero[0].dtype)
+        moments = Moments(jnp.zeros_like(position.skipped), zero, zero)
+
+        def one(number: Array, carry: tuple[Position, Array, Moments]) -> Any:
+            position, losses, moments = carry
+            position, good, seen = self._update(position, number, data, moving)
+            losses = losses.at[number - first].set(seen[0])
+            return position, losses, self.over_starts(_with_one_more)(moments, good, seen)
+
+        return lax.fori_loop(first, stop, one, (position, losses, moments))
+
+
+def _all_finite(tree: Any) -> Array:
+    return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
+
+
+def _with_one_more(moments: Moments, good: Array, seen: Any) -> Moments:
+    """The moments with one more loss and gradient, if these are finite.
+
+    Welford's recurrence: it has no cancellation, and equal values give a deviation of exactly 0.
+    """
+    count = moments.count + 1
+    before = jax.tree.map(jnp.subtract, seen, moments.mean)
+    mean = jax.tree.map(lambda m, d: m + d / count.astype(d.dtype), moments.mean, before)
+    after = jax.tree.map(jnp.subtract, seen, mean)
+    square = jax.tree.map(lambda s, b, a: s + b * a, moments.square, before, after)
+    return jax.tree.map(partial(jnp.where, good), Moments(count, mean, square), moments)

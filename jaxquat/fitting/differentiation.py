@@ -1,0 +1,92 @@
+"""Forward or reverse mode: gradients, Jacobians, and which mode suits a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from jaxquat._internal.checks import vector
+from jaxquat._internal.jaxprs import equations
+
+GRADIENT = 4  # cost of value and gradient of a fused rollout, in evaluations (docs/fused.md)
+
+
+def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], tuple[Array, Any]]:
+    """``jax.value_and_grad`` in forward mode: one pass that carries a tangent per parameter."""
+
+    def value_and_grad(params: Any) -> tuple[Array, Any]:
+        flat, unravel = ravel_pytree(params)
+
+        def both(vector: Array) -> tuple[Array, Array]:
+            value = function(unravel(vector))
+            return value, value
+
+        gradient, value = jax.jacfwd(both, has_aux=True)(flat)
+        return value, unravel(gradient.astype(flat.dtype))  # as in reverse mode
+
+    return value_and_grad
+
+
+def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1) -> bool:
+    """Whether to differentiate a function with this number of results in reverse mode.
+
+    Yes if the function contains a ``jax.custom_vjp``, which has no forward mode. Also yes if the
+    function contains a fused rollout and the tangents by all parameters cost more than the
+    gradients of all results. Measured in forward passes, a value with n tangents costs about 1 + n,
+    a gradient about ``GRADIENT``: with one result and up to three parameters, forward mode is
+    cheaper.
+    """
+    inside = list(equations(jax.make_jaxpr(function)(params)))
+    rollouts = [x for x in inside if x.primitive.name.startswith("fused_rollout")]
+    for recurrence in {x.params["recurrence"] for x in rollouts}:
+        inside += [x for jaxpr in recurrence.functions.values() for x in equations(jaxpr)]
+    if any(equation.primitive.name.startswith("custom_vjp_call") for equation in inside):
+        return True
+    tangents = sum(jnp.size(leaf) for leaf in jax.tree.leaves(params))
+    return bool(rollouts) and 1 + tangents > GRADIENT * results
+
+
+def with_jacobian(residuals: Callable[[Any], Any]) -> Callable[[Any], tuple[Array, Array]]:
+    """``params -> (residuals (m,), Jacobian (m, n))`` for params with n numbers.
+
+    The Jacobian is computed in forward mode if n <= m, unless ``wants_reverse`` says otherwise.
+    ValueError or TypeError if ``residuals(params)`` is not a floating array (m,).
+    """
+
+    def both(params: Any) -> tuple[Array, Array]:
+        flat, unravel = ravel_pytree(params)
+        of_flat = lambda x: vector("residuals", residuals(unravel(x)))  # noqa: E731
+        number = jax.eval_shape(of_flat, flat).size
+        forward = flat.size <= number and not wants_reverse(of_flat, flat, results=number)
+        differentiate = jax.jacfwd if forward else jax.jacrev
+        jacobian, value = differentiate(lambda x: (of_flat(x),) * 2, has_aux=True)(flat)
+        return value, jacobian
+
+    return both
+
+
+def with_derivative(
+    function: Callable[[Any], Array], value_and_grad: Callable[[Any], tuple[Array, Any]]
+) -> Callable[[Any], Array]:
+    """``function`` with the gradient from ``value_and_grad`` as its derivative in both modes.
+
+    Line searches differentiate the loss themselves, in either mode, but a loss may support only
+    one.
+    """
+
+    @jax.custom_jvp
+    def value_of(params: Any) -> Array:
+        return function(params)
+
+    @value_of.defjvp
+    def _(primals: Any, tangents: Any) -> tuple[Array, Array]:
+        value, gradient = value_and_grad(*primals)
+        slopes = jax.tree.map(lambda g, t: jnp.sum(g * t).astype(value.dtype), gradient, *tangents)
+        return value, sum(jax.tree.leaves(slopes), jnp.zeros_like(value))
+
+    return value_of

@@ -1,0 +1,510 @@
+"""Gradient descent on a simulated loss: gains, inertia, calibration.
+
+``fit`` checks its arguments, compiles the descent, and then returns to the host every ``chunk``
+updates: to evaluate the validation, to write a snapshot, to show the loss. The state on the host is
+a ``Snapshot``, which is also what goes to disk; ``_Run`` owns it and advances it. It makes no
+difference to any bit of the result where a chunk, a call or a process ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from jaxquat._internal import progress as bars
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import (
+    arrays,
+    boolean,
+    concrete,
+    finite,
+    instance,
+    is_concrete,
+    one_of,
+    positive_integer,
+    random_key,
+    strong,
+    takes,
+)
+from jaxquat.fitting import snapshots
+from jaxquat.fitting.convergence import Verdict, judge
+from jaxquat.fitting.descent import Descent, Objective, Position, checked_loss
+from jaxquat.fitting.held import checked_params, comparable, whole
+from jaxquat.fitting.interruption import keeping
+
+__all__ = ["Fit", "fit"]
+
+ON_HOST = "jq.fit compiles its updates itself, call it outside jit, grad and vmap"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Fit(reprs.Tabular):
+    """The result of ``fit``.
+
+    With ``starts``, the arrays have a leading axis (starts,); ``params``, ``best_update`` and
+    ``converged`` are those of the best start.
+
+    Attributes:
+        params: the parameters after update ``best_update``.
+        history: the loss before each update, (updates,).
+        skipped: how many updates were skipped because the loss, its gradient or the update was not
+            finite, () or (starts,).
+        validation: the validation loss at the start, after every ``chunk`` updates and after the
+            last, (evaluations,); None without validation.
+        best_update: the number of updates that led to ``params``: up to the lowest validation loss,
+            or all without validation.
+        best_start: the index of the start that led to ``params``; None without starts.
+        chunk: updates between two evaluations of the validation.
+        converged: whether the descent had reached a minimum when it ended, whichever parameters the
+            validation selected. Suppose that every parameter moved again by as much as it has
+            moved: ``converged`` is True if the loss would then fall, to first order, by less than a
+            thousandth of what it has fallen. The remaining distance is then about a two-thousandth
+            of the distance covered. Scales and offsets of the loss and of each parameter do not
+            matter. Parameters that did not move at all are treated as frozen. Also True where the
+            gradient vanishes to rounding. None if the loss changes from update to update (batches,
+            draws from the key) and three standard errors of the gradient's mean leave the question
+            open. A saddle, a plateau and a local minimum are not distinguished from the lowest
+            minimum.
+
+    Examples:
+        >>> import optax
+        >>> key = jax.random.key(0)
+        >>> loss = lambda params, batch, key: (params - 3.0) ** 2
+        >>> descent = jq.fit(
+        ...     loss, jnp.zeros(()), optax.sgd(0.25), steps=30, key=key, progress=False
+        ... )
+        >>> descent.history[:3], f"{descent.params:.2f}", descent.converged
+        (array([9.    , 2.25  , 0.5625], dtype=float32), '3.00', True)
+    """
+
+    params: Any
+    history: np.ndarray
+    skipped: int | np.ndarray
+    validation: np.ndarray | None
+    best_update: int
+    best_start: int | None
+    chunk: int
+    converged: bool | None = None
+
+    def _table(self) -> reprs.Table:
+        return self._headline(), self._rows(), ()
+
+    def _headline(self) -> str:
+        losses, skipped = self._of_best(self.history), self._of_best(self.skipped)
+        first, last = (reprs.short(losses[k]) for k in (0, -1))
+        words = {True: "converged", False: "not converged", None: "convergence unknown"}
+        verdict = words[self.converged]
+        return f"Fit: {losses.size} updates, loss {first} -> {last}, {verdict}, {skipped} skipped"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = []
+        if self.best_start is not None:
+            rows.append(("best_start", f"{self.best_start} of {len(self.history)}"))
+        if self.validation is not None:
+            lowest = np.nanmin(self._of_best(self.validation))
+            rows.append(("best_update", f"{self.best_update}, validation {reprs.short(lowest)}"))
+        leaves = reprs.named_leaves(self.params, "params")
+        return rows + [(name, reprs.short(leaf)) for name, leaf in leaves if hasattr(leaf, "dtype")]
+
+    def _of_best(self, values: Any) -> Any:
+        return values if self.best_start is None else values[self.best_start]
+
+
+def fit(
+    loss: Callable[[Any, Any, Array], Array],
+    params: Any,
+    optimizer: optax.GradientTransformation,
+    data: Any = None,
+    *,
+    steps: int,
+    key: Array,
+    batch_size: int | None = None,
+    starts: int | None = None,
+    validation: Callable[[Any], Array] | None = None,
+    patience: int | None = None,
+    mode: Literal["auto", "forward", "reverse"] = "auto",
+    chunk: int = 10,
+    snapshot_dir: str | os.PathLike | None = None,
+    snapshot_every: int = 100,
+    progress: bool = True,
+) -> Fit:
+    """Minimise ``loss(params, batch, key) -> ()`` by ``steps`` updates of an optax optimiser.
+
+    Args:
+        loss: jittable. ``batch`` is the part of ``data`` that this update sees (None without data);
+            ``key`` is new at each update.
+        params: pytree; its arrays of floats, and Python floats, are fitted. All other leaves, such
+            as functions, strings, booleans and keys, are held as they are: a network of equinox is
+            a pytree like that. A signed integer is held too, with a UserWarning that names its
+            place: write 1.0, not 1, and close over what is not to be fitted (a counter of a module
+            of equinox can be a static field). Pass positive quantities as logarithms, and an
+            inertia as the ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
+        optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. An
+            optimiser that evaluates the loss itself, as for a line search (``optax.lbfgs()``), gets
+            the loss with the batch and key of the update, differentiated in the same mode. Use it
+            without ``batch_size`` and with a loss that ignores the key; otherwise its memory mixes
+            different functions.
+        data: pytree of arrays with one leading axis; None if the loss draws its own from the key.
+        steps: number of updates.
+        key: a ``jax.random.key``; the same key gives the same fit. Update n draws from
+            ``fold_in(key, n)``, whatever the number of steps and the chunk.
+        batch_size: rows of data per update, drawn without replacement at each; None for all.
+        starts: number of starts to fit from at once, vmapped; the best is kept. Every fitted leaf
+            of ``params`` then has this leading axis; held leaves are shared by all starts. All
+            starts see the same batches and keys, so each takes the path that it would take alone.
+            The best has the lowest validation loss. Without validation, it has the lowest loss
+            after the last update, on the draws that the next update would see (if that is finite at
+            no start, the lowest loss at the last update where some start had a finite one).
+        validation: ``validation(params) -> ()``, jittable, evaluated at the start, every ``chunk``
+            updates and after the last; the result has the parameters at which it was lowest.
+        patience: stop after this many evaluations without a new lowest validation loss in any
+            start.
+        mode: how to differentiate. "forward" needs the time of a few simulations for each
+            parameter, and no memory. "reverse" needs the time of about fourteen simulations for any
+            number of parameters, and memory. "auto" is forward up to 6 parameters, unless something
+            in the loss has a derivative in reverse mode only (``jax.custom_vjp``), or a cheap
+            derivative in reverse mode (the fused engine).
+        chunk: updates between two returns to the host; changes nothing in the result except when
+            the validation is evaluated.
+        snapshot_dir: local directory that receives snapshots of the fit (extra ``store``). After an
+            interruption, or even a kill, the same call continues from the newest snapshot and ends
+            with the same bits; with more steps it continues a fit that had ended. Snapshots of
+            another fit are refused: a fit that differs in params (also in arrays, numbers, strings
+            and keys among them that are held), data, batch size, key, starts, the optimiser's state
+            at the start or the times of validation. Functions and other objects cannot be compared.
+        snapshot_every: updates between two snapshots, any number; the end is always written.
+        progress: show a progress bar with the loss.
+
+    Returns:
+        Fit. An update is skipped, and counted, if it or its loss or gradient is not finite.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a snapshot in
+            ``snapshot_dir`` that is damaged (the message says whether an older one is intact, and
+            how to go on) or belongs to another fit.
+        FloatingPointError: every update was skipped, or no validation loss was finite. The message
+            names what was not finite: the loss, its gradient, the update of the optimizer, or the
+            validation.
+        KeyboardInterrupt: its attribute ``params`` has the parameters of the lowest validation loss
+            so far (without validation, those after the last complete chunk); with starts, those of
+            all starts.
+        OSError: a snapshot could not be written, on a full disk for instance; the last one written
+            stays. BlockingIOError: another fit, in the process that the message names, writes to
+            ``snapshot_dir`` (not detected where files have no locks, as on Windows).
+        ImportError: ``snapshot_dir`` without orbax-checkpoint.
+
+    Examples:
+        >>> import optax
+        >>> key = jax.random.key(0)
+        >>> t = jnp.linspace(0.0, 2.0, 20)  # s
+        >>> omega = 3.0 * jnp.exp(-0.7 * t)  # rad/s, of a wheel that runs down
+        >>> loss = lambda decay, batch, key: jnp.mean((3.0 * jnp.exp(-decay * t) - omega) ** 2)
+        >>> descent = jq.fit(
+        ...     loss, jnp.ones(()), optax.adam(0.1), steps=100, key=key, progress=False
+        ... )
+        >>> f"{descent.params:.2f} /s"
+        '0.70 /s'
+    """
+    # Check and convert.
+    steps, chunk = positive_integer("steps", steps), positive_integer("chunk", chunk)
+    snapshot_every = positive_integer("snapshot_every", snapshot_every)
+    takes("loss", loss, "params, batch, key")
+    wanted = "an optax gradient transformation, e.g. optax.adam(1e-2)"
+    instance("optimizer", optimizer, optax.GradientTransformation, wanted)
+    key = random_key("key", key)
+    one_of("mode", mode, ("auto", "forward", "reverse"))
+    params = jax.tree.map(strong, checked_params(params, stacklevel=3))
+    for name, value in (("params", params), ("data", data), ("key", key)):
+        concrete(name, value, ON_HOST)
+    starts = None if starts is None else positive_integer("starts", starts)
+    size = _size_of_one_start(params, starts)
+    boolean("progress", progress)
+    rows = _rows_of(data)
+    batch_size = _checked_batch_size(batch_size, rows)
+    if validation is not None:
+        takes("validation", validation, "params")
+    patience = _checked_patience(patience, validation)
+    directory = None if snapshot_dir is None else snapshots.directory(snapshot_dir)
+
+    # Compute.
+    of_whole = lambda params, batch, key: loss(whole(params), batch, key)  # noqa: E731
+    objective = Objective(of_whole, key, batch_size, rows)
+    longest = min(chunk, steps)
+    descent = Descent(
+        objective, optimizer, data, mode=mode, size=size, starts=starts, longest=longest
+    )
+    run = _Run(descent, descent.beginning(params), validation, patience, chunk, steps)
+    disk = None if directory is None else snapshots.Snapshots(directory, run.fingerprint())
+    with contextlib.nullcontext() if disk is None else disk.only_writer(), keeping(run.reached):
+        run.begin(disk)
+        with bars.bar("updates", steps, initial=run.updates, shown=progress) as bar:
+            while not run.ended:
+                every = chunk, snapshot_every
+                stop = min(steps, *(k * (run.updates // k + 1) for k in every))
+                run.advance(stop)
+                bar.update(stop - bar.n)
+                bar.set_postfix(run.shown())
+                if disk is not None and (stop % snapshot_every == 0 or run.ended):
+                    disk.save(stop, run.snapshot)
+    return run.result()
+
+
+class Snapshot(NamedTuple):
+    """A fit in progress, as it goes to disk; with starts, every array has their leading axis."""
+
+    position: Position
+    history: np.ndarray  # losses before each update
+    validation: np.ndarray  # losses at each evaluation
+    best: Any  # parameters of the lowest validation loss so far; () without validation
+    verdict: np.ndarray  # a Verdict on each start, int8
+
+
+class _Run:
+    """A fit in progress: the compiled descent, the rules that end it, and the state so far."""
+
+    def __init__(
+        self,
+        descent: Descent,
+        beginning: Position,
+        validation: Callable[[Any], Array] | None,
+        patience: int | None,
+        chunk: int,
+        steps: int,
+    ) -> None:
+        self.descent, self.beginning = descent, beginning
+        self.patience, self.chunk, self.steps = patience, chunk, steps
+        self.validate = None
+        if validation is not None:
+            checked = lambda params: checked_loss("validation", validation(whole(params)))  # noqa: E731
+            self.validate = jax.jit(descent.over_starts(checked))
+        none_yet = np.zeros((*descent.leading, 0))
+        best = () if self.validate is None else beginning.params
+        self.snapshot = Snapshot(beginning, none_yet, none_yet, best, self._unjudged())
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What identifies the fit, as far as comparable; names as in files of version 0.1.0."""
+        key = self.descent.objective.key
+        return {
+            "params": snapshots.digest(comparable(self.beginning.params))[:16],
+            "optimizer": snapshots.digest(self.beginning.state)[:16],
+            "data": snapshots.digest(self.descent.data)[:16],
+            "batch": self.descent.objective.batch_size,
+            "key": f"{key.dtype} {snapshots.digest(key)[:16]}",
+            "starts": self.descent.starts,
+            "validation": None if self.validate is None else f"every {self.chunk} updates",
+        }
+
+    @property
+    def updates(self) -> int:
+        """The number of updates made."""
+        return self.snapshot.history.shape[-1]
+
+    @property
+    def ended(self) -> bool:
+        """Whether all updates are made, or patience has run out in all starts."""
+        if self.updates == self.steps or self.patience is None:
+            return self.updates == self.steps
+        losses = _comparable(self.snapshot.validation)
+        since_lowest = losses.shape[-1] - 1 - np.argmin(losses, axis=-1)
+        return bool(np.all(since_lowest >= self.patience))
+
+    def begin(self, disk: snapshots.Snapshots | None) -> None:
+        """Continue from the newest snapshot on disk if there is one."""
+        if disk is not None:
+            self.snapshot = disk.newest(self.snapshot) or self.snapshot
+        if self.updates > self.steps:
+            done = f"the {self.updates} updates that snapshot_dir has"
+            raise ValueError(f"steps: wanted at least {done}, got {self.steps}")
+        if self.updates == 0:
+            self._evaluate()
+
+    def advance(self, stop: int) -> None:
+        """Make the updates up to ``stop``; evaluate the validation if due; judge an ended fit."""
+        snapshot = self.snapshot
+        position, losses = self.descent.advance(snapshot.position, self.updates, stop)
+        self._require_values(losses)
+        losses = np.moveaxis(np.asarray(losses)[: stop - self.updates], 0, -1)
+        history = _appended(snapshot.history, losses)
+        self.snapshot = snapshot._replace(
+            position=position, history=history, verdict=self._unjudged()
+        )
+        if stop % self.chunk == 0:
+            self._evaluate()
+        if self.ended:
+            self._judge()
+
+    def shown(self) -> dict[str, Any]:
+        """What the progress bar shows; its loss is the lowest of the starts."""
+        snapshot = self.snapshot
+        lowest = np.fmin.reduce(snapshot.history[..., -1].ravel())
+        shown = {"loss": f"{lowest:.4g}", "skipped": np.sum(snapshot.position.skipped)}
+        if self.ended:
+            shown["converged"] = "/".join(Verdict(int(x)).word for x in snapshot.verdict.ravel())
+        return shown
+
+    def reached(self) -> tuple[Any, str]:
+        """The best parameters so far (of all starts), and a description of them in words."""
+        if self.validate is None:
+            return whole(self.snapshot.position.params), f"after {self.updates} updates"
+        return whole(self.snapshot.best), f"of the lowest validation loss in {self.updates} updates"
+
+    def result(self) -> Fit:
+        """The result of the ended fit.
+
+        FloatingPointError if every update was skipped, or no validation loss was finite.
+        """
+        if np.any(self.snapshot.verdict == Verdict.NOT_JUDGED):
+            self._judge()  # the snapshot is one that a longer fit wrote before its end
+        skipped = np.asarray(self.snapshot.position.skipped)
+        if np.all(skipped == self.updates):
+            raise FloatingPointError(self._never_finite())
+        if self.validate is None:
+            start, update = self._start_of_lowest_loss(), self.updates
+            params = self.snapshot.position.params
+        else:
+            if self.updates % self.chunk:
+                self._evaluate()  # not on disk: a fit with more steps would not evaluate here
+            start, update = self._lowest_validation()
+            params = self.snapshot.best
+        verdict = self.snapshot.verdict if start is None else self.snapshot.verdict[start]
+        return Fit(
+            params=whole(
+                jax.tree.map(lambda x: jnp.asarray(x if start is None else x[start]), params)
+            ),
+            history=self.snapshot.history,
+            skipped=int(skipped) if self.descent.starts is None else skipped,
+            validation=None if self.validate is None else self.snapshot.validation,
+            best_update=update,
+            best_start=start,
+            chunk=self.chunk,
+            converged=Verdict(int(verdict)).converged,
+        )
+
+    def _evaluate(self) -> None:
+        """Append a validation loss, and keep the parameters if it is a new lowest."""
+        if self.validate is None:
+            return
+        snapshot, params = self.snapshot, self.snapshot.position.params
+        value = self.validate(params)
+        concrete("validation", value, f"it closes over traced arrays; {ON_HOST}")
+        value = np.asarray(value)
+        better = value < _comparable(snapshot.validation).min(axis=-1, initial=np.inf)
+
+        def kept(new: Any, old: Any) -> np.ndarray:
+            inner = (1,) * (new.ndim - value.ndim)
+            return np.where(better.reshape(value.shape + inner), new, old)
+
+        best = jax.tree.map(kept, params, snapshot.best)
+        losses = _appended(snapshot.validation, value[..., None])
+        self.snapshot = snapshot._replace(validation=losses, best=best)
+
+    def _require_values(self, losses: Array) -> None:
+        """Raise a TypeError if the losses are traced, naming the loss or the optimiser as cause."""
+        if not is_concrete(losses):
+            reason = f"it closes over traced arrays; {ON_HOST}"
+            concrete("loss", self.descent.losses_at(self.snapshot.position, 0), reason)
+            concrete("optimizer", losses, reason)
+
+    def _never_finite(self) -> str:
+        """The error message for a fit that skipped all its updates."""
+        first, gradient = self.descent.seen(self.snapshot.position, 0)
+        always = f"not finite at all {self.updates} updates; first loss {first}"
+        if not np.any(np.isfinite(first)):
+            return f"loss: it was {always}"
+        for name, leaf in reprs.named_leaves(gradient, "params"):
+            if not np.all(np.isfinite(leaf)):
+                return f"loss: it or its derivative by {name} was {always}"
+        return f"optimizer: its update was {always}, with a finite gradient"
+
+    def _judge(self) -> None:
+        snapshot = self.snapshot
+        verdict = judge(self.descent, self.beginning, snapshot.position, snapshot.history)
+        self.snapshot = snapshot._replace(verdict=verdict)
+
+    def _unjudged(self) -> np.ndarray:
+        return np.full(self.descent.leading, Verdict.NOT_JUDGED, np.int8)
+
+    def _lowest_validation(self) -> tuple[int | None, int]:
+        """The start with the lowest validation loss, and the update after which it had it."""
+        losses = _comparable(self.snapshot.validation)
+        if not np.any(np.isfinite(losses)):
+            evaluations = f"any of the {losses.shape[-1]} evaluations"
+            raise FloatingPointError(f"validation: it was not finite at {evaluations}")
+        start = None
+        if self.descent.starts is not None:
+            start = int(np.argmin(losses.min(axis=-1)))
+            losses = losses[start]
+        return start, min(self.updates, self.chunk * int(np.argmin(losses)))
+
+    def _start_of_lowest_loss(self) -> int | None:
+        """The start with the lowest loss at the end, or at the last update with a finite loss."""
+        if self.descent.starts is None:
+            return None
+        after_last = self.descent.losses_at(self.snapshot.position, self.updates)
+        losses = _comparable(np.column_stack([self.snapshot.history, after_last]))
+        last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
+        return int(np.argmin(last_finite))
+
+
+def _size_of_one_start(params: Any, starts: int | None) -> int:
+    """The number of parameters of a start; ValueError if there are none, or a bad leading axis."""
+    flat = ravel_pytree(params)[0]
+    if starts is None:
+        finite("params", flat)
+    else:
+        for leaf in jax.tree.leaves(params):
+            if leaf.shape[:1] != (starts,):
+                wanted = f"a leading axis of {starts} starts throughout"
+                raise ValueError(f"params: wanted {wanted}, got shape {leaf.shape}")
+    if flat.size == 0:
+        raise ValueError("params: wanted at least one number, got none")
+    return flat.size // (starts or 1)
+
+
+def _rows_of(data: Any) -> int:
+    """The length of the leading axis of data, 0 without data; ValueError if it is not common."""
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(arrays("data", data))]
+    rows = {shape[:1] for shape in shapes}
+    if len(rows) > 1 or () in rows:
+        raise ValueError(f"data: wanted one leading axis throughout, got {shapes}")
+    if (0,) in rows:
+        raise ValueError(f"data: wanted at least one row, got {shapes}")
+    return min(rows)[0] if rows else 0
+
+
+def _checked_batch_size(batch_size: Any, rows: int) -> int | None:
+    if batch_size is None:
+        return None
+    batch_size = positive_integer("batch_size", batch_size)
+    if batch_size > rows:
+        got = f"{batch_size} for {rows or 'no data'}"
+        raise ValueError(f"batch_size: wanted at most the rows of data, got {got}")
+    return batch_size
+
+
+def _checked_patience(patience: Any, validation: Any) -> int | None:
+    if patience is None:
+        return None
+    patience = positive_integer("patience", patience)
+    if validation is None:
+        raise ValueError(f"patience: wanted a validation function with it, got {patience} without")
+    return patience
+
+
+def _comparable(losses: np.ndarray) -> np.ndarray:
+    """The losses, with infinity in place of every value that is not finite."""
+    return np.where(np.isfinite(losses), losses, np.inf)
+
+
+def _appended(history: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return np.concatenate([history.astype(values.dtype), values], axis=-1)

@@ -1,0 +1,120 @@
+"""Params that hold more than arrays of floats: what is fitted, and what is held as it is.
+
+A network of equinox, for instance, is a tree with arrays, functions, strings and keys among its
+leaves. For the fit each leaf that is not an array of floats becomes part of the structure, a node
+without leaves. The functions of the user get the whole tree. A signed integer may be a counter, or
+a 1 that should have been 1.0: it is held with a warning.
+"""
+
+from __future__ import annotations
+
+import enum
+import numbers
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxquat._internal.checks import floating, is_key
+from jaxquat.dynamics.body import refuse_bodies
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A leaf that is held. As a node it has no leaves, and is equal if it holds the same object."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def tree_flatten(self) -> tuple[tuple[()], Held]:
+        """No leaves, and the node itself as static data."""
+        return (), self
+
+    @classmethod
+    def tree_unflatten(cls, held: Held, _: Any) -> Held:
+        """The same node."""
+        return held
+
+
+def checked_params(tree: Any, stacklevel: int) -> Any:
+    """``fitted("params", tree)``; TypeError for a Body, UserWarning for signed integers.
+
+    ``stacklevel`` is that of ``warnings.warn``.
+    """
+    refuse_bodies("params", tree)
+    parts = fitted("params", tree)
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    places = [f"params{jax.tree_util.keystr(path)}" for path, x in leaves if _is_signed(x)]
+    if places:
+        warnings.warn(
+            "params: wanted floats where numbers are to be fitted, got integers at "
+            f"{', '.join(places)}, which are held; write 1.0, not 1, and close over what is not to "
+            "be fitted",
+            UserWarning,
+            stacklevel=stacklevel,
+        )
+    return parts
+
+
+def fitted(name: str, tree: Any) -> Any:
+    """``tree`` with arrays of floats as leaves, and every other leaf held.
+
+    TypeError for complex numbers, and if there are leaves, but none is an array of floats.
+    """
+
+    def one(path: Any, leaf: Any) -> Any:
+        dtype = getattr(leaf, "dtype", None)
+        numeric = dtype is not None and jnp.issubdtype(dtype, jnp.inexact)
+        if numeric or isinstance(leaf, float | complex):
+            return floating(f"{name}{jax.tree_util.keystr(path)}", leaf)
+        return Held(leaf)
+
+    parts = jax.tree_util.tree_map_with_path(one, tree)
+    if not jax.tree.leaves(parts):
+        for leaf in jax.tree.leaves(tree)[:1]:
+            hint = " (write 1.0, not 1)" if _is_signed(leaf) else ""
+            raise TypeError(f"{name}: wanted at least one array of floats, got {leaf!r}{hint}")
+    return parts
+
+
+def _is_signed(leaf: Any) -> bool:
+    """Whether a leaf is a Python int or has a signed integer dtype; raw keys are unsigned."""
+    dtype = getattr(leaf, "dtype", None)
+    return type(leaf) is int or (dtype is not None and jnp.issubdtype(dtype, jnp.signedinteger))
+
+
+def whole(tree: Any) -> Any:
+    """The tree with the held leaves in their places: the inverse of ``fitted``."""
+    return jax.tree.map(
+        lambda x: x.value if isinstance(x, Held) else x, tree, is_leaf=lambda x: isinstance(x, Held)
+    )
+
+
+def comparable(tree: Any) -> Any:
+    """The tree with arrays as leaves, for a digest.
+
+    A held array stays, a key becomes the name of its generator and its data, and a number, string
+    or enum its ``repr``. Functions and other objects cannot be compared: an empty string says where
+    one is.
+    """
+
+    def one(leaf: Any) -> Any:
+        value = leaf.value if isinstance(leaf, Held) else leaf
+        if is_key(value):
+            return np.asarray(str(value.dtype)), value
+        is_array = isinstance(value, np.generic | np.ndarray | jax.Array)
+        if is_array and not np.dtype(value.dtype).hasobject:  # its bits would be pointers
+            return value
+        is_data = isinstance(value, numbers.Number | str | bytes | enum.Enum)
+        return np.asarray(repr(value) if is_data else "")
+
+    return jax.tree.map(one, tree, is_leaf=lambda x: isinstance(x, Held))

@@ -1,0 +1,425 @@
+"""Nonlinear least squares by Levenberg and Marquardt's method, with the covariance of the result.
+
+``least_squares`` checks its arguments, compiles residuals and Jacobian, and starts the iteration
+(levenberg_marquardt.py) from each start. Bounds limit its steps (trust_region.py); a robust loss
+transforms the residuals (robust.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
+
+from jaxquat._internal import progress as bars
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import (
+    arrays,
+    boolean,
+    concrete,
+    finite,
+    fraction,
+    numbers,
+    one_of,
+    one_shape,
+    positive,
+    positive_integer,
+    real,
+    renamed,
+    single_or_double,
+    strong,
+    takes,
+    vector,
+)
+from jaxquat.fitting.bounds import check_inside, checked_bounds
+from jaxquat.fitting.covariance import FitCovariance, covariance_of
+from jaxquat.fitting.differentiation import with_jacobian
+from jaxquat.fitting.held import checked_params, fitted, whole
+from jaxquat.fitting.interruption import keeping
+from jaxquat.fitting.levenberg_marquardt import (
+    Linearised,
+    Minimum,
+    Problem,
+    Tolerances,
+    minimise_in_parts,
+)
+from jaxquat.fitting.prediction import Prediction
+from jaxquat.fitting.robust import LOSSES, Loss
+
+__all__ = ["LeastSquares", "least_squares"]
+
+ON_HOST = "jq.least_squares iterates on the host, call it outside jit, grad and vmap"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LeastSquares(reprs.Tabular):
+    """The result of ``least_squares`` for n parameters and m residuals.
+
+    With ``starts``, everything but ``costs`` and the counts belongs to the best start.
+
+    Attributes:
+        params: the parameters at the end.
+        cost: ``1/2 sum(C^2 rho(f^2/C^2))`` at the end, as in scipy; with the linear loss, half the
+            sum of the squared residuals.
+        residuals: the residuals at the end, (m,), as the function returned them, in their dtype.
+        converged: whether the iteration ended at a stationary point, where the gradient vanishes
+            except for parameters at a bound. This is a minimum, not always the lowest, or the start
+            itself: the derivatives also vanish at a maximum, and an iteration that starts there
+            ends at once.
+        reason: why the iteration ended, in words.
+        evaluations: how often residuals were computed, scipy's ``nfev``; the sum over all starts.
+        jacobians: how often their Jacobian was computed, scipy's ``njev``; the sum over all starts.
+        history: the cost at the start and after each accepted step.
+        covariance: the covariance of the parameters, and the directions that the data do not
+            determine.
+        best_start: the index of the start that led to this result; None without starts.
+        costs: the final cost from each start, (starts,); infinite for a start at which residuals or
+            derivatives were not finite; None without starts.
+
+    Examples:
+        >>> t = jnp.linspace(0.0, 2.0, 50)
+        >>> y = 3.0 * jnp.exp(-0.7 * t)
+        >>> residuals = lambda p: p[0] * jnp.exp(-p[1] * t) - y
+        >>> fit = jq.least_squares(residuals, jnp.ones(2), sigma=0.01, progress=False)
+        >>> fit.converged, [f"{x:.2f}" for x in fit.params], fit.residuals.shape
+        (True, ['3.00', '0.70'], (50,))
+    """
+
+    params: Any
+    cost: float
+    residuals: np.ndarray
+    converged: bool
+    reason: str
+    evaluations: int
+    jacobians: int
+    history: np.ndarray
+    covariance: FitCovariance
+    best_start: int | None = None
+    costs: np.ndarray | None = None
+
+    @property
+    def standard_errors(self) -> Any:
+        """The standard errors of the parameters, a pytree like them, from ``covariance``.
+
+        Examples:
+            >>> readings = 0.02 + 0.1 * jax.random.normal(jax.random.key(0), (400,))  # rad/s
+            >>> residuals = lambda p: readings - p["bias"]
+            >>> guess = {"bias": jnp.zeros(())}
+            >>> fit = jq.least_squares(residuals, guess, sigma=0.1, progress=False)
+            >>> f"{fit.standard_errors['bias']:.4f} rad/s"  # 0.1/sqrt(400)
+            '0.0050 rad/s'
+        """
+        return self.covariance.standard_errors
+
+    def predict(self, function: Callable[[Any], Any]) -> Prediction:
+        """Values that follow from the parameters, with standard errors by the delta method.
+
+        This calls ``FitCovariance.predict``.
+
+        Examples:
+            >>> t = jnp.repeat(jnp.array([-1.0, 1.0]), 50)  # s
+            >>> residuals = lambda p: p[0] + p[1] * t - 2.0 * t  # rad, of a wheel at 2 rad/s
+            >>> fit = jq.least_squares(residuals, jnp.zeros(2), sigma=0.1, progress=False)
+            >>> later = fit.predict(lambda p: p[0] + p[1] * 10.0)  # the angle after 10 s
+            >>> f"{later.value:.1f} +- {later.standard_errors:.1f} rad"  # 10 (0.1/sqrt(100))
+            '20.0 +- 0.1 rad'
+        """
+        return self.covariance.predict(function)
+
+    def _table(self) -> reprs.Table:
+        values, errors = (
+            np.asarray(ravel_pytree(fitted("params", tree))[0])
+            for tree in (self.params, self.standard_errors)
+        )
+        rows = zip(self.covariance.names, values, errors, strict=True)
+        cells = [(name, f"{x: .6g}", f"{error:.2g}") for name, x, error in rows]
+        return self._headline(), cells, ("parameter", "value", "standard error")
+
+    def _headline(self) -> str:
+        verdict = "converged" if self.converged else "not converged"
+        counts = f"{self.evaluations} evaluations, {self.jacobians} Jacobians"
+        start = ""
+        if self.costs is not None:
+            start = f", start {self.best_start} of {len(self.costs)}"
+        return f"LeastSquares: cost {self.cost:.6g}, {verdict} ({self.reason}), {counts}{start}"
+
+
+@renamed(horizon="prefixes")
+def least_squares(
+    residuals: Callable[..., Array],
+    params: Any,
+    data: Any = None,
+    *,
+    loss: Literal["linear", "huber", "cauchy"] = "linear",
+    f_scale: float = 1.0,
+    bounds: tuple[Any, Any] | None = None,
+    sigma: ArrayLike | None = None,
+    prefixes: tuple[float, ...] = (),
+    starts: int | None = None,
+    max_steps: int = 100,
+    ftol: float | None = None,
+    xtol: float | None = None,
+    gtol: float | None = None,
+    progress: bool = True,
+) -> LeastSquares:
+    """Minimise ``1/2 sum(residuals(params)^2)`` by the method of Levenberg and Marquardt.
+
+    The lengths of the columns of the Jacobian scale the parameters, so the iteration does not
+    depend on their sizes and units.
+
+    Args:
+        residuals: ``residuals(params) -> (m,)``, jittable: data minus model or the reverse. With
+            data, it is called as ``residuals(params, data)``.
+        params: where to start, a pytree whose arrays of float32 or float64 are fitted, n numbers in
+            all. Other leaves are held, signed integers with a UserWarning (write 1.0, not 1). A
+            Body is a TypeError, as in ``jq.fit``: pass the ``theta`` of
+            ``jq.Body.from_parameters``.
+        data: pytree of arrays. A second call with the same function and data of the same shapes
+            does not compile again. Without data, each call compiles, because values that the
+            function closes over may have changed.
+        loss: the function rho in the cost ``1/2 sum(C^2 rho(f^2/C^2))``, as in scipy, with the
+            residuals f and C = ``f_scale``. "linear": rho(z) = z. "huber": z up to 1, then
+            ``2 sqrt(z) - 1``. "cauchy": log(1 + z).
+        f_scale: a robust loss treats residuals larger than this as outliers. If most residuals are
+            larger, the standard errors are NaN, with a warning.
+        bounds: ``(lower, upper)``, each a tree like params or a prefix of it; each bound is () or
+            has the shape of its leaf. None or an infinity leaves a side open; a bound for held
+            leaves alone is a ValueError. The start must lie between the bounds, or on one. No step
+            passes a bound, and a minimum at a bound lies exactly on it. Each step minimises the
+            linear model between the bounds (C. L. Lawson and R. J. Hanson, Solving Least Squares
+            Problems, 1974, chapter 23). The parameters are not transformed, by a logarithm for
+            instance: that would lose digits where a bound is far away, and flatten the cost near a
+            bound. If residuals at a bound are not finite, the step is refused. ``covariance`` is
+            computed as if there were no bounds.
+        sigma: standard deviation of the noise in each residual, () or (m,), used for the covariance
+            alone: it does not weigh the residuals. None estimates it from the residuals, as in
+            ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is the one
+            of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
+            ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, with psi the derivative of the loss. Because
+            m - rank replaces Huber's m, the variance is larger than his by a factor of
+            ``m/(m - rank)``.
+        prefixes: rising fractions of the residuals, between 0 and 1: ``(0.1,)`` first fits the
+            first tenth of them, then all. Over a long simulation a poor guess loses the phase and
+            the cost has spurious minima; over a short part it has none. The residuals must then be
+            in the order of time.
+        starts: number of starts to iterate from, one after the other; the result of lowest cost is
+            kept. Every fitted leaf of ``params`` then has this leading axis; held leaves are shared
+            by all starts.
+        max_steps: largest number of steps to try from each start.
+        ftol: end as converged if the last step changed the cost by at most this fraction of it, and
+            the linear model predicts no larger decrease for any step. None is the dtype's epsilon
+            to the power 2/3, at most 1e-6: 3.7e-11 in float64, 1e-6 in float32.
+        xtol: end as converged if the step to the minimum of the linear model changes no parameter
+            by more than this fraction of it.
+        gtol: end as converged if the cosine between the residuals and every column of their
+            Jacobian is at most this; parameters held at a bound do not count. All three tolerances
+            lie between 0 and 1; None in xtol and gtol is the dtype's epsilon to the power 2/3.
+        progress: show a progress bar with the cost.
+
+    Returns:
+        LeastSquares. A step to residuals that are not finite is refused, and a shorter one is
+        tried. If no step helps, ``converged`` is False and ``reason`` says why.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
+            derivatives that are not finite at the start (at all starts, if there are several);
+            no more residuals than parameters and no sigma.
+        KeyboardInterrupt: its attribute ``params`` has the best parameters so far (with starts,
+            those of one start), from which a second call can continue.
+
+    Examples:
+        >>> t = jnp.linspace(0.0, 2.0, 50)  # s
+        >>> omega = 3.0 * jnp.exp(-0.7 * t)  # rad/s, of a wheel that runs down
+        >>> residuals = lambda p: p["start"] * jnp.exp(-p["decay"] * t) - omega
+        >>> guess = {"start": jnp.ones(()), "decay": jnp.ones(())}
+        >>> fit = jq.least_squares(residuals, guess, sigma=0.01, progress=False)
+        >>> f"{fit.params['start']:.2f} rad/s, {fit.params['decay']:.2f} /s"
+        '3.00 rad/s, 0.70 /s'
+    """
+    # Check and convert.
+    takes("residuals", residuals, "params" if data is None else "params, data")
+    params = jax.tree.map(strong, checked_params(params, stacklevel=4))
+    for name, value in (("params", params), ("data", data)):
+        concrete(name, value, ON_HOST)
+    single_or_double("params", params)
+    data = jax.tree.map(jnp.asarray, arrays("data", data))
+    start_trees = _starts(params, starts)
+    flat, unravel = ravel_pytree(start_trees[0])
+    if not flat.size:
+        raise ValueError("params: wanted at least one number, got none")
+    objective = Loss(one_of("loss", loss, LOSSES), real("f_scale", f_scale))
+    positive("f_scale", objective.scale)
+    limits = checked_bounds(bounds, start_trees[0])
+    names = reprs.named_numbers(start_trees[0], "params")
+    for start in start_trees:
+        finite("params", ravel_pytree(start)[0])
+        check_inside(limits, np.asarray(ravel_pytree(start)[0], float), names)
+    max_steps = positive_integer("max_steps", max_steps)
+    boolean("progress", progress)
+    prefixes = _checked_prefixes(prefixes)
+    value, both = _programs_for(residuals, data)
+    with keeping(lambda: (whole(start_trees[0]), "at the start")):
+        shape = value.eval_shape(start_trees[0], data)
+    number = shape.size
+    rounding = max(float(jnp.finfo(dtype).eps) for dtype in (flat.dtype, shape.dtype))
+    tolerances = _tolerances(ftol, xtol, gtol, rounding)
+    _check_sigma(sigma, objective, number, flat.size)
+
+    # Compute.
+    def residuals_at(x: np.ndarray) -> np.ndarray:
+        return np.asarray(value(unravel(jnp.asarray(x, flat.dtype)), data), float)
+
+    def linearised_at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        values, jacobian = both(unravel(jnp.asarray(x, flat.dtype)), data)
+        concrete("residuals", values, ON_HOST)
+        return np.asarray(values, float), np.asarray(jacobian, float)
+
+    problem = Problem(residuals_at, linearised_at, limits, objective, rounding)
+    minima = []
+    latest: list[Linearised] = []
+
+    def reached() -> tuple[Any, str]:
+        return _reached([x.at for x in minima if x is not None] + latest, start_trees[0], number)
+
+    with bars.bar("steps", shown=progress) as bar, keeping(reached):
+
+        def report(here: Linearised) -> None:
+            latest[:] = [here]
+            bar.update()
+            bar.set_postfix(cost=f"{here.cost:.6g}")
+
+        for start in start_trees:
+            first = problem.linearised_at(np.asarray(ravel_pytree(start)[0], float))
+            if first.finite:
+                parts = [round(part * number) for part in prefixes]
+                minima.append(
+                    minimise_in_parts(problem, first, parts, tolerances, max_steps, report)
+                )
+            elif starts is None:
+                finite("residuals at the start", first.residuals)
+                finite("derivatives of residuals at the start", first.jacobian)
+            else:
+                minima.append(None)
+    return _result(minima, unravel, (flat.dtype, shape.dtype), objective, sigma, starts)
+
+
+def _starts(params: Any, starts: int | None) -> list[Any]:
+    """The trees of parameters to start from; ValueError if a leading axis is not ``starts``."""
+    if starts is None:
+        return [params]
+    starts = positive_integer("starts", starts)
+    for leaf in jax.tree.leaves(params):
+        if leaf.shape[:1] != (starts,):
+            wanted = f"a leading axis of {starts} starts throughout"
+            raise ValueError(f"params: wanted {wanted}, got shape {leaf.shape}")
+    return [jax.tree.map(lambda leaf: leaf[k], params) for k in range(starts)]  # noqa: B023
+
+
+def _tolerances(ftol: Any, xtol: Any, gtol: Any, eps: float) -> Tolerances:
+    default = eps ** (2.0 / 3.0)
+    named = {"ftol": (ftol, min(default, 1e-6)), "xtol": (xtol, default), "gtol": (gtol, default)}
+    checked = [usual if x is None else fraction(name, x) for name, (x, usual) in named.items()]
+    return Tolerances(*checked)
+
+
+def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
+    parts = tuple(fraction("prefixes", part) for part in numbers("prefixes", prefixes))
+    if list(parts) != sorted(set(parts)):
+        raise ValueError(f"prefixes: wanted rising parts, got {prefixes}")
+    return parts
+
+
+def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
+    """ValueError or TypeError if the covariance cannot be computed."""
+    if sigma is not None:
+        positive("sigma", one_shape("sigma", sigma, (), (number,)))
+        if loss.name != "linear":
+            wanted = "None with a robust loss, whose standard errors follow from the residuals"
+            raise ValueError(f"sigma: wanted {wanted}, got {sigma}")
+    elif number <= size:
+        wanted = f"more than the {size} parameters to estimate sigma from"
+        raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
+
+
+def _bound(residuals: Callable[..., Any], data: Any) -> Callable[[Any], Array]:
+    """The residuals as a function of the parameters alone, checked."""
+    arguments = () if data is None else (data,)
+    return lambda params: vector("residuals", residuals(whole(params), *arguments))
+
+
+def _programs(residuals: Callable[..., Any]) -> tuple[Any, Any]:
+    """The compiled ``(params, data) -> f`` and ``(params, data) -> f, J``."""
+    value = lambda params, data: _bound(residuals, data)(params)  # noqa: E731
+    both = lambda params, data: with_jacobian(_bound(residuals, data))(params)  # noqa: E731
+    return jax.jit(value), jax.jit(both)
+
+
+_kept_programs = functools.lru_cache(maxsize=8)(_programs)
+
+
+def _programs_for(residuals: Callable[..., Any], data: Any) -> tuple[Any, Any]:
+    """The programs of ``_programs``; with data, those of an earlier call with the same function."""
+    if data is not None:
+        with contextlib.suppress(TypeError):  # a callable without a hash
+            return _kept_programs(residuals)
+    return _programs(residuals)
+
+
+def _reached(points: list[Linearised], start: Any, number: int) -> tuple[Any, str]:
+    """The parameters of the best of several points, or the start, and their cost in words.
+
+    A point that was reached with a part of the residuals counts only if no point was reached with
+    all.
+    """
+    if not points:
+        return whole(start), "at the start"
+    complete = [at for at in points if at.residuals.size == number]
+    best = min(complete or points, key=lambda at: at.cost)
+    flat, unravel = ravel_pytree(start)
+    scope = "" if complete else f" of the first {best.residuals.size} residuals"
+    return whole(unravel(jnp.asarray(best.x, flat.dtype))), f"of cost {best.cost:.6g}{scope}"
+
+
+def _result(
+    minima: list[Minimum | None],
+    unravel: Any,
+    dtypes: tuple[Any, Any],
+    loss: Loss,
+    sigma: ArrayLike | None,
+    starts: int | None,
+) -> LeastSquares:
+    """The best minimum and its covariance; ValueError if no start led to a minimum.
+
+    ``dtypes`` has the dtypes of the parameters and of the residuals.
+    """
+    costs = np.array([np.inf if x is None else x.at.cost for x in minima])
+    best = int(np.argmin(costs))
+    minimum = minima[best]
+    if minimum is None:
+        raise ValueError(f"residuals: wanted finite values at one of {starts} starts, got none")
+    params = unravel(jnp.asarray(minimum.at.x, dtypes[0]))
+    noise = None if loss.name == "linear" else loss.noise
+    at = minimum.at
+    covariance = covariance_of(params, at.residuals, at.jacobian, sigma, noise=noise)
+    return LeastSquares(
+        params=whole(params),
+        cost=at.cost,
+        residuals=at.residuals.astype(dtypes[1]),
+        converged=minimum.reason.converged,
+        reason=minimum.reason.value,
+        evaluations=sum(x.evaluations for x in minima if x is not None),
+        jacobians=sum(x.jacobians for x in minima if x is not None),
+        history=minimum.history,
+        covariance=covariance,
+        best_start=None if starts is None else best,
+        costs=None if starts is None else costs,
+    )

@@ -1,0 +1,94 @@
+"""Values that follow from fitted parameters, with standard errors by the delta method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import concrete, finite, floating_tree, takes
+from jaxquat.fitting.held import whole
+
+__all__ = ["Prediction"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction(reprs.Tabular):
+    """The result of ``predict``: values that follow from fitted parameters, k numbers in all.
+
+    Attributes:
+        names: the names of the k numbers, from their places in the tree.
+        value: what the function returned at the fitted parameters.
+        standard_errors: a pytree like ``value``; infinite where the value changes along a direction
+            that the data do not determine.
+        covariance: (k, k); for values with infinite standard errors, infinite on the diagonal and
+            NaN off it.
+
+    Examples:
+        >>> readings = jnp.full(100, 0.5)  # rad/s
+        >>> sure = jq.fit_covariance(lambda rate: readings - rate, jnp.array(0.5), sigma=0.1)
+        >>> turned = sure.predict(lambda rate: 60.0 * rate)  # in a minute
+        >>> f"{turned.value:.1f} +- {turned.standard_errors:.1f} rad"  # 60 (0.1/sqrt(100))
+        '30.0 +- 0.6 rad'
+    """
+
+    names: tuple[str, ...]
+    value: Any
+    standard_errors: Any
+    covariance: np.ndarray
+
+    def _table(self) -> reprs.Table:
+        values, errors = (
+            np.asarray(ravel_pytree(tree)[0]) for tree in (self.value, self.standard_errors)
+        )
+        rows = zip(self.names, values, errors, strict=True)
+        cells = [(name, f"{x: .6g}", f"{error:.2g}") for name, x, error in rows]
+        return f"Prediction: {len(cells)} values", cells, ("name", "value", "standard error")
+
+
+def propagated(
+    function: Callable[[Any], Any], params: Any, root: np.ndarray, flat: np.ndarray
+) -> Prediction:
+    """The prediction of a function of n parameters whose covariance is ``root root^T``.
+
+    The rows of ``flat`` (k, n) are directions of infinite variance.
+    """
+    # Check and convert.
+    takes("function", function, "params")
+    x, unravel = ravel_pytree(params)
+
+    def both(x: Array) -> tuple[Array, tuple[Array, Any]]:
+        tree = floating_tree("function", function(whole(unravel(x))))
+        values = ravel_pytree(tree)[0]
+        if not values.size:
+            raise ValueError("function: wanted at least one number, got none")
+        return values, (values, tree)
+
+    jacobian, (values, tree) = jax.jit(jax.jacfwd(both, has_aux=True))(x)
+    concrete("function", values, "it needs values, call predict outside jit, grad and vmap")
+    finite("function", values)
+    finite("derivatives of function", jacobian)
+
+    # Compute.
+    jacobian = np.asarray(jacobian, float)
+    covariance = jacobian @ root @ (jacobian @ root).T
+    # A value does not change along a direction if its changes due to the single parameters cancel.
+    tolerance = np.sqrt(jnp.finfo(x.dtype).eps)
+    changes, parts = np.abs(jacobian @ flat.T), np.abs(jacobian) @ np.abs(flat.T)
+    infinite = np.any(changes > tolerance * parts, axis=1)
+    covariance = np.where(np.logical_or.outer(infinite, infinite), np.nan, covariance)
+    covariance[infinite, infinite] = np.inf
+    errors = jnp.asarray(np.sqrt(np.diag(covariance)), values.dtype)
+    return Prediction(
+        names=reprs.named_numbers(tree, "value"),
+        value=tree,
+        standard_errors=ravel_pytree(tree)[1](errors),
+        covariance=covariance,
+    )

@@ -1,0 +1,199 @@
+"""A model of an accelerometer: simulate its readings, correct its errors, and calibrate it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat import quaternion
+from jaxquat._internal.checks import exactly, instance, positive, single_or_double, unit_quaternion
+from jaxquat.fitting.covariance import FitCovariance
+from jaxquat.sensors import axes
+from jaxquat.sensors.calibration import fit_ellipsoid, static_samples
+
+__all__ = ["Accelerometer", "calibrate", "correct", "measure", "response"]
+
+
+class Accelerometer(NamedTuple):
+    """The errors of an accelerometer, a pytree.
+
+    ``measured = (1 + diag(scale)) (1 + M) f + bias + noise`` for the specific force f in body axes
+    (at rest it is minus gravity), where M has the six misalignments off its diagonal, row by row.
+    ``Accelerometer.ideal()`` is an accelerometer without errors.
+
+    Attributes:
+        bias: bias at the first sample [m/s^2], (3,).
+        scale: relative errors of the three gains, (3,), above -1: no gain is 0 or negative.
+        misalignment: xy, xz, yx, yz, zx, zy [rad], (6,), so small that the axes span space.
+        noise: density of the white noise [m/s^2/sqrt(Hz)], () or (3,), at least 0.
+        walk: density of the bias's random walk [m/s^3/sqrt(Hz)], () or (3,), at least 0.
+
+    Examples:
+        >>> bias = jnp.array([0.0, 0.25, 0.0])  # m/s^2
+        >>> sensor = jq.accelerometer.Accelerometer.ideal()._replace(bias=bias)
+        >>> jq.accelerometer.correct(sensor, jnp.array([[0.0, 0.25, 9.75]]))  # m/s^2, at rest
+        Array([[0.  , 0.  , 9.75]], dtype=float32)
+    """
+
+    bias: Array
+    scale: Array
+    misalignment: Array
+    noise: Array
+    walk: Array
+
+    @staticmethod
+    def ideal(dtype: jax.typing.DTypeLike | None = None) -> Accelerometer:
+        """An accelerometer without errors.
+
+        Examples:
+            >>> sensor, key = jq.accelerometer.Accelerometer.ideal(), jax.random.key(0)
+            >>> q, still = jnp.array([[0.0, 1.0, 0.0, 0.0]]), jnp.zeros((1, 3))  # upside down
+            >>> gravity = jnp.array([0.0, 0.0, -9.75])  # m/s^2
+            >>> jq.accelerometer.measure(sensor, q, still, gravity, 0.01, key)
+            Array([[ 0.  ,  0.  , -9.75]], dtype=float32)
+        """
+        return Accelerometer(*axes.ideal(dtype))
+
+
+def response(accelerometer: Accelerometer) -> Array:
+    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured specific force. -> (3, 3).
+
+    Examples:
+        >>> scale = jnp.array([0.25, 0.0, -0.5])
+        >>> sensor = jq.accelerometer.Accelerometer.ideal()._replace(scale=scale)
+        >>> jnp.diag(jq.accelerometer.response(sensor))
+        Array([1.25, 1.  , 0.5 ], dtype=float32)
+    """
+    return axes.response("accelerometer", _checked(accelerometer))
+
+
+def measure(
+    accelerometer: Accelerometer,
+    q: ArrayLike,
+    acceleration: ArrayLike,
+    gravity: ArrayLike,
+    dt: ArrayLike,
+    key: Array,
+) -> Array:
+    """Simulate the readings along a true motion at N instants. -> (N, 3) [m/s^2].
+
+    Differentiable by all but the key; the result has the dtype of q.
+
+    Args:
+        accelerometer: the errors of the accelerometer.
+        q: attitudes, body to world, (N, 4), unit.
+        acceleration: acceleration of the accelerometer, world axes [m/s^2], (N, 3).
+        gravity: acceleration of free fall, world axes [m/s^2], (3,): (0, 0, -9.81) with z up.
+        dt: time between the instants [s], ().
+        key: key that draws the noise.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> q, still = jnp.array([[1.0, 0.0, 0.0, 0.0]]), jnp.zeros((1, 3))
+        >>> sensor, gravity = jq.accelerometer.Accelerometer.ideal(), jnp.array([0.0, 0.0, -9.75])
+        >>> measured = jq.accelerometer.measure(sensor, q, still, gravity, 0.01, jax.random.key(0))
+        >>> f"{measured[0, 2]:.2f} m/s^2"  # at rest the floor pushes upwards
+        '9.75 m/s^2'
+    """
+    acceleration = axes.samples("acceleration", acceleration)
+    gravity = exactly("gravity", gravity, (3,))
+    q = exactly("q", q, (len(acceleration), 4))
+    single_or_double("q", q)
+    unit_quaternion("q", q)
+    force = quaternion.rotate_inverse(q, acceleration - gravity[None])
+    return axes.measure("accelerometer", _checked(accelerometer), force, dt, key)
+
+
+def correct(accelerometer: Accelerometer, measured: ArrayLike) -> Array:
+    """Estimate the true specific forces from N measured ones. (N, 3) -> (N, 3) [m/s^2].
+
+    Bias, scale and misalignment are corrected; the noise remains. Differentiable by both arguments.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> sensor = jq.accelerometer.Accelerometer.ideal()._replace(scale=jnp.full(3, 0.25))
+        >>> jq.accelerometer.correct(sensor, jnp.array([[0.0, 0.0, 12.5]]))  # 12.5/1.25 m/s^2
+        Array([[ 0.,  0., 10.]], dtype=float32)
+    """
+    return axes.correct("accelerometer", _checked(accelerometer), measured)
+
+
+def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, FitCovariance]:
+    """Estimate bias, scale and misalignment from samples at rest in many poses.
+
+    At rest the length of the true specific force is the strength of gravity; least squares fits the
+    parameters to it (D. Tedaldi, A. Pretto and E. Menegatti, ICRA 2014, (10), without the means of
+    intervals). A common rotation of the three axes changes no length, so it remains unknown. The
+    body axes of the result are chosen such that the x axis of the sensor is sensitive only along x,
+    and its y axis not along z: xy, xz and yz are 0. The densities of the noise are 0 in the result.
+
+    Args:
+        samples: specific forces measured at rest, body axes [m/s^2], (N, 3), N >= 10, in poses that
+            cover the sphere; many for each pose, or the means of the poses if these are equally
+            accurate.
+        gravity: the local strength of gravity [m/s^2], ().
+
+    Returns:
+        The accelerometer, and the covariance of its nine parameters, from the residuals.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; poses that do
+            not determine a combination of the parameters, which the message names; gains below 0.5
+            or above 1.5, which usually mean a wrong unit.
+
+    Examples:
+        >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
+        >>> gravity, bias = jnp.array([0.0, 0.0, 9.81]), jnp.array([0.2, -0.1, 0.3])  # m/s^2
+        >>> measured = jq.quaternion.rotate_inverse(poses, gravity) + bias
+        >>> sensor, covariance = jq.accelerometer.calibrate(measured, 9.81)
+        >>> np.asarray(sensor.bias).round(2)
+        array([ 0.2, -0.1,  0.3], dtype=float32)
+    """
+    samples = static_samples("samples", samples, 9)
+    gravity = exactly("gravity", gravity, ()).astype(samples.dtype)
+    positive("gravity", gravity)
+    one, none = jnp.ones((), samples.dtype), jnp.zeros((), samples.dtype)
+    zero = jnp.zeros(3, samples.dtype)
+    sphere = {"bias": zero, "scale": zero, "yx": none, "zx": none, "zy": none}
+    units = {"bias": zero + gravity, "scale": zero + 1.0, "yx": one, "zx": one, "zy": one}
+    data = "samples", samples, gravity
+    params, covariance = fit_ellipsoid(*data, _ellipsoid, _lower_root, sphere, units)
+    gains = 1.0 + params["scale"]
+    if not jnp.all(jnp.abs(params["scale"]) < 0.5):
+        wanted = f"specific forces in the unit of gravity, {gravity}, and gains of 0.5 to 1.5"
+        raise ValueError(f"samples: wanted {wanted}, got gains of {gains.tolist()}")
+    angles = _misalignment(params)
+    return Accelerometer(params["bias"], params["scale"], angles, none, none), covariance
+
+
+def _misalignment(params: Any) -> Array:
+    none = jnp.zeros_like(params["yx"])
+    return jnp.stack([none, none, params["yx"], none, params["zx"], params["zy"]])
+
+
+def _ellipsoid(params: Any) -> tuple[Array, Array]:
+    gains = 1.0 + params["scale"]
+    return gains[:, None] * axes.misaligned(_misalignment(params)), params["bias"]
+
+
+def _lower_root(square: np.ndarray, bias: np.ndarray) -> dict[str, Any]:
+    """The parameters of the lower triangular matrix with positive gains and this square."""
+    root = np.linalg.cholesky(square)
+    gains = np.diagonal(root)
+    rows = root / gains[:, None]
+    lower = {"yx": rows[1, 0], "zx": rows[2, 0], "zy": rows[2, 1]}
+    return {"bias": bias, "scale": gains - 1.0, **lower}
+
+
+def _checked(accelerometer: Accelerometer) -> Accelerometer:
+    wanted = "a jq.accelerometer.Accelerometer"
+    return instance("accelerometer", accelerometer, Accelerometer, wanted)

@@ -1,0 +1,273 @@
+"""Allan variance of a sensor at rest, and the densities of its noise.
+
+IEEE Std 952-1997, annex C. The densities are those of ``jq.gyro.Gyro``, so a gyroscope or an
+accelerometer can be simulated, and a filter set, from one recording at rest.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+from jax.typing import ArrayLike
+
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import not_negative, positive, real
+from jaxquat.sensors.calibration import static_samples
+
+__all__ = ["Noise", "deviation", "fit"]
+
+_LEAST = 100  # samples
+_MEANS = np.array([1.0, -2.0, 1.0])  # second difference of the integral: difference of two means
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Noise(reprs.Tabular):
+    """The noise of a sensor, fitted to its Allan deviation by ``fit``; the arrays are float64.
+
+    The densities have the meaning of those of ``jq.gyro.Gyro``, [u] is the unit of the samples::
+
+        sensor = jq.gyro.Gyro.ideal()._replace(noise=noise.noise, walk=noise.walk)
+
+    Attributes:
+        noise: density N of the white noise [u/sqrt(Hz)], (3,): angle or velocity random walk.
+        walk: density K of the random walk of the bias [u/s/sqrt(Hz)], (3,): rate random walk.
+        instability: bias instability B [u], (3,), of noise whose spectrum falls as 1/f. Alone, it
+            has the Allan deviation 0.664 B.
+        standard_errors: the standard errors of these three, by name, each (3,). Close to 0 that
+            of a density x is the way upwards, ``sqrt(x^2 + e) - x`` with the standard error e of
+            x^2.
+        reduced_chi_squared: of the fit, (3,): 1 within ``sqrt(2/(m - 3))`` for the m times of the
+            fit if the noise is the sum of these three. Above, look at ``jq.plot.allan_deviation``.
+        times: averaging times [s], (m,).
+        deviation: overlapping Allan deviation [u], (m, 3).
+        deviation_errors: its standard errors [u], (m, 3), for the fitted noise.
+        fitted: the Allan deviation of the fitted noise [u], (m, 3).
+
+    Examples:
+        >>> samples = np.random.default_rng(0).normal(size=(20_000, 3))  # rad/s
+        >>> jq.allan.fit(samples, 0.01).noise.round(2)  # 1 rad/s sqrt(0.01 s)
+        array([0.1, 0.1, 0.1])
+    """
+
+    noise: np.ndarray
+    walk: np.ndarray
+    instability: np.ndarray
+    standard_errors: dict[str, np.ndarray]
+    reduced_chi_squared: np.ndarray
+    times: np.ndarray
+    deviation: np.ndarray
+    deviation_errors: np.ndarray
+    fitted: np.ndarray
+
+    def _table(self) -> reprs.Table:
+        rows = []
+        for name in ("noise", "walk", "instability"):
+            pairs = zip(getattr(self, name), self.standard_errors[name], strict=True)
+            rows.append((name, *(f"{x:.4g} +- {error:.2g}" for x, error in pairs)))
+        rows.append(("reduced chi-squared", *(f"{x:.3g}" for x in self.reduced_chi_squared)))
+        title = f"Noise: averaging times {self.times[0]:.3g} to {self.times[-1]:.3g} s"
+        return title, rows, ("", "x", "y", "z")
+
+    def settings(self) -> dict[str, float]:
+        """The arguments ``gyro`` and ``walk`` of ``estimation.Settings`` and ``estimation.Noises``.
+
+        They are root mean squares over the axes. A recording too short to show the walk of the bias
+        gives 0, which ``Settings`` refuses: use the standard error of the walk as its upper limit.
+
+        Examples:
+            >>> walk = np.cumsum(np.random.default_rng(0).normal(size=(2, 20_000, 3)), axis=1)
+            >>> rates = 1e-3 * np.diff(walk[0], axis=0, prepend=0.0) + 1e-5 * walk[1]  # rad/s
+            >>> settings = jq.estimation.Settings(**jq.allan.fit(rates, 0.01).settings())
+            >>> f"{settings.gyro:.1e} {settings.walk:.0e}"  # 1e-3 sqrt(dt), 1e-5/sqrt(dt)
+            '1.0e-04 1e-04'
+        """
+        rms = [float(np.sqrt(np.mean(x**2))) for x in (self.noise, self.walk)]
+        return dict(zip(("gyro", "walk"), rms, strict=True))
+
+
+def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
+    """The overlapping Allan deviation of N samples at rest. -> (times (m,) [s], deviation (m, 3)).
+
+    The averaging times are ``dt``, ``2 dt``, ``4 dt`` and so on, up to an eighth of the recording.
+
+    Args:
+        samples: rates or specific forces measured at rest, (N, 3), N >= 100, without gaps.
+        dt: time between the samples [s].
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> samples = np.random.default_rng(0).normal(size=(20_000, 3))
+        >>> times, deviation = jq.allan.deviation(samples, 0.01)
+        >>> np.round(deviation[:3] * np.sqrt(times[:3, None]), 2)  # falls as 1/sqrt(time)
+        array([[0.1, 0.1, 0.1],
+               [0.1, 0.1, 0.1],
+               [0.1, 0.1, 0.1]])
+    """
+    values, dt = _checked(samples, dt)
+    means = _averages(values.shape[1])
+    return dt * means, np.sqrt(_variances(values, means))
+
+
+def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
+    """Fit white noise, bias instability and walk of the bias to the Allan variance. -> Noise.
+
+    The model is ``N^2/time + (2 ln 2/pi) B^2 + K^2 time/3`` (IEEE Std 952-1997, annex C). The Allan
+    variances at different times are correlated. Generalised least squares takes their covariance
+    from the model, for this length of the recording, and keeps the three squares from becoming
+    negative. The standard errors are those without this bound.
+
+    With a recording of PX4 or ROS::
+
+        still = recording.rows_with("gyro")
+        noise = jq.allan.fit(still.gyro, still.spacing())
+        settings = jq.estimation.Settings(**noise.settings())
+
+    Args:
+        samples: rates or specific forces measured at rest, (N, 3), N >= 100, without gaps. The walk
+            of the bias shows only beyond the time ``sqrt(3) N/K``, so record for hours.
+        dt: time between the samples [s].
+        shortest: the shortest averaging time of the fit [s]. A low-pass filter in the sensor, or
+            coarse digits, change the deviation at times near ``dt``; start where it falls as
+            1/sqrt(time).
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; an axis whose
+            readings do not vary.
+
+    Examples:
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(noise=jnp.array(1e-3), walk=jnp.array(1e-4))
+        >>> rates = jq.gyro.measure(gyro, jnp.zeros((50_000, 3)), 0.1, jax.random.key(0))
+        >>> noise = jq.allan.fit(rates, 0.1)
+        >>> np.abs(noise.noise - 1e-3) < 3 * noise.standard_errors["noise"]
+        array([ True,  True,  True])
+    """
+    values, dt = _checked(samples, dt)
+    shortest = real("shortest", shortest)
+    not_negative("shortest", shortest)
+    means = _averages(values.shape[1])
+    if shortest > dt * means[-4]:
+        wanted = f"at most {dt * means[-4]:.3g} s, so that four averaging times remain"
+        raise ValueError(f"shortest: wanted {wanted}, got {shortest}")
+    means = means[dt * means >= shortest]
+    times, variances = dt * means, _variances(values, means)
+    if not np.all(variances > 0):
+        time = times[np.argmin(variances.min(axis=1))]
+        wanted = "an Allan deviation above 0"
+        raise ValueError(f"samples: wanted {wanted}, got an axis where it is 0 at {time:.3g} s")
+    model = np.stack([1.0 / times, np.full(len(times), 2.0 * np.log(2.0) / np.pi), times / 3.0], 1)
+    moments = _moments(means, values.shape[1], dt)
+    axes = [_fitted(model, variances[:, k], moments) for k in range(3)]
+    squares, errors, chi_squared, spread = (np.stack(x, axis=-1) for x in zip(*axes, strict=True))
+    densities = np.sqrt(squares)
+    ways = np.sqrt(squares + errors) - densities
+    deviations = np.sqrt(variances)
+    return Noise(
+        noise=densities[0],
+        walk=densities[2],
+        instability=densities[1],
+        standard_errors={"noise": ways[0], "walk": ways[2], "instability": ways[1]},
+        reduced_chi_squared=chi_squared,
+        times=times,
+        deviation=deviations,
+        deviation_errors=spread / (2.0 * deviations),
+        fitted=np.sqrt(model @ squares),
+    )
+
+
+def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, float]:
+    """The samples (3, N) in float64, without their mean, and the interval."""
+    if np.ndim(samples) == 2 and np.shape(samples)[0] < _LEAST:
+        raise ValueError(f"samples: wanted at least {_LEAST}, got {np.shape(samples)[0]}")
+    static_samples("samples", samples, 0)
+    dt = real("dt", dt)
+    positive("dt", dt)
+    values = np.ascontiguousarray(np.asarray(samples, np.float64).T)
+    return values - values.mean(axis=1, keepdims=True), dt
+
+
+def _averages(number: int) -> np.ndarray:
+    """Powers of 2 up to an eighth of the number of samples."""
+    return 2 ** np.arange(int(np.log2(number / 8.0)) + 1)
+
+
+def _variances(values: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Overlapping Allan variances, (m, 3): half the mean square of differences of means."""
+    sums = np.pad(np.cumsum(values, axis=1), [(0, 0), (1, 0)])
+    differences = ((sums[:, 2 * n :] - 2.0 * sums[:, n:-n] + sums[:, : -2 * n]) / n for n in means)
+    return np.stack([0.5 * np.mean(x**2, axis=1) for x in differences])
+
+
+def _fitted(
+    model: np.ndarray, variances: np.ndarray, moments: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
+    """Squares of N, B and K, their standard errors, chi-squared, and errors of the variances."""
+    scale = 1.0 / np.max(model / variances[:, None], axis=0)
+    design, wanted = scale * model / variances[:, None], np.ones(len(model))
+    root = np.diag(variances)  # equal relative errors at first
+    for _ in range(10):
+        squares = scale * _not_negative(design, wanted)
+        root = np.linalg.cholesky(np.einsum("ijpq,p,q->ij", moments, squares, squares))
+        design, wanted = np.linalg.solve(root, scale * model), np.linalg.solve(root, variances)
+    solution, spread = _not_negative(design, wanted), np.linalg.norm(root, axis=1)
+    errors = scale * np.sqrt(np.diagonal(np.linalg.inv(design.T @ design)))
+    chi_squared = float(np.sum((design @ solution - wanted) ** 2)) / (len(model) - 3)
+    return scale * solution, errors, chi_squared, spread
+
+
+def _not_negative(design: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Least squares with solutions of at least 0, by trying which of the three are 0."""
+    best, least = np.zeros(3), np.inf
+    for used in itertools.product((True, False), repeat=3):
+        solution = np.zeros(3)
+        solution[list(used)] = np.linalg.lstsq(design[:, used], wanted)[0]
+        cost = np.sum((design @ solution - wanted) ** 2)
+        if np.all(solution >= 0) and cost < least:
+            best, least = solution, cost
+    return best
+
+
+def _moments(means: np.ndarray, number: int, dt: float) -> np.ndarray:
+    """(m, m, 3, 3): the covariance of two Allan variances, by pairs of the squares N, B and K.
+
+    An Allan variance is ``sum(z^2)/(2 M)`` over M differences z of neighbouring means, which are
+    normal. So the covariance of two is ``sum(R(s - t)^2)/(2 M M')`` over all s < M, t < M', where R
+    is the covariance of the two kinds of z: the second difference by both averaging times of
+    ``G = -N^2 |t|/2 + B^2 t^2 ln|t|/(2 pi) + K^2 |t|^3/12``, the covariance of integrated noise.
+    """
+    result = np.zeros((len(means), len(means), 3, 3))
+    for i, n in enumerate(means):
+        for j, m in enumerate(means[: i + 1]):
+            sizes = number + 1 - 2 * n, number + 1 - 2 * m
+            knots = np.add.outer(-n * np.arange(3), m * np.arange(3)).ravel()
+            ends = [-sizes[1], sizes[0], 0, sizes[0] - sizes[1]]
+            lags, weights = _sum_over(np.clip([*knots, *ends], -sizes[1], sizes[0]))
+            pairs = np.minimum(sizes[0], sizes[1] + lags) - np.maximum(0.0, lags)
+            time = dt * np.abs(lags[:, None] - knots)
+            logarithm = np.log(np.where(time > 0, time, 1.0))
+            kernel = np.stack([-time / 2.0, time**2 * logarithm / (2.0 * np.pi), time**3 / 12.0])
+            covariance = kernel @ np.outer(_MEANS, _MEANS).ravel() / (dt**2 * n * m)
+            sums = np.einsum("pl,ql,l->pq", covariance, covariance, weights * pairs)
+            result[i, j] = result[j, i] = sums / (2.0 * sizes[0] * sizes[1])
+    return result
+
+
+def _sum_over(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and weights of a sum over the integers from the first knot to the last.
+
+    Short stretches between knots are summed; on long ones the function is smooth, and the sum is
+    Gauss's quadrature, with the first term of Euler and Maclaurin.
+    """
+    knots, (gauss, shares) = np.unique(knots), np.polynomial.legendre.leggauss(8)
+    nodes, weights = [], []
+    for a, b in itertools.pairwise(knots):
+        if b - a <= 16:
+            nodes.append(np.arange(a, b))
+            weights.append(np.ones(b - a))
+        else:
+            nodes.append(np.concatenate([0.5 * (a + b + (b - a) * gauss), [a, b]]))
+            weights.append(np.concatenate([0.5 * (b - a) * shares, [0.5, -0.5]]))
+    return np.concatenate(nodes), np.concatenate(weights)

@@ -1,0 +1,106 @@
+"""Bias, gains, misalignment and noise of any sensor with three axes.
+
+``errors`` is a record with the fields of ``jq.gyro.Gyro``. Messages begin with the name of the
+sensor and the field, "gyro.bias" for instance.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike, DTypeLike
+
+from jaxquat._internal.checks import (
+    exactly,
+    finite,
+    floating,
+    floating_dtype,
+    is_concrete,
+    not_negative,
+    one_shape,
+    positive,
+    random_key,
+    single_or_double,
+)
+from jaxquat._internal.linear import inverse, matvec, stacked
+
+
+def ideal(dtype: DTypeLike | None) -> tuple[Array, Array, Array, Array, Array]:
+    """The fields of a sensor without errors: bias, scale, misalignment, noise and walk."""
+    zero = jnp.zeros((), floating_dtype("dtype", dtype))
+    three = jnp.zeros(3, zero.dtype)
+    return three, three, jnp.zeros(6, zero.dtype), zero, zero
+
+
+def misaligned(misalignment: Array) -> Array:
+    """The matrix 1 + M with the six misalignments off its diagonal, row by row. -> (3, 3)."""
+    xy, xz, yx, yz, zx, zy = misalignment
+    one = jnp.ones_like(xy)
+    return stacked([[one, xy, xz], [yx, one, yz], [zx, zy, one]])
+
+
+def response(name: str, errors: Any) -> Array:
+    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured values. -> (3, 3)."""
+    single_or_double(name, errors)
+    misalignment = exactly(f"{name}.misalignment", errors.misalignment, (6,))
+    scale = exactly(f"{name}.scale", errors.scale, (3,))
+    finite(f"{name}.misalignment", misalignment)
+    finite(f"{name}.scale", scale)
+    if is_concrete(scale) and not np.all(np.asarray(scale) > -1):
+        raise ValueError(f"{name}.scale: wanted values above -1, got {np.asarray(scale)}")
+    rows = misaligned(misalignment)
+    if is_concrete(rows) and not np.linalg.det(np.asarray(rows)) > 100 * jnp.finfo(rows.dtype).eps:
+        wanted, got = "axes that span space", np.asarray(misalignment)
+        raise ValueError(f"{name}.misalignment: wanted {wanted}, got {got}")
+    return (1.0 + scale)[:, None] * rows
+
+
+def measure(name: str, errors: Any, true: Array, dt: ArrayLike, key: Array) -> Array:
+    """Simulate the readings of a sensor for N true values, (N, 3), dt [s] apart. -> (N, 3)."""
+    dt = spacing(dt, true)
+    white, steps = jax.random.normal(random_key("key", key), (2, *true.shape), true.dtype)
+    noise = density(f"{name}.noise", errors.noise)
+    walk = density(f"{name}.walk", errors.walk)
+    walked = jnp.cumsum(walk * jnp.sqrt(dt) * steps, axis=0)
+    walked = jnp.concatenate([jnp.zeros_like(walked[:1]), walked[:-1]])  # 0 at the first sample
+    distorted = matvec(response(name, errors)[None], true)
+    return distorted + _bias(name, errors) + walked + noise / jnp.sqrt(dt) * white
+
+
+def correct(name: str, errors: Any, measured: ArrayLike) -> Array:
+    """Estimate the true values from N measured ones. (N, 3) -> (N, 3)."""
+    measured = samples("measured", measured)
+    return matvec(inverse(response(name, errors))[None], measured - _bias(name, errors))
+
+
+def _bias(name: str, errors: Any) -> Array:
+    bias = exactly(f"{name}.bias", errors.bias, (3,))
+    finite(f"{name}.bias", bias)
+    return bias[None]
+
+
+def density(name: str, value: ArrayLike) -> Array:
+    """The density of a noise on each axis, (1, 3)."""
+    value = one_shape(name, value, (), (3,))
+    not_negative(name, value)
+    return jnp.broadcast_to(value, (1, 3))
+
+
+def spacing(dt: ArrayLike, true: Array) -> Array:
+    """The checked time between samples [s], (), in the dtype of the samples."""
+    dt = exactly("dt", dt, ())
+    positive("dt", dt)
+    return dt.astype(true.dtype)
+
+
+def samples(name: str, value: ArrayLike) -> Array:
+    """``value`` as an array of N vectors, (N, 3)."""
+    value = floating(name, value)
+    if value.ndim != 2 or value.shape[1] != 3:
+        raise ValueError(f"{name}: wanted shape (N, 3), got {value.shape}")
+    single_or_double(name, value)
+    return value

@@ -1,0 +1,206 @@
+"""Least-squares calibration of sensors that are turned in a field of known strength.
+
+Only the length of the true vectors is known, so the samples lie on an ellipsoid. An error names
+parameters that the sampled directions do not determine. The criterion: with residuals and
+parameters relative to the field, the root mean square of the residuals' derivative along a
+combination of parameters must exceed three times the noise. Noise alone makes this derivative as
+large as the noise. A sphere or a circle have fewer parameters, which fewer directions determine.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.flatten_util import ravel_pytree
+
+from jaxquat._internal.checks import concrete, finite
+from jaxquat._internal.linear import dot, inverse, matvec, transpose
+from jaxquat._internal.reprs import named_numbers
+from jaxquat.fitting.covariance import FitCovariance
+from jaxquat.fitting.differentiation import with_jacobian
+from jaxquat.fitting.least_squares import LeastSquares, least_squares
+from jaxquat.sensors.axes import samples
+
+
+class UndeterminedError(ValueError):
+    """The samples do not determine the parameters, which the message names."""
+
+
+def static_samples(name: str, value: Any, parameters: int) -> Array:
+    """``value`` as concrete finite samples (N, 3), more of them than parameters."""
+    array = samples(name, value)
+    concrete(name, array, "a calibration needs values, call it outside jit")
+    finite(name, array)
+    if len(array) <= parameters:
+        wanted = f"more samples than the {parameters} parameters"
+        raise ValueError(f"{name}: wanted {wanted}, got {len(array)}")
+    return array
+
+
+def fit_ellipsoid(
+    name: str,
+    samples: Array,
+    strength: Array,
+    sensor: Callable[[Any], tuple[Array, Array]],
+    params_of: Callable[[np.ndarray, np.ndarray], Any],
+    sphere: Any,
+    units: Any,
+) -> tuple[Any, FitCovariance]:
+    """The parameters whose ellipsoid ``matrix u + offset``, |u| = strength, fits (N, 3) samples.
+
+    The residuals are distances to the ellipsoid to first order (P. D. Sampson, Comput. Graphics
+    Image Process. 18, 1982, 97-108), in the unit of the samples.
+
+    Args:
+        name: name of the samples, for error messages.
+        samples: measured samples.
+        strength: strength of the field.
+        sensor: ``sensor(params) -> (matrix, offset)``. Compiled programs are cached by this
+            function, so pass the same object in all calls.
+        params_of: ``params_of(square, offset)`` returns parameters with
+            ``matrix matrix^T = square``. The samples determine only this product of the matrix. The
+            fit starts from these parameters.
+        sphere: parameters of a sphere around the samples.
+        units: a tree like ``sphere``; a change of a parameter by its unit moves the samples by
+            about the measured strength of the field.
+
+    Raises:
+        UndeterminedError: the samples do not determine the parameters; the message names them.
+    """
+    if not np.any(np.asarray(samples)):
+        raise ValueError(f"{name}: wanted samples of a field, got zeros alone")
+    residuals, linearised = _programs(sensor)
+    data = samples, strength
+    ellipsoid = _algebraic(samples)
+    start = sphere
+    if ellipsoid is not None:
+        start = params_of(ellipsoid[0] / float(strength) ** 2, ellipsoid[1])
+    fit = _fitted(residuals, start, data)
+    matrix, offset = (np.asarray(x, float) for x in sensor(fit.params))
+    root = params_of(matrix @ matrix.T, offset)
+    flat, flat_root = (np.asarray(ravel_pytree(x)[0], float) for x in (fit.params, root))
+    if np.abs(flat - flat_root).max() > 1e-3 * np.abs(flat_root).max():
+        # The iteration has moved to another, mirrored root.
+        fit = _fitted(residuals, root, data)
+    norm = float(np.linalg.norm(np.asarray(samples, float)))
+    scale = np.asarray(ravel_pytree(units)[0], float) / norm
+    for params in (sphere, fit.params):  # noise may bend the fitted ellipsoid
+        geometry = np.asarray(linearised(params, data)[1], float)
+        _refuse(name, _flat(geometry * scale, 3.0 * np.sqrt(2.0 * fit.cost) / norm), sphere)
+    return fit.params, fit.covariance
+
+
+def fit_sphere(name: str, samples: Array) -> tuple[Any, FitCovariance]:
+    """The parameters ``hard_iron``, (3,), and ``radius`` of a sphere or circle near the samples.
+
+    If the samples do not determine a sphere, a circle in their plane is fitted: the component of
+    its centre normal to the plane is 0, and a flat direction of the covariance.
+
+    Raises:
+        UndeterminedError: the samples do not determine the circle either.
+    """
+    try:
+        return _round(name, samples, np.eye(3), 4)
+    except UndeterminedError:
+        normal = np.linalg.eigh(np.cov(np.asarray(samples, float).T))[1][:, 0]
+        return _round(name, samples, np.eye(3) - np.outer(normal, normal), 3)
+
+
+def _round(
+    name: str, samples: Array, projection: np.ndarray, parameters: int
+) -> tuple[Any, FitCovariance]:
+    """Fit a sphere to projected samples, which determine so many of its four parameters."""
+    x = np.asarray(samples, float) @ projection
+    middle = x.mean(axis=0)
+    design = np.concatenate([2.0 * (x - middle), np.ones((len(x), 1))], axis=1)
+    centre, constant = np.split(np.linalg.lstsq(design, np.sum((x - middle) ** 2, axis=1))[0], [3])
+    radius = np.sqrt(np.maximum(constant[0] + centre @ centre, 0.0))
+    start = {"hard_iron": middle + centre, "radius": radius}
+    data = (jnp.asarray(value, samples.dtype) for value in (projection, radius))
+    fit = _fitted(_distances, start, (samples, *data))
+    centre, radius = np.asarray(fit.params["hard_iron"], float), float(fit.params["radius"])
+    normals = (x - projection @ centre) / radius
+    jacobian = np.concatenate([normals, np.ones((len(x), 1))], axis=1) / np.sqrt(len(x))
+    noise = np.sqrt(2.0 * fit.cost / (len(x) - parameters)) / radius
+    flat = _flat(jacobian, 3.0 * noise)
+    _refuse(name, flat[: len(flat) - (4 - parameters)], start)
+    return fit.params, fit.covariance
+
+
+def _distances(params: Any, data: tuple[Array, Array, Array]) -> Array:
+    """Distances of projected samples from a sphere; ``unit`` keeps squares within range."""
+    samples, projection, unit = data
+    from_centre = matvec(projection[None], (samples - params["hard_iron"][None]) / unit)
+    return unit * jnp.sqrt(dot(from_centre, from_centre)) - params["radius"]
+
+
+def _fitted(residuals: Any, start: Any, data: tuple[Array, ...]) -> LeastSquares:
+    start = jax.tree.map(lambda x: jnp.asarray(x, data[0].dtype), start)
+    return least_squares(residuals, start, data, progress=False)
+
+
+@functools.cache
+def _programs(sensor: Callable[[Any], tuple[Array, Array]]) -> tuple[Any, Any]:
+    """``(params, (samples, strength)) -> residuals``, and a compiled version with the Jacobian."""
+
+    def residuals(params: Any, data: tuple[Array, Array]) -> Array:
+        samples, strength = data
+        matrix, offset = sensor(params)
+        to_true = inverse(matrix)
+        true = matvec(to_true[None], samples - offset[None]) / strength
+        length = jnp.sqrt(dot(true, true))
+        normal = matvec(transpose(to_true)[None], true / length[:, None])
+        return strength * ((length - 1.0) / jnp.sqrt(dot(normal, normal)))
+
+    both = lambda params, data: with_jacobian(lambda p: residuals(p, data))(params)  # noqa: E731
+    return residuals, jax.jit(both)
+
+
+def _algebraic(samples: Array) -> tuple[np.ndarray, np.ndarray] | None:
+    """Matrix C and centre c of an ellipsoid ``(x - c)^T C^-1 (x - c) = 1`` near the samples.
+
+    It minimises ``sum((x^T Q x + 2 g^T x - 1)^2)``, which is linear in Q and g. Noise biases it, so
+    it is only a start for the fit. None if the quadric is not an ellipsoid.
+    """
+    x = np.asarray(samples, float)
+    middle = x.mean(axis=0)
+    spread = np.abs(x - middle).max() or 1.0
+    x = (x - middle) / spread
+    i, j = np.triu_indices(3)
+    design = np.concatenate([np.where(i == j, 1.0, 2.0) * x[:, i] * x[:, j], 2.0 * x], axis=1)
+    entries = np.linalg.lstsq(design, np.ones(len(x)))[0]
+    quadric, linear = np.zeros((3, 3)), entries[6:]
+    quadric[i, j] = quadric[j, i] = entries[:6]
+    values, axes = np.linalg.eigh(quadric)
+    if values[0] <= 1e-6 * values[-1]:
+        return None
+    centre = -axes @ (axes.T @ linear / values)
+    size = spread**2 * (1.0 - linear @ centre)
+    return size * (axes / values) @ axes.T, middle + spread * centre
+
+
+def _flat(jacobian: np.ndarray, tolerance: float) -> np.ndarray:
+    """The right singular vectors whose singular values are hardly above 0."""
+    values, directions = np.linalg.svd(jacobian, full_matrices=False)[1:]
+    return directions[values <= max(tolerance, 1e-6)]
+
+
+def _refuse(name: str, flat: np.ndarray, params: Any) -> None:
+    """UndeterminedError that names combinations of parameters that hardly change the residuals."""
+    if len(flat):
+        names = named_numbers(params, name)
+        combinations = "; ".join(_combination(row, names) for row in flat)
+        wanted = "directions that determine every parameter"
+        raise UndeterminedError(f"{name}: wanted {wanted}, got none for {combinations}")
+
+
+def _combination(row: np.ndarray, names: tuple[str, ...]) -> str:
+    largest = np.abs(row).max()
+    parts = zip(row, names, strict=True)
+    return " ".join(f"{x:+.2g} {name}" for x, name in parts if abs(x) > 0.1 * largest)

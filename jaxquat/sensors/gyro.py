@@ -1,0 +1,152 @@
+"""A model of a rate gyroscope: simulate its readings of a true rate, and correct its errors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._internal.checks import exactly, instance, single_or_double
+from jaxquat._internal.linear import matvec
+from jaxquat.sensors import axes
+
+__all__ = ["Gyro", "correct", "measure", "response", "sample"]
+
+
+class Gyro(NamedTuple):
+    """The errors of a rate gyroscope, a pytree.
+
+    ``measured = (1 + diag(scale)) (1 + M) omega + bias + noise``, where M has the six misalignments
+    off its diagonal, row by row. There are two white noises, as usual: ``noise`` causes the random
+    walk of the angle, ``walk`` drives the bias. ``Gyro.ideal()`` is a gyroscope without errors.
+
+    Attributes:
+        bias: bias at the first sample [rad/s], (3,).
+        scale: relative errors of the three gains, (3,), above -1: no gain is 0 or negative.
+        misalignment: xy, xz, yx, yz, zx, zy [rad], (6,), so small that the axes span space.
+        noise: density of the white noise [rad/s/sqrt(Hz)], () or (3,), at least 0.
+        walk: density of the bias's random walk [rad/s^2/sqrt(Hz)], () or (3,), at least 0.
+
+    Examples:
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.01, 0.0, -0.02]))  # rad/s
+        >>> still = jnp.zeros((5, 3))
+        >>> jq.gyro.measure(gyro, still, 0.01, jax.random.key(0))[-1]
+        Array([ 0.01,  0.  , -0.02], dtype=float32)
+    """
+
+    bias: Array
+    scale: Array
+    misalignment: Array
+    noise: Array
+    walk: Array
+
+    @staticmethod
+    def ideal(dtype: jax.typing.DTypeLike | None = None) -> Gyro:
+        """A gyroscope without errors, to start a calibration from.
+
+        Examples:
+            >>> gyro, rates = jq.gyro.Gyro.ideal(), jnp.array([[0.25, 0.0, -0.5]])  # rad/s
+            >>> jq.gyro.measure(gyro, rates, 0.01, jax.random.key(0))
+            Array([[ 0.25,  0.  , -0.5 ]], dtype=float32)
+        """
+        return Gyro(*axes.ideal(dtype))
+
+
+def response(gyro: Gyro) -> Array:
+    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured rate. -> (3, 3).
+
+    Examples:
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(scale=jnp.array([0.25, 0.0, -0.5]))
+        >>> jnp.diag(jq.gyro.response(gyro))
+        Array([1.25, 1.  , 0.5 ], dtype=float32)
+    """
+    return axes.response("gyro", _checked(gyro))
+
+
+def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
+    """Simulate the readings of a gyroscope for N true rates [rad/s]. (N, 3) -> (N, 3) [rad/s].
+
+    The rates are ``dt`` [s] apart, and ``key`` draws the noise. Differentiable by gyro, omega and
+    dt; the result has the dtype of omega.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(noise=jnp.array(1e-3))  # rad/s/sqrt(Hz)
+        >>> rates = jnp.zeros((10_000, 3))
+        >>> measured = jax.jit(jq.gyro.measure)(gyro, rates, 0.01, jax.random.key(0))
+        >>> f"{measured.std():.3f} rad/s"  # 1e-3/sqrt(0.01 s)
+        '0.010 rad/s'
+    """
+    return axes.measure("gyro", _checked(gyro), axes.samples("omega", omega), dt, key)
+
+
+def sample(
+    gyro: Gyro, memory: ArrayLike, omega: ArrayLike, dt: ArrayLike, noise: ArrayLike
+) -> tuple[Array, Array]:
+    """One sample of the gyroscope, for a loop. -> (measured (3,) [rad/s], memory (3,)).
+
+    The memory is the accumulated walk of the bias [rad/s]; start with zeros. For a whole recording,
+    use ``measure``. Differentiable.
+
+    Args:
+        gyro: the errors of the gyroscope.
+        memory: the memory from the previous call, (3,).
+        omega: true rate [rad/s], (3,). For a gyroscope that integrates, pass the mean since the
+            last sample, as required for ``Sample.gyro`` of a filter.
+        dt: time between the samples [s], ().
+        noise: standard normal numbers, (2, 3): for the white noise and for the walk of the bias. A
+            controller gets them through ``inputs=``.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.01, 0.0, 0.0]))
+        >>> def update(t, state, memory, gain, noise):
+        ...     measured, memory = jq.gyro.sample(gyro, memory, state.omega, 0.1, noise)
+        ...     return -gain * measured, memory
+        >>> loop = jq.Controller(lambda start, gain: jnp.zeros(3), update, period=0.1)
+        >>> body, grid = jq.Body.sphere(1.0, 1.0), jq.grid(0.0, 0.1, 300)
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.2, 0.1, 0.0]))
+        >>> noise = jax.random.normal(jax.random.key(0), (300, 2, 3))
+        >>> options = {"controller": loop, "inputs": noise}
+        >>> plant = jq.torques.commanded
+        >>> path = jq.rollout(jq.rkmk4, body, plant, start, grid, 0.2, **options)
+        >>> f"{path.final.omega[0]:.3f} rad/s"  # where the measured rate is 0
+        '-0.010 rad/s'
+    """
+    gyro = _checked(gyro)
+    omega = exactly("omega", omega, (3,))
+    memory, noise = exactly("memory", memory, (3,)), exactly("noise", noise, (2, 3))
+    for name, value in (("omega", omega), ("memory", memory), ("noise", noise)):
+        single_or_double(name, value)
+    dt = axes.spacing(dt, omega)
+    density, walk = (axes.density(f"gyro.{x}", getattr(gyro, x))[0] for x in ("noise", "walk"))
+    bias = exactly("gyro.bias", gyro.bias, (3,)) + memory
+    measured = matvec(response(gyro), omega) + bias + density / jnp.sqrt(dt) * noise[0]
+    return measured, memory + walk * jnp.sqrt(dt) * noise[1]
+
+
+def correct(gyro: Gyro, measured: ArrayLike) -> Array:
+    """Estimate the true rates from N measured ones [rad/s]. (N, 3) -> (N, 3) [rad/s].
+
+    Bias, scale and misalignment are corrected; the noise remains. Differentiable by both arguments.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.5, 0.0, 0.0]), scale=jnp.ones(3))
+        >>> jq.gyro.correct(gyro, jnp.array([[2.5, 1.0, 0.0]]))  # (measured - bias)/2
+        Array([[1. , 0.5, 0. ]], dtype=float32)
+    """
+    return axes.correct("gyro", _checked(gyro), measured)
+
+
+def _checked(gyro: Gyro) -> Gyro:
+    return instance("gyro", gyro, Gyro, "a jq.gyro.Gyro")

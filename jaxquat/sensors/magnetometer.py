@@ -1,0 +1,224 @@
+"""A model of a magnetometer: simulate its readings, correct its errors, and calibrate it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat import quaternion
+from jaxquat._internal.checks import (
+    exactly,
+    finite,
+    floating,
+    floating_dtype,
+    instance,
+    is_concrete,
+    one_shape,
+    positive,
+    random_key,
+    single_or_double,
+    unit_quaternion,
+)
+from jaxquat._internal.linear import inverse, matvec, stacked
+from jaxquat.fitting.covariance import FitCovariance
+from jaxquat.sensors import axes
+from jaxquat.sensors.calibration import UndeterminedError, fit_ellipsoid, fit_sphere, static_samples
+
+__all__ = ["Magnetometer", "calibrate", "correct", "measure"]
+
+_ENTRIES = ("xx", "xy", "xz", "yy", "yz", "zz")
+
+
+class Magnetometer(NamedTuple):
+    """The errors of a magnetometer and of the iron that turns with it, a pytree.
+
+    ``measured = soft_iron b + hard_iron + noise`` for the field b in body axes, in any unit.
+    ``Magnetometer.ideal()`` is a magnetometer without errors.
+
+    Attributes:
+        soft_iron: the combined effect of gains, misalignment and soft iron, (3, 3), with positive
+            determinant.
+        hard_iron: the sum of the bias and the field of magnetised parts [unit of the field], (3,).
+        noise: density of the white noise [unit of the field/sqrt(Hz)], () or (3,), at least 0.
+
+    Examples:
+        >>> iron = jnp.array([10.0, 0.0, -5.0])  # uT
+        >>> sensor = jq.magnetometer.Magnetometer.ideal()._replace(hard_iron=iron)
+        >>> jq.magnetometer.correct(sensor, jnp.array([[10.0, 20.0, -45.0]]))  # uT
+        Array([[  0.,  20., -40.]], dtype=float32)
+    """
+
+    soft_iron: Array
+    hard_iron: Array
+    noise: Array
+
+    @staticmethod
+    def ideal(dtype: jax.typing.DTypeLike | None = None) -> Magnetometer:
+        """A magnetometer without errors.
+
+        Examples:
+            >>> sensor, field = jq.magnetometer.Magnetometer.ideal(), jnp.array([10.0, 20.0, -40.0])
+            >>> quarter = jq.quaternion.exp(jnp.array([[0.0, 0.0, jnp.pi / 2]]))  # x points along y
+            >>> jq.magnetometer.measure(sensor, quarter, field, 0.01, jax.random.key(0)).round()
+            Array([[ 20., -10., -40.]], dtype=float32)
+        """
+        zero = jnp.zeros((), floating_dtype("dtype", dtype))
+        return Magnetometer(jnp.eye(3, dtype=zero.dtype), jnp.zeros(3, zero.dtype), zero)
+
+
+def measure(
+    magnetometer: Magnetometer, q: ArrayLike, field: ArrayLike, dt: ArrayLike, key: Array
+) -> Array:
+    """Simulate the readings at N attitudes. -> (N, 3) [unit of the field].
+
+    Differentiable by all but the key; the result has the dtype of q.
+
+    Args:
+        magnetometer: the errors of the magnetometer.
+        q: attitudes, body to world, (N, 4), unit.
+        field: the magnetic field in world axes, (3,), or (N, 3) if it changes.
+        dt: time between the samples [s], ().
+        key: key that draws the noise.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> level, field = jnp.array([[1.0, 0.0, 0.0, 0.0]]), jnp.array([0.0, 20.0, -40.0])  # uT
+        >>> iron = jnp.array([10.0, 0.0, -5.0])
+        >>> sensor = jq.magnetometer.Magnetometer.ideal()._replace(hard_iron=iron)
+        >>> jq.magnetometer.measure(sensor, level, field, 0.01, jax.random.key(0)).round()
+        Array([[ 10.,  20., -45.]], dtype=float32)
+    """
+    soft_iron, hard_iron = _checked(magnetometer)
+    q = floating("q", q)
+    if q.ndim != 2 or q.shape[1] != 4:
+        raise ValueError(f"q: wanted shape (N, 4), got {q.shape}")
+    single_or_double("q", q)
+    unit_quaternion("q", q)
+    field = one_shape("field", field, (3,), (len(q), 3))
+    finite("field", field)
+    true = quaternion.rotate_inverse(q, jnp.broadcast_to(field, (len(q), 3)))
+    dt = axes.spacing(dt, true)
+    white = jax.random.normal(random_key("key", key), true.shape, true.dtype)
+    noise = axes.density("magnetometer.noise", magnetometer.noise)
+    return matvec(soft_iron[None], true) + hard_iron[None] + noise / jnp.sqrt(dt) * white
+
+
+def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
+    """Estimate the true fields from N measured ones. (N, 3) -> (N, 3) [unit of the field].
+
+    Soft and hard iron are corrected; the noise remains. Differentiable by both arguments.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> sensor = jq.magnetometer.Magnetometer(1.25 * jnp.eye(3), jnp.zeros(3), jnp.array(0.0))
+        >>> jq.magnetometer.correct(sensor, jnp.array([[25.0, 0.0, 50.0]]))  # over 1.25
+        Array([[20.,  0., 40.]], dtype=float32)
+    """
+    soft_iron, hard_iron = _checked(magnetometer)
+    measured = axes.samples("measured", measured)
+    return matvec(inverse(soft_iron)[None], measured - hard_iron[None])
+
+
+def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, FitCovariance]:
+    """Estimate hard and soft iron from samples at many attitudes in one field.
+
+    The samples lie on an ellipsoid, which is fitted by least squares on the distances from it (the
+    model is that of V. Renaudin, M. H. Afzal and G. Lachapelle, J. Sensors 2010, 967245). A
+    rotation of the true fields changes no length, so the soft iron S is known only up to a
+    rotation, ``S R``: the result is the symmetric, positive definite matrix. The density of the
+    noise is 0 in the result.
+
+    Attitudes that do not determine all nine parameters give the hard iron alone, with a
+    RuntimeWarning that names the undetermined combinations. A cone of directions determines a
+    sphere: the soft iron is a gain times the identity. A turn about one axis determines a circle:
+    the soft iron is the identity, and the hard iron along the axis is 0 and unknown. Soft iron that
+    changes the field by a part e then puts the hard iron off by about as much of the strength.
+
+    Args:
+        samples: measured fields, body axes, (N, 3), N >= 10, at attitudes that cover the sphere.
+        strength: strength of the field, (); 1.0 if only directions matter.
+
+    Returns:
+        The magnetometer, and the covariance of the fitted parameters, from the residuals. These are
+        ``hard_iron`` and xx to zz, the entries of the symmetric soft iron, or ``hard_iron`` and
+        ``radius`` if the hard iron was fitted alone. After a turn about one axis, ``flat`` has this
+        axis, and standard errors are infinite along body axes that are not normal to it.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; attitudes that
+            do not determine a circle either.
+
+    Examples:
+        >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
+        >>> field, iron = jnp.array([0.0, 20.0, -40.0]), jnp.array([10.0, 5.0, -5.0])  # uT
+        >>> measured = jq.quaternion.rotate_inverse(poses, field) + iron
+        >>> sensor, covariance = jq.magnetometer.calibrate(measured, jnp.linalg.norm(field))
+        >>> np.asarray(sensor.hard_iron).round(1)
+        array([10.,  5., -5.], dtype=float32)
+    """
+    samples = static_samples("samples", samples, 9)
+    strength = exactly("strength", strength, ()).astype(samples.dtype)
+    positive("strength", strength)
+    centre = 0.5 * (jnp.max(samples, axis=0) + jnp.min(samples, axis=0))
+    spread = np.linalg.norm(np.asarray(samples - centre[None], float), axis=1)
+    spread = jnp.asarray(np.sqrt(np.mean(spread**2)), samples.dtype)
+    positive("samples (their spread about the middle)", spread)
+    gain, none = spread / strength, jnp.zeros((), samples.dtype)
+    diagonal = {name: gain if name[0] == name[1] else none for name in _ENTRIES}
+    sphere = {"hard_iron": centre, **diagonal}
+    units = {"hard_iron": jnp.zeros_like(centre) + spread, **dict.fromkeys(_ENTRIES, gain)}
+
+    data = "samples", samples, strength
+    try:
+        params, covariance = fit_ellipsoid(*data, _ellipsoid, _positive_root, sphere, units)
+    except UndeterminedError as undetermined:
+        try:
+            params, covariance = fit_sphere("samples", samples)
+        except UndeterminedError:
+            raise undetermined from None
+        message = f"{undetermined}; magnetometer.calibrate fitted the hard iron alone"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        gain = 1.0 if len(covariance.flat) else params["radius"] / strength
+        soft_iron = gain * jnp.eye(3, dtype=samples.dtype)
+        return Magnetometer(soft_iron, params["hard_iron"], none), covariance
+    soft_iron, hard_iron = _ellipsoid(params)
+    return Magnetometer(soft_iron, hard_iron, none), covariance
+
+
+def _ellipsoid(params: Any) -> tuple[Array, Array]:
+    """Soft and hard iron."""
+    rows = [("xx", "xy", "xz"), ("xy", "yy", "yz"), ("xz", "yz", "zz")]
+    return stacked([[params[name] for name in row] for row in rows]), params["hard_iron"]
+
+
+def _positive_root(square: np.ndarray, hard_iron: np.ndarray) -> dict[str, Any]:
+    """The parameters of the symmetric, positive definite soft iron with this square."""
+    values, axes = np.linalg.eigh(square)
+    root = (axes * np.sqrt(values)) @ axes.T
+    entries = {name: root["xyz".index(name[0]), "xyz".index(name[1])] for name in _ENTRIES}
+    return {"hard_iron": hard_iron, **entries}
+
+
+def _checked(magnetometer: Magnetometer) -> tuple[Array, Array]:
+    """Soft and hard iron."""
+    wanted = "a jq.magnetometer.Magnetometer"
+    instance("magnetometer", magnetometer, Magnetometer, wanted)
+    single_or_double("magnetometer", magnetometer)
+    soft_iron = exactly("magnetometer.soft_iron", magnetometer.soft_iron, (3, 3))
+    hard_iron = exactly("magnetometer.hard_iron", magnetometer.hard_iron, (3,))
+    finite("magnetometer.soft_iron", soft_iron)
+    finite("magnetometer.hard_iron", hard_iron)
+    if is_concrete(soft_iron) and not np.linalg.det(np.asarray(soft_iron, float)) > 0:
+        got = np.asarray(soft_iron).tolist()
+        raise ValueError(f"magnetometer.soft_iron: wanted a positive determinant, got {got}")
+    return soft_iron, hard_iron

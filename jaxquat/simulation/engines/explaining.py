@@ -1,0 +1,158 @@
+"""``jq.explain``: which engine ``engine="auto"`` chooses, why, and what a step costs.
+
+The rollout is checked and traced as in ``jq.rollout``, but not compiled. The operations of the
+scalar programs are counted (``Program.counts``). The floor is their cost (``Program.cost``) divided
+by two, because a processor starts two vector operations per cycle. A kernel is slower where
+operations wait for each other's results or for memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from jaxquat._internal.checks import one_of
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.state import State
+from jaxquat.fused import engine, lowering
+from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.ir.program import Program
+from jaxquat.fused.recurrence import Recurrence
+from jaxquat.schemes.scheme import Scheme
+from jaxquat.simulation.engines import kernels, scan
+from jaxquat.simulation.grid import Grid, GridAt
+from jaxquat.simulation.simulation import Simulation, checked_simulation
+
+
+def explain(
+    scheme: Scheme | Step,
+    body: Body,
+    torque: Torque,
+    start: State,
+    grid: Grid | GridAt,
+    params: Any = None,
+    *,
+    check: bool = False,
+    checkpoint: str | int = "none",
+    stage: str | None = None,
+    **options: Any,
+) -> None:
+    """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments.
+
+    ``options`` are the other keyword arguments of ``jq.rollout``, except ``engine``.
+
+    The first line says which engine is chosen, and why if it is the scan. The next lines count the
+    scalar operations of the step, of the controller and of ``save``, and of their derivatives, each
+    with a floor for its time. The floor counts two vector operations per cycle, where a division
+    counts as 8, a square root as 10, and transcendental functions as 20 to 80. The last line says
+    how often a state is kept for reverse mode; the steps between are computed again.
+
+    With ``stage`` it prints instead the step, ``save`` and the controller after one stage of the
+    fused engine: "hoisted", without values that do not change in a run; "branched", with a ``cond``
+    for each rare branch; "jvp" and "vjp", the derivatives of all results with respect to all
+    floats, in forward and in reverse mode; "scalar", the programs from which machine code is made.
+    The first four are jaxprs.
+
+    Raises:
+        ValueError, TypeError: as ``jq.rollout``, and for an unknown stage.
+        NotScalarError: a stage cannot be reached.
+
+    Examples:
+        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.1, 0.2, 0.3]))
+        >>> jq.explain(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, 0.01, 100))
+        engine="auto" takes the fused kernel
+        step: ... scalar operations (... mul, ... add, ...)
+          floor: about ... cycles for a vector of bodies
+        derivative of the step: ...
+        kept for the derivative: a state every ... steps
+    """
+    simulation = checked_simulation(
+        scheme, body, torque, start, grid, params, checkpoint=checkpoint, **options
+    )
+    if stage is not None:
+        one_of("stage", stage, tuple(_STAGES))
+        recurrence, _, _ = kernels.trace(simulation)
+        print("\n\n".join(_STAGES[stage](recurrence)))  # noqa: T201
+        return
+    hindrance = engine.missing()
+    if check or checkpoint == "reversible":
+        option = "check=True" if check else 'checkpoint="reversible"'
+        hindrance = f"only the scan engine has {option}"
+    jax.eval_shape(lambda: scan.run(simulation))  # raises the errors of the user's functions
+    reason, lines = _counted(simulation)
+    hindrance = hindrance or reason
+    verdict = f"the scan ({hindrance})" if hindrance else "the fused kernel"
+    print("\n".join([f'engine="auto" takes {verdict}', *lines]))  # noqa: T201
+
+
+def _counted(simulation: Simulation) -> tuple[str | None, list[str]]:
+    """The reason why the rollout cannot be a kernel, or None; and the lines about the programs."""
+    lines, saves = [], simulation.save is not None
+    try:
+        recurrence, _, _ = kernels.trace(simulation, strict=False)
+        if recurrence.value_by_scan:
+            lines.append("value alone: by a scan, whose matrix products are faster")
+        lines += _programs(lowering.checked_loop(recurrence, "forward"), saves, "")
+    except Exception as error:  # as engine="auto" does
+        return _why(error), lines
+    try:
+        lines += _programs(lowering.checked_loop(recurrence, "backward"), saves, "_back")
+        lines.append(f"kept for the derivative: a state every {recurrence.kept_every} steps")
+    except Exception as error:
+        lines.append(f"derivative: by a scan ({_why(error)})")
+    return None, lines
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, NotScalarError):
+        return f"no scalar form: {error}"
+    if isinstance(error, NotImplementedError):
+        return str(error)
+    return f"the engine failed with {type(error).__name__}: {error}"
+
+
+def _programs(loop: Any, saves: bool, suffix: str) -> list[str]:
+    """Two lines for each program of a loop, or for its derivative with the suffix "_back"."""
+    lines = []
+    for title, shown in (("step", True), ("sample", True), ("save", saves)):
+        program = getattr(loop, title + suffix)
+        if program is not None and shown:
+            name = {"sample": "controller"}.get(title, title)
+            lines += _described(f"derivative of the {name}" if suffix else name, program)
+    return lines
+
+
+def _described(title: str, program: Program) -> list[str]:
+    counts = program.counts()
+    kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
+    return [
+        f"{title}: {sum(counts.values())} scalar operations ({kinds})",
+        f"  floor: about {program.cost() / 2:.0f} cycles for a vector of bodies",
+    ]
+
+
+def _all_tangents(f: Recurrence) -> Recurrence:
+    return f.tangent(f.smooth("constants"), f.smooth("inputs"))
+
+
+def _vjps(f: Recurrence) -> dict[str, Any]:
+    parts = f.live_of_functions(f.smooth_ends)
+    return {name: f.transposed(name, live)[0] for name, live in parts.items()}
+
+
+def _titled(functions: dict[str, Any]) -> list[str]:
+    title = {"sample": "controller"}
+    return [f"{title.get(name, name)}:\n{function}" for name, function in functions.items()]
+
+
+_STAGES: dict[str, Callable[[Recurrence], list[str]]] = {
+    "hoisted": lambda f: _titled(f.functions),
+    "branched": lambda f: _titled(f.branched),
+    "jvp": lambda f: _titled(_all_tangents(f).branched),
+    "vjp": lambda f: _titled(_vjps(f)),
+    "scalar": lambda f: _titled({name: getattr(f.loop, name) for name in f.branched}),
+}

@@ -1,0 +1,52 @@
+"""The engine "fused": a simulation as a loop that ``jaxquat.fused`` compiles into one kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from jax import Array
+
+from jaxquat._internal.varying import axes_of, cast
+from jaxquat.fused.engine import results_of, traced
+from jaxquat.fused.recurrence import Recurrence
+from jaxquat.fused.trace.hoisting import shared
+from jaxquat.simulation.engines.by_interval import ByInterval
+from jaxquat.simulation.path import Path
+from jaxquat.simulation.simulation import Simulation
+
+
+def run(simulation: Simulation, strict: bool = True) -> Path:
+    """Simulate in one kernel.
+
+    The kernel keeps a state every ``simulation.segment`` steps for the backward pass; None leaves
+    this to ``Recurrence.kept_every``. With ``strict=False`` a derivative without a scalar form is
+    computed by ``lax.scan``, and matrix products that are faster in XLA are an error.
+
+    Raises:
+        NotScalarError: the step, ``save`` or the controller has no scalar form; or, if ``strict``,
+            a requested derivative has none.
+        NotImplementedError: the kernel has more arrays than a GPU allows; or, if not ``strict``,
+            the matrix products are too large.
+        ImportError: there are no fused kernels here, for instance because the compiler is missing.
+    """
+    return simulation.path(*results_of(_timed(simulation), strict))
+
+
+def trace(simulation: Simulation, strict: bool = True) -> tuple[Recurrence, list[Array], Any]:
+    """The recurrence of a simulation, its operands, and the trees of its results.
+
+    The trees have the shapes and dtypes of the saved values, the state and the memory.
+    """
+    return traced(_timed(simulation), strict)
+
+
+def _timed(simulation: Simulation) -> Simulation | ByInterval:
+    """The simulation with one trace of its torque; through given times, with times as inputs."""
+    # Cast the times to vary over devices as the state does: the cotangents of operands are summed
+    # over devices outside the kernel.
+    times = simulation.t0, simulation.dt, simulation.intervals
+    t0, dt, intervals = cast(times, axes_of(simulation.start))
+    torque = shared(simulation.torque)
+    simulation = dataclasses.replace(simulation, torque=torque, t0=t0, dt=dt, intervals=intervals)
+    return simulation if simulation.intervals is None else ByInterval(simulation)

@@ -1,0 +1,198 @@
+"""``rollout`` makes a Simulation, chooses its engine, and returns the trajectory."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import checkify
+
+from jaxquat._internal.checks import boolean, one_of
+from jaxquat._internal.linear import dot, power_of_two
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.state import State
+from jaxquat.fused.engine import if_possible
+from jaxquat.schemes.scheme import Scheme
+from jaxquat.simulation.controller import Controller
+from jaxquat.simulation.engines import kernels, reversible, scan
+from jaxquat.simulation.grid import Grid, GridAt, coinciding
+from jaxquat.simulation.intervals import Interval
+from jaxquat.simulation.path import Path
+from jaxquat.simulation.simulation import Simulation, checked_simulation
+
+__all__ = ["rollout"]
+
+
+def rollout(
+    scheme: Scheme | Step,
+    body: Body,
+    torque: Torque,
+    start: State,
+    grid: Grid | GridAt,
+    params: Any = None,
+    *,
+    controller: Controller | None = None,
+    inputs: Any = None,
+    sample_every: int = 1,
+    save_every: int = 1,
+    save: Callable[..., Any] | None = None,
+    checkpoint: str | int = "none",
+    engine: str = "auto",
+    check: bool = False,
+    noise: Any = None,
+    memory: Any = None,
+) -> Path:
+    """Integrate one body over a time grid; use ``jax.vmap`` for many bodies.
+
+    ``rollout`` is not jitted: jit the function that calls it.
+
+    Args:
+        scheme: for example ``jq.rkmk4``, or any function with the signature of a step,
+            ``scheme(body, torque, t, state, dt, params) -> state``.
+        body: the Body, in the dtype of the start.
+        torque: ``torque(t, state, params) -> (3,)`` in body axes [N m]; with a controller or
+            inputs ``torque(t, state, params, command)``.
+        start: State of one body; a concrete q must be unit within 1e-4.
+        grid: equal steps from ``jq.grid``, or steps through given times from ``jq.grid_at``. With
+            the latter ``inputs``, ``sample_every`` and ``save_every`` count intervals, not steps.
+        params: any pytree, passed to torque, controller and ``save``.
+        controller: sampled every ``sample_every`` steps; gives the torque its ``command``.
+        inputs: pytree with leading axis ``steps // sample_every`` (noise, logged torques, a
+            reference). At each sample the controller gets one slice; without a controller the
+            slice itself is the ``command``.
+        sample_every: steps per sample, a divisor of the number of steps.
+        save_every: steps per row of the path, a divisor of the number of steps.
+        save: ``save(t, state, params) -> pytree of arrays``, or with a controller or inputs
+            ``save(t, state, params, command)``. The path keeps the returned arrays of each row in
+            ``path.saved``, instead of state and command. Every engine calls ``save`` within its
+            loop.
+        checkpoint: which states are kept for the backward pass. "none" keeps the state before
+            every step and recomputes the step from it. An integer m keeps one state every m steps
+            and recomputes those between, segment by segment; "sqrt" sets m near the square root of
+            the number of steps. "reversible" keeps only the rows of the path and undoes each step.
+            It works for reversible schemes, with torques of time and attitude and with noise from a
+            key, without controller or inputs, and in reverse mode only.
+        engine: "fused" compiles the whole loop into one kernel (CPU or GPU, with the extra
+            ``fused``), and its derivatives likewise, in both modes and of every order; with
+            ``checkpoint="none"`` it chooses by itself how many states to keep. "scan" is a loop of
+            XLA, which accepts every scheme and torque. "auto" uses the kernel where scheme and
+            torque have a scalar form and the compiler is installed, and on a GPU only after
+            ``jq.check_gpu()`` has found no fault. Otherwise it uses the scan; it chooses
+            separately for the values and for each derivative. The results agree up to rounding.
+            ``jq.explain``, called with the same arguments, says which engine runs, and why.
+        check: report bad values of traced arguments, and a state that ceases to be finite. Under
+            ``jit``, call ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()``
+            with ``jax.experimental.checkify``.
+        noise: for a stochastic scheme, whose steps take ``n = scheme.noise(start)`` standard
+            normals. A ``jax.random.key``: step k draws its normals from ``fold_in(key, k)``, in
+            every engine. Under ``jax.vmap`` give each body a key of its own (``jax.random.split``),
+            because one key gives all bodies the same noise. An array (steps, n) of floats: step k
+            takes row k, for instance to compare schemes with common random numbers. Steps are those
+            of the grid, ``grid.steps``, with substeps and the steps of empty intervals.
+        memory: the controller's memory at the start, instead of that of ``controller.init``. With
+            ``path.memory``, and ``path.final`` as the start, a rollout goes on where another ended.
+            Its noise needs a key of its own.
+
+    Returns:
+        Path, in the dtype of the start.
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
+        NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form; the error
+            names it.
+        ImportError: ``engine="fused"`` without its compiler.
+
+    Examples:
+        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
+        >>> torque = lambda t, state, params: -params * state.omega  # N m
+        >>> fly = lambda k: jq.rollout(jq.rkmk4, body, torque, start, jq.grid(0.0, 0.1, 50), k)
+        >>> f"{jax.jit(fly)(0.8).final.omega[2]:.3f} rad/s"  # exp(-0.8 5/4)
+        '0.368 rad/s'
+    """
+    one_of("engine", engine, ("scan", "fused", "auto"))
+    boolean("check", check)
+    if engine == "fused" and (check or checkpoint == "reversible"):
+        option = "check=True" if check else 'checkpoint="reversible"'
+        raise ValueError(f'engine: wanted "scan" or "auto" with {option}, got "fused"')
+    simulation = checked_simulation(
+        scheme, body, torque, start, grid, params, controller=controller, inputs=inputs,
+        sample_every=sample_every, save_every=save_every, save=save, checkpoint=checkpoint,
+        noise=noise, memory=memory,
+    )  # fmt: skip
+    if check:
+        _report_simulation(simulation, grid)
+        if checkpoint == "reversible":
+            exponent = reversible.amplification(simulation, grid)
+            text = f"{reversible.AMPLIFIED}, got {{exponent}}; {reversible.INSTEAD}"
+            fits = exponent <= reversible.largest_amplification(simulation)
+            checkify.check(fits, text, exponent=exponent)
+    if checkpoint == "reversible":
+        path = reversible.run(simulation, grid)
+    elif engine == "scan" or check:
+        path = scan.run(simulation)
+    elif engine == "fused":
+        path = kernels.run(simulation)
+    else:
+        kernel = functools.partial(kernels.run, simulation, strict=False)
+        path = if_possible(kernel, functools.partial(scan.run, simulation))
+    if check:
+        _report_path(path)
+    return path
+
+
+def _report_simulation(simulation: Simulation, grid: Grid | GridAt) -> None:
+    """Report for traced values what the checks of concrete values would raise."""
+    q, t0, dt = simulation.start.q, simulation.t0, simulation.dt
+    norm = jnp.sqrt(dot(q, q))
+    text = "start.q: wanted a unit quaternion, got norm {norm}"
+    checkify.check(jnp.abs(norm - 1) <= 1e-4, text, norm=norm)
+    if simulation.intervals is None:
+        checkify.check(jnp.isfinite(t0), "t0: wanted a finite number, got {t0}", t0=t0)
+        checkify.check(dt > 0, "dt: wanted a positive step, got {dt}", dt=dt)
+        times, steps = jnp.stack([t0, simulation.time(simulation.steps)]), dt[None]
+    else:
+        _report_times(simulation.intervals)
+        times, steps = simulation.intervals.t, simulation.intervals.dt[:-1]
+    coincide, text, facts = coinciding(grid, times, steps, dt.dtype)
+    checkify.check(~coincide, text, **facts)
+    unit = power_of_two(simulation.body.inertia)
+    moments = jnp.linalg.eigvalsh(simulation.body.inertia / unit)
+    rounding = 100 * jnp.finfo(dt.dtype).eps
+    triangle = moments[0] + moments[1] >= moments[2] * (1 - rounding)
+    wanted = "a positive definite inertia with I1 + I2 >= I3"
+    text = f"body: wanted {wanted}, got principal moments {{moments}}"
+    checkify.check((moments[0] > 0) & triangle, text, moments=unit * moments)
+    mass = simulation.body.mass
+    if mass is not None:
+        text = "mass: wanted a positive finite number, got {mass}"
+        checkify.check((mass > 0) & jnp.isfinite(mass), text, mass=mass)
+    simulation.scheme.check(simulation.body, report=True)
+
+
+def _report_times(intervals: Interval) -> None:
+    """Report the first given time that is not finite, or that is less than the one before it."""
+    _, t, dt = intervals
+    finite, rises = jnp.isfinite(t), dt >= 0
+    text = "times: wanted finite values, got times[{k}] = {t}"
+    k = jnp.argmin(finite)
+    checkify.check(jnp.all(finite), text, k=k, t=t[k])
+    text = "times: wanted times that do not decrease, got times[{k}] = {t}, then {after}"
+    k = jnp.argmin(rises)
+    checkify.check(jnp.all(rises), text, k=k, t=t[k], after=t[k + 1])
+
+
+def _report_path(path: Path) -> None:
+    """Report the first row that is not finite; with ``save=``, check the last state only."""
+    if isinstance(path.state, State):
+        times, states = path.t, path.state
+    else:
+        times, states = path.t[-1:], jax.tree.map(lambda x: x[None], path.final)
+    rows = [x.reshape(times.size, -1) for x in jax.tree.leaves(states)]
+    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x), axis=1) for x in rows]), 0)
+    text = "state: not finite, first at the saved time t = {t}"
+    checkify.check(jnp.all(finite), text, t=times[jnp.argmin(finite)])

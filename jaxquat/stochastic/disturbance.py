@@ -1,0 +1,359 @@
+"""Random torques for any scheme: white ones, and those that are correlated in time.
+
+A white torque of the spectral density ``B B^T`` changes the momentum by ``B dW``. In a step dt its
+increment W and the integral J of W over the step are Gaussian; with standard normals x and y,
+
+    W = sqrt(dt) x,    J = sqrt(dt^3) (x/2 + y/sqrt(12)).
+
+A step gives the body ``(x + y)/2`` of the momentum ``sqrt(dt) B`` before the step of the scheme,
+and ``(x - y)/2`` after it. These kicks are independent, so the step is Strang's splitting of noise
+and motion (SIAM J. Numer. Anal. 5, 1968, 506-517), of weak order 2. The first kick turns a body
+from rest by ``sqrt(dt^3) I^-1 B (x + y)/2``; a turn by ``(1/sqrt(12) - 1/2) sqrt(dt^3) I^-1 B y``
+before it completes ``I^-1 B J``. That turn is independent of W, so the weak order stays 2.
+
+Under a drag, a kick before the step would turn the body as if there were none. So schemes with drag
+take the torque ``B x/sqrt(dt)``, constant within the step, as their own torque, and the weak order
+is 1: the turn by this torque is right in steps of any length.
+
+A first-order Gauss-Markov torque has the relaxation of a rate under drag and the spread of its turn
+(``relaxation``): its value after a step and its mean over the step are Gaussian, and exact.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._internal.checks import (
+    exactly,
+    finite,
+    instance,
+    not_negative,
+    one_shape,
+    positive,
+    report,
+)
+from jaxquat._internal.linear import inverse_inertia, matvec
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import Commanded, Step, Torque, check_step, given_command_of
+from jaxquat.dynamics.state import State
+from jaxquat.dynamics.torques import total
+from jaxquat.dynamics.units import own_units
+from jaxquat.quaternion import expm1, multiply
+from jaxquat.schemes.relaxation import relaxation
+from jaxquat.schemes.scheme import Scheme, as_scheme, has_drag, is_stochastic
+
+
+class Disturbance(NamedTuple):
+    """The aux states of a body under a Gauss-Markov torque.
+
+    Attributes:
+        torque: the disturbance, body axes [N m], (3,).
+        aux: the aux states that the torque of the rollout sees and moves; none by default.
+
+    Examples:
+        >>> wheels = jnp.zeros(3)  # N m s
+        >>> aux = jq.stochastic.Disturbance(jnp.array([1e-3, 0.0, 0.0]), wheels)
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), aux)
+    """
+
+    torque: Array
+    aux: Any = ()
+
+
+def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
+    """The scheme plus a white torque in body axes, with this root of its spectral density.
+
+    In the time t the torque changes the momentum by a random vector of the variance ``density^2 t``
+    on each axis. So the density is two-sided, as are those of ``jq.gyro.Gyro`` and of IEEE Std 952;
+    the root of a one-sided density, as spectrum analysers show, is sqrt(2) times larger. For a
+    torque that is constant for the time h and then drawn anew, it is the deviation times sqrt(h).
+
+    A step takes six standard normals. In one step of a body at rest, turn and rate about a
+    principal axis have the covariance of an integrated Wiener process, ``(density/I)^2`` times
+    ``[[dt^3/3, dt^2/2], [dt^2/2, dt]]``, and ``<|I omega|^2>`` of a free body grows by
+    ``tr(density density^T) dt`` exactly if the scheme conserves the momentum.
+
+    With ``damped``, ``langevin`` and ``brownian`` a step takes three normals, and the torque is
+    constant within it. The weak order is 1, and steps may be longer than the relaxation time.
+
+    The weak order is that of the scheme, but at most 2, for any torque that the scheme takes; it is
+    the field ``order``. Schemes whose rate is not ``state.omega``, such as ``full_quat``, are
+    refused in the step. The strong order, along one path of the noise, is 1. With density 0 a step
+    is that of the scheme, bit for bit where XLA compiles both alike. If the scheme is reversible,
+    so is the result: ``Scheme.undo`` takes the noise of the step.
+
+    Args:
+        scheme: any scheme, also one with noise of its own, which takes the last normals.
+        density: root of the spectral density [N m/sqrt(Hz)], () or (3,) per axis, at least 0; or a
+            factor B (3, 3) of the density matrix ``B B^T``. It is a leaf of the Scheme, so
+            gradients reach it, also at 0.
+
+    Raises:
+        TypeError: ``scheme`` is not a step, or ``density`` no array of floats.
+        ValueError: ``density`` has a wrong shape, is not finite or is negative.
+
+    Examples:
+        >>> scheme = jq.stochastic.with_torque_noise(jq.rkmk4, 2e-5)  # N m/sqrt(Hz)
+        >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> def fly(key):
+        ...     grid = jq.grid(0.0, 0.5, 200)
+        ...     return jq.rollout(scheme, body, jq.torques.zero, start, grid, noise=key).final
+        >>> final = jax.jit(jax.vmap(fly))(jax.random.split(jax.random.key(0), 500))
+        >>> f"{1e3 * final.omega[:, 0].std():.1f} mrad/s"  # 2e-5 sqrt(100 s)/2
+        '0.1 mrad/s'
+    """
+    density = one_shape("density", density, (), (3,), (3, 3))
+    if density.ndim == 2:
+        finite("density", density)
+    else:
+        not_negative("density", density)
+    scheme = as_scheme("scheme", scheme)
+    order = 1 if has_drag(scheme) else 2
+    return _disturbed(scheme, lambda one: TorqueNoise(one, density), "with_torque_noise", order)
+
+
+def with_gauss_markov_torque(
+    scheme: Scheme | Step, deviation: ArrayLike, time_constant: ArrayLike
+) -> Scheme:
+    """The scheme plus a torque in body axes whose correlation decays as ``exp(-t/time_constant)``.
+
+    The disturbance N is a first-order Gauss-Markov process (Ornstein and Uhlenbeck) per axis with
+    this standard deviation. It is part of the state: ``state.aux`` is a ``Disturbance(N, aux)``.
+    The step adds N to the torque, moves N itself and passes on the inner aux states alone, so any
+    scheme and any torque work with it unchanged. Controllers and ``save`` see the whole state.
+    Start with zeros, or with a draw ``deviation * jax.random.normal(key, (3,))``.
+
+    A step takes six standard normals. N after the step and the impulse of N in the step have their
+    exact joint distribution for steps of any length: N moves by its exact transition, and the
+    scheme sees the mean of N over the step. Weak and strong order are those of the scheme, but at
+    most 2, in steps that are shorter than the time constant. In longer ones N acts as a white
+    torque of the density ``deviation sqrt(2 time_constant)`` that is constant within a step.
+
+    Args:
+        scheme: any scheme, also one with noise of its own, which takes the last normals.
+        deviation: standard deviation of the torque [N m], () or (3,) per axis, at least 0.
+        time_constant: of the correlation [s], () or (3,), positive. Both are leaves of the Scheme,
+            so gradients reach them.
+
+    Raises:
+        TypeError: ``scheme`` is not a step, or an argument no array of floats. In a step:
+            ``state.aux`` is no ``Disturbance``.
+        ValueError: an argument has a wrong shape, is not finite, is negative, or is 0 for the time
+            constant.
+
+    Examples:
+        >>> scheme = jq.stochastic.with_gauss_markov_torque(jq.no_squish, 1e-3, 20.0)  # N m, s
+        >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
+        >>> calm = jq.stochastic.Disturbance(jnp.zeros(3))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), calm)
+        >>> def fly(key):
+        ...     grid = jq.grid(0.0, 0.5, 200)
+        ...     return jq.rollout(scheme, body, jq.torques.zero, start, grid, noise=key).final
+        >>> final = jax.jit(jax.vmap(fly))(jax.random.split(jax.random.key(0), 500))
+        >>> f"{final.aux.torque.std():.1e} N m"
+        '1.0e-03 N m'
+    """
+    deviation = one_shape("deviation", deviation, (), (3,))
+    not_negative("deviation", deviation)
+    time_constant = one_shape("time_constant", time_constant, (), (3,))
+    positive("time_constant", time_constant)
+    step = functools.partial(GaussMarkov, deviation=deviation, time_constant=time_constant)
+    scheme = _disturbed(as_scheme("scheme", scheme), step, "with_gauss_markov_torque", 2)
+    return dataclasses.replace(scheme, aux=True, reversible=False)
+
+
+def _disturbed(scheme: Scheme, step: Any, name: str, order: int) -> Scheme:
+    """The Scheme of ``step(scheme)``, with the facts of the scheme that noise does not spoil.
+
+    ``order`` is the largest weak order.
+    """
+    return dataclasses.replace(
+        scheme,
+        step=step(scheme),
+        name=f"{name}({scheme.name})",
+        order=None if scheme.order is None else min(scheme.order, order),
+        conserves=tuple(kept for kept in scheme.conserves if kept == "norm"),
+        doc="",
+    )
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["scheme", "density"], meta_fields=[]
+)
+@dataclass(frozen=True)
+class TorqueNoise:
+    """The step of ``with_torque_noise``."""
+
+    scheme: Scheme
+    density: Array  # (), (3,) or (3, 3), body axes
+
+    def report(self) -> None:
+        """Report traced numbers that are refused where they are known."""
+        if self.density.ndim < 2:
+            report("density", "numbers that are not negative", self.density >= 0, self.density)
+
+    def noise(self, state: State) -> int:
+        """How many standard normals a step takes."""
+        return (3 if has_drag(self.scheme) else 6) + self.scheme.noise(state)
+
+    def decay(self, body: Body) -> Array | None:
+        """The decay of the scheme."""
+        return self.scheme.decay(body)
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: Array,
+    ) -> State:
+        """Take one step."""
+        t, state, dt = check_step(body, t, state, dt)
+        if has_drag(self.scheme):
+            both, left = self._constant(torque, dt, noise)
+            return self.scheme(body, both, t, state, dt, params, left)
+        if self.scheme.aux is False and jax.tree.leaves(state.aux):
+            wanted = f"none because torques under {self.scheme.name} have no aux states"
+            raise TypeError(f"state.aux: with_torque_noise wanted {wanted}, got some")
+        turn, first, last = self._kicks(body, dt, noise)
+        state = _turned(state, turn)
+        state = state._replace(omega=state.omega + first)
+        state = self.scheme(body, torque, t, state, dt, params, _noise_of(self.scheme, noise, 6))
+        return state._replace(omega=state.omega + last)
+
+    def undo(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: Array,
+    ) -> State:
+        """Return the state before the step that ended at t; a step of -dt has no sqrt(dt)."""
+        t, state, dt = check_step(body, t, state, dt)
+        if has_drag(self.scheme):
+            both, left = self._constant(torque, dt, noise)
+            return self.scheme.undo(body, both, t, state, dt, params, left)
+        turn, first, last = self._kicks(body, dt, noise)
+        state = state._replace(omega=state.omega - last)
+        left = _noise_of(self.scheme, noise, 6)
+        state = self.scheme.undo(body, torque, t, state, dt, params, left)
+        return _turned(state._replace(omega=state.omega - first), -turn)
+
+    def _constant(self, torque: Torque, dt: Array, noise: Array) -> tuple[Torque, Array | None]:
+        """The torque plus the white one, constant within a step, and the scheme's own noise."""
+        acting = self._shaken(noise[:3], dt) / jnp.sqrt(dt)
+        return _plus(torque, acting), _noise_of(self.scheme, noise, 3)
+
+    def _kicks(self, body: Body, dt: Array, noise: Array) -> tuple[Array, Array, Array]:
+        """The turn before a step without drag, and the changes of the rate before and after it."""
+        own_body, scales = own_units(body)
+        inverted = inverse_inertia(own_body.inertia)
+
+        def rate(normals: Array) -> Array:
+            return matvec(inverted, jnp.sqrt(dt) * self._shaken(normals, dt, scales.torque))
+
+        u, v = rate(noise[:3]), rate(noise[3:6])
+        turn = (1.0 / math.sqrt(12.0) - 0.5) * dt * v
+        return turn, 0.5 * (u + v), 0.5 * (u - v)
+
+    def _shaken(self, normals: Array, dt: Array, unit: Array | float = 1.0) -> Array:
+        """The density times the normals, times the unit."""
+        density = unit * self.density.astype(dt.dtype)
+        return matvec(density, normals) if density.ndim == 2 else density * normals
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["scheme", "deviation", "time_constant"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class GaussMarkov:
+    """The step of ``with_gauss_markov_torque``."""
+
+    scheme: Scheme
+    deviation: Array  # () or (3,), body axes, and so is the time constant
+    time_constant: Array
+
+    def report(self) -> None:
+        """Report traced numbers that are refused where they are known."""
+        deviation, constant = self.deviation, self.time_constant
+        report("deviation", "numbers that are not negative", deviation >= 0, deviation)
+        report("time_constant", "positive numbers", constant > 0, constant)
+
+    def noise(self, state: State) -> int:
+        """How many standard normals a step takes."""
+        return 6 + self.scheme.noise(state._replace(aux=_disturbance(state).aux))
+
+    def decay(self, body: Body) -> Array | None:
+        """The decay of the scheme."""
+        return self.scheme.decay(body)
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: Array,
+    ) -> State:
+        """Take one step."""
+        t, state, dt = check_step(body, t, state, dt)
+        now, own_aux = _disturbance(state)
+        z = dt / self.time_constant.astype(dt.dtype)
+        functions = relaxation(jnp.diag(jnp.broadcast_to(z, (3,))))
+        mean, _, change, spread = map(jnp.diagonal, functions)
+        deviation, x, y = self.deviation.astype(dt.dtype), noise[:3], noise[3:6]
+        ratio = -change / (2.0 + change)  # tanh(z/2)
+        of_y = jnp.sqrt(spread - ratio * mean * mean)
+        acting = mean * now + deviation * (mean * jnp.sqrt(ratio) * x + of_y * y)
+        after = now + change * now + deviation * jnp.sqrt(-change * (2.0 + change)) * x
+
+        state, left = state._replace(aux=own_aux), _noise_of(self.scheme, noise, 6)
+        state = self.scheme(body, _plus(torque, acting), t, state, dt, params, left)
+        return state._replace(aux=Disturbance(after, state.aux))
+
+
+def _turned(state: State, turn: Array) -> State:
+    """The state after a turn about body axes."""
+    return state._replace(q=state.q + multiply(state.q, expm1(turn)))
+
+
+def _plus(torque: Torque, acting: Array) -> Torque:
+    """The torque of a rollout plus one that is constant within a step."""
+
+    def constant(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        return acting
+
+    own = torque.torque if isinstance(torque, Commanded) else torque
+    return given_command_of(torque, total(own, constant))
+
+
+def _noise_of(scheme: Scheme, noise: Array, taken: int) -> Array | None:
+    """The normals that are left for the scheme itself."""
+    return noise[taken:] if is_stochastic(scheme) else None
+
+
+def _disturbance(state: State) -> Disturbance:
+    wanted = "a jq.stochastic.Disturbance, which has the Gauss-Markov torque"
+    disturbance = instance("state.aux", state.aux, Disturbance, wanted)
+    torque = exactly("state.aux.torque", disturbance.torque, (3,))
+    return disturbance._replace(torque=torque)

@@ -1,0 +1,216 @@
+"""An ellipsoid in a viscous flow whose velocity gradient is uniform over the body.
+
+    rate = flow.jeffery_rate(semi_axes, gradient)
+    damping = flow.rotational_resistance(semi_axes, viscosity)
+    scheme = schemes.damped(jq.no_squish, damping, toward=rate)
+
+The torque on the body is ``damping (rate - omega)`` (Jeffery). ``flow.jeffery`` is this torque as a
+function to add to others, for steps shorter than the relaxation time of the body.
+``schemes.damped`` has no such limit: at a fixed attitude it integrates the drag exactly, together
+with any other torque of time and attitude. So it is right for small particles, which relax faster
+than any step. For a particle that also settles, add
+``resistance=flow.translational_resistance(...)``. All formulas are for creeping flow, without the
+inertia of the fluid.
+
+The semi-axes (3,) [m] lie along the body axes x, y, z; the viscosity is that of the fluid [Pa s].
+The gradient (3, 3) [1/s] of the fluid's velocity u is ``gradient[i, j] = du_i/dx_j`` in WORLD axes,
+a constant or ``gradient(t, state, params)``, which may depend on the position; with a controller
+or inputs it is called with the command, like a torque.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._internal.checks import exactly, finite, positive, takes
+from jaxquat._internal.linear import matmul, transpose
+from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.state import State
+from jaxquat.quaternion import to_matrix
+
+__all__ = [
+    "jeffery",
+    "jeffery_rate",
+    "rotational_resistance",
+    "translational_resistance",
+]
+
+_DUPLICATIONS = 9  # the remainder is below 1e-17 for semi-axes in ratios up to 10^4
+
+Gradient = ArrayLike | Callable[..., Array]
+
+
+def rotational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
+    """The torque per angular velocity [N m s] about each body axis of an ellipsoid. -> (3,).
+
+    It is ``16 pi mu (a_2^2 + a_3^2)/(3 (a_2^2 b_2 + a_3^2 b_3))`` about the first axis and cyclic,
+    with b the integrals of ``1/((a_i^2 + l) sqrt((a_1^2 + l)(a_2^2 + l)(a_3^2 + l)))`` over l > 0.
+    For a sphere it is ``8 pi mu a^3``. G. B. Jeffery, Proc. R. Soc. A 102, 1922, 161-179, (36).
+
+    Examples:
+        >>> resistance = jq.flow.rotational_resistance(jnp.full(3, 0.01), 1.0)  # 1 cm, 1 Pa s
+        >>> f"{resistance[0]:.2e} N m s"  # of a sphere, 8 pi mu a^3
+        '2.51e-05 N m s'
+    """
+    a, viscosity = _ellipsoid(semi_axes, viscosity)
+    size, square, integrals = _integrals(a)
+    pressure = square * integrals
+    return (
+        16.0
+        * jnp.pi
+        / 3.0
+        * viscosity
+        * size**3
+        * (jnp.roll(square, -1) + jnp.roll(square, 1))
+        / (jnp.roll(pressure, -1) + jnp.roll(pressure, 1))
+    )
+
+
+def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
+    """The force per velocity [N s/m] along each body axis of an ellipsoid. -> (3,).
+
+    It is ``16 pi mu/(c + a_i^2 b_i)``, with b as in ``rotational_resistance`` and
+    ``c = sum a_i^2 b_i``. For a sphere it is ``6 pi mu a``. J. Happel and H. Brenner, Low Reynolds
+    Number Hydrodynamics, 1965, section 5-11.
+
+    Examples:
+        >>> resistance = jq.flow.translational_resistance(jnp.full(3, 0.01), 1.0)  # 1 cm, 1 Pa s
+        >>> f"{resistance[0]:.2f} N s/m"  # of a sphere, 6 pi mu a
+        '0.19 N s/m'
+    """
+    a, viscosity = _ellipsoid(semi_axes, viscosity)
+    size, square, integrals = _integrals(a)
+    pressure = square * integrals
+    return 16.0 * jnp.pi * viscosity * size / (jnp.sum(pressure) + pressure)
+
+
+def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Array]:
+    """The rate (3,) [rad/s], body axes, at which an ellipsoid without inertia turns.
+
+    The result can be called as ``rate(t, q, params)``, for ``kinematics.rollout_of_attitude``, and
+    as ``rate(t, state, params)``, for the argument ``toward`` of ``schemes.damped``; in both cases
+    with the command as fourth argument if there is one. Called with q, it passes a State at rest to
+    the gradient. The rate is ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23`` about the first axis
+    and cyclic, with the rate of strain E and half the vorticity W in body axes. Jeffery 1922, (37).
+    A spheroid of aspect ratio r in a shear flow of rate g returns to its attitude after
+    ``2 pi (r + 1/r)/g``.
+
+    Examples:
+        >>> shear = jnp.zeros((3, 3)).at[0, 1].set(2.0)  # u_x = 2 y [m/s]
+        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
+        >>> sphere = jq.flow.jeffery_rate(jnp.array([1.0, 1.0, 1.0]), shear)
+        >>> spheroid = jq.flow.jeffery_rate(jnp.array([2.0, 1.0, 1.0]), shear)  # along the flow
+        >>> sphere(0.0, level)[2].round(3), spheroid(0.0, level)[2].round(3)  # rad/s
+        (Array(-1., dtype=float32), Array(-0.4, dtype=float32))
+    """
+    a = exactly("semi_axes", semi_axes, (3,))
+    positive("semi_axes", a)
+    gradient_at = _of_state(gradient)
+    square = (a / jnp.sum(a)) ** 2
+    second, third = jnp.roll(square, -1), jnp.roll(square, 1)
+    slenderness = (second - third) / (second + third)
+
+    def jeffery_rate(
+        t: ArrayLike, q: ArrayLike | State, params: Any = None, *command: Any
+    ) -> Array:
+        state = q if isinstance(q, State) else State(jnp.asarray(q), jnp.zeros_like(q, shape=(3,)))
+        rotation = to_matrix(state.q)
+        g = matmul(transpose(rotation), matmul(gradient_at(t, state, params, *command), rotation))
+        above = jnp.stack([g[1, 2], g[2, 0], g[0, 1]])
+        below = jnp.stack([g[2, 1], g[0, 2], g[1, 0]])
+        return 0.5 * (below - above + slenderness * (below + above))
+
+    return jeffery_rate
+
+
+def jeffery(semi_axes: ArrayLike, viscosity: ArrayLike, gradient: Gradient) -> Torque:
+    """The torque of a viscous flow on an ellipsoid, ``K (rate - omega)``.
+
+    K is ``rotational_resistance`` and the rate is ``jeffery_rate``. The torque depends on the
+    body's rate; use ``schemes.damped`` for schemes that do not accept such torques, and for steps
+    longer than the relaxation time of the body. Jeffery 1922, (36).
+
+    Examples:
+        >>> shear = jnp.zeros((3, 3)).at[0, 1].set(2.0)  # u_x = 2 y [m/s]
+        >>> torque = jq.flow.jeffery(jnp.full(3, 0.01), 1.0, shear)  # a sphere of 1 cm, 1 Pa s
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> f"{torque(0.0, state, None)[2]:.2e} N m"  # 8 pi mu a^3 (-1 rad/s)
+        '-2.51e-05 N m'
+    """
+    rate = jeffery_rate(semi_axes, gradient)
+    resistance = rotational_resistance(semi_axes, viscosity)
+
+    def jeffery(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        return resistance * (rate(t, state, params, *command) - state.omega)
+
+    return jeffery
+
+
+def _ellipsoid(semi_axes: ArrayLike, viscosity: ArrayLike) -> tuple[Array, Array]:
+    a, viscosity = exactly("semi_axes", semi_axes, (3,)), exactly("viscosity", viscosity, ())
+    positive("semi_axes", a)
+    positive("viscosity", viscosity)
+    return a, jnp.asarray(viscosity, a.dtype)
+
+
+def _of_state(gradient: Gradient) -> Callable[..., Array]:
+    """The gradient as a function of (t, state, params), and of the command if there is one."""
+    if not callable(gradient):
+        constant = exactly("gradient", gradient, (3, 3))
+        finite("gradient", constant)
+        return lambda t, state, params, *command: constant
+
+    def at(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        arguments = "t, state, params, command" if command else "t, state, params"
+        takes("gradient", gradient, arguments)
+        return exactly("gradient(...)", gradient(t, state, params, *command), (3, 3))
+
+    return at
+
+
+def _integrals(a: Array) -> tuple[Array, Array, Array]:
+    """The mean semi-axis s, the squares of a/s, and the integrals b for the semi-axes a/s.
+
+    ``b_i = 2/3 R_D(a_j^2, a_k^2, a_i^2)``; the integrals for a/s are s^3 times those for a. In
+    units of s nothing leaves the range of float32, even for bodies of a micrometre.
+    """
+    size = jnp.mean(a)
+    square = (a / size) ** 2
+    return size, square, 2.0 / 3.0 * _carlson(jnp.roll(square, -1), jnp.roll(square, 1), square)
+
+
+def _carlson(x: Array, y: Array, z: Array) -> Array:
+    """R_D(x, y, z) of positive numbers, by duplication.
+
+    Each duplication brings x, y and z closer together by a factor of four; a series in the
+    remaining differences completes the sum. The result is smooth where two or three arguments are
+    equal. B. C. Carlson, Numerical Algorithms 10, 1995, 13-26, algorithm for R_D.
+    """
+    mean = (x + y + 3.0 * z) / 5.0
+    dx, dy, share, total = mean - x, mean - y, 1.0, jnp.zeros_like(z)
+    for _ in range(_DUPLICATIONS):
+        rx, ry, rz = jnp.sqrt(x), jnp.sqrt(y), jnp.sqrt(z)
+        shift = rx * ry + rx * rz + ry * rz
+        total = total + share / (rz * (z + shift))
+        x, y, z, mean = (0.25 * (value + shift) for value in (x, y, z, mean))
+        share = 0.25 * share
+    u, v = share * dx / mean, share * dy / mean
+    w = -(u + v) / 3.0
+    product, square = u * v, w * w
+    e2, e3 = product - 6.0 * square, (3.0 * product - 8.0 * square) * w
+    e4, e5 = 3.0 * (product - square) * square, product * square * w
+    series = (
+        1.0
+        - 3.0 / 14.0 * e2
+        + e3 / 6.0
+        + 9.0 / 88.0 * e2 * e2
+        - 3.0 / 22.0 * e4
+        - 9.0 / 52.0 * e2 * e3
+        + 3.0 / 26.0 * e5
+    )
+    return share * series / (mean * jnp.sqrt(mean)) + 3.0 * total

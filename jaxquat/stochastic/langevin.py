@@ -1,0 +1,396 @@
+"""Bodies in a fluid that shakes them: Langevin dynamics, and its limit without inertia.
+
+The rates of a body with inertia I and drag ``-D (omega - c)`` in body axes, under a torque tau and
+thermal noise of the temperature kT, follow
+
+    I d omega = (tau - omega x I omega - D (omega - c)) dt + sqrt(2 kT D) dW.
+
+Let G be the change of the rate by the gyroscopic term over half a step, by a scheme for the free
+body, and O the rest of the step at a constant torque, which is solved exactly: rate and turn are a
+Gaussian vector (S. Chandrasekhar, Rev. Mod. Phys. 15, 1943, 1-89, section II.2; D. L. Ermak and H.
+Buckholz, J. Comput. Phys. 35, 1980, 169-182). A step is G O G. With ``I = L L^T`` the rates
+``u = L^T omega`` have the same temperature about each axis, and their drag ``S = L^-1 D L^-T`` is
+symmetric, so the functions m, n, c, g of ``Z = dt S`` (``relaxation``) commute. Over a step
+
+    u    -> (1 + c) u + dt ((m - n) f_0 + n f_1) + sqrt(kT) A x,
+    turn =  dt L^-T (m u + dt n f_0 + sqrt(kT) (B x + C y)),
+
+where f is ``L^-1 (tau + D c)`` at both ends, x and y are standard normals (3,), and ``A A^T``,
+``B A^T`` and ``B B^T + C C^T`` are -(2 c + c^2), -c m and g. The turn is right for a step of any
+length: in a step much longer than I/D it is that of Brownian motion with the mobility D^-1. (An
+exact step of the rate alone, between two turns, makes the diffusion wrong by x/2 coth(x/2).)
+
+Displacement and velocity follow the same equations with the mass, a resistance along the body axes,
+the force and the wind, without a gyroscopic term. O solves them along the body axes halfway through
+the turn; along those at the start the order would be 1.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.typing import ArrayLike
+
+from jaxquat._internal.checks import exactly, not_negative, positive, report
+from jaxquat._internal.linear import matvec, scale_of, transpose
+from jaxquat.dynamics.body import Body
+from jaxquat.dynamics.contract import (
+    Step,
+    Torque,
+    check_step,
+    evaluate_at_attitude,
+    given_command_of,
+    rate_at_attitude,
+)
+from jaxquat.dynamics.forces import Wind
+from jaxquat.dynamics.state import State
+from jaxquat.dynamics.torques import zero
+from jaxquat.dynamics.units import Scales, own_units, torque_in
+from jaxquat.quaternion import correct_norm, exp, multiply, rotate, rotate_inverse
+from jaxquat.schemes.damping import check_toward, damping_matrix, resistance_and_wind
+from jaxquat.schemes.relaxation import inverse_by_rows
+from jaxquat.schemes.scheme import Scheme, as_part
+from jaxquat.stochastic.ornstein_uhlenbeck import ornstein_uhlenbeck
+
+DEFINITE = "a symmetric, positive definite matrix"
+
+
+def langevin(
+    scheme: Scheme | Step,
+    damping: ArrayLike,
+    temperature: ArrayLike,
+    toward: Callable[..., Array] | None = None,
+    *,
+    resistance: ArrayLike | None = None,
+    wind: Wind | None = None,
+) -> Scheme:
+    """The scheme of a body with drag and thermal noise: Langevin dynamics, for steps of any length.
+
+    A step takes six standard normals, ``jq.rollout(..., noise=jax.random.key(0))``. Rate and turn
+    have the right joint distribution at a fixed torque, whatever ``dt damping/I`` is. The weak
+    order is 2 where dt is short compared with the relaxation time I/damping, and 1 where it is
+    long; there the motion is that of ``brownian``. In equilibrium ``I_i <omega_i^2>`` is the
+    temperature.
+
+    With a ``resistance`` the state needs a position, and a step takes twelve normals. The drag
+    ``-resistance (velocity - wind)`` and its noise then act on the velocity, and displacement and
+    velocity have the right joint distribution at a fixed force and attitude, whatever
+    ``dt resistance/m`` is. In equilibrium ``m <v_i^2>`` is the temperature, too.
+
+    Torques and forces may depend on time, attitude and position, but not on rate and velocity. Aux
+    states are refused. The noise has the standard deviation ``sqrt(temperature)``, whose derivative
+    at 0 is infinite. At temperature 0 the scheme is that of a drag, as ``damped``.
+
+    Args:
+        scheme: a scheme for the free body, for the gyroscopic term alone.
+        damping: (3, 3), (3,) for a diagonal, or (), in body axes [N m s]; positive definite. It is
+            a leaf of the Scheme, so gradients reach it.
+        temperature: k T [J], (), not negative. Gradients reach it, too.
+        toward: ``toward(t, state, params)`` is the rate (3,) of the fluid [rad/s] in BODY axes, as
+            in ``damped``; zero by default.
+        resistance: force per velocity [N s/m], () or along the body axes (3,), positive, for a
+            state with a position; None for a state without. Gradients reach it, too.
+        wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``,
+            as in ``damped``; zero by default.
+
+    Raises:
+        TypeError: ``scheme`` is not a step, is stochastic or restarted, an argument is no array of
+            floats, or ``toward`` no function. In a step: a state with a position without a
+            resistance, or a resistance without a position.
+        ValueError: an argument has a wrong shape, is not finite, or is not positive; a wind without
+            a resistance.
+
+    Examples:
+        >>> still = jnp.zeros(3)
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), still)
+        >>> jq.stochastic.langevin(jq.no_squish, jnp.array(0.4), 1e-2).noise(start)
+        6
+        >>> scheme = jq.stochastic.langevin(jq.no_squish, jnp.array(0.4), 1e-2, resistance=0.2)
+        >>> scheme.noise(start._replace(position=still, velocity=still))
+        12
+    """
+    scheme = as_part("scheme", scheme)
+    step = Langevin(scheme, _fluid("langevin", damping, temperature, toward, resistance, wind))
+    return _stochastic(step, f"langevin({scheme.name})", 1, 2, "Ermak and Buckholz 1980")
+
+
+def brownian(
+    damping: ArrayLike,
+    temperature: ArrayLike,
+    toward: Callable[..., Array] | None = None,
+    *,
+    resistance: ArrayLike | None = None,
+    wind: Wind | None = None,
+) -> Scheme:
+    """The scheme of a body without inertia in a fluid: Brownian motion.
+
+    A step turns the body by ``dt (damping^-1 tau + toward)`` and by three standard normals with the
+    covariance ``2 dt temperature damping^-1``, all in body axes (geometric Euler, of weak order 1).
+    The rate of the state is that of the step's turn without noise; it is not used. Moments of
+    inertia are not used either.
+
+    With a ``resistance`` the state needs a position, and a step takes six normals. It moves the
+    body by ``dt (resistance^-1 force + wind)`` and by three normals with the covariance
+    ``2 dt temperature resistance^-1`` along the body axes at the start of the step. That mobility
+    depends on the attitude, but not on the position, and the noise of the turn is independent. So
+    its divergence is 0, and there is no drift by noise (Ermak and McCammon, J. Chem. Phys. 69,
+    1978, 1352-1360). The velocity of the state is ``resistance^-1 force + wind`` at the start of
+    the step, without noise. It is not used. The body needs a mass, which is not used either.
+
+    Args:
+        damping: as of ``langevin``.
+        temperature: k T [J], (), not negative.
+        toward: as of ``langevin``.
+        resistance: as of ``langevin``.
+        wind: as of ``langevin``.
+
+    Raises:
+        TypeError, ValueError: as ``langevin``.
+
+    Examples:
+        >>> still = jnp.zeros(3)
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), still)
+        >>> jq.stochastic.brownian(jnp.array([0.4, 0.4, 0.1]), 1e-2).noise(start)
+        3
+        >>> scheme = jq.stochastic.brownian(jnp.array([0.4, 0.4, 0.1]), 1e-2, resistance=0.2)
+        >>> scheme.noise(start._replace(position=still, velocity=still))
+        6
+    """
+    step = Brownian(_fluid("brownian", damping, temperature, toward, resistance, wind))
+    return _stochastic(step, "brownian", 1, 1, "geometric Euler")
+
+
+def _stochastic(step: Any, name: str, order: int, evaluations: int, source: str) -> Scheme:
+    return Scheme(
+        step,
+        name,
+        order=order,
+        evaluations=evaluations,
+        torques="attitude",
+        conserves=("norm",),
+        aux=False,
+        translation=step.fluid.resistance is not None,
+        source=source,
+    )
+
+
+def _check_definite(damping: np.ndarray, rounding: float) -> None:
+    """Raise ValueError if a damping is not symmetric and positive definite."""
+    symmetric = np.abs(damping - damping.T).max() <= rounding
+    if not symmetric or not np.linalg.eigvalsh(damping).min() > 0:
+        raise ValueError(f"damping: wanted {DEFINITE}, got {damping.tolist()}")
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["damping", "temperature", "toward", "resistance", "wind"],
+    meta_fields=["name"],
+)
+@dataclass(frozen=True)
+class Fluid:
+    """The drag of a fluid, its own motion, and its temperature."""
+
+    damping: Array  # (3, 3), body axes, and so is the resistance
+    temperature: Array
+    toward: Callable[..., Array] | None
+    resistance: Any  # an Array or None
+    wind: Callable[..., Array] | None
+    name: str  # of the scheme, for messages
+
+    def report(self) -> None:
+        """Report traced numbers that ``langevin`` and ``brownian`` refuse where they are known."""
+        damping = scale_of(self.damping) * self.damping
+        rounding = 100 * jnp.finfo(damping.dtype).eps
+        symmetric = jnp.abs(damping - transpose(damping)).max() <= rounding
+        definite = jnp.linalg.eigvalsh(damping).min() > 0
+        report("damping", DEFINITE, symmetric & definite, self.damping)
+        wanted = "a number that is not negative"
+        report("temperature", wanted, self.temperature >= 0, self.temperature)
+        if self.resistance is not None:
+            resistance = jnp.diagonal(self.resistance)
+            report("resistance", "positive numbers", resistance > 0, resistance)
+
+    def moves(self, state: State) -> bool:
+        """Whether the body has a position; TypeError if that does not fit the resistance."""
+        moves = state.position is not None
+        if moves and self.resistance is None:
+            wanted = f"{self.name} wanted one because the state has a position"
+            raise TypeError(f"resistance: {wanted}, got none")
+        if self.resistance is not None and not moves:
+            wanted = "position and velocity because there is a resistance"
+            raise TypeError(f"state: {self.name} wanted {wanted}, got neither")
+        return moves
+
+    def loading(
+        self, torque: Torque, scales: Scales, params: Any
+    ) -> Callable[[Array, State], tuple[Array, Callable[[Array], Array]]]:
+        """The load on a body at rest, in units of these scales, as a function of time and state.
+
+        It is the torque, and the force as a function of the attitude along whose axes it is.
+        """
+        toward = None if self.toward is None else given_command_of(torque, self.toward)
+        torque = torque_in(scales, torque)
+
+        def load(t: Array, state: State) -> tuple[Array, Callable[[Array], Array]]:
+            force: Any
+            tau, force = evaluate_at_attitude(self.name, torque, t, state, params)
+            if toward is not None:
+                rate = rate_at_attitude(self.name, "toward", toward, t, state, params)
+                tau = tau + matvec(scales.torque * self.damping, rate)
+            air = None if self.wind is None else self.wind(t, state.position)
+
+            def force_along(q: Array) -> Array:
+                push = rotate_inverse(q, force)
+                if air is None:
+                    return push
+                along = rotate_inverse(q, air.astype(push.dtype))
+                return push + matvec(scales.force * self.resistance, along)
+
+            return tau, force_along
+
+        return load
+
+
+def _fluid(
+    name: str,
+    damping: ArrayLike,
+    temperature: ArrayLike,
+    toward: Callable[..., Array] | None,
+    resistance: ArrayLike | None,
+    wind: Wind | None,
+) -> Fluid:
+    """The arguments, checked."""
+    if toward is not None:
+        check_toward(toward)
+    damping = damping_matrix(damping, _check_definite)
+    temperature = exactly("temperature", temperature, ())
+    not_negative("temperature", temperature)
+    resistance, wind = resistance_and_wind(resistance, wind, positive)
+    return Fluid(damping, temperature, toward, resistance, wind, name)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["scheme", "fluid"], meta_fields=[]
+)
+@dataclass(frozen=True)
+class Langevin:
+    """The step of ``langevin``."""
+
+    has_drag = True
+
+    scheme: Scheme
+    fluid: Fluid
+
+    def report(self) -> None:
+        """Report traced numbers that are refused where they are known."""
+        self.fluid.report()
+
+    def noise(self, state: State) -> int:
+        """How many standard normals a step takes."""
+        return 12 if self.fluid.moves(state) else 6
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: Array,
+    ) -> State:
+        """Take one step."""
+        t, state, dt = check_step(body, t, state, dt)
+        fluid, moves = self.fluid, self.fluid.moves(state)
+        own_body, scales = own_units(body)
+        load = fluid.loading(torque, scales, params)
+        turning = ornstein_uhlenbeck(
+            own_body.inertia, scales.torque * fluid.damping, scales.torque * fluid.temperature, dt
+        )
+
+        def gyrated(state: State) -> State:
+            turning_only = State(state.q, state.omega)
+            free = self.scheme(body, zero, t, turning_only, 0.5 * turning.gyration, params)
+            return state._replace(omega=free.omega)
+
+        state = gyrated(state)
+        tau0, force0 = load(t, state)
+        turn = turning.shift(state.omega, tau0, noise[:6])
+        after = state._replace(q=correct_norm(multiply(state.q, exp(turn))))
+
+        def kicked(after: State) -> tuple[State, Callable[[Array], Array]]:
+            """This state with the rate at the end of the step, and the force on it."""
+            tau1, force1 = load(t + dt, after)
+            gain = turning.gain(state.omega, tau0, tau1, noise[:3])
+            return gyrated(after._replace(omega=state.omega + gain)), force1
+
+        if not moves:
+            return kicked(after)[0]
+        mass, temperature = own_body.mass * jnp.eye(3, dtype=dt.dtype), fluid.temperature
+        resistance = scales.force * fluid.resistance
+        moving = ornstein_uhlenbeck(mass, resistance, scales.force * temperature, dt)
+        halfway = multiply(state.q, exp(0.5 * turn))
+        velocity, push = rotate_inverse(halfway, state.velocity), force0(halfway)
+        shift = rotate(halfway, moving.shift(velocity, push, noise[6:]))
+        after, force1 = kicked(after._replace(position=state.position + shift))
+        gain = moving.gain(velocity, push, force1(halfway), noise[6:9])
+        return after._replace(velocity=state.velocity + rotate(halfway, gain))
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["fluid"], meta_fields=[])
+@dataclass(frozen=True)
+class Brownian:
+    """The step of ``brownian``."""
+
+    has_drag = True
+
+    fluid: Fluid
+
+    def report(self) -> None:
+        """Report traced numbers that are refused where they are known."""
+        self.fluid.report()
+
+    def noise(self, state: State) -> int:
+        """How many standard normals a step takes."""
+        return 6 if self.fluid.moves(state) else 3
+
+    def __call__(
+        self,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: Array,
+    ) -> State:
+        """Take one step."""
+        t, state, dt = check_step(body, t, state, dt)
+        fluid, moves = self.fluid, self.fluid.moves(state)
+        scales = Scales(scale_of(fluid.damping), scale_of(fluid.resistance) if moves else 1.0)
+        tau, force = fluid.loading(torque, scales, params)(t, state)
+
+        def motion(unit: Any, drag: Array, load: Array, noise: Array) -> tuple[Array, Array]:
+            """The rate under this load, and the turn by noise, or velocity and displacement."""
+            factor = inverse_by_rows(jnp.linalg.cholesky(unit * drag))
+            back = transpose(factor)  # the mobility is back factor
+            kick = jnp.sqrt(2.0 * (unit * fluid.temperature) * dt)
+            return matvec(back, matvec(factor, load)), kick * matvec(back, noise)
+
+        rate, turn = motion(scales.torque, fluid.damping, tau, noise[:3])
+        q = correct_norm(multiply(state.q, exp(dt * rate + turn)))
+        after = state._replace(q=q, omega=rate)
+        if not moves:
+            return after
+        drift, shift = motion(scales.force, fluid.resistance, force(state.q), noise[3:])
+        return after._replace(
+            position=state.position + rotate(state.q, dt * drift + shift),
+            velocity=rotate(state.q, drift),
+        )

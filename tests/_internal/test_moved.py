@@ -1,0 +1,113 @@
+"""Modules and names of the last release work for one more, with a warning that names the new."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import jaxquat as jq
+from jaxquat._internal import renamed
+
+OF_THE_LAST_RELEASE = {  # a public name of each module that moved
+    "accelerometer": "Accelerometer",
+    "allan": "fit",
+    "flow": "jeffery",
+    "forces": "gravity",
+    "gyro": "Gyro",
+    "magnetometer": "Magnetometer",
+    "rotors": "Rotors",
+    "torques": "drag",
+}
+MODULES = [name for name in renamed.MOVED if name not in {"rollout", "fused.__main__"}]
+
+
+@pytest.fixture(autouse=True)
+def as_at_the_start(monkeypatch):
+    """No module has been imported by its old name."""
+    olds = tuple(f"jaxquat.{name}" for name in MODULES)
+    for name in [x for x in sys.modules if x.startswith(olds)]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_an_old_place_gives_the_module_of_the_new_one(name):
+    new = importlib.import_module(f"jaxquat.{renamed.MOVED[name]}")
+    spec = new.__spec__
+    with pytest.warns(
+        DeprecationWarning, match=rf"^jaxquat\.{name} is now {new.__name__}$"
+    ) as seen:
+        old = importlib.import_module(f"jaxquat.{name}")
+    assert len(seen) == 1
+    assert old is new
+    assert new.__spec__ is spec
+    assert new.__name__ == f"jaxquat.{renamed.MOVED[name]}"
+
+
+@pytest.mark.parametrize("name", OF_THE_LAST_RELEASE)
+def test_a_public_name_is_imported_from_the_old_place(name):
+    public = OF_THE_LAST_RELEASE[name]
+    with pytest.warns(DeprecationWarning, match=renamed.MOVED[name]) as seen:
+        exec(f"from jaxquat.{name} import {public} as found", namespace := {})
+    assert namespace["found"] is getattr(getattr(jq, name), public)
+    assert seen[0].filename == "<string>"  # the warning is at the line that imports
+
+
+def test_a_module_in_a_folder_that_moved_is_not_loaded_twice():
+    from jaxquat.fitting import descent
+
+    with pytest.warns(
+        DeprecationWarning, match=r"^jaxquat\.learning(\.descent)? is now jaxquat\.fit"
+    ):
+        assert importlib.import_module("jaxquat.learning.descent") is descent
+
+
+def test_the_module_of_rollout_leaves_the_function_where_it_is():
+    function = jq.rollout
+    with pytest.warns(
+        DeprecationWarning, match=r"jaxquat\.rollout is now jaxquat\.simulation\.rollout"
+    ):
+        from jaxquat.rollout import rollout
+    assert rollout is function
+    importlib.import_module("jaxquat.rollout")
+    assert jq.rollout is function
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(module, name) for module, names in renamed.RENAMED.items() for name in names],
+)
+def test_a_name_that_moved_is_the_same_object(module, name):
+    new = renamed.RENAMED[module][name]
+    value = jq
+    for part in (new[3:] if new.startswith("jq.") else f"{module}.{new}").split("."):
+        value = getattr(value, part)
+    text = rf"^jq\.{module}\.{name} is now called jq\."
+    with pytest.warns(DeprecationWarning, match=text):
+        assert getattr(getattr(jq, module), name) is value
+    assert name not in dir(getattr(jq, module))
+
+
+def test_a_module_that_is_gone_says_what_to_use(monkeypatch):
+    monkeypatch.setitem(renamed.DELETED, "tea", "jq.coffee")
+    with pytest.raises(ModuleNotFoundError, match=r"^jaxquat\.tea is gone; use jq\.coffee$"):
+        importlib.import_module("jaxquat.tea")
+
+
+def test_other_modules_are_missing_as_ever():
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'jaxquat\.kite'$"):
+        importlib.import_module("jaxquat.kite")
+
+
+def test_rooms_of_the_house_are_not_shown():
+    assert not {"_internal", "fitting", "sensors", "simulation", *renamed.MOVED} & (
+        set(dir(jq)) - set(OF_THE_LAST_RELEASE) - {"rollout"}
+    )
+
+
+@pytest.mark.slow
+def test_the_command_of_the_last_release_still_checks_a_gpu():
+    command = [sys.executable, "-W", "default", "-m", "jaxquat.fused"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "check_gpu: wanted a GPU, got cpu" in done.stderr
+    assert "jaxquat.fused.__main__ is now jaxquat.simulation.engines.__main__" in done.stderr

@@ -1,0 +1,215 @@
+"""A name of scipy, MJX or diffrax is an error that says what it is called here.
+
+Everything that such an error names is there.
+"""
+
+import copy
+import importlib.util
+import pickle
+import re
+import subprocess
+import sys
+import traceback
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from commands import ROOT
+
+import jaxquat as jq
+from jaxquat._internal.renamed import INSTEAD
+
+STATE = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), (), jnp.zeros(3), jnp.zeros(3))
+ROWS = jax.tree.map(lambda x: jnp.stack([x, x]), STATE)
+BODY = jq.Body.from_principal(jnp.array([1.0, 1.0, 2.0]))
+INSTANCES = {
+    "path": jq.Path(jnp.array([0.0, 1.0]), ROWS, final=STATE),
+    "state": STATE,
+    "body": jq.Body(jnp.eye(3), mass=1.0),
+    "recording": jq.recordings.Recording(np.array([0.0, 0.1]), np.zeros((2, 3))),
+    "grid": jq.grid(0.0, 0.1, 2),
+    "gridat": jq.grid_at(np.array([0.0, 0.1, 0.3])),
+}
+EXTRAS = {"jq.plot": "matplotlib", "jq.interop": "diffrax"}
+OWNERS = [
+    pytest.param(owner, marks=[pytest.mark.needs("matplotlib")] if owner == "plot" else [])
+    for owner in INSTEAD
+]
+
+
+def owner_of(name):
+    """The package, a module, or an instance of a class."""
+    return INSTANCES[name.lower()] if name[:1].isupper() else getattr(jq, name) if name else jq
+
+
+def resolved(chain):
+    """The value of a chain of names such as "jq.quaternion.exp" or "path.state.q"."""
+    first, *names = chain.split(".")
+    value = jq if first == "jq" else INSTANCES[first]
+    for name in names:
+        value = getattr(value, name)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "instead"),
+    [
+        (jq, "preintegrate", "jq.kinematics.preintegrate"),
+        (jq, "log", "jq.quaternion.log or jq.so3.log"),
+        (jq.control, "ilqr", "jq.planning.ilqr"),
+        (jq.planning, "rollout", "jq.rollout or jq.kinematics.rollout"),
+    ],
+)
+def test_a_name_of_another_module_is_found_there(owner, name, instead):
+    with pytest.raises(AttributeError, match=rf"has no attribute '{name}'; use {instead}$"):
+        getattr(owner, name)
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_a_guess_is_answered_and_is_not_there(owner):
+    thing = owner_of(owner)
+    for name, instead in INSTEAD[owner].items():
+        assert not hasattr(thing, name)
+        assert name not in dir(thing)
+        message = f"has no attribute {name!r}; use {instead}"
+        with pytest.raises(AttributeError, match=f"{re.escape(message)}$"):
+            getattr(thing, name)
+
+
+def test_a_name_that_is_nearly_right_is_proposed():
+    with pytest.raises(AttributeError, match=r"use jq\.actuators\.saturate$"):
+        jq.actuators.saturation  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "nearest"),
+    [
+        ("", "rkm4", "jq.rkmk4"),
+        ("", "RK4", "jq.rkmk4"),
+        ("", "quaternon", "jq.quaternion"),
+        ("", "Boddy", "jq.Body"),
+        ("", "interopt", "jq.interop"),
+        ("Path", "finl", "path.final"),
+        ("Body", "inerta", "body.inertia"),
+        ("State", "omgea", "state.omega"),
+        ("Recording", "gyr", "recording.gyro"),
+        ("GridAt", "tims", "grid.times"),
+    ],
+)
+def test_a_slip_of_the_pen_is_answered_by_the_name_that_is_there(owner, name, nearest):
+    with pytest.raises(AttributeError, match=f"; use {re.escape(nearest)}$"):
+        getattr(owner_of(owner), name)
+
+
+def test_a_channel_that_its_user_named_is_no_attribute():
+    t, numbers = np.array([0.0, 0.1]), np.zeros((2, 3))
+    recording = jq.recordings.Recording(t, channels={"omega": numbers})
+    with pytest.raises(AttributeError, match=r'use recording\["omega"\]$'):
+        _ = recording.omega
+    assert recording["omega"] is numbers
+
+
+@pytest.mark.parametrize("module", ["kinematics", "actuators", "recordings", "control"])
+def test_completion_shows_what_is_public(module):
+    assert dir(getattr(jq, module)) == sorted(getattr(jq, module).__all__)
+
+
+@pytest.mark.parametrize("owner", INSTEAD)
+def test_what_an_answer_names_is_there(owner):
+    for hint in INSTEAD[owner].values():
+        for chain in re.findall(r"\b(?:jq|path|state|body|recording|grid)(?:\.\w+)+", hint):
+            extra = EXTRAS.get(".".join(chain.split(".")[:2]))
+            if extra is None or importlib.util.find_spec(extra):
+                resolved(chain)
+        for file in re.findall(r"\bexamples/\w+\.py", hint):
+            assert (ROOT / file).exists()
+
+
+def test_a_path_becomes_a_data_frame_by_the_line_that_is_said():
+    """A table by columns stands for pandas, which nothing here needs."""
+    table = types.SimpleNamespace(
+        DataFrame=lambda values, columns: dict(zip(columns, values.T, strict=True))
+    )
+    path = INSTANCES["path"]
+    frame = eval(INSTEAD["Path"]["to_dataframe"], {"np": np, "path": path, "pandas": table})
+    assert list(frame) == ["t", "w", "x", "y", "z", "omega_x", "omega_y", "omega_z"]
+    np.testing.assert_array_equal(frame["t"], path.t)
+    np.testing.assert_array_equal(frame["w"], path.state.q[:, 0])
+    np.testing.assert_array_equal(frame["omega_z"], path.state.omega[:, 2])
+
+
+def test_a_path_becomes_a_file_by_the_line_that_is_said(tmp_path):
+    file, path = tmp_path / "path.csv", INSTANCES["path"]
+    eval(INSTEAD["Path"]["to_csv"], {"np": np, "path": path, "file": file})
+    np.testing.assert_array_equal(np.loadtxt(file)[:, 0], path.t)
+    np.testing.assert_array_equal(np.loadtxt(file)[:, 1:5], path.state.q)
+
+
+@pytest.mark.needs("matplotlib")
+def test_python_proposes_no_other_name_beside_the_answer():
+    """``angles`` is spelled much like a module of ``plot``."""
+    with pytest.raises(AttributeError, match=r"use jq\.plot\.euler_angles") as caught:
+        _ = jq.plot.angles
+    assert "Did you mean" not in "".join(traceback.format_exception_only(caught.value))
+
+
+def test_other_names_are_missing_as_ever():
+    with pytest.raises(AttributeError, match=r"^module 'jaxquat.so3' has no attribute 'pilot'$"):
+        _ = jq.so3.pilot
+    with pytest.raises(AttributeError, match=r"^'Path' object has no attribute 'pilot'$"):
+        _ = INSTANCES["path"].pilot
+    with pytest.raises(AttributeError, match=r"^module 'jaxquat' has no attribute 'kite'$"):
+        _ = jq.kite
+
+
+def test_a_name_of_the_last_release_is_still_there_and_says_the_new_one():
+    with pytest.warns(DeprecationWarning, match="Course is now called jq.control.ReferenceTraj"):
+        assert jq.control.Course is jq.control.ReferenceTrajectory
+    with pytest.warns(DeprecationWarning, match="least_squares: horizon is now called prefixes"):
+        jq.least_squares(lambda p: p - 1.0, jnp.ones(2), sigma=1.0, horizon=(), progress=False)
+    with (
+        pytest.warns(DeprecationWarning, match="horizon"),
+        pytest.raises(TypeError, match="now called prefixes, got both"),
+    ):
+        jq.least_squares(lambda p: p, jnp.ones(2), horizon=(), prefixes=())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: jq.exact.coning(0.3, 2.0, 1.0),
+        lambda: jq.exact.nutation(BODY, 1.0, 0.5, 9.0, 1.0),
+        lambda: jq.exact.steady_precession(BODY, 1.0, 0.5, 9.0, 1.0),
+    ],
+)
+def test_the_order_of_arguments_of_the_first_release_is_an_error(call):
+    with pytest.raises(TypeError, match=r"positional arguments? but"):
+        call()
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_copies_and_pickles_are_as_ever(name):
+    thing = INSTANCES[name]
+    for other in (copy.copy(thing), copy.deepcopy(thing), pickle.loads(pickle.dumps(thing))):
+        assert type(other) is type(thing)
+        for a, b in zip(jax.tree.leaves(thing), jax.tree.leaves(other), strict=True):
+            np.testing.assert_array_equal(getattr(a, "t", a), getattr(b, "t", b))
+
+
+@pytest.mark.slow
+@pytest.mark.needs("pyright")
+def test_a_type_checker_still_finds_wrong_names(tmp_path):
+    """The package itself has a ``__getattr__`` for what is loaded on demand, so not there."""
+    (tmp_path / "guess.py").write_text(
+        "import jaxquat as jq\n"
+        "def run(path: jq.Path, state: jq.State):\n"
+        "    jq.quaternion.from_euler\n"
+        "    path.q\n"
+        "    state.quat\n"
+    )
+    command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "guess.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    errors = re.findall(r"guess.py:(\d):.*error", done.stdout)
+    assert errors == ["3", "4", "5"], done.stdout

@@ -1,0 +1,341 @@
+"""Fits on disk: an interrupted one ends with the same bits.
+
+Nothing that is damaged, half written or of another fit goes unnoticed.
+"""
+
+import contextlib
+import dataclasses
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from commands import ROOT
+from marks import some
+
+import jaxquat as jq
+from jaxquat.fitting.snapshots import Snapshots
+
+DATA = jax.random.normal(jax.random.key(1), (4, 3))
+
+
+def loss(params, batch, key):
+    return jnp.mean((batch @ params["x"] - params["y"]) ** 2)
+
+
+def fit(**changes):
+    arguments = {
+        "loss": loss,
+        "params": {"x": jnp.ones(3), "y": jnp.array(0.5)},
+        "optimizer": optax.adam(0.1),
+        "data": DATA,
+        "steps": 20,
+        "chunk": 4,
+        "snapshot_every": 3,
+        "key": jax.random.key(0),
+        "progress": False,
+    }
+    return jq.fit(**arguments | changes)
+
+
+def assert_same_bits(got, wanted):
+    """Of two pytrees or two fits."""
+    if isinstance(got, jq.Fit):
+        got, wanted = dataclasses.asdict(got), dataclasses.asdict(wanted)
+    assert jax.tree.structure(got) == jax.tree.structure(wanted)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A directory after 20 updates, and that fit without a directory."""
+    path = tmp_path_factory.mktemp("ended") / "fit"
+    assert_same_bits(fit(snapshot_dir=path), plain := fit())
+    return path, plain
+
+
+@pytest.fixture
+def copied(ended, tmp_path):
+    shutil.copytree(ended[0], tmp_path / "fit")
+    return tmp_path / "fit", ended[1]
+
+
+def numbers(path):
+    return sorted(entry.name for entry in path.iterdir())
+
+
+BATCHES = {
+    "loss": lambda params, batch, key: loss(params, batch, key) * jax.random.uniform(key),
+    "optimizer": optax.sgd(0.1, momentum=0.9),
+    "batch_size": 2,
+}
+STARTS = {
+    "params": {"x": jnp.ones((2, 3), jnp.float32), "y": jnp.array([0.5, 3.0], jnp.float32)},
+    "data": DATA.astype(jnp.float32),
+    "validation": lambda params: jnp.sum(params["y"] ** 2),
+    "starts": 2,
+}
+
+
+@pytest.mark.parametrize("changes", some(["batches", "starts"], ["starts"]))
+def test_more_steps_continue_to_the_same_bits(changes, tmp_path):
+    """The interrupted fit ends within a chunk and between two writes.
+
+    There it evaluates its validation, and the other does not.
+    """
+    changes = {"batches": BATCHES, "starts": STARTS}[changes]
+    part = fit(**changes, steps=7, snapshot_dir=tmp_path)
+    assert numbers(tmp_path) == ["6", "7"]
+    whole = fit(**changes)
+    assert_same_bits(part.history, whole.history[..., :7])
+    assert_same_bits(fit(**changes, snapshot_dir=tmp_path), whole)
+    assert numbers(tmp_path) == ["18", "20"]
+
+
+def test_a_second_fit_in_one_directory_is_refused_by_name(tmp_path, monkeypatch):
+    """The second begins while the first writes a snapshot; the first goes on."""
+    wanted, write, messages = fit(), Snapshots.save, []
+
+    def interfered(self, number, tree):
+        with pytest.raises(BlockingIOError) as caught:
+            fit(snapshot_dir=tmp_path)
+        messages.append(str(caught.value))
+        write(self, number, tree)
+
+    monkeypatch.setattr(Snapshots, "save", interfered)
+    assert_same_bits(fit(snapshot_dir=tmp_path, snapshot_every=10), wanted)
+    start = f"snapshot_dir: wanted a folder to which nobody else writes, got {tmp_path}, to which "
+    assert [message.startswith(f"{start}process {os.getpid()} on ") for message in messages] == [
+        True,
+        True,
+    ]
+    assert numbers(tmp_path) == ["10", "20"]
+
+
+def test_a_state_written_on_the_way_has_no_verdict_and_gets_one(tmp_path, monkeypatch):
+    """The fit is killed when it has written update 9, and called again with 9 updates.
+
+    Nothing is left to do but to judge.
+    """
+    wanted, write = fit(steps=9), Snapshots.save
+
+    def killed(self, number, tree):
+        write(self, number, tree)
+        if number == 9:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Snapshots, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        fit(snapshot_dir=tmp_path)
+    assert_same_bits(fit(steps=9, snapshot_dir=tmp_path), wanted)
+    assert wanted.converged is False
+
+
+def test_an_ended_fit_is_read_and_not_made_again(ended):
+    def never(params, batch, key):
+        raise AssertionError
+
+    assert_same_bits(fit(loss=never, snapshot_dir=ended[0]), ended[1])
+    message = "steps: wanted at least the 20 updates that snapshot_dir has, got 19"
+    with pytest.raises(ValueError, match=message):
+        fit(steps=19, snapshot_dir=ended[0])
+
+
+def test_a_fit_that_patience_ended_stays_ended(tmp_path):
+    """The validation loss never falls; with more patience the fit goes on."""
+    changes = {
+        "optimizer": optax.sgd(0.01),
+        "validation": lambda p: -jnp.sum(p["x"] ** 2) * 0.0 + 1.0,
+        "snapshot_dir": tmp_path,
+    }
+    assert fit(**changes, patience=2).history.shape == (8,)
+    assert fit(**changes, patience=2).history.shape == (8,)
+    assert fit(**changes, patience=3).history.shape == (12,)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("params", {"x": jnp.ones(3), "y": jnp.array(0.25)}),
+        ("params", {"x": jnp.ones(3), "z": jnp.array(0.5)}),
+        ("optimizer", optax.sgd(0.1)),
+        ("data", DATA.at[2, 1].add(1e-15)),
+        ("batch_size", 3),
+        ("key", jax.random.key(1)),
+        ("key", jax.random.key(0, impl="rbg")),
+        ("validation", lambda p: p["y"]),
+    ],
+)
+def test_the_states_of_another_fit_are_refused(name, value, ended):
+    """A snapshot calls the batch size "batch", as in version 0.1.0."""
+    wanted = "snapshot_dir: wanted the snapshots of this fit, got in .* differs in .*"
+    with pytest.raises(ValueError, match=wanted + name.removesuffix("_size")) as error:
+        fit(**{name: value}, snapshot_dir=ended[0])
+    assert ("data" in str(error.value)) == (name == "data")
+
+
+def test_every_leaf_comes_back(tmp_path):
+    """Keys with their kind, arrays of size zero, single numbers, short floats."""
+    tree = {
+        "key": jax.random.split(jax.random.key(3, impl="rbg"), 2),
+        "empty": jnp.zeros((2, 0)),
+        "half": jnp.array([1.5, -jnp.inf], jnp.bfloat16),
+        "count": jnp.array(3, jnp.int32),
+    }
+    disk = Snapshots(tmp_path, {})
+    disk.save(1, tree)
+    got = disk.newest(jax.tree.map(jnp.zeros_like, tree))
+    assert got["key"].dtype == tree["key"].dtype
+    got["key"], tree["key"] = jax.random.key_data(got["key"]), jax.random.key_data(tree["key"])
+    assert_same_bits(got, tree)
+
+
+def test_damage_is_found_wherever_it_is(tmp_path):
+    """Every file deleted, emptied, cut short, or with a bit flipped in any sixteenth of it."""
+    tree = {"x": jnp.linspace(0.0, 1.0, 50), "n": jnp.array(3)}
+    disk = Snapshots(tmp_path, {"batch": None, "data": 400 * "0"})
+    for number in (18, 20):
+        disk.save(number, tree)
+    folder = tmp_path / "20"
+    for file in [file for file in folder.rglob("*") if file.is_file()]:
+        content = file.read_bytes()
+        flipped = [bytearray(content) for _ in range(16)]
+        for k, bits in enumerate(flipped):
+            bits[len(bits) * k // 16] ^= 1 << k % 8
+        for damaged in [None, b"", content[: len(content) // 2], *flipped]:
+            file.unlink() if damaged is None else file.write_bytes(damaged)
+            message = "snapshot_dir: wanted an intact snapshot, got a damaged one in"
+            with pytest.raises(ValueError, match=message) as error:
+                disk.newest(tree)
+            way_out = f"the one after update 18 is intact: remove {folder} to go on from there"
+            assert way_out in str(error.value)
+            file.write_bytes(content)
+    assert_same_bits(disk.newest(tree), tree)
+
+
+def test_the_way_out_of_damage(copied):
+    path, plain = copied
+    for file in (path / "20").rglob("*"):
+        if file.is_file():
+            file.write_bytes(file.read_bytes()[:-1])
+    way_out = "the one after update 18 is intact: remove .*20 to go on from there"
+    with pytest.raises(ValueError, match=way_out):
+        fit(snapshot_dir=path)
+    shutil.rmtree(path / "20")
+    assert_same_bits(fit(snapshot_dir=path), plain)
+    for folder in path.iterdir():
+        (folder / "fit.json").unlink()
+    with pytest.raises(ValueError, match=r"no other intact one: remove .*fit to begin anew"):
+        fit(snapshot_dir=path)
+
+
+@contextlib.contextmanager
+def full_disk(size):
+    """No file may grow beyond ``size`` bytes."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.slow
+def test_a_full_disk_costs_nothing_but_time(copied):
+    path, _ = copied
+    message = "snapshot_dir: .*after update 21 .*the snapshot after update 20 is still there"
+    with full_disk(0), pytest.raises(OSError, match=message):
+        fit(steps=21, snapshot_dir=path)
+    assert numbers(path) == ["18", "20"]
+    assert_same_bits(fit(steps=21, snapshot_dir=path), fit(steps=21))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_disk_that_is_full_in_the_midst_of_it(tmp_path):
+    """Small files can be written, the large one not; orbax hears of the first failure only."""
+    disk, large = Snapshots(tmp_path, {}), jax.random.normal(jax.random.key(0), (1000,))
+    disk.save(1, jnp.zeros(3))
+    message = "snapshot_dir: .*after update 2 .*the snapshot after update 1 is still there"
+    with full_disk(2000), pytest.raises(OSError, match=message):
+        disk.save(2, large)
+    assert numbers(tmp_path) == ["1"]
+    np.testing.assert_array_equal(disk.newest(jnp.ones(3)), np.zeros(3))
+
+
+def test_what_a_kill_leaves_is_removed_and_what_is_not_ours_is_not(copied):
+    path, _ = copied
+    ours, other = path / "21.unfinished", path / "notes.unfinished"
+    ours.mkdir()
+    other.mkdir()
+    fit(steps=21, snapshot_dir=path)
+    assert numbers(path) == ["20", "21", other.name]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (5, TypeError, "snapshot_dir: wanted a path, got 5"),
+        (__file__, OSError, "snapshot_dir: wanted a directory .* made, got .*File exists"),
+    ],
+)
+def test_errors(value, error, message):
+    with pytest.raises(error, match=message):
+        fit(snapshot_dir=value)
+
+
+def test_without_orbax(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
+    message = "snapshot_dir: wanted the package orbax-checkpoint, got none: "
+    with pytest.raises(ImportError, match=rf'^{message}pip install "jaxquat\[store\]"$'):
+        fit(snapshot_dir=tmp_path)
+
+
+KILLED = """
+import sys
+import jax
+jax.config.update("jax_enable_x64", True)
+sys.path[:0] = sys.argv[2:]
+import test_snapshots
+test_snapshots.fit(steps=600, chunk=4, snapshot_every=5, snapshot_dir=sys.argv[1])
+"""
+
+
+FOLDERS = [Path(__file__).parent, ROOT / "tests"]
+
+
+def newest_of(path):
+    return max((int(name) for name in numbers(path) if name.isdecimal()), default=0)
+
+
+@pytest.mark.slow
+def test_a_killed_fit_ends_with_the_same_bits(tmp_path):
+    """Killed at five random moments, most of them within a write.
+
+    5 updates take less than a millisecond, a write 20.
+    """
+    rng, written = random.Random(time.time_ns()), 0
+    for _ in range(5):
+        command = [sys.executable, "-c", KILLED, tmp_path, *FOLDERS]
+        process = subprocess.Popen(command)
+        while newest_of(tmp_path) <= written:
+            assert process.poll() is None
+            time.sleep(0.001)
+        time.sleep(rng.uniform(0.0, 0.3))
+        os.kill(process.pid, signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        written = newest_of(tmp_path)
+        assert written < 600
+    settings = {"steps": 600, "chunk": 4, "snapshot_every": 5}
+    assert_same_bits(fit(**settings, snapshot_dir=tmp_path), fit(**settings))
