@@ -478,7 +478,7 @@ CASES = [
         ValueError,
         "samples.dt: wanted finite values of at least 0, got [0.1 nan]",
     ),
-    (lambda: imu(dt=jnp.full(2, 10.0)), ValueError, "samples: wanted intervals in s", "ms for"),
+    (lambda: imu(dt=jnp.full(2, 10.0)), ValueError, "samples: wanted intervals in s", "'ms' for"),
     (lambda: imu(gyro=jnp.full((2, 3), 300.0)), ValueError, "samples: wanted rates in rad/s"),
     (
         lambda: imu(accelerometer=jnp.full((2, 3), 1e20, jnp.float32)),

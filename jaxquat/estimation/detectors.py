@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +46,7 @@ class Motion(NamedTuple):
     spread: Array
 
 
-def no_motion(dtype: object) -> Motion:
+def no_motion(dtype: Any) -> Motion:
     """Return the memory of a body that has not moved."""
     pair = jnp.zeros(2, dtype)
     return Motion(pair, pair, pair, jnp.zeros((), dtype))
@@ -94,7 +94,7 @@ class Field(NamedTuple):
     time: Array
 
 
-def no_field(dtype: object) -> Field:
+def no_field(dtype: Any) -> Field:
     """Return the memory before the first field."""
     pair, zero = jnp.zeros(2, dtype), jnp.zeros((), dtype)
     return Field(pair, pair, pair, zero, zero)

@@ -195,9 +195,9 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
         return memory, (estimate, transition, noise, [error_state.kept(x) for x in updates])
 
     def backward(later: Any, row: tuple[Estimate, Array, Array, Any]) -> tuple[Any, Estimate]:
-        estimate, *step = row
+        estimate, transition, noise, steps = row
         error = error_state.smoothed(estimate.covariance, later)
-        return error_state.before(later, *step), corrected(estimate, error)
+        return error_state.before(later, transition, noise, steps), corrected(estimate, error)
 
     _, rows = lax.scan(_recomputed(forward), memory, samples)
     later = error_state.nothing_later(rows[0].covariance[-1])

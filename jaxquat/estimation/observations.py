@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +32,7 @@ _VELOCITY, _BIAS = np.eye(SIZE)[VELOCITY:DECLINATION], np.eye(SIZE)[3:6]  # as o
 _ABSENT = 10.0  # s: after so long without its readings a magnetometer no longer gives the heading
 
 
-def start_covariance(settings: Settings, dtype: object) -> Array:
+def start_covariance(settings: Settings, dtype: Any) -> Array:
     """Return the covariance of the error before the first sample, (18, 18)."""
     return jnp.diag(_deviations(settings, jnp.full(3, UNKNOWN, dtype)) ** 2)
 
