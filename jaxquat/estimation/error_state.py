@@ -167,7 +167,7 @@ def consistency(updates: Sequence[Update]) -> tuple[Array, Array, Array]:
     return squared, count, 0.5 * (logs - squared - count * jnp.log(2.0 * jnp.pi))
 
 
-class Step(NamedTuple):
+class BackwardStep(NamedTuple):
     """What the backward pass of the smoother needs of a block of observations, see above.
 
     Attributes:
@@ -181,14 +181,14 @@ class Step(NamedTuple):
     remainder: Array | None
 
 
-def kept(update: Update) -> Step:
-    """The Step of an update."""
+def backward_step(update: Update) -> BackwardStep:
+    """Return the BackwardStep of an update."""
     weights = _product(transpose(update.rows), update.precision)
     if update.limited is None:
-        return Step(update, weights, None)
+        return BackwardStep(update, weights, None)
     covariance, excess, remainder = update.limited
     weights = weights + _solved(covariance, excess)
-    return Step(update._replace(limited=None), weights, remainder)
+    return BackwardStep(update._replace(limited=None), weights, remainder)
 
 
 def _solved(covariance: Array, columns: Array) -> Array:
@@ -211,7 +211,7 @@ def _solved(covariance: Array, columns: Array) -> Array:
     return system[:, size:] / scale
 
 
-class Later(NamedTuple):
+class Information(NamedTuple):
     """What later observations tell of the error e: ``vector = matrix e + noise``.
 
     Attributes:
@@ -225,13 +225,13 @@ class Later(NamedTuple):
     noise: Array
 
 
-def nothing_later(covariance: Array) -> Later:
-    """Return what is known after the last step."""
+def no_information(covariance: Array) -> Information:
+    """Return the information after the last step: none."""
     none = jnp.zeros_like(covariance)
-    return Later(none[0], none, none)
+    return Information(none[0], none, none)
 
 
-def smoothed(covariance: Array, later: Later) -> Error:
+def smoothed(covariance: Array, later: Information) -> Error:
     """The smoothed error, given the later observations, for this filtered covariance."""
     gain = _product(covariance, later.matrix)
     left = jnp.eye(len(gain), dtype=gain.dtype) - gain
@@ -240,22 +240,24 @@ def smoothed(covariance: Array, later: Later) -> Error:
     return Error(matvec(covariance, later.vector), symmetric(own + noise))
 
 
-def before(later: Later, transition: Array, noise: Array, steps: Sequence[Step]) -> Later:
-    """What is known before a step with this transition and noise, (n, n), and these updates."""
+def information_before(
+    later: Information, transition: Array, noise: Array, steps: Sequence[BackwardStep]
+) -> Information:
+    """Return the information before a prediction, with this noise (n, n), and its updates."""
     for step in reversed(steps):
         later = _before_update(later, step)
     back = transpose(transition)
     vector, matrix, covariance = later
     covariance = covariance + _product(_product(matrix, noise), transpose(matrix))
-    return Later(
+    return Information(
         matvec(back, vector),
         _product(_product(back, matrix), transition),
         symmetric(_product(_product(back, covariance), transition)),
     )
 
 
-def _before_update(later: Later, step: Step) -> Later:
-    """What is known before a block of observations."""
+def _before_update(later: Information, step: BackwardStep) -> Information:
+    """Return the information before a block of observations."""
     (rows, variances, gain, innovation, *_), weights, remainder = step
 
     def applied(values: Array) -> Array:  # A values
@@ -270,7 +272,7 @@ def _before_update(later: Later, step: Step) -> Later:
     matrix = left + _product(own, rows)
     covariance = applied(transpose(applied(later.noise)))
     covariance = covariance + _product(own * variances[None, :], transpose(own))
-    return Later(vector, matrix, symmetric(covariance))
+    return Information(vector, matrix, symmetric(covariance))
 
 
 def _product(a: Array, b: Array) -> Array:

@@ -192,15 +192,16 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
 
     def forward(memory: Any, sample: Any) -> tuple[Any, tuple[Estimate, Array, Array, Any]]:
         memory, estimate, (transition, noise, updates) = filter.linearize(memory, sample)
-        return memory, (estimate, transition, noise, [error_state.kept(x) for x in updates])
+        steps = [error_state.backward_step(update) for update in updates]
+        return memory, (estimate, transition, noise, steps)
 
     def backward(later: Any, row: tuple[Estimate, Array, Array, Any]) -> tuple[Any, Estimate]:
         estimate, transition, noise, steps = row
-        error = error_state.smoothed(estimate.covariance, later)
-        return error_state.before(later, transition, noise, steps), corrected(estimate, error)
+        after = corrected(estimate, error_state.smoothed(estimate.covariance, later))
+        return error_state.information_before(later, transition, noise, steps), after
 
     _, rows = lax.scan(_recomputed(forward), memory, samples)
-    later = error_state.nothing_later(rows[0].covariance[-1])
+    later = error_state.no_information(rows[0].covariance[-1])
     return lax.scan(_recomputed(backward), later, rows, reverse=True)[1]
 
 

@@ -13,7 +13,7 @@ import jaxquat as jq
 from jaxquat import estimation
 from jaxquat.estimation import ImuSample, Settings, error_state
 
-KEPT, BEFORE = jax.jit(error_state.kept), jax.jit(error_state.before)
+STEP, BEFORE = jax.jit(error_state.backward_step), jax.jit(error_state.information_before)
 SMOOTHED = jax.jit(error_state.smoothed)
 OBSERVED = jax.jit(error_state.observed, static_argnums=5)
 N = 5  # numbers of a linear problem without an attitude
@@ -87,10 +87,10 @@ def rows_of(seed=0):
             before = error_state.Error(jnp.zeros(N), covariance)
             (shift, covariance), update = OBSERVED(before, *arguments, admitted)
             mean, error = mean + shift, error - np.asarray(update.gain) @ (h @ error + v)
-            updates.append(KEPT(update))
+            updates.append(STEP(update))
         rows.append(Row(state, mean, np.asarray(covariance), predicted, error, None))
         linear.append((f, q, updates))
-    later = error_state.nothing_later(covariance)
+    later = error_state.no_information(covariance)
     for k in reversed(range(STEPS)):
         rows[k] = rows[k]._replace(smoothed=SMOOTHED(jnp.asarray(rows[k].covariance), later))
         later = BEFORE(later, *linear[k])
