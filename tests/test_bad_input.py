@@ -430,7 +430,7 @@ TABLE = {
         **STEP,
         "torque": Argument(jq.torques.commanded),
         "t": Argument(0.0),
-        "state": Argument(START),
+        "state": Argument(START._replace(omega=0.0 * V)),  # at rest
         "dt": Argument(0.1),
         "controller": Argument(DAMPER),
         "sample_every": Argument(1),
@@ -773,7 +773,7 @@ TABLE = {
         "path": Argument("nowhere.csv", {"str": "a file that is not there"}),
         "columns": optional({"t": "t"}, none="a file that is not there"),
         "units": optional({"t": "s"}, none="a file that is not there"),
-        "rate": optional(None),
+        "rate": optional(None, none="a file that is not there"),
         "order": Argument("wxyz"),
         "decimal": Argument("."),
         "duplicates": Argument("raise"),

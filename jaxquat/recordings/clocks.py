@@ -32,8 +32,8 @@ class EvenClock(NamedTuple):
     Examples:
         >>> stamps = np.repeat(np.arange(1, 101) / 20, 5)  # bursts of 5, at 100 Hz
         >>> clock = jq.recordings.even_clock(jq.recordings.Recording(stamps))
-        >>> clock.recording, clock.residuals.shape
-        (<Recording: 500 samples, duration 4.99 s, rate 100 Hz, channels nothing>, (500,))
+        >>> f"{clock.recording.spacing():.4f} s", clock.residuals.shape
+        ('0.0100 s', (500,))
     """
 
     recording: Recording
