@@ -12,14 +12,12 @@ that minimise for these y. Each pass reduces its error by the factor ``1/(1 + rh
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.custom_derivatives import SymbolicZero
 
 from jaxquat.dynamics.state import State
 from jaxquat.fused.scanning import scan
@@ -100,34 +98,17 @@ def described(
     return _described(functions, constrained, operands, scan, policy_of)
 
 
-@functools.partial(described.defjvp, symbolic_zeros=True)
+@described.defjvp
 def _described_jvp(
     functions: Functions, constrained: bool, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
     # The derivatives of the kernels would compile for longer than these.
     solve = functools.partial(modelled, loops=BY_XLA)
 
-    moving, slopes, put = _moving(primals, tangents)
-    by_xla = lambda *x: _described(functions, constrained, put(x), lax.scan, solve)  # noqa: E731
-    return jax.jvp(by_xla, moving, slopes)
+    def by_xla(*operands: Any) -> Any:
+        return _described(functions, constrained, operands, lax.scan, solve)
 
-
-def _moving(primals: Any, tangents: Any) -> tuple[list[Array], list[Array], Callable[..., Any]]:
-    """The arrays with tangents, these, and a function that puts other arrays in their place.
-
-    The others are constants: a slope that is infinite by one of them must not become 0 times this.
-    """
-    leaves, structure = jax.tree.flatten(primals)
-    slopes = jax.tree.leaves(tangents)
-    moves = [not isinstance(slope, SymbolicZero) for slope in slopes]
-
-    def put(arrays: Sequence[Array]) -> Any:
-        moved = iter(arrays)
-        both = zip(leaves, moves, strict=True)
-        return jax.tree.unflatten(structure, [next(moved) if m else x for x, m in both])
-
-    moving, slopes = (list(itertools.compress(xs, moves)) for xs in (leaves, slopes))
-    return moving, slopes, put
+    return jax.jvp(by_xla, primals, tangents)
 
 
 def _described(
@@ -173,21 +154,21 @@ def optimum(
     return (at_limits(end.path.commands, limits), multipliers), outcome
 
 
-@functools.partial(optimum.defjvp, symbolic_zeros=True)
+@optimum.defjvp
 def _optimum_jvp(
     functions: Functions, settings: Settings, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
     (commands, multipliers), outcome = optimum(functions, settings, *primals)
     constants, start, limits, _ = primals
     free, penalties = free_of(commands, limits), outcome.penalties
-    moving, slopes, put = _moving(primals[:3], tangents[:3])
 
     def problem_of(constants: Any, y: Constraints) -> Problem:
         problem, constraints = bound(functions, constants)
         return augmented(problem, constraints, y, penalties) if settings.constrained else problem
 
-    def gradient(moving: list[Array], y: Constraints) -> tuple[Array, Array]:
-        constants, start, limits = put(moving)
+    def gradient(
+        constants: Any, start: State, limits: Limits, y: Constraints
+    ) -> tuple[Array, Array]:
         problem, at = problem_of(constants, y), commands
         if limits is not None:
             at = jnp.where(free, at, jnp.where(at >= limits[1], limits[1], limits[0]))
@@ -197,29 +178,30 @@ def _optimum_jvp(
     states = roll_out(problem, start, commands, open_loop)[0]
     model = newton(problem, gauss_newton(problem, states, commands), states, commands)
     v, v_v = model.end
-    pushed = jax.linearize(gradient, moving, multipliers)[1]
+    pushed = jax.linearize(gradient, constants, start, limits, multipliers)[1]
 
     def change(slope: Constraints) -> Array:
         """The derivative of the commands for this one of the multipliers."""
-        force, moved = pushed(slopes, slope)
+        force, moved = pushed(*tangents[:3], slope)
         flat = jnp.zeros_like(model.gradient[:, : -force.shape[1]])
         linear = jnp.concatenate([flat, force], axis=1)
         forced = model._replace(gradient=linear, end=(jnp.zeros_like(v), v_v))
-        by_command = forward(forced, backward(forced, 0.0, free, held))[1][:, -force.shape[1] :]
+        by_command = forward(forced, backward(forced, None, free, held))[1][:, -force.shape[1] :]
         return jnp.where(free, by_command, moved)
 
-    def next_multipliers(moving: list[Array], commands: Array, y: Constraints) -> Constraints:
-        constants, start, _ = put(moving)
+    def next_multipliers(
+        constants: Any, start: State, commands: Array, y: Constraints
+    ) -> Constraints:
         problem, constraints = bound(functions, constants)
         states = roll_out(problem, start, commands, open_loop)[0]
         return updated(y, penalties, values(constraints, states, commands))
 
     slope = jax.tree.map(jnp.zeros_like, multipliers)
     if settings.constrained:
-        step = jax.linearize(next_multipliers, moving, commands, multipliers)[1]
-        one = lambda y, _: (step(slopes, change(y), y), None)  # noqa: E731
+        step = jax.linearize(next_multipliers, constants, start, commands, multipliers)[1]
+        one = lambda y, _: (step(*tangents[:2], change(y), y), None)  # noqa: E731
         slope = lax.scan(one, slope, length=PASSES)[0]
     # A product, not a choice: in reverse mode, too, what did not converge must not give numbers.
     known = jnp.where(has_converged(outcome.status), 1.0, jnp.nan)
-    changes = jax.tree.map(lambda x: x * known, (change(slope), slope))
-    return ((commands, multipliers), outcome), (changes, jax.tree.map(jnp.zeros_like, outcome))
+    slopes = jax.tree.map(lambda x: x * known, (change(slope), slope))
+    return ((commands, multipliers), outcome), (slopes, jax.tree.map(jnp.zeros_like, outcome))

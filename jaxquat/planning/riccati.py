@@ -84,7 +84,8 @@ def backward(
 
     Args:
         model: the problem.
-        damping: fraction of the diagonal of each Hessian of the commands that is added to it.
+        damping: fraction of the diagonal of each Hessian of the commands that is added to it. With
+            None the policy is linear in the gradients, and ``out_of_range`` is not asked.
         rows: pytree with leading axis samples, a row for each call of ``choose``.
         choose: ``choose(hessian, gradient, row) -> (d, free)``, the change (m,) that minimises the
             cost of a sample, and which commands are free.
@@ -116,10 +117,12 @@ def improved(
     q = gradient + matvec(transition.T, v)
     q_q = hessian + symmetric(product(transition.T, product(v_v, transition)))
     q_x, q_u, q_xx, q_ux, q_uu = q[:n], q[n:], q_q[:n, :n], q_q[n:, :n], q_q[n:, n:]
-    diagonal = jnp.diagonal(q_uu)
-    unit = jnp.where(diagonal > 0, diagonal, 1.0)
-    lost = out_of_range(diagonal, gradient[n:], transition[:, n:], jnp.diagonal(v_v))
-    damped = q_uu + jnp.diag(damping * jnp.where(lost, jnp.nan, unit))
+    damped = q_uu
+    if damping is not None:
+        diagonal = jnp.diagonal(q_uu)
+        unit = jnp.where(diagonal > 0, diagonal, 1.0)
+        lost = out_of_range(diagonal, gradient[n:], transition[:, n:], jnp.diagonal(v_v))
+        damped = q_uu + jnp.diag(damping * jnp.where(lost, jnp.nan, unit))
     d, free = choose(damped, q_u, row)
     gain = solve_free(damped, q_ux, free)
     ahead = matvec(q_uu, d)
