@@ -993,7 +993,6 @@ OF_PLOTS = {
     },
     "plot.attitude_error": {"path": Argument(PATH), "target": Argument(Q), "ax": optional(None)},
     "plot.body_axes": {"path": Argument(PATH), "frames": Argument(2), "ax": optional(None)},
-    "plot.box_sides": {"body": Argument(BODY), "mass": Argument(1.0)},
     "plot.channels": {
         "recording": Argument(RECORDING),
         "names": Argument("gyro"),
@@ -1004,7 +1003,6 @@ OF_PLOTS = {
         "t": Argument(np.arange(3.0), {"int": "times"}, "(t|values)"),
         "values": Argument(FOUR, {"int": "numbers"}, "(t|values)"),
         "ylabel": ANY,
-        "shares": Argument((0.5,)),
         "label": ANY,
         "ax": optional(None),
     },
@@ -1015,7 +1013,6 @@ OF_PLOTS = {
     "plot.momentum_sphere": {
         "path": Argument(PATH),
         "body": Argument(BODY),
-        "shares": Argument((0.5,), {"empty": "no curves"}),
         "ax": optional(None),
     },
     "plot.nyquist": {"margins": Argument(MARGINS), "ax": optional(None)},
@@ -1067,7 +1064,6 @@ ELSEWHERE = {
     "interop.diffrax.Heun": "called by diffrax",
     "interop.diffrax.Interpolation": "called by diffrax",
     "interop.diffrax.Interpolation.evaluate": "called by diffrax",
-    "interop.gymnax.world": "its own test: tests/interop/test_interop_gymnax.py",
     "Scheme.check": "a check itself: tests/schemes/test_scheme.py",
     "Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
     "Scheme.noise": "a fact of a scheme and a state: tests/stochastic/test_noise.py",
@@ -1132,8 +1128,6 @@ def public():
         walk(importlib.import_module("jaxquat.plot"), "plot.")
     if importlib.util.find_spec("diffrax"):
         walk(importlib.import_module("jaxquat.interop.diffrax"), "interop.diffrax.")
-    if importlib.util.find_spec("gymnax"):
-        walk(importlib.import_module("jaxquat.interop.gymnax"), "interop.gymnax.")
     return found
 
 
