@@ -144,6 +144,9 @@ Only ``import`` needs the place: ``jq.gyro``, ``jq.torques`` and the other short
 """
 
 DELETED = {
+    "exact.fixed_axis": "jq.quaternion.multiply(q, jq.quaternion.exp(angle * axis))",
+    "exact.kovalevskaya": "its formula, in tests/exact_motions.py of the repository",
+    "exact.nutation": "its formulas, in tests/exact_motions.py of the repository",
     "interop.gymnax": "two functions, reset and step: docs/policies.md has them",
     "plot.box_sides": "sqrt(6/mass (I2 + I3 - I1)) of the moments body.principal()[0]",
 }
