@@ -65,14 +65,13 @@ def _source(name: str, value: str | tuple[str, ...]) -> Source:
         parts.append((topic, int(instance or 0), field))
     if len({part[:2] for part in parts}) > 1:
         raise ValueError(f"columns: wanted fields of one topic for {name}, got {value!r}")
-    topic, instance, _ = parts[0]
     fields = tuple(field for _, _, field in parts)
     if len(set(fields)) < len(fields):
         raise ValueError(f"columns: wanted each field of {name} once, got {value!r}")
     axes = "".join(field[-1] for field in fields)
     if name == "q" and axes != "wxyz" and set(axes) == set("wxyz"):
         raise ValueError(f"columns: wanted the fields of q scalar first, got {value!r}")
-    return Source(topic, instance, fields)
+    return Source(*parts[0][:2], fields)
 
 
 KEEP = f'duplicates="keep" keeps them all, and {FITS}'
