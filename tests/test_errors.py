@@ -1159,7 +1159,7 @@ CASES = [
     (
         lambda: gyro(misalignment=jnp.zeros(6, jnp.float16)),
         TypeError,
-        "gyro: wanted float32 or float64, got float16 at gyro.misalignment",
+        "gyro.misalignment: wanted float32 or float64, got float16",
     ),
     (
         lambda: jq.magnetometer.calibrate(jnp.ones((12, 3), jnp.float16), 1.0),
