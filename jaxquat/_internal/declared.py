@@ -55,7 +55,7 @@ def checked_record(
         if getattr(value, "weak_type", False) and jnp.issubdtype(value.dtype, jnp.integer):
             value = value.astype(float)  # a Python int that was passed through jax.jit
         array = floating(place, value)
-        shapes = [tuple(lengths.get(n, n) for n in shape) for shape in field.shapes]
+        shapes = [tuple(lengths.get(str(n), n) for n in shape) for shape in field.shapes]
         fits = [shape for shape in shapes if _fits(array.shape, shape)]
         if not fits:
             text = " or ".join(str(shape).replace("'", "") for shape in shapes)

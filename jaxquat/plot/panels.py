@@ -48,11 +48,10 @@ WORLD_AXES = ("world x", "world y", "world z")
 class _Shown:
     """A figure, or axes, that a notebook shows, whether pyplot is loaded or not."""
 
-    figure: Any
-
     def _repr_png_(self) -> bytes:
+        shown: Any = self
         file = io.BytesIO()
-        self.figure.savefig(file, format="png", bbox_inches="tight")
+        shown.figure.savefig(file, format="png", bbox_inches="tight")
         return file.getvalue()
 
 

@@ -116,9 +116,9 @@ def momentum_sphere(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes
     _surface(ax, radius * _unit_sphere(41))
     levels = [(curve, "0.45", "equal energy", 0.9) for curve in _levels(moments)]
     separatrix = [(curve, COLOURS[0], "separatrix", 1.4) for curve in _separatrix(moments)]
-    for curve, *look in levels + separatrix:
+    for curve, colour, label, width in levels + separatrix:
         points = radius * curve @ turn.T
-        _curve(ax, points, points, *look)
+        _curve(ax, points, points, colour, label, width)
     _curve(ax, momentum, momentum, COLOURS[1], "momentum")
     _start(ax, momentum[0], momentum[0])
     frame(ax, np.full(3, max(radius, np.abs(momentum).max())), _MOMENTA)

@@ -240,18 +240,19 @@ def _wrong_values(
     names = ", ".join(channel.columns)
     if channel.name == "q" and numbers.shape[1] == 4:
         norms = np.linalg.norm(numbers, axis=1)
-        wrong = np.flatnonzero(np.abs(norms - 1.0) > UNIT_NORM)
+        wrong = np.flatnonzero(np.abs(norms - 1.0) > UNIT_NORM).tolist()
         return [(k, f"wanted a unit quaternion in {names}, got norm {norms[k]:.6g}") for k in wrong]
     if channel.name == "q" and numbers.shape[1] == 9:
         matrices = numbers.reshape(-1, 3, 3)
         off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
         third = np.cross(matrices[:, 0], matrices[:, 1])
         is_reflection = np.sum(third * matrices[:, 2], axis=1) < 0
-        wrong = np.flatnonzero((off > 2 * UNIT_NORM) | is_reflection)
+        wrong = np.flatnonzero((off > 2 * UNIT_NORM) | is_reflection).tolist()
         wanted = f"wanted a rotation matrix in {names}"
         return [(k, f"{wanted}, got {matrices[k].tolist()}") for k in wrong]
     if channel.name == "movement":
-        wrong = np.flatnonzero(~np.isin(numbers[:, 0], (0.0, 1.0)) & ~np.isnan(numbers[:, 0]))
+        values = numbers[:, 0]
+        wrong = np.flatnonzero(~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)).tolist()
         return [(k, f"wanted 0 or 1, got {cells[0][k]!r}") for k in wrong]
     return []
 

@@ -71,7 +71,8 @@ def _source(name: str, value: str | tuple[str, ...]) -> Source:
     axes = "".join(field[-1] for field in fields)
     if name == "q" and axes != "wxyz" and set(axes) == set("wxyz"):
         raise ValueError(f"columns: wanted the fields of q scalar first, got {value!r}")
-    return Source(*parts[0][:2], fields)
+    topic, instance, _ = parts[0]
+    return Source(topic, instance, fields)
 
 
 KEEP = f'duplicates="keep" keeps them all, and {FITS}'
