@@ -82,10 +82,7 @@ def read_dataflash(
             skipped.
 
     Raises:
-        ValueError, TypeError: a bad argument, by name; a file that is no such log, is damaged,
-            lacks a message or field, or has times that do not increase.
-        OSError: the file cannot be opened.
-        ImportError: pymavlink is not installed.
+        ValueError, TypeError, OSError, ImportError: as ``read_ulog``, with pymavlink.
 
     Examples:
         >>> jq.recordings.ARDUPILOT["q"]

@@ -65,10 +65,7 @@ def read_tlog(
             says how many are skipped. The message before them is skipped, too.
 
     Raises:
-        ValueError, TypeError: a bad argument, by name; a file that is damaged, lacks a message or
-            field, has a unit that is unknown, or times that do not increase.
-        OSError: the file cannot be opened.
-        ImportError: pymavlink is not installed.
+        ValueError, TypeError, OSError, ImportError: as ``read_ulog``, with pymavlink.
 
     Examples:
         >>> columns = {"gyro": ("RAW_IMU.xgyro", "RAW_IMU.ygyro", "RAW_IMU.zgyro")}
