@@ -510,22 +510,9 @@ TABLE = {
     "euler.rate_matrix_inverse": {"angles": algebra(V), "order": ORDER},
     "euler.to_quaternion": {"angles": algebra(V), "order": ORDER},
     "exact.coning": {"t": Argument(0.1), "half_angle": Argument(0.1), "rate": Argument(0.1)},
-    "exact.fixed_axis": {"q": Argument(Q), "axis": Argument(Q[:3]), "angle": Argument(0.1)},
     "exact.flip_interval": {"body": Argument(BODY), "omega": Argument(V)},
     "exact.free_body": {"body": Argument(BODY), "t": Argument(0.1), "start": Argument(START)},
     "exact.free_symmetric": {"body": Argument(BODY), "t": Argument(0.1), "start": Argument(START)},
-    "exact.kovalevskaya": {
-        "scale": Argument(1.0),
-        "potential": Argument(1.0),
-        "state": Argument(START),
-    },
-    "exact.nutation": {
-        "body": Argument(BODY),
-        "potential": Argument(1.0),
-        "t": Argument(0.1),
-        "tilt": Argument(0.5),
-        "spin": Argument(9.0),
-    },
     "exact.prescribed": {"body": Argument(BODY), "attitude": Argument(at)},
     "exact.steady_precession": {
         "body": Argument(BODY),
@@ -993,7 +980,6 @@ OF_PLOTS = {
     },
     "plot.attitude_error": {"path": Argument(PATH), "target": Argument(Q), "ax": optional(None)},
     "plot.body_axes": {"path": Argument(PATH), "frames": Argument(2), "ax": optional(None)},
-    "plot.box_sides": {"body": Argument(BODY), "mass": Argument(1.0)},
     "plot.channels": {
         "recording": Argument(RECORDING),
         "names": Argument("gyro"),
@@ -1004,7 +990,6 @@ OF_PLOTS = {
         "t": Argument(np.arange(3.0), {"int": "times"}, "(t|values)"),
         "values": Argument(FOUR, {"int": "numbers"}, "(t|values)"),
         "ylabel": ANY,
-        "shares": Argument((0.5,)),
         "label": ANY,
         "ax": optional(None),
     },
@@ -1015,7 +1000,6 @@ OF_PLOTS = {
     "plot.momentum_sphere": {
         "path": Argument(PATH),
         "body": Argument(BODY),
-        "shares": Argument((0.5,), {"empty": "no curves"}),
         "ax": optional(None),
     },
     "plot.nyquist": {"margins": Argument(MARGINS), "ax": optional(None)},
@@ -1067,7 +1051,6 @@ ELSEWHERE = {
     "interop.diffrax.Heun": "called by diffrax",
     "interop.diffrax.Interpolation": "called by diffrax",
     "interop.diffrax.Interpolation.evaluate": "called by diffrax",
-    "interop.gymnax.world": "its own test: tests/interop/test_interop_gymnax.py",
     "Scheme.check": "a check itself: tests/schemes/test_scheme.py",
     "Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
     "Scheme.noise": "a fact of a scheme and a state: tests/stochastic/test_noise.py",
@@ -1132,8 +1115,6 @@ def public():
         walk(importlib.import_module("jaxquat.plot"), "plot.")
     if importlib.util.find_spec("diffrax"):
         walk(importlib.import_module("jaxquat.interop.diffrax"), "interop.diffrax.")
-    if importlib.util.find_spec("gymnax"):
-        walk(importlib.import_module("jaxquat.interop.gymnax"), "interop.gymnax.")
     return found
 
 
@@ -1232,7 +1213,7 @@ ALIKE = {*jq.SCHEMES} - OF_EACH_MODULE - {"formulation1", "half_quat", "full_qua
 
 
 @pytest.mark.filterwarnings("ignore:Animation was deleted:UserWarning")
-@pytest.mark.parametrize("name", some(TABLE, {*TABLE} - ALIKE - {"exact.nutation"}))
+@pytest.mark.parametrize("name", some(TABLE, {*TABLE} - ALIKE))
 def test_what_cannot_be_meant_is_refused_by_the_name_of_the_argument(name):
     wrong = [outcome(*case) for case in cases(meant=False) if case[0] == name]
     assert not any(wrong), "\n".join(filter(None, wrong))

@@ -59,7 +59,7 @@ def missing_part(name):
     return None
 
 
-@pytest.mark.needs("matplotlib", "diffrax", "gymnax")
+@pytest.mark.needs("matplotlib", "diffrax")
 def test_every_name_of_jaxquat_that_pages_and_examples_use_is_public():
     """Each ``jq.name`` in text or code, and in the text of pages ``module.name`` in backquotes."""
     modules = [name for name in dir(jq) if isinstance(getattr(jq, name, None), types.ModuleType)]

@@ -227,7 +227,6 @@ CASES = [
         ValueError,
         "axis: wanted a unit vector (to 0.0001), got [2. 0. 0.] of norm 2",
     ),
-    (lambda: jq.exact.fixed_axis(Q, V, 1.0), ValueError, "axis: wanted a unit vector", "norm 0.37"),
     (lambda: quaternion.mean(Q), ValueError, "q: wanted shape (..., n, 4) with n >= 1, got (4,)"),
     (
         lambda: quaternion.mean(jnp.zeros((0, 4))),
@@ -1160,7 +1159,7 @@ CASES = [
     (
         lambda: gyro(misalignment=jnp.zeros(6, jnp.float16)),
         TypeError,
-        "gyro: wanted float32 or float64, got float16 at gyro.misalignment",
+        "gyro.misalignment: wanted float32 or float64, got float16",
     ),
     (
         lambda: jq.magnetometer.calibrate(jnp.ones((12, 3), jnp.float16), 1.0),

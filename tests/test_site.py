@@ -24,7 +24,6 @@ PUBLIC_MODULES = [name for name in jq.__all__ if isinstance(getattr(jq, name), t
 EXTRAS = {
     "jaxquat.plot": "matplotlib",
     "jaxquat.interop.diffrax": "diffrax",
-    "jaxquat.interop.gymnax": "gymnax",
 }
 AT_HAND = [
     name for name in REFERENCE if name not in EXTRAS or importlib.util.find_spec(EXTRAS[name])

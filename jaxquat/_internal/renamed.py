@@ -4,7 +4,8 @@
   uses, or one spelled similarly.
 - ``RENAMED`` has names of the last release, and ``MOVED`` its modules. They work for one release,
   with a DeprecationWarning that names the new one.
-- ``DELETED`` has modules that are gone. To import one raises an error that says what to use.
+- ``DELETED`` has names and modules of the last release that are gone. To use one raises an error
+  that says what to use instead.
 
 None of these is an alias: everything has one name, and ``dir`` shows only that. Type checkers see
 none of them, so they report an old or a wrong name as an error.
@@ -142,8 +143,14 @@ MOVED = {
 Only ``import`` needs the place: ``jq.gyro``, ``jq.torques`` and the other short names stay.
 """
 
-DELETED: dict[str, str] = {}
-"""Modules of the last release that are gone, and what to use instead."""
+DELETED = {
+    "exact.fixed_axis": "jq.quaternion.multiply(q, jq.quaternion.exp(angle * axis))",
+    "exact.kovalevskaya": "its formula, in tests/exact_motions.py of the repository",
+    "exact.nutation": "its formulas, in tests/exact_motions.py of the repository",
+    "interop.gymnax": "two functions, reset and step: docs/policies.md has them",
+    "plot.box_sides": "sqrt(6/mass (I2 + I3 - I1)) of the moments body.principal()[0]",
+}
+"""Names and modules of the last release that are gone, and what to use instead."""
 
 
 def _missing_in(module: ModuleType, owner: str, name: str) -> Any:
@@ -163,7 +170,7 @@ def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
     The error proposes the same name of another module, or one of ``names`` with a similar spelling.
     """
     known = INSTEAD.get(owner, {})
-    instead = known.get(name, known.get(name.lower()))
+    instead = known.get(name, known.get(name.lower(), DELETED.get(f"{owner}.{name}")))
     if instead is None:
         near = [f"{_place(owner)}.{x}" for x in difflib.get_close_matches(name, names, 1, 0.7)]
         public = {"": sys.modules["jaxquat"].__all__, **_PUBLIC}
@@ -216,7 +223,8 @@ class _OldPlaces(importlib.abc.MetaPathFinder):
         if package != "jaxquat":
             return None
         if old in DELETED:
-            raise ModuleNotFoundError(f"{fullname} is gone; use {DELETED[old]}", name=fullname)
+            # with its name, ``from package import module`` would replace the error by another
+            raise ModuleNotFoundError(f"{fullname} is gone; use {DELETED[old]}")
         new = _new_place(old)
         if new is None:
             return None

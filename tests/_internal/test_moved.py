@@ -1,6 +1,8 @@
 """Modules and names of the last release work for one more, with a warning that names the new."""
 
 import importlib
+import importlib.util
+import re
 import subprocess
 import sys
 
@@ -92,6 +94,16 @@ def test_a_module_that_is_gone_says_what_to_use(monkeypatch):
     monkeypatch.setitem(renamed.DELETED, "tea", "jq.coffee")
     with pytest.raises(ModuleNotFoundError, match=r"^jaxquat\.tea is gone; use jq\.coffee$"):
         importlib.import_module("jaxquat.tea")
+
+
+def test_names_that_are_gone_say_what_to_use():
+    for path, instead in renamed.DELETED.items():
+        owner, _, name = path.rpartition(".")
+        if owner == "plot" and importlib.util.find_spec("matplotlib") is None:
+            continue
+        message = re.escape(f"has no attribute {name!r}; use {instead}")
+        with pytest.raises(AttributeError, match=f"{message}$"):
+            getattr(getattr(jq, owner), name)
 
 
 def test_other_modules_are_missing_as_ever():

@@ -180,7 +180,6 @@ def test_a_name_of_the_last_release_is_still_there_and_says_the_new_one():
     "call",
     [
         lambda: jq.exact.coning(0.3, 2.0, 1.0),
-        lambda: jq.exact.nutation(BODY, 1.0, 0.5, 9.0, 1.0),
         lambda: jq.exact.steady_precession(BODY, 1.0, 0.5, 9.0, 1.0),
     ],
 )
