@@ -15,15 +15,6 @@ Examples:
     >>> grid = jq.grid(0.0, 0.02, 50)
     >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
     >>> ax = jq.plot.rates(path)  # ax.figure.savefig("rates.png") writes it
-
-Examples:
-    The examples of the functions draw this path of a body that tumbles:
-
-    >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
-    >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
-    >>> grid = jq.grid(0.0, 0.02, 50)
-    >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
-    >>> ax = jq.plot.rates(path)  # ax.figure.savefig("rates.png") writes it
 """
 
 from __future__ import annotations
