@@ -438,7 +438,7 @@ MUTATIONS = {
     ),
     "ahrs: a heading that keeps its first tilt": Mutation(
         STAGES,
-        " | (steady & ~before.steady)",
+        " | (better & (before.tilt > _STEADY**2))",
         "",
         of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
     ),

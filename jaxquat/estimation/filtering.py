@@ -229,8 +229,13 @@ def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
 
 
 def _check_arrays(samples: Any) -> None:
-    """Raise TypeError or ValueError unless all leaves are arrays with one axis (N,) in front."""
+    """Raise TypeError or ValueError unless all leaves are arrays with one axis (N,) in front.
+
+    Attitudes are checked here, because a filter would refuse the first of them by another name.
+    """
     arrays("samples", samples)
+    if hasattr(samples, "attitude"):
+        unit_or_missing("samples.attitude", samples.attitude)
     for name, value in getattr(samples, "_asdict", dict)().items():
         if isinstance(value, list | tuple):
             raise TypeError(f"samples.{name}: wanted an array, got a {type(value).__name__}")
@@ -240,9 +245,7 @@ def _check_arrays(samples: Any) -> None:
 
 
 def _check_values(samples: Any) -> None:
-    """Raise ValueError for intervals, attitudes or measurements that cannot be right."""
-    if hasattr(samples, "attitude"):
-        unit_or_missing("samples.attitude", samples.attitude)
+    """Raise ValueError for intervals or measurements that cannot be right."""
     if hasattr(samples, "dt"):
         not_negative("samples.dt", samples.dt)
         not_stamps("samples.dt", samples.dt)
