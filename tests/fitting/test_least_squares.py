@@ -26,7 +26,9 @@ def decay(params, data):
 def solve(residuals=decay, params=None, data=None, **options):
     params = jnp.ones(2) if params is None else params
     data = jnp.asarray(DATA) if data is None else data
-    return jq.least_squares(residuals, params, data, progress=False, **options)
+    fields = {name: options.pop(name) for name in jq.LeastSquaresOptions._fields if name in options}
+    record = jq.LeastSquaresOptions(**{"progress": False, **fields})
+    return jq.least_squares(residuals, params, data, options=record, **options)
 
 
 def scipy_solve(data=DATA, **options):
