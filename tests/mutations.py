@@ -299,8 +299,8 @@ MUTATIONS = {
     ),
     "reversible: the noise of another interval": Mutation(
         "simulation/engines/reversible.py",
-        "draw(arguments.key, k, count, dtype)",
-        "draw(arguments.key, k % substeps, count, dtype)",
+        "draw(arguments.key, k, self.count, self.dtype)",
+        "draw(arguments.key, k - clock.first, self.count, self.dtype)",
         "simulation/engines/test_reversing.py::test_the_gradient_with_noise_by_undoing_steps[True-no_squish]",
     ),
     "switched: an instant has passed one part late": Mutation(
