@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import exactly, instance, is_concrete, takes
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.contract import Step, Torque, check_step
 from jaxquat.dynamics.state import State, describe
 
 Torques = Literal["any", "attitude", "potential"]
@@ -39,6 +39,60 @@ class Demand(NamedTuple):
 
     met: Callable[[Array], Array]
     text: str
+
+
+class StepArguments(NamedTuple):
+    """The arguments of a step, checked: a body, its state, and times in the dtype of the state.
+
+    ``scheme(*arguments)`` takes the step. ``noise`` is None in a deterministic scheme.
+    """
+
+    body: Body
+    torque: Torque
+    t: Array
+    state: State
+    dt: Array
+    params: Any
+    noise: Any = None
+
+    @classmethod
+    def checked(
+        cls,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: Any = None,
+    ) -> StepArguments:
+        """Return the arguments, with times and state in one dtype; errors name the argument."""
+        return cls(body, torque, *check_step(body, t, state, dt), params, noise)
+
+
+class StepObject:
+    """A step that is an object, with values of its own, and ``take(arguments) -> State``.
+
+    If it is stochastic, it also has ``noise(state)``.
+    """
+
+    def __call__(self, *arguments: Any) -> State:
+        """Take one step, ``step(body, torque, t, state, dt, params)``, or with noise."""
+        return self.take(StepArguments.checked(*arguments))
+
+    def take(self, at: StepArguments) -> State:
+        """Return the state after the step."""
+        raise NotImplementedError
+
+
+class StepAround(StepObject):
+    """A step made of the steps of another scheme, whose drag it has."""
+
+    scheme: Scheme
+
+    def decay(self, body: Body) -> Array | None:
+        """Return the decay of the scheme."""
+        return self.scheme.decay(body)
 
 
 @jax.tree_util.register_pytree_node_class
