@@ -41,7 +41,7 @@ from jaxquat._internal.keywords import fields, refusing
 from jaxquat.fitting import snapshots
 from jaxquat.fitting.convergence import Verdict, judge
 from jaxquat.fitting.descent import Descent, Objective, Position, checked_loss
-from jaxquat.fitting.held import checked_params, comparable, whole
+from jaxquat.fitting.held import checked_params, comparable, size_of_one_start, whole
 from jaxquat.fitting.interruption import keeping
 
 __all__ = ["Fit", "FitOptions", "fit"]
@@ -244,7 +244,9 @@ def fit(
     for name, value in (("params", params), ("data", data), ("key", key)):
         concrete(name, value, ON_HOST)
     starts = None if starts is None else positive_integer("starts", starts)
-    size = _size_of_one_start(params, starts)
+    size = size_of_one_start(params, starts)
+    if starts is None:
+        finite("params", ravel_pytree(params)[0])
     rows = _rows_of(data)
     batch_size = _checked_batch_size(batch_size, rows)
     if validation is not None:
@@ -476,21 +478,6 @@ class _Run:
         losses = _comparable(np.column_stack([self.snapshot.history, after_last]))
         last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
         return int(np.argmin(last_finite))
-
-
-def _size_of_one_start(params: Any, starts: int | None) -> int:
-    """The number of parameters of a start; ValueError if there are none, or a bad leading axis."""
-    flat = ravel_pytree(params)[0]
-    if starts is None:
-        finite("params", flat)
-    else:
-        for leaf in jax.tree.leaves(params):
-            if leaf.shape[:1] != (starts,):
-                wanted = f"a leading axis of {starts} starts throughout"
-                raise ValueError(f"params: wanted {wanted}, got shape {leaf.shape}")
-    if flat.size == 0:
-        raise ValueError("params: wanted at least one number, got none")
-    return flat.size // (starts or 1)
 
 
 def _rows_of(data: Any) -> int:

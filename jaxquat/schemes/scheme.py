@@ -131,8 +131,9 @@ class Scheme:
         (4, 4, 'any')
         >>> jq.no_squish.torques, jq.no_squish.reversible
         ('attitude', True)
-        >>> jq.SCHEMES["rkmk4"] is jq.rkmk4
-        True
+        >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3))
+        >>> after = jq.no_squish(body, jq.torques.zero, 0.0, start, 0.1, None)
     """
 
     step: Callable[..., State]
@@ -190,9 +191,6 @@ class Scheme:
         ``undo`` of this signature.
 
         Examples:
-            >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
-            >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3))
-            >>> after = jq.no_squish(body, jq.torques.zero, 0.0, start, 0.1, None)
             >>> before = jq.no_squish.undo(body, jq.torques.zero, 0.1, after, 0.1, None)
             >>> bool(jnp.allclose(before.q, start.q, atol=1e-6))
             True
@@ -220,7 +218,6 @@ class Scheme:
         arrays of the scheme that are refused where they are known, such as a negative damping.
 
         Examples:
-            >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
             >>> jq.rkmk4.check(body)  # any body will do
             >>> jq.symmetric_top_bm4.check(body)
             Traceback (most recent call last):
@@ -250,7 +247,6 @@ class Scheme:
         A step of -dt amplifies rounding by up to ``exp(dt decay)``.
 
         Examples:
-            >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
             >>> f"{jq.schemes.damped(jq.no_squish, jnp.full(3, 0.4)).decay(body):.2f} per second"
             '0.20 per second'
         """
@@ -262,7 +258,7 @@ class Scheme:
         """How many standard normals a step from this state takes; 0 for a deterministic scheme.
 
         Examples:
-            >>> jq.rkmk4.noise(jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)))
+            >>> jq.rkmk4.noise(start)
             0
         """
         instance("state", state, State, "a jq.State")
