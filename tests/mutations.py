@@ -299,8 +299,8 @@ MUTATIONS = {
     ),
     "reversible: the noise of another interval": Mutation(
         "simulation/engines/reversible.py",
-        "draw(arguments.key, k, count, dtype)",
-        "draw(arguments.key, k % substeps, count, dtype)",
+        "draw(arguments.key, k, self.count, self.dtype)",
+        "draw(arguments.key, k - clock.first, self.count, self.dtype)",
         "simulation/engines/test_reversing.py::test_the_gradient_with_noise_by_undoing_steps[True-no_squish]",
     ),
     "switched: an instant has passed one part late": Mutation(
@@ -317,8 +317,8 @@ MUTATIONS = {
     ),
     "restart: event at the time before the step": Mutation(
         "schemes/restarting.py",
-        "self.ended(t + dt, after",
-        "self.ended(t, after",
+        "end, params = at.state, at.t + at.dt, at.params",
+        "end, params = at.state, at.t, at.params",
         "schemes/test_restarting.py::test_a_stochastic_scheme_gets_its_noise_and_its_own_aux_states",
     ),
     "restart: the number of the fresh state": Mutation(
@@ -904,7 +904,7 @@ MUTATIONS = {
     ),
     "ensembles: an event not seen has no error": Mutation(
         "ensembles/stopping.py",
-        "p = (found.n * middle + 2) / (found.n + 4)",
+        "p = (result.n * middle + 2) / (result.n + 4)",
         "p = middle",
         "ensembles/test_ensembles_stopping.py::"
         "test_an_event_that_never_occurs_ends_with_an_error_of_1_4_over_n",

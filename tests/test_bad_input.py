@@ -42,7 +42,7 @@ PREINTEGRATED = jq.kinematics.Preintegrated(
     Q, V, V, np.array(ONE), 0.1 * np.eye(9), 0.1 * np.ones((9, 6)), BIAS
 )
 POSES = Rotation.random(30, random_state=1).apply(Q[:3] + V)
-LEAST = jq.least_squares(lambda p: jnp.concatenate([p, 2.0 * p]) - 1.0, V, progress=False)
+LEAST = jq.least_squares(lambda p: jnp.concatenate([p, 2.0 * p]) - 1.0, V)
 RECORDING = recordings.Recording(
     np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
 )
@@ -217,6 +217,7 @@ FIT = {
     "batch_size": optional(None),
     "starts": optional(None),
     "validation": optional(None),
+    "options": Argument(jq.FitOptions()),
     "patience": optional(None),
     "mode": Argument("auto"),
     "chunk": Argument(10),
@@ -541,6 +542,7 @@ TABLE = {
         "sigma": optional(9.0),
         "prefixes": Argument((0.5,), {"empty": "no parts"}),
         "starts": optional(None),
+        "options": Argument(jq.LeastSquaresOptions()),
         "max_steps": Argument(3),
         "ftol": optional(0.1),
         "xtol": optional(0.1),
@@ -1137,17 +1139,27 @@ OBJECTS = {
 }
 """The tests call the methods of these objects."""
 PUBLIC = public()
+OPTIONS = {"fit": jq.FitOptions, "least_squares": jq.LeastSquaresOptions}
+"""The records of options; TABLE has their fields beside the arguments of the function."""
+
+
+def fields(name):
+    return OPTIONS[name]._fields if name in OPTIONS else ()
 
 
 def test_the_table_has_every_public_function_and_every_argument():
     assert set(PUBLIC) - set(ELSEWHERE) - set(TABLE) == set(), "rows to add to TABLE"
     assert set(TABLE) - set(PUBLIC) == set(), "rows of names that are not public"
     for name, arguments in TABLE.items():
-        assert list(arguments) == list(inspect.signature(PUBLIC[name]).parameters), name
+        arguments = [key for key in arguments if key not in fields(name)]
+        assert arguments == list(inspect.signature(PUBLIC[name]).parameters), name
 
 
 def called(name, **changes):
     given = {key: argument.good for key, argument in TABLE[name].items()} | changes
+    record = {key: given.pop(key) for key in fields(name)}
+    if record and "options" not in changes:
+        given["options"] = OPTIONS[name](**record)
     kinds = inspect.signature(PUBLIC[name]).parameters
     given = {
         key: value

@@ -59,7 +59,9 @@ def fit(**changes):
         "params": jnp.ones(2),
         "optimizer": optax.sgd(0.1),
     }
-    return jq.fit(**{**given, "steps": 2, "key": jax.random.key(0), "progress": False, **changes})
+    fields = {name: changes.pop(name) for name in jq.FitOptions._fields if name in changes}
+    given["options"] = jq.FitOptions(**{"progress": False, **fields})
+    return jq.fit(**{**given, "steps": 2, "key": jax.random.key(0), **changes})
 
 
 def gyro(**changes):
@@ -1137,7 +1139,7 @@ CASES = [
     ),
     (lambda: jq.least_squares(lambda p: p, V), ValueError, "residuals: wanted more than the 3"),
     (
-        lambda: jq.least_squares(lambda p: p / 0.0, V, sigma=1.0, progress=False),
+        lambda: jq.least_squares(lambda p: p / 0.0, V, sigma=1.0),
         ValueError,
         "residuals at the start: wanted finite values",
     ),

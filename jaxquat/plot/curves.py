@@ -164,8 +164,7 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     Examples:
         >>> import optax
         >>> loss = lambda params, batch, key: (params - 3.0) ** 2
-        >>> options = {"steps": 20, "key": jax.random.key(0), "progress": False}
-        >>> fit = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), **options)
+        >>> fit = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), steps=20, key=jax.random.key(0))
         >>> ax = jq.plot.fit_history(fit)
         >>> ax.get_xlabel(), ax.get_yscale()
         ('updates', 'log')
