@@ -2,7 +2,7 @@
 
 ``traced`` turns a loop into a ``Recurrence``: the functions of its step, of what it saves, and of
 its controller. They are hoisted first: values that do not change become "constants". All arrays
-are flat, with the axes (bodies, rows, elements of a leaf), where the first two may be absent.
+are flat, with the axes (members, rows, elements of a leaf), where the first two may be absent.
 ``results_of`` passes the arrays to the primitive ``value``, which ``primitives`` defines and
 ``derivatives`` differentiates.
 
@@ -32,7 +32,7 @@ from jaxquat._internal.varying import shaped
 from jaxquat.fused import cpu, lowering, passes, vouching
 from jaxquat.fused import transposes as _transposes  # noqa: F401  # registers rules
 from jaxquat.fused.errors import report
-from jaxquat.fused.keys import primals, shape_of
+from jaxquat.fused.keys import Operand, primals, shape_of
 from jaxquat.fused.primitives import value
 from jaxquat.fused.recurrence import FLOWS, GROUPS, Recurrence, recurrence_of
 from jaxquat.fused.targets import nvptx
@@ -69,8 +69,8 @@ def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
     lowering.checked_loop(recurrence, "forward")  # raises its errors in this call
     keys = primals(recurrence)
     shapes = [shape_of(recurrence, key).shape for key in keys]
-    x = {k: a.reshape(shape) for k, a, shape in zip(keys, operands, shapes, strict=True)}
-    y = iter(value(x, dict.fromkeys(keys, False), recurrence, None).values())
+    flat = [Operand(x.reshape(shape), False) for x, shape in zip(operands, shapes, strict=True)]
+    y = iter(x for x, _ in value(dict(zip(keys, flat, strict=True)), recurrence, None).values())
     rows, final = _shaped(y, saved, 1), _shaped(y, state, 0)
     return rows, _shaped(y, memory, 0), final
 
@@ -113,46 +113,49 @@ def traced(loop: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
 
     The trees have the shapes and dtypes of the saved values, the state and the memory.
     """
-    start, inputs, memory = loop.start, loop.inputs, loop.initial_memory()
-    trees = {
-        "state": start, "memory": memory, "inputs": jax.tree.map(lambda x: x[0], inputs),
-        "command": (), "saved": (),
-        "k": shaped((), jnp.int32, jax.tree.leaves(start)[0]),
-    }  # fmt: skip
-    trees = jax.eval_shape(lambda x: x, trees)
-    functions = {"step": loop.step, "save": loop.observe}
-    if loop.is_commanded:
-        functions["sample"] = loop.command
-    hoisted = {}
-    for name in ("sample", "step", "save"):
-        if name in functions:
-            inner, outer = FLOWS[name]
-            arguments = [trees[group] for group in ("k", *inner)]
-            closed, constants, results = _hoisted(functions[name], *arguments)
-            results = results if len(outer) > 1 else (results,)
-            trees |= dict(zip(outer, results, strict=True))
-            hoisted[name] = closed, constants
+    hoisted, trees = _hoisted_functions(loop)
     functions, constants = _with_all_constants(hoisted)
-    period = {"step": 1, "save": loop.save_every, "sample": loop.sample_every}
+    sample_every = loop.sample_every if loop.is_commanded else loop.steps
+    period = {"step": 1, "save": loop.save_every, "sample": sample_every}
     products = {name: multiplications(closed) for name, closed in functions.items()}
     per_step = sum(number / period[name] for name, number in products.items())
     most = MULTIPLICATIONS["cpu" if jax.default_backend() == "cpu" else "gpu"]
     if not strict:
         largest = max((x.size for x in constants), default=0)
         _refuse_large_products(per_step, most["derivative"], max(products.values()), largest)
-    specs = {group: _specs(trees[group]) for group in GROUPS[1:]}
     recurrence = recurrence_of(
         functions,
-        specs={"constants": _specs(constants), **specs},
+        specs={"constants": _specs(constants)} | {k: _specs(trees[k]) for k in GROUPS[1:]},
         steps=loop.steps,
-        sample_every=loop.sample_every if loop.is_commanded else loop.steps,
+        sample_every=sample_every,
         save_every=loop.save_every,
         segment=loop.segment,
         strict=strict,
         value_by_scan=not strict and per_step > most["value"],
     )
-    operands = [*constants, *(without_keys(x) for x in jax.tree.leaves((inputs, start, memory)))]
+    start = jax.tree.leaves((loop.inputs, loop.start, loop.initial_memory()))
+    operands = [*constants, *map(without_keys, start)]
     return recurrence, operands, (trees["saved"], trees["state"], trees["memory"])
+
+
+def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], dict[str, Any]]:
+    """The functions of a loop with the values that are fixed, and the trees of all groups."""
+    trees = {
+        "state": loop.start, "memory": loop.initial_memory(),
+        "inputs": jax.tree.map(lambda x: x[0], loop.inputs), "command": (), "saved": (),
+        "k": shaped((), jnp.int32, jax.tree.leaves(loop.start)[0]),
+    }  # fmt: skip
+    trees = jax.eval_shape(lambda x: x, trees)
+    functions = {"sample": loop.command} if loop.is_commanded else {}
+    functions |= {"step": loop.step, "save": loop.observe}
+    hoisted = {}
+    for name, function in functions.items():
+        inner, outer = FLOWS[name]
+        closed, constants, results = _hoisted(function, *(trees[group] for group in ("k", *inner)))
+        results = results if len(outer) > 1 else (results,)
+        trees |= dict(zip(outer, results, strict=True))
+        hoisted[name] = closed, constants
+    return hoisted, trees
 
 
 def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[Any, list[Array]]:

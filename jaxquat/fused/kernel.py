@@ -1,6 +1,6 @@
 """The description of a kernel: scalar programs, and the time loop over the steps around them.
 
-A ``Loop`` has all that a target needs to know. It lists the arrays of one body and has three
+A ``Loop`` has all that a target needs to know. It lists the arrays of one member and has three
 programs, each with its derivative:
 
 - ``sample`` runs at every ``sample_every``-th step and sets the command and the memory,
@@ -9,7 +9,7 @@ programs, each with its derivative:
 
 There are three kinds of kernel: "forward", "keeping" and "backward". ``timeloop`` has their
 algorithms. The arrays that a kernel reads and writes have names (``Loop.arrays``): ``Start`` has
-the operands of a rollout, ``End`` its results, and ``Backward`` the operands of the derivative.
+the operands of a loop, ``End`` its results, and ``Backward`` the operands of the derivative.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Leaf(NamedTuple):
-    """One array of one body, flattened."""
+    """One array of one member, flattened."""
 
     dtype: np.dtype
     size: int
@@ -61,7 +61,7 @@ class Carried(NamedTuple, Generic[T]):
 
 
 class Start(NamedTuple):
-    """The operands of a rollout. Its smooth arrays are also the results of the derivative."""
+    """The operands of a loop. Its smooth arrays are also the results of the derivative."""
 
     constants: Arrays
     inputs: Arrays  # a row for each sample
@@ -70,7 +70,7 @@ class Start(NamedTuple):
 
 
 class End(NamedTuple):
-    """The results of a rollout. The smooth arrays except ``kept`` also have cotangents."""
+    """The results of a loop. The smooth arrays except ``kept`` also have cotangents."""
 
     saved: Arrays
     last: Carried[Arrays]  # after the last step
@@ -78,7 +78,7 @@ class End(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """The operands of the derivative of a rollout."""
+    """The operands of the derivative of a loop."""
 
     constants: Arrays
     inputs: Arrays
@@ -88,7 +88,7 @@ class Backward(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """The time loop of one body.
+    """The time loop of one member.
 
     Inputs and outputs of the programs, where k is the number of the step (int32) and a bar marks
     cotangents, which only smooth leaves have:

@@ -2,7 +2,7 @@
 
 Each kernel is a handler of XLA's foreign function interface, with its own name. XLA does not say
 when the last executable that calls a kernel is gone, so kernels stay in memory. The kernel of a
-rollout with a short torque has 30 kB; compiling it leaves 400 kB behind in llvmlite 0.50. ``MOST``
+short loop has 30 kB; compiling it leaves 400 kB behind in llvmlite 0.50. ``MOST``
 bounds the total size of the code.
 """
 

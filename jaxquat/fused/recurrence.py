@@ -1,4 +1,4 @@
-"""A rollout as a function that knows its derivatives, before any of it is scalar code.
+"""A loop as a function that knows its derivatives, before any of it is scalar code.
 
 A ``Recurrence`` has the functions of a time loop (step, save, sample) as jaxprs, and the shapes of
 their arguments. All else is made from these on demand, by passes from jaxpr to jaxpr:
@@ -25,7 +25,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -49,13 +49,14 @@ FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sample": (("state", "memory", "inputs"), ("command", "memory")),
 }
 # The cost to keep a number and to read it again, in additions, where the kept states exceed
-# the cache: 700 to 850 with 16384 bodies and 1024 steps, but 150 with 64 or 1024 bodies
-# (benchmarks/fused.py --tables keeping). How many bodies there will be is not known here.
+# the cache: 700 to 850 with 16384 members and 1024 steps, but 150 with 64 or 1024 members
+# (benchmarks/fused.py --tables keeping). How many members there will be is not known here.
 KEEPING = 800
 GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
 Specs = tuple[jax.ShapeDtypeStruct, ...]
 Place = tuple[str, int]  # of a leaf: its group and its number within the group
 Live = tuple[Place, ...]  # results with a cotangent
+F = TypeVar("F", bound=Callable[..., Any])
 Functions = dict[str, Any]  # closed jaxprs of (*constants, k, *groups), flat
 
 
@@ -73,12 +74,26 @@ class Tangents(NamedTuple):
     directions: int
 
 
+def _kept(method: F) -> F:
+    """Compute the results of a method once for the same arguments, and keep them in the object."""
+
+    @functools.wraps(method)
+    def kept(self: Any, *args: Any) -> Any:
+        key = (method.__name__, *args)
+        results = self.__dict__.setdefault("_results", {})
+        if key not in results:
+            results[key] = method(self, *args)
+        return results[key]
+
+    return cast(F, kept)
+
+
 @dataclass(frozen=True, eq=False)
 class Recurrence:
     """The functions of a time loop, of flat arrays.
 
     Attributes:
-        specs: shapes and dtypes of one body's arrays, for each of ``GROUPS``.
+        specs: shapes and dtypes of one member's arrays, for each of ``GROUPS``.
         of_functions: returns ``functions`` for False and ``branched`` for True. "step" returns the
             next state, "save" the values of a row, and "sample" command and memory from step k on.
             Without a controller or inputs there is no "sample".
@@ -197,26 +212,18 @@ class Recurrence:
         save the other saved leaves. Its programs leave out results without influence on the live
         ones: 0 times an infinite slope would be NaN.
         """
-        live = self.smooth_ends if live is None else live
-        if live not in self._loops:
-            parts = self.live_of_functions(live)
-            programs = {f"{name}_back": self._back(name, part) for name, part in parts.items()}
-            saved = tuple(self.layout.saved[i] for name, i in live if name == "saved")
-            self._loops[live] = self.loop._replace(saved=saved, **programs)
-        return self._loops[live]
+        return self._with_vjp(self.smooth_ends if live is None else live)
 
-    @functools.cached_property
-    def _loops(self) -> dict[Live, Loop]:
-        return {}
+    @_kept
+    def _with_vjp(self, live: Live) -> Loop:
+        parts = self.live_of_functions(live)
+        programs = {f"{name}_back": self._back(name, part) for name, part in parts.items()}
+        saved = tuple(self.layout.saved[i] for name, i in live if name == "saved")
+        return self.loop._replace(saved=saved, **programs)
 
+    @_kept
     def _back(self, name: str, live: frozenset[Place]) -> Program:
-        if (name, live) not in self._backs:
-            self._backs[name, live] = program_of(*self.transposed(name, live))
-        return self._backs[name, live]
-
-    @functools.cached_property
-    def _backs(self) -> dict[Any, Program]:
-        return {}
+        return program_of(*self.transposed(name, live))
 
     def live_of_functions(self, live: Live) -> dict[str, frozenset[Place]]:
         """For each function, its results that have a cotangent at some step."""
@@ -237,7 +244,7 @@ class Recurrence:
         numbers = [results.index(place) for place in taken if place in live]
         back, order = passes.vjp(function, numbers), iter(range(len(inner), 10**9))
         cotangents = [next(order) if p in live else self.spec(p) for p in taken]
-        # The operands of a rollout are cast to vary over devices. The transpose of that cast sums
+        # The operands of a loop are cast to vary over devices. The transpose of that cast sums
         # the cotangents over the devices, so no sum is taken here.
         sums = not axes_of(self.number) or passes.has_sums(function, numbers)
         return passes.arranged(back, [*range(len(inner)), *cotangents]), sums
@@ -307,6 +314,7 @@ class Recurrence:
 
     # Forward mode.
 
+    @_kept
     def tangent(
         self,
         constants: tuple[int, ...],
@@ -320,18 +328,10 @@ class Recurrence:
         the other groups all floats have tangents. The tangents of the leaves ``zero`` are 0 and are
         left out of the programs, where 0 times an infinite slope would be NaN.
         """
-        key = constants, inputs, zero, count
-        if key not in self._tangents:
-            numbers = {name: self.smooth(name) for name in GROUPS}
-            numbers |= {"constants": constants, "inputs": inputs}
-            self._tangents[key] = self._tangent(Tangents(numbers, zero, count))
-        return self._tangents[key]
+        numbers = {name: self.smooth(name) for name in GROUPS}
+        numbers |= {"constants": constants, "inputs": inputs}
+        tangents = Tangents(numbers, zero, count)
 
-    @functools.cached_property
-    def _tangents(self) -> dict[Any, Recurrence]:
-        return {}
-
-    def _tangent(self, tangents: Tangents) -> Recurrence:
         def of_functions(separate: bool) -> Functions:
             functions = self.branched if separate else self.functions
             return {name: self._pushed(name, f, tangents) for name, f in functions.items()}

@@ -71,7 +71,7 @@ def scan(
 
 
 class _Loop:
-    """A scan with the attributes that the engine needs of a simulation.
+    """A scan with the attributes that the engine needs of a loop.
 
     The state is the carry and the last y; the command is x. ``results`` are the shapes and dtypes
     of the results of ``lax.scan``.

@@ -13,7 +13,7 @@ Numerics are written with ``Scalar``, as if it were a number:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -123,37 +123,46 @@ class Builder:
         """The value of the operation with signs of floats moved out of it or into it, or None."""
         if name not in ("neg", "add", "sub", "mul", "div") or self.dtype(args[0]).kind != "f":
             return None
-        first, second = (self.made_by(a, "neg") for a in (args[0], args[-1]))
-        if name == "neg":
-            return first.args[0] if first else None
-        if name in ("add", "sub"):
-            if second:
-                return self.emit("sub" if name == "add" else "add", args[0], second.args[0])
-            return self.emit("sub", args[1], first.args[0]) if first and name == "add" else None
-        if not first and not second:
+        negated = [self.made_by(a, "neg") for a in args]
+        if not any(negated):
             return None
-        sizes = [op.args[0] if op else a for op, a in zip((first, second), args, strict=True)]
-        value = self.emit(name, *sizes)
-        return value if first and second else self.emit("neg", value)
+        sizes = [op.args[0] if op else a for op, a in zip(negated, args, strict=True)]
+        match name, *(op is not None for op in negated):
+            case "neg", True:
+                return sizes[0]
+            case "add", _, True:
+                return self.emit("sub", args[0], sizes[1])
+            case "add", True, False:
+                return self.emit("sub", args[1], sizes[0])
+            case "sub", _, True:
+                return self.emit("add", args[0], sizes[1])
+            case "mul" | "div", True, True:
+                return self.emit(name, *sizes)
+            case "mul" | "div", True, False:
+                return self.emit("neg", self.emit(name, *sizes))
+            case "mul" | "div", False, True:
+                return self.emit("neg", self.emit(name, *sizes))
+        return None
 
     def _neutral(self, name: str, args: tuple[int, ...], literals: list[Any]) -> int | None:
         """The other argument if one is neutral, or None."""
-        (a, b), (x, y) = args, literals
-        either = [(v, other) for v, other in ((x, b), (y, a)) if v is not None]
-        if name == "add":
-            return next((other for v, other in either if v == 0), None)
-        if name == "sub" and y is not None and y == 0:
-            return a
-        if name == "mul" and self.dtype(a).kind == "f":
-            for v, other in either:
-                if abs(v) == 1:
-                    return other if v == 1 else self.emit("neg", other)
-        if name == "div" and y is not None and y == 1:
-            return a
-        if name in ("and", "or") and self.dtype(a).kind == "b":
-            for v, other in either:
-                neutral = bool(v) == (name == "and")
-                return other if neutral else self.const(np.bool_(name == "or"))
+        kind = self.dtype(args[0]).kind
+        for literal, other, is_second in zip(literals, reversed(args), (False, True), strict=True):
+            if literal is None:
+                continue
+            match name, float(literal):
+                case "add", 0.0:
+                    return other
+                case "sub", 0.0 if is_second:
+                    return other
+                case "div", 1.0 if is_second:
+                    return other
+                case "mul", 1.0 if kind == "f":
+                    return other
+                case "mul", -1.0 if kind == "f":
+                    return self.emit("neg", other)
+                case "and" | "or", float(x) if kind == "b":
+                    return other if bool(x) == (name == "and") else self.const(np.bool_(x))
         return None
 
 
@@ -179,6 +188,14 @@ def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
 def _normal(x: Any) -> Any:
     """The number, or zero of its sign for a denormal one."""
     return x * 0 if x.dtype.kind == "f" and abs(x) < np.finfo(x.dtype).tiny else x
+
+
+def _operator(name: str) -> Callable[[Any, Any], Scalar]:
+    return lambda self, other: operation(name, self, other)
+
+
+def _reflected(name: str) -> Callable[[Any, Any], Scalar]:
+    return lambda self, other: operation(name, other, self)
 
 
 class Scalar:
@@ -226,29 +243,13 @@ class Scalar:
         """Whether the values are not equal; NaN differs from itself."""
         return operation("ne", self, other)
 
-    def __add__(self, other: Any) -> Scalar:
-        return operation("add", self, other)
-
-    def __radd__(self, other: Any) -> Scalar:
-        return operation("add", other, self)
-
-    def __sub__(self, other: Any) -> Scalar:
-        return operation("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Scalar:
-        return operation("sub", other, self)
-
-    def __mul__(self, other: Any) -> Scalar:
-        return operation("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Scalar:
-        return operation("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Scalar:
-        return operation("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Scalar:
-        return operation("div", other, self)
+    __add__, __radd__ = _operator("add"), _reflected("add")
+    __sub__, __rsub__ = _operator("sub"), _reflected("sub")
+    __mul__, __rmul__ = _operator("mul"), _reflected("mul")
+    __truediv__, __rtruediv__ = _operator("div"), _reflected("div")
+    __lt__, __gt__ = _operator("lt"), _reflected("lt")
+    __le__, __ge__ = _operator("le"), _reflected("le")
+    __and__, __or__, __xor__, __lshift__ = map(_operator, ("and", "or", "xor", "shl"))
 
     def __neg__(self) -> Scalar:
         return operation("neg", self) if self.dtype.kind == "f" else 0 - self
@@ -258,32 +259,8 @@ class Scalar:
             return operation("abs", self)
         return operation("max", self, -self) if self.dtype.kind == "i" else self
 
-    def __lt__(self, other: Any) -> Scalar:
-        return operation("lt", self, other)
-
-    def __le__(self, other: Any) -> Scalar:
-        return operation("le", self, other)
-
-    def __gt__(self, other: Any) -> Scalar:
-        return operation("lt", other, self)
-
-    def __ge__(self, other: Any) -> Scalar:
-        return operation("le", other, self)
-
-    def __and__(self, other: Any) -> Scalar:
-        return operation("and", self, other)
-
-    def __or__(self, other: Any) -> Scalar:
-        return operation("or", self, other)
-
-    def __xor__(self, other: Any) -> Scalar:
-        return operation("xor", self, other)
-
     def __invert__(self) -> Scalar:
         return self ^ (True if self.dtype.kind == "b" else np.invert(self.dtype.type(0)))
-
-    def __lshift__(self, other: Any) -> Scalar:
-        return operation("shl", self, other)
 
     def __rshift__(self, other: Any) -> Scalar:
         return operation("sar" if self.dtype.kind == "i" else "shr", self, other)

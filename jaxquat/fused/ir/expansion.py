@@ -44,15 +44,7 @@ def contracted(program: Program) -> Program:
 
     A product minus itself stays: x y - y x is 0, but fma would return the rounding error.
     """
-    products = {
-        k: op.args
-        for k, op in enumerate(program.ops, len(program.inputs))
-        if op.name == "mul" and op.dtype.kind == "f"
-    }
-    uses = [op.args for op in program.ops if op.name not in ("add", "sub")]
-    uses += [op.args for op in program.ops if op.name == "sub" and op.args[0] == op.args[1]]
-    for k in (*program.outputs, *(k for args in uses for k in args)):
-        products.pop(k, None)
+    products = _summed(program)
 
     def rule(b: Builder, op: Op, values: list[int]) -> int:
         first, second = op.args if op.name in ("add", "sub") else (-1, -1)
@@ -66,6 +58,20 @@ def contracted(program: Program) -> Program:
         return b.emit(op.name, *(values[a] for a in op.args), dtype=op.dtype)
 
     return _rewritten(program, rule, contracted)
+
+
+def _summed(program: Program) -> dict[int, tuple[int, ...]]:
+    """The products of floats that are used only in sums and differences, with their factors."""
+    products = {
+        k: op.args
+        for k, op in enumerate(program.ops, len(program.inputs))
+        if op.name == "mul" and op.dtype.kind == "f"
+    }
+    used_otherwise = set(program.outputs)
+    for op in program.ops:
+        if op.name not in ("add", "sub") or (op.name == "sub" and op.args[0] == op.args[1]):
+            used_otherwise.update(op.args)
+    return {k: factors for k, factors in products.items() if k not in used_otherwise}
 
 
 def _rewritten(

@@ -3,7 +3,7 @@
 With x = m 2^e in integers, the bits of 2/pi above 2^(1 - e) make whole turns and are left out. The
 next bits, in words of 32 bits, are multiplied by m: the first two bits of the product are the
 quarter turns, and the other bits the remainder as a fraction of a quarter turn. A rare routine
-computes this; it is skipped where no body of a vector has such an angle.
+computes this; it is skipped where no member of a vector has such an angle.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ x * x + 1 of one float32 input is
     outputs %3
 
 ``operations`` has the table of operations, and ``builder`` builds programs from them. A ``Routine``
-is a program within another one: a loop, a function called several times, or a branch. ``evaluate``
-runs a program by ``jax.lax``: it is the reference in the tests.
+is a program within another one: a loop, a function called several times, or a branch.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
 
 from jaxquat.fused.ir.operations import OPERATIONS
 
@@ -58,12 +55,12 @@ class Routine(NamedTuple):
 
     Kinds:
         "loop": runs ``trips`` times, as ``lax.scan`` does; with one trip it is a function.
-        "branch": runs once if the first input is true for any body of a vector; otherwise the
-            carried values do not change. The program itself keeps the carried values of bodies
+        "branch": runs once if the first input is true for any member of a vector; otherwise the
+            carried values do not change. The program itself keeps the carried values of members
             whose first input is false.
         "rare": a branch that is seldom taken.
-        "while": runs until the first carried value is false for all bodies. The program itself
-            keeps the carried values of bodies that have stopped.
+        "while": runs until the first carried value is false for all members. The program itself
+            keeps the carried values of members that have stopped.
     """
 
     program: Program
@@ -164,41 +161,3 @@ class Program(NamedTuple):
                 right += f" {op.value}" if op.name == "item" else ""
                 lines.append(f"%{number}:{op.dtype} = {op.name} {right}")
         return [*lines, f"outputs {' '.join(f'%{k}' for k in self.outputs)}"]
-
-
-def evaluate(program: Program, inputs: Sequence[Any]) -> list[Array]:
-    """The outputs, by ``jax.lax``, with loops unrolled; the inputs may have any common shape."""
-    values: list[Any] = list(inputs)
-    for op in program.ops:
-        args = [values[a] for a in op.args]
-        if op.name == "const":
-            values.append(op.number)
-        elif op.name == "call":
-            values.append(_called(op.value, args))
-        elif op.name == "item":
-            values.append(args[0][op.value])
-        elif op.name == "convert":
-            values.append(lax.convert_element_type(args[0], op.dtype))
-        elif op.name == "bitcast":
-            values.append(lax.bitcast_convert_type(args[0], jnp.dtype(op.dtype)))
-        elif op.name == "take":
-            index, *elements = jnp.broadcast_arrays(*args)
-            values.append(jnp.take_along_axis(jnp.stack(elements), index[None], 0)[0])
-        else:
-            values.append(OPERATIONS[op.name].evaluate(*jnp.broadcast_arrays(*args)))
-    return [values[k] for k in program.outputs]
-
-
-def _called(routine: Routine, args: Sequence[Any]) -> list[Array]:
-    """The items of a call."""
-    fixed, carried, rows = routine.split(args)
-    if routine.kind == "while":
-        trip = lambda values: evaluate(routine.program, [*fixed, *values])  # noqa: E731
-        carried = [jnp.asarray(x) for x in carried]
-        return lax.while_loop(lambda values: jnp.any(values[0]), trip, carried)
-    results = []
-    for k in range(routine.trips):
-        outputs = evaluate(routine.program, [*fixed, *carried, *(row[k] for row in rows)])
-        carried = outputs[: routine.carried]
-        results.append(outputs[routine.carried :])
-    return [*carried, *(x for row in zip(*results, strict=True) for x in row)]

@@ -1,8 +1,8 @@
-"""The target of a time loop: a vector of bodies, with one lane for each body.
+"""The target of a time loop: a vector of members, with one lane for each member.
 
-Operands and results have the layout (rows, size, bodies). A function that is written here uses
-these names: ``%first`` is its first body, ``%bodies`` the number of all bodies, ``%scratch`` its
-own memory. The caller that makes a kernel of the function finds the bodies, sets ``sources`` and
+Operands and results have the layout (rows, size, members). A function that is written here uses
+these names: ``%first`` is its first member, ``%members`` the number of all, ``%scratch`` its own
+memory. The caller that makes a kernel of the function finds the members, sets ``sources`` and
 ``targets`` to the pointers of operands and results, and calls the function. On a GPU, a vector of
 one lane is a thread.
 """
@@ -25,12 +25,12 @@ LONG = 16  # a leaf with more numbers than this stays in memory, and loops go th
 
 
 class Lanes(Programs):
-    """Implements ``timeloop.Target``; ``batched`` says which operands have a value per body."""
+    """The operations of a time loop; ``batched`` says which operands have a value per member."""
 
     def __init__(self, module: Module, batched: Sequence[bool]) -> None:
         super().__init__(module)
         self.batched = batched
-        self.first, self.bodies = self.number("%first"), self.number("%bodies")
+        self.first, self.members = self.number("%first"), self.number("%members")
         self.sources: list[str] = []
         self.targets: list[str] = []
 
@@ -67,11 +67,11 @@ class Lanes(Programs):
         return self.constant(dtype, x) if isinstance(x, int) else x
 
     def array(self, leaf: Leaf, base: str, row: Index, batched: bool) -> Place:
-        """The place of the first number in a row of an array, for the first body."""
+        """The place of the first number in a row of an array, for the first member."""
         size = leaf.dtype.itemsize
         if not batched:
             return Place(leaf.dtype, self.moved(base, row * (leaf.size * size)), 0, size, "one")
-        pitch = self.bodies * size
+        pitch = self.members * size
         start = row * leaf.size * pitch + self.first * size
         return Place(leaf.dtype, self.moved(base, start), 0, pitch, "lanes")
 
@@ -123,7 +123,7 @@ class Lanes(Programs):
 
 
 class Variable:
-    """Implements ``timeloop.Variable``.
+    """Values that change; with several rows, each row has its own.
 
     A piece is one number of a short leaf, which LLVM keeps in a register, or an entire leaf.
     """

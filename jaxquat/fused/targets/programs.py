@@ -40,23 +40,8 @@ class Programs(Memory):
         """
         # names that are read or written inside a loop or a branch are not defined after it
         places, loaded = dict(self.places), dict(self.loaded)
-        values: list[Any] = list(inputs)
         outputs = list(zip(program.outputs, targets, strict=False))
-        target_of = dict(reversed(outputs))
-        operations = list(enumerate(program.ops, len(inputs)))
-        items = {(op.args[0], op.value): number for number, op in operations if op.name == "item"}
-        for number, op in operations:
-            args, dtypes = [values[a] for a in op.args], [program.dtype(a) for a in op.args]
-            if op.name == "call":
-                numbers = [items.get((number, item), -1) for item in range(op.value.items)]
-                item_targets = [target_of.get(item) for item in numbers]
-                values.append(self._routine(op.value, dtypes, args, item_targets))
-            elif op.name == "item":
-                values.append(args[0][op.value])
-            elif op.name == "take":
-                values.append(self.taken(self.value(args[0]), *self.row(op.dtype, args[1:])))
-            else:
-                values.append(operation(self, op, [self.value(x) for x in args], dtypes))
+        values = self._values(program, inputs, dict(reversed(outputs)))
         names = [] if targets else [self.value(values[k]) for k in program.outputs]
         for k, target in outputs:
             if values[k] != target:
@@ -64,6 +49,27 @@ class Programs(Memory):
         kept = {x: self.places[x] for x in names if x in self.places}
         self.places, self.loaded = {**places, **kept}, loaded
         return names
+
+    def _values(
+        self, program: Program, inputs: Sequence[str | Place], target_of: dict[int, Place]
+    ) -> list[Any]:
+        """All values of a program; ``target_of`` has the places of the outputs by their numbers."""
+        values: list[Any] = list(inputs)
+        operations = list(enumerate(program.ops, len(inputs)))
+        items = {(op.args[0], op.value): number for number, op in operations if op.name == "item"}
+        for number, op in operations:
+            args, dtypes = [values[a] for a in op.args], [program.dtype(a) for a in op.args]
+            if op.name == "call":
+                numbers = [items.get((number, item), -1) for item in range(op.value.items)]
+                wanted = [target_of.get(item) for item in numbers]
+                values.append(self._routine(op.value, dtypes, args, wanted))
+            elif op.name == "item":
+                values.append(args[0][op.value])
+            elif op.name == "take":
+                values.append(self.taken(self.value(args[0]), *self.row(op.dtype, args[1:])))
+            else:
+                values.append(operation(self, op, [self.value(x) for x in args], dtypes))
+        return values
 
     def _routine(
         self,
@@ -126,7 +132,7 @@ class Programs(Memory):
     def _branch(
         self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Place]
     ) -> list[str | Place]:
-        """A branch, taken if the first argument is true for any body of the vector.
+        """A branch, taken if the first argument is true for any member of the vector.
 
         A rare branch is a separate function, out of the way of the other lines.
         """
@@ -145,7 +151,7 @@ class Programs(Memory):
         return [self.read_from(place) for place in carried]
 
     def _while(self, routine: Routine, args: Sequence[str | Place]) -> list[str | Place]:
-        """A loop that goes on while the first carried value is true for any body."""
+        """A loop that goes on while the first carried value is true for any member."""
         fixed, starts, _ = routine.split(args)
         dtypes = routine.program.inputs[routine.fixed :]
         carried = [self.slot(dtype) for dtype in dtypes]

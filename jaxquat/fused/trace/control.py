@@ -1,9 +1,9 @@
 """Branches, loops and other primitives that contain jaxprs.
 
 A loop of known length is unrolled. Where a branch is chosen at run time, a short branch is always
-computed and its result selected; a long one is a routine, which a vector of bodies runs if one of
+computed and its result selected; a long one is a routine, which a vector of members runs if one of
 them chooses it. A loop whose length is known only at run time is a routine too: it runs until all
-bodies of the vector have stopped.
+members of the vector have stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from jaxquat.fused.trace.values import (
 )  # fmt: skip
 
 TRIPS = 4096  # the most iterations of a loop that is unrolled
-SHORT = 20  # all bodies compute a branch up to this cost (``Program.cost``)
+SHORT = 20  # all members compute a branch up to this cost (``Program.cost``)
 
 
 def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
@@ -81,9 +81,9 @@ def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
 def _while_any(
     t: Any, p: Any, go: Values, test: list[Values], body: list[Values], carry: list[Values]
 ) -> list[Values]:
-    """The loop as a routine: it carries whether a body goes on, and ``carry``.
+    """The loop as a routine: it carries whether a member goes on, and ``carry``.
 
-    A body that has stopped keeps its values while other bodies of its vector go on.
+    A member that has stopped keeps its values while other members of its vector go on.
     """
     flags = [go] if go.ndim == 0 else [_any(t, go), go]
     fixed, carried = _flat([*test, *body]), _flat([*flags, *carry])

@@ -1,12 +1,12 @@
 """Hoisting: values that do not change during a run are computed once, before it.
 
-A step closes over parameters and the body. Values that it computes from these alone, such as the
-inverse of the inertia, are the same in every step. ``hoist`` is a pass from jaxpr to jaxpr. It
-walks through the equations in order and gives each variable a kind:
+A step closes over parameters. Values that it computes from these alone, such as the inverse of a
+matrix, are the same in every step. ``hoist`` is a pass from jaxpr to jaxpr. It walks through the
+equations in order and gives each variable a kind:
 
 - _LITERAL: a number known now, such as an index; it becomes part of the program;
 - _FIXED: made from closed-over arrays; JAX computes it here, and it becomes an argument of the
-  kernel, so a new inertia needs no new compilation and gradients flow through the argument;
+  kernel, so a new matrix needs no new compilation and gradients flow through the argument;
 - _CHANGING: depends on the arguments (the state, the step's number); its equations remain.
 
 The kind of an output is the largest kind among the inputs of its equation. The equations that
@@ -72,8 +72,8 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
 def hoist(closed: Any) -> tuple[Any, list[Any]]:
     """Return ``(rest, fixed)`` where ``rest(*fixed, *arguments)`` equals ``closed(*arguments)``.
 
-    ``fixed`` are arrays that the function computes only from what it closes over: parameters, the
-    inertia and its inverse. They and their derivatives are computed here, outside the run.
+    ``fixed`` are arrays that the function computes only from what it closes over. They and their
+    derivatives are computed here, outside the loop.
 
     Raises:
         NotScalarError: the function has effects. Hoisted effects would happen only once.
