@@ -54,12 +54,12 @@ Tangents = dict[Key, Any]  # by the key of the primal array; the arrays may be s
 
 
 def is_zero(x: Any) -> bool:
-    """Whether a tangent or cotangent is JAX's symbol for 0."""
+    """Return whether a tangent or cotangent is JAX's symbol for 0."""
     return type(x) is ad.Zero
 
 
 def tangent_along(f: Recurrence, tangents: Tangents) -> Recurrence:
-    """The tangent of F in the leaves of x or of its residuals whose tangent is not zero.
+    """Return the tangent of F in the leaves of x or of its residuals whose tangent is not zero.
 
     ``tangents`` has each tangent under the key of its primal array.
     """
@@ -74,14 +74,14 @@ def tangent_along(f: Recurrence, tangents: Tangents) -> Recurrence:
 
 
 def gradients_of(g: Recurrence, keys: Collection[Key]) -> tuple[Key, ...]:
-    """The gradients of G whose keys in terms of F are among ``keys``."""
+    """Return the gradients of G whose keys in terms of F are among ``keys``."""
     return tuple(key for key in gradients(g) if primal_key(g, key) in keys)
 
 
 def _with_tangents(
     g: Recurrence, keys: Collection[Key], arrays: Operands, tangents: Tangents
 ) -> Operands:
-    """The arrays ``keys`` of G, from arrays of F and their tangents."""
+    """Return the arrays ``keys`` of G, from arrays of F and their tangents."""
 
     def operand(key: Key) -> Operand:
         x = arrays[key.primal]
@@ -96,7 +96,7 @@ def _with_tangents(
 
 
 def _with_slopes(y: Operands, keys: Sequence[Key]) -> tuple[list[Any], list[Any]]:
-    """The arrays ``keys``, and their tangents, which are 0 where ``y`` has none."""
+    """Return the arrays ``keys``, and their tangents, which are 0 where ``y`` has none."""
     slopes = [y[k.tangent].array if k.tangent in y else _zero_at(y[k].array) for k in keys]
     return [y[key].array for key in keys], slopes
 

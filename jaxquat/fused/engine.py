@@ -49,7 +49,7 @@ MULTIPLICATIONS = {
 
 
 def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
-    """The saved rows, the last memory and the last state of a loop, by its kernel.
+    """Return the saved rows, the last memory and the last state of a loop, by its kernel.
 
     With ``strict`` a derivative without a scalar form is an error; otherwise ``lax.scan`` computes
     it, and matrix products that are faster in XLA are an error.
@@ -76,7 +76,7 @@ def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
 
 
 def if_possible(kernel: Callable[[], Result], scan: Callable[[], Result]) -> Result:
-    """The results of the kernel, or of the scan where there is none; a fault is reported."""
+    """Return the results of the kernel, or of the scan where there is none; a fault is reported."""
     if missing():
         return scan()
     try:
@@ -89,7 +89,7 @@ def if_possible(kernel: Callable[[], Result], scan: Callable[[], Result]) -> Res
 
 
 def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
-    """The next results as a pytree like ``spec``, with ``leading`` more axes in front."""
+    """Return the next results as a pytree like ``spec``, with ``leading`` more axes in front."""
     leaves, structure = jax.tree.flatten(spec)
     arrays = []
     for leaf in leaves:
@@ -109,7 +109,7 @@ def missing() -> str | None:
 
 
 def traced(loop: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
-    """The recurrence of a loop, its operands, and the trees of its results.
+    """Return the recurrence of a loop, its operands, and the trees of its results.
 
     The trees have the shapes and dtypes of the saved values, the state and the memory.
     """
@@ -196,7 +196,7 @@ def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
 
 
 def without_keys(x: Any) -> Array:
-    """The leaf as an array; random keys become their words."""
+    """Return the leaf as an array; random keys become their words."""
     x = jnp.asarray(x)
     return jax.random.key_data(x) if is_key(x) else x
 
@@ -208,7 +208,7 @@ def with_keys(x: Array, dtype: Any) -> Any:
 
 
 def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[Array], Any]:
-    """The hoisted function, the values that are fixed, and the tree of its results.
+    """Return the hoisted function, the values that are fixed, and the tree of its results.
 
     Random keys among arguments, results and fixed values are represented by their words.
     """

@@ -15,10 +15,13 @@ the operands of a loop, ``End`` its results, and ``Backward`` the operands of th
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jaxquat.fused.ir.program import Program
 
@@ -188,8 +191,20 @@ class Loop(NamedTuple):
         return _listed(self.arrays(kind)[0])
 
     def results(self, kind: str) -> list[tuple[Leaf, int | None]]:
-        """The arrays that a kernel writes, in the form of ``operands``."""
+        """Return the arrays that a kernel writes, in the form of ``operands``."""
         return _listed(self.arrays(kind)[1])
+
+    def shapes(self, kind: str, members: int) -> list[jax.ShapeDtypeStruct]:
+        """Return the shapes and dtypes of ``results`` in the layout of a kernel."""
+        return [
+            jax.ShapeDtypeStruct((*(() if n is None else (n,)), leaf.size, members), leaf.dtype)
+            for leaf, n in self.results(kind)
+        ]
+
+
+def members_last(operands: Sequence[Array], batched: Sequence[bool]) -> list[Array]:
+    """Return operands in the layout of a kernel: (rows, size, members), without absent axes."""
+    return [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
 
 
 def _listed(groups: Any) -> list[tuple[Leaf, int | None]]:
@@ -205,6 +220,6 @@ def _numbered(groups: Any) -> Any:
 
 
 def split(values: list[Any], *groups: tuple[Leaf, ...]) -> list[list[Any]]:
-    """The values of each group of leaves."""
+    """Return the values of each group of leaves."""
     ends = np.cumsum([0, *(sum(leaf.size for leaf in leaves) for leaves in groups)]).tolist()
     return [values[i:j] for i, j in itertools.pairwise(ends)]

@@ -72,7 +72,7 @@ class Key(NamedTuple):
         return self._replace(is_tangent=False)
 
     def at(self, role: str) -> Key:
-        """The key of the array at the same place in another role."""
+        """Return the key of the array at the same place in another role."""
         return self._replace(role=role)
 
 
@@ -87,33 +87,33 @@ Operands = dict[Key, Operand]
 
 
 def leaves(f: Recurrence, role: str, groups: Sequence[str]) -> list[Key]:
-    """All leaves of some groups."""
+    """Return all leaves of some groups."""
     return [Key(role, *place) for place in f.places(groups)]
 
 
 def floats(f: Recurrence, role: str, groups: Sequence[str]) -> list[Key]:
-    """The floats of some groups."""
+    """Return the floats of some groups."""
     return [Key(role, group, i) for group in groups for i in f.smooth(group)]
 
 
 def primals(f: Recurrence) -> list[Key]:
-    """The operands of F."""
+    """Return the operands of F."""
     return leaves(f, "primal", START)
 
 
 def results(f: Recurrence, keep: bool) -> list[Key]:
-    """The results of F; with ``keep``, the residuals too."""
+    """Return the results of F; with ``keep``, the residuals too."""
     return leaves(f, "result", ENDS) + (leaves(f, "residual", CARRY) if keep else [])
 
 
 def point(f: Recurrence) -> list[Key]:
-    """The arrays that replace x where F is differentiated in reverse mode."""
+    """Return the arrays that replace x where F is differentiated in reverse mode."""
     carried = leaves(f, "residual", CARRY) + leaves(f, "result", CARRY)
     return leaves(f, "primal", START[:2]) + carried
 
 
 def cotangents(f: Recurrence, live: Live) -> list[Key]:
-    """The cotangents of F(x); among the saved leaves, only those in ``live``.
+    """Return the cotangents of F(x); among the saved leaves, only those in ``live``.
 
     The kernel reads cotangents of all carried floats; they are zeros where they are not live.
     """
@@ -122,12 +122,12 @@ def cotangents(f: Recurrence, live: Live) -> list[Key]:
 
 
 def gradients(f: Recurrence) -> list[Key]:
-    """The cotangents of x."""
+    """Return the cotangents of x."""
     return floats(f, "gradient", START)
 
 
 def primal_key(g: Recurrence, key: Key) -> Key:
-    """The key in terms of F of an array of its tangent G, by the table ``IS_TANGENT``.
+    """Return the key in terms of F of an array of its tangent G, by the table ``IS_TANGENT``.
 
     For example, let the state of F be one float q. The state of G is (q, dq), with the numbers 0
     and 1. The start dq of G is the tangent of the start of F, but the cotangent of the last dq is
@@ -146,12 +146,12 @@ def primal_key(g: Recurrence, key: Key) -> Key:
 
 
 def of_primal(g: Recurrence, arrays: dict[Key, Any]) -> dict[Key, Any]:
-    """The same arrays of G under their keys in terms of F."""
+    """Return the same arrays of G under their keys in terms of F."""
     return {primal_key(g, key): x for key, x in arrays.items()}
 
 
 def of_tangent(g: Recurrence, keys: Collection[Key], arrays: dict[Key, Any]) -> dict[Key, Any]:
-    """The arrays ``keys`` of G, from arrays that have keys in terms of F."""
+    """Return the arrays ``keys`` of G, from arrays that have keys in terms of F."""
     return {key: arrays[primal_key(g, key)] for key in keys}
 
 
@@ -165,7 +165,7 @@ def live_of_tangent(f: Recurrence, live: Live, moved: Live = ()) -> Live:
 
 
 def live_of_primal(g: Recurrence, live: Live) -> Live | None:
-    """The inverse of ``live_of_tangent``: the results of F with cotangents, from those of G.
+    """Return the inverse of ``live_of_tangent``: the results of F with cotangents, from those of G.
 
     None if a tangent belongs to a cotangent that F does not have.
     """
@@ -186,7 +186,7 @@ def shape_of(f: Recurrence, key: Key, members: int | None = None) -> jax.ShapeDt
 
 
 def zeros(f: Recurrence, key: Key, members: int | None = None) -> Array:
-    """An array of zeros."""
+    """Return an array of zeros."""
     spec = shape_of(f, key, members)
     return jnp.zeros(spec.shape, spec.dtype)
 

@@ -23,7 +23,7 @@ loaded: dict[str, Any] = {}  # the engines of LLVM that hold the code, by the na
 
 
 def target(name: str) -> str:
-    """The name of a kernel in XLA, from its hash in hexadecimal digits."""
+    """Return the name of a kernel in XLA, from its hash in hexadecimal digits."""
     return f"jaxquat_kernel_{name}"
 
 
@@ -47,7 +47,7 @@ def add(name: str, code: bytes) -> None:
 
 
 def linked(code: bytes) -> Any:
-    """An LLVM engine that holds object code in memory and knows its addresses."""
+    """Return an LLVM engine that holds object code in memory and knows its addresses."""
     import llvmlite.binding as llvm
 
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host.machine())

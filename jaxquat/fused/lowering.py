@@ -87,7 +87,7 @@ _lower_kernel(lambda: nvptx.call, "cuda")
 
 
 def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
-    """The loop of a kernel.
+    """Return the loop of a kernel.
 
     "keeping" and "backward" are checked together: a kernel cannot read the residuals of a scan.
 
@@ -126,14 +126,14 @@ def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> lis
 
 
 def _is_for_scan(f: Recurrence, kind: str) -> bool:
-    """Whether ``lax.scan`` is the better program, although there may be a kernel."""
+    """Return whether ``lax.scan`` is the better program, although there may be a kernel."""
     if f.primal is None:
         return f.value_by_scan and kind == "forward"
     return not f.strict and f.operations > OPERATIONS
 
 
 def _by_scan(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[Array]:
-    """The same results by ``lax.scan``; only the first row of the residuals is right."""
+    """Return the same results by ``lax.scan``; only the first row of the residuals is right."""
     f = params["recurrence"]
     of_one = (
         functools.partial(_vjp_of_one, f, params["live"])
@@ -178,7 +178,7 @@ def _vjp_of_one(f: Recurrence, live: Live, *operands: Array) -> list[Array]:
 def _wanted(
     primitive: LoopPrimitive, compute: Callable[..., list[Array]]
 ) -> Callable[..., list[Array]]:
-    """A function for the results that ``by`` selects, from one that computes all of them."""
+    """Return a function for the results that ``by`` selects, from one that computes all of them."""
 
     def some(*operands: Array, **params: Any) -> list[Array]:
         outputs = compute(primitive, *operands, **params)

@@ -36,7 +36,7 @@ def devices(context: Any) -> int:
 
 
 def with_mesh(context: Any) -> Any:
-    """A lowering context with several devices, in which ``by_device`` can be lowered."""
+    """Return a lowering context with several devices, in which ``by_device`` can be lowered."""
     module, count = context.module_context, devices(context)
     factors = _factors(count)
     axes = dataclasses.replace(
@@ -48,7 +48,7 @@ def with_mesh(context: Any) -> Any:
 
 
 def _factors(n: int) -> tuple[int, ...]:
-    """The prime factors of n > 1."""
+    """Return the prime factors of n > 1."""
     for k in range(2, math.isqrt(n) + 1):
         if n % k == 0:
             return (k, *_factors(n // k))

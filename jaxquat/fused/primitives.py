@@ -74,7 +74,7 @@ class LoopPrimitive:
     def keys(
         self, recurrence: Recurrence, keep: bool, live: Live, by: tuple[Key, ...] | None = None
     ) -> tuple[list[Key], list[Key]]:
-        """The keys of operands and results, in terms of F."""
+        """Return the keys of operands and results, in terms of F."""
         g, f = recurrence, recurrence.primal
         if self.name == "value":
             return primals(g), results(g, keep)
@@ -92,7 +92,7 @@ class LoopPrimitive:
         return point(f) + cotangents(f, of_f) + linear, tangents(gradients(g))
 
     def keys_of(self, params: dict[str, Any]) -> tuple[list[Key], list[Key]]:
-        """The keys of a call with these parameters."""
+        """Return the keys of a call with these parameters."""
         return self.keys(*(params[name] for name in ("recurrence", "keep", "live", "by")))
 
     def __call__(
@@ -104,7 +104,7 @@ class LoopPrimitive:
         live: Live = (),
         by: tuple[Key, ...] | None = None,
     ) -> Operands:
-        """The results by key; ``operands`` may have more than the primitive needs."""
+        """Return the results by key; ``operands`` may have more than the primitive needs."""
         inner, outer = self.keys(recurrence, keep, live, by)
         arrays = [operands[key].array for key in inner]
         outputs = self.primitive.bind(
@@ -114,7 +114,7 @@ class LoopPrimitive:
         return by_key(outer, outputs, members)
 
     def named(self, operands: Sequence[Any], params: dict[str, Any]) -> tuple[Operands, list[Key]]:
-        """The operands of a call by key, and the keys of its results."""
+        """Return the operands of a call by key, and the keys of its results."""
         inner, outer = self.keys_of(params)
         return dict(zip(inner, map(Operand, operands, params["batched"]), strict=True)), outer
 
@@ -128,7 +128,7 @@ class LoopPrimitive:
     def _batched(
         self, operands: Sequence[Array], axes: Sequence[int | None], **params: Any
     ) -> tuple[list[Array], list[int | None]]:
-        """The rule of vmap: merge the new axis with the axis of members of the kernel.
+        """Batch the primitive: merge the new axis with the axis of members of the kernel.
 
         Where only tangents are batched, results that do not depend on them are not batched.
         """
@@ -182,7 +182,7 @@ class _Axes(NamedTuple):
         return self.size if self.members is None else self.size * self.members
 
     def merged(self, x: Array, axis: int | None, batched: bool) -> Array:
-        """An operand with one axis for both, or with none; ``axis`` is the new one."""
+        """Return an operand with one axis for both, or with none; ``axis`` is the new one."""
         x = x if axis is None else jnp.moveaxis(x, axis, 0)
         if self.members is None or (axis is None and not batched):
             return x
@@ -205,7 +205,7 @@ class _Axes(NamedTuple):
 def _in_one_loop(
     operands: Sequence[Array], axes: Sequence[int | None], size: int, params: dict[str, Any]
 ) -> tuple[list[Array], list[int | None]]:
-    """The rule of vmap where only tangents are batched: they go through one loop.
+    """Batch ``value`` where only tangents are batched: they go through one loop.
 
     If there are more than ``TANGENTS``, several such loops run as members of one kernel.
     """
@@ -245,6 +245,6 @@ def _grouped(x: Array, axis: int | None, size: int, inner: int) -> Array:
 
 
 def _ungrouped(x: Array, size: int, inner: int) -> Array:
-    """The inverse of ``_grouped``: a leading axis of ``size``."""
+    """Return the inverse of ``_grouped``: a leading axis of ``size``."""
     x = jnp.moveaxis(x.reshape(*x.shape[:-1], inner, x.shape[-1] // inner), -2, 1)
     return x.reshape(len(x) * inner, *x.shape[2:])[:size]

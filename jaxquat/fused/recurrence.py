@@ -181,7 +181,7 @@ class Recurrence:
         return shaped((), jnp.int32, self.specs["state"][0])
 
     def smooth(self, group: str) -> tuple[int, ...]:
-        """The numbers of the float leaves in a group."""
+        """Return the numbers of the float leaves in a group."""
         return tuple(i for i, leaf in enumerate(getattr(self.layout, group)) if leaf.smooth)
 
     @property
@@ -190,12 +190,12 @@ class Recurrence:
         return tuple((group, i) for group in ENDS for i in self.smooth(group))
 
     def inputs(self, name: str) -> list[Place]:
-        """The leaves that a function takes; the number of the step is ("k", 0)."""
+        """Return the leaves that a function takes; the number of the step is ("k", 0)."""
         groups, _ = FLOWS[name]
         return [*self.places(("constants",)), ("k", 0), *self.places(groups)]
 
     def places(self, groups: Sequence[str]) -> list[Place]:
-        """All leaves of some groups."""
+        """Return all leaves of some groups."""
         return [(group, i) for group in groups for i in range(len(self.specs[group]))]
 
     def spec(self, place: Place) -> jax.ShapeDtypeStruct:
@@ -206,7 +206,7 @@ class Recurrence:
     # Reverse mode.
 
     def with_vjp(self, live: Live | None = None) -> Loop:
-        """The loop with the programs of its derivative in reverse mode.
+        """Return the loop with the programs of its derivative in reverse mode.
 
         ``live`` are the results whose cotangent is not zero, by default all. This loop does not
         save the other saved leaves. Its programs leave out results without influence on the live
@@ -226,12 +226,12 @@ class Recurrence:
         return program_of(*self.transposed(name, live))
 
     def live_of_functions(self, live: Live) -> dict[str, frozenset[Place]]:
-        """For each function, its results that have a cotangent at some step."""
+        """Return, for each function, its results that have a cotangent at some step."""
         carried = self.reached(live)
         return {k: frozenset(live) if k == "save" else carried for k in self.branched}
 
     def transposed(self, name: str, live: frozenset[Place]) -> tuple[Any, bool]:
-        """The derivative of a function, without the results that are not in ``live``.
+        """Return the derivative of a function, without the results that are not in ``live``.
 
         It takes the arguments of the function and the cotangents of all smooth results; for "save",
         only the cotangents of live ones. Also returns whether ``program_of`` is to add over
@@ -250,7 +250,7 @@ class Recurrence:
         return passes.arranged(back, [*range(len(inner)), *cotangents]), sums
 
     def reached(self, live: Live) -> frozenset[Place]:
-        """The floats of state, memory and command with a cotangent at some step.
+        """Return the floats of state, memory and command with a cotangent at some step.
 
         A leaf may reach a live result through other leaves, over several steps: the leaves from
         which a needed leaf is computed are needed at the step before.
@@ -265,7 +265,7 @@ class Recurrence:
         )
 
     def unmoved(self, moving: set[Place]) -> frozenset[Place]:
-        """The float results whose derivative by the leaves ``moving`` is zero at every step.
+        """Return the float results whose derivative by the leaves ``moving`` is zero at every step.
 
         ``moving`` are places in constants, inputs, and state and memory at the start.
         """
@@ -292,11 +292,11 @@ class Recurrence:
         return slopes
 
     def _scalars(self, places: Sequence[Place]) -> list[Place]:
-        """For each number in these leaves, the place of its leaf."""
+        """Return, for each number in these leaves, the place of its leaf."""
         return [place for place in places for _ in range(math.prod(self.spec(place).shape))]
 
     def unused(self, live: Live) -> set[int]:
-        """The numbers of the constants whose cotangent is 0 for all values.
+        """Return the numbers of the constants whose cotangent is 0 for all values.
 
         Empty where the derivative has no scalar form.
         """
@@ -322,7 +322,7 @@ class Recurrence:
         zero: frozenset[Place] = frozenset(),
         count: int = 1,
     ) -> Recurrence:
-        """The recurrence of the values and of their derivative in ``count`` directions.
+        """Return the recurrence of the values and of their derivative in ``count`` directions.
 
         ``constants`` and ``inputs`` are the numbers of the leaves with tangents in these groups. In
         the other groups all floats have tangents. The tangents of the leaves ``zero`` are 0 and are
@@ -397,7 +397,7 @@ class Recurrence:
 
 
 def recurrence_of(functions: Functions, **attributes: Any) -> Recurrence:
-    """The recurrence of hoisted functions."""
+    """Return the recurrence of hoisted functions."""
 
     def of_functions(separate: bool) -> Functions:
         return {k: branched(f) for k, f in functions.items()} if separate else functions

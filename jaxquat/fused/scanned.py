@@ -20,7 +20,7 @@ Groups = dict[str, list[Array]]
 
 
 def scanned(f: Recurrence, operands: Sequence[Array]) -> list[Array]:
-    """The results of the kernel "forward", as flat arrays like its operands.
+    """Return the results of the kernel "forward", as flat arrays like its operands.
 
     A scan goes over the rows, and an inner one over the steps of a row.
     """
@@ -45,7 +45,7 @@ class _Functions:
         self.functions = {name: jaxpr_as_fun(closed) for name, closed in f.functions.items()}
 
     def call(self, name: str, k: Array, groups: Groups) -> Groups:
-        """The results of a function, by group."""
+        """Return the results of a function, by group."""
         inner, outer = FLOWS[name]
         leaves = [x for group in inner for x in groups[group]]
         return _by_group(self.f, outer, self.functions[name](*self.constants, k, *leaves))
@@ -68,14 +68,14 @@ class _Functions:
         return (k + 1, before | self.call("step", k, before)), None
 
     def row(self, carry: tuple[Array, Groups], _: None) -> tuple[Any, list[Array]]:
-        """The values to save, and the carry after the steps of a row."""
+        """Return the values to save, and the carry after the steps of a row."""
         saved = self.call("save", carry[0], self.sampled(*carry))["saved"]
         step, steps = jax.checkpoint(self.step, prevent_cse=False), self.f.save_every
         return scan(step, carry, None, steps, math.isqrt(steps - 1) + 1)[0], saved
 
 
 def _shaped(f: Recurrence, operands: Sequence[Array]) -> Groups:
-    """The operands of "forward" in their shapes, by group."""
+    """Return the operands of "forward" in their shapes, by group."""
     leading = [rows for _, rows in f.layout.operands("forward")]
     shapes = [f.spec(place).shape for place in f.places(GROUPS[:4])]
     arrays = [

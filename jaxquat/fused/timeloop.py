@@ -60,7 +60,7 @@ class _Member:
         self.carried = Carried(*(target.variable(leaves) for leaves in loop.carried))
 
     def point(self, k: Number) -> Values:
-        """The inputs of ``step`` and ``save``."""
+        """Return the inputs of ``step`` and ``save``."""
         return [*self.constants, k, *self.carried.state.get(), *self.carried.command.get()]
 
     def sample(self, k: Number) -> None:

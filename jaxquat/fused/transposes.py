@@ -87,7 +87,7 @@ def _split_vjp(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
 
 
 def _known(arrays: Operands, keys: Sequence[Key]) -> Operands:
-    """The known values of tracers."""
+    """Return the known values of tracers."""
     return {key: Operand(arrays[key].array.pval.get_known(), arrays[key].batched) for key in keys}
 
 
@@ -99,7 +99,7 @@ def _constants(trace: Any, arrays: Operands) -> Operands:
 def _staged(
     trace: Any, primitive: LoopPrimitive, arrays: Operands, params: dict[str, Any]
 ) -> Operands:
-    """The results of a primitive that is computed once its unknown operands are known."""
+    """Return the results of a primitive that is computed once its unknown operands are known."""
     inner, outer = primitive.keys_of(params)
     params = params | {"batched": tuple(arrays[key].batched for key in inner)}
     operands = [arrays[key].array for key in inner]
@@ -139,7 +139,7 @@ def _transpose_jvp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any
 def _vjp_at(
     f: Recurrence, arrays: Operands, members: int | None, asked: set[Key], c: Arrays
 ) -> Arrays:
-    """The cotangents of the directions dx; ``c`` has the nonzero cotangents of F'(x) dx.
+    """Return the cotangents of the directions dx; ``c`` has the nonzero cotangents of F'(x) dx.
 
     ``asked``: the gradients that are needed.
     """
@@ -274,14 +274,14 @@ def _checkpointed(primitive: LoopPrimitive) -> Callable[..., Any]:
 
 
 def _is_saved(verdict: Any) -> bool:
-    """Whether the verdict of a ``jax.checkpoint`` policy is to save the results."""
+    """Return whether the verdict of a ``jax.checkpoint`` policy is to save the results."""
     return verdict is True or type(verdict).__name__ == "SaveableType"
 
 
 def _known_part(
     primitive: LoopPrimitive, equation: Any, unknown: Sequence[bool]
 ) -> tuple[Any, list[bool]]:
-    """The equation of F if only tangents are unknown in the equation of G, otherwise None.
+    """Return the equation of F if only tangents are unknown in the equation of G, otherwise None.
 
     Also returns which results of the equation of G are unknown.
     """

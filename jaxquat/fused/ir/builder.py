@@ -32,25 +32,25 @@ class Builder:
         self._literals: dict[int, Any] = {}
 
     def dtype(self, value: int) -> np.dtype:
-        """The dtype of a value."""
+        """Return the dtype of a value."""
         count = len(self.inputs)
         return self.inputs[value] if value < count else self.ops[value - count].dtype
 
     def literal(self, value: int) -> Any:
-        """The constant that a value is, or None."""
+        """Return the constant that a value is, or None."""
         return self._literals.get(value)
 
     def made_by(self, value: int, name: str) -> Op | None:
-        """The operation that computes a value, if it has this name, or None."""
+        """Return the operation that computes a value, if it has this name, or None."""
         op = self.ops[value - len(self.inputs)] if value >= len(self.inputs) else None
         return op if op and op.name == name else None
 
     def scalar(self, value: int) -> Scalar:
-        """A value as a number to compute with."""
+        """Return a value as a number to compute with."""
         return Scalar(self, value)
 
     def const(self, value: Any) -> int:
-        """The value of a constant, a numpy scalar."""
+        """Return the value of a constant, a numpy scalar."""
         bits = value.tobytes()
         number = self._append(Op("const", value.dtype, (), bits), ("const", value.dtype, bits))
         self._literals[number] = value
@@ -75,7 +75,7 @@ class Builder:
         return self._append(Op(name, dtype, args), (name, dtype, args))
 
     def call(self, routine: Routine, args: Sequence[int]) -> list[int]:
-        """The items of a call."""
+        """Return the items of a call."""
         args = tuple(args)
         # the key has the program as text, where the constants 0.0 and -0.0 differ
         key = ("call", args, str(routine.program), routine[1:])
@@ -86,7 +86,7 @@ class Builder:
         ]
 
     def finish(self, outputs: Sequence[int]) -> Program:
-        """The program, without the operations that the outputs do not need."""
+        """Return the program, without the operations that the outputs do not need."""
         base, needed = len(self.inputs), set(outputs)
         for number in range(len(self.ops) - 1, -1, -1):
             if number + base in needed:
@@ -145,7 +145,7 @@ class Builder:
         return None
 
     def _neutral(self, name: str, args: tuple[int, ...], literals: list[Any]) -> int | None:
-        """The other argument if one is neutral, or None."""
+        """Return the other argument if one is neutral, or None."""
         kind = self.dtype(args[0]).kind
         for literal, other, is_second in zip(literals, reversed(args), (False, True), strict=True):
             if literal is None:
@@ -167,7 +167,7 @@ class Builder:
 
 
 def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
-    """The result of an operation on constants, or None if it cannot be evaluated now.
+    """Return the result of an operation on constants, or None if it cannot be evaluated now.
 
     Denormal numbers count as zero, as in the kernel, but keep their bits where they are moved.
     """
@@ -186,7 +186,7 @@ def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
 
 
 def _normal(x: Any) -> Any:
-    """The number, or zero of its sign for a denormal one."""
+    """Return the number, or zero of its sign for a denormal one."""
     return x * 0 if x.dtype.kind == "f" and abs(x) < np.finfo(x.dtype).tiny else x
 
 
@@ -222,25 +222,25 @@ class Scalar:
         return self.b.literal(self.number)
 
     def like(self, value: Any) -> Scalar:
-        """A constant of the same dtype; a Scalar is returned as it is."""
+        """Return a constant of the same dtype; a Scalar is returned as it is."""
         if isinstance(value, Scalar):
             return value
         return Scalar(self.b, self.b.const(self.dtype.type(value)))
 
     def convert(self, dtype: Any) -> Scalar:
-        """The value in another dtype, as XLA converts it."""
+        """Return the value in another dtype, as XLA converts it."""
         return Scalar(self.b, self.b.emit("convert", self.number, dtype=np.dtype(dtype)))
 
     def bitcast(self, dtype: Any) -> Scalar:
-        """The same bits as a value of a dtype of the same size."""
+        """Return the same bits as a value of a dtype of the same size."""
         return Scalar(self.b, self.b.emit("bitcast", self.number, dtype=np.dtype(dtype)))
 
     def equals(self, other: Any) -> Scalar:
-        """Whether the values are equal."""
+        """Return whether the values are equal."""
         return operation("eq", self, other)
 
     def differs(self, other: Any) -> Scalar:
-        """Whether the values are not equal; NaN differs from itself."""
+        """Return whether the values are not equal; NaN differs from itself."""
         return operation("ne", self, other)
 
     __add__, __radd__ = _operator("add"), _reflected("add")
@@ -267,7 +267,7 @@ class Scalar:
 
 
 def operation(name: str, *args: Any) -> Scalar:
-    """The result of an operation of the table; Python numbers become constants."""
+    """Return the result of an operation of the table; Python numbers become constants."""
     first = next(x for x in reversed(args) if isinstance(x, Scalar))
     numbers = [first.like(x).number for x in args]
     return Scalar(first.b, first.b.emit(name, *numbers))
@@ -284,30 +284,30 @@ def fma(x: Any, y: Any, z: Any) -> Scalar:
 
 
 def sqrt(x: Scalar) -> Scalar:
-    """The square root, rounded correctly."""
+    """Return the square root, rounded correctly."""
     return operation("sqrt", x)
 
 
 def floor(x: Scalar) -> Scalar:
-    """The largest integer that is not larger than x."""
+    """Return the largest integer that is not larger than x."""
     return operation("floor", x)
 
 
 def nearest(x: Scalar) -> Scalar:
-    """The nearest integer; halfway cases go to the even one."""
+    """Return the nearest integer; halfway cases go to the even one."""
     return operation("round", x)
 
 
 def maximum(x: Any, y: Any) -> Scalar:
-    """The larger of two values; NaN if one is NaN."""
+    """Return the larger of two values; NaN if one is NaN."""
     return operation("max", x, y)
 
 
 def minimum(x: Any, y: Any) -> Scalar:
-    """The smaller of two values; NaN if one is NaN."""
+    """Return the smaller of two values; NaN if one is NaN."""
     return operation("min", x, y)
 
 
 def exp(x: Scalar) -> Scalar:
-    """The exponential function."""
+    """Return the exponential function."""
     return operation("exp", x)

@@ -17,7 +17,7 @@ from jaxquat.fused.ir.program import Op, Program, Routine
 
 
 def lowered(program: Program) -> Program:
-    """The program in operations that LLVM has.
+    """Return the program in operations that LLVM has.
 
     Sums are contracted before the functions are expanded: the functions use fma explicitly where it
     is right, and some need the rounded product.
@@ -26,7 +26,7 @@ def lowered(program: Program) -> Program:
 
 
 def expanded(program: Program) -> Program:
-    """The same program without the functions of ``elementary``."""
+    """Return the same program without the functions of ``elementary``."""
 
     def rule(b: Builder, op: Op, values: list[int]) -> int:
         args = [values[a] for a in op.args]
@@ -40,7 +40,7 @@ def expanded(program: Program) -> Program:
 
 
 def contracted(program: Program) -> Program:
-    """The same program with fma where a product is used only in sums and differences.
+    """Return the same program with fma where a product is used only in sums and differences.
 
     A product minus itself stays: x y - y x is 0, but fma would return the rounding error.
     """
@@ -79,7 +79,7 @@ def _rewritten(
     rule: Callable[[Builder, Op, list[int]], int],
     of_routine: Callable[[Program], Program],
 ) -> Program:
-    """The program with operations replaced by ``rule``, and with routines by ``of_routine``.
+    """Return the program with operations replaced by ``rule``, and with routines by ``of_routine``.
 
     The arguments of ``rule`` are the operation and the new number of each earlier value.
     """

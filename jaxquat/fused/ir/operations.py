@@ -103,7 +103,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def converted(x: Any, dtype: np.dtype) -> Any:
-    """A number converted to another dtype, as in XLA.
+    """Return a number converted to another dtype, as in XLA.
 
     A float is truncated to an integer and clamped to the limits of the dtype; NaN becomes 0.
     """

@@ -70,13 +70,13 @@ class Routine(NamedTuple):
     kind: str = "loop"
 
     def split(self, args: Sequence[Any]) -> tuple[list[Any], list[Any], list[list[Any]]]:
-        """The arguments in three groups: fixed values, carried values, rows."""
+        """Return the arguments in three groups: fixed values, carried values, rows."""
         first = self.fixed + self.carried
         rows = [list(args[k : k + self.trips]) for k in range(first, len(args), self.trips)]
         return list(args[: self.fixed]), list(args[self.fixed : first]), rows
 
     def dtype(self, item: int) -> np.dtype:
-        """The dtype of an item."""
+        """Return the dtype of an item."""
         place = item if item < self.carried else self.carried + (item - self.carried) // self.trips
         return self.program.dtype(self.program.outputs[place])
 
@@ -94,12 +94,12 @@ class Program(NamedTuple):
     outputs: tuple[int, ...]
 
     def dtype(self, value: int) -> np.dtype:
-        """The dtype of a value."""
+        """Return the dtype of a value."""
         count = len(self.inputs)
         return self.inputs[value] if value < count else self.ops[value - count].dtype
 
     def counts(self) -> dict[str, int]:
-        """How often each operation runs, most frequent first.
+        """Return how often each operation runs, most frequent first.
 
         Constants, items and rare routines do not count; a "while" counts as one trip.
         """
@@ -114,18 +114,18 @@ class Program(NamedTuple):
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     def cost(self) -> float:
-        """The cost of the operations that run, in units of an addition (``operations``)."""
+        """Return the cost of the operations that run, in units of an addition (``operations``)."""
         cost = lambda name: OPERATIONS[name].cost if name in OPERATIONS else 1  # noqa: E731
         return sum(cost(name) * count for name, count in self.counts().items())
 
     def zeros(self) -> list[bool]:
-        """Whether each output is the constant 0."""
+        """Return whether each output is the constant 0."""
         literals = [op.number if op.name == "const" else None for op in self.ops]
         known = [None] * len(self.inputs) + literals
         return [known[k] is not None and bool(known[k] == 0) for k in self.outputs]
 
     def with_zeros(self, places: set[int]) -> Program:
-        """The same program with the constant 0 for the outputs at ``places``."""
+        """Return the same program with the constant 0 for the outputs at ``places``."""
         outputs, ops = list(self.outputs), list(self.ops)
         for place in sorted(places):
             dtype = self.dtype(outputs[place])

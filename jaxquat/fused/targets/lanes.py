@@ -48,26 +48,26 @@ class Lanes(Programs):
             self.assign(leaf, self.array(leaf, self.targets[k], row, batched=True), part)
 
     def variable(self, leaves: tuple[Leaf, ...], rows: int = 1) -> Variable:
-        """A new variable, which has no values yet."""
+        """Return a new variable, which has no values yet."""
         return Variable(self, leaves, rows)
 
     def zeros(self, leaves: tuple[Leaf, ...]) -> list[str]:
-        """A zero for each number of the leaves."""
+        """Return a zero for each number of the leaves."""
         return [self.constant(leaf.dtype, 0) for leaf in leaves for _ in range(leaf.size)]
 
     def run(self, program: Program, inputs: Sequence[Any]) -> list[str]:
-        """The outputs of a scalar program; the number of a step may be among the inputs."""
+        """Return the outputs of a scalar program; the number of a step may be among the inputs."""
         return self.program(lowered(program), [self.in_lanes(x) for x in inputs])
 
     def in_lanes(self, x: Any) -> str | Place:
-        """A value as a vector; the number of a step becomes an int32."""
+        """Return a value as a vector; the number of a step becomes an int32."""
         dtype = np.dtype(np.int32)
         if isinstance(x, Number):
             return self.splat(dtype, self.set(f"trunc i64 {x} to i32"))
         return self.constant(dtype, x) if isinstance(x, int) else x
 
     def array(self, leaf: Leaf, base: str, row: Index, batched: bool) -> Place:
-        """The place of the first number in a row of an array, for the first member."""
+        """Return the place of the first number in a row of an array, for the first member."""
         size = leaf.dtype.itemsize
         if not batched:
             return Place(leaf.dtype, self.moved(base, row * (leaf.size * size)), 0, size, "one")
@@ -78,7 +78,7 @@ class Lanes(Programs):
     # The numbers of one leaf, which are adjacent from a place on.
 
     def elements(self, leaf: Leaf, first: Place) -> list[str | Place]:
-        """The values of a leaf; the values of a long leaf are read when they are used."""
+        """Return the values of a leaf; the values of a long leaf are read when they are used."""
         places = [first._replace(element=first.element + k) for k in range(leaf.size)]
         return [*places] if leaf.size > LONG else [self.read_from(place) for place in places]
 
@@ -142,14 +142,14 @@ class Variable:
                 self.first.append(lanes.buffer([dtype], rows * size))
 
     def row(self, row: Index) -> list[Place]:
-        """The place of the first number of each piece in a row."""
+        """Return the place of the first number of each piece in a row."""
         return [
             place._replace(base=self.lanes.moved(place.base, row * (piece.size * place.pitch)))
             for piece, place in zip(self.pieces, self.first, strict=True)
         ]
 
     def get(self, row: Index = 0) -> list[str | Place]:
-        """The values, to be used before the variable is set again."""
+        """Return the values, to be used before the variable is set again."""
         places = zip(self.pieces, self.row(row), strict=True)
         return [x for piece, place in places for x in self.lanes.elements(piece, place)]
 

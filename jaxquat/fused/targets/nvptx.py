@@ -32,7 +32,7 @@ from jax import Array
 
 from jaxquat._internal.checks import missing_package
 from jaxquat.fused import timeloop
-from jaxquat.fused.kernel import CACHED, Loop
+from jaxquat.fused.kernel import CACHED, Loop, members_last
 from jaxquat.fused.targets import template
 from jaxquat.fused.targets.lanes import Lanes
 from jaxquat.fused.targets.text import Module
@@ -46,7 +46,7 @@ ARRAYS = 512  # parameters of a kernel; PTX 8.0 allows 544
 
 
 def missing() -> str | None:
-    """An error message if there are no fused kernels on this GPU, otherwise None."""
+    """Return an error message if there are no fused kernels on this GPU, otherwise None."""
     try:
         import llvmlite.binding as llvm
     except (ImportError, OSError):  # or its library cannot be loaded
@@ -66,7 +66,7 @@ def missing() -> str | None:
 
 
 def too_many_arrays(layout: Loop, kinds: Sequence[str]) -> str | None:
-    """An error message if kernels of these kinds have too many arrays, otherwise None."""
+    """Return an error message if kernels of these kinds have too many arrays, otherwise None."""
     counts = [len(layout.operands(kind)) + len(layout.results(kind)) for kind in kinds]
     count = max(counts) + 2  # the number of members, and scratch memory
     if count <= ARRAYS:
@@ -77,7 +77,7 @@ def too_many_arrays(layout: Loop, kinds: Sequence[str]) -> str | None:
 def call(
     loop: Loop, kind: str, batched: Sequence[bool], members: int, operands: Sequence[Array]
 ) -> list[Array]:
-    """The results of a kernel, as in ``cpu.call``."""
+    """Return the results of a kernel, as in ``cpu.call``."""
     excess = too_many_arrays(loop, (kind,))
     if excess:  # only when compiling for a GPU without having one; otherwise checked before
         raise NotImplementedError(excess)
@@ -85,17 +85,13 @@ def call(
     blocks = -(-members // BLOCK)
     if scratch:
         blocks = min(blocks, max(1, SCRATCH // (BLOCK * scratch)))
-    arrays = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
-    results = [
-        jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, members), leaf.dtype)
-        for leaf, rows in loop.results(kind)
-    ]
+    results = loop.shapes(kind, members)
     memory = [jax.ShapeDtypeStruct((scratch, blocks * BLOCK), np.uint8)] if scratch else []
     sizes = {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "block_x": BLOCK, "block_y": 1}
     sizes |= {"block_z": 1, "shared_mem_bytes": 0}
     launch = jax.ffi.ffi_call(TARGET, [*results, *memory])
     arrays = launch(
-        *arrays,
+        *members_last(operands, batched),
         np.array([members], np.int32),
         name=_name(kind),
         kernel_type="ptx",
@@ -106,19 +102,19 @@ def call(
 
 
 def _name(kind: str) -> str:
-    """The name of a kernel, which a profiler shows."""
+    """Return the name of a kernel, which a profiler shows."""
     return f"fused_{kind}"
 
 
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]:
-    """The PTX of a kernel, and the bytes of scratch memory of each of its threads."""
+    """Return the PTX of a kernel, and the bytes of scratch memory of each of its threads."""
     text, scratch = module(loop, kind, batched)
     return compiled(text), scratch
 
 
 def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
-    """The text of a module for LLVM, and the bytes of scratch memory of each thread."""
+    """Return the text of a module for LLVM, and the bytes of scratch memory of each thread."""
     shared = Module(1, most=LOCAL, interleaved=True)
     member = Lanes(shared, batched)
     member.sources = [f"%operand{number}" for number in range(len(loop.operands(kind)))]
@@ -144,7 +140,7 @@ def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
 
 
 def compiled(text: str) -> str:
-    """The PTX of a module."""
+    """Return the PTX of a module."""
     import llvmlite.binding as llvm
 
     machine = _machine()

@@ -34,7 +34,7 @@ class Programs(Memory):
     def program(
         self, program: Program, inputs: Sequence[str | Place], targets: Sequence[Place] = ()
     ) -> list[str]:
-        """The names of the outputs; with ``targets`` the outputs are written there instead.
+        """Return the names of the outputs; with ``targets`` the outputs are written there instead.
 
         A loop writes its rows of results directly to their targets.
         """
@@ -114,7 +114,7 @@ class Programs(Memory):
         return [*(self.read_from(place) for place in carried), *items]
 
     def _targets(self, routine: Routine, wanted: Sequence[Place | None]) -> list[tuple[Place, int]]:
-        """For each row of results of a loop, the place of the first result, and the stride.
+        """Return, for each row of results of a loop, the place of the first result, and the stride.
 
         Rows without places in ``wanted`` share a buffer, where the results of a trip are adjacent.
         """
@@ -132,7 +132,7 @@ class Programs(Memory):
     def _branch(
         self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Place]
     ) -> list[str | Place]:
-        """A branch, taken if the first argument is true for any member of the vector.
+        """Write a branch, taken if the first argument is true for any member of the vector.
 
         A rare branch is a separate function, out of the way of the other lines.
         """
@@ -151,7 +151,7 @@ class Programs(Memory):
         return [self.read_from(place) for place in carried]
 
     def _while(self, routine: Routine, args: Sequence[str | Place]) -> list[str | Place]:
-        """A loop that goes on while the first carried value is true for any member."""
+        """Write a loop that goes on while the first carried value is true for any member."""
         fixed, starts, _ = routine.split(args)
         dtypes = routine.program.inputs[routine.fixed :]
         carried = [self.slot(dtype) for dtype in dtypes]
@@ -196,7 +196,7 @@ class Programs(Memory):
         return [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(results)]
 
     def _row_from(self, values: Sequence[str | Place], k: int) -> list[Place]:
-        """The places of the values from the k-th on, as long as they are adjacent."""
+        """Return the places of the values from the k-th on, as long as they are adjacent."""
         first, row = self.place(values[k]), []
         while first and k < len(values) and self.place(values[k]) == first:
             row.append(first)

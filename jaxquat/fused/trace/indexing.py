@@ -49,7 +49,7 @@ class _Start(NamedTuple):
 def _start(
     b: Builder, shape: Sequence[int], sizes: Sequence[int], starts: Starts, drops: bool
 ) -> _Start:
-    """The beginning of a slice with these sizes; ``starts`` has its index for axes with one.
+    """Return the beginning of a slice with these sizes; ``starts`` has its index for axes with one.
 
     A slice that reaches out of the array is moved inside or, if ``drops``, left out.
     """
@@ -77,7 +77,7 @@ def _start(
 
 
 def _taken(b: Builder, elements: Values, start: _Start, offset: int) -> int:
-    """The element ``offset`` after the beginning of a slice."""
+    """Return the element ``offset`` after the beginning of a slice."""
     candidates = [int(elements[at + offset]) for at in start.offsets]
     if len(candidates) > FEW:
         number, dtype = maximum(start.number, 0), b.dtype(candidates[0])
@@ -139,7 +139,7 @@ def _update_slice(b: Any, equation: Any, x: Values, update: Values, *index: Valu
 def _rows(
     b: Builder, indices: Values, axes: Sequence[int], batching: Sequence[tuple[int, int]]
 ) -> list[tuple[tuple[int, ...], Starts]]:
-    """For each row of ``indices``, its place and the start of its slice.
+    """Return, for each row of ``indices``, its place and the start of its slice.
 
     ``axes`` are the axes of the array that a row indexes. ``batching`` are pairs of a batch axis of
     the array and the same batch axis of ``indices``.
@@ -196,7 +196,7 @@ def _by_name(name: str) -> Callable[[Any], Combine]:
 
 
 def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
-    """The rule of a scatter, which applies the updates one by one, in the order of XLA."""
+    """Return the rule of a scatter, which applies the updates one by one, in the order of XLA."""
 
     def rule(b: Any, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
         p = equation.params
@@ -227,7 +227,7 @@ def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
 
 
 def _filler(equation: Any) -> Any:
-    """The value with which ``lax.gather`` fills.
+    """Return the value with which ``lax.gather`` fills.
 
     The default is NaN, the least signed or the largest unsigned integer, or True.
     """

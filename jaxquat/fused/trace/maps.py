@@ -16,7 +16,7 @@ LARGE = 500  # it does from this many operations on, counted with its functions 
 
 
 def elementwise(b: Builder, rule: Callable[..., Scalar], args: list[Values]) -> Values:
-    """The results of a rule for scalars, applied to the broadcast arrays."""
+    """Return the results of a rule for scalars, applied to the broadcast arrays."""
     shape = np.broadcast_shapes(*(a.shape for a in args))
     columns = [np.broadcast_to(a, shape).ravel() for a in args]
     results = mapped(b, rule, columns) if columns[0].size >= WIDE else None
@@ -40,7 +40,7 @@ def mapped(b: Builder, rule: Callable[..., Scalar], columns: list[Values]) -> Va
     inner = Builder([b.dtype(k) for k in (*fixed, *(int(row[0]) for row in rows.values()))])
 
     def value(column: Values, kind: str | None) -> Scalar:
-        """The value that stands for a column in the body of the loop."""
+        """Return the value that stands for a column in the body of the loop."""
         if kind == "constant":
             return inner.scalar(inner.const(b.literal(int(column[0]))))
         if kind == "fixed":
@@ -57,7 +57,7 @@ def mapped(b: Builder, rule: Callable[..., Scalar], columns: list[Values]) -> Va
 
 
 def _kind(b: Builder, column: Values) -> str | None:
-    """The kind of a column, or None if only some of its values repeat or some are constants.
+    """Return the kind of a column, or None if only some of its values repeat or some are constants.
 
     "constant" and "fixed": the same value for all elements, which is a constant or not. "row": a
     different value for each element.
