@@ -84,8 +84,7 @@ def floating_tree(name: str, tree: Any) -> Any:
         try:
             return floating(name, np.asarray(leaf) if type(leaf) is int else leaf)
         except TypeError as error:
-            place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
-            raise TypeError(f"{error}{place}") from error
+            raise TypeError(f"{error}{_at(path, name)}") from error
 
     return jax.tree_util.tree_map_with_path(checked, tree)
 
@@ -95,8 +94,12 @@ def single_or_double(name: str, tree: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         dtype = getattr(leaf, "dtype", jnp.float32)
         if jnp.issubdtype(dtype, jnp.floating) and dtype not in (jnp.float32, jnp.float64):
-            place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
-            raise TypeError(f"{name}: wanted float32 or float64, got {dtype}{place}")
+            raise TypeError(f"{name}: wanted float32 or float64, got {dtype}{_at(path, name)}")
+
+
+def _at(path: Any, name: str = "") -> str:
+    """Return the place of a leaf in the argument ``name``, as the end of a message."""
+    return f" at {name}{jax.tree_util.keystr(path)}" if path else ""
 
 
 def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Array:
@@ -166,8 +169,7 @@ def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
 def function(name: str, value: Any, hint: str = "") -> Any:
     """Return ``value`` if it can be called; TypeError otherwise."""
     if not callable(value):
-        shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
-        raise TypeError(f"{name}: wanted a function, got {shown}{hint}")
+        raise TypeError(f"{name}: wanted a function, got {_shown(value)}{hint}")
     return value
 
 
@@ -203,9 +205,13 @@ def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") 
 def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) -> Any:
     """Return ``value`` if it is of this type, or of one of these types; TypeError otherwise."""
     if not isinstance(value, kind):
-        shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
-        raise TypeError(f"{name}: wanted {wanted}, got {shown}")
+        raise TypeError(f"{name}: wanted {wanted}, got {_shown(value)}")
     return value
+
+
+def _shown(value: Any) -> str:
+    """Return a short text: of None and of a string what they are, of others the type."""
+    return repr(value) if value is None or isinstance(value, str) else type(value).__name__
 
 
 def renamed(**names: str) -> Callable[[F], F]:
@@ -267,7 +273,7 @@ def random_key(name: str, value: Any) -> Array:
     return key
 
 
-def every(name: str, wanted: str, value: ArrayLike, good: Any) -> None:
+def every(name: str, wanted: str, value: ArrayLike, good: Any, hint: str = "") -> None:
     """Raise ValueError if an element of a concrete ``value`` is not ``good``, an array of booleans.
 
     The message shows a short array. For a long one, of which NumPy would omit the middle, it shows
@@ -277,7 +283,8 @@ def every(name: str, wanted: str, value: ArrayLike, good: Any) -> None:
     if not good.all():
         k = np.unravel_index(np.argmin(good), array.shape)
         first = f"{array[k]} at [{', '.join(map(str, k))}] of shape {array.shape}"
-        raise ValueError(f"{name}: wanted {wanted}, got {array if array.size <= 16 else first}")
+        got = array if array.size <= 16 else first
+        raise ValueError(f"{name}: wanted {wanted}, got {got}{hint}")
 
 
 def positive(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
@@ -292,14 +299,9 @@ def measurable(name: str, value: Array) -> None:
     """Raise ValueError if concrete elements are not positive and normal: XLA drops subnormals."""
     if is_concrete(value):
         array = np.asarray(value)
-        for wanted, kept in (
-            ("positive", array >= np.finfo(array.dtype).tiny),
-            ("finite", np.isfinite(array)),
-        ):
-            if not np.all(kept):
-                raise ValueError(
-                    f"{name}: wanted {wanted} values, got {array}{other_units(array.dtype)}"
-                )
+        hint = other_units(array.dtype)
+        every(name, "positive values", array, array >= np.finfo(array.dtype).tiny, hint)
+        every(name, "finite values", array, np.isfinite(array), hint)
 
 
 def other_units(dtype: Any) -> str:
@@ -384,8 +386,7 @@ def arrays(name: str, tree: Any) -> Any:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         known = isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray | Array)
         if not (known or (hasattr(leaf, "dtype") and hasattr(leaf, "shape"))):
-            where = f" at {jax.tree_util.keystr(path)}" if path else ""
-            raise TypeError(f"{name}: wanted arrays, got {leaf!r}{where}")
+            raise TypeError(f"{name}: wanted arrays, got {leaf!r}{_at(path)}")
         if isinstance(leaf, np.generic | np.ndarray) and leaf.dtype.kind in "USmMO":
             raise TypeError(f"{name}: wanted arrays of numbers, got {leaf.dtype}")
     return tree

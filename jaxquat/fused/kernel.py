@@ -219,7 +219,7 @@ def _numbered(groups: Any) -> Any:
     return structure.unflatten(x._replace(number=n) for x, n in zip(arrays, ends, strict=False))
 
 
-def split(values: list[Any], *groups: tuple[Leaf, ...]) -> list[list[Any]]:
+def split(values: Sequence[Any], *groups: tuple[Leaf, ...]) -> list[Any]:
     """Return the values of each group of leaves."""
     ends = np.cumsum([0, *(sum(leaf.size for leaf in leaves) for leaves in groups)]).tolist()
     return [values[i:j] for i, j in itertools.pairwise(ends)]

@@ -146,7 +146,7 @@ class LoopPrimitive:
         batched = params["batched"]
         arrays = [new.merged(*x) for x in zip(operands, axes, batched, strict=True)]
         flags = tuple(a is not None or b for a, b in zip(axes, batched, strict=True))
-        outputs = self.primitive.bind(*arrays, **params | {"members": new.count, "batched": flags})
+        outputs = self.primitive.bind(*arrays, **params | {"members": new.total, "batched": flags})
         moves = [not tangents_only or primal_key(g, key).is_tangent for key in outer]
         outputs = [new.split(x, m) for x, m in zip(outputs, moves, strict=True)]
         return outputs, [int(new.is_last) if m else None for m in moves]
@@ -177,7 +177,7 @@ class _Axes(NamedTuple):
     is_last: bool
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """The number of members after the merge."""
         return self.size if self.members is None else self.size * self.members
 
@@ -190,7 +190,7 @@ class _Axes(NamedTuple):
         x = x if batched else x[:, None]
         x = jnp.broadcast_to(x, (self.size, self.members, *x.shape[2:]))
         x = x.swapaxes(0, 1) if self.is_last else x
-        return x.reshape(self.count, *x.shape[2:])
+        return x.reshape(self.total, *x.shape[2:])
 
     def split(self, x: Array, moves: bool) -> Array:
         """A result with both axes; if it does not move along the new one, without this one."""

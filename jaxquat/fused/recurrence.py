@@ -13,10 +13,14 @@ their arguments. All else is made from these on demand, by passes from jaxpr to 
 ==============  ==================================================================================
 
 The arrays of a tangent are the arrays of the recurrence, followed by ``count`` tangents of each
-float array. A state (q, omega, n) with an integer n becomes (q, omega, n, dq, domega), and its step
-computes the original step and the derivative. So state and tangents go through one loop, no states
-are kept, and several tangents share one evaluation of the values. A tangent is a recurrence, so it
-has derivatives too.
+float array. A state (x, v, n) with an integer n becomes (x, v, n, dx, dv), and its step computes
+the original step and the derivative. So state and tangents go through one loop, no states are kept,
+and several tangents share one evaluation of the values. A tangent is a recurrence, so it has
+derivatives too.
+
+An array of a recurrence has a ``Place``: its group and its number in the group. A ``Key``
+(``keys``) is a place in a role, such as the cotangent of a result. Its ``Leaf`` (``kernel``) has
+its dtype and size, and ``specs`` its shape too.
 """
 
 from __future__ import annotations

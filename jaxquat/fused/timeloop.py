@@ -112,7 +112,7 @@ def _backward(target: Lanes, loop: Loop) -> None:
     state, command = target.read(operands.last.state), target.read(operands.last.command)
     cotangents.save([*member.constants, loop.steps, *state, *command], loop.rows)
     with target.loop(loop.segments) as later:
-        segment = loop.segments - 1 - later
+        segment: Number = loop.segments - 1 - later
         begin = segment * loop.segment
         count = (loop.steps - begin).at_most(loop.segment)
         for arrays, variable in zip(operands.kept, member.carried, strict=True):

@@ -71,14 +71,16 @@ def _split_value(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
 def _split_vjp(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
     """Split ``vjp`` of G into ``vjp`` of F, computed now, and ``jvp_of_vjp``, which is staged."""
     g, f, members = params["recurrence"], params["recurrence"].primal, params["members"]
-    arrays, outer = vjp.named(tracers, params)
+    whole = functools.partial(trace.default_process_primitive, vjp.primitive, tracers, params)
     live = live_of_primal(g, params["live"]) if f is not None else None
-    unknown = {key for key, x in arrays.items() if not x.array.is_known()}
-    splits = live is not None and g.tangents.directions == 1 and bool(unknown)
-    inner = point(f) + cotangents(f, live) if splits else []
-    if not splits or not unknown.isdisjoint(key for key in arrays if primal_key(g, key) in inner):
-        return trace.default_process_primitive(vjp.primitive, tracers, params)
+    if f is None or live is None or g.tangents.directions > 1:
+        return whole()
+    arrays, outer = vjp.named(tracers, params)
     arrays = of_primal(g, arrays)
+    inner = point(f) + cotangents(f, live)
+    unknown = {key for key, x in arrays.items() if not x.array.is_known()}
+    if not unknown or not unknown.isdisjoint(inner):
+        return whole()
     keys = [primal_key(g, key) for key in outer]
     by = tuple(key for key in keys if not key.is_tangent)
     y = vjp(_known(arrays, inner), f, members, live=live, by=by) if by else {}

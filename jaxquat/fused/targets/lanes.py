@@ -41,7 +41,7 @@ class Lanes(Programs):
             values += self.elements(leaf, self.array(leaf, self.sources[k], row, self.batched[k]))
         return values
 
-    def write(self, arrays: Arrays, values: list[str | Place], row: Index = 0) -> None:
+    def write(self, arrays: Arrays, values: Sequence[str | Place], row: Index = 0) -> None:
         """Write one row of some results."""
         parts = split(values, *((leaf,) for leaf in arrays.leaves))
         for k, (leaf, part) in enumerate(zip(arrays.leaves, parts, strict=True), arrays.number):
@@ -153,7 +153,7 @@ class Variable:
         places = zip(self.pieces, self.row(row), strict=True)
         return [x for piece, place in places for x in self.lanes.elements(piece, place)]
 
-    def set(self, values: list[str | Place], row: Index = 0) -> None:
+    def set(self, values: Sequence[str | Place], row: Index = 0) -> None:
         """Replace the values."""
         parts = split(values, *((piece,) for piece in self.pieces))
         for piece, place, part in zip(self.pieces, self.row(row), parts, strict=True):

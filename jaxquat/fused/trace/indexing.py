@@ -168,10 +168,15 @@ def _gather(b: Builder, equation: Any, x: Values, indices: Values) -> Values:
             value = b.scalar(_taken(b, elements, start, offset))
             if fills:
                 value = where(start.number < 0, _filler(equation), value)
-            at = dict(zip(rows, place, strict=True))
-            at |= dict(zip(numbers.offset_dims, (within[axis] for axis in kept), strict=True))
-            result[tuple(at[axis] for axis in range(result.ndim))] = value.number
+            inner = [within[axis] for axis in kept]
+            result[_index((rows, place), (numbers.offset_dims, inner))] = value.number
     return result
+
+
+def _index(*parts: tuple[Sequence[int], Sequence[int]]) -> tuple[int, ...]:
+    """Return the index of an element; each part has some axes, and its places along them."""
+    at = {axis: k for axes, places in parts for axis, k in zip(axes, places, strict=True)}
+    return tuple(at[axis] for axis in sorted(at))
 
 
 def _newest(t: Any, old: Scalar, new: Scalar) -> Scalar:
@@ -217,9 +222,8 @@ def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
         for place, starts in _rows(b, indices, axes, tuple(pairs)):
             start = _start(b, x.shape, sizes, starts, drops)
             for within, offset in window:
-                at = dict(zip(rows, place, strict=True))
-                at |= dict(zip(windows, (within[axis] for axis in kept), strict=True))
-                new = b.scalar(int(updates[tuple(at[axis] for axis in range(updates.ndim))]))
+                at = _index((rows, place), (windows, [within[axis] for axis in kept]))
+                new = b.scalar(int(updates[at]))
                 _replaced(b, elements, start, offset, combine, new)
         return elements.reshape(x.shape)
 
