@@ -668,14 +668,14 @@ MUTATIONS = {
     ),
     "recurrence: a cotangent reaches what one step reads": Mutation(
         RECURRENCE,
-        "while reached != before:\n            before",
-        "for _ in range(1):\n            before",
+        "while reached != before:\n        before",
+        "for _ in range(1):\n        before",
         of_engine("derivatives", "what_goes_through_other_states_has_its_derivative"),
     ),
     "recurrence: a tangent moves what one step writes": Mutation(
         RECURRENCE,
-        "while moving != before:\n            before",
-        "for _ in range(1):\n            before",
+        "_closure(moving, self._slopes)",
+        "moving",
         of_engine("derivatives", "what_goes_through_other_states_has_its_derivative"),
     ),
     "jaxprs: a derivative goes through stop_gradient": Mutation(

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -259,11 +259,7 @@ class Recurrence:
         A leaf may reach a live result through other leaves, over several steps: the leaves from
         which a needed leaf is computed are needed at the step before.
         """
-        reached, before = set(live), set[Place]()
-        while reached != before:
-            before = set(reached)
-            for result, needed in self._slopes:
-                reached |= needed if result in before else set()
+        reached = _closure(live, [(result, place) for place, result in self._slopes])
         return frozenset(
             (group, i) for group, i in reached if group in CARRY and i in self.smooth(group)
         )
@@ -273,26 +269,19 @@ class Recurrence:
 
         ``moving`` are places in constants, inputs, and state and memory at the start.
         """
-        moving, before = set(moving), set[Place]()
-        while moving != before:
-            before = set(moving)
-            moving |= {result for result, needed in self._slopes if needed & before}
-        return frozenset(self.smooth_ends) - moving
+        return frozenset(self.smooth_ends) - _closure(moving, self._slopes)
 
     @functools.cached_property
-    def _slopes(self) -> list[tuple[Place, set[Place]]]:
-        """For each result of each function, its place and the leaves it has a derivative by."""
-        slopes = list[tuple[Place, set[Place]]]()
+    def _slopes(self) -> list[tuple[Place, Place]]:
+        """The leaves (argument, result) of functions that have a derivative by the argument."""
+        slopes = []
         for name, closed in self.branched.items():
             inputs, results = self.inputs(name), self.places(FLOWS[name][1])
-            by = {
-                place: depends_on(closed, [other == place for other in inputs], slope=True)
-                for place in inputs if place[0] != "k" and place[1] in self.smooth(place[0])
-            }  # fmt: skip
-            slopes += [
-                (place, {by_place for by_place, row in by.items() if row[k]})
-                for k, place in enumerate(results)
-            ]
+            for place in inputs:
+                if place[0] == "k" or place[1] not in self.smooth(place[0]):
+                    continue
+                depends = depends_on(closed, [other == place for other in inputs], slope=True)
+                slopes += [(place, x) for x, d in zip(results, depends, strict=True) if d]
         return slopes
 
     def _scalars(self, places: Sequence[Place]) -> list[Place]:
@@ -407,3 +396,12 @@ def recurrence_of(functions: Functions, **attributes: Any) -> Recurrence:
         return {k: branched(f) for k, f in functions.items()} if separate else functions
 
     return Recurrence(of_functions=of_functions, **attributes)
+
+
+def _closure(places: Iterable[Place], edges: Sequence[tuple[Place, Place]]) -> set[Place]:
+    """Return the places, and all that can be reached from them along edges (from, to)."""
+    reached, before = set(places), set[Place]()
+    while reached != before:
+        before = set(reached)
+        reached |= {end for begin, end in edges if begin in before}
+    return reached
