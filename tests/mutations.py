@@ -777,7 +777,7 @@ MUTATIONS = {
         TIMELOOP,
         f"            member.sample(begin + j)\n{PAST}",
         f"{PAST}            member.sample(begin + j)\n",
-        of_engine("fused", CONTROLLER),
+        of_engine("fused", "what_is_saved[True-4]"),
     ),
     "time loop: steps are numbered from the start of their segment": Mutation(
         TIMELOOP,
