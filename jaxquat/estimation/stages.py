@@ -38,6 +38,7 @@ UNKNOWN = 3.0  # rad: the standard deviation of an unknown angle
 TILT = 0.3  # rad: the standard deviation of the tilt that one specific force gives, in motion
 _STEADY = 0.03  # rad: a tilt less certain than this makes a heading begin again later
 _AGAIN = 5.0  # s: after so long it does so too if the tilt has become twice as certain
+_MERGED = 0.1  # s: shorter samples contain the coning
 _SETTLES = 1.0  # s: over which the first readings of a magnetometer are averaged
 _ALIKE = 0.15  # m/s^2: at rest the force is as long as at earlier rests
 _LEVEL = 0.1  # m/s^2: a body with more horizontal force does not rest
@@ -275,8 +276,10 @@ def _coning(before: Array, rate: Array, span: Array) -> Array:
 
     A rate that changes its direction evenly turns a body by a twelfth of the product of the two
     turns more than its mean does (J. E. Bortz, IEEE Trans. Aerosp. Electron. Syst. 7, 61, 1971).
+    Samples of a tenth of a second count as merged from shorter ones, by a merge that knows it.
     """
-    return square(span**2 * jnp.cross(before, rate) / 12.0) / 3.0
+    square_of_span = span * jnp.maximum(span - _MERGED, 0.0)
+    return square(square_of_span * jnp.cross(before, rate) / 12.0) / 3.0
 
 
 def _turn(memory: Memory, gyro: Array, dt: Array, read: Array) -> tuple[Array, Array]:
