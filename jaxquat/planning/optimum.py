@@ -29,7 +29,6 @@ from jaxquat.planning.constraints import (
     values,
 )
 from jaxquat.planning.iteration import (
-    BY_XLA,
     Limits,
     Problem,
     Settings,
@@ -102,11 +101,8 @@ def described(
 def _described_jvp(
     functions: Functions, constrained: bool, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
-    # The derivatives of the kernels would compile for longer than these.
-    solve = functools.partial(modelled, loops=BY_XLA)
-
     def by_xla(*operands: Any) -> Any:
-        return _described(functions, constrained, operands, lax.scan, solve)
+        return _described(functions, constrained, operands, lax.scan, modelled)
 
     return jax.jvp(by_xla, primals, tangents)
 
