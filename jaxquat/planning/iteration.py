@@ -3,9 +3,10 @@
 Each pass linearises samples and residuals about the path, solves the quadratic model backwards
 (riccati.py), and tries several lengths of the step at once. Where the fused engine has kernels, one
 of them linearises and solves in a single sweep, and another one tries the lengths. The Hessian of
-the model is the exact one if that is positive definite, and the one of Gauss and Newton otherwise. A step whose cost is not low enough is refused, and the next one is damped more: a
-fraction of its diagonal is added to each Hessian of the commands, so units do not matter. The model
-without damping also says how far the cost can still fall, and this ends the iteration.
+the model is the exact one if that is positive definite, and the one of Gauss and Newton otherwise.
+A step whose cost is not low enough is refused, and the next one is damped more: a fraction of its
+diagonal is added to each Hessian of the commands, so units do not matter. The model without damping
+also says how far the cost can still fall, and this ends the iteration.
 
 The exact Hessian is that of the Lagrangian of each sample, whose multipliers are the costates.
 
