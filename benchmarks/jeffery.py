@@ -233,9 +233,9 @@ def fits(ratio=5.0, noise=0.01):
             return jnp.ravel(seen_axes(logarithm, grid) - seen)
 
         for prefixes in ((), (0.05,), (0.05, 0.2)):
-            options = {"prefixes": prefixes, "progress": False}
             ends = [
-                jq.least_squares(residuals, jnp.log(guess), seen, **options) for guess in guesses
+                jq.least_squares(residuals, jnp.log(guess), seen, prefixes=prefixes)
+                for guess in guesses
             ]
             home = sum(abs(float(jnp.exp(fit.params)) - ratio) < 0.01 * ratio for fit in ends)
             count = np.median([fit.evaluations for fit in ends])

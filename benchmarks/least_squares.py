@@ -87,9 +87,10 @@ class Engine:
         sides = None if bounds is None else tuple(self.unravel(jnp.asarray(x)) for x in bounds)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a chi-squared that is too large: the cost says so
+            tolerances = dict.fromkeys(("ftol", "xtol", "gtol"), tolerance)
             fit = jq.least_squares(
                 self.function, guess, data, sigma=1.0, bounds=sides, prefixes=prefixes,
-                ftol=tolerance, xtol=tolerance, gtol=tolerance, progress=False,
+                options=jq.LeastSquaresOptions(**tolerances, progress=False),
             )  # fmt: skip
         x = np.asarray(ravel_pytree(fit.params)[0], float)
         return Ending(x, fit.cost, fit.evaluations, fit.jacobians, fit.converged)

@@ -181,9 +181,8 @@ def fit(recordings, prior=PRIOR):
 
     optimizer = optax.adam(optax.cosine_decay_schedule(0.4, UPDATES))
     start = jnp.zeros(len(FITTED) + 1)
-    result = jq.fit(
-        loss, start, optimizer, data, steps=UPDATES, key=jax.random.key(0), mode="forward"
-    )
+    key, options = jax.random.key(0), jq.FitOptions(mode="forward")
+    result = jq.fit(loss, start, optimizer, data, steps=UPDATES, key=key, options=options)
     return settings_of(result.params), result.history
 
 

@@ -142,9 +142,9 @@ def fitted():
         steps=40,
         batch_size=128,
         starts=4,
-        chunk=5,
         key=key,
         validation=lambda log_gains: loss(log_gains, unseen, None),
+        options=jq.FitOptions(chunk=5),
     )
     return fit, random_starts(held_out, 200)
 

@@ -267,7 +267,8 @@ def fit(log, flights):
         return jnp.concatenate(error, axis=-1).ravel()
 
     params, bounds = jax.tree.map(jnp.asarray, START), (LOWER, UPPER)
-    return jq.least_squares(residuals, params, bounds=bounds, ftol=1e-5, max_steps=40), scale[0]
+    options = jq.LeastSquaresOptions(max_steps=40, ftol=1e-5)
+    return jq.least_squares(residuals, params, bounds=bounds, options=options), scale[0]
 
 
 def printed(p):

@@ -199,8 +199,10 @@ def learn(network, engine, key, trajectories=128, updates=3000):
     torque = hybrid(apply)
     batches = windows(measured(truth(data, trajectories), noise))
     optimizer = optax.adam(optax.warmup_cosine_decay_schedule(3e-3, 3e-2, updates // 50, updates))
-    options = {"steps": updates, "batch_size": 64, "chunk": 100, "key": descent}
-    fit = jq.fit(partial(loss, torque, engine), params, optimizer, batches, **options)
+    fit = jq.fit(
+        partial(loss, torque, engine), params, optimizer, batches,
+        steps=updates, key=descent, batch_size=64, options=jq.FitOptions(chunk=100),
+    )  # fmt: skip
     return torque, fit
 
 

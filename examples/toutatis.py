@@ -209,7 +209,7 @@ def fit(first, pictures):
     def residuals(params):
         return missed(params | {"q": first["q"]})[:pictures].ravel()
 
-    return jq.least_squares(residuals, params, ftol=1e-5, progress=False)
+    return jq.least_squares(residuals, params, options=jq.LeastSquaresOptions(ftol=1e-5))
 
 
 def moments_of(estimate):

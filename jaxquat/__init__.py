@@ -37,8 +37,8 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, Wrench
 from jaxquat.ensembles import Ensemble
 from jaxquat.fitting.covariance import FitCovariance, fit_covariance
-from jaxquat.fitting.fit import Fit, fit
-from jaxquat.fitting.least_squares import LeastSquares, least_squares
+from jaxquat.fitting.fit import Fit, FitOptions, fit
+from jaxquat.fitting.least_squares import LeastSquares, LeastSquaresOptions, least_squares
 from jaxquat.fitting.prediction import Prediction
 from jaxquat.schemes import (
     SCHEMES,
@@ -106,9 +106,11 @@ __all__ = [
     "Ensemble",
     "Fit",
     "FitCovariance",
+    "FitOptions",
     "Grid",
     "GridAt",
     "LeastSquares",
+    "LeastSquaresOptions",
     "Path",
     "Prediction",
     "Scheme",

@@ -34,7 +34,6 @@ NEEDS = {
     "simulation/engines/test_selfcheck.py": "llvmlite",
     "simulation/engines/test_fused_grid_at.py": "llvmlite",
     "interop/test_interop_diffrax.py": "diffrax",
-    "interop/test_interop_gymnax.py": "gymnax",
     "plot/test_plot.py": "matplotlib",
     "fitting/test_snapshots.py": "orbax",
     "test_notebooks.py": "nbclient",

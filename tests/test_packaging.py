@@ -15,13 +15,13 @@ def run(*command, cwd=None):
 IMPORTED = """
 import sys, jaxquat as jq
 from jax._src import xla_bridge
-extras = "matplotlib", "diffrax", "llvmlite", "zarr", "orbax", "gymnax"
+extras = "matplotlib", "diffrax", "llvmlite", "zarr", "orbax"
 print(xla_bridge.backends_are_initialized(), [name for name in extras if name in sys.modules])
 listed = {"plot", "interop", "quaternion"} <= set(dir(jq))
 print(listed, "jaxquat.plot" in sys.modules, hasattr(jq, "pilot"))
-for name in ("matplotlib", "diffrax", "gymnax"):
+for name in ("matplotlib", "diffrax"):
     sys.modules[name] = None
-for get in (lambda: jq.plot, lambda: jq.interop.diffrax, lambda: jq.interop.gymnax):
+for get in (lambda: jq.plot, lambda: jq.interop.diffrax):
     try:
         get()
     except ImportError as error:
@@ -36,7 +36,6 @@ def test_import_starts_no_device_and_loads_extras_on_demand():
         "True False False",
         'plot: wanted the package matplotlib, got none: pip install "jaxquat[plot]"',
         'interop.diffrax: wanted the package diffrax, got none: pip install "jaxquat[diffrax]"',
-        'interop.gymnax: wanted the package gymnax, got none: pip install "jaxquat[gymnax]"',
     ]
 
 

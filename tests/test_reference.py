@@ -1,7 +1,7 @@
 """Every function, class, method and property of the reference has an example, and it runs.
 
 They run as a user has them: float32, in the order of the lines, with ``jax``, ``jnp``, ``np`` and
-``jq`` at hand.
+``jq`` at hand, and after the examples of the module and of the class, which may prepare names.
 """
 
 import doctest
@@ -49,15 +49,23 @@ def documented():
 DOCUMENTED = documented()
 
 
-def examples(name):
-    docstring = inspect.getdoc(DOCUMENTED[name]) or ""
+def examples(name, names=None):
+    docstring = inspect.getdoc(DOCUMENTED[name] if name in DOCUMENTED else shown(name)) or ""
+    return doctest.DocTestParser().get_doctest(docstring, names or {}, name, None, None)
+
+
+def prepared(name):
+    """The names that the examples of the module and of the class have made."""
     names = {"jax": jax, "jnp": jnp, "np": np, "jq": jq}
-    return doctest.DocTestParser().get_doctest(docstring, names, name, None, None)
+    for parent in (name[:k] for k, letter in enumerate(name) if letter == "."):
+        if parent in AT_HAND or parent in DOCUMENTED:
+            for example in examples(parent).examples:
+                exec(example.source, names)
+    return names
 
 
-@pytest.mark.parametrize("name", DOCUMENTED)
-def test_there_is_an_example(name):
-    assert examples(name).examples
+def test_every_public_name_has_an_example():
+    assert not [name for name in DOCUMENTED if not examples(name).examples]
 
 
 def is_long(name):
@@ -71,5 +79,6 @@ def is_long(name):
 def test_the_example_prints_what_it_says(name):
     said = []
     with as_a_user_has_it():
-        doctest.DocTestRunner(optionflags=FLAGS).run(examples(name), out=said.append)
+        example = examples(name, prepared(name))
+        doctest.DocTestRunner(optionflags=FLAGS).run(example, out=said.append)
     assert not said, "".join(said)

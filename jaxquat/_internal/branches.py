@@ -30,14 +30,14 @@ def rarely(
 
 
 def is_rare(equation: Any) -> bool:
-    """Whether an equation calls ``rarely``, or a derivative of it, for one body."""
+    """Return whether an equation calls ``rarely``, or a derivative of it, for one body."""
     params, first = equation.params, equation.invars[:1]
     named = equation.primitive.name == "jit" and params["name"].endswith("rarely")
     return named and first[0].aval.size == 1 and first[0].aval.dtype == bool
 
 
 def branched(closed: Any) -> Any:
-    """The same closed jaxpr, in which every ``rarely`` for one body is a ``lax.cond``.
+    """Return the same closed jaxpr, in which every ``rarely`` for one body is a ``lax.cond``.
 
     Each side computes only what it needs: a select by the condition is replaced by its known case.
     Do not map the result with ``jax.vmap``, which would turn the branch into a select: each side
@@ -66,7 +66,7 @@ def _branched(closed: Any, known: dict[int, Any]) -> Any:
 
 
 def _sides(closed: Any) -> Any:
-    """The jaxpr of ``rarely``, or of a derivative of it, as a ``lax.cond``."""
+    """Return the jaxpr of ``rarely``, or of a derivative of it, as a ``lax.cond``."""
     jaxpr, consts = closed.jaxpr, closed.consts
 
     def side(value: bool) -> Callable[..., list[Any]]:

@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_concrete(tree: Any) -> bool:
-    """Whether no leaf of ``tree`` is traced, so that its values can be read."""
+    """Return whether no leaf of ``tree`` is traced, so that its values can be read."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
@@ -65,7 +65,7 @@ def floating(name: str, value: Any) -> Array:
 
 
 def integers(name: str, value: Any) -> Array:
-    """``value`` as an array of integer dtype; TypeError otherwise."""
+    """Return ``value`` as an array of integer dtype; TypeError otherwise."""
     try:
         array = _now(jnp.asarray, value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -84,8 +84,7 @@ def floating_tree(name: str, tree: Any) -> Any:
         try:
             return floating(name, np.asarray(leaf) if type(leaf) is int else leaf)
         except TypeError as error:
-            place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
-            raise TypeError(f"{error}{place}") from error
+            raise TypeError(f"{error}{_at(path, name)}") from error
 
     return jax.tree_util.tree_map_with_path(checked, tree)
 
@@ -95,12 +94,16 @@ def single_or_double(name: str, tree: Any) -> None:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         dtype = getattr(leaf, "dtype", jnp.float32)
         if jnp.issubdtype(dtype, jnp.floating) and dtype not in (jnp.float32, jnp.float64):
-            place = f" at {name}{jax.tree_util.keystr(path)}" if path else ""
-            raise TypeError(f"{name}: wanted float32 or float64, got {dtype}{place}")
+            raise TypeError(f"{name}: wanted float32 or float64, got {dtype}{_at(path, name)}")
+
+
+def _at(path: Any, name: str = "") -> str:
+    """Return the place of a leaf in the argument ``name``, as the end of a message."""
+    return f" at {name}{jax.tree_util.keystr(path)}" if path else ""
 
 
 def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Array:
-    """``value`` as a floating array of exactly this shape."""
+    """Return ``value`` as a floating array of exactly this shape."""
     array = floating(name, value)
     if array.shape != shape:
         raise ValueError(f"{name}: wanted shape {shape}, got {array.shape}{hint}")
@@ -108,7 +111,7 @@ def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Ar
 
 
 def vector(name: str, value: Any) -> Array:
-    """``value`` as a floating array of shape (m,), m at least 1."""
+    """Return ``value`` as a floating array of shape (m,), m at least 1."""
     array = floating(name, value)
     if array.ndim != 1 or not array.size:
         raise ValueError(f"{name}: wanted shape (m,), got {array.shape}")
@@ -116,14 +119,14 @@ def vector(name: str, value: Any) -> Array:
 
 
 def scalar(name: str, value: Any) -> Array:
-    """``value`` as one finite number, a floating array of shape ()."""
+    """Return ``value`` as one finite number, a floating array of shape ()."""
     number = exactly(name, value, (), "; use jax.vmap")
     finite(name, number)
     return number
 
 
 def one_shape(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
-    """``value`` as a floating array of one of these shapes."""
+    """Return ``value`` as a floating array of one of these shapes."""
     array = floating(name, value)
     if array.shape not in shapes:
         raise ValueError(f"{name}: wanted shape {' or '.join(map(str, shapes))}, got {array.shape}")
@@ -131,7 +134,7 @@ def one_shape(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
 
 
 def trailing(name: str, value: Any, core: tuple[int, ...]) -> Array:
-    """``value`` as a floating array whose last axes are ``core``."""
+    """Return ``value`` as a floating array whose last axes are ``core``."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):  # asarray would stack the fields
         raise TypeError(f"{name}: wanted an array, got a {type(value).__name__}")
     array = floating(name, value)
@@ -164,10 +167,9 @@ def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
 
 
 def function(name: str, value: Any, hint: str = "") -> Any:
-    """``value`` if it can be called; TypeError otherwise."""
+    """Return ``value`` if it can be called; TypeError otherwise."""
     if not callable(value):
-        shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
-        raise TypeError(f"{name}: wanted a function, got {shown}{hint}")
+        raise TypeError(f"{name}: wanted a function, got {_shown(value)}{hint}")
     return value
 
 
@@ -201,11 +203,15 @@ def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") 
 
 
 def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) -> Any:
-    """``value`` if it is of this type, or of one of these types; TypeError otherwise."""
+    """Return ``value`` if it is of this type, or of one of these types; TypeError otherwise."""
     if not isinstance(value, kind):
-        shown = repr(value) if value is None or isinstance(value, str) else type(value).__name__
-        raise TypeError(f"{name}: wanted {wanted}, got {shown}")
+        raise TypeError(f"{name}: wanted {wanted}, got {_shown(value)}")
     return value
+
+
+def _shown(value: Any) -> str:
+    """Return a short text: of None and of a string what they are, of others the type."""
+    return repr(value) if value is None or isinstance(value, str) else type(value).__name__
 
 
 def renamed(**names: str) -> Callable[[F], F]:
@@ -236,13 +242,13 @@ def report(name: str, wanted: str, holds: ArrayLike, value: Array) -> None:
 
 
 def is_key(value: Any) -> bool:
-    """Whether an array, or an object with a dtype, holds keys of ``jax.random``."""
+    """Return whether an array, or an object with a dtype, holds keys of ``jax.random``."""
     dtype = getattr(value, "dtype", None)
     return not isinstance(dtype, np.dtype | None) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def reproducible_key(name: str, key: Any) -> Array:
-    """``key`` as one key; ValueError for a generator whose numbers depend on vmap."""
+    """Return ``key`` as one key; ValueError for a generator whose numbers depend on vmap."""
     key = random_key(name, key)
     generator = jax.random.key_impl(key)
     if "rbg" in str(generator):
@@ -252,7 +258,7 @@ def reproducible_key(name: str, key: Any) -> Array:
 
 
 def random_key(name: str, value: Any) -> Array:
-    """``value`` as one ``jax.random.key``; old keys (uint32) are converted.
+    """Return ``value`` as one ``jax.random.key``; old keys (uint32) are converted.
 
     TypeError if it is not a key, ValueError if it is several keys.
     """
@@ -267,7 +273,7 @@ def random_key(name: str, value: Any) -> Array:
     return key
 
 
-def every(name: str, wanted: str, value: ArrayLike, good: Any) -> None:
+def every(name: str, wanted: str, value: ArrayLike, good: Any, hint: str = "") -> None:
     """Raise ValueError if an element of a concrete ``value`` is not ``good``, an array of booleans.
 
     The message shows a short array. For a long one, of which NumPy would omit the middle, it shows
@@ -277,7 +283,8 @@ def every(name: str, wanted: str, value: ArrayLike, good: Any) -> None:
     if not good.all():
         k = np.unravel_index(np.argmin(good), array.shape)
         first = f"{array[k]} at [{', '.join(map(str, k))}] of shape {array.shape}"
-        raise ValueError(f"{name}: wanted {wanted}, got {array if array.size <= 16 else first}")
+        got = array if array.size <= 16 else first
+        raise ValueError(f"{name}: wanted {wanted}, got {got}{hint}")
 
 
 def positive(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
@@ -292,18 +299,13 @@ def measurable(name: str, value: Array) -> None:
     """Raise ValueError if concrete elements are not positive and normal: XLA drops subnormals."""
     if is_concrete(value):
         array = np.asarray(value)
-        for wanted, kept in (
-            ("positive", array >= np.finfo(array.dtype).tiny),
-            ("finite", np.isfinite(array)),
-        ):
-            if not np.all(kept):
-                raise ValueError(
-                    f"{name}: wanted {wanted} values, got {array}{other_units(array.dtype)}"
-                )
+        hint = other_units(array.dtype)
+        every(name, "positive values", array, array >= np.finfo(array.dtype).tiny, hint)
+        every(name, "finite values", array, np.isfinite(array), hint)
 
 
 def other_units(dtype: Any) -> str:
-    """The end of a message: what to do about numbers that a dtype cannot hold."""
+    """Return the end of a message: what to do about numbers that a dtype cannot hold."""
     info = np.finfo(dtype)
     cure = "use other units of length or mass" + (", or float64" if info.bits < 64 else "")
     return f"; {info.dtype} holds {info.tiny:.2g} to {info.max:.2g}, beyond that {cure}"
@@ -318,7 +320,7 @@ def not_negative(name: str, value: ArrayLike, *, or_infinite: bool = False) -> N
 
 
 def real(name: str, value: Any) -> float:
-    """``value`` as a float; TypeError if it is a bool, traced, or not a number."""
+    """Return ``value`` as a float; TypeError if it is a bool, traced, or not a number."""
     array = np.asarray(None if isinstance(value, Tracer) else value)
     if array.shape != () or not (
         np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)
@@ -328,14 +330,14 @@ def real(name: str, value: Any) -> float:
 
 
 def numbers(name: str, value: Any) -> tuple[float, ...]:
-    """``value`` as a tuple of floats, from a sequence of numbers; TypeError otherwise."""
+    """Return ``value`` as a tuple of floats, from a sequence of numbers; TypeError otherwise."""
     if isinstance(value, str) or not hasattr(value, "__len__") or not hasattr(value, "__getitem__"):
         raise TypeError(f"{name}: wanted a sequence of numbers, got {value!r}")
     return tuple(real(name, element) for element in value)
 
 
 def fraction(name: str, value: Any) -> float:
-    """``value`` as a float; ValueError if it is not between 0 and 1, ends excluded."""
+    """Return ``value`` as a float; ValueError if it is not between 0 and 1, ends excluded."""
     number = real(name, value)
     if not 0 < number < 1:
         raise ValueError(f"{name}: wanted a number between 0 and 1, got {value}")
@@ -343,14 +345,14 @@ def fraction(name: str, value: Any) -> float:
 
 
 def boolean(name: str, value: Any) -> bool:
-    """``value`` if it is True or False; TypeError otherwise."""
+    """Return ``value`` if it is True or False; TypeError otherwise."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name}: wanted True or False, got {value!r}")
     return bool(value)
 
 
 def floating_dtype(name: str, value: Any) -> Any:
-    """``value`` if it is None or denotes a floating dtype; TypeError otherwise."""
+    """Return ``value`` if it is None or denotes a floating dtype; TypeError otherwise."""
     try:
         valid = value is None or jnp.issubdtype(jnp.dtype(value), jnp.floating)
     except TypeError:
@@ -373,7 +375,7 @@ def shape(name: str, value: Any) -> tuple[int, ...]:
 
 
 def place(name: str, value: Any) -> Path:
-    """``value`` as the path of a file or folder; TypeError if it is not a path."""
+    """Return ``value`` as the path of a file or folder; TypeError if it is not a path."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise TypeError(f"{name}: wanted a path, got {value!r}")
     return Path(os.fspath(value))
@@ -384,15 +386,14 @@ def arrays(name: str, tree: Any) -> Any:
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         known = isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray | Array)
         if not (known or (hasattr(leaf, "dtype") and hasattr(leaf, "shape"))):
-            where = f" at {jax.tree_util.keystr(path)}" if path else ""
-            raise TypeError(f"{name}: wanted arrays, got {leaf!r}{where}")
+            raise TypeError(f"{name}: wanted arrays, got {leaf!r}{_at(path)}")
         if isinstance(leaf, np.generic | np.ndarray) and leaf.dtype.kind in "USmMO":
             raise TypeError(f"{name}: wanted arrays of numbers, got {leaf.dtype}")
     return tree
 
 
 def strong(leaf: Any) -> Any:
-    """``leaf`` without a weak type, JAX's mark of a Python number.
+    """Return ``leaf`` without a weak type, JAX's mark of a Python number.
 
     The mark does not survive a file or a kernel.
     """
@@ -400,7 +401,7 @@ def strong(leaf: Any) -> Any:
 
 
 def one_of(name: str, value: Any, options: Sequence[Any]) -> Any:
-    """``value`` if it is one of ``options``; ValueError otherwise."""
+    """Return ``value`` if it is one of ``options``; ValueError otherwise."""
     if isinstance(value, np.ndarray | Array) or not any(
         value is option or value == option for option in options
     ):
@@ -409,7 +410,7 @@ def one_of(name: str, value: Any, options: Sequence[Any]) -> Any:
 
 
 def positive_integer(name: str, value: Any, hint: str = "") -> int:
-    """``value`` as an int of at least 1 (a bool is not one)."""
+    """Return ``value`` as an int of at least 1 (a bool is not one)."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}: wanted an integer, got {value!r}{hint}")
     if value < 1:
@@ -524,5 +525,5 @@ def from_aux(name: str, value: Any) -> None:
 
 
 def missing_package(name: str, package: str, extra: str) -> str:
-    """The message of the ImportError for a package of an extra that is not installed."""
+    """Return the message of the ImportError for a package of an extra that is not installed."""
     return f'{name}: wanted the package {package}, got none: pip install "jaxquat[{extra}]"'

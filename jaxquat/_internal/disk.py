@@ -55,7 +55,7 @@ def only_writer(name: str, folder: Path, lock: str) -> Iterator[None]:
 
 
 def _locked(name: str, folder: Path, path: Path) -> BinaryIO | None:
-    """The file at ``path``, open and locked; None if nothing can be locked."""
+    """Return the file at ``path``, open and locked; None if nothing can be locked."""
     while fcntl is not None:
         try:
             file = open(path, "a+b", buffering=0)  # noqa: SIM115, it stays open
@@ -85,7 +85,7 @@ def _locked(name: str, folder: Path, path: Path) -> BinaryIO | None:
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Whether this open file is the one at ``path``."""
+    """Return whether this open file is the one at ``path``."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:

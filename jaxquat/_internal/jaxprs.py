@@ -164,7 +164,7 @@ def specs(variables: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
 
 
 def call_of(closed: Any) -> Any:
-    """The equation of a ``jax.jit`` call of a closed jaxpr, with the jaxpr's own inputs."""
+    """Return the equation of a ``jax.jit`` call of a closed jaxpr, with the jaxpr's own inputs."""
     traced = jax.make_jaxpr(jax.jit(jaxpr_as_fun(closed)))(*specs(closed.jaxpr.invars))
     (equation,) = traced.jaxpr.eqns
     return equation

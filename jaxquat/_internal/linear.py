@@ -46,7 +46,7 @@ def _cross_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> t
 
 
 def _next(a: Array) -> Array:
-    """The components of a (..., 3) shifted cyclically: (x, y, z) becomes (y, z, x)."""
+    """Return the components of a (..., 3) shifted cyclically: (x, y, z) becomes (y, z, x)."""
     return jnp.roll(a, -1, axis=-1)
 
 
@@ -61,7 +61,7 @@ def matmul(a: Array, b: Array) -> Array:
 
 
 def transpose(matrix: Array) -> Array:
-    """The matrix with its last two axes exchanged."""
+    """Return the matrix with its last two axes exchanged."""
     return jnp.swapaxes(matrix, -1, -2)
 
 
@@ -71,7 +71,7 @@ def trace(matrix: Array) -> Array:
 
 
 def stacked(rows: Sequence[Sequence[Array]]) -> Array:
-    """The matrices (..., m, n) with these m rows of n elements (...)."""
+    """Return the matrices (..., m, n) with these m rows of n elements (...)."""
     return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
 
@@ -83,7 +83,7 @@ def inverse(matrix: Array) -> Array:
 
 
 def power_of_two(x: Array) -> Array:
-    """The power of two next to the largest |element| of x -> (), a constant for derivatives.
+    """Return the power of two next to the largest |element| of x -> (), a constant for derivatives.
 
     Divide by it: its inverse may be subnormal, and XLA on a CPU takes subnormal numbers for 0.
     """
@@ -94,7 +94,7 @@ def power_of_two(x: Array) -> Array:
 
 
 def scale_of(x: Array) -> Array:
-    """The factor that brings x, and all that is proportional to it, to order 1. -> ().
+    """Return the factor that brings x, and all that is proportional to it, to order 1. -> ().
 
     It is a power of two and a constant for derivatives, like its inverse ``power_of_two``. It stays
     a factor of 2^26 within the range of normal numbers: XLA on a CPU takes subnormal numbers for 0,

@@ -11,7 +11,7 @@ from tqdm import TqdmWarning
 def bar(
     unit: str, total: int | None = None, *, initial: int = 0, scaled: bool = False, shown: bool
 ) -> Any:
-    """A bar of tqdm: a widget in a notebook that has ipywidgets, text elsewhere.
+    """Return a bar of tqdm: a widget in a notebook that has ipywidgets, text elsewhere.
 
     ``unit`` is a plural such as "members"; the rate is always in units per second. ``scaled``
     writes 100k for 100000.

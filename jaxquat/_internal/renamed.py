@@ -4,7 +4,8 @@
   uses, or one spelled similarly.
 - ``RENAMED`` has names of the last release, and ``MOVED`` its modules. They work for one release,
   with a DeprecationWarning that names the new one.
-- ``DELETED`` has modules that are gone. To import one raises an error that says what to use.
+- ``DELETED`` has names and modules of the last release that are gone. To use one raises an error
+  that says what to use instead.
 - ``OLD_KEYWORDS`` has arguments of the last release. To use one raises a TypeError that shows the
   new spelling.
 
@@ -35,14 +36,14 @@ _ANGLES = 'jq.euler.to_quaternion(angles, "ZYX"), jq.euler.from_quaternion(q, "Z
 _TABLE = "np.column_stack([path.t, path.state.q, path.state.omega])"
 _FRAME = f'pandas.DataFrame({_TABLE}, columns=["t", *"wxyz", "omega_x", "omega_y", "omega_z"])'
 
-INSTEAD: dict[str, dict[str, str]] = {
+_ANSWERS: dict[str, dict[str, str]] = {
     "": {
-        **dict.fromkeys(("simulate", "odeint", "solve_ivp"), _STEPS),
+        "simulate odeint solve_ivp": _STEPS,
         "integrate": f"{_STEPS}, or jq.kinematics.integrate(q0, omega, dt) for a gyroscope",
-        **dict.fromkeys(("diffeqsolve", "Tsit5"), _ADAPTIVE),
-        **dict.fromkeys(("event", "events"), "jq.interop.diffrax, which locates events in a step"),
+        "diffeqsolve Tsit5": _ADAPTIVE,
+        "event events": "jq.interop.diffrax, which locates events in a step",
         "rk4": "jq.rkmk4",
-        **dict.fromkeys(("Rotation", "Quaternion"), _ROTATION),
+        "Rotation Quaternion": _ROTATION,
         "slerp": "jq.quaternion.slerp(p, q, t)",
         "vmap": "jax.vmap: jq.rollout takes one body",
         "read_csv": "jq.recordings.read(path, columns)",
@@ -50,21 +51,21 @@ INSTEAD: dict[str, dict[str, str]] = {
         "orbit": "a jq.State with position and velocity, and jq.forces.point_mass",
     },
     "quaternion": {
-        **dict.fromkeys(("from_euler", "to_euler"), _ANGLES),
+        "from_euler to_euler": _ANGLES,
         "from_rotvec": "jq.quaternion.exp(u) of a rotation vector [rad]",
         "as_matrix": "jq.quaternion.to_matrix(q)",
         "inv": "jq.quaternion.conjugate(q)",
         "apply": "jq.quaternion.rotate(q, v)",
         "mul": "jq.quaternion.multiply(p, q)",
         "angle": "jq.quaternion.distance(p, q) [rad], or angle_between(u, v) of vectors",
-        **dict.fromkeys(("from_scipy", "from_rotation"), "jq.quaternion.from_xyzw(r.as_quat())"),
+        "from_scipy from_rotation": "jq.quaternion.from_xyzw(r.as_quat())",
         "squad": "path.at(t), which uses the rates of the rows",
         "identity": "jnp.array([1.0, 0.0, 0.0, 0.0])",
     },
     "so3": {"skew": "jq.so3.hat(v)"},
     "frames": {
-        **dict.fromkeys(("ned_to_enu", "enu_to_ned"), "jq.frames.ned_enu(v), in both directions"),
-        **dict.fromkeys(("frd_to_flu", "flu_to_frd"), "jq.frames.frd_flu(v), in both directions"),
+        "ned_to_enu enu_to_ned": "jq.frames.ned_enu(v), in both directions",
+        "frd_to_flu flu_to_frd": "jq.frames.frd_flu(v), in both directions",
     },
     "forces": {
         "potential_energy": "mass * 9.80665 * z with jq.forces.gravity, or jq.forces.potential "
@@ -72,24 +73,24 @@ INSTEAD: dict[str, dict[str, str]] = {
     },
     "actuators": {
         "pulse": "jq.actuators.pulse_widths, with jq.schemes.switched",
-        **dict.fromkeys(("wheel", "reaction_wheel"), "jq.actuators.wheel_torque"),
+        "wheel reaction_wheel": "jq.actuators.wheel_torque",
     },
     "dynamics": {"potential_energy": "mass * 9.80665 * z with jq.forces.gravity"},
     "torques": {
-        **dict.fromkeys(("pulse", "step"), "jq.schemes.switched, for a torque that jumps"),
+        "pulse step": "jq.schemes.switched, for a torque that jumps",
         "constant": "lambda t, state, params: params: a torque is any function of these",
     },
     "control": {
         "pd": "jq.control.quaternion_law",
-        **dict.fromkeys(("gain_margin", "phase_margin", "stability_margins"), "jq.control.margins"),
+        "gain_margin phase_margin stability_margins": "jq.control.margins",
         "bode": "jq.control.margins, which returns the loop at many frequencies",
         "bdot": "a jq.Controller; examples/detumble.py has the law",
         "mrp_law": "jq.control.tracking_law with a quarter of the stiffness",
     },
     "plot": {"bode": "jq.plot.nyquist(margins)", "angles": 'jq.plot.euler_angles(path, "ZYX")'},
     "Path": {
-        **dict.fromkeys(("ts", "time"), "path.t"),
-        **dict.fromkeys(("plot", "show"), "jq.plot.rates(path), jq.plot.euler_angles(path)"),
+        "ts time": "path.t",
+        "plot show": "jq.plot.rates(path), jq.plot.euler_angles(path)",
         "animate": "jq.plot.animate(path, body)",
         "q": "path.state.q",
         "omega": "path.state.omega",
@@ -102,52 +103,68 @@ INSTEAD: dict[str, dict[str, str]] = {
     "State": {"quat": "state.q"},
     "Body": {"I": "body.inertia"},
     "Recording": {
-        **dict.fromkeys(("omega", "gyroscope"), "recording.gyro"),
-        **dict.fromkeys(("acc", "accel"), "recording.accelerometer"),
+        "omega gyroscope": "recording.gyro",
+        "acc accel": "recording.accelerometer",
         "mag": "recording.magnetometer",
     },
 }
-"""What to use instead, by the owner's public name ("" is the package) and the missing name.
+"""What to use instead of names that newcomers have typed; docs/migration.md has more.
 
-These are names that newcomers have typed. docs/migration.md has more.
+By the owner's public name ("" is the package) and by names that are not there; several of these may
+share an answer.
 """
+
+INSTEAD = {
+    owner: {name: answer for names, answer in answers.items() for name in names.split()}
+    for owner, answers in _ANSWERS.items()
+}
+"""``_ANSWERS`` by single names."""
 
 
 _PUBLIC: dict[str, list[str]] = {}
 """The public names of each module, for the names that users seek in another one."""
 
-_STOCHASTIC = (
-    "Disturbance", "brownian", "coarsened", "langevin", "with_gauss_markov_torque",
-    "with_torque_noise",
-)  # fmt: skip
 RENAMED = {
-    "control": {"Course": "ReferenceTrajectory"},
-    "fused": {"check_gpu": "jq.check_gpu", "explain": "jq.explain"},
-    "schemes": {name: f"jq.stochastic.{name}" for name in _STOCHASTIC},
+    "control.Course": "control.ReferenceTrajectory",
+    "fused.check_gpu": "check_gpu",
+    "fused.explain": "explain",
+    "schemes.Disturbance": "stochastic.Disturbance",
+    "schemes.brownian": "stochastic.brownian",
+    "schemes.coarsened": "stochastic.coarsened",
+    "schemes.langevin": "stochastic.langevin",
+    "schemes.with_gauss_markov_torque": "stochastic.with_gauss_markov_torque",
+    "schemes.with_torque_noise": "stochastic.with_torque_noise",
 }
-"""Names of the last release and their new names, by module. The next release removes them.
-
-A new name in another module is a path that begins with "jq.".
-"""
+"""Names of the last release and their new names. The next release removes them."""
 
 MOVED = {
-    **{name: f"sensors.{name}" for name in ("accelerometer", "allan", "gyro", "magnetometer")},
-    **{name: f"dynamics.{name}" for name in ("forces", "torques")},
+    "accelerometer": "sensors.accelerometer",
+    "allan": "sensors.allan",
     "engines": "simulation.engines",
     "flow": "stochastic.flow",
+    "forces": "dynamics.forces",
     "fused.__main__": "simulation.engines.__main__",
+    "gyro": "sensors.gyro",
     "learning": "fitting",
+    "magnetometer": "sensors.magnetometer",
     "rollout": "simulation.rollout",
     "rotors": "actuators.rotors",
     "sensing": "sensors",
+    "torques": "dynamics.torques",
 }
 """Modules of the last release and their places now, with all that is in them.
 
 Only ``import`` needs the place: ``jq.gyro``, ``jq.torques`` and the other short names stay.
 """
 
-DELETED: dict[str, str] = {}
-"""Modules of the last release that are gone, and what to use instead."""
+DELETED = {
+    "exact.fixed_axis": "jq.quaternion.multiply(q, jq.quaternion.exp(angle * axis))",
+    "exact.kovalevskaya": "its formula, in tests/exact_motions.py of the repository",
+    "exact.nutation": "its formulas, in tests/exact_motions.py of the repository",
+    "interop.gymnax": "two functions, reset and step: docs/policies.md has them",
+    "plot.box_sides": "sqrt(6/mass (I2 + I3 - I1)) of the moments body.principal()[0]",
+}
+"""Names and modules of the last release that are gone, and what to use instead."""
 
 
 _CONSTRAINTS = {
@@ -199,13 +216,12 @@ def refuses_old_keywords(owner: str) -> Callable[[F], F]:
 
 def _missing_in(module: ModuleType, owner: str, name: str) -> Any:
     """``missing`` for a module; a renamed object is returned with a DeprecationWarning."""
-    new = RENAMED.get(owner, {}).get(name)
+    new = RENAMED.get(f"{owner}.{name}")
     if new is None:
         missing(owner, name, module.__all__)
-    path = new if new.startswith("jq.") else f"{_place(owner)}.{new}"
-    text = f"{_place(owner)}.{name} is now called {path}"
+    text = f"{_place(owner)}.{name} is now called jq.{new}"
     warnings.warn(text, DeprecationWarning, stacklevel=2)
-    return functools.reduce(getattr, path.split(".")[1:], sys.modules["jaxquat"])
+    return functools.reduce(getattr, new.split("."), sys.modules["jaxquat"])
 
 
 def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
@@ -214,7 +230,7 @@ def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
     The error proposes the same name of another module, or one of ``names`` with a similar spelling.
     """
     known = INSTEAD.get(owner, {})
-    instead = known.get(name, known.get(name.lower()))
+    instead = known.get(name, known.get(name.lower(), DELETED.get(f"{owner}.{name}")))
     if instead is None:
         near = [f"{_place(owner)}.{x}" for x in difflib.get_close_matches(name, names, 1, 0.7)]
         public = {"": sys.modules["jaxquat"].__all__, **_PUBLIC}
@@ -259,7 +275,7 @@ def answer(owners: Mapping[str, Any]) -> None:
 
 
 class _OldPlaces(importlib.abc.MetaPathFinder):
-    """Find modules of ``MOVED`` at their new places, and refuse those of ``DELETED``."""
+    """Find modules of ``MOVED`` at their new places."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec of a module that moved; None leaves the others to other finders."""
@@ -267,14 +283,13 @@ class _OldPlaces(importlib.abc.MetaPathFinder):
         if package != "jaxquat":
             return None
         if old in DELETED:
-            raise ModuleNotFoundError(f"{fullname} is gone; use {DELETED[old]}", name=fullname)
+            # with its name, ``from package import module`` would replace the error by another
+            raise ModuleNotFoundError(f"{fullname} is gone; use {DELETED[old]}")
         new = _new_place(old)
         if new is None:
             return None
-        text = f"{fullname} is now {new}"
-        warnings.warn(
-            text, DeprecationWarning, stacklevel=2
-        )  # Python skips the import's own frames
+        # Python does not count the import's own frames
+        warnings.warn(f"{fullname} is now {new}", DeprecationWarning, stacklevel=2)
         return importlib.machinery.ModuleSpec(fullname, _SameModule(new))
 
 
@@ -311,8 +326,7 @@ class _Hidden(ModuleType):
             raise AttributeError(name)
         new = _new_place(self.__name__.partition(".")[2])
         assert new is not None
-        text = f"{self.__name__} is now {new}"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
+        warnings.warn(f"{self.__name__} is now {new}", DeprecationWarning, stacklevel=2)
         return getattr(importlib.import_module(new), name)
 
 
@@ -337,7 +351,7 @@ def _full(owner: str) -> str:
 
 
 def _place(owner: str) -> str:
-    """The text that users write before the dot of a name of this owner."""
+    """Return the text that users write before the dot of a name of this owner."""
     if owner[:1].isupper():
         return {"GridAt": "grid"}.get(owner, owner.lower())
     return f"jq.{owner}" if owner else "jq"

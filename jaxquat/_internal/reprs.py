@@ -85,7 +85,7 @@ def _is_real(value: Any) -> bool:
 
 
 def named_leaves(tree: Any, name: str = "", *, kinds: Any = ()) -> list[tuple[str, Any]]:
-    """The leaves of a pytree and their places: ``("gains.damping", leaf)``.
+    """Return the leaves of a pytree and their places: ``("gains.damping", leaf)``.
 
     The place of a lone leaf is ``name``. An object of one of the ``kinds`` counts as a leaf.
     """
@@ -95,7 +95,7 @@ def named_leaves(tree: Any, name: str = "", *, kinds: Any = ()) -> list[tuple[st
 
 
 def named_numbers(tree: Any, name: str) -> tuple[str, ...]:
-    """A name for each number of a pytree of arrays, in the order of ``ravel_pytree``."""
+    """Return a name for each number of a pytree of arrays, in the order of ``ravel_pytree``."""
     return tuple(
         place + (str(list(index)) if index else "")
         for place, leaf in named_leaves(tree, name)
@@ -104,13 +104,13 @@ def named_numbers(tree: Any, name: str) -> tuple[str, ...]:
 
 
 def clipped(rows: Sequence[Any], most: int = _ROWS) -> tuple[Sequence[Any], list[str]]:
-    """The first rows, and a line that counts the others if there are any."""
+    """Return the first rows, and a line that counts the others if there are any."""
     others = len(rows) - most
     return (rows[:most], [f"... {others} more"]) if others > 0 else (rows, [])
 
 
 def lines(title: str, rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> str:
-    """A table as text of at most ten lines, its columns aligned."""
+    """Return a table as text of at most ten lines, its columns aligned."""
     shown, more = clipped(list(rows))
     cells = [list(columns)] * bool(columns) + [list(row) for row in shown]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -120,7 +120,7 @@ def lines(title: str, rows: Iterable[Sequence[str]], columns: Sequence[str] = ()
 
 
 def table(title: str, rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> str:
-    """An HTML table for a notebook."""
+    """Return an HTML table for a notebook."""
     shown, more = clipped(list(rows))
     head = _row(columns, "th") if columns else ""
     cells = head + "".join(_row(row, "td") for row in [*shown, *([line] for line in more)])

@@ -46,7 +46,7 @@ _FAR_POLES = tuple(2 * _powers_from_three(2 * n + 2) / math.pi ** (2 * n + 2) fo
 
 
 def _polynomial(coefficients: Sequence[float], s: Array, largest: float) -> Array:
-    """The polynomial in s by Horner's rule, for s up to ``largest``.
+    """Return the polynomial in s by Horner's rule, for s up to ``largest``.
 
     It omits terms that are too small for the dtype even in the second derivative.
     """
@@ -138,7 +138,7 @@ def _far_cos_defect(s: Array) -> tuple[Array]:
 
 
 def sin_defect_slope(s: Array) -> Array:
-    """The derivative of ``sin_defect`` by s, any shape; -1/30 at zero."""
+    """Return the derivative of ``sin_defect`` by s, any shape; -1/30 at zero."""
     return _near_or_far(_SIN_DEFECT_SLOPE, _far_sin_defect_slope, s)
 
 
@@ -151,7 +151,7 @@ def _far_sin_defect_slope(s: Array) -> tuple[Array]:
 
 
 def cos_defect_slope(s: Array) -> Array:
-    """The derivative of ``cos_defect`` by s, any shape; -1/180 at zero."""
+    """Return the derivative of ``cos_defect`` by s, any shape; -1/180 at zero."""
     return _near_or_far(_COS_DEFECT_SLOPE, _far_cos_defect_slope, s)
 
 

@@ -32,7 +32,7 @@ def _axes_of(x: Any) -> Axes:
 
 
 def cast(tree: Any, axes: Axes) -> Any:
-    """The tree with every array cast to vary along these axes, too."""
+    """Return the tree with every array cast to vary along these axes, too."""
     return jax.tree.map(lambda x: _cast(x, axes - _axes_of(x)), tree) if axes else tree
 
 
@@ -45,12 +45,12 @@ def _cast(x: Any, axes: Axes) -> Any:
 
 
 def within_shard_map() -> bool:
-    """Whether this is traced by ``jax.shard_map``, with or without varying types."""
+    """Return whether this is traced by ``jax.shard_map``, with or without varying types."""
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
 def typed(shape: Sequence[int], dtype: Any, operands: Sequence[Any]) -> ShapedArray:
-    """The type of a result of a primitive: it varies like the operand with the most axes."""
+    """Return the type of a result of a primitive: it varies like the operand with the most axes."""
     like = max(operands, key=lambda x: len(_axes_of(x)), default=None)
     if like is None or not _axes_of(like):
         return ShapedArray(tuple(shape), dtype)
@@ -59,7 +59,7 @@ def typed(shape: Sequence[int], dtype: Any, operands: Sequence[Any]) -> ShapedAr
 
 
 def shaped(shape: Sequence[int], dtype: Any, like: Any) -> jax.ShapeDtypeStruct:
-    """A ``ShapeDtypeStruct`` that varies along the same axes as ``like``."""
+    """Return a ``ShapeDtypeStruct`` that varies along the same axes as ``like``."""
     if not _axes_of(like):
         return jax.ShapeDtypeStruct(tuple(shape), dtype)
     return jax.eval_shape(lambda: cast(jnp.zeros(shape, dtype), _axes_of(like)))

@@ -9,6 +9,16 @@ aux states are the actual speeds:
 ``commanding_speeds`` does so for a controller that commands thrust and torque. For the momentum of
 heavy rotors, with J the moment of each about its axis, add
 ``actuators.wheel_torque(axes, state, spins * J * speeds, spins * J * accelerations)``.
+
+Examples:
+    The examples of the functions use one rotor ahead of the centre of mass, and a quadrotor:
+
+    >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
+    >>> curves = {"thrust": curve, "drag": 0.02 * curve}
+    >>> one = jq.rotors.Rotors(jnp.array([[0.2, 0.0, 0.0]]), up, jnp.ones(1), **curves)  # m
+    >>> places = jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]) / 8  # m
+    >>> spins = jnp.array([1.0, -1.0, 1.0, -1.0])
+    >>> quad = jq.rotors.Rotors(places, jnp.tile(up, (4, 1)), spins, **curves)
 """
 
 from __future__ import annotations
@@ -24,7 +34,6 @@ from jax.typing import ArrayLike
 from jaxquat._internal.checks import (
     exactly,
     finite,
-    floating,
     independent_columns,
     instance,
     is_concrete,
@@ -32,6 +41,7 @@ from jaxquat._internal.checks import (
     positive,
     unit_vector,
 )
+from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import (
     cross,
     dot,
@@ -77,13 +87,7 @@ class Rotors(NamedTuple):
         drag: the curve of the aerodynamic torque against the rotation [N m], (3,).
 
     Examples:
-        >>> quad = jq.rotors.Rotors(
-        ...     positions=0.12 * jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]),  # m
-        ...     axes=jnp.tile(jnp.array([0.0, 0.0, 1.0]), (4, 1)),
-        ...     spins=jnp.array([1.0, -1.0, 1.0, -1.0]),
-        ...     thrust=jnp.array([0.0, 0.0, 1e-5]),  # N/(rad/s)^2
-        ...     drag=jnp.array([0.0, 0.0, 2e-7]),  # N m/(rad/s)^2
-        ... )
+        >>> quad = jq.rotors.Rotors(places, jnp.tile(up, (4, 1)), spins, **curves)
         >>> lift = jq.rotors.load(quad, 500.0 * jnp.ones(4)).force[2]
         >>> f"{lift:.1f} N at 500 rad/s"
         '10.0 N at 500 rad/s'
@@ -118,9 +122,6 @@ def thrusts(rotors: Rotors, speeds: ArrayLike) -> Array:
     """The thrust of each rotor at these speeds. (n,) [rad/s] -> (n,) [N].
 
     Examples:
-        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
-        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
-        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
         >>> f"{jq.rotors.thrusts(one, jnp.array([500.0]))[0]:.2f} N"  # at 500 rad/s
         '2.50 N'
     """
@@ -134,9 +135,6 @@ def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
     It acts on the body along ``-spin axis``.
 
     Examples:
-        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
-        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
-        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
         >>> f"{jq.rotors.drag_torques(one, jnp.array([500.0]))[0]:.3f} N m"  # at 500 rad/s
         '0.050 N m'
     """
@@ -151,9 +149,6 @@ def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:
     is the speed of the minimum, with slope 0.
 
     Examples:
-        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
-        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
-        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
         >>> f"{jq.rotors.speeds(one, jnp.array([2.5]))[0]:.0f} rad/s"  # for 2.5 N
         '500 rad/s'
     """
@@ -168,9 +163,6 @@ def load(rotors: Rotors, speeds: ArrayLike) -> Load:
     torque ``p × T a - spin Q a``.
 
     Examples:
-        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
-        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
-        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
         >>> force, torque = jq.rotors.load(one, jnp.array([500.0]))
         >>> f"{force[2]:.2f} N, {torque[1]:.2f} N m about y, {torque[2]:.2f} N m about z"
         '2.50 N, -0.50 N m about y, -0.05 N m about z'
@@ -191,9 +183,6 @@ def lagging(rotors: Rotors, time_constant: ArrayLike) -> Torque:
     torque of the rotors' own momentum is left out.
 
     Examples:
-        >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
-        >>> ahead = jnp.array([[0.2, 0.0, 0.0]])  # m
-        >>> one = jq.rotors.Rotors(ahead, up, jnp.ones(1), thrust=curve, drag=0.02 * curve)
         >>> torque = jq.rotors.lagging(one, time_constant=0.05)  # s
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), aux=jnp.array([500.0]))
         >>> wrench, rates = torque(0.0, state, None, jnp.array([600.0]))  # wanted: 600 rad/s
@@ -231,10 +220,6 @@ def commanding_speeds(
     [N].
 
     Examples:
-        >>> places = jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]) / 8  # m
-        >>> up, curve = jnp.tile(jnp.eye(3)[2], (4, 1)), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
-        >>> spins = jnp.array([1.0, -1.0, 1.0, -1.0])
-        >>> quad = jq.rotors.Rotors(places, up, spins, thrust=curve, drag=0.02 * curve)
         >>> lift = jq.control.Lift(jnp.array(10.0), jnp.zeros(3))  # N, N m
         >>> hover = jq.Controller(lambda start, params: (), lambda *_: (lift, ()))
         >>> controller = jq.rotors.commanding_speeds(hover, quad)
@@ -289,10 +274,6 @@ def allocate(
             in which every rotor has positive thrust.
 
     Examples:
-        >>> places = jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]) / 8  # m
-        >>> up, curve = jnp.tile(jnp.eye(3)[2], (4, 1)), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
-        >>> spins = jnp.array([1.0, -1.0, 1.0, -1.0])
-        >>> quad = jq.rotors.Rotors(places, up, spins, thrust=curve, drag=0.02 * curve)
         >>> roll = jnp.array([0.25, 0.0, 0.0])  # N m: two rotors 1/8 m left, two right
         >>> thrusts = jax.jit(jq.rotors.allocate)(quad, 10.0, roll)
         >>> np.asarray(thrusts).round(2)  # N
@@ -380,23 +361,26 @@ def _bound(name: str, value: ArrayLike, n: int) -> Array:
     return jnp.broadcast_to(value, (n,))
 
 
-def _checked(rotors: Rotors) -> Rotors:
-    """Return the rotors with arrays as fields, checked; errors name the field."""
-    instance("rotors", rotors, Rotors, "a rotors.Rotors")
-    positions = floating("rotors.positions", rotors.positions)
-    if positions.ndim != 2 or positions.shape[1] != 3 or not len(positions):
-        raise ValueError(f"rotors.positions: wanted shape (n, 3), got {positions.shape}")
-    n = len(positions)
-    shapes = {"positions": (n, 3), "axes": (n, 3), "spins": (n,), "thrust": (3,), "drag": (3,)}
-    fields = [exactly(f"rotors.{k}", getattr(rotors, k), shape) for k, shape in shapes.items()]
-    for name, value in zip(shapes, fields, strict=True):
-        finite(f"rotors.{name}", value)
-    rotors = Rotors(*fields)
-    unit_vector("rotors.axes", rotors.axes)
-    if is_concrete(rotors.spins) and not np.all(np.abs(np.asarray(rotors.spins)) == 1):
-        raise ValueError(f"rotors.spins: wanted 1 or -1, got {np.asarray(rotors.spins)}")
-    if is_concrete(rotors.thrust):
-        _, linear, square = np.asarray(rotors.thrust)
+def _signs(name: str, value: Array) -> None:
+    if is_concrete(value) and not np.all(np.abs(np.asarray(value)) == 1):
+        raise ValueError(f"{name}: wanted 1 or -1, got {np.asarray(value)}")
+
+
+def _rising(name: str, curve: Array) -> None:
+    if is_concrete(curve):
+        _, linear, square = np.asarray(curve)
         if not (square >= 0 and (linear > 0 or square > 0)):
-            raise ValueError(f"rotors.thrust: wanted a curve that rises, got {rotors.thrust}")
-    return rotors
+            raise ValueError(f"{name}: wanted a curve that rises, got {curve}")
+
+
+_FIELDS = {
+    "positions": Field([("n", 3)], finite),
+    "axes": Field([("n", 3)], finite, unit_vector),
+    "spins": Field([("n",)], finite, _signs),
+    "thrust": Field([(3,)], finite, _rising),
+    "drag": Field([(3,)], finite),
+}
+
+
+def _checked(rotors: Rotors) -> Rotors:
+    return checked_record("rotors", rotors, Rotors, _FIELDS, "a rotors.Rotors")

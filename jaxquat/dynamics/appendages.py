@@ -33,6 +33,7 @@ from jaxquat._internal.checks import (
     unit_vector,
     vector,
 )
+from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import check_parts
@@ -148,7 +149,7 @@ def coupled(
     rate: ArrayLike,
     acting: ArrayLike | Wrench,
 ) -> tuple[Any, Array]:
-    """What moves the body as its appendages let it, and their accelerations.
+    """Return the net torque or wrench on the body and the accelerations of its appendages.
 
     Keep displacements and rates in ``State.aux``::
 
@@ -186,52 +187,106 @@ def coupled(
         (Array([0.3, 0. , 0. ], dtype=float32), Array([-0.4], dtype=float32))
     """
     instance("body", body, Body, "a jq.Body")
-    instance("appendages", appendages, Appendages, "jq.dynamics.Appendages")
-    state = one_body("state", state)
-    dtype, omega, inertia = state.omega.dtype, state.omega, body.inertia
-    n = vector("appendages.mass", appendages.mass).shape
-    shapes = n, (*n, 3), (*n, 3), n, n, n, (*n, 3)
-    mass, l, d, stiffness, damping, added, position = (
-        exactly(f"appendages.{name}", leaf, shape).astype(dtype)
-        for name, leaf, shape in zip(Appendages._fields, appendages, shapes, strict=True)
+    appendages = checked_record(
+        "appendages", appendages, Appendages, _FIELDS, "jq.dynamics.Appendages"
     )
+    state, n = one_body("state", state), appendages.mass.shape
     x, rate = exactly("displacement", displacement, n), exactly("rate", rate, n)
     tau, _, force = check_parts("acting", acting, state._replace(aux=()))
     if state.position is not None and body.mass is None:
         raise ValueError("body: wanted a mass because the state has a position, got none")
-
-    each = omega[None]  # a row, for vectors of all appendages
-    where, shift = position + (x / mass)[:, None] * l, (rate / mass)[:, None] * l
-    turned = cross(each, cross(each, where) + 2.0 * shift)  # accelerations in turning axes
-    spring = (-stiffness * x - damping * rate - added / mass * dot(l, turned)) / mass
-    tau = tau - matvec(transpose(cross(where, turned)), added) - matvec(transpose(d), spring)
-    # A sliding mass has its angular momentum d x' in ``turned``; a mode has it here.
-    of_modes = matvec(transpose(d), (1.0 - added / mass) * rate)
-    tau = tau - cross(omega, matvec(inertia, omega) + of_modes)
-    by_mass = d / mass[:, None]
-    turning = inertia - matmul(transpose(d), by_mass)
-    hats = so3.hat(where)
-    turning = turning + jnp.sum(added[:, None, None] * matmul(transpose(hats), hats), axis=0)
-
+    if force is not None:
+        force = quaternion.rotate_inverse(state.q, force)
+    appendages = Appendages(*(leaf.astype(state.omega.dtype) for leaf in appendages))
+    equations = _equations(body, appendages, state.omega, x, rate, tau, force)
     if state.position is None:
-        alpha = matvec(inverse_inertia(turning), tau)
+        alpha = matvec(inverse_inertia(equations.inertia), equations.torque)
         a = jnp.zeros_like(alpha)
     else:
-        eye = jnp.eye(3, dtype=dtype)
-        total = (body.mass + jnp.sum(added)) * eye - matmul(transpose(l), l / mass[:, None])
-        first = matvec(transpose(where), mass)  # the first moment of mass
-        inverted, mixed = inverse_inertia(total), -so3.hat(first) - matmul(transpose(l), by_mass)
-        pull = -matvec(transpose(l), spring) - matvec(transpose(turned), mass)
-        if force is not None:
-            pull = pull + quaternion.rotate_inverse(state.q, force)
-        back = matmul(transpose(mixed), inverted)
-        alpha = matvec(inverse_inertia(turning - matmul(back, mixed)), tau - matvec(back, pull))
-        a = matvec(inverted, pull - matvec(mixed, alpha))
-    acceleration = spring - (matvec(l, a) + matvec(d, alpha)) / mass
+        a, alpha = _accelerations(equations, body.mass + jnp.sum(appendages.added))
+    coupling = matvec(appendages.translation, a) + matvec(appendages.rotation, alpha)
+    acceleration = equations.free - coupling / appendages.mass
+    inertia, omega = body.inertia, state.omega
     tau = matvec(inertia, alpha) + cross(omega, matvec(inertia, omega))
     if state.position is None:
         return tau, acceleration
     return Wrench(tau, body.mass * quaternion.rotate(state.q, a)), acceleration
+
+
+_FIELDS = {
+    "mass": Field([("n",)]),
+    "translation": Field([("n", 3)]),
+    "rotation": Field([("n", 3)]),
+    "stiffness": Field([("n",)]),
+    "damping": Field([("n",)]),
+    "added": Field([("n",)]),
+    "position": Field([("n", 3)]),
+}
+
+
+class _Equations(NamedTuple):
+    """Lagrange's equations without x'', in body axes.
+
+    With the acceleration a of the reference point and alpha = omega'::
+
+        (mass - sum l l^T/m) a + coupling alpha = force
+        coupling^T a + inertia alpha = torque
+
+    Attributes:
+        by_mass: ``sum l l^T/m``, (3, 3), which is subtracted from the total mass.
+        coupling: (3, 3).
+        inertia: with added masses, less ``sum d d^T/m``, (3, 3).
+        force: (3,), without ``coupling alpha``.
+        torque: (3,).
+        free: x'' if neither a nor alpha acted on it, (n,).
+    """
+
+    by_mass: Array
+    coupling: Array
+    inertia: Array
+    force: Array
+    torque: Array
+    free: Array
+
+
+def _equations(
+    body: Body,
+    appendages: Appendages,
+    omega: Array,
+    x: Array,
+    rate: Array,
+    tau: Array,
+    force: Array | None,
+) -> _Equations:
+    """Return the equations; the force is in body axes, and None is 0."""
+    mass, l, d, stiffness, damping, added, position = appendages
+    turn = omega[None]  # a row, for vectors of all appendages
+    where, velocity = position + (x / mass)[:, None] * l, (rate / mass)[:, None] * l
+    turned = cross(turn, cross(turn, where) + 2.0 * velocity)  # accelerations in turning axes
+    free = (-stiffness * x - damping * rate - added / mass * dot(l, turned)) / mass
+    d_by_mass, l_by_mass = d / mass[:, None], l / mass[:, None]
+    hats = so3.hat(where)
+    inertia = body.inertia - matmul(transpose(d), d_by_mass)
+    inertia = inertia + jnp.sum(added[:, None, None] * matmul(transpose(hats), hats), axis=0)
+    # A sliding mass has its angular momentum d x' in ``turned``; a mode has it here.
+    of_modes = matvec(transpose(d), (1.0 - added / mass) * rate)
+    torque = tau - matvec(transpose(cross(where, turned)), added) - matvec(transpose(d), free)
+    torque = torque - cross(omega, matvec(body.inertia, omega) + of_modes)
+    first_moment = matvec(transpose(where), mass)
+    coupling = -so3.hat(first_moment) - matmul(transpose(l), d_by_mass)
+    pull = -matvec(transpose(l), free) - matvec(transpose(turned), mass)
+    pull = pull if force is None else pull + force
+    return _Equations(matmul(transpose(l), l_by_mass), coupling, inertia, pull, torque, free)
+
+
+def _accelerations(equations: _Equations, mass: Array) -> tuple[Array, Array]:
+    """Return a and alpha by elimination of a: two inverses of symmetric 3 x 3 matrices."""
+    total = mass * jnp.eye(3, dtype=equations.force.dtype) - equations.by_mass
+    inverted, coupling = inverse_inertia(total), equations.coupling
+    back = matmul(transpose(coupling), inverted)
+    reduced = equations.inertia - matmul(back, coupling)
+    alpha = matvec(inverse_inertia(reduced), equations.torque - matvec(back, equations.force))
+    return matvec(inverted, equations.force - matvec(coupling, alpha)), alpha
 
 
 def _column(name: str, value: ArrayLike, check: Any, like: Array | None = None) -> Array:

@@ -8,6 +8,14 @@ mass of the body, so gradients by ``body.mass`` are right. Other numbers (a wind
 thrust) are cast to the dtype of the state. On an orbit, the origin of world axes is the centre of
 attraction. Integrate orbits in float64: in float32 a satellite is kilometres off after a day, in
 any units (docs/flight.md).
+
+Examples:
+    The examples of the functions use a cube that rests, and one on an orbit:
+
+    >>> body = jq.Body.box(100.0, jnp.ones(3))  # kg, m
+    >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+    >>> state = jq.State(level, still, position=still, velocity=still)
+    >>> in_orbit = state._replace(position=jnp.array([7.0e6, 0.0, 0.0]))  # m
 """
 
 from __future__ import annotations
@@ -46,11 +54,8 @@ def gravity(body: Body, acceleration: Vector = (0.0, 0.0, -9.80665)) -> Torque:
     """The weight ``m g`` in a uniform field of ``acceleration`` (3,) [m/s^2], world axes, z up.
 
     Examples:
-        >>> body = jq.Body.box(2.0, jnp.array([0.1, 0.1, 0.1]))  # kg, m
-        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
-        >>> state = jq.State(level, still, position=still, velocity=still)
         >>> jq.forces.gravity(body)(0.0, state, None).force.round(1)  # N
-        Array([  0. ,   0. , -19.6], dtype=float32)
+        Array([   0. ,    0. , -980.7], dtype=float32)
     """
     mass = _mass(body)
     g = exactly("acceleration", acceleration, (3,))
@@ -71,10 +76,7 @@ def point_mass(body: Body, mu: ArrayLike = _EARTH) -> Torque:
     latter is off by 1.4e-6 m (``rkmk4``, benchmarks/orbit.py).
 
     Examples:
-        >>> body = jq.Body.box(100.0, jnp.array([1.0, 1.0, 1.0]))  # kg, m
-        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
-        >>> state = jq.State(level, still, position=jnp.array([7.0e6, 0.0, 0.0]), velocity=still)
-        >>> f"{jq.forces.point_mass(body)(0.0, state, None).force[0]:.0f} N"  # 8.13 m/s^2
+        >>> f"{jq.forces.point_mass(body)(0.0, in_orbit, None).force[0]:.0f} N"  # 8.13 m/s^2
         '-813 N'
     """
     mass, mu = _mass(body), _constant("mu", mu)
@@ -100,8 +102,7 @@ def gravity_gradient(body: Body, mu: ArrayLike = _EARTH) -> Torque:
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])), mass=100.0)
         >>> q = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 4]))  # 45 deg off the vertical
-        >>> position, still = jnp.array([7.0e6, 0.0, 0.0]), jnp.zeros(3)
-        >>> state = jq.State(q, still, position=position, velocity=still)
+        >>> state = in_orbit._replace(q=q)
         >>> f"{jq.forces.gravity_gradient(body)(0.0, state, None).torque[2]:.2e} N m"
         '-1.74e-05 N m'
     """
@@ -127,10 +128,7 @@ def potential(body: Body, state: State, mu: ArrayLike = _EARTH) -> Array:
     ``dynamics.energy`` is the kinetic part.
 
     Examples:
-        >>> body = jq.Body.box(100.0, jnp.array([1.0, 1.0, 1.0]))  # kg, m
-        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
-        >>> state = jq.State(level, still, position=jnp.array([7.0e6, 0.0, 0.0]), velocity=still)
-        >>> f"{jq.forces.potential(body, state):.3e} J"  # -mu m/r
+        >>> f"{jq.forces.potential(body, in_orbit):.3e} J"  # -mu m/r
         '-5.694e+09 J'
     """
     mass, mu = _mass(body), _constant("mu", mu)
@@ -150,8 +148,7 @@ def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
     [m/s], world axes, a constant or ``wind(t, position)``.
 
     Examples:
-        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
-        >>> state = jq.State(level, still, position=still, velocity=jnp.array([2.0, 1.0, -1.0]))
+        >>> state = state._replace(velocity=jnp.array([2.0, 1.0, -1.0]))  # m/s
         >>> drag = jq.forces.linear_drag(0.5)  # N s/m
         >>> drag(0.0, state, None).force  # N
         Array([-1. , -0.5,  0.5], dtype=float32)
@@ -174,8 +171,7 @@ def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torq
     ``linear_drag``.
 
     Examples:
-        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
-        >>> state = jq.State(level, still, position=still, velocity=jnp.array([2.0, 1.0, -2.0]))
+        >>> state = state._replace(velocity=jnp.array([2.0, 1.0, -2.0]))  # m/s
         >>> jq.forces.quadratic_drag(0.5)(0.0, state, None).force.round(2)  # 0.5 kg/m (3 m/s)^2
         Array([-3. , -1.5,  3. ], dtype=float32)
     """
@@ -199,8 +195,7 @@ def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0
     Examples:
         >>> motor = jq.forces.thrust((0.0, 0.0, 20.0), offset=(0.1, 0.0, 0.0))  # N, m, body axes
         >>> q = jnp.array([0.5, 0.5, 0.5, 0.5])  # body z points along world x
-        >>> still = jnp.zeros(3)
-        >>> wrench = motor(0.0, jq.State(q, still, position=still, velocity=still), None)
+        >>> wrench = motor(0.0, state._replace(q=q), None)
         >>> wrench.torque[1], wrench.force[0]  # N m about body y, N along world x
         (Array(-2., dtype=float32), Array(20., dtype=float32))
     """

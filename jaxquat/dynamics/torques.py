@@ -6,6 +6,11 @@ A torque of the library keeps the arrays that its factory received, so gradients
 them. With a controller or inputs, all torques are called with the command as fourth argument:
 ``commanded`` returns it, ``total`` and ``in_world`` pass it on, the others ignore it. The function
 that a factory returns has the name of the factory, for error messages.
+
+Examples:
+    The examples of the functions use a body that turns about its z axis:
+
+    >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))  # rad/s
 """
 
 from __future__ import annotations
@@ -42,7 +47,6 @@ def zero(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
     """No torque: the free body.
 
     Examples:
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
         >>> jq.torques.zero(0.0, state, None)
         Array([0., 0., 0.], dtype=float32)
     """
@@ -56,7 +60,6 @@ def commanded(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
     controller nor input.
 
     Examples:
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
         >>> jq.torques.commanded(0.0, state, None, jnp.array([0.5, 0.0, 0.0]))  # N m
         Array([0.5, 0. , 0. ], dtype=float32)
     """
@@ -77,7 +80,6 @@ def total(*torques: Torque) -> Torque:
 
     Examples:
         >>> plant = jq.torques.total(jq.torques.commanded, jq.torques.drag(jnp.full(3, 0.1)))
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))
         >>> plant(0.0, state, None, jnp.array([0.5, 0.0, 0.0])).round(3)  # N m
         Array([ 0.5,  0. , -0.2], dtype=float32)
     """
@@ -222,7 +224,6 @@ def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
     Examples:
         >>> coil = jnp.array([0.0, 0.0, 2.0])  # A m^2
         >>> torque = jq.torques.magnetic(coil, lambda t: jnp.array([3e-5, 0.0, 0.0]))  # T
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
         >>> f"{torque(0.0, state, None)[1]:.1e} N m"
         '6.0e-05 N m'
     """

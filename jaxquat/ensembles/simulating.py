@@ -150,25 +150,18 @@ def run(
         array([0.08, 0.08, 0.08])
     """
     # Check and convert.
-    takes("draw", draw, "key")
-    takes("simulate", simulate, "member")
-    n, progress = positive_integer("n", n), boolean("progress", progress)
-    if n > LARGEST:
-        raise ValueError(f"n: wanted at most 2^31 members, got {n}")
+    experiment = _checked_experiment(draw, simulate, n, key, mesh)
+    boolean("progress", progress)
     if until is not None:
         instance("until", until, StoppingRule, "a rule such as jq.ensembles.standard_error(...)")
     _check_reduce((reduce, until), store)
-    if mesh is not None:
-        instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
-        mesh = Mesh(mesh.devices, mesh.axis_names)  # without its axis types, which do not matter
-    experiment = Experiment(draw, simulate, n, reproducible_key("key", key), mesh)
-    together = _several_processes(mesh)
+    together = _several_processes(experiment.mesh)
     member, outputs = chunks.shapes(experiment)
     tally = _Tally((reduce, until), outputs)
     folder = None if store is None else place("store", store).resolve()
     existing = None if folder is None else stores.fingerprint(folder)
     size, program = _chunk(experiment, chunk, existing, together)
-    plan = Plan(n, size, chunks.own_rows(experiment, size))
+    plan = Plan(experiment.n, size, chunks.own_rows(experiment, size))
 
     # Compute.
     opened = None
@@ -176,10 +169,8 @@ def run(
         here = _fingerprint(experiment, plan, member, outputs)
         opened = _opened(folder, here, existing, plan, together)
     quiet = not progress or (together and jax.process_index() != 0)
-    with (
-        _locked(opened, plan),
-        bars.bar("members", n, scaled=True, shown=not quiet) as bar,
-    ):
+    bar = bars.bar("members", plan.n, scaled=True, shown=not quiet)
+    with _locked(opened, plan), bar:
         members = 0
         for k, leaves in enumerate(_Run(experiment, plan, opened, bar).outputs(program, together)):
             tally.add(plan.members(k), leaves)
@@ -192,15 +183,38 @@ def run(
     result, statistic = tally.result()
     met = None if until is None else _is_met(until, statistic)
     failed = tally.failed_index
-    if failed.size == members:
-        problem = f"all {members} members failed, each with an output that is not finite"
-        consequence = f"the first is number {failed[0]}: there are no statistics"
-        warnings.warn(f"simulate: {problem}, {consequence}", RuntimeWarning, stacklevel=2)
-    elif met is False:
-        reached = ", ".join(f"{place} {text}" for place, text in brief({"statistic": statistic}))
-        problem = f"until: not met by all {members} members ({reached})"
+    ensemble = Ensemble(members, result, failed, keys(experiment.key, failed), statistic, met)
+    problem = _problem(ensemble)
+    if problem:
         warnings.warn(problem, RuntimeWarning, stacklevel=2)
-    return Ensemble(members, result, failed, keys(experiment.key, failed), statistic, met)
+    return ensemble
+
+
+def _checked_experiment(draw: Any, simulate: Any, n: Any, key: Any, mesh: Any) -> Experiment:
+    """The Experiment of these arguments of ``run``."""
+    takes("draw", draw, "key")
+    takes("simulate", simulate, "member")
+    n = positive_integer("n", n)
+    if n > LARGEST:
+        raise ValueError(f"n: wanted at most 2^31 members, got {n}")
+    if mesh is not None:
+        instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
+        mesh = Mesh(mesh.devices, mesh.axis_names)  # without its axis types, which do not matter
+    return Experiment(draw, simulate, n, reproducible_key("key", key), mesh)
+
+
+def _problem(ensemble: Ensemble) -> str:
+    """The text of the warning for an ensemble without statistics or an unmet rule, or ""."""
+    n, failed = ensemble.n, ensemble.failed_index
+    if failed.size == n:
+        problem = f"all {n} members failed, each with an output that is not finite"
+        consequence = f"the first is number {failed[0]}: there are no statistics"
+        return f"simulate: {problem}, {consequence}"
+    if ensemble.met is False:
+        statistic = brief({"statistic": ensemble.statistic})
+        reached = ", ".join(f"{place} {text}" for place, text in statistic)
+        return f"until: not met by all {n} members ({reached})"
+    return ""
 
 
 class _Tally:

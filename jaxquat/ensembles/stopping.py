@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -76,7 +76,6 @@ def standard_error(of: Of, below: Any, *, minimum: int = 100) -> StoppingRule:
         >>> found.met, bool(found.statistic.standard_error < 0.01), found.n < 1000
         (True, True, True)
     """
-    chosen, statistic = selector(of, None), mean()
     minimum = positive_integer("minimum", minimum)
     limits = jax.tree.leaves(below)
     for limit in limits:
@@ -84,40 +83,49 @@ def standard_error(of: Of, below: Any, *, minimum: int = 100) -> StoppingRule:
         positive("below", limit)
     if not limits or not all(map(np.size, limits)):
         raise ValueError(f"below: wanted at least one positive number, got {below}")
+    rule = _StandardError(selector(of, None), below, minimum)
+    return StoppingRule(rule.summarise, rule.merge, rule.finish, rule.met)
 
-    def summarise(rows: Any, index: np.ndarray) -> Any:
-        values = chosen(rows)
+
+class _StandardError(NamedTuple):
+    """The rule of ``standard_error``: a mean, and which of its numbers are proportions."""
+
+    chosen: Callable[[Any], Any]
+    below: Any
+    minimum: int
+    mean: Reducer = mean()
+
+    def summarise(self, rows: Any, index: np.ndarray) -> Any:
+        values = self.chosen(rows)
         try:
-            wide = jax.tree.broadcast(below, values)
+            wide = jax.tree.broadcast(self.below, values)
             jax.tree.map(lambda limit, x: np.broadcast_to(limit, x.shape[1:]), wide, values)
         except ValueError as error:
             shapes = jax.tree.map(lambda x: x.shape[1:], values)
-            wanted = "limits that broadcast to a member's values"
-            raise ValueError(f"below: wanted {wanted} of shapes {shapes}, got {below}") from error
+            wanted = f"limits that broadcast to a member's values of shapes {shapes}"
+            raise ValueError(f"below: wanted {wanted}, got {self.below}") from error
         booleans = jax.tree.map(lambda x: np.asarray(x.dtype == bool), values)
-        return statistic.summarise(values, index), booleans
+        return self.mean.summarise(values, index), booleans
 
-    def merge(a: Any, b: Any) -> Any:
-        return statistic.merge(a[0], b[0]), b[1]
+    def merge(self, a: Any, b: Any) -> Any:
+        return self.mean.merge(a[0], b[0]), b[1]
 
-    def finish(summary: Any) -> Mean:
-        found = statistic.finish(summary[0])
+    def finish(self, summary: Any) -> Mean:
+        result = self.mean.finish(summary[0])
 
         def error(middle: np.ndarray, simple: np.ndarray, boolean: np.ndarray) -> np.ndarray:
-            p = (found.n * middle + 2) / (found.n + 4)
-            return np.sqrt(p * (1 - p) / (found.n + 4)) if boolean else simple
+            p = (result.n * middle + 2) / (result.n + 4)
+            return np.sqrt(p * (1 - p) / (result.n + 4)) if boolean else simple
 
-        errors = jax.tree.map(error, found.mean, found.standard_error, summary[1])
-        return dataclasses.replace(found, standard_error=errors)
+        errors = jax.tree.map(error, result.mean, result.standard_error, summary[1])
+        return dataclasses.replace(result, standard_error=errors)
 
-    def met(found: Mean) -> bool:
+    def met(self, result: Mean) -> bool:
         def small(middle: np.ndarray, error: np.ndarray, limit: Any) -> bool:
             # Equal numbers have deviations from rounding, some 1e-15 of their mean.
-            varied = math.sqrt(found.n) * error > 1e-13 * np.abs(middle)
+            varied = math.sqrt(result.n) * error > 1e-13 * np.abs(middle)
             return bool(np.all(varied & (error < limit)))
 
-        wide = jax.tree.broadcast(below, found.mean)
-        leaves = jax.tree.leaves(jax.tree.map(small, found.mean, found.standard_error, wide))
-        return found.n >= minimum and all(leaves)
-
-    return StoppingRule(summarise, merge, finish, met)
+        wide = jax.tree.broadcast(self.below, result.mean)
+        leaves = jax.tree.leaves(jax.tree.map(small, result.mean, result.standard_error, wide))
+        return result.n >= self.minimum and all(leaves)

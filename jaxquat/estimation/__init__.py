@@ -8,6 +8,16 @@ of a controller that uses the estimates.
 - ``mekf``: attitude and gyroscope bias from vectors and attitudes with known references.
 - ``ahrs``: attitude from an inertial sensor with magnetometer on a body that is moved about.
   ``samples`` makes its samples of a recording.
+
+Examples:
+    The examples of the functions use 5 s of a gyroscope at rest and a star tracker:
+
+    >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
+    >>> none = jnp.zeros((n, 0, 3))  # no vectors
+    >>> bias = jnp.full((n, 3), 2e-3)  # rad/s, measured at rest
+    >>> stars = jnp.tile(level, (n, 1))  # what a star tracker sees
+    >>> samples = jq.estimation.Sample(jnp.full(n, 0.1), bias, none, none, stars)
+    >>> mekf = jq.estimation.mekf(level)
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from jaxquat._internal.checks import finite, instance, positive
+from jaxquat._internal.declared import Field, checked_record
 from jaxquat.estimation import observations, stages
-from jaxquat.estimation.arguments import cast, sample_of, settings_of
+from jaxquat.estimation.arguments import cast, sample_of
 from jaxquat.estimation.filtering import Estimate, Filter, Linearized, corrected, filter_of
 from jaxquat.estimation.imu import ImuSample, Settings
 from jaxquat.estimation.memory import Memory, started
@@ -64,7 +65,8 @@ def ahrs(settings: Settings | None = None) -> Filter:
         >>> f"{jnp.degrees(yaw):.1f} deg"  # x points north, so it is turned from the east
         '90.0 deg'
     """
-    settings = settings_of("settings", settings, Settings(), {"latency": finite}, positive)
+    settings = Settings() if settings is None else settings
+    checked_record("settings", settings, Settings, _SETTINGS, "estimation.Settings")
 
     def init(sample: ImuSample) -> Memory:
         sample = _checked(sample)
@@ -76,6 +78,10 @@ def ahrs(settings: Settings | None = None) -> Filter:
         return _linearize(cast(settings, sample.dt.dtype), memory, sample)
 
     return filter_of(init, linearize)
+
+
+_SETTINGS = dict.fromkeys(Settings._fields, Field([()], positive))
+_SETTINGS |= {"latency": Field([()], finite)}
 
 
 def _linearize(

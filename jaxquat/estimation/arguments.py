@@ -1,64 +1,23 @@
-"""Checks of settings and samples that the filters share."""
+"""Checks of samples that the filters share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
 from jaxquat._internal.checks import (
     exactly,
-    floating,
-    instance,
     is_concrete,
     not_negative,
-    one_shape,
     single_or_double,
     unit_quaternion,
 )
 
 Record = TypeVar("Record", bound=tuple)
 """A NamedTuple of numbers or arrays."""
-
-
-def settings_of(
-    name: str,
-    value: Record | None,
-    default: Record,
-    checks: Mapping[str, Callable[[str, Array], None]],
-    otherwise: Callable[[str, Array], None],
-    several: Collection[str] = (),
-    shapes: Mapping[str, tuple[tuple[int, ...], ...]] | None = None,
-) -> Record:
-    """The checked settings of a filter; the default for None.
-
-    Args:
-        name: name of the argument.
-        value: the settings.
-        default: a record of the same type.
-        checks: checks of single fields, by the name of the field.
-        otherwise: the check of all other fields.
-        several: names of the fields that may be (k,) instead of ().
-        shapes: the allowed shapes of fields that may have others, by name.
-    """
-    record: Any = default if value is None else value
-    instance(name, record, type(default), f"estimation.{type(default).__name__}")
-    for field, number in record._asdict().items():
-        place = f"{name}.{field}"
-        if getattr(number, "weak_type", False) and jnp.issubdtype(number.dtype, jnp.integer):
-            number = number.astype(float)  # a Python int that was passed through jax.jit
-        if shapes and field in shapes:
-            checks.get(field, otherwise)(place, one_shape(place, number, *shapes[field]))
-            continue
-        number = floating(place, number)
-        if number.ndim > (field in several) or not number.size:
-            wanted = "() or (k,)" if field in several else "()"
-            raise ValueError(f"{place}: wanted shape {wanted}, got {number.shape}")
-        checks.get(field, otherwise)(place, number)
-    return record
 
 
 def sample_of(sample: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:

@@ -11,6 +11,9 @@ from jax import Array
 from jaxquat._internal.linear import power_of_two, root, square
 from jaxquat.estimation.imu import GRAVITY, Settings
 
+_CHANGES = 0.5  # s: for so long a body that is moved about accelerates one way
+_ERRORS = 0.5  # m/s^2: of the length of the specific force, 5 % of gravity
+
 
 def stillness(
     settings: Settings,
@@ -38,38 +41,59 @@ class Motion(NamedTuple):
         velocity: velocity after the high-pass [m/s], (2,).
         slow: velocity after the low-pass as well [m/s], (2,).
         spread: mean square of an axis of it [m^2/s^2], ().
+        known: how far the velocity's size is known, from 0 to 1 after a rest, ().
     """
 
     mean: Array
     velocity: Array
     slow: Array
     spread: Array
+    known: Array
 
 
 def no_motion(dtype: Any) -> Motion:
     """Return the memory of a body that has not moved."""
     pair = jnp.zeros(2, dtype)
-    return Motion(pair, pair, pair, jnp.zeros((), dtype))
+    zero = jnp.zeros((), dtype)
+    return Motion(pair, pair, pair, zero, zero)
 
 
 def motion_of(
-    settings: Settings, memory: Motion, acceleration: Array, span: Array, excess: Array
+    settings: Settings,
+    memory: Motion,
+    acceleration: Array,
+    span: Array,
+    rests: Array,
+    longer: tuple[Array, Array],
 ) -> tuple[Motion, Array]:
     """Return the memory of the motion and the density of the true velocity, squared, ().
 
     The acceleration (2,) is integrated to a velocity between a high-pass, which removes the tilt's
     constant error, and a low-pass: of the true velocity passes ``(s T)^2 / (1 + s T)^3``. White
     noise of density d would have the variance ``3 d^2 / (16 T)`` after it. The spread rises with
-    the velocity at once and decays in T. An acceleration that lasts shows in the ``excess`` of the
-    mean force over gravity, where that is more than an accelerometer's errors.
+    the velocity at once and decays in T. An acceleration that lasts shows in the excess of the mean
+    force over gravity, where that is more than an accelerometer's errors. In the first T of a start
+    in motion nothing is known of the velocity but by the length of the force.
+
+    Args:
+        settings: of the filter.
+        memory: of the row before.
+        acceleration: horizontal, world axes [m/s^2], (2,).
+        span: time that it covers.
+        rests: whether the body was at rest.
+        longer: by how much the force is longer than gravity, and the mean force [m/s^2].
     """
+    push, excess = longer
     time = jnp.asarray(settings.velocity_time)
     share = -jnp.expm1(-span / time)
     mean = memory.mean + share * (acceleration - memory.mean)
     velocity = (1.0 - share) * (memory.velocity + span * (acceleration - mean))
     slow = memory.slow + share * (velocity - memory.slow)
     spread = jnp.maximum((1.0 - share) * memory.spread, 0.5 * square(slow))
-    after = Motion(mean, velocity, slow, spread)
+    speed = _CHANGES * jnp.maximum(jnp.abs(push) - _ERRORS, 0.0)
+    spread = jnp.maximum(spread, (1.0 - memory.known) * jnp.square(speed))
+    known = jnp.where(rests, 1.0, memory.known + share * (1.0 - memory.known))
+    after = Motion(mean, velocity, slow, spread, known)
     lasting = 2.0 * GRAVITY * jnp.maximum(excess - 0.25, 0.0) * time**2
     spread = jnp.maximum(spread, lasting)
     density = 16.0 / 3.0 * time * spread * jnp.square(settings.velocity_by_motion)

@@ -36,12 +36,6 @@ class Estimate(NamedTuple):
             ``ahrs``.
 
     Examples:
-        >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
-        >>> none = jnp.zeros((n, 0, 3))  # no vectors
-        >>> bias = jnp.full((n, 3), 2e-3)  # rad/s, measured at rest
-        >>> stars = jnp.tile(level, (n, 1))  # what a star tracker sees
-        >>> samples = jq.estimation.Sample(jnp.full(n, 0.1), bias, none, none, stars)
-        >>> mekf = jq.estimation.mekf(level)
         >>> memory, estimates = jax.jit(lambda samples: jq.estimation.run(mekf, samples))(samples)
         >>> deviation = jnp.sqrt(estimates.covariance[-1, 3, 3])
         >>> f"{estimates.bias[-1, 0]:.5f} +- {deviation:.5f} rad/s"
@@ -88,10 +82,7 @@ class Filter(NamedTuple):
         linearize: ``linearize(memory, sample) -> (memory, estimate, Linearized)``, for ``smooth``.
 
     Examples:
-        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
-        >>> mekf = jq.estimation.mekf(level)
-        >>> none = jnp.zeros((0, 3))  # no vectors
-        >>> sample = jq.estimation.Sample(jnp.array(0.1), jnp.zeros(3), none, none, level)
+        >>> sample = jax.tree.map(lambda rows: rows[0], samples)
         >>> memory, estimate = jax.jit(mekf.step)(mekf.init(sample), sample)
         >>> estimate.observations  # an attitude is three scalars
         Array(3., dtype=float32)
@@ -141,12 +132,6 @@ def run(
             the last above 4 times the first), or a size that ``samples`` refuses.
 
     Examples:
-        >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
-        >>> none = jnp.zeros((n, 0, 3))  # no vectors
-        >>> bias = jnp.full((n, 3), 2e-3)  # rad/s, measured at rest
-        >>> stars = jnp.tile(level, (n, 1))  # what a star tracker sees
-        >>> samples = jq.estimation.Sample(jnp.full(n, 0.1), bias, none, none, stars)
-        >>> mekf = jq.estimation.mekf(level)
         >>> memory, estimates = jax.jit(lambda samples: jq.estimation.run(mekf, samples))(samples)
         >>> f"{estimates.bias[-1, 0]:.4f} rad/s"
         '0.0020 rad/s'
@@ -178,12 +163,6 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
         memory: the memory that an earlier run returned; None to start at the first sample.
 
     Examples:
-        >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
-        >>> none = jnp.zeros((n, 0, 3))  # no vectors
-        >>> bias = jnp.full((n, 3), 2e-3)  # rad/s, measured at rest
-        >>> stars = jnp.tile(level, (n, 1))  # what a star tracker sees
-        >>> samples = jq.estimation.Sample(jnp.full(n, 0.1), bias, none, none, stars)
-        >>> mekf = jq.estimation.mekf(level)
         >>> smoothed = jax.jit(lambda samples: jq.estimation.smooth(mekf, samples))(samples)
         >>> f"{smoothed.bias[0, 0]:.4f} rad/s"  # known from the first sample on
         '0.0020 rad/s'
@@ -238,25 +217,37 @@ def _recomputed(step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
     """The memory to start from; a given one is checked against the filter's own initial memory."""
     instance("filter", filter, Filter, "an estimation.Filter, such as mekf(...)")
-    arrays("samples", samples)
-    if hasattr(samples, "attitude"):
-        unit_or_missing("samples.attitude", samples.attitude)
-    for name, value in getattr(samples, "_asdict", dict)().items():
-        if isinstance(value, list | tuple):
-            raise TypeError(f"samples.{name}: wanted an array, got a {type(value).__name__}")
-    lengths = {jnp.shape(leaf)[:1] for leaf in jax.tree.leaves(samples)}
-    if len(lengths) != 1 or lengths in ({()}, {(0,)}):
-        shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]
-        raise ValueError(f"samples: wanted arrays with one axis (N,) in front, got shapes {shapes}")
+    _check_arrays(samples)
     start = filter.init(jax.tree.map(lambda leaf: leaf[0], samples))
-    if hasattr(samples, "dt"):
-        not_negative("samples.dt", samples.dt)
-        not_stamps("samples.dt", samples.dt)
-    if isinstance(samples, ImuSample) and is_concrete(samples):
-        check_sizes("samples", *map(np.asarray, samples[:3]))
+    _check_values(samples)
     if memory is None:
         return start
     wanted, got = (reprs.shapes(tree) for tree in (start, arrays("memory", memory)))
     if jax.tree.structure(memory) != jax.tree.structure(start) or got != wanted:
         raise TypeError(f"memory: wanted the memory of the filter, {wanted}, got {got}")
     return memory
+
+
+def _check_arrays(samples: Any) -> None:
+    """Raise TypeError or ValueError unless all leaves are arrays with one axis (N,) in front.
+
+    Attitudes are checked here, because a filter would refuse the first of them by another name.
+    """
+    arrays("samples", samples)
+    if hasattr(samples, "attitude"):
+        unit_or_missing("samples.attitude", samples.attitude)
+    for name, value in getattr(samples, "_asdict", dict)().items():
+        if isinstance(value, list | tuple):
+            raise TypeError(f"samples.{name}: wanted an array, got a {type(value).__name__}")
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]
+    if len({shape[:1] for shape in shapes}) != 1 or shapes[0][:1] in ((), (0,)):
+        raise ValueError(f"samples: wanted arrays with one axis (N,) in front, got shapes {shapes}")
+
+
+def _check_values(samples: Any) -> None:
+    """Raise ValueError for intervals or measurements that cannot be right."""
+    if hasattr(samples, "dt"):
+        not_negative("samples.dt", samples.dt)
+        not_stamps("samples.dt", samples.dt)
+    if isinstance(samples, ImuSample) and is_concrete(samples):
+        check_sizes("samples", *map(np.asarray, samples[:3]))

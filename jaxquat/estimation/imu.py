@@ -91,7 +91,7 @@ class Settings(NamedTuple):
     start_heading: ArrayLike = 0.1
     velocity: ArrayLike = 0.2
     velocity_by_motion: ArrayLike = 1.0
-    velocity_time: ArrayLike = 5.0
+    velocity_time: ArrayLike = 8.0
     heading: ArrayLike = 0.3
     heading_gate: ArrayLike = 1.0
     declination: ArrayLike = 0.08

@@ -26,8 +26,9 @@ from jaxquat._internal.checks import (
     symmetric,
     unit_quaternion,
 )
+from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import matvec, square, stacked, transpose
-from jaxquat.estimation.arguments import cast, sample_of, settings_of, unit_or_missing
+from jaxquat.estimation.arguments import cast, sample_of, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
 from jaxquat.estimation.filtering import (
     Estimate,
@@ -153,9 +154,8 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     """
     q = exactly("q", q, (4,))
     unit_quaternion("q", q)
-    checks = {"vectors": positive, "attitude": _attitude_noise}
-    shapes = {"attitude": ((), (3,), (3, 3))}
-    noises = settings_of("noises", noises, Noises(), checks, not_negative, ("vectors",), shapes)
+    noises = Noises() if noises is None else noises
+    checked_record("noises", noises, Noises, _NOISES, "estimation.Noises")
     gate = exactly("gate", gate, ())
     positive("gate", gate, or_infinite=True)
 
@@ -297,6 +297,12 @@ def _attitude_noise(name: str, value: Array) -> None:
     symmetric(name, value)
     if is_concrete(value) and not np.linalg.eigvalsh(np.asarray(value, float))[0] > 0:
         raise ValueError(f"{name}: wanted a positive definite covariance, got {value.tolist()}")
+
+
+_NOISES = dict.fromkeys(Noises._fields, Field([()], not_negative)) | {
+    "vectors": Field([(), ("k",)], positive),
+    "attitude": Field([(), (3,), (3, 3)], _attitude_noise),
+}
 
 
 def _checked(sample: Sample) -> Sample:

@@ -17,13 +17,13 @@ class Heading(NamedTuple):
 
     Attributes:
         age: for how long a magnetometer has given the heading [s]; -1 if it does not, ().
-        steady: whether the tilt was certain when it began to, ().
+        tilt: variance of the tilt when it began to [rad^2], ().
         early: last measured field, body axes, until the body is level, (3,).
         field: of the magnetic field.
     """
 
     age: Array
-    steady: Array
+    tilt: Array
     early: Array
     field: Field
 
@@ -87,7 +87,7 @@ def started(sample: ImuSample, covariance: Array) -> Memory:
         usual=jnp.full((), -1.0, dtype),
         level=never,
         balance=balanced(zero),
-        heading=Heading(jnp.full((), -1.0, dtype), never, jnp.zeros(3, dtype), no_field(dtype)),
+        heading=Heading(jnp.full((), -1.0, dtype), zero, jnp.zeros(3, dtype), no_field(dtype)),
         rest=Rest(jnp.concatenate([gyro, force]), zero, never),
         motion=no_motion(dtype),
     )

@@ -36,7 +36,9 @@ from jaxquat.quaternion import correct_norm, exp, multiply, normalize, rotate, r
 
 UNKNOWN = 3.0  # rad: the standard deviation of an unknown angle
 TILT = 0.3  # rad: the standard deviation of the tilt that one specific force gives, in motion
-_STEADY = 0.03  # rad: a heading that began at a tilt less certain than this begins again
+_STEADY = 0.03  # rad: a tilt less certain than this makes a heading begin again later
+_AGAIN = 5.0  # s: after so long it does so too if the tilt has become twice as certain
+_MERGED = 0.1  # s: shorter samples contain the coning
 _SETTLES = 1.0  # s: over which the first readings of a magnetometer are averaged
 _ALIKE = 0.15  # m/s^2: at rest the force is as long as at earlier rests
 _LEVEL = 0.1  # m/s^2: a body with more horizontal force does not rest
@@ -164,6 +166,7 @@ def predicted(settings: Settings, memory: Memory, sample: ImuSample) -> Row:
     read = jnp.stack([has_gyro, has_force, has_field])
     since, spans = _spans(memory.since, dt, read)
     usual, unseen = _unseen(settings, memory, dt, has_gyro)
+    unseen = unseen + _coning(memory.gyro, gyro, spans[0])
     keep = jnp.exp(-dt / settings.declination_time)
     impulse = spans[1] * rotate(q, force)[2]  # in free fall a tilt makes no velocity
     transition = transition_of(middle, gyro, dt, keep, impulse)
@@ -200,8 +203,9 @@ def headed(settings: Settings, memory: Memory, row: Row, tilt: Levelled) -> Head
     field = rotate(tilt.q, row.field)  # a turn about the vertical changes neither norm nor dip
     has_heading, angle, steepness, slope = _heading(field)
     valid = tilt.level & has_field & has_heading
-    steady = tilt.variance < _STEADY**2
-    anew = valid & ((before.age < 0) | tilt.lost | (steady & ~before.steady))
+    steady, halved = tilt.variance < _STEADY**2, tilt.variance < 0.25 * before.tilt
+    better = steady | (halved & (before.age > _AGAIN))
+    anew = valid & ((before.age < 0) | tilt.lost | (better & (before.tilt > _STEADY**2)))
     usual = jax.tree.map(lambda x: jnp.where(anew, 0.0, x), before.field)
     norms, doubt, again = disturbance_of(settings, usual, field, span, has_field & tilt.level)
     first = valid & (again | anew)
@@ -211,14 +215,18 @@ def headed(settings: Settings, memory: Memory, row: Row, tilt: Levelled) -> Head
     variance, settles = _heading_variance(settings, span, doubt, steepness, age)
     angle = jnp.where(first, 0.0, angle)  # after the turn to the north
     by_tilt = slope * jnp.stack([jnp.sin(angle), jnp.cos(angle)])
-    heading = Heading(age, jnp.where(first, steady, before.steady), early, norms)
+    heading = Heading(age, jnp.where(first, tilt.variance, before.tilt), early, norms)
     return Headed(q, valid, first, angle, variance, settles, by_tilt, heading)
 
 
 def rested(settings: Settings, memory: Memory, row: Row, tilt: Levelled, q: Array) -> Rested:
     """Measure the motion at the attitude q, and detect rest."""
     acceleration = rotate(q, row.force)[:2]
-    motion, density = motion_of(settings, memory.motion, acceleration, row.spans[1], tilt.excess)
+    norm, gravity = root(square(row.force)), tilt.balance.gravity
+    push = jnp.where(row.read[1], norm - jnp.where(gravity > 0, gravity, GRAVITY), 0.0)
+    motion, density = motion_of(
+        settings, memory.motion, acceleration, row.spans[1], memory.rest.rests, (push, tilt.excess)
+    )
     knows = tilt.level & ~tilt.lost
     motion = jax.tree.map(lambda x: jnp.where(knows, x, 0.0), motion)
     sensors = jnp.concatenate([row.gyro, row.force])
@@ -261,6 +269,17 @@ def _unseen(settings: Settings, memory: Memory, dt: Array, read: Array) -> tuple
     after = jnp.where(usual > 0, usual + 0.1 * (interval - usual), before + dt)
     after = jnp.where(usual < 0, 0.0, after)
     return jnp.where(read, after, usual), jnp.minimum(variance, UNKNOWN**2)
+
+
+def _coning(before: Array, rate: Array, span: Array) -> Array:
+    """The variance of a turn about an axis that the mean rates of two samples do not tell [rad^2].
+
+    A rate that changes its direction evenly turns a body by a twelfth of the product of the two
+    turns more than its mean does (J. E. Bortz, IEEE Trans. Aerosp. Electron. Syst. 7, 61, 1971).
+    Samples of a tenth of a second count as merged from shorter ones, by a merge that knows it.
+    """
+    square_of_span = span * jnp.maximum(span - _MERGED, 0.0)
+    return square(square_of_span * jnp.cross(before, rate) / 12.0) / 3.0
 
 
 def _turn(memory: Memory, gyro: Array, dt: Array, read: Array) -> tuple[Array, Array]:

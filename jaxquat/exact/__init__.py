@@ -13,17 +13,14 @@ and J. Schofield, J. Comput. Phys. 225, 2007, 145-164 (attitude of the free asym
 from __future__ import annotations
 
 from jaxquat.exact.free import flip_interval, free_body, free_symmetric
-from jaxquat.exact.prescribed import coning, fixed_axis, prescribed
-from jaxquat.exact.tops import kovalevskaya, nutation, steady_precession
+from jaxquat.exact.prescribed import coning, prescribed
+from jaxquat.exact.tops import steady_precession
 
 __all__ = [
     "coning",
-    "fixed_axis",
     "flip_interval",
     "free_body",
     "free_symmetric",
-    "kovalevskaya",
-    "nutation",
     "prescribed",
     "steady_precession",
 ]

@@ -28,8 +28,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat._internal.checks import exactly, instance
-
 _LANDEN = 5  # steps from a parameter of 1/2 to 1e-42; the last one enters by its square root
 _Three = tuple[Array, Array, Array]
 
@@ -56,32 +54,20 @@ class Pole(NamedTuple):
 
 def complete(modulus: Modulus) -> Array:
     """K(m), the quarter period; infinite at m1 = 0."""
-    _check(modulus)
     circular, hyperbolic, is_circular = _halves(modulus)
     q = circular.m * _nome_ratio(circular.m, circular.m1)
     return jnp.where(is_circular, 0.5 * jnp.pi * _constants(q)[1] ** 2, _quarter(hyperbolic))
 
 
-def jacobi(u: Array, modulus: Modulus) -> tuple[Array, Array, Array]:
-    """(sn, cn, dn)(u | m). Near m = 1 small values of cn and dn keep their relative accuracy."""
-    u = exactly("u", u, (), "; use jax.vmap")
-    _check(modulus)
-    one = jnp.ones_like(u)
-    return jacobi_and_third(u, modulus, Pole(0.6 * one, 0.64 * one, modulus.m * (0.36 / 0.64)))[:3]
-
-
 def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Array, Array]:
     """(sn, cn, dn)(u | m) and an integral of the third kind, an angle.
 
-    It is the integral of ``(1 - dn)/(1 + kappa dn)`` from 0 to u times
-    ``sqrt(1 + ratio) (1 - kappa)/2``. With this factor the residues are +-i/2, and the integral is
-    an angle: a linear term minus the argument of a theta function of nome q^2, which has the
-    quasi-periods of the integrand. The zeros of that function lie at least K' away from the real
-    axis, so the argument is never near a branch cut.
+    Near m = 1 small values of cn and dn keep their relative accuracy. The integral is that of
+    ``(1 - dn)/(1 + kappa dn)`` from 0 to u times ``sqrt(1 + ratio) (1 - kappa)/2``. With this
+    factor the residues are +-i/2, and the integral is an angle: a linear term minus the argument of
+    a theta function of nome q^2, which has the quasi-periods of the integrand. The zeros of that
+    function lie at least K' away from the real axis, so the argument is never near a branch cut.
     """
-    u = exactly("u", u, (), "; use jax.vmap")
-    _check(modulus)
-    instance("pole", pole, Pole, "an elliptic.Pole")
     circular, hyperbolic, is_circular = _halves(modulus)
     # The circular half, where it is not used, computes with an ordinary pole: the given pole may
     # not exist for its modulus.
@@ -91,12 +77,6 @@ def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Arr
     pairs = zip(_circular(u, circular, safe), _hyperbolic(u, hyperbolic, ratio), strict=True)
     sn, cn, dn, integral = (jnp.where(is_circular, x, y) for x, y in pairs)
     return sn, cn, dn, integral
-
-
-def _check(modulus: Modulus) -> None:
-    instance("modulus", modulus, Modulus, "an elliptic.Modulus")
-    for name, value in zip(Modulus._fields, modulus, strict=True):
-        exactly(f"modulus.{name}", value, (), "; use jax.vmap")
 
 
 def _halves(modulus: Modulus) -> tuple[Modulus, Modulus, Array]:

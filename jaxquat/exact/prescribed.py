@@ -1,4 +1,4 @@
-"""Prescribed motions: a turn about a fixed axis, coning, and any smooth attitude of time."""
+"""Prescribed motions: coning, and any smooth attitude of time."""
 
 from __future__ import annotations
 
@@ -9,36 +9,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, scalar, takes, unit_quaternion, unit_vector
+from jaxquat._internal.checks import scalar, takes
 from jaxquat._internal.linear import cross, matvec
 from jaxquat.control import follow
 from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.state import State
-from jaxquat.quaternion import exp, multiply
-
-
-def fixed_axis(q: ArrayLike, axis: ArrayLike, angle: ArrayLike) -> Array:
-    """The attitude after a turn of q (4,) about a fixed unit axis (3,), body axes. -> (4,).
-
-    ``angle`` [rad] is the integral of the rate. q, axis and the result have the same dtype.
-
-    Raises:
-        ValueError: a wrong shape; concrete values that are not finite, or not unit to 1e-4.
-        TypeError: an argument is not an array of floats, or axis and q differ in dtype.
-
-    Examples:
-        >>> level, z = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0])
-        >>> jq.exact.fixed_axis(level, z, jnp.pi / 3).round(2)  # after 60 deg
-        Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32)
-    """
-    hint = "; use jax.vmap"
-    q, axis = exactly("q", q, (4,), hint), exactly("axis", axis, (3,), hint)
-    unit_quaternion("q", q)
-    unit_vector("axis", axis)
-    if axis.dtype != q.dtype:
-        raise TypeError(f"axis: wanted the dtype of q, {q.dtype}, got {axis.dtype}")
-    return multiply(q, exp(scalar("angle", angle).astype(q.dtype) * axis))
 
 
 def coning(t: ArrayLike, *, half_angle: ArrayLike, rate: ArrayLike) -> State:

@@ -42,7 +42,7 @@ def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1)
     cheaper.
     """
     inside = list(equations(jax.make_jaxpr(function)(params)))
-    rollouts = [x for x in inside if x.primitive.name.startswith("fused_rollout")]
+    rollouts = [x for x in inside if x.primitive.name.startswith("fused_loop")]
     for recurrence in {x.params["recurrence"] for x in rollouts}:
         inside += [x for jaxpr in recurrence.functions.values() for x in equations(jaxpr)]
     if any(equation.primitive.name.startswith("custom_vjp_call") for equation in inside):

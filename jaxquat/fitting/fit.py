@@ -12,6 +12,7 @@ import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -36,13 +37,14 @@ from jaxquat._internal.checks import (
     strong,
     takes,
 )
+from jaxquat._internal.keywords import fields, refusing
 from jaxquat.fitting import snapshots
 from jaxquat.fitting.convergence import Verdict, judge
 from jaxquat.fitting.descent import Descent, Objective, Position, checked_loss
-from jaxquat.fitting.held import checked_params, comparable, whole
+from jaxquat.fitting.held import checked_params, comparable, size_of_one_start, whole
 from jaxquat.fitting.interruption import keeping
 
-__all__ = ["Fit", "fit"]
+__all__ = ["Fit", "FitOptions", "fit"]
 
 ON_HOST = "jq.fit compiles its updates itself, call it outside jit, grad and vmap"
 
@@ -80,9 +82,7 @@ class Fit(reprs.Tabular):
         >>> import optax
         >>> key = jax.random.key(0)
         >>> loss = lambda params, batch, key: (params - 3.0) ** 2
-        >>> descent = jq.fit(
-        ...     loss, jnp.zeros(()), optax.sgd(0.25), steps=30, key=key, progress=False
-        ... )
+        >>> descent = jq.fit(loss, jnp.zeros(()), optax.sgd(0.25), steps=30, key=key)
         >>> descent.history[:3], f"{descent.params:.2f}", descent.converged
         (array([9.    , 2.25  , 0.5625], dtype=float32), '3.00', True)
     """
@@ -120,6 +120,48 @@ class Fit(reprs.Tabular):
         return values if self.best_start is None else values[self.best_start]
 
 
+class FitOptions(NamedTuple):
+    """How ``fit`` differentiates, when it returns to the host, and what it keeps on disk.
+
+    Attributes:
+        mode: how to differentiate. "forward" needs the time of a few simulations for each
+            parameter, and no memory. "reverse" needs the time of about fourteen simulations for any
+            number of parameters, and memory. "auto" is forward up to 6 parameters, unless something
+            in the loss has a derivative in reverse mode only (``jax.custom_vjp``), or a cheap
+            derivative in reverse mode (the fused engine).
+        chunk: updates between two returns to the host; changes nothing in the result except when
+            the validation is evaluated.
+        patience: stop after this many evaluations without a new lowest validation loss in any
+            start.
+        snapshot_dir: local directory that receives snapshots of the fit (extra ``store``). After an
+            interruption, or even a kill, the same call continues from the newest snapshot and ends
+            with the same bits; with more steps it continues a fit that had ended. Snapshots of
+            another fit are refused: a fit that differs in params (also in arrays, numbers, strings
+            and keys among them that are held), data, batch size, key, starts, the optimiser's state
+            at the start or the times of validation. Functions and other objects cannot be compared.
+        snapshot_every: updates between two snapshots, any number; the end is always written.
+        progress: show a progress bar with the loss.
+
+    Examples:
+        >>> import optax
+        >>> loss, distance = lambda x, batch, key: x**2, lambda x: jnp.abs(x - 1.0)
+        >>> descent = jq.fit(
+        ...     loss, jnp.asarray(3.0), optax.sgd(0.1), steps=100, key=jax.random.key(0),
+        ...     validation=distance, options=jq.FitOptions(chunk=1, patience=3, progress=False),
+        ... )  # stops three updates after the validation loss has begun to rise
+        >>> descent.best_update, len(descent.history)
+        (5, 8)
+    """
+
+    mode: Literal["auto", "forward", "reverse"] = "auto"
+    chunk: int = 10
+    patience: int | None = None
+    snapshot_dir: str | os.PathLike | None = None
+    snapshot_every: int = 100
+    progress: bool = True
+
+
+@refusing(fields(FitOptions))
 def fit(
     loss: Callable[[Any, Any, Array], Array],
     params: Any,
@@ -131,12 +173,7 @@ def fit(
     batch_size: int | None = None,
     starts: int | None = None,
     validation: Callable[[Any], Array] | None = None,
-    patience: int | None = None,
-    mode: Literal["auto", "forward", "reverse"] = "auto",
-    chunk: int = 10,
-    snapshot_dir: str | os.PathLike | None = None,
-    snapshot_every: int = 100,
-    progress: bool = True,
+    options: FitOptions = FitOptions(),  # noqa: B008
 ) -> Fit:
     """Minimise ``loss(params, batch, key) -> ()`` by ``steps`` updates of an optax optimiser.
 
@@ -165,25 +202,10 @@ def fit(
             The best has the lowest validation loss. Without validation, it has the lowest loss
             after the last update, on the draws that the next update would see (if that is finite at
             no start, the lowest loss at the last update where some start had a finite one).
-        validation: ``validation(params) -> ()``, jittable, evaluated at the start, every ``chunk``
-            updates and after the last; the result has the parameters at which it was lowest.
-        patience: stop after this many evaluations without a new lowest validation loss in any
-            start.
-        mode: how to differentiate. "forward" needs the time of a few simulations for each
-            parameter, and no memory. "reverse" needs the time of about fourteen simulations for any
-            number of parameters, and memory. "auto" is forward up to 6 parameters, unless something
-            in the loss has a derivative in reverse mode only (``jax.custom_vjp``), or a cheap
-            derivative in reverse mode (the fused engine).
-        chunk: updates between two returns to the host; changes nothing in the result except when
-            the validation is evaluated.
-        snapshot_dir: local directory that receives snapshots of the fit (extra ``store``). After an
-            interruption, or even a kill, the same call continues from the newest snapshot and ends
-            with the same bits; with more steps it continues a fit that had ended. Snapshots of
-            another fit are refused: a fit that differs in params (also in arrays, numbers, strings
-            and keys among them that are held), data, batch size, key, starts, the optimiser's state
-            at the start or the times of validation. Functions and other objects cannot be compared.
-        snapshot_every: updates between two snapshots, any number; the end is always written.
-        progress: show a progress bar with the loss.
+        validation: ``validation(params) -> ()``, jittable, evaluated at the start, every
+            ``options.chunk`` updates and after the last; the result has the parameters at which it
+            was lowest.
+        options: how to differentiate, when to stop early, snapshots, and the progress bar.
 
     Returns:
         Fit. An update is skipped, and counted, if it or its loss or gradient is not finite.
@@ -209,53 +231,38 @@ def fit(
         >>> t = jnp.linspace(0.0, 2.0, 20)  # s
         >>> omega = 3.0 * jnp.exp(-0.7 * t)  # rad/s, of a wheel that runs down
         >>> loss = lambda decay, batch, key: jnp.mean((3.0 * jnp.exp(-decay * t) - omega) ** 2)
-        >>> descent = jq.fit(
-        ...     loss, jnp.ones(()), optax.adam(0.1), steps=100, key=key, progress=False
-        ... )
+        >>> descent = jq.fit(loss, jnp.ones(()), optax.adam(0.1), steps=100, key=key)
         >>> f"{descent.params:.2f} /s"
         '0.70 /s'
     """
     # Check and convert.
-    steps, chunk = positive_integer("steps", steps), positive_integer("chunk", chunk)
-    snapshot_every = positive_integer("snapshot_every", snapshot_every)
     takes("loss", loss, "params, batch, key")
     wanted = "an optax gradient transformation, e.g. optax.adam(1e-2)"
     instance("optimizer", optimizer, optax.GradientTransformation, wanted)
-    key = random_key("key", key)
-    one_of("mode", mode, ("auto", "forward", "reverse"))
-    params = jax.tree.map(strong, checked_params(params, stacklevel=3))
+    steps, key = positive_integer("steps", steps), random_key("key", key)
+    params = jax.tree.map(strong, checked_params(params, stacklevel=4))
     for name, value in (("params", params), ("data", data), ("key", key)):
         concrete(name, value, ON_HOST)
     starts = None if starts is None else positive_integer("starts", starts)
-    size = _size_of_one_start(params, starts)
-    boolean("progress", progress)
+    size = size_of_one_start(params, starts)
+    if starts is None:
+        finite("params", ravel_pytree(params)[0])
     rows = _rows_of(data)
     batch_size = _checked_batch_size(batch_size, rows)
     if validation is not None:
         takes("validation", validation, "params")
-    patience = _checked_patience(patience, validation)
-    directory = None if snapshot_dir is None else snapshots.directory(snapshot_dir)
+    options = _checked_options(options, validation)
 
     # Compute.
     of_whole = lambda params, batch, key: loss(whole(params), batch, key)  # noqa: E731
     objective = Objective(of_whole, key, batch_size, rows)
-    longest = min(chunk, steps)
+    longest = min(options.chunk, steps)
     descent = Descent(
-        objective, optimizer, data, mode=mode, size=size, starts=starts, longest=longest
+        objective, optimizer, data, mode=options.mode, size=size, starts=starts, longest=longest
     )
-    run = _Run(descent, descent.beginning(params), validation, patience, chunk, steps)
-    disk = None if directory is None else snapshots.Snapshots(directory, run.fingerprint())
-    with contextlib.nullcontext() if disk is None else disk.only_writer(), keeping(run.reached):
-        run.begin(disk)
-        with bars.bar("updates", steps, initial=run.updates, shown=progress) as bar:
-            while not run.ended:
-                every = chunk, snapshot_every
-                stop = min(steps, *(k * (run.updates // k + 1) for k in every))
-                run.advance(stop)
-                bar.update(stop - bar.n)
-                bar.set_postfix(run.shown())
-                if disk is not None and (stop % snapshot_every == 0 or run.ended):
-                    disk.save(stop, run.snapshot)
+    run = _Run(descent, descent.beginning(params), validation, options, steps)
+    with keeping(run.reached):
+        run.finish()
     return run.result()
 
 
@@ -277,12 +284,11 @@ class _Run:
         descent: Descent,
         beginning: Position,
         validation: Callable[[Any], Array] | None,
-        patience: int | None,
-        chunk: int,
+        options: FitOptions,
         steps: int,
     ) -> None:
         self.descent, self.beginning = descent, beginning
-        self.patience, self.chunk, self.steps = patience, chunk, steps
+        self.options, self.steps = options, steps
         self.validate = None
         if validation is not None:
             checked = lambda params: checked_loss("validation", validation(whole(params)))  # noqa: E731
@@ -301,7 +307,7 @@ class _Run:
             "batch": self.descent.objective.batch_size,
             "key": f"{key.dtype} {snapshots.digest(key)[:16]}",
             "starts": self.descent.starts,
-            "validation": None if self.validate is None else f"every {self.chunk} updates",
+            "validation": None if self.validate is None else f"every {self.options.chunk} updates",
         }
 
     @property
@@ -312,11 +318,29 @@ class _Run:
     @property
     def ended(self) -> bool:
         """Whether all updates are made, or patience has run out in all starts."""
-        if self.updates == self.steps or self.patience is None:
+        if self.updates == self.steps or self.options.patience is None:
             return self.updates == self.steps
         losses = _comparable(self.snapshot.validation)
         since_lowest = losses.shape[-1] - 1 - np.argmin(losses, axis=-1)
-        return bool(np.all(since_lowest >= self.patience))
+        return bool(np.all(since_lowest >= self.options.patience))
+
+    def finish(self) -> None:
+        """Make all updates that are left, from chunk to chunk and snapshot to snapshot."""
+        every, disk = self.options.snapshot_every, None
+        if self.options.snapshot_dir is not None:
+            disk = snapshots.Snapshots(Path(self.options.snapshot_dir), self.fingerprint())
+        with contextlib.nullcontext() if disk is None else disk.only_writer():
+            self.begin(disk)
+            total, shown = self.steps, self.options.progress
+            with bars.bar("updates", total, initial=self.updates, shown=shown) as bar:
+                while not self.ended:
+                    ends = (k * (self.updates // k + 1) for k in (self.options.chunk, every))
+                    stop = min(self.steps, *ends)
+                    self.advance(stop)
+                    bar.update(stop - bar.n)
+                    bar.set_postfix(self.shown())
+                    if disk is not None and (stop % every == 0 or self.ended):
+                        disk.save(stop, self.snapshot)
 
     def begin(self, disk: snapshots.Snapshots | None) -> None:
         """Continue from the newest snapshot on disk if there is one."""
@@ -338,7 +362,7 @@ class _Run:
         self.snapshot = snapshot._replace(
             position=position, history=history, verdict=self._unjudged()
         )
-        if stop % self.chunk == 0:
+        if stop % self.options.chunk == 0:
             self._evaluate()
         if self.ended:
             self._judge()
@@ -372,7 +396,7 @@ class _Run:
             start, update = self._start_of_lowest_loss(), self.updates
             params = self.snapshot.position.params
         else:
-            if self.updates % self.chunk:
+            if self.updates % self.options.chunk:
                 self._evaluate()  # not on disk: a fit with more steps would not evaluate here
             start, update = self._lowest_validation()
             params = self.snapshot.best
@@ -386,7 +410,7 @@ class _Run:
             validation=None if self.validate is None else self.snapshot.validation,
             best_update=update,
             best_start=start,
-            chunk=self.chunk,
+            chunk=self.options.chunk,
             converged=Verdict(int(verdict)).converged,
         )
 
@@ -444,7 +468,7 @@ class _Run:
         if self.descent.starts is not None:
             start = int(np.argmin(losses.min(axis=-1)))
             losses = losses[start]
-        return start, min(self.updates, self.chunk * int(np.argmin(losses)))
+        return start, min(self.updates, self.options.chunk * int(np.argmin(losses)))
 
     def _start_of_lowest_loss(self) -> int | None:
         """The start with the lowest loss at the end, or at the last update with a finite loss."""
@@ -454,21 +478,6 @@ class _Run:
         losses = _comparable(np.column_stack([self.snapshot.history, after_last]))
         last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
         return int(np.argmin(last_finite))
-
-
-def _size_of_one_start(params: Any, starts: int | None) -> int:
-    """The number of parameters of a start; ValueError if there are none, or a bad leading axis."""
-    flat = ravel_pytree(params)[0]
-    if starts is None:
-        finite("params", flat)
-    else:
-        for leaf in jax.tree.leaves(params):
-            if leaf.shape[:1] != (starts,):
-                wanted = f"a leading axis of {starts} starts throughout"
-                raise ValueError(f"params: wanted {wanted}, got shape {leaf.shape}")
-    if flat.size == 0:
-        raise ValueError("params: wanted at least one number, got none")
-    return flat.size // (starts or 1)
 
 
 def _rows_of(data: Any) -> int:
@@ -492,13 +501,21 @@ def _checked_batch_size(batch_size: Any, rows: int) -> int | None:
     return batch_size
 
 
-def _checked_patience(patience: Any, validation: Any) -> int | None:
-    if patience is None:
-        return None
-    patience = positive_integer("patience", patience)
-    if validation is None:
-        raise ValueError(f"patience: wanted a validation function with it, got {patience} without")
-    return patience
+def _checked_options(options: Any, validation: Any) -> FitOptions:
+    """The options, with a directory for snapshots that exists; errors name the field."""
+    instance("options", options, FitOptions, "a jq.FitOptions")
+    one_of("mode", options.mode, ("auto", "forward", "reverse"))
+    boolean("progress", options.progress)
+    counts = {name: getattr(options, name) for name in ("chunk", "snapshot_every", "patience")}
+    if options.patience is None:
+        del counts["patience"]
+    elif validation is None:
+        wanted, got = "a validation function with it", f"{options.patience} without"
+        raise ValueError(f"patience: wanted {wanted}, got {got}")
+    options = options._replace(**{name: positive_integer(name, x) for name, x in counts.items()})
+    if options.snapshot_dir is None:
+        return options
+    return options._replace(snapshot_dir=snapshots.directory(options.snapshot_dir))
 
 
 def _comparable(losses: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 from jaxquat._internal.checks import floating, is_key
 from jaxquat.dynamics.body import refuse_bodies
@@ -65,6 +66,22 @@ def checked_params(tree: Any, stacklevel: int) -> Any:
     return parts
 
 
+def size_of_one_start(params: Any, starts: int | None) -> int:
+    """The number of parameters of one start; ValueError if there is none, or for a bad axis.
+
+    ``params`` is a tree from ``checked_params``; its leaves must have the leading axis ``starts``.
+    """
+    leaves = jax.tree.leaves(params)
+    for leaf in leaves if starts is not None else ():
+        if leaf.shape[:1] != (starts,):
+            wanted = f"a leading axis of {starts} starts throughout"
+            raise ValueError(f"params: wanted {wanted}, got shape {leaf.shape}")
+    size = sum(leaf.size for leaf in leaves) // (starts or 1)
+    if not size:
+        raise ValueError("params: wanted at least one number, got none")
+    return size
+
+
 def fitted(name: str, tree: Any) -> Any:
     """``tree`` with arrays of floats as leaves, and every other leaf held.
 
@@ -90,6 +107,13 @@ def _is_signed(leaf: Any) -> bool:
     """Whether a leaf is a Python int or has a signed integer dtype; raw keys are unsigned."""
     dtype = getattr(leaf, "dtype", None)
     return type(leaf) is int or (dtype is not None and jnp.issubdtype(dtype, jnp.signedinteger))
+
+
+def estimates(names: tuple[str, ...], values: Any, errors: Any) -> list[tuple[str, Any, Any]]:
+    """The name, value and standard error of each number that is not held."""
+    trees = (fitted("params", tree) for tree in (values, errors))
+    columns = (np.asarray(ravel_pytree(tree)[0]) for tree in trees)
+    return list(zip(names, *columns, strict=True))
 
 
 def whole(tree: Any) -> Any:

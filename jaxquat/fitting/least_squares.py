@@ -11,7 +11,7 @@ import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,7 @@ from jaxquat._internal.checks import (
     concrete,
     finite,
     fraction,
+    instance,
     numbers,
     one_of,
     one_shape,
@@ -40,10 +41,11 @@ from jaxquat._internal.checks import (
     takes,
     vector,
 )
-from jaxquat.fitting.bounds import check_inside, checked_bounds
+from jaxquat._internal.keywords import fields, refusing
+from jaxquat.fitting.bounds import Bounds, check_inside, checked_bounds
 from jaxquat.fitting.covariance import FitCovariance, covariance_of
 from jaxquat.fitting.differentiation import with_jacobian
-from jaxquat.fitting.held import checked_params, fitted, whole
+from jaxquat.fitting.held import checked_params, estimates, size_of_one_start, whole
 from jaxquat.fitting.interruption import keeping
 from jaxquat.fitting.levenberg_marquardt import (
     Linearised,
@@ -55,7 +57,7 @@ from jaxquat.fitting.levenberg_marquardt import (
 from jaxquat.fitting.prediction import Prediction
 from jaxquat.fitting.robust import LOSSES, Loss
 
-__all__ = ["LeastSquares", "least_squares"]
+__all__ = ["LeastSquares", "LeastSquaresOptions", "least_squares"]
 
 ON_HOST = "jq.least_squares iterates on the host, call it outside jit, grad and vmap"
 
@@ -89,9 +91,9 @@ class LeastSquares(reprs.Tabular):
         >>> t = jnp.linspace(0.0, 2.0, 50)
         >>> y = 3.0 * jnp.exp(-0.7 * t)
         >>> residuals = lambda p: p[0] * jnp.exp(-p[1] * t) - y
-        >>> fit = jq.least_squares(residuals, jnp.ones(2), sigma=0.01, progress=False)
-        >>> fit.converged, [f"{x:.2f}" for x in fit.params], fit.residuals.shape
-        (True, ['3.00', '0.70'], (50,))
+        >>> fit = jq.least_squares(residuals, jnp.ones(2), sigma=0.01)
+        >>> fit.converged, [f"{x:.2f}" for x in fit.params]
+        (True, ['3.00', '0.70'])
     """
 
     params: Any
@@ -111,12 +113,8 @@ class LeastSquares(reprs.Tabular):
         """The standard errors of the parameters, a pytree like them, from ``covariance``.
 
         Examples:
-            >>> readings = 0.02 + 0.1 * jax.random.normal(jax.random.key(0), (400,))  # rad/s
-            >>> residuals = lambda p: readings - p["bias"]
-            >>> guess = {"bias": jnp.zeros(())}
-            >>> fit = jq.least_squares(residuals, guess, sigma=0.1, progress=False)
-            >>> f"{fit.standard_errors['bias']:.4f} rad/s"  # 0.1/sqrt(400)
-            '0.0050 rad/s'
+            >>> fit.standard_errors.round(3)
+            Array([0.004, 0.002], dtype=float32)
         """
         return self.covariance.standard_errors
 
@@ -126,21 +124,14 @@ class LeastSquares(reprs.Tabular):
         This calls ``FitCovariance.predict``.
 
         Examples:
-            >>> t = jnp.repeat(jnp.array([-1.0, 1.0]), 50)  # s
-            >>> residuals = lambda p: p[0] + p[1] * t - 2.0 * t  # rad, of a wheel at 2 rad/s
-            >>> fit = jq.least_squares(residuals, jnp.zeros(2), sigma=0.1, progress=False)
-            >>> later = fit.predict(lambda p: p[0] + p[1] * 10.0)  # the angle after 10 s
-            >>> f"{later.value:.1f} +- {later.standard_errors:.1f} rad"  # 10 (0.1/sqrt(100))
-            '20.0 +- 0.1 rad'
+            >>> later = fit.predict(lambda p: p[0] * jnp.exp(-p[1] * 3.0))  # y at t = 3
+            >>> f"{later.value:.3f} +- {later.standard_errors:.3f}"
+            '0.367 +- 0.002'
         """
         return self.covariance.predict(function)
 
     def _table(self) -> reprs.Table:
-        values, errors = (
-            np.asarray(ravel_pytree(fitted("params", tree))[0])
-            for tree in (self.params, self.standard_errors)
-        )
-        rows = zip(self.covariance.names, values, errors, strict=True)
+        rows = estimates(self.covariance.names, self.params, self.standard_errors)
         cells = [(name, f"{x: .6g}", f"{error:.2g}") for name, x, error in rows]
         return self._headline(), cells, ("parameter", "value", "standard error")
 
@@ -153,7 +144,38 @@ class LeastSquares(reprs.Tabular):
         return f"LeastSquares: cost {self.cost:.6g}, {verdict} ({self.reason}), {counts}{start}"
 
 
+class LeastSquaresOptions(NamedTuple):
+    """How ``least_squares`` iterates, and when it ends.
+
+    The tolerances lie between 0 and 1. None is the epsilon of the dtype to the power 2/3, 3.7e-11
+    in float64 and 2.4e-5 in float32; in ``ftol`` at most 1e-6.
+
+    Attributes:
+        max_steps: largest number of steps to try from each start.
+        ftol: end as converged if the last step changed the cost by at most this fraction of it, and
+            the linear model predicts no larger decrease for any step.
+        xtol: end as converged if the step to the minimum of the linear model changes no parameter
+            by more than this fraction of it.
+        gtol: end as converged if the cosine between the residuals and every column of their
+            Jacobian is at most this; parameters held at a bound do not count.
+        progress: show a progress bar with the cost.
+
+    Examples:
+        >>> options = jq.LeastSquaresOptions(max_steps=1, progress=False)
+        >>> fit = jq.least_squares(lambda x: x**2, jnp.ones(1), sigma=1.0, options=options)
+        >>> fit.reason
+        'max_steps reached'
+    """
+
+    max_steps: int = 100
+    ftol: float | None = None
+    xtol: float | None = None
+    gtol: float | None = None
+    progress: bool = True
+
+
 @renamed(horizon="prefixes")
+@refusing(fields(LeastSquaresOptions))
 def least_squares(
     residuals: Callable[..., Array],
     params: Any,
@@ -165,11 +187,7 @@ def least_squares(
     sigma: ArrayLike | None = None,
     prefixes: tuple[float, ...] = (),
     starts: int | None = None,
-    max_steps: int = 100,
-    ftol: float | None = None,
-    xtol: float | None = None,
-    gtol: float | None = None,
-    progress: bool = True,
+    options: LeastSquaresOptions = LeastSquaresOptions(),  # noqa: B008
 ) -> LeastSquares:
     """Minimise ``1/2 sum(residuals(params)^2)`` by the method of Levenberg and Marquardt.
 
@@ -214,16 +232,7 @@ def least_squares(
         starts: number of starts to iterate from, one after the other; the result of lowest cost is
             kept. Every fitted leaf of ``params`` then has this leading axis; held leaves are shared
             by all starts.
-        max_steps: largest number of steps to try from each start.
-        ftol: end as converged if the last step changed the cost by at most this fraction of it, and
-            the linear model predicts no larger decrease for any step. None is the dtype's epsilon
-            to the power 2/3, at most 1e-6: 3.7e-11 in float64, 1e-6 in float32.
-        xtol: end as converged if the step to the minimum of the linear model changes no parameter
-            by more than this fraction of it.
-        gtol: end as converged if the cosine between the residuals and every column of their
-            Jacobian is at most this; parameters held at a bound do not count. All three tolerances
-            lie between 0 and 1; None in xtol and gtol is the dtype's epsilon to the power 2/3.
-        progress: show a progress bar with the cost.
+        options: number of steps, tolerances, and the progress bar.
 
     Returns:
         LeastSquares. A step to residuals that are not finite is refused, and a shorter one is
@@ -241,38 +250,31 @@ def least_squares(
         >>> omega = 3.0 * jnp.exp(-0.7 * t)  # rad/s, of a wheel that runs down
         >>> residuals = lambda p: p["start"] * jnp.exp(-p["decay"] * t) - omega
         >>> guess = {"start": jnp.ones(()), "decay": jnp.ones(())}
-        >>> fit = jq.least_squares(residuals, guess, sigma=0.01, progress=False)
+        >>> fit = jq.least_squares(residuals, guess, sigma=0.01)
         >>> f"{fit.params['start']:.2f} rad/s, {fit.params['decay']:.2f} /s"
         '3.00 rad/s, 0.70 /s'
     """
     # Check and convert.
     takes("residuals", residuals, "params" if data is None else "params, data")
-    params = jax.tree.map(strong, checked_params(params, stacklevel=4))
+    params = jax.tree.map(strong, checked_params(params, stacklevel=5))
     for name, value in (("params", params), ("data", data)):
         concrete(name, value, ON_HOST)
     single_or_double("params", params)
     data = jax.tree.map(jnp.asarray, arrays("data", data))
     start_trees = _starts(params, starts)
-    flat, unravel = ravel_pytree(start_trees[0])
-    if not flat.size:
-        raise ValueError("params: wanted at least one number, got none")
     objective = Loss(one_of("loss", loss, LOSSES), real("f_scale", f_scale))
     positive("f_scale", objective.scale)
     limits = checked_bounds(bounds, start_trees[0])
-    names = reprs.named_numbers(start_trees[0], "params")
-    for start in start_trees:
-        finite("params", ravel_pytree(start)[0])
-        check_inside(limits, np.asarray(ravel_pytree(start)[0], float), names)
-    max_steps = positive_integer("max_steps", max_steps)
-    boolean("progress", progress)
+    points = _points(start_trees, limits)
+    options = _checked_options(options)
     prefixes = _checked_prefixes(prefixes)
     value, both = _programs_for(residuals, data)
     with keeping(lambda: (whole(start_trees[0]), "at the start")):
         shape = value.eval_shape(start_trees[0], data)
-    number = shape.size
+    flat, unravel = ravel_pytree(start_trees[0])
     rounding = max(float(jnp.finfo(dtype).eps) for dtype in (flat.dtype, shape.dtype))
-    tolerances = _tolerances(ftol, xtol, gtol, rounding)
-    _check_sigma(sigma, objective, number, flat.size)
+    tolerances = _tolerances(options, rounding)
+    _check_sigma(sigma, objective, shape.size, flat.size)
 
     # Compute.
     def residuals_at(x: np.ndarray) -> np.ndarray:
@@ -284,51 +286,98 @@ def least_squares(
         return np.asarray(values, float), np.asarray(jacobian, float)
 
     problem = Problem(residuals_at, linearised_at, limits, objective, rounding)
-    minima = []
-    latest: list[Linearised] = []
+    search = _Search(problem, start_trees[0], shape.size)
+    parts = [round(part * shape.size) for part in prefixes]
+    with bars.bar("steps", shown=options.progress) as bar, keeping(search.reached):
+        for point in points:
+            search.minimise(point, parts, tolerances, options.max_steps, bar, starts)
+    return _result(search.minima, unravel, (flat.dtype, shape.dtype), objective, sigma, starts)
 
-    def reached() -> tuple[Any, str]:
-        return _reached([x.at for x in minima if x is not None] + latest, start_trees[0], number)
 
-    with bars.bar("steps", shown=progress) as bar, keeping(reached):
+class _Search:
+    """The iterations from all starts: the minima so far, and the latest point."""
+
+    def __init__(self, problem: Problem, start: Any, number: int) -> None:
+        """``start`` is a tree of parameters; the problem has ``number`` residuals."""
+        self.problem, self.start, self.number = problem, start, number
+        self.minima: list[Minimum | None] = []
+        self.latest: list[Linearised] = []
+
+    def minimise(
+        self,
+        point: np.ndarray,
+        parts: list[int],
+        tolerances: Tolerances,
+        max_steps: int,
+        bar: Any,
+        starts: int | None,
+    ) -> None:
+        """Append the minimum from a point; None if residuals or derivatives there are not finite.
+
+        ValueError if they are not finite at the only start.
+        """
 
         def report(here: Linearised) -> None:
-            latest[:] = [here]
+            self.latest = [here]
             bar.update()
             bar.set_postfix(cost=f"{here.cost:.6g}")
 
-        for start in start_trees:
-            first = problem.linearised_at(np.asarray(ravel_pytree(start)[0], float))
-            if first.finite:
-                parts = [round(part * number) for part in prefixes]
-                minima.append(
-                    minimise_in_parts(problem, first, parts, tolerances, max_steps, report)
-                )
-            elif starts is None:
-                finite("residuals at the start", first.residuals)
-                finite("derivatives of residuals at the start", first.jacobian)
-            else:
-                minima.append(None)
-    return _result(minima, unravel, (flat.dtype, shape.dtype), objective, sigma, starts)
+        first = self.problem.linearised_at(point)
+        if starts is None:
+            finite("residuals at the start", first.residuals)
+            finite("derivatives of residuals at the start", first.jacobian)
+        arguments = self.problem, first, parts, tolerances, max_steps, report
+        self.minima.append(minimise_in_parts(*arguments) if first.finite else None)
+
+    def reached(self) -> tuple[Any, str]:
+        """The parameters of the best point, or the start, and their cost in words.
+
+        A point that was reached with a part of the residuals counts only if no point was reached
+        with all.
+        """
+        points = [x.at for x in self.minima if x is not None] + self.latest
+        if not points:
+            return whole(self.start), "at the start"
+        complete = [at for at in points if at.residuals.size == self.number]
+        best = min(complete or points, key=lambda at: at.cost)
+        flat, unravel = ravel_pytree(self.start)
+        scope = "" if complete else f" of the first {best.residuals.size} residuals"
+        return whole(unravel(jnp.asarray(best.x, flat.dtype))), f"of cost {best.cost:.6g}{scope}"
 
 
 def _starts(params: Any, starts: int | None) -> list[Any]:
-    """The trees of parameters to start from; ValueError if a leading axis is not ``starts``."""
+    """The trees of parameters to start from; ValueError if they are empty or of other lengths."""
+    starts = None if starts is None else positive_integer("starts", starts)
+    size_of_one_start(params, starts)
     if starts is None:
         return [params]
-    starts = positive_integer("starts", starts)
-    for leaf in jax.tree.leaves(params):
-        if leaf.shape[:1] != (starts,):
-            wanted = f"a leading axis of {starts} starts throughout"
-            raise ValueError(f"params: wanted {wanted}, got shape {leaf.shape}")
     return [jax.tree.map(lambda leaf: leaf[k], params) for k in range(starts)]  # noqa: B023
 
 
-def _tolerances(ftol: Any, xtol: Any, gtol: Any, eps: float) -> Tolerances:
+def _points(starts: list[Any], limits: Bounds) -> list[np.ndarray]:
+    """The parameters of each start, (n,) float64; ValueError if they are not valid."""
+    names = reprs.named_numbers(starts[0], "params")
+    points = []
+    for start in starts:
+        flat = ravel_pytree(start)[0]
+        finite("params", flat)
+        points.append(np.asarray(flat, float))
+        check_inside(limits, points[-1], names)
+    return points
+
+
+def _checked_options(options: Any) -> LeastSquaresOptions:
+    instance("options", options, LeastSquaresOptions, "a jq.LeastSquaresOptions")
+    boolean("progress", options.progress)
+    return options._replace(max_steps=positive_integer("max_steps", options.max_steps))
+
+
+def _tolerances(options: LeastSquaresOptions, eps: float) -> Tolerances:
     default = eps ** (2.0 / 3.0)
-    named = {"ftol": (ftol, min(default, 1e-6)), "xtol": (xtol, default), "gtol": (gtol, default)}
-    checked = [usual if x is None else fraction(name, x) for name, (x, usual) in named.items()]
-    return Tolerances(*checked)
+    usual = {"ftol": min(default, 1e-6), "xtol": default, "gtol": default}
+    given = {name: getattr(options, name) for name in usual}
+    checked = {name: fraction(name, x) for name, x in given.items() if x is not None}
+    return Tolerances(**{**usual, **checked})
 
 
 def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
@@ -372,21 +421,6 @@ def _programs_for(residuals: Callable[..., Any], data: Any) -> tuple[Any, Any]:
         with contextlib.suppress(TypeError):  # a callable without a hash
             return _kept_programs(residuals)
     return _programs(residuals)
-
-
-def _reached(points: list[Linearised], start: Any, number: int) -> tuple[Any, str]:
-    """The parameters of the best of several points, or the start, and their cost in words.
-
-    A point that was reached with a part of the residuals counts only if no point was reached with
-    all.
-    """
-    if not points:
-        return whole(start), "at the start"
-    complete = [at for at in points if at.residuals.size == number]
-    best = min(complete or points, key=lambda at: at.cost)
-    flat, unravel = ravel_pytree(start)
-    scope = "" if complete else f" of the first {best.residuals.size} residuals"
-    return whole(unravel(jnp.asarray(best.x, flat.dtype))), f"of cost {best.cost:.6g}{scope}"
 
 
 def _result(

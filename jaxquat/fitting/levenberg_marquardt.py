@@ -205,6 +205,121 @@ class Minimum(NamedTuple):
     jacobians: int
 
 
+class Step(NamedTuple):
+    """What is known after a step was tried; the rules of ``STOPS`` decide by it.
+
+    Attributes:
+        accepted: whether the iteration has moved.
+        finite: whether the residuals, and for a promising step the derivatives, were finite.
+        gain: the decrease of the cost as a fraction of the predicted one; 0 if not accepted.
+        zero: whether the residuals vanish compared with the start, and hardly any parameter would
+            change on the way to the minimum of the linear model.
+        small_change: whether the cost has changed, and could change, by less than ``ftol``.
+        small_step: whether the minimum of the linear model is nearer than ``xtol``.
+        small_slope: whether the largest cosine is below ``gtol``.
+        flat: whether rounding could hide the decrease that the slope promises.
+        stuck: whether a refused step was so short that shorter ones make no sense.
+        probe_due: whether the next test for rounding is due.
+        is_rounding: tests whether the residuals are only rounding; takes two evaluations.
+        last: whether this was the last step allowed.
+    """
+
+    accepted: bool
+    finite: bool
+    gain: float
+    zero: bool
+    small_change: bool
+    small_step: bool
+    small_slope: bool
+    flat: bool
+    stuck: bool
+    probe_due: bool
+    is_rounding: Callable[[], bool]
+    last: bool
+
+
+STOPS: list[tuple[Reason, Callable[[Step], bool]]] = [
+    (Reason.ZERO, lambda s: s.zero),
+    (Reason.COST, lambda s: s.small_change),
+    (Reason.GRADIENT, lambda s: s.accepted and s.small_slope),
+    (Reason.STEP, lambda s: s.small_step and s.finite and (s.flat or s.gain > TRUSTED_GAIN)),
+    # Rounding of the cost hides what a flat direction promises.
+    (Reason.COST, lambda s: s.stuck and s.flat and s.finite),
+    (Reason.ROUNDING, lambda s: s.finite and not s.flat and s.probe_due and s.is_rounding()),
+    (Reason.NO_DESCENT, lambda s: s.stuck and s.finite),
+    (Reason.NOT_FINITE, lambda s: s.stuck),
+    (Reason.MAX_STEPS, lambda s: s.last),
+]
+"""Why an iteration ends, in the order in which the rules are asked; the first that holds counts."""
+
+
+def stop(step: Step) -> Reason | None:
+    """Return the first reason to end after this step, or None to go on."""
+    return next((reason for reason, holds in STOPS if holds(step)), None)
+
+
+class _Iteration:
+    """An iteration in progress: the best point so far, the trust region, and the counts."""
+
+    def __init__(self, problem: Problem, start: Linearised, tolerances: Tolerances) -> None:
+        self.problem, self.tolerances = problem, tolerances
+        self.here, self.history = start, [start.cost]
+        self.lengths, self.farthest = start.lengths(), np.abs(start.x)
+        self.radius = float(np.linalg.norm(self.lengths * start.x)) or np.inf
+        self.steps, self.jacobians, self.probes = 0, 1, 0
+
+    def step(self, max_steps: int) -> Step:
+        """Try one step, move if it lowers the cost, and adapt the radius."""
+        problem, here, (ftol, xtol, gtol) = self.problem, self.here, self.tolerances
+        self.steps += 1
+        self.lengths = np.maximum(self.lengths, here.lengths())
+        scale = np.where(self.lengths > 0, self.lengths, 1.0)
+        model = here.triangle / scale, here.projection
+        room = problem.bounds.room(here.x, scale)
+        step = step_in_box(*model, self.radius, *room, problem.rounding)
+        size, decrease = float(np.linalg.norm(step)), -model_change(*model, step)
+        there, cost = self._tried(problem.bounds.moved(here.x, step, scale), decrease)
+        gain = (here.cost - cost) / decrease if there is not None else 0.0
+        if gain < 0.25:
+            self.radius = 0.25 * size
+        elif gain > 0.75:
+            self.radius = 2.0 * size
+        whole, promise = problem.whole_step(here)
+        tiny = np.all(np.abs(whole) <= np.sqrt(problem.rounding) * self.farthest)
+        if there is not None:
+            self.here, self.farthest = there, np.maximum(self.farthest, np.abs(there.x))
+            self.history.append(there.cost)
+        slope = problem.slope(self.here)
+        stuck = there is None and bool(size <= xtol * np.linalg.norm(scale * here.x))
+        return Step(
+            accepted=there is not None,
+            finite=bool(np.isfinite(cost)),
+            gain=gain,
+            zero=bool(tiny) and self.here.cost <= problem.rounding**2 * self.history[0],
+            small_change=max(abs(here.cost - cost), promise) <= ftol * here.cost,
+            small_step=bool(np.all(np.abs(whole) <= xtol * np.abs(here.x))),
+            small_slope=slope <= gtol,
+            flat=slope**2 <= max(ftol, problem.rounding ** (2.0 / 3.0)),
+            stuck=stuck,
+            probe_due=stuck or self.steps % PROBES == 0,
+            is_rounding=self._is_rounding,
+            last=self.steps == max_steps,
+        )
+
+    def _tried(self, x: np.ndarray, decrease: float) -> tuple[Linearised | None, float]:
+        """The linear model at x, None if the step there is refused, and the cost there."""
+        cost = self.problem.cost(x)
+        if not self.here.cost - cost > LOWEST_GAIN * decrease:
+            return None, cost
+        self.jacobians += 1
+        there = self.problem.linearised_at(x)
+        return (there, there.cost) if there.finite else (None, np.inf)
+
+    def _is_rounding(self) -> bool:
+        self.probes += 2
+        return self.problem.is_rounding(self.here)
+
+
 def minimise(
     problem: Problem,
     start: Linearised,
@@ -216,59 +331,15 @@ def minimise(
 
     ``report`` is called with the best point so far after each step.
     """
-    here, history, steps, jacobians, probes = start, [start.cost], 0, 1, 0
-    lengths, farthest = start.lengths(), np.abs(start.x)
-    radius = float(np.linalg.norm(lengths * start.x)) or np.inf
-    reason = Reason.GRADIENT if problem.slope(here) <= tolerances.gtol else None
+    iteration = _Iteration(problem, start, tolerances)
+    reason = Reason.GRADIENT if problem.slope(start) <= tolerances.gtol else None
     while reason is None:
-        lengths = np.maximum(lengths, here.lengths())
-        scale = np.where(lengths > 0, lengths, 1.0)
-        model = here.triangle / scale, here.projection
-        room = problem.bounds.room(here.x, scale)
-        step = step_in_box(*model, radius, *room, problem.rounding)
-        size = float(np.linalg.norm(step))
-        decrease = -model_change(*model, step)
-        x, steps = problem.bounds.moved(here.x, step, scale), steps + 1
-        cost = problem.cost(x)
-        there = here
-        if here.cost - cost > LOWEST_GAIN * decrease:
-            there, jacobians = problem.linearised_at(x), jacobians + 1
-            cost = there.cost if there.finite else np.inf
-        accepted = there is not here and there.finite
-        gain = (here.cost - cost) / decrease if accepted else 0.0
-        whole, promise = problem.whole_step(here)
-        small_change = max(abs(here.cost - cost), promise) <= tolerances.ftol * here.cost
-        small_step = bool(np.all(np.abs(whole) <= tolerances.xtol * np.abs(here.x)))
-        stuck = not accepted and size <= tolerances.xtol * np.linalg.norm(scale * here.x)
-        if gain < 0.25:
-            radius = 0.25 * size
-        elif gain > 0.75:
-            radius = 2.0 * size
-        tiny = bool(np.all(np.abs(whole) <= np.sqrt(problem.rounding) * farthest))
-        if accepted:
-            here, farthest = there, np.maximum(farthest, np.abs(x))
-            history.append(here.cost)
-        report(here)
-        flat = problem.slope(here) ** 2 <= max(tolerances.ftol, problem.rounding ** (2.0 / 3.0))
-        if tiny and here.cost <= problem.rounding**2 * history[0]:
-            reason = Reason.ZERO
-        elif small_change:
-            reason = Reason.COST
-        elif accepted and problem.slope(here) <= tolerances.gtol:
-            reason = Reason.GRADIENT
-        elif small_step and np.isfinite(cost) and (flat or gain > TRUSTED_GAIN):
-            reason = Reason.STEP
-        elif stuck and flat and np.isfinite(cost):
-            reason = Reason.COST  # rounding of the cost hides what a flat direction promises
-        elif np.isfinite(cost) and not flat and (stuck or steps % PROBES == 0):
-            probes += 2
-            if problem.is_rounding(here):
-                reason = Reason.ROUNDING
-        if reason is None and stuck:
-            reason = Reason.NO_DESCENT if np.isfinite(cost) else Reason.NOT_FINITE
-        if reason is None and steps == max_steps:
-            reason = Reason.MAX_STEPS
-    return Minimum(here, reason, np.array(history), 1 + steps + probes, jacobians)
+        step = iteration.step(max_steps)
+        report(iteration.here)
+        reason = stop(step)
+    evaluations = 1 + iteration.steps + iteration.probes
+    history = np.array(iteration.history)
+    return Minimum(iteration.here, reason, history, evaluations, iteration.jacobians)
 
 
 def minimise_in_parts(

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import concrete, finite, floating_tree, takes
-from jaxquat.fitting.held import whole
+from jaxquat.fitting.held import estimates, whole
 
 __all__ = ["Prediction"]
 
@@ -45,10 +45,7 @@ class Prediction(reprs.Tabular):
     covariance: np.ndarray
 
     def _table(self) -> reprs.Table:
-        values, errors = (
-            np.asarray(ravel_pytree(tree)[0]) for tree in (self.value, self.standard_errors)
-        )
-        rows = zip(self.names, values, errors, strict=True)
+        rows = estimates(self.names, self.value, self.standard_errors)
         cells = [(name, f"{x: .6g}", f"{error:.2g}") for name, x, error in rows]
         return f"Prediction: {len(cells)} values", cells, ("name", "value", "standard error")
 

@@ -13,7 +13,7 @@ once; on an NVIDIA GPU (NVPTX) each thread computes one loop. ``jit``, ``vmap``,
 ``jax.checkpoint`` and ``jax.shard_map`` work on the primitive. Its derivatives, of every order and
 in both modes, are kernels as well. On other platforms it lowers to ``lax.scan``.
 
-The package imports nothing of ``jaxquat`` but ``_internal``. It knows neither bodies nor rotations.
+The package imports nothing of ``jaxquat`` but ``_internal``.
 
 A loop passes through these modules:
 

@@ -1,4 +1,4 @@
-"""For a fused rollout, ``checkify`` reports the errors of the scan.
+"""For a fused loop, ``checkify`` reports the errors of the scan.
 
 A kernel is opaque to ``checkify.checkify(f, errors=checkify.float_checks)``. So where automatic
 checks of JAX's operations are requested, the program of the scan runs in place of the kernel, as

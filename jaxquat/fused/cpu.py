@@ -1,7 +1,7 @@
 """Kernels for the CPU: compiled by llvmlite, kept in memory and on disk, called by XLA.
 
 The primitive is lowered to ``call``. It chooses the number of lanes, gets the kernel (``_kernel``)
-and calls it through XLA's foreign function interface; the last operand has the number of bodies.
+and calls it through XLA's foreign function interface; the last operand has the number of members.
 
 ``_kernel`` writes the assembly. The hash of this text, of the processor and of LLVM's version is
 the key under which object code is kept: in memory by ``loading``, on disk by ``objects``. A kernel
@@ -23,7 +23,7 @@ from jax import Array
 
 from jaxquat._internal.checks import missing_package, positive_integer
 from jaxquat.fused import loading
-from jaxquat.fused.kernel import CACHED, Loop
+from jaxquat.fused.kernel import CACHED, Loop, members_last
 from jaxquat.fused.targets import host, objects
 
 WORK = 100_000
@@ -51,7 +51,7 @@ def set_threads(count: int) -> None:
 
 
 def missing() -> str | None:
-    """An error message if there are no fused kernels on this CPU, otherwise None."""
+    """Return an error message if there are no fused kernels on this CPU, otherwise None."""
     if os.name != "posix":
         return 'engine "fused" on the CPU needs POSIX threads; use engine="scan"'
     try:
@@ -62,26 +62,21 @@ def missing() -> str | None:
 
 
 def call(
-    loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]
+    loop: Loop, kind: str, batched: Sequence[bool], members: int, operands: Sequence[Array]
 ) -> list[Array]:
-    """The results of a kernel, with shapes (bodies, rows, size) or (bodies, size).
+    """Return the results of a kernel, with shapes (members, rows, size) or (members, size).
 
-    ``operands`` have these shapes too, without the axis of bodies where they are not ``batched``.
+    ``operands`` have these shapes too, without the axis of members where they are not ``batched``.
     ``kind`` is as in ``Loop.arrays``.
     """
-    lanes = host.lanes(loop, bodies)
+    lanes = host.lanes(loop, members)
     name, scratch = _kernel(loop, kind, tuple(batched), lanes)
-    vectors = -(-bodies // lanes)
+    vectors = -(-members // lanes)
     worth = int(vectors * loop.steps * loop.step.cost() / WORK)
     threads = max(1, min(_threads.value, vectors, worth))
-    arrays = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
-    shapes = [
-        jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)
-        for leaf, rows in loop.results(kind)
-    ]
     memory = jax.ShapeDtypeStruct((threads, scratch), np.uint8)
-    run = jax.ffi.ffi_call(loading.target(name), [*shapes, memory])
-    *results, _ = run(*arrays, np.array([bodies, threads], np.int32))
+    run = jax.ffi.ffi_call(loading.target(name), [*loop.shapes(kind, members), memory])
+    *results, _ = run(*members_last(operands, batched), np.array([members, threads], np.int32))
     return [jnp.moveaxis(x, -1, 0) for x in results]
 
 

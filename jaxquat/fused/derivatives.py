@@ -1,4 +1,4 @@
-"""The derivatives of the fused rollout in forward mode, and their linear parts.
+"""The derivatives of the fused loop in forward mode, and their linear parts.
 
 Let G be the tangent of F, the function (x, dx) -> (F(x), F'(x) dx). All derivatives, of any order,
 follow from three rules:
@@ -22,7 +22,7 @@ it: the first one receives the cotangent of the start, and the others receive 0.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -34,28 +34,32 @@ from jaxquat.fused import checking
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.keys import (
     START,
-    Arrays,
-    Flags,
     Key,
-    below,
+    Operand,
+    Operands,
     cotangents,
     gradients,
-    live_of,
+    live_of_tangent,
+    of_primal,
+    of_tangent,
     point,
+    primal_key,
     primals,
     primals_at,
 )
-from jaxquat.fused.primitives import Rollout, jvp, jvp_of_vjp, value, vjp
+from jaxquat.fused.primitives import LoopPrimitive, jvp, jvp_of_vjp, value, vjp
 from jaxquat.fused.recurrence import Recurrence
+
+Tangents = dict[Key, Any]  # by the key of the primal array; the arrays may be symbols for 0
 
 
 def is_zero(x: Any) -> bool:
-    """Whether a tangent or cotangent is JAX's symbol for 0."""
+    """Return whether a tangent or cotangent is JAX's symbol for 0."""
     return type(x) is ad.Zero
 
 
-def tangent_along(f: Recurrence, tangents: Arrays) -> Recurrence:
-    """The tangent of F in the leaves of x or of its residuals whose tangent is not zero.
+def tangent_along(f: Recurrence, tangents: Tangents) -> Recurrence:
+    """Return the tangent of F in the leaves of x or of its residuals whose tangent is not zero.
 
     ``tangents`` has each tangent under the key of its primal array.
     """
@@ -69,76 +73,32 @@ def tangent_along(f: Recurrence, tangents: Arrays) -> Recurrence:
     return f.tangent(constants, inputs, f.unmoved(moving))
 
 
-def of_tangent(
-    g: Recurrence, keys: Collection[Key], arrays: Arrays, flags: Flags
-) -> tuple[Arrays, Flags]:
-    """The arrays ``keys`` of G and their flags, from arrays that have keys in terms of F."""
-    named = {key: below(g, key) for key in keys}
-    return {k: arrays[of_f] for k, of_f in named.items()}, {k: flags[v] for k, v in named.items()}
-
-
-def of_primal(g: Recurrence, arrays: Arrays) -> Arrays:
-    """The same arrays of G under their keys in terms of F."""
-    return {below(g, key): x for key, x in arrays.items()}
-
-
 def gradients_of(g: Recurrence, keys: Collection[Key]) -> tuple[Key, ...]:
-    """The gradients of G whose keys in terms of F are among ``keys``."""
-    return tuple(key for key in gradients(g) if below(g, key) in keys)
+    """Return the gradients of G whose keys in terms of F are among ``keys``."""
+    return tuple(key for key in gradients(g) if primal_key(g, key) in keys)
 
 
 def _with_tangents(
-    g: Recurrence, keys: Collection[Key], arrays: Arrays, tangents: Arrays, flags: Flags
-) -> tuple[Arrays, Flags]:
-    """The arrays ``keys`` of G and their flags, from arrays of F and their tangents."""
-    named = {key: below(g, key) for key in keys}
-    moved = [of_f.primal for of_f in named.values() if of_f.is_tangent]
-    full = {key.tangent: _full(tangents[key], arrays[key]) for key in moved}
-    marks = {key.tangent: flags[key] for key in moved}
-    return of_tangent(g, keys, arrays | full, flags | marks)
+    g: Recurrence, keys: Collection[Key], arrays: Operands, tangents: Tangents
+) -> Operands:
+    """Return the arrays ``keys`` of G, from arrays of F and their tangents."""
+
+    def operand(key: Key) -> Operand:
+        x = arrays[key.primal]
+        if not key.is_tangent:
+            return x
+        dx = tangents[key.primal]
+        if is_zero(dx):
+            dx = jnp.zeros(jnp.shape(x.array), jnp.result_type(x.array))
+        return x._replace(array=dx)
+
+    return {key: operand(primal_key(g, key)) for key in keys}
 
 
-def _full(tangent: Any, like: Array) -> Array:
-    return jnp.zeros(jnp.shape(like), jnp.result_type(like)) if is_zero(tangent) else tangent
-
-
-# Forward mode.
-
-
-def _jvp_of_value(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[Any]]:
-    f, keep, bodies = params["recurrence"], params["keep"], params["bodies"]
-    if keep and f.has_rules:  # residuals are for a first derivative; this is the second
-        return _jvp_by_scan(value, xs, tangents, params | {"recurrence": f.by_rules})
-    x, flags, outer = value.named(xs, params)
-    dx = dict(zip(x, tangents, strict=True))
-    g = tangent_along(f, dx)
-    lifted = _with_tangents(g, primals(g), x, dx, flags)
-    y = of_primal(g, value(*lifted, g, bodies, keep=keep))
-    still = g.tangents.zero if g.tangents is not None else ()
-    moves = [key.tangent in y and key.place not in still for key in outer]
-    slopes = [y[k.tangent] if m else _zero_at(y[k]) for k, m in zip(outer, moves, strict=True)]
-    return [y[key] for key in outer], slopes
-
-
-def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[Any]]:
-    f, live, bodies = params["recurrence"], params["live"], params["bodies"]
-    if f.has_rules:
-        return _jvp_by_scan(vjp, xs, tangents, params)
-    x, flags, outer = vjp.named(xs, params)
-    dx = dict(zip(x, tangents, strict=True))
-    g = tangent_along(f, dx)
-    moved = tuple(place for place in live if not is_zero(dx[Key("cotangent", *place)]))
-    more = live_of(f, live, moved)
-    lifted = _with_tangents(g, point(g) + cotangents(g, more), x, dx, flags)
-    # leave out tangents of 0: 0 times an infinite slope would be NaN
-    unused = {below(g, Key("gradient", "constants", i)) for i in g.unused(more)}
-    by = gradients_of(g, {*outer, *(key.tangent for key in outer if key.tangent not in unused)})
-    y = of_primal(g, vjp(*lifted, g, bodies, live=more, by=by))
-    constant = tuple(key for key in outer if key not in y)  # those by arrays without tangents
-    if constant:
-        y |= vjp(x, flags, f, bodies, live=live, by=constant)
-    slopes = [y[k.tangent] if k.tangent in y else _zero_at(y[k]) for k in outer]
-    return [y[key] for key in outer], slopes
+def _with_slopes(y: Operands, keys: Sequence[Key]) -> tuple[list[Any], list[Any]]:
+    """Return the arrays ``keys``, and their tangents, which are 0 where ``y`` has none."""
+    slopes = [y[k.tangent].array if k.tangent in y else _zero_at(y[k].array) for k in keys]
+    return [y[key].array for key in keys], slopes
 
 
 def _zero_at(x: Array) -> ad.Zero:
@@ -146,8 +106,45 @@ def _zero_at(x: Array) -> ad.Zero:
     return ad.Zero(jax.typeof(x).to_tangent_aval())
 
 
+# Forward mode.
+
+
+def _jvp_of_value(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[Any]]:
+    f, keep = params["recurrence"], params["keep"]
+    if keep and f.has_rules:  # residuals are for a first derivative; this is the second
+        return _jvp_by_scan(value, xs, tangents, params | {"recurrence": f.by_rules})
+    x, outer = value.named(xs, params)
+    dx = dict(zip(x, tangents, strict=True))
+    g = tangent_along(f, dx)
+    y = value(_with_tangents(g, primals(g), x, dx), g, params["members"], keep=keep)
+    assert g.tangents is not None
+    still = g.tangents.zero
+    y = {k: r for k, r in of_primal(g, y).items() if not (k.is_tangent and k.place in still)}
+    return _with_slopes(y, outer)
+
+
+def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[Any]]:
+    f, live, members = params["recurrence"], params["live"], params["members"]
+    if f.has_rules:
+        return _jvp_by_scan(vjp, xs, tangents, params)
+    x, outer = vjp.named(xs, params)
+    dx = dict(zip(x, tangents, strict=True))
+    g = tangent_along(f, dx)
+    moved = tuple(place for place in live if not is_zero(dx[Key("cotangent", *place)]))
+    more = live_of_tangent(f, live, moved)
+    lifted = _with_tangents(g, point(g) + cotangents(g, more), x, dx)
+    # leave out tangents of 0: 0 times an infinite slope would be NaN
+    unused = {primal_key(g, Key("gradient", "constants", i)) for i in g.unused(more)}
+    by = gradients_of(g, {*outer, *(key.tangent for key in outer if key.tangent not in unused)})
+    y = of_primal(g, vjp(lifted, g, members, live=more, by=by))
+    constant = tuple(key for key in outer if key not in y)  # those by arrays without tangents
+    if constant:
+        y |= vjp(x, f, members, live=live, by=constant)
+    return _with_slopes(y, outer)
+
+
 def _jvp_by_scan(
-    primitive: Rollout, xs: Any, tangents: Any, params: dict[str, Any]
+    primitive: LoopPrimitive, xs: Any, tangents: Any, params: dict[str, Any]
 ) -> tuple[list[Any], list[Any]]:
     """The second derivative by ``lax.scan``, where it depends on rules of custom derivatives.
 
@@ -184,23 +181,22 @@ ad.primitive_jvps[vjp.primitive] = _jvp_of_vjp
 
 
 def _jvp(*operands: Array, **params: Any) -> list[Array]:
-    g, keep, bodies = params["recurrence"], params["keep"], params["bodies"]
-    arrays, flags, outer = jvp.named(operands, params)
-    x, marks = primals_at(g.primal, arrays, flags)
-    lifted = of_tangent(g, primals(g), arrays | x, flags | marks)
-    y = of_primal(g, value(*lifted, g, bodies, keep=keep))
-    return [y[key] for key in outer]
+    g = params["recurrence"]
+    x, outer = jvp.named(operands, params)
+    lifted = of_tangent(g, primals(g), x | primals_at(g.primal, x))
+    y = of_primal(g, value(lifted, g, params["members"], keep=params["keep"]))
+    return [y[key].array for key in outer]
 
 
 def _linear_part_of_vjp(*operands: Array, **params: Any) -> list[Array]:
-    g, live, bodies = params["recurrence"], params["live"], params["bodies"]
-    arrays, flags, outer = jvp_of_vjp.named(operands, params)
-    lifted = of_tangent(g, point(g) + cotangents(g, live), arrays, flags)
-    y = of_primal(g, vjp(*lifted, g, bodies, live=live, by=gradients_of(g, outer)))
-    return [y[key] for key in outer]
+    g, live = params["recurrence"], params["live"]
+    x, outer = jvp_of_vjp.named(operands, params)
+    lifted = of_tangent(g, point(g) + cotangents(g, live), x)
+    y = of_primal(g, vjp(lifted, g, params["members"], live=live, by=gradients_of(g, outer)))
+    return [y[key].array for key in outer]
 
 
-def _define(primitive: Rollout, function: Callable[..., list[Array]]) -> None:
+def _define(primitive: LoopPrimitive, function: Callable[..., list[Array]]) -> None:
     """Have a primitive evaluated and differentiated as this function of other primitives."""
 
     def rule(xs: Any, tangents: Any, **params: Any) -> Any:

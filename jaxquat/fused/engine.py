@@ -2,7 +2,7 @@
 
 ``traced`` turns a loop into a ``Recurrence``: the functions of its step, of what it saves, and of
 its controller. They are hoisted first: values that do not change become "constants". All arrays
-are flat, with the axes (bodies, rows, elements of a leaf), where the first two may be absent.
+are flat, with the axes (members, rows, elements of a leaf), where the first two may be absent.
 ``results_of`` passes the arrays to the primitive ``value``, which ``primitives`` defines and
 ``derivatives`` differentiates.
 
@@ -32,7 +32,7 @@ from jaxquat._internal.varying import shaped
 from jaxquat.fused import cpu, lowering, passes, vouching
 from jaxquat.fused import transposes as _transposes  # noqa: F401  # registers rules
 from jaxquat.fused.errors import report
-from jaxquat.fused.keys import primals, shape_of
+from jaxquat.fused.keys import Operand, primals, shape_of
 from jaxquat.fused.primitives import value
 from jaxquat.fused.recurrence import FLOWS, GROUPS, Recurrence, recurrence_of
 from jaxquat.fused.targets import nvptx
@@ -49,7 +49,7 @@ MULTIPLICATIONS = {
 
 
 def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
-    """The saved rows, the last memory and the last state of a loop, by its kernel.
+    """Return the saved rows, the last memory and the last state of a loop, by its kernel.
 
     With ``strict`` a derivative without a scalar form is an error; otherwise ``lax.scan`` computes
     it, and matrix products that are faster in XLA are an error.
@@ -69,14 +69,14 @@ def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
     lowering.checked_loop(recurrence, "forward")  # raises its errors in this call
     keys = primals(recurrence)
     shapes = [shape_of(recurrence, key).shape for key in keys]
-    x = {k: a.reshape(shape) for k, a, shape in zip(keys, operands, shapes, strict=True)}
-    y = iter(value(x, dict.fromkeys(keys, False), recurrence, None).values())
+    flat = [Operand(x.reshape(shape), False) for x, shape in zip(operands, shapes, strict=True)]
+    y = iter(x for x, _ in value(dict(zip(keys, flat, strict=True)), recurrence, None).values())
     rows, final = _shaped(y, saved, 1), _shaped(y, state, 0)
     return rows, _shaped(y, memory, 0), final
 
 
 def if_possible(kernel: Callable[[], Result], scan: Callable[[], Result]) -> Result:
-    """The results of the kernel, or of the scan where there is none; a fault is reported."""
+    """Return the results of the kernel, or of the scan where there is none; a fault is reported."""
     if missing():
         return scan()
     try:
@@ -89,7 +89,7 @@ def if_possible(kernel: Callable[[], Result], scan: Callable[[], Result]) -> Res
 
 
 def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
-    """The next results as a pytree like ``spec``, with ``leading`` more axes in front."""
+    """Return the next results as a pytree like ``spec``, with ``leading`` more axes in front."""
     leaves, structure = jax.tree.flatten(spec)
     arrays = []
     for leaf in leaves:
@@ -109,50 +109,53 @@ def missing() -> str | None:
 
 
 def traced(loop: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
-    """The recurrence of a loop, its operands, and the trees of its results.
+    """Return the recurrence of a loop, its operands, and the trees of its results.
 
     The trees have the shapes and dtypes of the saved values, the state and the memory.
     """
-    start, inputs, memory = loop.start, loop.inputs, loop.initial_memory()
-    trees = {
-        "state": start, "memory": memory, "inputs": jax.tree.map(lambda x: x[0], inputs),
-        "command": (), "saved": (),
-        "k": shaped((), jnp.int32, jax.tree.leaves(start)[0]),
-    }  # fmt: skip
-    trees = jax.eval_shape(lambda x: x, trees)
-    functions = {"step": loop.step, "save": loop.observe}
-    if loop.is_commanded:
-        functions["sample"] = loop.command
-    hoisted = {}
-    for name in ("sample", "step", "save"):
-        if name in functions:
-            inner, outer = FLOWS[name]
-            arguments = [trees[group] for group in ("k", *inner)]
-            closed, constants, results = _hoisted(functions[name], *arguments)
-            results = results if len(outer) > 1 else (results,)
-            trees |= dict(zip(outer, results, strict=True))
-            hoisted[name] = closed, constants
+    hoisted, trees = _hoisted_functions(loop)
     functions, constants = _with_all_constants(hoisted)
-    period = {"step": 1, "save": loop.save_every, "sample": loop.sample_every}
+    sample_every = loop.sample_every if loop.is_commanded else loop.steps
+    period = {"step": 1, "save": loop.save_every, "sample": sample_every}
     products = {name: multiplications(closed) for name, closed in functions.items()}
     per_step = sum(number / period[name] for name, number in products.items())
     most = MULTIPLICATIONS["cpu" if jax.default_backend() == "cpu" else "gpu"]
     if not strict:
         largest = max((x.size for x in constants), default=0)
         _refuse_large_products(per_step, most["derivative"], max(products.values()), largest)
-    specs = {group: _specs(trees[group]) for group in GROUPS[1:]}
     recurrence = recurrence_of(
         functions,
-        specs={"constants": _specs(constants), **specs},
+        specs={"constants": _specs(constants)} | {k: _specs(trees[k]) for k in GROUPS[1:]},
         steps=loop.steps,
-        sample_every=loop.sample_every if loop.is_commanded else loop.steps,
+        sample_every=sample_every,
         save_every=loop.save_every,
         segment=loop.segment,
         strict=strict,
         value_by_scan=not strict and per_step > most["value"],
     )
-    operands = [*constants, *(without_keys(x) for x in jax.tree.leaves((inputs, start, memory)))]
+    start = jax.tree.leaves((loop.inputs, loop.start, loop.initial_memory()))
+    operands = [*constants, *map(without_keys, start)]
     return recurrence, operands, (trees["saved"], trees["state"], trees["memory"])
+
+
+def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], dict[str, Any]]:
+    """The functions of a loop with the values that are fixed, and the trees of all groups."""
+    trees = {
+        "state": loop.start, "memory": loop.initial_memory(),
+        "inputs": jax.tree.map(lambda x: x[0], loop.inputs), "command": (), "saved": (),
+        "k": shaped((), jnp.int32, jax.tree.leaves(loop.start)[0]),
+    }  # fmt: skip
+    trees = jax.eval_shape(lambda x: x, trees)
+    functions = {"sample": loop.command} if loop.is_commanded else {}
+    functions |= {"step": loop.step, "save": loop.observe}
+    hoisted = {}
+    for name, function in functions.items():
+        inner, outer = FLOWS[name]
+        closed, constants, results = _hoisted(function, *(trees[group] for group in ("k", *inner)))
+        results = results if len(outer) > 1 else (results,)
+        trees |= dict(zip(outer, results, strict=True))
+        hoisted[name] = closed, constants
+    return hoisted, trees
 
 
 def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[Any, list[Array]]:
@@ -193,7 +196,7 @@ def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
 
 
 def without_keys(x: Any) -> Array:
-    """The leaf as an array; random keys become their words."""
+    """Return the leaf as an array; random keys become their words."""
     x = jnp.asarray(x)
     return jax.random.key_data(x) if is_key(x) else x
 
@@ -205,7 +208,7 @@ def with_keys(x: Array, dtype: Any) -> Any:
 
 
 def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[Array], Any]:
-    """The hoisted function, the values that are fixed, and the tree of its results.
+    """Return the hoisted function, the values that are fixed, and the tree of its results.
 
     Random keys among arguments, results and fixed values are represented by their words.
     """

@@ -1,4 +1,4 @@
-"""The reasons why a rollout is not a kernel: no scalar form, or a fault of the engine."""
+"""The reasons why a loop is not a kernel: no scalar form, or a fault of the engine."""
 
 from __future__ import annotations
 

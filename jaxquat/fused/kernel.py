@@ -1,6 +1,6 @@
 """The description of a kernel: scalar programs, and the time loop over the steps around them.
 
-A ``Loop`` has all that a target needs to know. It lists the arrays of one body and has three
+A ``Loop`` has all that a target needs to know. It lists the arrays of one member and has three
 programs, each with its derivative:
 
 - ``sample`` runs at every ``sample_every``-th step and sets the command and the memory,
@@ -9,16 +9,19 @@ programs, each with its derivative:
 
 There are three kinds of kernel: "forward", "keeping" and "backward". ``timeloop`` has their
 algorithms. The arrays that a kernel reads and writes have names (``Loop.arrays``): ``Start`` has
-the operands of a rollout, ``End`` its results, and ``Backward`` the operands of the derivative.
+the operands of a loop, ``End`` its results, and ``Backward`` the operands of the derivative.
 """
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from jaxquat.fused.ir.program import Program
 
@@ -28,7 +31,7 @@ T = TypeVar("T")
 
 
 class Leaf(NamedTuple):
-    """One array of one body, flattened."""
+    """One array of one member, flattened."""
 
     dtype: np.dtype
     size: int
@@ -61,7 +64,7 @@ class Carried(NamedTuple, Generic[T]):
 
 
 class Start(NamedTuple):
-    """The operands of a rollout. Its smooth arrays are also the results of the derivative."""
+    """The operands of a loop. Its smooth arrays are also the results of the derivative."""
 
     constants: Arrays
     inputs: Arrays  # a row for each sample
@@ -70,7 +73,7 @@ class Start(NamedTuple):
 
 
 class End(NamedTuple):
-    """The results of a rollout. The smooth arrays except ``kept`` also have cotangents."""
+    """The results of a loop. The smooth arrays except ``kept`` also have cotangents."""
 
     saved: Arrays
     last: Carried[Arrays]  # after the last step
@@ -78,7 +81,7 @@ class End(NamedTuple):
 
 
 class Backward(NamedTuple):
-    """The operands of the derivative of a rollout."""
+    """The operands of the derivative of a loop."""
 
     constants: Arrays
     inputs: Arrays
@@ -88,7 +91,7 @@ class Backward(NamedTuple):
 
 
 class Loop(NamedTuple):
-    """The time loop of one body.
+    """The time loop of one member.
 
     Inputs and outputs of the programs, where k is the number of the step (int32) and a bar marks
     cotangents, which only smooth leaves have:
@@ -188,8 +191,20 @@ class Loop(NamedTuple):
         return _listed(self.arrays(kind)[0])
 
     def results(self, kind: str) -> list[tuple[Leaf, int | None]]:
-        """The arrays that a kernel writes, in the form of ``operands``."""
+        """Return the arrays that a kernel writes, in the form of ``operands``."""
         return _listed(self.arrays(kind)[1])
+
+    def shapes(self, kind: str, members: int) -> list[jax.ShapeDtypeStruct]:
+        """Return the shapes and dtypes of ``results`` in the layout of a kernel."""
+        return [
+            jax.ShapeDtypeStruct((*(() if n is None else (n,)), leaf.size, members), leaf.dtype)
+            for leaf, n in self.results(kind)
+        ]
+
+
+def members_last(operands: Sequence[Array], batched: Sequence[bool]) -> list[Array]:
+    """Return operands in the layout of a kernel: (rows, size, members), without absent axes."""
+    return [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
 
 
 def _listed(groups: Any) -> list[tuple[Leaf, int | None]]:
@@ -204,7 +219,7 @@ def _numbered(groups: Any) -> Any:
     return structure.unflatten(x._replace(number=n) for x, n in zip(arrays, ends, strict=False))
 
 
-def split(values: list[Any], *groups: tuple[Leaf, ...]) -> list[list[Any]]:
-    """The values of each group of leaves."""
+def split(values: Sequence[Any], *groups: tuple[Leaf, ...]) -> list[Any]:
+    """Return the values of each group of leaves."""
     ends = np.cumsum([0, *(sum(leaf.size for leaf in leaves) for leaves in groups)]).tolist()
     return [values[i:j] for i, j in itertools.pairwise(ends)]

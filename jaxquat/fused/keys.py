@@ -1,25 +1,25 @@
-"""The names of the arrays of a rollout and of its derivatives.
+"""The names of the arrays of a loop and of its derivatives.
 
-Let F be the recurrence of a rollout, x its operands, and b a cotangent of F(x). An array is named
-by a ``Key``: its role, its group, its number within the group, and whether it is a tangent.
+Let F be the recurrence of a loop, x its operands, and b a cotangent of F(x). An array is named by a
+``Key``: its role, its group, its number within the group, and whether it is a tangent.
 
 =============  ==============================================================
 role           the array
 =============  ==============================================================
 ``primal``     one of x
 ``result``     one of F(x)
-``residual``   states along the way, kept for the backward pass
+``residual``   what is carried along the way, kept for the backward pass
 ``cotangent``  one of b
 ``gradient``   one of b F'(x)
 =============  ==============================================================
 
-The tangent G of F is the function (x, dx) -> (F(x), F'(x) dx). Its arrays are the arrays of F and
-their tangents: ``below`` converts the key of an array of G to a key in terms of F.
+The tangent G of F is the function (x, dx) -> (F(x), F'(x) dx), so each array of G is an array of F
+or its tangent: ``primal_key`` says which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +29,23 @@ from jax import Array
 from jaxquat.fused.recurrence import CARRY, ENDS, Live, Place, Recurrence
 
 START = ("constants", "inputs", "state", "memory")
+
+# Whether an array of G is a tangent in terms of F, by its role and by whether its leaf is one of
+# F's, which come first in each group of G, or a tangent, which come after these. G has the results
+# F(x) and F'(x) dx. Let db be the cotangent of the former and b that of the latter; the gradients
+# are those of db F(x) + b F'(x) dx.
+IS_TANGENT = {
+    ("primal", "leaf of F"): False,  # x
+    ("primal", "tangent"): True,  # dx
+    ("result", "leaf of F"): False,  # F(x)
+    ("result", "tangent"): True,  # F'(x) dx
+    ("residual", "leaf of F"): False,
+    ("residual", "tangent"): True,
+    ("cotangent", "leaf of F"): True,  # db
+    ("cotangent", "tangent"): False,  # b
+    ("gradient", "leaf of F"): True,  # by x: db F'(x) + b F''(x) dx, the tangent of the next row
+    ("gradient", "tangent"): False,  # by dx: b F'(x)
+}
 
 
 class Key(NamedTuple):
@@ -55,42 +72,48 @@ class Key(NamedTuple):
         return self._replace(is_tangent=False)
 
     def at(self, role: str) -> Key:
-        """The key of the array at the same place in another role."""
+        """Return the key of the array at the same place in another role."""
         return self._replace(role=role)
 
 
-Arrays = dict[Key, Any]
-Flags = dict[Key, bool]  # whether an array has an axis of bodies
+class Operand(NamedTuple):
+    """An array, and whether it has an axis of members."""
+
+    array: Any
+    batched: bool
+
+
+Operands = dict[Key, Operand]
 
 
 def leaves(f: Recurrence, role: str, groups: Sequence[str]) -> list[Key]:
-    """All leaves of some groups."""
+    """Return all leaves of some groups."""
     return [Key(role, *place) for place in f.places(groups)]
 
 
 def floats(f: Recurrence, role: str, groups: Sequence[str]) -> list[Key]:
-    """The floats of some groups."""
+    """Return the floats of some groups."""
     return [Key(role, group, i) for group in groups for i in f.smooth(group)]
 
 
 def primals(f: Recurrence) -> list[Key]:
-    """The operands of F."""
+    """Return the operands of F."""
     return leaves(f, "primal", START)
 
 
 def results(f: Recurrence, keep: bool) -> list[Key]:
-    """The results of F; with ``keep``, the residuals too."""
+    """Return the results of F; with ``keep``, the residuals too."""
     return leaves(f, "result", ENDS) + (leaves(f, "residual", CARRY) if keep else [])
 
 
 def point(f: Recurrence) -> list[Key]:
-    """The arrays that replace x where F is differentiated in reverse mode."""
+    """Return the arrays that replace x where F is differentiated in reverse mode."""
     carried = leaves(f, "residual", CARRY) + leaves(f, "result", CARRY)
     return leaves(f, "primal", START[:2]) + carried
 
 
 def cotangents(f: Recurrence, live: Live) -> list[Key]:
-    """The cotangents of F(x); among the saved leaves, only those in ``live``.
+    """Return the cotangents of F(x); among the saved leaves, only those in ``live``.
 
     The kernel reads cotangents of all carried floats; they are zeros where they are not live.
     """
@@ -99,65 +122,77 @@ def cotangents(f: Recurrence, live: Live) -> list[Key]:
 
 
 def gradients(f: Recurrence) -> list[Key]:
-    """The cotangents of x."""
+    """Return the cotangents of x."""
     return floats(f, "gradient", START)
 
 
-def below(g: Recurrence, key: Key) -> Key:
-    """The key in terms of F of an array of its tangent G.
+def primal_key(g: Recurrence, key: Key) -> Key:
+    """Return the key in terms of F of an array of its tangent G, by the table ``IS_TANGENT``.
 
-    The cotangent of F'(x) dx is b, and the gradient with respect to dx is b F'(x), so these are
-    primals. The cotangent of F(x) and the gradient with respect to x are their tangents.
+    For example, let the state of F be one float q. The state of G is (q, dq), with the numbers 0
+    and 1. The start dq of G is the tangent of the start of F, but the cotangent of the last dq is
+    the cotangent b of the last q::
+
+        Key("primal", "state", 1)     ->  Key("primal", "state", 0, is_tangent=True)
+        Key("cotangent", "state", 1)  ->  Key("cotangent", "state", 0, is_tangent=False)
     """
-    role, group, i, _ = key
     assert g.primal is not None
     assert g.tangents is not None
-    first = len(g.primal.specs[group])
-    is_tangent = (i >= first) != (role in ("cotangent", "gradient"))
-    number = g.tangents.numbers[group][i - first] if i >= first else i
-    return Key(role, group, number, is_tangent)
+    first = len(g.primal.specs[key.group])
+    if key.number < first:
+        return key._replace(is_tangent=IS_TANGENT[key.role, "leaf of F"])
+    number = g.tangents.numbers[key.group][key.number - first]
+    return Key(key.role, key.group, number, IS_TANGENT[key.role, "tangent"])
 
 
-def live_of(f: Recurrence, live: Live, moved: Live = ()) -> Live:
+def of_primal(g: Recurrence, arrays: dict[Key, Any]) -> dict[Key, Any]:
+    """Return the same arrays of G under their keys in terms of F."""
+    return {primal_key(g, key): x for key, x in arrays.items()}
+
+
+def of_tangent(g: Recurrence, keys: Collection[Key], arrays: dict[Key, Any]) -> dict[Key, Any]:
+    """Return the arrays ``keys`` of G, from arrays that have keys in terms of F."""
+    return {key: arrays[primal_key(g, key)] for key in keys}
+
+
+def live_of_tangent(f: Recurrence, live: Live, moved: Live = ()) -> Live:
     """The results of the tangent of F with cotangents, if ``live`` are the results of F with some.
 
     ``moved`` are the results among ``live`` whose cotangents have tangents.
     """
-    of_tangent = lambda group, i: len(f.specs[group]) + f.smooth(group).index(i)  # noqa: E731
-    return (*moved, *((group, of_tangent(group, i)) for group, i in live))
+    tangents = ((group, len(f.specs[group]) + f.smooth(group).index(i)) for group, i in live)
+    return (*moved, *tangents)
 
 
-def live_below(g: Recurrence, live: Live) -> Live | None:
-    """The inverse of ``live_of``: the results of F with cotangents, from those of its tangent G.
+def live_of_primal(g: Recurrence, live: Live) -> Live | None:
+    """Return the inverse of ``live_of_tangent``: the results of F with cotangents, from those of G.
 
     None if a tangent belongs to a cotangent that F does not have.
     """
-    keys = [below(g, Key("cotangent", *place)) for place in live]
-    moved = [key.place for key in keys if key.is_tangent]
+    keys = [primal_key(g, Key("cotangent", *place)) for place in live]
+    moved = {key.place for key in keys if key.is_tangent}
     of_f = tuple(key.place for key in keys if not key.is_tangent)
-    return of_f if set(moved) <= set(of_f) else None
+    return of_f if moved <= set(of_f) else None
 
 
-def shape_of(f: Recurrence, key: Key, bodies: int | None = None) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of an array: axes of bodies and rows, if it has them, then its elements."""
+def shape_of(f: Recurrence, key: Key, members: int | None = None) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of an array: axes of members and rows, if it has them, then its elements."""
     layout = f.layout
     leaf = getattr(layout, key.group)[key.number]
     rows = {"inputs": (layout.samples,), "saved": (layout.rows + 1,)}.get(key.group, ())
     rows = (layout.segments,) if key.role == "residual" else rows
-    first = () if bodies is None else (bodies,)
+    first = () if members is None else (members,)
     return jax.ShapeDtypeStruct((*first, *rows, leaf.size), leaf.dtype)
 
 
-def zeros(f: Recurrence, key: Key, bodies: int | None = None) -> Array:
-    """An array of zeros."""
-    spec = shape_of(f, key, bodies)
+def zeros(f: Recurrence, key: Key, members: int | None = None) -> Array:
+    """Return an array of zeros."""
+    spec = shape_of(f, key, members)
     return jnp.zeros(spec.shape, spec.dtype)
 
 
-def primals_at(f: Recurrence, arrays: Arrays, flags: Flags) -> tuple[Arrays, Flags]:
+def primals_at(f: Recurrence, arrays: Operands) -> Operands:
     """The operands of F, from the arrays of its ``point``: the first residual is the start."""
-    x = {key: arrays[key] for key in leaves(f, "primal", START[:2])}
-    marks = {key: flags[key] for key in x}
-    for key in leaves(f, "primal", START[2:]):
-        x[key], marks[key] = arrays[key.at("residual")][..., 0, :], flags[key.at("residual")]
-    return x, marks
+    fixed = {key: arrays[key] for key in leaves(f, "primal", START[:2])}
+    kept = {key: arrays[key.at("residual")] for key in leaves(f, "primal", START[2:])}
+    return fixed | {key: Operand(x.array[..., 0, :], x.batched) for key, x in kept.items()}

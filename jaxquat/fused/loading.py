@@ -2,7 +2,7 @@
 
 Each kernel is a handler of XLA's foreign function interface, with its own name. XLA does not say
 when the last executable that calls a kernel is gone, so kernels stay in memory. The kernel of a
-rollout with a short torque has 30 kB; compiling it leaves 400 kB behind in llvmlite 0.50. ``MOST``
+short loop has 30 kB; compiling it leaves 400 kB behind in llvmlite 0.50. ``MOST``
 bounds the total size of the code.
 """
 
@@ -23,7 +23,7 @@ loaded: dict[str, Any] = {}  # the engines of LLVM that hold the code, by the na
 
 
 def target(name: str) -> str:
-    """The name of a kernel in XLA, from its hash in hexadecimal digits."""
+    """Return the name of a kernel in XLA, from its hash in hexadecimal digits."""
     return f"jaxquat_kernel_{name}"
 
 
@@ -47,7 +47,7 @@ def add(name: str, code: bytes) -> None:
 
 
 def linked(code: bytes) -> Any:
-    """An LLVM engine that holds object code in memory and knows its addresses."""
+    """Return an LLVM engine that holds object code in memory and knows its addresses."""
     import llvmlite.binding as llvm
 
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host.machine())

@@ -20,6 +20,7 @@ from jaxquat.fused import checking, cpu, partitioning
 from jaxquat.fused.errors import report
 from jaxquat.fused.kernel import CACHED, Loop
 from jaxquat.fused.keys import (
+    Operand,
     cotangents,
     leaves,
     primals,
@@ -27,7 +28,7 @@ from jaxquat.fused.keys import (
     results,
     zeros,
 )
-from jaxquat.fused.primitives import Rollout, value, vjp
+from jaxquat.fused.primitives import LoopPrimitive, value, vjp
 from jaxquat.fused.recurrence import CARRY, Live, Recurrence
 from jaxquat.fused.scanned import scanned
 from jaxquat.fused.targets import nvptx
@@ -35,15 +36,15 @@ from jaxquat.fused.targets import nvptx
 OPERATIONS = 30_000
 """The tangents of larger programs compile in minutes, and run no faster than by the scan."""
 
-kernel = Primitive("fused_rollout_kernel")
+kernel = Primitive("fused_loop_kernel")
 kernel.multiple_results = True
 
 
 @kernel.def_abstract_eval
 def _kernel_shapes(
-    *operands: Any, loop: Loop, kind: str, bodies: int | None, batched: tuple[bool, ...]
+    *operands: Any, loop: Loop, kind: str, members: int | None, batched: tuple[bool, ...]
 ) -> list[Any]:
-    first = () if bodies is None else (bodies,)
+    first = () if members is None else (members,)
     return [
         typed((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype, operands)
         for leaf, rows in loop.results(kind)
@@ -63,20 +64,20 @@ def _computed(*operands: Array, **params: Any) -> list[Array]:
 
 
 def _lower_kernel(call: Callable[..., Callable[..., list[Array]]], platform: str) -> None:
-    def lowered(*operands: Array, bodies: int | None, **params: Any) -> list[Array]:
-        """Call the kernel; a single body has no axis (``bodies`` is None)."""
-        outputs = call()(operands=operands, bodies=bodies or 1, **params)
-        return outputs if bodies else [x[0] for x in outputs]
+    def lowered(*operands: Array, members: int | None, **params: Any) -> list[Array]:
+        """Call the kernel; a single member has no axis (``members`` is None)."""
+        outputs = call()(operands=operands, members=members or 1, **params)
+        return outputs if members else [x[0] for x in outputs]
 
     def rule(context: Any, *operands: Any, **params: Any) -> Any:
         program = lowered
-        if params["bodies"] and partitioning.devices(context) > 1:
+        if params["members"] and partitioning.devices(context) > 1:
             context, program = partitioning.with_mesh(context), by_device
         return mlir.lower_fun(program, multiple_results=True)(context, *operands, **params)
 
-    def by_device(*operands: Array, bodies: int, **params: Any) -> list[Array]:
+    def by_device(*operands: Array, members: int, **params: Any) -> list[Array]:
         function = functools.partial(kernel.bind, **params)
-        return partitioning.by_device(function, bodies, params["batched"], operands)
+        return partitioning.by_device(function, members, params["batched"], operands)
 
     mlir.register_lowering(kernel, rule, platform=platform)
 
@@ -86,7 +87,7 @@ _lower_kernel(lambda: nvptx.call, "cuda")
 
 
 def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
-    """The loop of a kernel.
+    """Return the loop of a kernel.
 
     "keeping" and "backward" are checked together: a kernel cannot read the residuals of a scan.
 
@@ -102,68 +103,82 @@ def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
     return f.with_vjp(live) if kind == "backward" else f.loop
 
 
-def _by_kernel(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]:
+def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[Array]:
     """The results of ``value`` or ``vjp`` by a kernel, or by a scan where there can be none."""
-    f, keep, live = params["recurrence"], params["keep"], params["live"]
-    bodies, batched = params["bodies"], params["batched"]
-    if bodies == 0:
-        return [zeros(f, key, bodies) for key in primitive.keys(f, keep, live)[1]]
+    f, keep, live, by = (params[name] for name in ("recurrence", "keep", "live", "by"))
+    members, batched = params["members"], params["batched"]
+    if members == 0:
+        return [zeros(f, key, members) for key in primitive.keys(f, keep, live)[1]]
     kind = "backward" if primitive is vjp else "keeping" if keep else "forward"
-    if f.value_by_scan and f.primal is None and kind == "forward":
-        return _by_scan(primitive, *operands, **params)
     try:
-        if not f.strict and f.primal is not None and f.operations > OPERATIONS:
-            return _by_scan(primitive, *operands, **params)
-        loop = checked_loop(f, kind, live)
+        loop = None if _is_for_scan(f, kind) else checked_loop(f, kind, live)
     except Exception as error:
         if f.strict:
             raise
-        outputs = _by_scan(primitive, *operands, **params)
+        outputs = _by_scan(primitive, *operands, **params)  # errors in user functions come first
         report(error)
         return outputs
-    if primitive is vjp and params["by"] is not None:
-        loop = loop.by({key.number for key in params["by"] if key.group == "constants"})
-    return kernel.bind(*operands, loop=loop, kind=kind, bodies=bodies, batched=batched)
+    if loop is None:
+        return _by_scan(primitive, *operands, **params)
+    if primitive is vjp and by is not None:
+        loop = loop.by({key.number for key in by if key.group == "constants"})
+    return kernel.bind(*operands, loop=loop, kind=kind, members=members, batched=batched)
 
 
-def _by_scan(primitive: Rollout, *operands: Array, **params: Any) -> list[Array]:
-    """The same results by ``lax.scan``; only the first state of the residuals is right."""
-    f, keep, live = params["recurrence"], params["keep"], params["live"]
+def _is_for_scan(f: Recurrence, kind: str) -> bool:
+    """Return whether ``lax.scan`` is the better program, although there may be a kernel."""
+    if f.primal is None:
+        return f.value_by_scan and kind == "forward"
+    return not f.strict and f.operations > OPERATIONS
 
-    def value_of_one(*operands: Array) -> list[Array]:
-        outputs = scanned(f, operands)
-        if not keep:
-            return outputs
-        first = dict(zip(primals(f), operands, strict=True))
-        for key in leaves(f, "residual", CARRY):
-            kept, begin = zeros(f, key), first.get(key.at("primal"))
-            outputs.append(kept if begin is None else kept.at[0].set(begin))
-        return outputs
 
-    def vjp_of_one(*operands: Array) -> list[Array]:
-        inner, outer = vjp.keys(f, False, live)
-        arrays = dict(zip(inner, operands, strict=True))
-        x, _ = primals_at(f, arrays, dict.fromkeys(arrays, False))
-        smooth = [key.at("primal") for key in outer]
-
-        def ends(of_smooth: list[Array]) -> list[Array]:
-            merged = x | dict(zip(smooth, of_smooth, strict=True))
-            outputs = scanned(f, [merged[key] for key in primals(f)])
-            named = dict(zip(results(f, keep=False), outputs, strict=True))
-            return [named[key.at("result")] for key in cotangents(f, live)]
-
-        back = jax.vjp(ends, [x[key] for key in smooth])[1]
-        return back([arrays[key] for key in cotangents(f, live)])[0]
-
-    of_one = vjp_of_one if primitive is vjp else value_of_one
-    if params["bodies"] is not None:
-        axes = [0 if has else None for has in params["batched"]]
-        of_one = jax.vmap(of_one, axes, axis_size=params["bodies"])
+def _by_scan(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[Array]:
+    """Return the same results by ``lax.scan``; only the first row of the residuals is right."""
+    f = params["recurrence"]
+    of_one = (
+        functools.partial(_vjp_of_one, f, params["live"])
+        if primitive is vjp
+        else functools.partial(_value_of_one, f, params["keep"])
+    )
+    if params["members"] is not None:
+        axes = [0 if batched else None for batched in params["batched"]]
+        of_one = jax.vmap(of_one, axes, axis_size=params["members"])
     return of_one(*operands)
 
 
-def _wanted(primitive: Rollout, compute: Callable[..., list[Array]]) -> Callable[..., list[Array]]:
-    """A function for the results that ``by`` selects, from one that computes all of them."""
+def _value_of_one(f: Recurrence, keep: bool, *operands: Array) -> list[Array]:
+    """``value`` of one member, by ``lax.scan``."""
+    outputs = scanned(f, operands)
+    if not keep:
+        return outputs
+    first = dict(zip(primals(f), operands, strict=True))
+    for key in leaves(f, "residual", CARRY):
+        kept, begin = zeros(f, key), first.get(key.at("primal"))
+        outputs.append(kept if begin is None else kept.at[0].set(begin))
+    return outputs
+
+
+def _vjp_of_one(f: Recurrence, live: Live, *operands: Array) -> list[Array]:
+    """``vjp`` of one member, by differentiating ``lax.scan``."""
+    inner, outer = vjp.keys(f, False, live)
+    arrays = {key: Operand(x, False) for key, x in zip(inner, operands, strict=True)}
+    x = {key: x for key, (x, _) in primals_at(f, arrays).items()}
+    smooth = [key.at("primal") for key in outer]
+
+    def ends(of_smooth: list[Array]) -> list[Array]:
+        merged = x | dict(zip(smooth, of_smooth, strict=True))
+        outputs = scanned(f, [merged[key] for key in primals(f)])
+        named = dict(zip(results(f, keep=False), outputs, strict=True))
+        return [named[key.at("result")] for key in cotangents(f, live)]
+
+    back = jax.vjp(ends, [x[key] for key in smooth])[1]
+    return back([arrays[key].array for key in cotangents(f, live)])[0]
+
+
+def _wanted(
+    primitive: LoopPrimitive, compute: Callable[..., list[Array]]
+) -> Callable[..., list[Array]]:
+    """Return a function for the results that ``by`` selects, from one that computes all of them."""
 
     def some(*operands: Array, **params: Any) -> list[Array]:
         outputs = compute(primitive, *operands, **params)
@@ -174,7 +189,7 @@ def _wanted(primitive: Rollout, compute: Callable[..., list[Array]]) -> Callable
     return some
 
 
-def _lower(primitive: Rollout) -> None:
+def _lower(primitive: LoopPrimitive) -> None:
     by_kernel, by_scan = _wanted(primitive, _by_kernel), _wanted(primitive, _by_scan)
     primitive.by_scan = by_scan
     kernels, scans = (mlir.lower_fun(f, multiple_results=True) for f in (by_kernel, by_scan))

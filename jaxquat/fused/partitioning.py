@@ -1,7 +1,7 @@
-"""Bodies that are sharded over devices: each device runs the kernel for its own bodies.
+"""Members that are sharded over devices: each device runs the kernel for its own members.
 
-XLA does not know what a kernel computes, so it would gather all bodies on every device.
-``by_device`` declares in a sharding rule that the kernel keeps the axis of bodies. Shardy reads
+XLA does not know what a kernel computes, so it would gather all members on every device.
+``by_device`` declares in a sharding rule that the kernel keeps the axis of members. Shardy reads
 this rule when it decides how arrays are sharded, and calls ``partition`` for the program of one
 device. All other axes of the operands are complete on each device.
 
@@ -36,7 +36,7 @@ def devices(context: Any) -> int:
 
 
 def with_mesh(context: Any) -> Any:
-    """A lowering context with several devices, in which ``by_device`` can be lowered."""
+    """Return a lowering context with several devices, in which ``by_device`` can be lowered."""
     module, count = context.module_context, devices(context)
     factors = _factors(count)
     axes = dataclasses.replace(
@@ -48,7 +48,7 @@ def with_mesh(context: Any) -> Any:
 
 
 def _factors(n: int) -> tuple[int, ...]:
-    """The prime factors of n > 1."""
+    """Return the prime factors of n > 1."""
     for k in range(2, math.isqrt(n) + 1):
         if n % k == 0:
             return (k, *_factors(n // k))
@@ -57,35 +57,35 @@ def _factors(n: int) -> tuple[int, ...]:
 
 def by_device(
     function: Callable[..., list[Array]],
-    bodies: int,
+    members: int,
     batched: Sequence[bool],
     operands: Sequence[Array],
 ) -> list[Array]:
-    """The results of ``function(*operands, bodies=bodies)``; each device computes its own bodies.
+    """The results of ``function(*operands, members=members)``; each device computes its own share.
 
-    The first axis of all results, and of the operands that are ``batched``, is the axis of bodies.
+    The first axis of all results, and of the operands that are ``batched``, is the axis of members.
     """
 
     def of_all_bodies(*operands: Array) -> list[Array]:
-        return function(*operands, bodies=bodies)
+        return function(*operands, members=members)
 
     def partition(mesh: Any, operands: Any, results: Any) -> Any:
         """The mesh, the program of one device, and the shardings of its results and operands."""
         axes, *_ = *results[0].sharding.spec, None
         names = axes if isinstance(axes, tuple) else filter(None, [axes])
-        share, remainder = divmod(bodies, math.prod(mesh.shape[name] for name in names))
+        share, remainder = divmod(members, math.prod(mesh.shape[name] for name in names))
         if remainder:
-            axes, share = None, bodies
+            axes, share = None, members
         spread, same = (NamedSharding(mesh, PartitionSpec(*x)) for x in ([axes], []))
-        program = functools.partial(function, bodies=share)
+        program = functools.partial(function, members=share)
         return mesh, program, [spread] * len(results), tuple(spread if x else same for x in batched)
 
     count = itertools.count()
 
-    def named(x: Any, has_bodies: bool) -> str:
-        """The axes of an array in Shardy's notation: "bodies", and new names for the other axes."""
+    def named(x: Any, has_members: bool) -> str:
+        """The axes of an array in Shardy's notation: "members", and new names for all others."""
         names = [f"axis{next(count)}" for _ in x.shape]
-        return " ".join(["bodies", *names[1:]] if has_bodies else names)
+        return " ".join(["members", *names[1:]] if has_members else names)
 
     inner = ", ".join(map(named, operands, batched))
     outer = ", ".join(named(x, True) for x in jax.eval_shape(of_all_bodies, *operands))

@@ -57,7 +57,7 @@ def vjp(closed: Any, live: Sequence[int]) -> Any:
 
 
 def has_sums(closed: Any, live: Sequence[int]) -> bool:
-    """Whether a user's derivative rule adds over the devices, or may do so."""
+    """Return whether a user's derivative rule adds over the devices, or may do so."""
 
     def pushed(*primals: Array) -> list[Array]:
         push, points = _pushed(closed, live, primals)
@@ -69,7 +69,7 @@ def has_sums(closed: Any, live: Sequence[int]) -> bool:
 
 
 def by_rules(closed: Any) -> Any:
-    """The same values, computed by the rules of functions with a custom derivative."""
+    """Return the same values, computed by the rules of functions with a custom derivative."""
     inputs, outputs = specs(closed.jaxpr.invars), floats(specs(closed.jaxpr.outvars))
 
     def values(*primals: Array) -> list[Array]:
@@ -81,7 +81,7 @@ def by_rules(closed: Any) -> Any:
 
 
 def custom_calls(closed: Any) -> list[str]:
-    """The calls of functions with a custom derivative that the results need.
+    """Return the calls of functions with a custom derivative that the results need.
 
     Each is "custom_jvp" or "custom_vjp"; they are sorted. Other calls do not count: the rule of
     ``jnp.sinc`` leaves calls with unused results.
@@ -94,7 +94,7 @@ def custom_calls(closed: Any) -> list[str]:
 def arranged(
     closed: Any, inputs: Sequence[int | jax.ShapeDtypeStruct], outputs: Sequence[int] | None = None
 ) -> Any:
-    """The same function with inputs and outputs in another order.
+    """Return the same function with inputs and outputs in another order.
 
     ``inputs`` and ``outputs`` are numbers of inputs and outputs of ``closed``; a shape and dtype
     among ``inputs`` adds an input that is not used.
@@ -108,14 +108,14 @@ def arranged(
 
 
 def floats(leaves: Sequence[Any]) -> list[int]:
-    """The numbers of the floats."""
+    """Return the numbers of the floats."""
     return [i for i, leaf in enumerate(leaves) if jnp.issubdtype(leaf.dtype, jnp.floating)]
 
 
 def _of(
     closed: Any, moving: Sequence[int], results: Sequence[int], primals: Sequence[Array]
 ) -> tuple[Callable[..., tuple[list[Array], list[Array]]], list[Array]]:
-    """A function of the inputs ``moving``, and their values.
+    """Return a function of the inputs ``moving``, and their values.
 
     The function returns the outputs ``results``, and then all outputs.
     """

@@ -1,4 +1,4 @@
-"""A rollout as a function that knows its derivatives, before any of it is scalar code.
+"""A loop as a function that knows its derivatives, before any of it is scalar code.
 
 A ``Recurrence`` has the functions of a time loop (step, save, sample) as jaxprs, and the shapes of
 their arguments. All else is made from these on demand, by passes from jaxpr to jaxpr:
@@ -13,19 +13,23 @@ their arguments. All else is made from these on demand, by passes from jaxpr to 
 ==============  ==================================================================================
 
 The arrays of a tangent are the arrays of the recurrence, followed by ``count`` tangents of each
-float array. A state (q, omega, n) with an integer n becomes (q, omega, n, dq, domega), and its step
-computes the original step and the derivative. So state and tangents go through one loop, no states
-are kept, and several tangents share one evaluation of the values. A tangent is a recurrence, so it
-has derivatives too.
+float array. A state (x, v, n) with an integer n becomes (x, v, n, dx, dv), and its step computes
+the original step and the derivative. So state and tangents go through one loop, no states are kept,
+and several tangents share one evaluation of the values. A tangent is a recurrence, so it has
+derivatives too.
+
+An array of a recurrence has a ``Place``: its group and its number in the group. A ``Key``
+(``keys``) is a place in a role, such as the cotangent of a result. Its ``Leaf`` (``kernel``) has
+its dtype and size, and ``specs`` its shape too.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -49,13 +53,14 @@ FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "sample": (("state", "memory", "inputs"), ("command", "memory")),
 }
 # The cost to keep a number and to read it again, in additions, where the kept states exceed
-# the cache: 700 to 850 with 16384 bodies and 1024 steps, but 150 with 64 or 1024 bodies
-# (benchmarks/fused.py --tables keeping). How many bodies there will be is not known here.
+# the cache: 700 to 850 with 16384 members and 1024 steps, but 150 with 64 or 1024 members
+# (benchmarks/fused.py --tables keeping). How many members there will be is not known here.
 KEEPING = 800
 GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
 Specs = tuple[jax.ShapeDtypeStruct, ...]
 Place = tuple[str, int]  # of a leaf: its group and its number within the group
 Live = tuple[Place, ...]  # results with a cotangent
+F = TypeVar("F", bound=Callable[..., Any])
 Functions = dict[str, Any]  # closed jaxprs of (*constants, k, *groups), flat
 
 
@@ -73,12 +78,26 @@ class Tangents(NamedTuple):
     directions: int
 
 
+def _kept(method: F) -> F:
+    """Compute the results of a method once for the same arguments, and keep them in the object."""
+
+    @functools.wraps(method)
+    def kept(self: Any, *args: Any) -> Any:
+        key = (method.__name__, *args)
+        results = self.__dict__.setdefault("_results", {})
+        if key not in results:
+            results[key] = method(self, *args)
+        return results[key]
+
+    return cast(F, kept)
+
+
 @dataclass(frozen=True, eq=False)
 class Recurrence:
     """The functions of a time loop, of flat arrays.
 
     Attributes:
-        specs: shapes and dtypes of one body's arrays, for each of ``GROUPS``.
+        specs: shapes and dtypes of one member's arrays, for each of ``GROUPS``.
         of_functions: returns ``functions`` for False and ``branched`` for True. "step" returns the
             next state, "save" the values of a row, and "sample" command and memory from step k on.
             Without a controller or inputs there is no "sample".
@@ -166,7 +185,7 @@ class Recurrence:
         return shaped((), jnp.int32, self.specs["state"][0])
 
     def smooth(self, group: str) -> tuple[int, ...]:
-        """The numbers of the float leaves in a group."""
+        """Return the numbers of the float leaves in a group."""
         return tuple(i for i, leaf in enumerate(getattr(self.layout, group)) if leaf.smooth)
 
     @property
@@ -175,12 +194,12 @@ class Recurrence:
         return tuple((group, i) for group in ENDS for i in self.smooth(group))
 
     def inputs(self, name: str) -> list[Place]:
-        """The leaves that a function takes; the number of the step is ("k", 0)."""
+        """Return the leaves that a function takes; the number of the step is ("k", 0)."""
         groups, _ = FLOWS[name]
         return [*self.places(("constants",)), ("k", 0), *self.places(groups)]
 
     def places(self, groups: Sequence[str]) -> list[Place]:
-        """All leaves of some groups."""
+        """Return all leaves of some groups."""
         return [(group, i) for group in groups for i in range(len(self.specs[group]))]
 
     def spec(self, place: Place) -> jax.ShapeDtypeStruct:
@@ -191,40 +210,32 @@ class Recurrence:
     # Reverse mode.
 
     def with_vjp(self, live: Live | None = None) -> Loop:
-        """The loop with the programs of its derivative in reverse mode.
+        """Return the loop with the programs of its derivative in reverse mode.
 
         ``live`` are the results whose cotangent is not zero, by default all. This loop does not
         save the other saved leaves. Its programs leave out results without influence on the live
         ones: 0 times an infinite slope would be NaN.
         """
-        live = self.smooth_ends if live is None else live
-        if live not in self._loops:
-            parts = self.live_of_functions(live)
-            programs = {f"{name}_back": self._back(name, part) for name, part in parts.items()}
-            saved = tuple(self.layout.saved[i] for name, i in live if name == "saved")
-            self._loops[live] = self.loop._replace(saved=saved, **programs)
-        return self._loops[live]
+        return self._with_vjp(self.smooth_ends if live is None else live)
 
-    @functools.cached_property
-    def _loops(self) -> dict[Live, Loop]:
-        return {}
+    @_kept
+    def _with_vjp(self, live: Live) -> Loop:
+        parts = self.live_of_functions(live)
+        programs = {f"{name}_back": self._back(name, part) for name, part in parts.items()}
+        saved = tuple(self.layout.saved[i] for name, i in live if name == "saved")
+        return self.loop._replace(saved=saved, **programs)
 
+    @_kept
     def _back(self, name: str, live: frozenset[Place]) -> Program:
-        if (name, live) not in self._backs:
-            self._backs[name, live] = program_of(*self.transposed(name, live))
-        return self._backs[name, live]
-
-    @functools.cached_property
-    def _backs(self) -> dict[Any, Program]:
-        return {}
+        return program_of(*self.transposed(name, live))
 
     def live_of_functions(self, live: Live) -> dict[str, frozenset[Place]]:
-        """For each function, its results that have a cotangent at some step."""
+        """Return, for each function, its results that have a cotangent at some step."""
         carried = self.reached(live)
         return {k: frozenset(live) if k == "save" else carried for k in self.branched}
 
     def transposed(self, name: str, live: frozenset[Place]) -> tuple[Any, bool]:
-        """The derivative of a function, without the results that are not in ``live``.
+        """Return the derivative of a function, without the results that are not in ``live``.
 
         It takes the arguments of the function and the cotangents of all smooth results; for "save",
         only the cotangents of live ones. Also returns whether ``program_of`` is to add over
@@ -237,59 +248,48 @@ class Recurrence:
         numbers = [results.index(place) for place in taken if place in live]
         back, order = passes.vjp(function, numbers), iter(range(len(inner), 10**9))
         cotangents = [next(order) if p in live else self.spec(p) for p in taken]
-        # The operands of a rollout are cast to vary over devices. The transpose of that cast sums
+        # The operands of a loop are cast to vary over devices. The transpose of that cast sums
         # the cotangents over the devices, so no sum is taken here.
         sums = not axes_of(self.number) or passes.has_sums(function, numbers)
         return passes.arranged(back, [*range(len(inner)), *cotangents]), sums
 
     def reached(self, live: Live) -> frozenset[Place]:
-        """The floats of state, memory and command with a cotangent at some step.
+        """Return the floats of state, memory and command with a cotangent at some step.
 
         A leaf may reach a live result through other leaves, over several steps: the leaves from
         which a needed leaf is computed are needed at the step before.
         """
-        reached, before = set(live), set[Place]()
-        while reached != before:
-            before = set(reached)
-            for result, needed in self._slopes:
-                reached |= needed if result in before else set()
+        reached = _closure(live, [(result, place) for place, result in self._slopes])
         return frozenset(
             (group, i) for group, i in reached if group in CARRY and i in self.smooth(group)
         )
 
     def unmoved(self, moving: set[Place]) -> frozenset[Place]:
-        """The float results whose derivative by the leaves ``moving`` is zero at every step.
+        """Return the float results whose derivative by the leaves ``moving`` is zero at every step.
 
         ``moving`` are places in constants, inputs, and state and memory at the start.
         """
-        moving, before = set(moving), set[Place]()
-        while moving != before:
-            before = set(moving)
-            moving |= {result for result, needed in self._slopes if needed & before}
-        return frozenset(self.smooth_ends) - moving
+        return frozenset(self.smooth_ends) - _closure(moving, self._slopes)
 
     @functools.cached_property
-    def _slopes(self) -> list[tuple[Place, set[Place]]]:
-        """For each result of each function, its place and the leaves it has a derivative by."""
-        slopes = list[tuple[Place, set[Place]]]()
+    def _slopes(self) -> list[tuple[Place, Place]]:
+        """The leaves (argument, result) of functions that have a derivative by the argument."""
+        slopes = []
         for name, closed in self.branched.items():
             inputs, results = self.inputs(name), self.places(FLOWS[name][1])
-            by = {
-                place: depends_on(closed, [other == place for other in inputs], slope=True)
-                for place in inputs if place[0] != "k" and place[1] in self.smooth(place[0])
-            }  # fmt: skip
-            slopes += [
-                (place, {by_place for by_place, row in by.items() if row[k]})
-                for k, place in enumerate(results)
-            ]
+            for place in inputs:
+                if place[0] == "k" or place[1] not in self.smooth(place[0]):
+                    continue
+                depends = depends_on(closed, [other == place for other in inputs], slope=True)
+                slopes += [(place, x) for x, d in zip(results, depends, strict=True) if d]
         return slopes
 
     def _scalars(self, places: Sequence[Place]) -> list[Place]:
-        """For each number in these leaves, the place of its leaf."""
+        """Return, for each number in these leaves, the place of its leaf."""
         return [place for place in places for _ in range(math.prod(self.spec(place).shape))]
 
     def unused(self, live: Live) -> set[int]:
-        """The numbers of the constants whose cotangent is 0 for all values.
+        """Return the numbers of the constants whose cotangent is 0 for all values.
 
         Empty where the derivative has no scalar form.
         """
@@ -307,6 +307,7 @@ class Recurrence:
 
     # Forward mode.
 
+    @_kept
     def tangent(
         self,
         constants: tuple[int, ...],
@@ -314,24 +315,16 @@ class Recurrence:
         zero: frozenset[Place] = frozenset(),
         count: int = 1,
     ) -> Recurrence:
-        """The recurrence of the values and of their derivative in ``count`` directions.
+        """Return the recurrence of the values and of their derivative in ``count`` directions.
 
         ``constants`` and ``inputs`` are the numbers of the leaves with tangents in these groups. In
         the other groups all floats have tangents. The tangents of the leaves ``zero`` are 0 and are
         left out of the programs, where 0 times an infinite slope would be NaN.
         """
-        key = constants, inputs, zero, count
-        if key not in self._tangents:
-            numbers = {name: self.smooth(name) for name in GROUPS}
-            numbers |= {"constants": constants, "inputs": inputs}
-            self._tangents[key] = self._tangent(Tangents(numbers, zero, count))
-        return self._tangents[key]
+        numbers = {name: self.smooth(name) for name in GROUPS}
+        numbers |= {"constants": constants, "inputs": inputs}
+        tangents = Tangents(numbers, zero, count)
 
-    @functools.cached_property
-    def _tangents(self) -> dict[Any, Recurrence]:
-        return {}
-
-    def _tangent(self, tangents: Tangents) -> Recurrence:
         def of_functions(separate: bool) -> Functions:
             functions = self.branched if separate else self.functions
             return {name: self._pushed(name, f, tangents) for name, f in functions.items()}
@@ -397,9 +390,18 @@ class Recurrence:
 
 
 def recurrence_of(functions: Functions, **attributes: Any) -> Recurrence:
-    """The recurrence of hoisted functions."""
+    """Return the recurrence of hoisted functions."""
 
     def of_functions(separate: bool) -> Functions:
         return {k: branched(f) for k, f in functions.items()} if separate else functions
 
     return Recurrence(of_functions=of_functions, **attributes)
+
+
+def _closure(places: Iterable[Place], edges: Sequence[tuple[Place, Place]]) -> set[Place]:
+    """Return the places, and all that can be reached from them along edges (from, to)."""
+    reached, before = set(places), set[Place]()
+    while reached != before:
+        before = set(reached)
+        reached |= {end for begin, end in edges if begin in before}
+    return reached

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -15,62 +14,68 @@ from jax.extend.core import jaxpr_as_fun
 
 from jaxquat._internal.checkpointing import scan
 from jaxquat._internal.varying import axes_of, cast
-from jaxquat.fused.recurrence import FLOWS, GROUPS, Recurrence
+from jaxquat.fused.recurrence import CARRY, FLOWS, GROUPS, Recurrence
 
 Groups = dict[str, list[Array]]
 
 
 def scanned(f: Recurrence, operands: Sequence[Array]) -> list[Array]:
-    """The results of the kernel "forward", as flat arrays like its operands.
+    """Return the results of the kernel "forward", as flat arrays like its operands.
 
     A scan goes over the rows, and an inner one over the steps of a row.
     """
-    start, specs = _shaped(f, operands), f.specs
-    functions = {name: jaxpr_as_fun(closed) for name, closed in f.functions.items()}
+    groups = _shaped(f, operands)
+    functions = _Functions(f, groups["constants"], groups["inputs"])
+    command = [jnp.zeros(x.shape, x.dtype) for x in f.specs["command"]]
+    k, command = cast((jnp.int32(0), command), axes_of(operands))
+    carry = {"state": groups["state"], "memory": groups["memory"], "command": command}
+    row = jax.checkpoint(functions.row, prevent_cse=False)
+    (k, end), rows = scan(row, (k, carry), None, f.layout.rows, None)
+    last = functions.call("save", k, end)["saved"]
+    rows = [jnp.concatenate([x, y[None]]) for x, y in zip(rows, last, strict=True)]
+    carried = [x.reshape(-1) for group in CARRY for x in end[group]]
+    return [*(x.reshape(len(x), -1) for x in rows), *carried]
 
-    def results(name: str, k: Array, given: Groups) -> Groups:
-        """The results of a function, by group."""
+
+class _Functions:
+    """The functions of a recurrence, of the number of the step and of what it carries."""
+
+    def __init__(self, f: Recurrence, constants: list[Array], inputs: list[Array]) -> None:
+        self.f, self.constants, self.inputs = f, constants, inputs
+        self.functions = {name: jaxpr_as_fun(closed) for name, closed in f.functions.items()}
+
+    def call(self, name: str, k: Array, groups: Groups) -> Groups:
+        """Return the results of a function, by group."""
         inner, outer = FLOWS[name]
-        leaves = [x for group in inner for x in given[group]]
-        return _by_group(f, outer, functions[name](*start["constants"], k, *leaves))
+        leaves = [x for group in inner for x in groups[group]]
+        return _by_group(self.f, outer, self.functions[name](*self.constants, k, *leaves))
 
-    def sampled(k: Array, carry: Groups) -> Groups:
+    def sampled(self, k: Array, carry: Groups) -> Groups:
         """State, and memory and command from step k on."""
-        if "sample" not in functions:
+        if "sample" not in self.functions:
             return carry
 
-        def anew() -> Groups:
-            values = [x[k // f.sample_every] for x in start["inputs"]]
-            return carry | results("sample", k, carry | {"inputs": values})
+        def sample() -> Groups:
+            row = [x[k // self.f.sample_every] for x in self.inputs]
+            return carry | self.call("sample", k, carry | {"inputs": row})
 
-        return jax.lax.cond(k % f.sample_every == 0, anew, lambda: carry)
+        return jax.lax.cond(k % self.f.sample_every == 0, sample, lambda: carry)
 
-    @functools.partial(jax.checkpoint, prevent_cse=False)
-    def one(carry: tuple[Array, Groups], _: None) -> tuple[Any, None]:
+    def step(self, carry: tuple[Array, Groups], _: None) -> tuple[Any, None]:
+        """One step of the inner scan."""
         k, before = carry
-        before = sampled(k, before)
-        return (k + 1, before | results("step", k, before)), None
+        before = self.sampled(k, before)
+        return (k + 1, before | self.call("step", k, before)), None
 
-    segment = math.isqrt(f.save_every - 1) + 1
-
-    @functools.partial(jax.checkpoint, prevent_cse=False)
-    def row(carry: tuple[Array, Groups], _: None) -> tuple[Any, list[Array]]:
-        saved = results("save", carry[0], sampled(*carry))["saved"]
-        return scan(one, carry, None, f.save_every, segment)[0], saved
-
-    command = [jnp.zeros(x.shape, x.dtype) for x in specs["command"]]
-    k, command = cast((jnp.int32(0), command), axes_of(operands))
-    carry = {"state": start["state"], "memory": start["memory"], "command": command}
-    (k, end), rows = scan(row, (k, carry), None, f.layout.rows, None)
-    last = results("save", k, end)["saved"]
-    rows = [jnp.concatenate([x, y[None]]) for x, y in zip(rows, last, strict=True)]
-    rows = [x.reshape(len(x), -1) for x in rows]
-    carried = [*end["state"], *end["memory"], *end["command"]]
-    return [*rows, *(x.reshape(-1) for x in carried)]
+    def row(self, carry: tuple[Array, Groups], _: None) -> tuple[Any, list[Array]]:
+        """Return the values to save, and the carry after the steps of a row."""
+        saved = self.call("save", carry[0], self.sampled(*carry))["saved"]
+        step, steps = jax.checkpoint(self.step, prevent_cse=False), self.f.save_every
+        return scan(step, carry, None, steps, math.isqrt(steps - 1) + 1)[0], saved
 
 
 def _shaped(f: Recurrence, operands: Sequence[Array]) -> Groups:
-    """The operands of "forward" in their shapes, by group."""
+    """Return the operands of "forward" in their shapes, by group."""
     leading = [rows for _, rows in f.layout.operands("forward")]
     shapes = [f.spec(place).shape for place in f.places(GROUPS[:4])]
     arrays = [

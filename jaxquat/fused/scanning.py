@@ -71,7 +71,7 @@ def scan(
 
 
 class _Loop:
-    """A scan with the attributes that the engine needs of a simulation.
+    """A scan with the attributes that the engine needs of a loop.
 
     The state is the carry and the last y; the command is x. ``results`` are the shapes and dtypes
     of the results of ``lax.scan``.
@@ -100,7 +100,7 @@ class _Loop:
         self.start = init, jax.tree.map(_zeros, ys)
 
     def results(self, *, strict: bool) -> tuple[Any, Any]:
-        """The last carry and the ys; ``strict`` as in ``engine.results_of``."""
+        """Return the last carry and the ys; ``strict`` as in ``engine.results_of``."""
         ys, _, (carry, _) = fused.results_of(self, strict)
         return carry, jax.tree.map(lambda x: x[1:], ys)
 
@@ -109,20 +109,20 @@ class _Loop:
         return ()
 
     def command(self, k: Array, state: Any, memory: Any, x: Any) -> tuple[Any, Any]:
-        """The command of step k is x."""
+        """Return x, the command of step k."""
         return x, memory
 
     def step(self, k: Array, state: Any, x: Any = None) -> Any:
-        """The carry and the y of step k."""
+        """Return the carry and the y of step k."""
         return jax.tree.unflatten(self.structure, self.f(*jax.tree.leaves((state[0], x))))
 
     def observe(self, k: Array, state: Any, x: Any = None) -> Any:
-        """The y of step k - 1."""
+        """Return the y of step k - 1."""
         return state[1]
 
 
 def _zeros(rows: Any) -> Any:
-    """A y of zeros, from the shape of all."""
+    """Return a y of zeros, from the shape of all."""
     words = jax.eval_shape(fused.without_keys, rows)
     zeros = fused.with_keys(jnp.zeros(words.shape[1:], words.dtype), rows.dtype)
     return cast(zeros, axes_of(rows))

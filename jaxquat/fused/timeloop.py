@@ -1,6 +1,6 @@
 """The time loop of a kernel, written once for all targets.
 
-The kernel "forward" computes, for one body::
+The kernel "forward" computes, for one member::
 
     for k in range(steps + 1):
         if k < steps:
@@ -27,88 +27,40 @@ Each derivative adds to the cotangents of the constants. The derivative of the s
 cotangent of the state. The cotangent of a command is a sum over the steps that used it; the sample
 that computed the command uses this sum, and the sum begins again from zero.
 
-These loops are written with the operations of a ``Target``. A target may write them as text, so a
-number such as k is a name, ``when`` stands for ``if`` and ``loop`` for ``for``, and values that
-change from step to step are a ``Variable``.
+These loops are written with the operations of ``targets.lanes``, which write text: a number such as
+k is a name in it, ``when`` stands for ``if`` and ``loop`` for ``for``, and values that change from
+step to step are a ``Variable``.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
-from jaxquat.fused.ir.program import Program
-from jaxquat.fused.kernel import Arrays, Backward, Carried, Leaf, Loop, Start, split
+from jaxquat.fused.kernel import Backward, Carried, Loop, Start, split
+from jaxquat.fused.targets.lanes import Lanes
 
 Values = list[Any]  # one for each number of the leaves
 Number = Any  # an int, or an integer of the kernel with Python's operators
 
 
-class Variable(Protocol):
-    """Values that change; with several rows, each row has its own."""
-
-    leaves: tuple[Leaf, ...]
-
-    def get(self, row: Number = 0) -> Values:
-        """The values, to be used before the variable is set again."""
-        ...
-
-    def set(self, values: Values, row: Number = 0) -> None:
-        """Replace the values."""
-
-    def add(self, values: Values) -> None:
-        """Add to the values."""
-
-
-class Target(Protocol):
-    """The operations with which a time loop is written."""
-
-    def read(self, arrays: Arrays, row: Number = 0) -> Values:
-        """One row of some operands."""
-        ...
-
-    def write(self, arrays: Arrays, values: Values, row: Number = 0) -> None:
-        """Write one row of some results."""
-
-    def variable(self, leaves: tuple[Leaf, ...], rows: int = 1) -> Variable:
-        """A new variable, which has no values yet."""
-        ...
-
-    def zeros(self, leaves: tuple[Leaf, ...]) -> Values:
-        """A zero for each number of the leaves."""
-        ...
-
-    def run(self, program: Program, inputs: Values) -> Values:
-        """The outputs of a scalar program; the number of a step may be among the inputs."""
-        ...
-
-    def loop(self, count: Number) -> AbstractContextManager[Number]:
-        """``for number in range(count)``; ``count`` is at least 1."""
-        ...
-
-    def when(self, condition: Any) -> AbstractContextManager[None]:
-        """``if condition``, such as ``k < 5`` or ``k.multiple_of(5)``."""
-        ...
-
-
-def write(target: Target, loop: Loop, kind: str) -> None:
-    """Write the kernel "forward", "keeping" or "backward" for the target's current bodies."""
+def write(target: Lanes, loop: Loop, kind: str) -> None:
+    """Write the kernel "forward", "keeping" or "backward" for the target's current members."""
     if kind == "backward":
         _backward(target, loop)
     else:
         _forward(target, loop, kind == "keeping")
 
 
-class _Body:
-    """A body in the time loop: its constants, and the variables that its steps change."""
+class _Member:
+    """A member in the time loop: its constants, and the variables that its steps change."""
 
-    def __init__(self, target: Target, loop: Loop, operands: Start | Backward) -> None:
+    def __init__(self, target: Lanes, loop: Loop, operands: Start | Backward) -> None:
         self.target, self.loop, self.inputs = target, loop, operands.inputs
         self.constants = target.read(operands.constants)
         self.carried = Carried(*(target.variable(leaves) for leaves in loop.carried))
 
     def point(self, k: Number) -> Values:
-        """The inputs of ``step`` and ``save``."""
+        """Return the inputs of ``step`` and ``save``."""
         return [*self.constants, k, *self.carried.state.get(), *self.carried.command.get()]
 
     def sample(self, k: Number) -> None:
@@ -128,50 +80,50 @@ class _Body:
         self.carried.state.set(self.target.run(self.loop.step, self.point(k)))
 
 
-def _forward(target: Target, loop: Loop, keeping: bool) -> None:
+def _forward(target: Lanes, loop: Loop, keeping: bool) -> None:
     """The kernels "forward" and "keeping"."""
     operands, results = loop.forward(keeping)
-    body = _Body(target, loop, operands)
-    body.carried.state.set(target.read(operands.state))
-    body.carried.memory.set(target.read(operands.memory))
-    body.carried.command.set(target.zeros(loop.command))
+    member = _Member(target, loop, operands)
+    member.carried.state.set(target.read(operands.state))
+    member.carried.memory.set(target.read(operands.memory))
+    member.carried.command.set(target.zeros(loop.command))
     with target.loop(loop.steps + 1) as k:
         with target.when(k < loop.steps):
             if results.kept:
                 with target.when(k.multiple_of(loop.segment)):
-                    for arrays, variable in zip(results.kept, body.carried, strict=True):
+                    for arrays, variable in zip(results.kept, member.carried, strict=True):
                         target.write(arrays, variable.get(), k // loop.segment)
-            body.sample(k)
+            member.sample(k)
         with target.when(k.multiple_of(loop.save_every)):
-            row = target.run(loop.save, body.point(k))
+            row = target.run(loop.save, member.point(k))
             target.write(results.saved, row, k // loop.save_every)
         with target.when(k < loop.steps):
-            body.step(k)
-    for arrays, variable in zip(results.last, body.carried, strict=True):
+            member.step(k)
+    for arrays, variable in zip(results.last, member.carried, strict=True):
         target.write(arrays, variable.get())
 
 
-def _backward(target: Target, loop: Loop) -> None:
+def _backward(target: Lanes, loop: Loop) -> None:
     """The kernel "backward"."""
     operands, gradients = loop.backward()
-    body = _Body(target, loop, operands)
+    member = _Member(target, loop, operands)
     past = Carried(*(target.variable(leaves, loop.segment) for leaves in loop.carried))
-    cotangents = _Cotangents(body, operands, gradients)
+    cotangents = _Cotangents(member, operands, gradients)
     state, command = target.read(operands.last.state), target.read(operands.last.command)
-    cotangents.save([*body.constants, loop.steps, *state, *command], loop.rows)
+    cotangents.save([*member.constants, loop.steps, *state, *command], loop.rows)
     with target.loop(loop.segments) as later:
-        segment = loop.segments - 1 - later
+        segment: Number = loop.segments - 1 - later
         begin = segment * loop.segment
         count = (loop.steps - begin).at_most(loop.segment)
-        for arrays, variable in zip(operands.kept, body.carried, strict=True):
+        for arrays, variable in zip(operands.kept, member.carried, strict=True):
             variable.set(target.read(arrays, segment))
         with target.loop(count) as j:  # again
-            past.state.set(body.carried.state.get(), j)
-            past.memory.set(body.carried.memory.get(), j)
-            body.sample(begin + j)
-            past.command.set(body.carried.command.get(), j)
+            past.state.set(member.carried.state.get(), j)
+            past.memory.set(member.carried.memory.get(), j)
+            member.sample(begin + j)
+            past.command.set(member.carried.command.get(), j)
             with target.when(j + 1 < count):
-                body.step(begin + j)
+                member.step(begin + j)
         with target.loop(count) as later_step:  # back
             j = count - 1 - later_step
             cotangents.back(begin + j, Carried(*(variable.get(j) for variable in past)))
@@ -181,10 +133,10 @@ def _backward(target: Target, loop: Loop) -> None:
 
 
 class _Cotangents:
-    """The cotangents of a body, propagated back from step to step."""
+    """The cotangents of a member, propagated back from step to step."""
 
-    def __init__(self, body: _Body, operands: Backward, gradients: Start) -> None:
-        self.body, self.target, self.loop = body, body.target, body.loop
+    def __init__(self, member: _Member, operands: Backward, gradients: Start) -> None:
+        self.member, self.target, self.loop = member, member.target, member.loop
         self.of_saved, self.by_inputs = operands.cotangents.saved, gradients.inputs
         self.constants = self.target.variable(gradients.constants.leaves)
         self.constants.set(self.target.zeros(gradients.constants.leaves))
@@ -196,7 +148,7 @@ class _Cotangents:
     def back(self, k: Number, past: Carried[Values]) -> None:
         """Apply the transposed derivatives of step k, in the reverse order of "forward"."""
         loop, target = self.loop, self.target
-        point = [*self.body.constants, k, *past.state, *past.command]
+        point = [*self.member.constants, k, *past.state, *past.command]
         self.step(point)
         with target.when(k.multiple_of(loop.save_every)):
             self.save(point, k // loop.save_every)
@@ -228,8 +180,8 @@ class _Cotangents:
         """Propagate back through ``sample`` before step k."""
         assert self.loop.sample_back is not None
         target, (state, memory, command) = self.target, self.carried
-        values = target.read(self.body.inputs, row)
-        inputs = [*self.body.constants, k, *past.state, *past.memory, *values]
+        values = target.read(self.member.inputs, row)
+        inputs = [*self.member.constants, k, *past.state, *past.memory, *values]
         results = target.run(self.loop.sample_back, [*inputs, *command.get(), *memory.get()])
         groups = self.constants, state, memory, self.by_inputs
         parts = split(results, *(group.leaves for group in groups))

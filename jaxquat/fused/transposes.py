@@ -1,4 +1,4 @@
-"""The derivatives of the fused rollout in reverse mode: the linear parts, and their transposes.
+"""The derivatives of the fused loop in reverse mode: the linear parts, and their transposes.
 
 JAX computes the known part, stages the part that is linear in the unknown directions, and
 transposes the linear part. ``derivatives`` says what these parts are. The transposes are:
@@ -27,80 +27,86 @@ from jax.interpreters import ad
 from jax.interpreters import partial_eval as pe
 
 from jaxquat._internal.varying import shaped
-from jaxquat.fused.derivatives import (
-    gradients_of,
-    is_zero,
-    of_primal,
-    of_tangent,
-    tangent_along,
-)
+from jaxquat.fused.derivatives import gradients_of, is_zero, tangent_along
 from jaxquat.fused.keys import (
     START,
-    Arrays,
-    Flags,
     Key,
-    below,
+    Operand,
+    Operands,
     cotangents,
     floats,
     gradients,
-    live_below,
-    live_of,
+    live_of_primal,
+    live_of_tangent,
+    of_primal,
+    of_tangent,
     point,
+    primal_key,
     primals,
     primals_at,
     zeros,
 )
-from jaxquat.fused.primitives import Rollout, jvp, jvp_of_vjp, value, vjp
+from jaxquat.fused.primitives import LoopPrimitive, by_key, jvp, jvp_of_vjp, value, vjp
 from jaxquat.fused.recurrence import ENDS, Recurrence
+
+Arrays = dict[Key, Any]
 
 # The linear parts.
 
 
 def _split_value(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
     """Split ``value`` of G into ``value`` of F, computed now, and ``jvp``, which is staged."""
-    g, f, bodies = params["recurrence"], params["recurrence"].primal, params["bodies"]
-    arrays, flags, outer = value.named(tracers, params)
-    unknown = [key for key, x in arrays.items() if not x.is_known()]
-    if g.primal is None or not unknown or not all(below(g, k).is_tangent for k in unknown):
+    g, f, members = params["recurrence"], params["recurrence"].primal, params["members"]
+    arrays, outer = value.named(tracers, params)
+    unknown = [key for key, x in arrays.items() if not x.array.is_known()]
+    if f is None or not unknown or not all(primal_key(g, key).is_tangent for key in unknown):
         return trace.default_process_primitive(value.primitive, tracers, params)
-    arrays, flags = of_primal(g, arrays), of_primal(g, flags)
-    known = {key: arrays[key].pval.get_known() for key in primals(f)}
-    y = value(known, flags, f, bodies, keep=True)
-    arrays |= {key: trace.new_const(x) for key, x in y.items()}
-    flags |= dict.fromkeys(y, bodies is not None)
-    arrays |= _staged(trace, jvp, arrays, flags, params)
-    return [arrays[below(g, key)] for key in outer]
+    arrays = of_primal(g, arrays)
+    y = value(_known(arrays, primals(f)), f, members, keep=True)
+    arrays |= _constants(trace, y)
+    arrays |= _staged(trace, jvp, arrays, params)
+    return [arrays[primal_key(g, key)].array for key in outer]
 
 
 def _split_vjp(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
     """Split ``vjp`` of G into ``vjp`` of F, computed now, and ``jvp_of_vjp``, which is staged."""
-    g, f, bodies = params["recurrence"], params["recurrence"].primal, params["bodies"]
-    unsplit = lambda: trace.default_process_primitive(vjp.primitive, tracers, params)  # noqa: E731
-    live = live_below(g, params["live"]) if f is not None and g.tangents.directions == 1 else None
-    if f is None or live is None or all(x.is_known() for x in tracers):
-        return unsplit()
-    arrays, flags, outer = vjp.named(tracers, params)
-    arrays, flags = of_primal(g, arrays), of_primal(g, flags)
+    g, f, members = params["recurrence"], params["recurrence"].primal, params["members"]
+    whole = functools.partial(trace.default_process_primitive, vjp.primitive, tracers, params)
+    live = live_of_primal(g, params["live"]) if f is not None else None
+    if f is None or live is None or g.tangents.directions > 1:
+        return whole()
+    arrays, outer = vjp.named(tracers, params)
+    arrays = of_primal(g, arrays)
     inner = point(f) + cotangents(f, live)
-    if not all(arrays[key].is_known() for key in inner):
-        return unsplit()
-    known = {key: arrays[key].pval.get_known() for key in inner}
-    by = tuple(key for key in (below(g, key) for key in outer) if not key.is_tangent)
-    y = vjp(known, flags, f, bodies, live=live, by=by) if by else {}
-    slopes = _staged(trace, jvp_of_vjp, arrays, flags, params | {"by": None})
-    y = {key: trace.new_const(x) for key, x in y.items()} | slopes
-    return [y[below(g, key)] for key in outer]
+    unknown = {key for key, x in arrays.items() if not x.array.is_known()}
+    if not unknown or not unknown.isdisjoint(inner):
+        return whole()
+    keys = [primal_key(g, key) for key in outer]
+    by = tuple(key for key in keys if not key.is_tangent)
+    y = vjp(_known(arrays, inner), f, members, live=live, by=by) if by else {}
+    y = _constants(trace, y) | _staged(trace, jvp_of_vjp, arrays, params | {"by": None})
+    return [y[key].array for key in keys]
+
+
+def _known(arrays: Operands, keys: Sequence[Key]) -> Operands:
+    """Return the known values of tracers."""
+    return {key: Operand(arrays[key].array.pval.get_known(), arrays[key].batched) for key in keys}
+
+
+def _constants(trace: Any, arrays: Operands) -> Operands:
+    """Tracers of known values."""
+    return {key: Operand(trace.new_const(x), batched) for key, (x, batched) in arrays.items()}
 
 
 def _staged(
-    trace: Any, primitive: Rollout, arrays: Arrays, flags: Flags, params: dict[str, Any]
-) -> Arrays:
-    """The results of a primitive that is computed once its unknown operands are known."""
+    trace: Any, primitive: LoopPrimitive, arrays: Operands, params: dict[str, Any]
+) -> Operands:
+    """Return the results of a primitive that is computed once its unknown operands are known."""
     inner, outer = primitive.keys_of(params)
-    params = params | {"batched": tuple(flags[key] for key in inner)}
-    operands = [arrays[key] for key in inner]
+    params = params | {"batched": tuple(arrays[key].batched for key in inner)}
+    operands = [arrays[key].array for key in inner]
     outputs = trace.default_process_primitive(primitive.primitive, operands, params)
-    return dict(zip(outer, outputs, strict=True))
+    return by_key(outer, outputs, params["members"])
 
 
 pe.custom_partial_eval_rules[value.primitive] = _split_value
@@ -111,14 +117,15 @@ pe.custom_partial_eval_rules[vjp.primitive] = _split_vjp
 
 
 def _transpose_jvp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-    g, bodies = params["recurrence"], params["bodies"]
+    """Transpose ``jvp`` by ``vjp`` of F; several directions are a ``jax.vmap`` of it."""
+    g, members = params["recurrence"], params["members"]
     numbers, _, count = g.tangents
-    arrays, flags, outer = jvp.named(operands, params)
+    arrays, outer = jvp.named(operands, params)
     c = {key: x for key, x in zip(outer, cs, strict=True) if not is_zero(x)}
     asked = {Key("gradient", group, i) for group in START for i in numbers[group]}
-    of_one = functools.partial(_vjp_at, g.primal, arrays, flags, bodies, asked)
+    of_one = functools.partial(_vjp_at, g.primal, arrays, members, asked)
     if count == 1:
-        return _of_operands(arrays, flags, bodies, of_one(c).get)
+        return _of_operands(arrays, members, of_one(c).get)
 
     def apart(x: Array) -> Array:
         return jnp.moveaxis(x.reshape(*x.shape[:-1], count, x.shape[-1] // count), -2, 0)
@@ -128,31 +135,25 @@ def _transpose_jvp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any
         return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
 
     by_dx = jax.tree.map(together, jax.vmap(of_one)(jax.tree.map(apart, c)))
-    return _of_operands(arrays, flags, bodies, by_dx.get)
+    return _of_operands(arrays, members, by_dx.get)
 
 
 def _vjp_at(
-    f: Recurrence, arrays: Arrays, flags: Flags, bodies: int | None, asked: set[Key], c: Arrays
+    f: Recurrence, arrays: Operands, members: int | None, asked: set[Key], c: Arrays
 ) -> Arrays:
-    """The cotangents of the directions dx; ``c`` has the nonzero cotangents of F'(x) dx.
+    """Return the cotangents of the directions dx; ``c`` has the nonzero cotangents of F'(x) dx.
 
     ``asked``: the gradients that are needed.
     """
-    ends = floats(f, "result", ENDS)
-    live = tuple(key.place for key in ends if key.tangent in c)
+    live = tuple(key.place for key in floats(f, "result", ENDS) if key.tangent in c)
     by_dx: Arrays = {}
     if live:
-        inner = {key: arrays[key] for key in point(f)}
-        marks = {key: flags[key] for key in inner}
-        for key in cotangents(f, live):
-            b = c.get(key.at("result").tangent)
-            inner[key] = zeros(f, key.at("result"), bodies) if b is None else b
-            marks[key] = bodies is not None
+        b = {key: c.get(key.at("result").tangent) for key in cotangents(f, live)}
         # leave out unused constants, for which 0 times an infinite slope would be NaN
         unused = {Key("gradient", "constants", i) for i in f.unused(live)}
         by = tuple(key for key in gradients(f) if key in asked - unused)
-        y = vjp(inner, marks, f, bodies, live=live, by=by) if by else {}
-        by_dx = {key.at("primal").tangent: x for key, x in y.items()}
+        y = vjp(arrays | _filled(f, b, members), f, members, live=live, by=by) if by else {}
+        by_dx = {key.at("primal").tangent: x for key, (x, _) in y.items()}
     for key, x in c.items():
         if key.role == "residual" and key.group in START:  # the first one is the start
             of_start, first = key.at("primal"), x[..., 0, :]
@@ -160,54 +161,52 @@ def _vjp_at(
     return by_dx
 
 
+def _filled(f: Recurrence, arrays: Arrays, members: int | None) -> Operands:
+    """Arrays as operands, with zeros in place of None and of JAX's symbol for 0."""
+    full = [zeros(f, k, members) if x is None or is_zero(x) else x for k, x in arrays.items()]
+    return by_key(list(arrays), full, members)
+
+
 def _transpose_jvp_of_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
     """Transpose ``jvp_of_vjp`` by the tangent of F along the cotangents."""
-    g, bodies = params["recurrence"], params["bodies"]
-    f, live = g.primal, live_below(g, params["live"])
+    g, members = params["recurrence"], params["members"]
+    f, live = g.primal, live_of_primal(g, params["live"])
     assert live is not None
-    arrays, flags, outer = jvp_of_vjp.named(operands, params)
+    arrays, outer = jvp_of_vjp.named(operands, params)
     c = {key.primal.at("primal"): x for key, x in zip(outer, cs, strict=True)}
-    h = tangent_along(f, c)
-    x, marks = primals_at(f, arrays, flags)
-    inner, marks = arrays | x, flags | marks
-
-    def add(more: Arrays) -> None:
-        inner.update(more)
-        marks.update(dict.fromkeys(more, bodies is not None))
-
-    add({key.tangent: zeros(f, key, bodies) if is_zero(x) else x for key, x in c.items()})
-    y = of_primal(h, value(*of_tangent(h, primals(h), inner, marks), h, bodies, keep=True))
-    constant = cotangents(f, live)
-    add(y | {key.tangent: zeros(f, key.at("result"), bodies) for key in constant})
-    more = live_of(f, live)
-    lifted = of_tangent(h, point(h) + cotangents(h, more), inner, marks)
+    constant = dict.fromkeys(cotangents(f, live))
+    tangents = {key.tangent: x for key, x in _filled(f, c | constant, members).items()}
+    x = arrays | primals_at(f, arrays) | tangents
+    h, more = tangent_along(f, c), live_of_tangent(f, live)
+    y = of_primal(h, value(of_tangent(h, primals(h), x), h, members, keep=True))
+    lifted = of_tangent(h, point(h) + cotangents(h, more), x | y)
     by = gradients_of(h, [key.tangent for key in gradients(f)])
-    z = of_primal(h, vjp(*lifted, h, bodies, live=more, by=by))
+    z = of_primal(h, vjp(lifted, h, members, live=more, by=by))
 
     def cotangent(key: Key) -> Any:
-        by_x = key.at("gradient")
         if key.role == "cotangent":
-            return y[key.at("result")]
+            return y[key.at("result")].array
         if key.role == "primal":
-            return z[by_x]
+            return z[key.at("gradient")].array
         if key.role == "residual" and key.group in START:
-            return zeros(f, key.primal, bodies).at[..., 0, :].set(z[by_x])
+            by_start = z[key.at("gradient")].array
+            return zeros(f, key.primal, members).at[..., 0, :].set(by_start)
         return None
 
-    return _of_operands(arrays, flags, bodies, cotangent)
+    return _of_operands(arrays, members, cotangent)
 
 
 def _of_operands(
-    arrays: Arrays, flags: Flags, bodies: int | None, cotangent: Callable[[Key], Any]
+    operands: Operands, members: int | None, cotangent: Callable[[Key], Any]
 ) -> list[Any]:
     """What a transpose returns: a cotangent for each operand in which the primitive is linear."""
     outputs = []
-    for key, x in arrays.items():
+    for key, (x, batched) in operands.items():
         if not ad.is_undefined_primal(x):
             outputs.append(None)
             continue
         c = cotangent(key)
-        if c is not None and bodies is not None and not flags[key]:
+        if c is not None and members is not None and not batched:
             c = c.sum(0)
         outputs.append(ad.Zero(x.aval) if c is None else c)
     return outputs
@@ -220,21 +219,20 @@ def _transpose_value(cs: Sequence[Any], *operands: Any, **params: Any) -> list[A
 
 def _transpose_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
     """Transpose ``vjp`` by ``jvp`` if only the cotangents b are undefined, else by the scan."""
-    f, bodies = params["recurrence"], params["bodies"]
-    arrays, flags, outer = vjp.named(operands, params)
-    if any(ad.is_undefined_primal(arrays[key]) for key in point(f)):
+    f, members = params["recurrence"], params["members"]
+    arrays, outer = vjp.named(operands, params)
+    if any(ad.is_undefined_primal(arrays[key].array) for key in point(f)):
         return _transpose_by_scan(vjp, cs, operands, params)
     c = dict(zip(outer, cs, strict=True))
-    still = {key: ad.Zero(jax.typeof(zeros(f, key, bodies))) for key in floats(f, "primal", START)}
-    dx = {key: c.get(key.at("gradient"), zero) for key, zero in still.items()}
-    h = tangent_along(f, dx)
-    full = {k.tangent: zeros(f, k, bodies) if is_zero(x) else x for k, x in dx.items()}
-    y = jvp(arrays | full, flags | dict.fromkeys(full, bodies is not None), h, bodies)
-    return _of_operands(arrays, flags, bodies, lambda key: y[key.at("result").tangent])
+    zero = {key: ad.Zero(jax.typeof(zeros(f, key, members))) for key in floats(f, "primal", START)}
+    dx = {key: c.get(key.at("gradient"), x) for key, x in zero.items()}
+    tangents = {key.tangent: x for key, x in _filled(f, dx, members).items()}
+    y = jvp(arrays | tangents, tangent_along(f, dx), members)
+    return _of_operands(arrays, members, lambda key: y[key.at("result").tangent].array)
 
 
 def _transpose_by_scan(
-    primitive: Rollout, cs: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
+    primitive: LoopPrimitive, cs: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
 ) -> list[Any]:
     unknown = [k for k, x in enumerate(operands) if ad.is_undefined_primal(x)]
     types = [operands[k].aval for k in unknown]
@@ -261,7 +259,7 @@ ad.primitive_transposes[jvp_of_vjp.primitive] = _transpose_jvp_of_vjp
 # jax.checkpoint.
 
 
-def _checkpointed(primitive: Rollout) -> Callable[..., Any]:
+def _checkpointed(primitive: LoopPrimitive) -> Callable[..., Any]:
     def rule(saveable: Any, unknown: Sequence[bool], there: Sequence[bool], equation: Any) -> Any:
         params, variables = equation.params, equation.invars
         needed = [v for v, t in zip(variables, there, strict=True) if not (t or hasattr(v, "val"))]
@@ -278,38 +276,35 @@ def _checkpointed(primitive: Rollout) -> Callable[..., Any]:
 
 
 def _is_saved(verdict: Any) -> bool:
-    """Whether the verdict of a ``jax.checkpoint`` policy is to save the results."""
+    """Return whether the verdict of a ``jax.checkpoint`` policy is to save the results."""
     return verdict is True or type(verdict).__name__ == "SaveableType"
 
 
 def _known_part(
-    primitive: Rollout, equation: Any, unknown: Sequence[bool]
+    primitive: LoopPrimitive, equation: Any, unknown: Sequence[bool]
 ) -> tuple[Any, list[bool]]:
-    """The equation of F if only tangents are unknown in the equation of G, otherwise None.
+    """Return the equation of F if only tangents are unknown in the equation of G, otherwise None.
 
     Also returns which results of the equation of G are unknown.
     """
-    params = equation.params
-    g, live = params["recurrence"], params["live"]
-    inner, outer = primitive.keys_of(params)
+    g, f = equation.params["recurrence"], equation.params["recurrence"].primal
+    x, outer = primitive.named(equation.invars, equation.params)
+    late = [key for key, u in zip(x, unknown, strict=True) if u]
     all_unknown = None, [True] * len(outer)
-    late = [key for key, u in zip(inner, unknown, strict=True) if u]
-    if g.primal is None or not all(below(g, key).is_tangent for key in late):
+    if f is None or not all(primal_key(g, key).is_tangent for key in late):
         return all_unknown
-    names = (below(g, key) for key in outer)
-    by = tuple(key for key in names if key.role == "gradient" and not key.is_tangent)
-    if primitive is vjp and not by:
+    x = of_primal(g, x)
+    y = {primal_key(g, key): v for key, v in zip(outer, equation.outvars, strict=True)}
+    by = tuple(key for key in y if key.role == "gradient" and not key.is_tangent)
+    live = live_of_primal(g, equation.params["live"])
+    if live is None or (primitive is vjp and not by):
         return all_unknown
-    live = tuple((group, i) for group, i in live if i < len(g.primal.specs[group]))
-    of_f = params | {"recurrence": g.primal, "live": live, "by": by or None}
-    x = {below(g, key): v for key, v in zip(inner, equation.invars, strict=True)}
-    flags = {below(g, key): has for key, has in zip(inner, params["batched"], strict=True)}
-    y = {below(g, key): v for key, v in zip(outer, equation.outvars, strict=True)}
-    inner, outer = primitive.keys_of(of_f)
+    params = equation.params | {"recurrence": f, "live": live, "by": by or None}
+    inner, outer = primitive.keys_of(params)
     known = equation.replace(
-        invars=[x[key] for key in inner],
+        invars=[x[key].array for key in inner],
         outvars=[y[key] for key in outer],
-        params=of_f | {"batched": tuple(flags[key] for key in inner)},
+        params=params | {"batched": tuple(x[key].batched for key in inner)},
     )
     return known, [key not in outer for key in y]
 

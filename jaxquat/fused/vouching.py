@@ -30,7 +30,7 @@ _answers: dict[str, str] = {}  # why the kernels are not used, or "", by kind of
 
 
 def objection() -> str | None:
-    """An error message if the kernels are not used on this process's GPU, otherwise None."""
+    """Return an error message if the kernels are not used on this process's GPU, otherwise None."""
     device = jax.local_devices()[0]
     kind = device.device_kind
     if kind in VOUCHED or WITHIN in os.environ:
@@ -56,18 +56,18 @@ def keep(device: Any, reason: str, lasting: bool) -> None:
 
 
 def message(kind: str, reason: str) -> str:
-    """The text of the warning and of the error."""
+    """Return the text of the warning and of the error."""
     return f'engine "fused" is off on {kind}: {reason}; use engine="scan"'
 
 
 def line(error: Exception) -> str:
-    """The first line of an error, with its type."""
+    """Return the first line of an error, with its type."""
     lines = str(error).splitlines() or [""]
     return f"{type(error).__name__}: {lines[0][:200]}"
 
 
 def _key(device: Any) -> bytes:
-    """The hash of everything that an answer may depend on."""
+    """Return the hash of everything that an answer may depend on."""
     version = File("/proc/driver/nvidia/version")
     driver = version.read_bytes() if version.exists() else b""
     packages = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "llvmlite")]

@@ -8,16 +8,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from jaxquat.interop import diffrax, gymnax
+from jaxquat._internal.renamed import missing
 
-__all__ = ["diffrax", "gymnax"]
+if TYPE_CHECKING:
+    from jaxquat.interop import diffrax
+
+__all__ = ["diffrax"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
         return importlib.import_module(f"jaxquat.interop.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return missing("interop", name, __all__)
 
 
 def __dir__() -> list[str]:

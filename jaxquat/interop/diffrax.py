@@ -7,17 +7,22 @@ diffrax provides adaptive steps, events, dense output and adjoints; attitudes st
   in ``jq.schemes.rkmk``.
 - ``controller`` chooses steps with separate tolerances for attitude and rate.
 
-For example::
-
-    start = jq.State(q, omega, aux={})
-    steps = controller(attitude=1e-8, rate=1e-8)
-    solution = diffrax.diffeqsolve(
-        term(body, torque), Dopri5(), 0.0, 10.0, None, start, params, stepsize_controller=steps
-    )
-
 A state without aux needs ``aux={}`` here, because diffrax's loops cannot hold an empty tuple. The
 derivative of q is the derivative in R^4, so diffrax's own solvers also accept the term; their
 attitudes leave the sphere by the error of the solver.
+
+Examples:
+    The examples of the functions continue this one:
+
+    >>> import diffrax
+    >>> from jaxquat.interop import diffrax as bridge
+    >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
+    >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.3, 0.4, 1.2]), aux={})
+    >>> options = {"stepsize_controller": bridge.controller(attitude=1e-4, rate=1e-4)}
+    >>> def solve(solver, dt0, **options):
+    ...     free = bridge.term(body, jq.torques.zero)
+    ...     return diffrax.diffeqsolve(free, solver, 0.0, 1.0, dt0, start, **options)
+    >>> solution = jax.jit(lambda: solve(bridge.Dopri5(), None, **options))()
 """
 
 from __future__ import annotations
@@ -71,8 +76,6 @@ def term(body: Body, torque: Torque) -> diffrax.ODETerm:
         float64.
 
     Examples:
-        >>> from jaxquat.interop import diffrax as bridge
-        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
         >>> drag = bridge.term(body, lambda t, state, gain: -gain * state.omega)
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]), aux={})
         >>> slope = drag.vf(0.0, state, 0.75)
@@ -121,7 +124,6 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         k1: the derivative at the end.
 
     Examples:
-        >>> from jaxquat.interop import diffrax as bridge
         >>> turn, still = jnp.array([0.0, 0.0, 1.0]), jnp.zeros(3)
         >>> first = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), turn, aux={})  # 1 rad/s about z
         >>> last = first._replace(q=jq.quaternion.exp(turn))  # 1 s later
@@ -143,7 +145,6 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         """Return the state at ``t0``, or with ``t1`` the state at t1 minus the state at t0.
 
         Examples:
-            >>> from jaxquat.interop import diffrax as bridge
             >>> level, zero, ones = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), jnp.ones(3)
             >>> first = jq.State(level, zero, aux={}, position=zero, velocity=zero)
             >>> last = first._replace(position=0.5 * ones, velocity=ones)  # after 1 s of 1 m/s^2
@@ -264,13 +265,8 @@ class Heun(_Lifted):
     """Heun's method of order 2 with Euler's error, lifted.
 
     Examples:
-        >>> import diffrax
-        >>> from jaxquat.interop import diffrax as bridge
-        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.3, 0.4, 1.2]), aux={})
-        >>> free = bridge.term(body, jq.torques.zero)
-        >>> solve = lambda: diffrax.diffeqsolve(free, bridge.Heun(), 0.0, 1.0, 0.02, start)
-        >>> f"{jnp.linalg.norm(jax.jit(solve)().ys.q):.4f}"
+        >>> solution = jax.jit(lambda: solve(bridge.Heun(), 0.02))()
+        >>> f"{jnp.linalg.norm(solution.ys.q):.4f}"
         '1.0000'
     """
 
@@ -282,13 +278,8 @@ class Bosh3(_Lifted):
     """Bogacki and Shampine's method 3(2), lifted (Appl. Math. Lett. 2, 1989, 321).
 
     Examples:
-        >>> import diffrax
-        >>> from jaxquat.interop import diffrax as bridge
-        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.3, 0.4, 1.2]), aux={})
-        >>> free = bridge.term(body, jq.torques.zero)
-        >>> solve = lambda: diffrax.diffeqsolve(free, bridge.Bosh3(), 0.0, 1.0, 0.02, start)
-        >>> f"{jnp.linalg.norm(jax.jit(solve)().ys.q):.4f}"
+        >>> solution = jax.jit(lambda: solve(bridge.Bosh3(), 0.02))()
+        >>> f"{jnp.linalg.norm(solution.ys.q):.4f}"
         '1.0000'
     """
 
@@ -302,13 +293,8 @@ class Dopri5(_Lifted):
     Fixed steps are those of ``jq.rkmk5``.
 
     Examples:
-        >>> import diffrax
-        >>> from jaxquat.interop import diffrax as bridge
-        >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.3, 0.4, 1.2]), aux={})
-        >>> free = bridge.term(body, jq.torques.zero)
-        >>> solve = lambda: diffrax.diffeqsolve(free, bridge.Dopri5(), 0.0, 1.0, 0.02, start)
-        >>> f"{jnp.linalg.norm(jax.jit(solve)().ys.q):.4f}"
+        >>> solution = jax.jit(lambda: solve(bridge.Dopri5(), 0.02))()
+        >>> f"{jnp.linalg.norm(solution.ys.q):.4f}"
         '1.0000'
     """
 
@@ -368,7 +354,6 @@ def controller(
             dtmax, ...).
 
     Examples:
-        >>> from jaxquat.interop import diffrax as bridge
         >>> steps = bridge.controller(attitude=1e-4, rate=1e-3)  # rad, rad/s
         >>> error = jq.State(jnp.array([0.0, 1e-4, 1e-4, 1e-4]), jnp.full(3, 2e-3), aux={})
         >>> f"{steps.norm(error):.2f}"  # above 1, as the rate is wrong by twice its tolerance

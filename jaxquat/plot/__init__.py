@@ -1,13 +1,20 @@
 """Pictures of trajectories, ensembles, fits and schemes with matplotlib (extra ``plot``).
 
 Import it with ``from jaxquat import plot``. Each function draws into ``ax``, or into a new figure
-if ``ax`` is None, and returns the axes::
-
-    plot.rates(path).figure.savefig("rates.png")
+if ``ax`` is None, and returns the axes. A path is one path, not a batch.
 
 New figures are not registered with pyplot: nothing has to be closed, and ``plt.show()`` does not
 show them. A notebook shows new axes, or ``ax.figure``, at the end of a cell; for a window, pass
 ``ax=plt.subplots()[1]``. ``COLOURS`` has the colours of all pictures, for curves that you add.
+
+Examples:
+    The examples of the functions draw this path of a body that tumbles:
+
+    >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
+    >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
+    >>> grid = jq.grid(0.0, 0.02, 50)
+    >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+    >>> ax = jq.plot.rates(path)  # ax.figure.savefig("rates.png") writes it
 """
 
 from __future__ import annotations
@@ -22,7 +29,7 @@ try:
 except ImportError as error:
     raise ImportError(missing_package("plot", "matplotlib", "plot")) from error
 
-from jaxquat.plot.animation import animate, box_sides
+from jaxquat.plot.animation import animate
 from jaxquat.plot.attitude_angles import euler_angles
 from jaxquat.plot.curves import (
     allan_deviation,
@@ -45,7 +52,6 @@ __all__ = [
     "animate",
     "attitude_error",
     "body_axes",
-    "box_sides",
     "channels",
     "euler_angles",
     "fan",

@@ -6,25 +6,14 @@ import os
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
-from jax.typing import ArrayLike
 from matplotlib.animation import FuncAnimation, writers
 from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 
 from jaxquat import quaternion
 from jaxquat._internal import progress as bars
-from jaxquat._internal.checks import (
-    boolean,
-    exactly,
-    instance,
-    place,
-    positive,
-    positive_integer,
-    real,
-)
+from jaxquat._internal.checks import boolean, instance, place, positive, positive_integer, real
 from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import (
     BEHIND,
@@ -66,33 +55,16 @@ class _Frames(NamedTuple):
 
     t: np.ndarray  # (n,) [s]
     rotations: np.ndarray  # (n, 3, 3) matrices from body to world
-    positions: np.ndarray | None  # (n, 3) [m]
+    positions: np.ndarray  # (n, 3) [m]; 0 for a body that only turns
 
 
-def box_sides(body: Body, mass: ArrayLike) -> Array:
-    """Return the sides (3,) [m] of the homogeneous box that has the body's principal moments.
+class _Actors(NamedTuple):
+    """What moves in the picture."""
 
-    This is the inverse of ``jq.Body.box``: ``a^2 = 6/m (I2 + I3 - I1)``. A flat body has a side of
-    0.
-
-    Args:
-        body: one body.
-        mass: mass of the box [kg], positive.
-
-    Returns:
-        The sides along the principal axes, in the body's dtype.
-
-    Examples:
-        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
-        >>> np.asarray(jq.plot.box_sides(body, 3.0)).round(2)  # m
-        array([0.5 , 0.35, 0.15], dtype=float32)
-    """
-    instance("body", body, Body, "a jq.Body")
-    moments, _ = body.principal()
-    mass = exactly("mass", mass, ()).astype(moments.dtype)
-    positive("mass", mass)
-    square = 6.0 / mass * (jnp.roll(moments, 1) + jnp.roll(moments, -1) - moments)
-    return jnp.sqrt(jnp.maximum(square, 0.0))  # rounding may make it negative for a flat body
+    solid: Poly3DCollection
+    lines: list[Any]  # along the body axes
+    trail: Any
+    clock: Any
 
 
 def animate(
@@ -108,13 +80,15 @@ def animate(
 ) -> FuncAnimation:
     """Animate the path: its body turns in the world as a homogeneous box with lines along its axes.
 
-    A body with a position moves, and draws its path as a line behind it. The scales of the three
-    axes are equal, and the view contains the whole path and everything already in ``ax``.
+    The sides of the box are those of a homogeneous box with the body's moments, the inverse of
+    ``jq.Body.box``. A body with a position moves, and draws its path as a line behind it. The
+    scales of the three axes are equal, and the view contains the whole path and everything already
+    in ``ax``.
 
     Args:
         path: one path. ``path.at`` interpolates between rows, so the attitudes of neighbouring rows
             must be less than a half turn apart.
-        body: its principal moments give the ratios of the box's sides.
+        body: the body of the path.
         file: where to write the film, or None. Pillow writes ".gif"; ".mp4" and other formats need
             an ffmpeg that matplotlib finds.
         fps: frames per second of the film.
@@ -130,10 +104,6 @@ def animate(
         shows it with controls.
 
     Examples:
-        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
-        >>> grid = jq.grid(0.0, 0.02, 50)
-        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
         >>> film = jq.plot.animate(path, body, fps=4)  # or animate(path, body, "film.gif")
         >>> page = film.to_jshtml()  # for a web page, with controls
         >>> len(list(film.new_frame_seq()))
@@ -147,18 +117,8 @@ def animate(
     writer = _writer(file)
     ax = spatial(ax)
     frames = _frames(path, fps, speed)
-
-    start = np.zeros(3) if frames.positions is None else frames.positions[0]
-    faces = (start + radius * box.corners)[_FACES]  # the limits that ``ax`` chooses contain them
-    colours = np.repeat(COLOURS[:3], 2)
-    solid = Poly3DCollection(faces, facecolors=colours, edgecolors="white", linewidths=1.0)
-    ax.add_collection3d(solid)
-    lines: list[Any] = []
-    for name, colour, dashes in zip("xyz", COLOURS, DASHES, strict=False):
-        style: dict[str, Any] = {"color": colour, "linewidth": 2.0}
-        lines += ax.plot([], [], [], dashes, label=f"body {name}", **style)
-    trail: Any = ax.plot([], [], [], color="0.25", linewidth=1.2, zorder=BEHIND)[0]
-    if frames.positions is None:
+    actors = _actors(ax, frames.positions[0] + radius * box.corners)  # the first limits of new axes
+    if path.state.position is None:
         frame(ax, (1.0, 1.0, 1.0), WORLD_AXES)
         ax.set(xticks=[], yticks=[], zticks=[])
     else:
@@ -166,20 +126,17 @@ def animate(
         ax.auto_scale_xyz(*np.concatenate(frames.positions + reach[:, None]).T)
         metres(ax)
     ax.legend(loc="upper left")
-    clock = ax.text2D(0.03, 0.03, "", transform=ax.transAxes)
 
     def show(number: int) -> list[Any]:
-        matrix, centre = frames.rotations[number], np.zeros(3)
-        if frames.positions is not None:
-            centre = frames.positions[number]
-            trail.set_data_3d(*frames.positions[: number + 1].T)
-        solid.set_verts((centre + radius * box.corners @ matrix.T)[_FACES])
-        for line, axis, near in zip(lines, matrix.T, box.surface, strict=True):
+        centre, matrix = frames.positions[number], frames.rotations[number]
+        actors.trail.set_data_3d(*frames.positions[: number + 1].T)
+        actors.solid.set_verts((centre + radius * box.corners @ matrix.T)[_FACES])
+        for line, axis, near in zip(actors.lines, matrix.T, box.surface, strict=True):
             ends = radius * np.outer(axis, [near, near + 0.5])
             line.set_data_3d(*(centre[:, None] + ends))
             line.set_zorder(FRONT if axis @ towards(ax) > 0 else BEHIND)
-        clock.set_text(f"t = {frames.t[number]:.2f} s")
-        return [solid, *lines, trail, clock]
+        actors.clock.set_text(f"t = {frames.t[number]:.2f} s")
+        return [actors.solid, *actors.lines, actors.trail, actors.clock]
 
     figure = ax.figure.canvas.figure
     film = _Film(figure, show, frames=len(frames.t), interval=1000 / fps, blit=False)
@@ -189,21 +146,34 @@ def animate(
     return film
 
 
+def _actors(ax: Axes3D, corners: np.ndarray) -> _Actors:
+    """Add the box with these corners (8, 3), the lines of its axes, the trail and the clock."""
+    colours = np.repeat(COLOURS[:3], 2)
+    style: dict[str, Any] = {"facecolors": colours, "edgecolors": "white", "linewidths": 1.0}
+    solid = Poly3DCollection(corners[_FACES], **style)
+    ax.add_collection3d(solid)
+    lines: list[Any] = []
+    for name, colour, dashes in zip("xyz", COLOURS, DASHES, strict=False):
+        lines += ax.plot([], [], [], dashes, label=f"body {name}", color=colour, linewidth=2.0)
+    trail = ax.plot([], [], [], color="0.25", linewidth=1.2, zorder=BEHIND)[0]
+    return _Actors(solid, lines, trail, ax.text2D(0.03, 0.03, "", transform=ax.transAxes))
+
+
 def _writer(file: str | os.PathLike | None) -> str:
     """Name matplotlib's writer for this file; raise ValueError if it is not installed."""
     suffix = "" if file is None else place("file", file).suffix.lower()
     writer = "pillow" if suffix == ".gif" else "ffmpeg"
     if file is not None and not writers.is_available(writer):
-        raise ValueError(
-            f"file: wanted a name that ends in .gif, because {writer} is not installed,"
-            f" got {os.fspath(file)!r}"
-        )
+        wanted = f"a name that ends in .gif, because {writer} is not installed"
+        raise ValueError(f"file: wanted {wanted}, got {os.fspath(file)!r}")
     return writer
 
 
 def _box(body: Body) -> _Box:
-    """Return the box with the body's moments."""
-    sides = np.asarray(box_sides(body, 1.0))
+    """Return the homogeneous box with the body's moments: ``a^2`` is ``I2 + I3 - I1`` to scale."""
+    instance("body", body, Body, "a jq.Body")
+    moments = np.asarray(body.principal()[0], float)
+    sides = np.sqrt(np.maximum(np.sum(moments) - 2 * moments, 0.0))  # 0 for a flat body
     sides = 2 * sides / np.linalg.norm(sides)
     turn = np.asarray(quaternion.to_matrix(body.principal()[1]))
     slopes = 2 * np.abs(turn) / np.maximum(sides, 1e-3)  # a flat box has a side of 0
@@ -225,11 +195,8 @@ def _frames(path: Path, fps: int, speed: float) -> _Frames:
     intervals = (last - first) * fps / speed * (1 + 1e-6)  # rounding must not lose the last frame
     count = int(np.floor(intervals)) + 1
     times = np.minimum(first + np.arange(count) * speed / fps, last)
-    return _Frames(times, *jax.tree.map(np.asarray, _at(path, times.astype(path.t.dtype))))
-
-
-@jax.jit
-def _at(path: Path, t: Array) -> tuple[Array, Array | None]:
-    """Return rotation matrices and positions at the times t."""
-    state = path.at(t)
-    return quaternion.to_matrix(state.q), state.position
+    state = jax.jit(Path.at)(path, times.astype(path.t.dtype))
+    matrices = np.asarray(jax.jit(quaternion.to_matrix)(state.q))
+    if state.position is None:
+        return _Frames(times, matrices, np.zeros((count, 3)))
+    return _Frames(times, matrices, np.asarray(state.position))

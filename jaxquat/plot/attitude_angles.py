@@ -34,24 +34,17 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
             named by their axes: body axes for capitals, world axes for small letters.
         ax: where to draw; a new figure if None.
 
-    Returns:
-        The axes.
-
     Examples:
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.5]))
-        >>> body, grid = jq.Body(jnp.eye(3)), jq.grid(0.0, 0.02, 50)
-        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
         >>> ax = jq.plot.euler_angles(path)
-        >>> {line.get_label(): f"{line.get_ydata()[-1]:.1f} deg" for line in ax.lines}
-        {'yaw': '28.6 deg', 'pitch': '0.0 deg', 'roll': '0.0 deg'}
+        >>> [line.get_label() for line in ax.lines]
+        ['yaw', 'pitch', 'roll']
     """
     path = one_path(path)
     instance("order", order, str, 'one of jq.euler.ORDERS, such as "ZYX"')
     angles, turns = _angles_and_turns(path.state.q, order)
     t, angles = _broken(np.asarray(path.t), np.rad2deg(angles), np.rad2deg(turns))
     ax = flat(ax)
-    draw_columns(ax, t, angles, *_labels_and_looks(order))
-    ax.set_ylabel("Euler angle [deg]")
+    draw_columns(ax, t, angles, *_labels_and_looks(order), "Euler angle [deg]")
     ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 3, 6, 9, 10]))  # 30, 60, 90
     ax.legend(ncols=3, markerscale=0, **ABOVE)
     return ax

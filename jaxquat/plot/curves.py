@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -12,15 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 
 from jaxquat import quaternion
-from jaxquat._internal.checks import (
-    finite,
-    fraction,
-    instance,
-    numbers,
-    positive,
-    trailing,
-    unit_quaternion,
-)
+from jaxquat._internal.checks import finite, instance, positive, trailing, unit_quaternion
 from jaxquat.control.margins import Margins
 from jaxquat.dynamics.contract import Commanded, Torque, evaluate
 from jaxquat.fitting.fit import Fit
@@ -32,6 +24,7 @@ from jaxquat.plot.panels import (
     TIME,
     draw_columns,
     flat,
+    labelled,
     one_path,
 )
 from jaxquat.sensors.allan import Noise
@@ -41,21 +34,12 @@ from jaxquat.simulation.path import Path
 def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> Axes:
     """Draw the rotation angle [deg] from the path's attitude to ``target`` against time [s].
 
-    Args:
-        path: one path.
-        target: unit quaternion (4,), or one for each row, (rows, 4).
-        ax: where to draw; a new figure if None.
-
-    Returns:
-        The axes.
+    The target is a unit quaternion (4,), or one for each row, (rows, 4).
 
     Examples:
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.5]))
-        >>> body, grid = jq.Body(jnp.eye(3)), jq.grid(0.0, 0.02, 50)
-        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
         >>> ax = jq.plot.attitude_error(path, target=start.q)
-        >>> f"{ax.lines[0].get_ydata()[-1]:.1f} deg"  # 0.5 rad, after 1 s
-        '28.6 deg'
+        >>> f"{ax.lines[0].get_ydata()[-1]:.0f} deg"  # 3 rad, after 1 s
+        '172 deg'
     """
     path = one_path(path)
     target = trailing("target", target, (4,)).astype(path.state.q.dtype)
@@ -65,8 +49,7 @@ def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> 
     ax = flat(ax)
     angle = np.rad2deg(np.asarray(jax.jit(quaternion.distance)(path.state.q, target)))
     ax.plot(np.asarray(path.t), angle, color=COLOURS[len(ax.lines) % len(COLOURS)])
-    ax.set(xlabel=TIME, ylabel="attitude error [deg]")
-    ax.grid(alpha=0.3)
+    labelled(ax, TIME, "attitude error [deg]")
     return ax
 
 
@@ -74,11 +57,7 @@ def rates(path: Path, *, ax: Axes | None = None) -> Axes:
     """Draw the body rates [rad/s], in body axes, against time [s].
 
     Examples:
-        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
-        >>> grid = jq.grid(0.0, 0.02, 50)
-        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
-        >>> ax = jq.plot.rates(path)  # ax.figure.savefig("rates.png") writes it
+        >>> ax = jq.plot.rates(path)
         >>> ax.get_ylabel(), len(ax.lines)
         ('body rate [rad/s]', 3)
     """
@@ -96,17 +75,11 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
         params: the parameters passed to ``rollout``.
         ax: where to draw; a new figure if None.
 
-    Returns:
-        The axes.
-
     Examples:
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.5]))
-        >>> body, drag = jq.Body(jnp.eye(3)), lambda t, state, damping: -damping * state.omega
-        >>> fly = lambda: jq.rollout(jq.rkmk2, body, drag, start, jq.grid(0.0, 0.02, 50), 0.4)
-        >>> path = jax.jit(fly)()
+        >>> drag = lambda t, state, damping: -damping * state.omega
         >>> ax = jq.plot.torque(path, drag, 0.4)
-        >>> f"{ax.lines[2].get_ydata()[0]:.2f} N m"  # about z at first
-        '-0.20 N m'
+        >>> f"{ax.lines[1].get_ydata()[0]:.2f} N m"  # about y at first
+        '-1.20 N m'
     """
     path = one_path(path)
     commands = [path.command] if jax.tree.leaves(path.command) else []
@@ -122,8 +95,7 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
 def _components(ax: Axes | None, t: ArrayLike, values: ArrayLike, symbol: str, ylabel: str) -> Axes:
     """Draw the three components of ``values`` (n, 3) against the times (n,)."""
     ax, labels = flat(ax), [f"${symbol}_{name}$" for name in "xyz"]
-    draw_columns(ax, np.asarray(t), np.asarray(values), labels, range(3))
-    ax.set_ylabel(ylabel)
+    draw_columns(ax, np.asarray(t), np.asarray(values), labels, range(3), ylabel)
     ax.legend(ncols=3, **ABOVE)
     return ax
 
@@ -133,25 +105,18 @@ def fan(
     values: ArrayLike,
     ylabel: str,
     *,
-    shares: Sequence[float] = (0.5, 0.9),
     label: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """Draw an ensemble against time: its median, and bands around it.
-
-    At each time a band holds the middle ``shares`` of the members.
+    """Draw an ensemble against time: its median, and bands of the middle 50 and 90 % of members.
 
     Args:
         t: times (times,) [s], or (members, times), as from vmapped rollouts, if all members have
             the same times.
         values: (members, times), finite.
         ylabel: quantity and unit, for instance "error angle [deg]".
-        shares: fractions of the members, between 0 and 1.
         label: name of the median in the legend, for a picture with several fans.
         ax: where to draw; a new figure if None.
-
-    Returns:
-        The axes.
 
     Examples:
         >>> t = np.linspace(0.0, 2.0, 3)  # s
@@ -161,20 +126,15 @@ def fan(
         array([0., 2., 4.])
     """
     times, values = _members(t, values)
-    finite("t", times)
-    shares = tuple(fraction("shares", share) for share in numbers("shares", shares))
-    if not shares:
-        raise ValueError("shares: wanted at least one number, got none")
     ax = flat(ax)
     number = len(ax.lines) % len(COLOURS)
-    for share in sorted(shares, reverse=True):
-        low, high = np.quantile(values, (0.5 - share / 2, 0.5 + share / 2), axis=0)
+    for band in ((0.05, 0.95), (0.25, 0.75)):
+        low, high = np.quantile(values, band, axis=0)
         ax.fill_between(times, low, high, color=COLOURS[number], alpha=0.22, linewidth=0)
-    bands = "median, middle " + ", ".join(f"{100 * share:g}" for share in sorted(shares)) + " %"
+    bands = "median, middle 50, 90 %"
     style: dict[str, Any] = {"color": COLOURS[number], "linestyle": DASHES[number % 3]}
     ax.plot(times, np.median(values, axis=0), label=label or bands, **style)
-    ax.set(xlabel=TIME, ylabel=ylabel)
-    ax.grid(alpha=0.3)
+    labelled(ax, TIME, ylabel)
     ax.legend(title=bands if label else None)
     return ax
 
@@ -183,19 +143,14 @@ def _members(t: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Return the times (times,) and the values (members, times), finite; otherwise raise."""
     t, values = np.asarray(t), np.asarray(values)
     times = t[0] if t.ndim == 2 and len(t) and np.all(t == t[0]) else t
-    if values.ndim != 2 or times.shape != values.shape[1:]:
-        raise ValueError(
-            "values: wanted shape (members, times) with one row of times,"
-            f" got {values.shape} and t of {t.shape}"
-        )
-    if not len(values):
-        raise ValueError(f"values: wanted at least one member, got shape {values.shape}")
+    if values.ndim != 2 or not len(values) or times.shape != values.shape[1:]:
+        wanted = "shape (members, times) with a member and one row of times"
+        raise ValueError(f"values: wanted {wanted}, got {values.shape} and t of {t.shape}")
     failed = np.flatnonzero(~np.all(np.isfinite(values), axis=1))
     if failed.size:
-        raise ValueError(
-            f"values: wanted finite members, got {failed.size} that are not,"
-            f" the first is number {failed[0]}"
-        )
+        got = f"{failed.size} that are not, the first is number {failed[0]}"
+        raise ValueError(f"values: wanted finite members, got {got}")
+    finite("t", times)
     return times, values
 
 
@@ -209,8 +164,7 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     Examples:
         >>> import optax
         >>> loss = lambda params, batch, key: (params - 3.0) ** 2
-        >>> options = {"steps": 20, "key": jax.random.key(0), "progress": False}
-        >>> fit = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), **options)
+        >>> fit = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), steps=20, key=jax.random.key(0))
         >>> ax = jq.plot.fit_history(fit)
         >>> ax.get_xlabel(), ax.get_yscale()
         ('updates', 'log')
@@ -234,21 +188,17 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
         if known.size and known.max() < 10 * known.min():  # write "0.5", not "5 x 10^-1"
             ax.yaxis.set_major_formatter("{x:g}")
             ax.yaxis.set_minor_formatter("{x:g}")
-    ax.set(xlabel="updates", ylabel="loss")
-    ax.grid(alpha=0.3)
-    handles, labels = ax.get_legend_handles_labels()
-    legend = dict(zip(labels, handles, strict=True))
-    ax.legend(legend.values(), legend.keys(), ncols=2, **ABOVE)
+    labelled(ax, "updates", "loss")
+    ax.legend(ncols=2, **ABOVE)
     return ax
 
 
 def _losses(ax: Axes, name: str, times: np.ndarray, losses: np.ndarray, best: int) -> None:
     """Draw one curve per start from ``losses`` (starts, n): the best in colour, others in grey."""
     number, marker = {"training": (0, ""), "validation": (1, "o")}[name]
-    label = "other starts" if name == "training" else ""
-    for values in np.delete(losses, best, axis=0):
+    for k, values in enumerate(np.delete(losses, best, axis=0)):
+        label = "other starts" if name == "training" and k == 0 else None  # once in the legend
         ax.plot(times, values, DASHES[number], color="0.7", linewidth=0.8, zorder=1, label=label)
-        label = ""  # one entry in the legend stands for all of them
     style: dict[str, Any] = {"color": COLOURS[number], "marker": marker, "markersize": 4}
     ax.plot(times, losses[best], DASHES[number], label=name, **style)
 
@@ -270,9 +220,6 @@ def work_precision(
         ylabel: label of the error.
         ax: where to draw; a new figure if None.
 
-    Returns:
-        The axes.
-
     Examples:
         >>> steps = [400, 800, 1600]
         >>> runs = {"rkmk2": (steps, [4e-3, 1e-3, 2.5e-4]), "rkmk4": (steps, [6e-5, 4e-6, 2e-7])}
@@ -281,24 +228,20 @@ def work_precision(
         ['rkmk2', 'rkmk4']
     """
     if not isinstance(runs, Mapping) or not runs:
-        raise TypeError(
-            "runs: wanted a mapping from names to (work, error),"
-            f" got {type(runs).__name__} {runs!r}"
-        )
+        raise TypeError(f"runs: wanted a mapping from names to (work, error), got {runs!r}")
     ax = flat(ax)
     for k, (name, pair) in enumerate(runs.items()):
         work, error = (np.asarray(x, float) for x in pair)
         label = f"runs[{name!r}]"
         if work.ndim != 1 or work.shape != error.shape:
-            raise ValueError(
-                f"{label}: wanted work (n,) and error (n,), got {work.shape} and {error.shape}"
-            )
+            got = f"{work.shape} and {error.shape}"
+            raise ValueError(f"{label}: wanted work (n,) and error (n,), got {got}")
         positive(label, work)
         positive(label, error, or_infinite=True)
         style: dict[str, Any] = {"color": COLOURS[k % 6], "marker": MARKERS[k % 6], "markersize": 5}
         ax.plot(work, error, DASHES[k // 6 % 3], label=name, **style)
-    ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
-    ax.grid(alpha=0.3)
+    ax.set(xscale="log", yscale="log")
+    labelled(ax, xlabel, ylabel)
     ax.legend(ncols=2, **ABOVE)
     return ax
 
@@ -306,14 +249,8 @@ def work_precision(
 def allan_deviation(noise: Noise, *, ax: Axes | None = None) -> Axes:
     """Draw the Allan deviation of three axes against the averaging time [s], both logarithmic.
 
-    Dots with bars are what was measured, within one standard error; lines are the fit.
-
-    Args:
-        noise: what ``jq.allan.fit`` returns.
-        ax: where to draw; a new figure if None.
-
-    Returns:
-        The axes.
+    ``noise`` is the result of ``jq.allan.fit``. Dots with bars are what was measured, within one
+    standard error; lines are the fit.
 
     Examples:
         >>> noise = jq.allan.fit(np.random.default_rng(0).normal(size=(20_000, 3)), 0.01)
@@ -328,8 +265,8 @@ def allan_deviation(noise: Noise, *, ax: Axes | None = None) -> Axes:
         values, errors = noise.deviation[:, k], noise.deviation_errors[:, k]
         ax.errorbar(noise.times, values, errors, fmt=MARKERS[k], label="xyz"[k], **style)
         ax.plot(noise.times, fitted, DASHES[k], **style)
-    ax.set(xscale="log", yscale="log", xlabel="averaging time [s]", ylabel="Allan deviation")
-    ax.grid(alpha=0.3)
+    ax.set(xscale="log", yscale="log")
+    labelled(ax, "averaging time [s]", "Allan deviation")
     ax.legend(ncols=3, **ABOVE)
     return ax
 
@@ -340,23 +277,15 @@ def nyquist(margins: Margins, *, ax: Axes | None = None) -> Axes:
     A curve is the loop broken at one command, with the others closed, for positive frequencies. The
     disk about the critical point -1 has the size of that loop's disk margin, so the curve touches
     it; at the largest margin, 2, it is the left half plane and is not drawn. The window shows what
-    is near; a loop with an integrator leaves it.
-
-    Args:
-        margins: what ``jq.control.margins`` returns.
-        ax: where to draw; a new figure if None.
-
-    Returns:
-        The axes.
+    is near; a loop with an integrator leaves it. ``margins`` is the result of
+    ``jq.control.margins``.
 
     Examples:
-        >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
-        >>> level = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> level = jq.State(start.q, jnp.zeros(3))
         >>> loop = jq.Controller(lambda start, params: (), lambda t, s, m, k, i: (-k * s.omega, m))
-        >>> found = jq.control.margins(
-        ...     jq.rkmk4, body, jq.torques.commanded, 0.0, level, 0.1, 20.0, loop
-        ... )
-        >>> ax = jq.plot.nyquist(found)
+        >>> plant = body, jq.torques.commanded
+        >>> margins = jq.control.margins(jq.rkmk4, *plant, 0.0, level, 0.1, 0.2, loop)
+        >>> ax = jq.plot.nyquist(margins)
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['command 1', 'command 2', 'command 3']
     """
@@ -370,8 +299,7 @@ def nyquist(margins: Margins, *, ax: Axes | None = None) -> Axes:
             centre, radius = (0.5 * (left + right), 0.0), 0.5 * (right - left)
             ax.add_patch(Circle(centre, radius, alpha=0.15, color=colour))
     ax.plot(-1.0, 0.0, "k+", markersize=10)
-    ax.set(xlabel="real part of the loop transfer", ylabel="imaginary part")
     ax.set(xlim=(-4.0, 2.0), ylim=(-3.0, 3.0), aspect="equal")
-    ax.grid(alpha=0.3)
+    labelled(ax, "real part of the loop transfer", "imaginary part")
     ax.legend(loc="upper right")
     return ax

@@ -45,39 +45,33 @@ TIME = "time [s]"
 WORLD_AXES = ("world x", "world y", "world z")
 
 
-class NotebookFigure(Figure):
-    """A figure that a notebook shows, whether pyplot is loaded or not."""
+class _Shown:
+    """A figure, or axes, that a notebook shows, whether pyplot is loaded or not."""
 
     def _repr_png_(self) -> bytes:
-        return _picture_of(self)
+        shown: Any = self
+        file = io.BytesIO()
+        shown.figure.savefig(file, format="png", bbox_inches="tight")
+        return file.getvalue()
 
 
-class NotebookAxes(Axes):
+class NotebookFigure(_Shown, Figure):
+    """A figure that a notebook shows."""
+
+
+class _NotebookAxes(_Shown, Axes):
     """Flat axes that a notebook shows with their figure."""
 
-    def _repr_png_(self) -> bytes:
-        return _picture_of(self.figure)
 
-
-class NotebookAxes3D(Axes3D):
+class _NotebookAxes3D(_Shown, Axes3D):
     """Axes in space that a notebook shows with their figure."""
-
-    def _repr_png_(self) -> bytes:
-        return _picture_of(self.figure)
-
-
-def _picture_of(figure: Any) -> bytes:
-    """Return the figure as a PNG."""
-    file = io.BytesIO()
-    figure.savefig(file, format="png", bbox_inches="tight")
-    return file.getvalue()
 
 
 def flat(ax: Any) -> Axes:
     """Return ``ax`` if it is flat, or the axes of a new figure if it is None."""
     if ax is None:
         figure = NotebookFigure(figsize=(7.0, 4.2), dpi=120, layout="constrained")
-        ax = figure.add_subplot(axes_class=NotebookAxes)
+        ax = figure.add_subplot(axes_class=_NotebookAxes)
     instance("ax", ax, Axes, "matplotlib axes")
     if isinstance(ax, Axes3D):
         raise TypeError('ax: wanted flat axes, got axes of projection="3d"')
@@ -91,7 +85,7 @@ def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
     """
     if ax is None:
         figure = NotebookFigure(figsize=(6.0, 5.2), dpi=120)
-        ax = figure.add_axes((0.0, 0.03, 0.94, 0.97), axes_class=NotebookAxes3D)
+        ax = figure.add_axes((0.0, 0.03, 0.94, 0.97), axes_class=_NotebookAxes3D)
         if facing is not None:
             ax.view_init(elev=25.0, azim=np.rad2deg(np.arctan2(facing[1], facing[0])) - 25.0)
     return instance("ax", ax, Axes3D, 'matplotlib axes of projection="3d"')
@@ -103,9 +97,10 @@ def draw_columns(
     values: np.ndarray,
     labels: Sequence[str],
     looks: Sequence[int],
+    ylabel: str,
     **style: Any,
 ) -> None:
-    """Draw the columns of ``values`` (n, k) against the times (n,) [s].
+    """Draw the columns of ``values`` (n, k) against the times (n,) [s], with labels of both axes.
 
     A NaN is a gap. A number between two gaps is drawn as a dot, because it has no line. Curves with
     the same number in ``looks`` have the same colour and dashes; the first 18 numbers differ.
@@ -120,35 +115,43 @@ def draw_columns(
         if np.any(alone[:, k]):
             look |= {"marker": ".", "markevery": np.flatnonzero(alone[:, k])}
         ax.plot(t, values[:, k], **look, **style)
-    ax.set_xlabel(TIME)
+    labelled(ax, TIME, ylabel)
+
+
+def labelled(ax: Axes, xlabel: str, ylabel: str) -> None:
+    """Label flat axes, with a light grid."""
+    ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.grid(alpha=0.3)
 
 
 def frame(ax: Axes3D, reach: Sequence[float] | np.ndarray, labels: tuple[str, str, str]) -> None:
     """Show a box around the origin, from -reach to reach (3,), with equal scales and few ticks."""
     x, y, z = map(float, reach)
-    ax.set(xlim=(-x, x), ylim=(-y, y), zlim=(-z, z))
-    ax.set_box_aspect((x, y, z))
+    ax.set(xlim=(-x, x), ylim=(-y, y), zlim=(-z, z), box_aspect=(x, y, z))
     ax.set(xlabel=labels[0], ylabel=labels[1], zlabel=labels[2])
     least = min(x, y, z)
     ticks = np.asarray(MaxNLocator(5, steps=[1, 2, 5, 10]).tick_values(-least, least))
     spacing = ticks[1] - ticks[0]
-    axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
-    for axis, end in zip(axes, (x, y, z), strict=True):
+    for axis, end in zip(_axes_without_panes(ax), (x, y, z), strict=True):
         far = np.floor(0.9 * end / spacing)  # farther labels would meet in a corner
         axis.set_ticks(spacing * np.arange(-far, far + 1))
-        axis.pane.set_visible(False)
     ax.grid(False)
 
 
 def metres(ax: Axes3D) -> None:
     """Label the world axes [m], with equal scales and few ticks."""
     ax.set(xlabel="world x [m]", ylabel="world y [m]", zlabel="world z [m]")
+    for axis in _axes_without_panes(ax):
+        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    ax.set_aspect("equal")
+
+
+def _axes_without_panes(ax: Axes3D) -> tuple[Any, ...]:
+    """Return the x, y and z axis, and hide the walls behind them."""
     axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
     for axis in axes:
         axis.pane.set_visible(False)
-        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    ax.set_aspect("equal")
+    return axes
 
 
 def towards(ax: Axes3D) -> np.ndarray:
@@ -174,21 +177,14 @@ def drawn_size(size: float | None, positions: np.ndarray, part: int) -> float:
 def one_path(path: Any) -> Path:
     """Return ``path`` if it is one trajectory with the states of all rows; otherwise raise."""
     if isinstance(path, Recording):
-        raise TypeError(f"path: wanted a jq.Path, got a Recording; {_of_recording(path)}")
+        hint = "jq.plot.channels(recording) draws its channels"
+        if path.q is not None and path.gyro is not None:
+            attitudes = "jq.Path(recording.t, jq.State(recording.q, recording.gyro))"
+            hint += f", {attitudes} is the path of its attitudes and rates"
+        raise TypeError(f"path: wanted a jq.Path, got a Recording; {hint}")
     instance("path", path, Path, "a jq.Path, such as jq.Path(t, jq.State(q, omega))")
     if np.ndim(path.t) != 1:
-        raise ValueError(
-            f"path: wanted one path, got times of shape {np.shape(path.t)};"
-            " select one, or draw many with plot.fan"
-        )
+        got = f"times of shape {np.shape(path.t)}; select one, or draw many with plot.fan"
+        raise ValueError(f"path: wanted one path, got {got}")
     check_rows(path)
     return path
-
-
-def _of_recording(recording: Recording) -> str:
-    """A hint on how to draw a recording, and on how to convert one with attitudes and rates."""
-    hint = "jq.plot.channels(recording) draws its channels"
-    if recording.q is None or recording.gyro is None:
-        return hint
-    path = "jq.Path(recording.t, jq.State(recording.q, recording.gyro))"
-    return f"{hint}, {path} is the path of its attitudes and rates"

@@ -96,8 +96,8 @@ def _draw(ax: Axes, name: str, t: np.ndarray, values: np.ndarray) -> None:
     columns = values.reshape(len(t), -1).astype(float)
     labels, looks = _NAMED.get(name, (range(columns.shape[1]), range(columns.shape[1])))
     style = {"drawstyle": "steps-post"} if values.dtype == bool else {}
-    draw_columns(ax, *_with_gaps(t, columns), list(map(str, labels)), looks, **style)
-    ax.set_ylabel(name if unit == "1" else f"{name}\n[{unit}]")
+    ylabel = name if unit == "1" else f"{name}\n[{unit}]"
+    draw_columns(ax, *_with_gaps(t, columns), list(map(str, labels)), looks, ylabel, **style)
     if values.dtype == bool:
         ax.set_yticks([0, 1], ["no", "yes"])
     if columns.shape[1] > 1:

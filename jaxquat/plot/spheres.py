@@ -6,7 +6,6 @@ behind the surface are dashed, as seen at the time of the call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ import numpy as np
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat import quaternion
-from jaxquat._internal.checks import fraction, instance, numbers, positive_integer
+from jaxquat._internal.checks import instance, positive_integer
 from jaxquat.dynamics.body import Body
 from jaxquat.plot.panels import (
     BEHIND,
@@ -37,22 +36,10 @@ _EQUAL = 1e-6  # moments count as equal below this relative difference
 def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3D:
     """Draw the traces of the three body axes' tips on the unit sphere of the world.
 
-    Curves behind the sphere are dashed: turn ``ax`` before the call, not after.
-
-    Args:
-        path: one path.
-        frames: the axes themselves are drawn at this many rows, from the first to the last. Later
-            ones are darker.
-        ax: where to draw; a new figure if None.
-
-    Returns:
-        The axes.
+    The axes themselves are drawn at ``frames`` rows, from the first to the last; later ones are
+    darker. Curves behind the sphere are dashed: turn ``ax`` before the call, not after.
 
     Examples:
-        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
-        >>> grid = jq.grid(0.0, 0.02, 50)
-        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
         >>> ax = jq.plot.body_axes(path, frames=3)
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['body x', 'body y', 'body z']
@@ -78,21 +65,9 @@ def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
 
     The rate of a free body stays on both; under a torque the curve leaves them. The energy
     ellipsoid is solid: it hides the parts of the momentum ellipsoid inside and behind it, and the
-    polhode is dashed behind it. Turn ``ax`` before the call, not after.
-
-    Args:
-        path: one path. Its first rate is not 0.
-        body: the body of the path.
-        ax: where to draw; a new figure if None.
-
-    Returns:
-        The axes.
+    polhode is dashed behind it. Turn ``ax`` before the call, not after. The first rate is not 0.
 
     Examples:
-        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
-        >>> grid = jq.grid(0.0, 0.02, 50)
-        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
         >>> ax = jq.plot.polhode(path, body)
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['momentum ellipsoid', 'polhode', 'energy ellipsoid']
@@ -120,52 +95,30 @@ def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
     return ax
 
 
-def momentum_sphere(
-    path: Path,
-    body: Body,
-    *,
-    shares: Sequence[float] = (0.1, 0.35, 0.65, 0.9),
-    ax: Axes3D | None = None,
-) -> Axes3D:
+def momentum_sphere(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
     """Draw the momentum in body axes [N m s] on its sphere, with curves of equal energy.
 
     The radius is the initial momentum. A free body follows a curve of equal energy; under a torque
     the momentum leaves the sphere. The separatrix has the energy of spin about the middle axis.
-    Curves behind the sphere are dashed: turn ``ax`` before the call, not after.
-
-    Args:
-        path: one path. Its first rate is not 0.
-        body: the body of the path.
-        shares: energies of the curves, as fractions of the way from the least energy to the
-            separatrix, and from the greatest energy to the separatrix.
-        ax: where to draw; a new figure if None.
-
-    Returns:
-        The axes.
+    Curves behind the sphere are dashed: turn ``ax`` before the call, not after. The first rate is
+    not 0.
 
     Examples:
-        >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
-        >>> grid = jq.grid(0.0, 0.02, 50)
-        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
         >>> ax = jq.plot.momentum_sphere(path, body)
         >>> [text.get_text() for text in ax.get_legend().get_texts()]
         ['equal energy', 'separatrix', 'momentum']
     """
-    shares = tuple(fraction("shares", share) for share in numbers("shares", shares))
     path = one_path(path)
     moments, turn, omega = _principal(path, body)
     ax = spatial(ax, omega.mean(axis=0))
     momentum = omega @ (turn * moments) @ turn.T
     radius = float(np.linalg.norm(momentum[0]))
     _surface(ax, radius * _unit_sphere(41))
-    for curve in _levels(moments, shares):
+    levels = [(curve, "0.45", "equal energy", 0.9) for curve in _levels(moments)]
+    separatrix = [(curve, COLOURS[0], "separatrix", 1.4) for curve in _separatrix(moments)]
+    for curve, colour, label, width in levels + separatrix:
         points = radius * curve @ turn.T
-        _curve(ax, points, points, "0.45", "equal energy", 0.9)
-    if np.ptp(moments) > _EQUAL * moments.max():
-        for curve in _separatrix(moments):
-            points = radius * curve @ turn.T
-            _curve(ax, points, points, COLOURS[0], "separatrix", 1.4)
+        _curve(ax, points, points, colour, label, width)
     _curve(ax, momentum, momentum, COLOURS[1], "momentum")
     _start(ax, momentum[0], momentum[0])
     frame(ax, np.full(3, max(radius, np.abs(momentum).max())), _MOMENTA)
@@ -189,12 +142,12 @@ def _principal(path: Path, body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarr
     return np.asarray(moments, float), turn, omega
 
 
-def _levels(moments: np.ndarray, shares: Sequence[float]) -> list[np.ndarray]:
+def _levels(moments: np.ndarray) -> list[np.ndarray]:
     """Return curves (n, 3) of equal energy on the unit sphere of the momentum, in principal axes.
 
     Let k be an outer axis, j the middle one, i the other outer one, and a = 1/I. On the unit
     sphere, the energy relative to spin about k is ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2``.
-    Setting it to ``share (a_j - a_k)`` gives an ellipse in l_j and l_i.
+    Setting it to ``share (a_j - a_k)`` gives an ellipse in l_j and l_i; the separatrix has share 1.
     """
     inverse, order = 1 / moments, np.argsort(moments)
     curves = []
@@ -202,7 +155,7 @@ def _levels(moments: np.ndarray, shares: Sequence[float]) -> list[np.ndarray]:
         gap, far = inverse[middle] - inverse[k], inverse[other] - inverse[k]
         if abs(gap) <= _EQUAL * inverse.max():
             continue
-        for share in shares:
+        for share in (0.1, 0.35, 0.65, 0.9):
             curve = np.empty((len(_PHASE), 3))
             curve[:, middle] = np.sqrt(share) * np.cos(_PHASE)
             curve[:, other] = np.sqrt(share * gap / far) * np.sin(_PHASE)
@@ -215,8 +168,10 @@ def _separatrix(moments: np.ndarray) -> list[np.ndarray]:
     """Return the two great circles (n, 3) with the energy of spin about the middle axis.
 
     They lie on the unit sphere of the momentum, in principal axes, and pass through the middle
-    axis.
+    axis. A body with equal moments has none.
     """
+    if np.ptp(moments) <= _EQUAL * moments.max():
+        return []
     inverse = 1 / moments
     low, middle, high = np.argsort(moments)
     circles = []

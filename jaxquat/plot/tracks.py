@@ -31,30 +31,19 @@ def track(
 
     Args:
         path: one path of a body with a position.
-        frames: number of rows at which the body axes are drawn, evenly spaced from the first to the
-            last.
+        frames: number of rows at which the body axes are drawn, from the first to the last.
         size: length of the body axes [m]; by default a twelfth of the longest side of the box
             around the path.
         colour: colour of the line.
         label: name of the line in a legend, for a picture with several tracks.
         ax: where to draw; a new figure if None.
 
-    Returns:
-        The axes.
-
     Examples:
-        >>> ball = jq.Body.from_principal(jnp.full(3, 2e-4), mass=0.4)  # kg m^2, kg
-        >>> start = jq.State(
-        ...     q=jnp.array([1.0, 0.0, 0.0, 0.0]),
-        ...     omega=jnp.array([0.0, 3.0, 0.0]),
-        ...     position=jnp.zeros(3),
-        ...     velocity=jnp.array([20.0, 0.0, 9.80665]),  # m/s
-        ... )
-        >>> fall, grid = jq.forces.gravity(ball), jq.grid(0.0, 0.04, 50)  # 2 s
-        >>> path = jax.jit(lambda: jq.rollout(jq.zhao, ball, fall, start, grid))()
-        >>> ax = jq.plot.track(path, frames=5)
-        >>> f"{max(ax.lines[0].get_data_3d()[2]):.1f} m"  # the top, g/2 (1 s)^2
-        '4.9 m'
+        >>> along = path.t[:, None] * jnp.array([20.0, 0.0, 5.0])  # m
+        >>> moving = path.state._replace(position=along, velocity=jnp.gradient(along, axis=0))
+        >>> ax = jq.plot.track(jq.Path(path.t, moving), frames=5)
+        >>> f"{max(ax.lines[0].get_data_3d()[2]):.1f} m"
+        '5.0 m'
     """
     path, frames = one_path(path), positive_integer("frames", frames)
     if path.state.position is None:

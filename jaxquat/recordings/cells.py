@@ -66,12 +66,13 @@ def numbers_of(
         while problem and skip_damaged:
             k, column, reason = problem
             skipped.append(f"line {block.lines[k]}, column {column}: {reason}")
-            del block.lines[k], block.rows[k], block.numbers[k]
+            for rows in block:
+                del rows[k]
             values, problem = _values(block, header, channels, columns, decimal)
         if duplicates != "keep" and columns["t"] != [-1] and block.rows:
             stamps = [row[columns["t"][0]].strip().replace(decimal, ".") for row in block.rows]
             at = _time_problem(channels[0], np.append(last[0], values[0]), [last[1], *stamps])
-            problem = min(filter(None, (problem, at)), key=lambda found: found[0], default=None)
+            problem = _first(problem, at)
             last = values[0][-1, 0], stamps[-1]
         if problem:
             raise malformed(path, block.lines[problem[0]], *problem[1:])
@@ -104,7 +105,12 @@ def _values(
         numbers, problem = _channel(channel, cells, decimal)
         values.append(numbers)
         problems.append(problem)
-    return values, min(filter(None, problems), key=lambda found: found[0], default=None)
+    return values, _first(*problems)
+
+
+def _first(*problems: Problem) -> Problem:
+    """The problem in the first row."""
+    return min(filter(None, problems), key=lambda problem: problem[0], default=None)
 
 
 def _by_time(
@@ -203,39 +209,52 @@ def _width_problem(block: Block, header: Header) -> Problem:
 def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np.ndarray, Problem]:
     """The numbers of a channel, NaN where one is missing, and the first problem."""
     numbers = np.array([floats_of(column, decimal) for column in cells]).T
-    missing = np.zeros(numbers.shape, bool)
     bad = ~np.isfinite(numbers)
+    missing = np.zeros(numbers.shape, bool)
     if channel.may_be_missing:
         for row, column in np.argwhere(bad):
             missing[row, column] = cells[column][row].strip().lower() in ("", "nan")
-        bad &= ~missing
-    for row, column in np.argwhere(bad)[:1]:
+    for row, column in np.argwhere(bad & ~missing)[:1]:
         text = cells[column][row]
-        hint = '; decimal="," reads it' if decimal == "." and "," in text else ""
-        if "," in text and text.count(",") + text.count(".") > 1:
-            hint = "; separators of thousands are not read"
-        return numbers, (row, channel.columns[column], f"wanted a number, got {text!r}{hint}")
-    names = ", ".join(channel.columns)
+        problem = f"wanted a number, got {text!r}{_hint(text, decimal)}"
+        return numbers, (row, channel.columns[column], problem)
     for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))[:1]:
-        problem = f"wanted all of {names} or none, got it empty"
+        problem = f"wanted all of {', '.join(channel.columns)} or none, got it empty"
         return numbers, (row, channel.columns[int(np.argmax(missing[row]))], problem)
-    if channel.name == "q" and len(cells) == 4:
+    for row, problem in _wrong_values(channel, numbers, cells)[:1]:
+        return numbers, (row, channel.columns[0], problem)
+    return numbers, None
+
+
+def _hint(text: str, decimal: str) -> str:
+    """What may be the matter with a text that is no number."""
+    if "," in text and text.count(",") + text.count(".") > 1:
+        return "; separators of thousands are not read"
+    return '; decimal="," reads it' if decimal == "." and "," in text else ""
+
+
+def _wrong_values(
+    channel: Channel, numbers: np.ndarray, cells: list[list[str]]
+) -> list[tuple[int, str]]:
+    """The rows of numbers that are no attitude or no movement, and what is wrong with them."""
+    names = ", ".join(channel.columns)
+    if channel.name == "q" and numbers.shape[1] == 4:
         norms = np.linalg.norm(numbers, axis=1)
-        for row in np.flatnonzero(np.abs(norms - 1.0) > UNIT_NORM)[:1]:
-            problem = f"wanted a unit quaternion in {names}, got norm {norms[row]:.6g}"
-            return numbers, (row, channel.columns[0], problem)
-    if channel.name == "q" and len(cells) == 9:
+        wrong = np.flatnonzero(np.abs(norms - 1.0) > UNIT_NORM).tolist()
+        return [(k, f"wanted a unit quaternion in {names}, got norm {norms[k]:.6g}") for k in wrong]
+    if channel.name == "q" and numbers.shape[1] == 9:
         matrices = numbers.reshape(-1, 3, 3)
         off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
         third = np.cross(matrices[:, 0], matrices[:, 1])
         is_reflection = np.sum(third * matrices[:, 2], axis=1) < 0
-        for row in np.flatnonzero((off > 2 * UNIT_NORM) | is_reflection)[:1]:
-            problem = f"wanted a rotation matrix in {names}, got {matrices[row].tolist()}"
-            return numbers, (row, channel.columns[0], problem)
+        wrong = np.flatnonzero((off > 2 * UNIT_NORM) | is_reflection).tolist()
+        wanted = f"wanted a rotation matrix in {names}"
+        return [(k, f"{wanted}, got {matrices[k].tolist()}") for k in wrong]
     if channel.name == "movement":
-        for row in np.flatnonzero(~missing[:, 0] & ~np.isin(numbers[:, 0], (0.0, 1.0)))[:1]:
-            return numbers, (row, channel.columns[0], f"wanted 0 or 1, got {cells[0][row]!r}")
-    return numbers, None
+        values = numbers[:, 0]
+        wrong = np.flatnonzero(~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)).tolist()
+        return [(k, f"wanted 0 or 1, got {cells[0][k]!r}") for k in wrong]
+    return []
 
 
 def _time_problem(channel: Channel, times: np.ndarray, stamps: list[str]) -> Problem:

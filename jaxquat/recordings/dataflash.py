@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,17 +12,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from jaxquat._internal.checks import boolean, missing_package, place
+from jaxquat._internal.checks import boolean, place
 from jaxquat.recordings.columns import unit_problem
 from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.topics import (
     Samples,
     Source,
-    checked_samples,
     checked_sources,
+    package,
     recording_of,
+    samples_of,
 )
 from jaxquat.recordings.units import UNITS, si_value
 
@@ -82,10 +82,7 @@ def read_dataflash(
             skipped.
 
     Raises:
-        ValueError, TypeError: a bad argument, by name; a file that is no such log, is damaged,
-            lacks a message or field, or has times that do not increase.
-        OSError: the file cannot be opened.
-        ImportError: pymavlink is not installed.
+        ValueError, TypeError, OSError, ImportError: as ``read_ulog``, with pymavlink.
 
     Examples:
         >>> jq.recordings.ARDUPILOT["q"]
@@ -106,11 +103,7 @@ def read_dataflash(
 
 def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any]]:
     """The messages of these names, as read by pymavlink."""
-    try:
-        from pymavlink.DFReader import DFReader_binary
-    except ImportError as error:
-        message = missing_package("recordings.read_dataflash", "pymavlink", "logs")
-        raise ImportError(message) from error
+    binary = package("read_dataflash", "pymavlink.DFReader").DFReader_binary
     with open(file, "rb") as start:
         first = start.read(3)
     if first != b"\xa3\x95\x80":
@@ -120,7 +113,7 @@ def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list
     quiet = io.StringIO()  # pymavlink prints messages
     with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
         try:
-            with contextlib.closing(DFReader_binary(os.fspath(file), True)) as reader:
+            with contextlib.closing(binary(os.fspath(file), True)) as reader:
                 lengths = [reader.formats[k].len * len(reader.offsets[k]) for k in reader.formats]
                 skipped = reader.data_len - sum(lengths)  # negative if the last one is not whole
                 while (message := reader.recv_match(type=[*names])) is not None:
@@ -149,23 +142,13 @@ def _samples(
     if not messages or (source.instance and not index):
         raise ValueError(f"{where}: wanted messages for {name}, got none in the log")
     form = messages[0].fmt
-    stamp, tick = _stamp(form.columns)
-    for field in (stamp, *source.fields):
-        if field not in form.columns or form.msg_types[form.colhash[field]] not in (int, float):
-            got = ", ".join(form.columns)
-            raise ValueError(f"{where}, field {field}: wanted one of numbers for {name}, got {got}")
-    t = tick * np.array([getattr(m, stamp) for m in messages], float)
-    numbers = np.array([[getattr(m, field) for field in source.fields] for m in messages], float)
-    if name == "q" and len(source.fields) == 3:
-        from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
 
-        attitudes = Rotation.from_euler("xyz", numbers, degrees=True)  # roll, pitch, yaw
-        numbers = np.roll(attitudes.as_quat(), 1, axis=1)
-    else:
-        numbers = numbers * [_factor(where, form, name, field, unit) for field in source.fields]
-    if len(source.fields) == 1:
-        numbers = numbers[:, 0]
-    return checked_samples(where, name, source.fields, Samples(t, numbers))
+    def factor(field: str) -> float:
+        if name == "q" and len(source.fields) == 3:
+            return math.radians(1.0)
+        return _factor(where, form, name, field, unit)
+
+    return samples_of(where, name, source, messages, _stamp(form.columns), factor)
 
 
 def _stamp(columns: Sequence[str]) -> tuple[str, float]:

@@ -57,11 +57,11 @@ class Recording:
             a field. Values are not checked.
 
     Examples:
-        >>> recording = jq.recordings.Recording(t=np.arange(101) / 100, gyro=np.zeros((101, 3)))
+        >>> volts = np.array([12.0, np.nan, np.nan, 11.5])
+        >>> t, gyro = np.arange(4) / 10, np.zeros((4, 3))  # s, rad/s
+        >>> recording = jq.recordings.Recording(t, gyro, channels={"volts": volts})
         >>> recording
-        <Recording: 101 samples, duration 1 s, rate 100 Hz, channels gyro>
-        >>> f"{recording.spacing():.3f} s"
-        '0.010 s'
+        <Recording: 4 samples, duration 0.3 s, rate 10 Hz, channels gyro volts, volts missing 50 %>
     """
 
     t: np.ndarray
@@ -97,9 +97,8 @@ class Recording:
         """The names of the existing channels.
 
         Examples:
-            >>> t, gyro, motors = np.arange(5) / 100, np.zeros((5, 3)), np.zeros((5, 4))
-            >>> jq.recordings.Recording(t, gyro=gyro, channels={"motors": motors}).names
-            ('gyro', 'motors')
+            >>> recording.names
+            ('gyro', 'volts')
         """
         return (*(name for name in SENSORS if getattr(self, name) is not None), *self.channels)
 
@@ -115,8 +114,6 @@ class Recording:
         """Whether a channel has a sample in each row, (N,) bool.
 
         Examples:
-            >>> volts = np.array([12.0, np.nan, np.nan, 11.5])
-            >>> recording = jq.recordings.Recording(np.arange(4) / 100, channels={"volts": volts})
             >>> recording.present("volts")
             array([ True, False, False,  True])
         """
@@ -128,10 +125,8 @@ class Recording:
         ValueError if there are fewer than two.
 
         Examples:
-            >>> volts = np.array([12.0, np.nan, np.nan, 11.5])
-            >>> recording = jq.recordings.Recording(np.arange(4) / 100, channels={"volts": volts})
             >>> recording.rows_with("volts").t  # s
-            array([0.  , 0.03])
+            array([0. , 0.3])
         """
         rows = self.present(channel)
         if rows.sum() < 2:
@@ -144,10 +139,8 @@ class Recording:
         A motor holds its command in this way. Rows before the first sample remain NaN.
 
         Examples:
-            >>> thrust = np.array([np.nan, 2.0, np.nan, 3.0])  # N
-            >>> recording = jq.recordings.Recording(np.arange(4) / 100, channels={"thrust": thrust})
-            >>> recording.hold("thrust")["thrust"]
-            array([nan,  2.,  2.,  3.])
+            >>> recording.hold("volts")["volts"]
+            array([12. , 12. , 12. , 11.5])
         """
         present = self.present(channel)
         last = np.maximum.accumulate(np.where(present, np.arange(len(self.t)), 0))

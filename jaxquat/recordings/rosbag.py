@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat._internal.checks import missing_package, one_of, place
+from jaxquat._internal.checks import one_of, place
 from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.topics import (
     Samples,
@@ -19,6 +19,7 @@ from jaxquat.recordings.topics import (
     check_one_topic,
     checked_samples,
     checked_sources,
+    package,
     recording_of,
 )
 from jaxquat.recordings.units import si_value
@@ -95,19 +96,16 @@ def read_rosbag(
 
 def _messages(file: Path, topics: set[str]) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """The messages of these topics as the bag received them, and the types of all its topics."""
-    try:
-        from rosbags.highlevel import AnyReader
-        from rosbags.typesys import Stores, get_typestore
-    except ImportError as error:
-        message = missing_package("recordings.read_rosbag", "rosbags", "logs")
-        raise ImportError(message) from error
+    reader = package("read_rosbag", "rosbags.highlevel").AnyReader
+    typesys = package("read_rosbag", "rosbags.typesys")
+    newest = typesys.get_typestore(typesys.Stores.LATEST)
     if file.is_dir() and not (file / "metadata.yaml").exists():
         got = ", ".join(sorted(part.name for part in file.iterdir())[:5]) or "an empty folder"
         wanted = "metadata.yaml in the folder of a ROS 2 bag; `ros2 bag reindex` writes it"
         raise ValueError(f"{file}: wanted {wanted}, got {got}")
     messages = {topic: [] for topic in topics}
     try:  # older bags of ROS 2 do not contain the definitions of their messages
-        with AnyReader([file], default_typestore=get_typestore(Stores.LATEST)) as bag:
+        with reader([file], default_typestore=newest) as bag:
             types = {one.topic: str(one.msgtype) for one in bag.connections}
             connections = [one for one in bag.connections if one.topic in topics]
             for one, _, raw in bag.messages(connections) if connections else ():

@@ -129,11 +129,7 @@ def read(
         >>> recording.t, recording.gyro[:, 0].round(2)  # s, rad/s
         (array([0.  , 0.01]), array([1.57, 3.14]))
     """
-    channels, are_numbered = ([], False)
-    if columns is not None:
-        channels, are_numbered = _checked_columns(columns, rate)
-    elif rate is not None:
-        raise ValueError(f"rate: wanted columns beside it, got {rate} without them")
+    channels, are_numbered = _checked_columns(columns, rate)
     given = {} if columns is None else _given_units(units, channels, rate)
     one_of("order", order, ("wxyz", "xyzw"))
     one_of("decimal", decimal, (".", ","))
@@ -152,28 +148,21 @@ def read(
         names = [column for channel in channels for column in channel.columns]
         header = (numbered_header if are_numbered else header_of)(text, names, decimal)
     places = {c.name: _places(path, header, c, given.get(c.name)) for c in channels}
-    arrays = numbers_of(
-        path,
-        text,
-        header,
-        channels,
-        {name: [k for k, _ in place] for name, place in places.items()},
-        decimal=decimal,
-        duplicates=duplicates,
-        skip_damaged=skip_damaged,
-    )
+    options: Any = {"decimal": decimal, "duplicates": duplicates, "skip_damaged": skip_damaged}
+    numbers = {name: [k for k, _ in place] for name, place in places.items()}
+    arrays = numbers_of(path, text, header, channels, numbers, **options)
     values = {c.name: x if c.is_vector else x[:, 0] for c, x in zip(channels, arrays, strict=True)}
     _check_units(path, header, values, channels, places, columns is None)
     if len(values["t"]) < 2:
         wanted = "at least two rows of numbers below the header"
         raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {len(values['t'])}")
+    if columns is None and not text.endswith("\n"):
+        problem = "its last line has no end: if the file is cut off, a number there lacks digits"
+        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=2)
     for name, place in places.items():
         values[name] = values[name] * np.squeeze([si_value(unit or 1.0) for _, unit in place])
     if "q" in values:
         values["q"] = _scalar_first(values["q"], order)
-    if columns is None and not text.endswith("\n"):
-        problem = "its last line has no end: if the file is cut off, a number there lacks digits"
-        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=2)
     return from_channels(values.pop("t"), values)
 
 
@@ -203,23 +192,19 @@ def _scalar_first(q: np.ndarray, order: str) -> np.ndarray:
     return attitudes
 
 
-def _is_number(column: Any) -> bool:
-    return (
-        isinstance(column, int | np.integer) and not isinstance(column, bool) and int(column) >= 0
-    )
-
-
-def _checked_columns(columns: Mapping[str, Any], rate: float | None) -> tuple[list[Channel], bool]:
+def _checked_columns(
+    columns: Mapping[str, Any] | None, rate: float | None
+) -> tuple[list[Channel], bool]:
     """The channels in the argument ``columns`` of ``read``, "t" first; are the columns numbered?"""
+    if columns is None:
+        if rate is not None:
+            raise ValueError(f"rate: wanted columns beside it, got {rate} without them")
+        return [], False
     instance("columns", columns, Mapping, 'a dict such as {"t": "time", "gyro": ("x", "y", "z")}')
-    are_numbers = [
-        _is_number(column)
-        for value in columns.values()
-        for column in (value if isinstance(value, tuple | list) else (value,))
-    ]
-    if any(are_numbers) and not all(are_numbers):
-        raise TypeError(f"columns: wanted names alone or numbers alone, got {columns}")
-    if any(are_numbers):
+    are_numbered = [_are_numbers(value) for value in columns.values()]
+    if any(are_numbered):
+        if not all(are_numbered):
+            raise TypeError(f"columns: wanted names alone or numbers alone, got {columns}")
         columns = {
             name: tuple(map(str, value)) if isinstance(value, tuple | list) else str(value)
             for name, value in columns.items()
@@ -229,27 +214,38 @@ def _checked_columns(columns: Mapping[str, Any], rate: float | None) -> tuple[li
         got = ", ".join(named) or "none"
         hint = "; rate= reads a file without stamps" if named else ""
         raise ValueError(f"columns: wanted one for t, got {got}{hint}")
-    for name in {"t", "movement"} & set(named):
-        if not isinstance(named[name], str):
-            raise ValueError(f"columns: wanted one name for {name}, got {named[name]!r}")
-    for name, value in named.items():
-        if not isinstance(value, str) and len(set(value)) < len(value):
-            raise ValueError(f"columns: wanted each column of {name} once, got {value!r}")
-        sizes = (4, 9) if name == "q" else (SIZES.get(name),)
-        if name in SIZES and (isinstance(value, str) or len(value) not in sizes):
-            wanted = " or ".join(map(str, sizes))
-            raise ValueError(f"columns: wanted {wanted} names for {name}, got {value!r}")
-    ordered = {"t": (), **named}
-    channels = [
-        Channel(
-            name,
-            (value,) if isinstance(value, str) else value,
-            not isinstance(value, str) and name != "t",
-            name != "t",
-        )
-        for name, value in ordered.items()
+    channels = []
+    for name, value in {"t": (), **named}.items():
+        if name in named:
+            _check_names(name, value)
+        is_time, is_vector = name == "t", not isinstance(value, str)
+        places = value if is_vector else (value,)
+        channels.append(Channel(name, places, is_vector and not is_time, not is_time))
+    return channels, any(are_numbered)
+
+
+def _are_numbers(value: Any) -> bool:
+    """Whether a value of ``columns`` has numbers of columns; TypeError if it mixes them."""
+    cells = value if isinstance(value, tuple | list) else (value,)
+    are_numbers = [
+        isinstance(cell, int | np.integer) and not isinstance(cell, bool) and int(cell) >= 0
+        for cell in cells
     ]
-    return channels, any(are_numbers)
+    if any(are_numbers) and not all(are_numbers):
+        raise TypeError(f"columns: wanted names alone or numbers alone, got {value!r}")
+    return any(are_numbers)
+
+
+def _check_names(name: str, value: str | tuple[str, ...]) -> None:
+    """ValueError if a channel has too many or too few columns, or one twice."""
+    if name in ("t", "movement") and not isinstance(value, str):
+        raise ValueError(f"columns: wanted one name for {name}, got {value!r}")
+    if not isinstance(value, str) and len(set(value)) < len(value):
+        raise ValueError(f"columns: wanted each column of {name} once, got {value!r}")
+    sizes = (4, 9) if name == "q" else (SIZES.get(name),)
+    if name in SIZES and (isinstance(value, str) or len(value) not in sizes):
+        wanted = " or ".join(map(str, sizes))
+        raise ValueError(f"columns: wanted {wanted} names for {name}, got {value!r}")
 
 
 Place = tuple[int, str | float | None]  # where a column is, and its unit if that is known

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from jaxquat._internal.checks import boolean, missing_package, place
+from jaxquat._internal.checks import boolean, place
 from jaxquat.recordings.columns import unit_problem
 from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.topics import (
     Samples,
     Source,
-    checked_samples,
     checked_sources,
+    package,
     recording_of,
+    samples_of,
 )
 from jaxquat.recordings.units import si_value
 
 _STAMP = 8  # bytes before each frame: the time at which it was received
 _MAGIC = {0xFE: (6, 2), 0xFD: (10, 2)}  # bytes of the header and of the checksum
 _SIGNATURE = 13  # bytes, if flag 1 of a frame of version 2 is set
-_TIMES = ("time_boot_ms", "time_usec")
 
 
 def read_tlog(
@@ -66,10 +65,7 @@ def read_tlog(
             says how many are skipped. The message before them is skipped, too.
 
     Raises:
-        ValueError, TypeError: a bad argument, by name; a file that is damaged, lacks a message or
-            field, has a unit that is unknown, or times that do not increase.
-        OSError: the file cannot be opened.
-        ImportError: pymavlink is not installed.
+        ValueError, TypeError, OSError, ImportError: as ``read_ulog``, with pymavlink.
 
     Examples:
         >>> columns = {"gyro": ("RAW_IMU.xgyro", "RAW_IMU.ygyro", "RAW_IMU.zgyro")}
@@ -88,11 +84,7 @@ def read_tlog(
 
 def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any]]:
     """The messages of all names that occur; only those of these names are decoded."""
-    try:
-        from pymavlink.dialects.v20 import ardupilotmega
-    except ImportError as error:
-        message = missing_package("recordings.read_tlog", "pymavlink", "logs")
-        raise ImportError(message) from error
+    ardupilotmega = package("read_tlog", "pymavlink.dialects.v20.ardupilotmega")
     content, at, skipped = file.read_bytes(), 0, 0
     kinds, decoder = ardupilotmega.mavlink_map, ardupilotmega.MAVLink(None)
     messages: dict[str, list[Any]] = {}
@@ -151,23 +143,14 @@ def _samples(
         got = f"{len(by_source)} sources of them among {', '.join(sorted(messages)) or 'nothing'}"
         raise ValueError(f"{where}: wanted messages for {name}, got {got}")
     rows = by_source[sorted(by_source)[source.instance]]
-    stamp = next((field for field in _TIMES if field in rows[0].fieldnames), _TIMES[0])
-    for field in (stamp, *source.fields):
-        if not isinstance(getattr(rows[0], field, None), int | float):
-            got = ", ".join(rows[0].fieldnames)
-            raise ValueError(f"{where}, field {field}: wanted one of numbers for {name}, got {got}")
-    t = np.array([getattr(row, stamp) for row in rows]) * (1e-3 if stamp == _TIMES[0] else 1e-6)
-    numbers = np.array([[getattr(row, field) for field in source.fields] for row in rows], float)
-    numbers = numbers * [_factor(where, rows[0], name, field, unit) for field in source.fields]
-    if name == "q" and len(source.fields) == 3:
-        from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
-
-        numbers = np.roll(Rotation.from_euler("xyz", numbers).as_quat(), 1, axis=1)
-    numbers = numbers[:, 0] if len(source.fields) == 1 else numbers
-    return checked_samples(where, name, source.fields, Samples(t, numbers))
+    stamp = ("time_boot_ms", 1e-3)
+    if not hasattr(rows[0], stamp[0]) and hasattr(rows[0], "time_usec"):
+        stamp = ("time_usec", 1e-6)
+    factor = functools.partial(_factor, where, rows[0], name, unit)
+    return samples_of(where, name, source, rows, stamp, factor)
 
 
-def _factor(where: str, message: Any, name: str, field: str, unit: str | float | None) -> float:
+def _factor(where: str, message: Any, name: str, unit: str | float | None, field: str) -> float:
     """The value in SI units of the unit that is wanted, or else stated by MAVLink."""
     stated = unit or message.fieldunits_by_name.get(field, "1").replace("mG", "mg")
     is_angle = name == "q" and stated == "rad"  # roll, pitch, yaw

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxquat._internal.checks import one_of
+from jaxquat._internal.checks import missing_package, one_of
 from jaxquat._internal.frames import attitude, frd_flu
 from jaxquat.recordings.columns import SIZES, checked_names, checked_units
 from jaxquat.recordings.joining import union
@@ -64,13 +65,13 @@ def _source(name: str, value: str | tuple[str, ...]) -> Source:
         parts.append((topic, int(instance or 0), field))
     if len({part[:2] for part in parts}) > 1:
         raise ValueError(f"columns: wanted fields of one topic for {name}, got {value!r}")
-    topic, instance, _ = parts[0]
     fields = tuple(field for _, _, field in parts)
     if len(set(fields)) < len(fields):
         raise ValueError(f"columns: wanted each field of {name} once, got {value!r}")
     axes = "".join(field[-1] for field in fields)
     if name == "q" and axes != "wxyz" and set(axes) == set("wxyz"):
         raise ValueError(f"columns: wanted the fields of q scalar first, got {value!r}")
+    topic, instance, _ = parts[0]
     return Source(topic, instance, fields)
 
 
@@ -95,6 +96,52 @@ def checked_samples(
     check_times(f"{where}, times [s]", samples.t, KEEP if duplicates else "")
     present = ~np.isnan(samples.numbers.reshape(len(samples.t), -1)).all(axis=1)
     return Samples(samples.t[present], samples.numbers[present])
+
+
+def samples_of(
+    where: str,
+    name: str,
+    source: Source,
+    messages: Sequence[Any],
+    stamp: tuple[str, float],
+    factor: Callable[[str], float],
+) -> Samples:
+    """The samples of a channel in messages of pymavlink, at least one, all of one kind.
+
+    Three fields of q are roll, pitch and yaw.
+
+    Args:
+        where: the beginning of an error.
+        name: the channel.
+        source: where it comes from.
+        messages: their attributes are the fields.
+        stamp: the field with the time of a message, and its unit [s].
+        factor: ``factor(field)`` is the value of the unit of a field in SI units.
+    """
+    at, tick = stamp
+    for field in (at, *source.fields):
+        if not isinstance(getattr(messages[0], field, None), int | float):
+            got = ", ".join(messages[0].get_fieldnames())
+            raise ValueError(f"{where}, field {field}: wanted one of numbers for {name}, got {got}")
+    t = tick * np.array([getattr(message, at) for message in messages], float)
+    numbers = [[getattr(message, field) for field in source.fields] for message in messages]
+    numbers = np.array(numbers, float) * [factor(field) for field in source.fields]
+    if name == "q" and len(source.fields) == 3:
+        from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
+
+        numbers = np.roll(Rotation.from_euler("xyz", numbers).as_quat(), 1, axis=1)
+    if len(source.fields) == 1:
+        numbers = numbers[:, 0]
+    return checked_samples(where, name, source.fields, Samples(t, numbers))
+
+
+def package(reader: str, module: str) -> Any:
+    """Import a module of a package of the extra ``logs``; ImportError that names the reader."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise ImportError(missing_package(f"recordings.{reader}", name, "logs")) from error
 
 
 def check_one_topic(sources: Mapping[str, Source]) -> None:

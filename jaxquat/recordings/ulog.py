@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat._internal.checks import boolean, missing_package, place
+from jaxquat._internal.checks import boolean, place
 from jaxquat.recordings.columns import ends_in_a_unit
 from jaxquat.recordings.recording import Recording
 from jaxquat.recordings.topics import (
@@ -22,6 +22,7 @@ from jaxquat.recordings.topics import (
     Source,
     checked_samples,
     checked_sources,
+    package,
     recording_of,
 )
 from jaxquat.recordings.ulog_messages import whole_messages
@@ -142,15 +143,11 @@ def read_ulog(
 
 def _log(file: Path, topics: list[str], cut_short: bool, skip_damaged: bool) -> Any:
     """The log as read by pyulog, with only these topics."""
-    try:
-        from pyulog import ULog
-    except ImportError as error:
-        message = missing_package("recordings.read_ulog", "pyulog", "logs")
-        raise ImportError(message) from error
+    reader = package("read_ulog", "pyulog").ULog
     content = whole_messages(file, cut_short, skip_damaged)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # pyulog prints messages
-            log = ULog(io.BytesIO(content), topics)
+            log = reader(io.BytesIO(content), topics)
     except Exception as error:  # damaged bytes may raise anything
         raise ValueError(f"{file}: cannot be read as ULog, {error!r}") from error
     if log.file_corruption:
@@ -179,25 +176,42 @@ def _samples(
     data = subscriptions[0].data
     if "timestamp" not in data:
         raise ValueError(f"{where}: wanted a field timestamp, got {', '.join(data)}")
-    keys = []
-    for field in source.fields:
-        elements = [key for key in data if re.fullmatch(re.escape(field) + r"\[\d+\]", key)]
-        if field not in data and not elements:
-            got = ", ".join(data)
-            raise ValueError(f"{where}, field {field}: wanted one for {name}, got {got}")
-        keys += [field] if field in data else elements
+    keys = [key for field in source.fields for key in _keys(where, data, name, field)]
     numbers = factor * np.stack([data[key].astype(np.float64) for key in keys], axis=-1)
-    is_command = source.topic.startswith("actuator_") or source.topic.endswith("_setpoint")
-    sampled = data.get("timestamp_sample")
-    if sampled is None or is_command or not (sampled.all() and (sampled[1:] > sampled[:-1]).all()):
-        sampled = data["timestamp"]
     if len(keys) == 1 and keys[0] in source.fields:
         numbers = numbers[:, 0]
-    relative = data.get("magnetometer_timestamp_relative")
-    if relative is not None and keys[0].startswith("magnetometer"):
-        # A row of sensor_combined repeats the last sample of the magnetometer, with its own time.
-        has_one = relative != _NO_SAMPLE
-        sampled, numbers = (sampled.astype(np.int64) + relative)[has_one], numbers[has_one]
-        is_new = np.diff(sampled, prepend=-1) != 0
-        sampled, numbers = sampled[is_new], numbers[is_new]
-    return checked_samples(where, name, keys, Samples(1e-6 * sampled.astype(float), numbers))
+    samples = Samples(_times(data, source.topic), numbers)
+    if "magnetometer_timestamp_relative" in data and keys[0].startswith("magnetometer"):
+        samples = _new_ones(samples, data["magnetometer_timestamp_relative"])
+    t = 1e-6 * samples.t.astype(float)
+    return checked_samples(where, name, keys, samples._replace(t=t))
+
+
+def _keys(where: str, data: Mapping[str, np.ndarray], name: str, field: str) -> list[str]:
+    """The columns of a field: several for an array."""
+    if field in data:
+        return [field]
+    elements = [key for key in data if re.fullmatch(re.escape(field) + r"\[\d+\]", key)]
+    if not elements:
+        raise ValueError(f"{where}, field {field}: wanted one for {name}, got {', '.join(data)}")
+    return elements
+
+
+def _times(data: Mapping[str, np.ndarray], topic: str) -> np.ndarray:
+    """The times of messages [us]: those of their data, if they are set and known to differ."""
+    is_command = topic.startswith("actuator_") or topic.endswith("_setpoint")
+    sampled = data.get("timestamp_sample")
+    if sampled is None or is_command or not (sampled.all() and (sampled[1:] > sampled[:-1]).all()):
+        return data["timestamp"]
+    return sampled
+
+
+def _new_ones(samples: Samples, relative: np.ndarray) -> Samples:
+    """The samples of the magnetometer, of which a row of sensor_combined repeats the last one.
+
+    ``relative`` has their own times, after those of the rows [us].
+    """
+    t = samples.t.astype(np.int64) + relative
+    rows = np.flatnonzero(relative != _NO_SAMPLE)
+    rows = rows[np.diff(t[rows], prepend=-1) != 0]
+    return Samples(t[rows], samples.numbers[rows])

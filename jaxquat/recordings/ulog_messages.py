@@ -12,7 +12,6 @@ all messages up to the next one would be lost. A chain of messages is as certain
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,126 +27,159 @@ _UNFINISHED, _NO_TOPIC = "an unfinished message begins", "a message of no topic 
 
 
 def whole_messages(file: Path, cut_short: bool, skip_damaged: bool) -> bytes:
-    """The header and the whole messages of a file; the arguments are those of ``read_ulog``.
+    """Return the header and the whole messages; the arguments are those of ``read_ulog``.
 
-    If data were appended after the log proper, the log proper may end within a message. Without
-    that message the appended ones follow as any others do, so the flag that tells of them is
-    cleared.
+    If data were appended after the log proper, the log proper may end within a message, which is
+    left out without a warning.
     """
     content = file.read_bytes()
     if len(content) < _HEADER or not content.startswith(MAGIC):
         raise ValueError(f"{file}: wanted a ULog file, got one that begins with {content[:7]!r}")
-    appended = _appended(content)
-    if appended:
-        content = content[:_FLAGS] + bytes([content[_FLAGS] & 0xFE]) + content[_FLAGS + 1 :]
-    at, spans, lengths, ignored = _HEADER, [], {}, _HEADER
-    while at < len(content):
-        message = _message(content, at)
-        if appended and message.end > appended[0]:
-            ignored += appended[0] - at
-            at = appended.pop(0)
-            continue
-        problem = _problem(message, at, len(content), lengths, skip_damaged)
-        if not problem:
-            if message.kind == b"A":
-                lengths[content[at + 4 : at + 6]] = None
-            elif message.kind == b"D":
-                lengths[message.topic] = message.end - at
-            spans.append((at, message.end))
-            at = message.end
+    chain = _Chain(content)
+    while chain.at < len(content):
+        message = _message(content, chain.at)
+        problem = chain.problem(message, skip_damaged)
+        if message.end > chain.end and chain.appended:
+            chain.go_to_appended_data()
+        elif not problem:
+            chain.add(message)
         elif skip_damaged:
-            end = appended[0] if appended else len(content)
-            if problem == _NO_TOPIC and _is_chain(content, message.end, end, lengths):
-                at = message.end
-            else:
-                at = _resume(content, at, end, lengths, spans)
+            chain.skip_damage(message, problem)
         elif problem == _UNFINISHED and cut_short:
-            ignored += len(content) - at
-            break
+            chain.leave_out_the_rest()
         else:
             hint = "skip_damaged=True reads what is after it"
             if problem == _UNFINISHED:
                 hint = "cut_short=True reads what is before it"
-            got = f"{problem} at byte {at} of {len(content)}"
+            got = f"{problem} at byte {chain.at} of {len(content)}"
             raise ValueError(f"{file}: cannot be read as ULog, {got}; {hint}")
-    skipped = len(content) - ignored - sum(end - start for start, end in spans)
-    if skipped:
-        text = f"{file}: skipped {skipped} damaged bytes of {len(content)}"
+    if chain.damaged:
+        text = f"{file}: skipped {chain.damaged} damaged bytes of {len(content)}"
         warnings.warn(text, RuntimeWarning, stacklevel=4)
-    return content[:_HEADER] + b"".join(content[start:end] for start, end in spans)
+    return chain.whole()
 
 
 class _Message(NamedTuple):
-    """What a message states at its beginning; the topic is that of data."""
+    """A message from byte ``start`` to before byte ``end``; the topic is that of data."""
 
     kind: bytes
     topic: bytes
+    start: int
     end: int
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
 
 
 def _message(content: bytes, at: int) -> _Message:
+    """Return what a message at this byte states at its beginning."""
     size = int.from_bytes(content[at : at + 2], "little")
-    return _Message(content[at + 2 : at + 3], content[at + 3 : at + 5], at + 3 + size)
+    return _Message(content[at + 2 : at + 3], content[at + 3 : at + 5], at, at + 3 + size)
 
 
-def _problem(
-    message: _Message, at: int, end: int, lengths: Mapping[bytes, int | None], one_length: bool
-) -> str:
-    """What is wrong with the message at a byte of a file that ends at ``end``; "" if nothing is.
+class _Chain:
+    """The whole messages of a log up to byte ``at``.
 
-    ``lengths`` has those of the last message of each topic that is subscribed; with
-    ``one_length`` all messages of a topic must have the same.
+    ``lengths`` has the length of the last message of each topic that is subscribed, or None before
+    the first one.
     """
-    length, is_data = message.end - at, message.kind == b"D"
-    if at + 3 <= end:
-        known = message.kind in _TYPES or (message.kind != b"\0" and length <= _LONGEST)
-        other = one_length and is_data and lengths.get(message.topic) not in (None, length)
-        if length == 3 or not known or other:
-            return "no message begins"
-    if message.end > end:
-        return _UNFINISHED
-    return _NO_TOPIC if is_data and message.topic not in lengths else ""
 
+    def __init__(self, content: bytes) -> None:
+        self.appended = _appended(content)
+        if self.appended:  # their messages will follow as any others do
+            content = content[:_FLAGS] + bytes([content[_FLAGS] & 0xFE]) + content[_FLAGS + 1 :]
+        self.content = content
+        self.at = self.ignored = _HEADER  # ignored bytes are neither messages nor damage
+        self.messages: list[_Message] = []
+        self.lengths: dict[bytes, int | None] = {}
 
-def _resume(
-    content: bytes,
-    at: int,
-    end: int,
-    lengths: Mapping[bytes, int | None],
-    spans: list[tuple[int, int]],
-) -> int:
-    """The position after damage at a byte, or ``end``: from there on, messages follow one another.
+    @property
+    def end(self) -> int:
+        """Where the present part of the log ends."""
+        return self.appended[0] if self.appended else len(self.content)
 
-    The damage may begin earlier, in what looked like a message, so the last message of data is
-    removed from ``spans``, with what follows it and is neither a format nor a subscription.
-    """
-    while spans and content[spans[-1][0] + 2] not in b"DFA":
-        at = spans.pop()[0]
-    if spans and content[spans[-1][0] + 2] == ord("D"):
-        at = spans.pop()[0]
-    return next((k for k in range(at + 1, end) if _is_chain(content, k, end, lengths)), end)
+    @property
+    def damaged(self) -> int:
+        """How many bytes of the whole log are damage."""
+        return len(self.content) - self.ignored - sum(one.length for one in self.messages)
 
+    def problem(self, message: _Message, one_length: bool) -> str:
+        """Say what is wrong with the next message; "" if nothing is.
 
-def _is_chain(content: bytes, at: int, end: int, lengths: Mapping[bytes, int | None]) -> bool:
-    """Whether ten messages, or some up to the end, follow one another and none is a coincidence.
+        With ``one_length`` all messages of a topic must have the same length.
+        """
+        is_data, last = message.kind == b"D", len(self.content)
+        if message.start + 3 <= last:
+            known = message.kind in _TYPES or (message.kind != b"\0" and message.length <= _LONGEST)
+            usual = (None, message.length)
+            other = one_length and is_data and self.lengths.get(message.topic) not in usual
+            if message.length == 3 or not known or other:
+                return "no message begins"
+        if message.end > last:
+            return _UNFINISHED
+        return _NO_TOPIC if is_data and message.topic not in self.lengths else ""
 
-    They have known types and no extraordinary lengths, those of data the length of their topic.
-    """
-    for _ in range(_CHAIN):
-        kind, topic, after = _message(content, at)
-        length = after - at
-        known = lengths.get(topic) if kind == b"D" else None
-        usual = length == known if known else 3 < length <= _LONG
-        if not usual or after > end or kind not in _TYPES:
-            return False
-        if after == end:
-            break
-        at = after
-    return True
+    def add(self, message: _Message) -> None:
+        """Add the next message."""
+        if message.kind == b"A":
+            self.lengths[self.content[message.start + 4 : message.start + 6]] = None
+        elif message.kind == b"D":
+            self.lengths[message.topic] = message.length
+        self.messages.append(message)
+        self.at = message.end
+
+    def go_to_appended_data(self) -> None:
+        """Leave out the unfinished message before the next appended data."""
+        self.ignored += self.end - self.at
+        self.at = self.appended.pop(0)
+
+    def leave_out_the_rest(self) -> None:
+        """Leave out the unfinished message at the end."""
+        self.ignored += len(self.content) - self.at
+        self.at = len(self.content)
+
+    def skip_damage(self, message: _Message, problem: str) -> None:
+        """Go to where messages follow one another again, or to the end.
+
+        A single message of no topic is skipped alone. Other damage may begin earlier, in what
+        looked like a message, so the last message of data is removed, with what follows it and is
+        neither a format nor a subscription.
+        """
+        if problem == _NO_TOPIC and self._continues(message.end):
+            self.at = message.end
+            return
+        while self.messages and self.messages[-1].kind not in b"DFA":
+            self.at = self.messages.pop().start
+        if self.messages and self.messages[-1].kind == b"D":
+            self.at = self.messages.pop().start
+        places = range(self.at + 1, self.end)
+        self.at = next((k for k in places if self._continues(k)), self.end)
+
+    def _continues(self, at: int) -> bool:
+        """Whether ten messages, or some up to the end, follow one another and none by coincidence.
+
+        They have known types and no extraordinary lengths, those of data the length of their topic.
+        """
+        for _ in range(_CHAIN):
+            message = _message(self.content, at)
+            known = self.lengths.get(message.topic) if message.kind == b"D" else None
+            usual = message.length == known if known else 3 < message.length <= _LONG
+            if not usual or message.end > self.end or message.kind not in _TYPES:
+                return False
+            if message.end == self.end:
+                break
+            at = message.end
+        return True
+
+    def whole(self) -> bytes:
+        """Return the header and the messages."""
+        parts = [self.content[one.start : one.end] for one in self.messages]
+        return self.content[:_HEADER] + b"".join(parts)
 
 
 def _appended(content: bytes) -> list[int]:
-    """The positions where appended data begin, from the flags in the first message."""
+    """Return the positions where appended data begin, from the flags in the first message."""
     flags = int.from_bytes(content[_FLAGS : _FLAGS + 1], "little")
     if content[_HEADER + 2 : _HEADER + 3] != b"B" or not flags & 1:
         return []

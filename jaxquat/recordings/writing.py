@@ -90,14 +90,20 @@ def write(path: str | os.PathLike, recording: Recording) -> None:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(header)
-    read_back = header_of(text.getvalue().replace("\0", ""), ("t",), ".").names
-    bare = {name_and_unit(cell)[0] for cell in header}
-    channels = {channel.name for channel in own_channels(header)}
-    is_text = "".join(names) == "".join(names).encode(errors="ignore").decode()  # no surrogates
-    if read_back != header or len(bare) < len(header) or channels != {"t", *names} or not is_text:
+    if not _is_read_back(text.getvalue(), header, names):
         wanted = "channels with names that a header can hold"
         raise ValueError(f"recording: wanted {wanted}, got {', '.join(map(repr, names)) or 'none'}")
     for row in np.column_stack(numbers).tolist():
         writer.writerow("" if math.isnan(x) else repr(x) for x in row)
     content = text.getvalue().encode()
     file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
+
+
+def _is_read_back(line: str, header: list[str], names: Sequence[str]) -> bool:
+    """Whether ``read`` finds the header in its line, and in it the channels of these names."""
+    if header_of(line.replace("\0", ""), ("t",), ".").names != header:
+        return False
+    is_text = "".join(names) == "".join(names).encode(errors="ignore").decode()  # no surrogates
+    bare = {name_and_unit(cell)[0] for cell in header}
+    channels = {channel.name for channel in own_channels(header)}
+    return is_text and len(bare) == len(header) and channels == {"t", *names}

@@ -6,17 +6,15 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 from jax import Array, lax
-from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import numbers
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque, check_step
+from jaxquat.dynamics.contract import Step
 from jaxquat.dynamics.state import State
-from jaxquat.schemes.scheme import Scheme, as_part
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, as_part
 from jaxquat.schemes.weights import composed_order
 
 
@@ -63,7 +61,7 @@ def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
     jax.tree_util.register_dataclass, data_fields=["scheme"], meta_fields=["weights"]
 )
 @dataclass(frozen=True)
-class Composition:
+class Composition(StepObject):
     """The step of ``compose``."""
 
     scheme: Scheme
@@ -74,14 +72,11 @@ class Composition:
         decay = self.scheme.decay(body)
         return None if decay is None else decay * sum(map(abs, self.weights))
 
-    def __call__(
-        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-    ) -> State:
+    def take(self, at: StepArguments) -> State:
         """Take one step."""
-        t, state, dt = check_step(body, t, state, dt)
-        done = 0.0
+        state, done = at.state, 0.0
         for weight in self.weights:
-            after = self.scheme(body, torque, t + done * dt, state, weight * dt, params)
-            state = lax.optimization_barrier(after)
+            part = at._replace(t=at.t + done * at.dt, state=state, dt=weight * at.dt)
+            state = lax.optimization_barrier(self.scheme(*part))
             done += weight
         return state

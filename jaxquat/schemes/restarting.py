@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import instance, takes
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque, check_step
+from jaxquat.dynamics.contract import Step
 from jaxquat.dynamics.state import State, describe, one_bool
-from jaxquat.schemes.scheme import Scheme, as_scheme
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, as_scheme
 
 
 class Episode(NamedTuple):
@@ -112,7 +110,7 @@ def restarted(
     jax.tree_util.register_dataclass, data_fields=["scheme", "ended", "fresh"], meta_fields=[]
 )
 @dataclass(frozen=True)
-class Restarted:
+class Restarted(StepAround):
     """The step of ``restarted``."""
 
     outermost = "restarted"
@@ -127,29 +125,15 @@ class Restarted:
         count = self.scheme.step.noise  # type: ignore[attr-defined]
         return lambda state: count(_inner(state))
 
-    def decay(self, body: Body) -> Array | None:
-        """The decay of the scheme."""
-        return self.scheme.decay(body)
-
-    def __call__(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
-        noise: Array | None = None,
-    ) -> State:
+    def take(self, at: StepArguments) -> State:
         """Take one step, and replace the state where it has ended."""
-        t, state, dt = check_step(body, t, state, dt)
-        given = () if noise is None else (noise,)
-        after = begun = self.scheme(body, torque, t, _inner(state), dt, params, *given)
+        state, end, params = at.state, at.t + at.dt, at.params
+        after = begun = self.scheme(*at._replace(state=_inner(state)))
         if isinstance(state.aux, Episode):
             numbers = state.aux.number, state.aux.number + 1
             after, begun = (after._replace(aux=Episode(n, after.aux)) for n in numbers)
-        ended = one_bool("ended", self.ended(t + dt, after, params))
-        anew = instance("fresh", self.fresh(t + dt, begun, params), State, "a State back")
+        ended = one_bool("ended", self.ended(end, after, params))
+        anew = instance("fresh", self.fresh(end, begun, params), State, "a State back")
         wanted, got = describe(begun), describe(anew)
         if got != wanted:
             raise ValueError(f"fresh: wanted a state like the one given, {wanted}, got {got}")

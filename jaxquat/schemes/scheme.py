@@ -22,7 +22,7 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import exactly, instance, is_concrete, takes
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.contract import Step, Torque, check_step
 from jaxquat.dynamics.state import State, describe
 
 Torques = Literal["any", "attitude", "potential"]
@@ -39,6 +39,60 @@ class Demand(NamedTuple):
 
     met: Callable[[Array], Array]
     text: str
+
+
+class StepArguments(NamedTuple):
+    """The arguments of a step, checked: a body, its state, and times in the dtype of the state.
+
+    ``scheme(*arguments)`` takes the step. ``noise`` is None in a deterministic scheme.
+    """
+
+    body: Body
+    torque: Torque
+    t: Array
+    state: State
+    dt: Array
+    params: Any
+    noise: Any = None
+
+    @classmethod
+    def checked(
+        cls,
+        body: Body,
+        torque: Torque,
+        t: ArrayLike,
+        state: State,
+        dt: ArrayLike,
+        params: Any,
+        noise: Any = None,
+    ) -> StepArguments:
+        """Return the arguments, with times and state in one dtype; errors name the argument."""
+        return cls(body, torque, *check_step(body, t, state, dt), params, noise)
+
+
+class StepObject:
+    """A step that is an object, with values of its own, and ``take(arguments) -> State``.
+
+    If it is stochastic, it also has ``noise(state)``.
+    """
+
+    def __call__(self, *arguments: Any) -> State:
+        """Take one step, ``step(body, torque, t, state, dt, params)``, or with noise."""
+        return self.take(StepArguments.checked(*arguments))
+
+    def take(self, at: StepArguments) -> State:
+        """Return the state after the step."""
+        raise NotImplementedError
+
+
+class StepAround(StepObject):
+    """A step made of the steps of another scheme, whose drag it has."""
+
+    scheme: Scheme
+
+    def decay(self, body: Body) -> Array | None:
+        """Return the decay of the scheme."""
+        return self.scheme.decay(body)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -77,8 +131,9 @@ class Scheme:
         (4, 4, 'any')
         >>> jq.no_squish.torques, jq.no_squish.reversible
         ('attitude', True)
-        >>> jq.SCHEMES["rkmk4"] is jq.rkmk4
-        True
+        >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3))
+        >>> after = jq.no_squish(body, jq.torques.zero, 0.0, start, 0.1, None)
     """
 
     step: Callable[..., State]
@@ -136,9 +191,6 @@ class Scheme:
         ``undo`` of this signature.
 
         Examples:
-            >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
-            >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3))
-            >>> after = jq.no_squish(body, jq.torques.zero, 0.0, start, 0.1, None)
             >>> before = jq.no_squish.undo(body, jq.torques.zero, 0.1, after, 0.1, None)
             >>> bool(jnp.allclose(before.q, start.q, atol=1e-6))
             True
@@ -166,7 +218,6 @@ class Scheme:
         arrays of the scheme that are refused where they are known, such as a negative damping.
 
         Examples:
-            >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
             >>> jq.rkmk4.check(body)  # any body will do
             >>> jq.symmetric_top_bm4.check(body)
             Traceback (most recent call last):
@@ -196,7 +247,6 @@ class Scheme:
         A step of -dt amplifies rounding by up to ``exp(dt decay)``.
 
         Examples:
-            >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
             >>> f"{jq.schemes.damped(jq.no_squish, jnp.full(3, 0.4)).decay(body):.2f} per second"
             '0.20 per second'
         """
@@ -208,7 +258,7 @@ class Scheme:
         """How many standard normals a step from this state takes; 0 for a deterministic scheme.
 
         Examples:
-            >>> jq.rkmk4.noise(jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)))
+            >>> jq.rkmk4.noise(start)
             0
         """
         instance("state", state, State, "a jq.State")

@@ -17,20 +17,17 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
-from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import floating, takes
 from jaxquat._internal.varying import axes_of, cast, within_shard_map
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Commanded, Step, Torque, check_step, name_of
+from jaxquat.dynamics.contract import Commanded, Step, name_of
 from jaxquat.dynamics.state import State
-from jaxquat.schemes.scheme import Scheme, as_part
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, as_part
 
 
 def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
@@ -101,7 +98,7 @@ def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
     jax.tree_util.register_dataclass, data_fields=["scheme", "instants"], meta_fields=[]
 )
 @dataclass(frozen=True)
-class Switched:
+class Switched(StepAround):
     """The step of ``switched``."""
 
     outermost = "switched"
@@ -109,26 +106,20 @@ class Switched:
     scheme: Scheme
     instants: Callable[..., Array]
 
-    def decay(self, body: Body) -> Array | None:
-        """The decay of the scheme."""
-        return self.scheme.decay(body)
-
-    def __call__(
-        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-    ) -> State:
+    def take(self, at: StepArguments) -> State:
         """Take one step, part by part."""
-        t, state, dt = check_step(body, t, state, dt)
-        if not isinstance(torque, Commanded):
+        t, state, dt, params = at.t, at.state, at.dt, at.params
+        if not isinstance(at.torque, Commanded):
             wanted = "one with a command, from a controller or inputs=, in jq.rollout"
-            raise TypeError(f"torque: switched wanted {wanted}, got {name_of(torque)} without")
-        command = torque.command
+            raise TypeError(f"torque: switched wanted {wanted}, got {name_of(at.torque)} without")
+        torque, command = at.torque.torque, at.torque.command
         ends = floating("instants(...)", self.instants(t, state, params, command)).astype(dt.dtype)
         edges, passed = _parts(ends.reshape(-1), dt)
 
         def part(state: State, row: tuple[Array, Array, Array]) -> tuple[State, None]:
             begin, length, passed = row
-            told = Commanded(torque.torque, (command, passed.reshape(ends.shape)))
-            return self.scheme(body, told, t + begin, state, length, params), None
+            told = Commanded(torque, (command, passed.reshape(ends.shape)))
+            return self.scheme(at.body, told, t + begin, state, length, params), None
 
         rows = edges[:-1], edges[1:] - edges[:-1], passed
         if within_shard_map():  # what the torque closes over may vary from device to device

@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat._internal.checks import exactly, instance, positive, single_or_double, unit_quaternion
+from jaxquat._internal.checks import exactly, positive, single_or_double, unit_quaternion
 from jaxquat.fitting.covariance import FitCovariance
 from jaxquat.sensors import axes
 from jaxquat.sensors.calibration import fit_ellipsoid, static_samples
@@ -69,7 +69,7 @@ def response(accelerometer: Accelerometer) -> Array:
         >>> jnp.diag(jq.accelerometer.response(sensor))
         Array([1.25, 1.  , 0.5 ], dtype=float32)
     """
-    return axes.response("accelerometer", _checked(accelerometer))
+    return axes.response(_checked(accelerometer))
 
 
 def measure(
@@ -108,7 +108,7 @@ def measure(
     single_or_double("q", q)
     unit_quaternion("q", q)
     force = quaternion.rotate_inverse(q, acceleration - gravity[None])
-    return axes.measure("accelerometer", _checked(accelerometer), force, dt, key)
+    return axes.measure(_checked(accelerometer), force, dt, key)
 
 
 def correct(accelerometer: Accelerometer, measured: ArrayLike) -> Array:
@@ -124,7 +124,7 @@ def correct(accelerometer: Accelerometer, measured: ArrayLike) -> Array:
         >>> jq.accelerometer.correct(sensor, jnp.array([[0.0, 0.0, 12.5]]))  # 12.5/1.25 m/s^2
         Array([[ 0.,  0., 10.]], dtype=float32)
     """
-    return axes.correct("accelerometer", _checked(accelerometer), measured)
+    return axes.correct(_checked(accelerometer), measured)
 
 
 def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, FitCovariance]:
@@ -195,5 +195,4 @@ def _lower_root(square: np.ndarray, bias: np.ndarray) -> dict[str, Any]:
 
 
 def _checked(accelerometer: Accelerometer) -> Accelerometer:
-    wanted = "a jq.accelerometer.Accelerometer"
-    return instance("accelerometer", accelerometer, Accelerometer, wanted)
+    return axes.checked("accelerometer", accelerometer, Accelerometer)

@@ -1,12 +1,12 @@
 """Bias, gains, misalignment and noise of any sensor with three axes.
 
-``errors`` is a record with the fields of ``jq.gyro.Gyro``. Messages begin with the name of the
-sensor and the field, "gyro.bias" for instance.
+``errors`` is a record with the fields of ``jq.gyro.Gyro``, which ``checked`` checks. Its messages
+begin with the name of the sensor and the field, "gyro.bias" for instance.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +21,14 @@ from jaxquat._internal.checks import (
     floating_dtype,
     is_concrete,
     not_negative,
-    one_shape,
     positive,
     random_key,
     single_or_double,
 )
+from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import inverse, matvec, stacked
+
+Errors = TypeVar("Errors", bound=tuple)
 
 
 def ideal(dtype: DTypeLike | None) -> tuple[Array, Array, Array, Array, Array]:
@@ -43,51 +45,56 @@ def misaligned(misalignment: Array) -> Array:
     return stacked([[one, xy, xz], [yx, one, yz], [zx, zy, one]])
 
 
-def response(name: str, errors: Any) -> Array:
-    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured values. -> (3, 3)."""
-    single_or_double(name, errors)
-    misalignment = exactly(f"{name}.misalignment", errors.misalignment, (6,))
-    scale = exactly(f"{name}.scale", errors.scale, (3,))
-    finite(f"{name}.misalignment", misalignment)
-    finite(f"{name}.scale", scale)
+def _no_gain_reversed(name: str, scale: Array) -> None:
     if is_concrete(scale) and not np.all(np.asarray(scale) > -1):
-        raise ValueError(f"{name}.scale: wanted values above -1, got {np.asarray(scale)}")
+        raise ValueError(f"{name}: wanted values above -1, got {np.asarray(scale)}")
+
+
+def _spans(name: str, misalignment: Array) -> None:
     rows = misaligned(misalignment)
     if is_concrete(rows) and not np.linalg.det(np.asarray(rows)) > 100 * jnp.finfo(rows.dtype).eps:
-        wanted, got = "axes that span space", np.asarray(misalignment)
-        raise ValueError(f"{name}.misalignment: wanted {wanted}, got {got}")
-    return (1.0 + scale)[:, None] * rows
+        got = np.asarray(misalignment)
+        raise ValueError(f"{name}: wanted axes that span space, got {got}")
 
 
-def measure(name: str, errors: Any, true: Array, dt: ArrayLike, key: Array) -> Array:
+_FIELDS = {
+    "bias": Field([(3,)], single_or_double, finite),
+    "scale": Field([(3,)], single_or_double, finite, _no_gain_reversed),
+    "misalignment": Field([(6,)], single_or_double, finite, _spans),
+    "noise": Field([(), (3,)], single_or_double, not_negative),
+    "walk": Field([(), (3,)], single_or_double, not_negative),
+}
+
+
+def checked(name: str, errors: Any, kind: type[Errors]) -> Errors:
+    """The record with its fields as checked arrays."""
+    return checked_record(name, errors, kind, _FIELDS)
+
+
+def response(errors: Any) -> Array:
+    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured values. -> (3, 3)."""
+    return (1.0 + errors.scale)[:, None] * misaligned(errors.misalignment)
+
+
+def measure(errors: Any, true: Array, dt: ArrayLike, key: Array) -> Array:
     """Simulate the readings of a sensor for N true values, (N, 3), dt [s] apart. -> (N, 3)."""
     dt = spacing(dt, true)
     white, steps = jax.random.normal(random_key("key", key), (2, *true.shape), true.dtype)
-    noise = density(f"{name}.noise", errors.noise)
-    walk = density(f"{name}.walk", errors.walk)
-    walked = jnp.cumsum(walk * jnp.sqrt(dt) * steps, axis=0)
+    walked = jnp.cumsum(per_axis(errors.walk) * jnp.sqrt(dt) * steps, axis=0)
     walked = jnp.concatenate([jnp.zeros_like(walked[:1]), walked[:-1]])  # 0 at the first sample
-    distorted = matvec(response(name, errors)[None], true)
-    return distorted + _bias(name, errors) + walked + noise / jnp.sqrt(dt) * white
+    distorted = matvec(response(errors)[None], true)
+    return distorted + errors.bias[None] + walked + per_axis(errors.noise) / jnp.sqrt(dt) * white
 
 
-def correct(name: str, errors: Any, measured: ArrayLike) -> Array:
+def correct(errors: Any, measured: ArrayLike) -> Array:
     """Estimate the true values from N measured ones. (N, 3) -> (N, 3)."""
     measured = samples("measured", measured)
-    return matvec(inverse(response(name, errors))[None], measured - _bias(name, errors))
+    return matvec(inverse(response(errors))[None], measured - errors.bias[None])
 
 
-def _bias(name: str, errors: Any) -> Array:
-    bias = exactly(f"{name}.bias", errors.bias, (3,))
-    finite(f"{name}.bias", bias)
-    return bias[None]
-
-
-def density(name: str, value: ArrayLike) -> Array:
-    """The density of a noise on each axis, (1, 3)."""
-    value = one_shape(name, value, (), (3,))
-    not_negative(name, value)
-    return jnp.broadcast_to(value, (1, 3))
+def per_axis(density: Array) -> Array:
+    """The density () or (3,) of a noise on each axis, (1, 3)."""
+    return jnp.broadcast_to(density, (1, 3))
 
 
 def spacing(dt: ArrayLike, true: Array) -> Array:

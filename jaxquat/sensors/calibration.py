@@ -24,7 +24,7 @@ from jaxquat._internal.linear import dot, inverse, matvec, transpose
 from jaxquat._internal.reprs import named_numbers
 from jaxquat.fitting.covariance import FitCovariance
 from jaxquat.fitting.differentiation import with_jacobian
-from jaxquat.fitting.least_squares import LeastSquares, least_squares
+from jaxquat.fitting.least_squares import LeastSquares, LeastSquaresOptions, least_squares
 from jaxquat.sensors.axes import samples
 
 
@@ -142,7 +142,7 @@ def _distances(params: Any, data: tuple[Array, Array, Array]) -> Array:
 
 def _fitted(residuals: Any, start: Any, data: tuple[Array, ...]) -> LeastSquares:
     start = jax.tree.map(lambda x: jnp.asarray(x, data[0].dtype), start)
-    return least_squares(residuals, start, data, progress=False)
+    return least_squares(residuals, start, data, options=LeastSquaresOptions(progress=False))
 
 
 @functools.cache

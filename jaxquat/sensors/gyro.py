@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, instance, single_or_double
+from jaxquat._internal.checks import exactly, single_or_double
 from jaxquat._internal.linear import matvec
 from jaxquat.sensors import axes
 
@@ -63,7 +63,7 @@ def response(gyro: Gyro) -> Array:
         >>> jnp.diag(jq.gyro.response(gyro))
         Array([1.25, 1.  , 0.5 ], dtype=float32)
     """
-    return axes.response("gyro", _checked(gyro))
+    return axes.response(_checked(gyro))
 
 
 def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
@@ -82,7 +82,7 @@ def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
         >>> f"{measured.std():.3f} rad/s"  # 1e-3/sqrt(0.01 s)
         '0.010 rad/s'
     """
-    return axes.measure("gyro", _checked(gyro), axes.samples("omega", omega), dt, key)
+    return axes.measure(_checked(gyro), axes.samples("omega", omega), dt, key)
 
 
 def sample(
@@ -126,10 +126,9 @@ def sample(
     for name, value in (("omega", omega), ("memory", memory), ("noise", noise)):
         single_or_double(name, value)
     dt = axes.spacing(dt, omega)
-    density, walk = (axes.density(f"gyro.{x}", getattr(gyro, x))[0] for x in ("noise", "walk"))
-    bias = exactly("gyro.bias", gyro.bias, (3,)) + memory
-    measured = matvec(response(gyro), omega) + bias + density / jnp.sqrt(dt) * noise[0]
-    return measured, memory + walk * jnp.sqrt(dt) * noise[1]
+    measured = matvec(axes.response(gyro), omega) + (gyro.bias + memory)
+    measured = measured + gyro.noise / jnp.sqrt(dt) * noise[0]
+    return measured, memory + gyro.walk * jnp.sqrt(dt) * noise[1]
 
 
 def correct(gyro: Gyro, measured: ArrayLike) -> Array:
@@ -145,8 +144,8 @@ def correct(gyro: Gyro, measured: ArrayLike) -> Array:
         >>> jq.gyro.correct(gyro, jnp.array([[2.5, 1.0, 0.0]]))  # (measured - bias)/2
         Array([[1. , 0.5, 0. ]], dtype=float32)
     """
-    return axes.correct("gyro", _checked(gyro), measured)
+    return axes.correct(_checked(gyro), measured)
 
 
 def _checked(gyro: Gyro) -> Gyro:
-    return instance("gyro", gyro, Gyro, "a jq.gyro.Gyro")
+    return axes.checked("gyro", gyro, Gyro)

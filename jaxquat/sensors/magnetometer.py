@@ -17,14 +17,15 @@ from jaxquat._internal.checks import (
     finite,
     floating,
     floating_dtype,
-    instance,
     is_concrete,
+    not_negative,
     one_shape,
     positive,
     random_key,
     single_or_double,
     unit_quaternion,
 )
+from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import inverse, matvec, stacked
 from jaxquat.fitting.covariance import FitCovariance
 from jaxquat.sensors import axes
@@ -96,7 +97,7 @@ def measure(
         >>> jq.magnetometer.measure(sensor, level, field, 0.01, jax.random.key(0)).round()
         Array([[ 10.,  20., -45.]], dtype=float32)
     """
-    soft_iron, hard_iron = _checked(magnetometer)
+    soft_iron, hard_iron, noise = _checked(magnetometer)
     q = floating("q", q)
     if q.ndim != 2 or q.shape[1] != 4:
         raise ValueError(f"q: wanted shape (N, 4), got {q.shape}")
@@ -107,8 +108,8 @@ def measure(
     true = quaternion.rotate_inverse(q, jnp.broadcast_to(field, (len(q), 3)))
     dt = axes.spacing(dt, true)
     white = jax.random.normal(random_key("key", key), true.shape, true.dtype)
-    noise = axes.density("magnetometer.noise", magnetometer.noise)
-    return matvec(soft_iron[None], true) + hard_iron[None] + noise / jnp.sqrt(dt) * white
+    white = axes.per_axis(noise) / jnp.sqrt(dt) * white
+    return matvec(soft_iron[None], true) + hard_iron[None] + white
 
 
 def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
@@ -124,7 +125,7 @@ def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
         >>> jq.magnetometer.correct(sensor, jnp.array([[25.0, 0.0, 50.0]]))  # over 1.25
         Array([[20.,  0., 40.]], dtype=float32)
     """
-    soft_iron, hard_iron = _checked(magnetometer)
+    soft_iron, hard_iron, _ = _checked(magnetometer)
     measured = axes.samples("measured", measured)
     return matvec(inverse(soft_iron)[None], measured - hard_iron[None])
 
@@ -209,16 +210,18 @@ def _positive_root(square: np.ndarray, hard_iron: np.ndarray) -> dict[str, Any]:
     return {"hard_iron": hard_iron, **entries}
 
 
-def _checked(magnetometer: Magnetometer) -> tuple[Array, Array]:
-    """Soft and hard iron."""
-    wanted = "a jq.magnetometer.Magnetometer"
-    instance("magnetometer", magnetometer, Magnetometer, wanted)
-    single_or_double("magnetometer", magnetometer)
-    soft_iron = exactly("magnetometer.soft_iron", magnetometer.soft_iron, (3, 3))
-    hard_iron = exactly("magnetometer.hard_iron", magnetometer.hard_iron, (3,))
-    finite("magnetometer.soft_iron", soft_iron)
-    finite("magnetometer.hard_iron", hard_iron)
+def _not_singular(name: str, soft_iron: Array) -> None:
     if is_concrete(soft_iron) and not np.linalg.det(np.asarray(soft_iron, float)) > 0:
         got = np.asarray(soft_iron).tolist()
-        raise ValueError(f"magnetometer.soft_iron: wanted a positive determinant, got {got}")
-    return soft_iron, hard_iron
+        raise ValueError(f"{name}: wanted a positive determinant, got {got}")
+
+
+_FIELDS = {
+    "soft_iron": Field([(3, 3)], single_or_double, finite, _not_singular),
+    "hard_iron": Field([(3,)], single_or_double, finite),
+    "noise": Field([(), (3,)], single_or_double, not_negative),
+}
+
+
+def _checked(magnetometer: Magnetometer) -> Magnetometer:
+    return checked_record("magnetometer", magnetometer, Magnetometer, _FIELDS)

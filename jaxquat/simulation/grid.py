@@ -47,7 +47,7 @@ class Grid:
         Nothing is sampled or saved within an interval.
 
         Examples:
-            >>> jq.grid(0.0, 0.01, 1000).intervals  # by default inputs have one row per interval
+            >>> grid.intervals  # by default inputs have one row per interval
             1000
         """
         return self.steps
@@ -110,10 +110,8 @@ class GridAt:
 
     Examples:
         >>> grid = jq.grid_at(np.array([0.0, 0.01, 0.03, 0.032]), substeps=4)
-        >>> grid.intervals, grid.steps
-        (3, 12)
-        >>> grid.step_lengths()
-        array([0.0025, 0.005 , 0.0005])
+        >>> grid.stamps.shape
+        (4,)
     """
 
     stamps: ArrayLike
@@ -124,7 +122,7 @@ class GridAt:
         """The number of intervals, empty ones included.
 
         Examples:
-            >>> jq.grid_at(np.array([0.0, 0.1, 0.4, 0.4]), substeps=2).intervals  # one is empty
+            >>> grid.intervals
             3
         """
         return jnp.shape(self.stamps)[-1] - 1
@@ -134,8 +132,8 @@ class GridAt:
         """The number of steps, including those in empty intervals.
 
         Examples:
-            >>> jq.grid_at(np.array([0.0, 0.1, 0.4, 0.4]), substeps=2).steps  # 3 intervals of 2
-            6
+            >>> grid.steps  # 3 intervals of 4
+            12
         """
         return self.intervals * self.substeps
 
@@ -143,8 +141,8 @@ class GridAt:
         """Return the given times [s], (intervals + 1,), by default in their own dtype.
 
         Examples:
-            >>> jq.grid_at(np.array([0.0, 0.1, 0.4]), substeps=2).times(jnp.float32)
-            Array([0. , 0.1, 0.4], dtype=float32)
+            >>> grid.times(jnp.float32)
+            Array([0.   , 0.01 , 0.03 , 0.032], dtype=float32)
         """
         return jnp.asarray(self.stamps, floating_dtype("dtype", dtype))
 
@@ -154,9 +152,8 @@ class GridAt:
         NumPy subtracts concrete times, so that float64 ones are not first rounded to float32.
 
         Examples:
-            >>> stamps = 1e9 + np.array([0.0, 0.01, 0.04])  # s since 1970
-            >>> jq.grid_at(stamps, substeps=2).step_lengths().round(4)
-            array([0.005, 0.015])
+            >>> grid.step_lengths()
+            array([0.0025, 0.005 , 0.0005])
         """
         stamps: Any = np.asarray(self.stamps) if is_concrete(self.stamps) else self.stamps
         return (stamps[1:] - stamps[:-1]) / self.substeps

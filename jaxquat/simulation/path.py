@@ -49,8 +49,8 @@ class Path:
         >>> path = jax.jit(fly)()
         >>> path
         <Path: 9 rows, t = 0 to 2 s, state .q float32[9, 4], .omega float32[9, 3]>
-        >>> path[:3].t, jq.quaternion.log(path.at(0.6).q)[2].round(3)
-        (Array([0.  , 0.25, 0.5 ], dtype=float32), Array(0.6, dtype=float32))
+        >>> path[:3].t
+        Array([0.  , 0.25, 0.5 ], dtype=float32)
     """
 
     t: Array
@@ -72,13 +72,9 @@ class Path:
         linearly. The attitudes of neighbouring rows must be less than a half turn apart.
 
         Examples:
-            >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
-            >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-            >>> push = lambda t, state, params: jnp.array([0.0, 0.0, 4.0])  # N m, so 1 rad/s^2
-            >>> fly = lambda: jq.rollout(jq.rkmk4, body, push, start, jq.grid(0.0, 1.0, 2))
-            >>> between = jax.jit(fly)().at(1.5)  # s, so t^2/2 and t:
+            >>> between = path.at(0.6)  # s, at 1 rad/s
             >>> f"{jq.quaternion.log(between.q)[2]:.3f} rad, {between.omega[2]:.3f} rad/s"
-            '1.125 rad, 1.500 rad/s'
+            '0.600 rad, 1.000 rad/s'
         """
         check_rows(self)
         if self.t.size < 2:

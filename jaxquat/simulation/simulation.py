@@ -237,16 +237,27 @@ def checked_simulation(
             wanted = f"leading axis {samples} ({unit} // sample_every)"
             raise ValueError(f"inputs: wanted {wanted}, got shape {jnp.shape(leaf)}")
     noise = check_noise(noise, scheme, start, grid.steps)
-    facts: dict[str, Any] = {
-        "controller": controller, "inputs": inputs, "sample_every": sample_every,
-        "save_every": save_every, "save": save, "segment": _segment(checkpoint, grid.steps),
-    }  # fmt: skip
-    if isinstance(grid, GridAt):
-        simulation = _at_given_times(grid, scheme, body, torque, start, params, facts)
-    else:
-        t0, dt = _times(grid, dtype)
-        simulation = Simulation(scheme, body, torque, start, t0, dt, grid.steps, params, **facts)
-    return _settled(_with_noise(simulation, noise))
+    substeps = grid.substeps if isinstance(grid, GridAt) else 1
+    simulation = Simulation(
+        scheme, body, torque, start, steps=grid.steps, params=params, controller=controller,
+        inputs=inputs, sample_every=sample_every * substeps, save_every=save_every * substeps,
+        save=save, segment=_segment(checkpoint, grid.steps), substeps=substeps,
+        **_times(grid, dtype),
+    )  # fmt: skip
+    return _settled(_with_noise(_holding(simulation), noise))
+
+
+def _holding(simulation: Simulation) -> Simulation:
+    """The simulation, in which inputs, command and memory stay the same in empty intervals."""
+    if simulation.intervals is None or not simulation.may_be_empty:
+        return simulation
+    samples = simulation.steps // simulation.sample_every
+    is_empty = jnp.all(simulation.intervals.dt[:-1].reshape(samples, -1) == 0, axis=1)
+    inputs, controller = filled(simulation.inputs, is_empty), simulation.controller
+    if controller is None:
+        return replace(simulation, inputs=inputs)
+    controller = holding(controller, simulation.t0, simulation.start, inputs)
+    return replace(simulation, controller=controller, inputs=(is_empty, inputs))
 
 
 def _with_noise(simulation: Simulation, noise: Any) -> Simulation:
@@ -296,41 +307,6 @@ def _settled(simulation: Simulation) -> Simulation:
     return cast_to(axes)
 
 
-def _at_given_times(
-    grid: GridAt,
-    scheme: Scheme,
-    body: Body,
-    torque: Torque,
-    start: State,
-    params: Any,
-    facts: dict[str, Any],
-) -> Simulation:
-    """The Simulation on a GridAt: ``facts`` count intervals, the Simulation counts steps."""
-    dtype = start.q.dtype
-    with np.errstate(over="ignore"):
-        if is_concrete(grid.stamps) and not np.isfinite(np.asarray(grid.stamps, dtype)).all():
-            wanted = f"times within the range of {dtype}"
-            raise ValueError(f"grid: wanted {wanted}, got {np.asarray(grid.stamps)}")
-    check_resolution(grid, dtype)
-    intervals, empty = intervals_of(grid, dtype), may_be_empty(grid, dtype)
-    t0, dt = intervals.t[0], first_step(intervals)
-    controller, inputs, sample_every = (
-        facts[name] for name in ("controller", "inputs", "sample_every")
-    )
-    if empty:
-        is_empty = jnp.all(intervals.dt[:-1].reshape(-1, sample_every) == 0, axis=1)
-        inputs = filled(inputs, is_empty)
-        if controller is not None:
-            controller = holding(controller, t0, start, inputs)
-            inputs = is_empty, inputs
-    facts |= {
-        "controller": controller, "inputs": inputs, "intervals": intervals, "may_be_empty": empty,
-        "substeps": grid.substeps, "sample_every": sample_every * grid.substeps,
-        "save_every": facts["save_every"] * grid.substeps,
-    }  # fmt: skip
-    return Simulation(scheme, body, torque, start, t0, dt, grid.steps, params, **facts)
-
-
 def _like(before: State, after: State) -> State:
     """Return ``after``; ValueError if its shapes or dtypes differ from those of ``before``."""
     like = lambda x: f"{jnp.asarray(x).dtype}{list(jnp.shape(x))}"  # noqa: E731
@@ -368,8 +344,17 @@ def _check_functions(
         takes("save", save, arguments, reason)
 
 
-def _times(grid: Grid, dtype: Any) -> tuple[Array, Array]:
-    """t0 and dt in this dtype."""
+def _times(grid: Grid | GridAt, dtype: Any) -> dict[str, Any]:
+    """The fields of a Simulation about the times of a grid, in this dtype."""
+    if isinstance(grid, GridAt):
+        with np.errstate(over="ignore"):
+            if is_concrete(grid.stamps) and not np.isfinite(np.asarray(grid.stamps, dtype)).all():
+                wanted = f"times within the range of {dtype}"
+                raise ValueError(f"grid: wanted {wanted}, got {np.asarray(grid.stamps)}")
+        check_resolution(grid, dtype)
+        intervals, empty = intervals_of(grid, dtype), may_be_empty(grid, dtype)
+        t0, dt = intervals.t[0], first_step(intervals)
+        return {"t0": t0, "dt": dt, "intervals": intervals, "may_be_empty": empty}
     with np.errstate(over="ignore"):  # refused below
         t0, dt = jnp.asarray(grid.t0, dtype), jnp.asarray(grid.dt, dtype)
     for name, value, stored, least in (
@@ -379,7 +364,7 @@ def _times(grid: Grid, dtype: Any) -> tuple[Array, Array]:
         if is_concrete(stored) and not least <= float(np.asarray(stored)) < jnp.inf:
             raise ValueError(f"grid: wanted a {name} within the range of {dtype}, got {value}")
     check_resolution(grid, dtype)
-    return t0, dt
+    return {"t0": t0, "dt": dt}
 
 
 def _segment(checkpoint: str | int, steps: int) -> int | None:

@@ -42,14 +42,20 @@ from jaxquat._internal.checks import (
     report,
 )
 from jaxquat._internal.linear import inverse_inertia, matvec
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Commanded, Step, Torque, check_step, given_command_of
+from jaxquat.dynamics.contract import Commanded, Step, Torque, given_command_of
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.torques import total
 from jaxquat.dynamics.units import own_units
 from jaxquat.quaternion import expm1, multiply
 from jaxquat.schemes.relaxation import relaxation
-from jaxquat.schemes.scheme import Scheme, as_scheme, has_drag, is_stochastic
+from jaxquat.schemes.scheme import (
+    Scheme,
+    StepArguments,
+    StepAround,
+    as_scheme,
+    has_drag,
+    is_stochastic,
+)
 
 
 class Disturbance(NamedTuple):
@@ -191,7 +197,7 @@ def _disturbed(scheme: Scheme, step: Any, name: str, order: int) -> Scheme:
     jax.tree_util.register_dataclass, data_fields=["scheme", "density"], meta_fields=[]
 )
 @dataclass(frozen=True)
-class TorqueNoise:
+class TorqueNoise(StepAround):
     """The step of ``with_torque_noise``."""
 
     scheme: Scheme
@@ -206,63 +212,39 @@ class TorqueNoise:
         """How many standard normals a step takes."""
         return (3 if has_drag(self.scheme) else 6) + self.scheme.noise(state)
 
-    def decay(self, body: Body) -> Array | None:
-        """The decay of the scheme."""
-        return self.scheme.decay(body)
-
-    def __call__(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
-        noise: Array,
-    ) -> State:
+    def take(self, at: StepArguments) -> State:
         """Take one step."""
-        t, state, dt = check_step(body, t, state, dt)
+        state = at.state
         if has_drag(self.scheme):
-            both, left = self._constant(torque, dt, noise)
-            return self.scheme(body, both, t, state, dt, params, left)
+            return self.scheme(*self._shaken_constantly(at))
         if self.scheme.aux is False and jax.tree.leaves(state.aux):
             wanted = f"none because torques under {self.scheme.name} have no aux states"
             raise TypeError(f"state.aux: with_torque_noise wanted {wanted}, got some")
-        turn, first, last = self._kicks(body, dt, noise)
+        turn, first, last = self._kicks(at)
         state = _turned(state, turn)
         state = state._replace(omega=state.omega + first)
-        state = self.scheme(body, torque, t, state, dt, params, _noise_of(self.scheme, noise, 6))
+        state = self.scheme(*_inner(self.scheme, at, 6)._replace(state=state))
         return state._replace(omega=state.omega + last)
 
-    def undo(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
-        noise: Array,
-    ) -> State:
+    def undo(self, *arguments: Any) -> State:
         """Return the state before the step that ended at t; a step of -dt has no sqrt(dt)."""
-        t, state, dt = check_step(body, t, state, dt)
+        at = StepArguments.checked(*arguments)
         if has_drag(self.scheme):
-            both, left = self._constant(torque, dt, noise)
-            return self.scheme.undo(body, both, t, state, dt, params, left)
-        turn, first, last = self._kicks(body, dt, noise)
-        state = state._replace(omega=state.omega - last)
-        left = _noise_of(self.scheme, noise, 6)
-        state = self.scheme.undo(body, torque, t, state, dt, params, left)
+            return self.scheme.undo(*self._shaken_constantly(at))
+        turn, first, last = self._kicks(at)
+        state = at.state._replace(omega=at.state.omega - last)
+        state = self.scheme.undo(*_inner(self.scheme, at, 6)._replace(state=state))
         return _turned(state._replace(omega=state.omega - first), -turn)
 
-    def _constant(self, torque: Torque, dt: Array, noise: Array) -> tuple[Torque, Array | None]:
-        """The torque plus the white one, constant within a step, and the scheme's own noise."""
-        acting = self._shaken(noise[:3], dt) / jnp.sqrt(dt)
-        return _plus(torque, acting), _noise_of(self.scheme, noise, 3)
+    def _shaken_constantly(self, at: StepArguments) -> StepArguments:
+        """The step of the scheme under the white torque too, which is constant within it."""
+        acting = self._shaken(at.noise[:3], at.dt) / jnp.sqrt(at.dt)
+        return _inner(self.scheme, at, 3)._replace(torque=_plus(at.torque, acting))
 
-    def _kicks(self, body: Body, dt: Array, noise: Array) -> tuple[Array, Array, Array]:
+    def _kicks(self, at: StepArguments) -> tuple[Array, Array, Array]:
         """The turn before a step without drag, and the changes of the rate before and after it."""
-        own_body, scales = own_units(body)
+        dt, noise = at.dt, at.noise
+        own_body, scales = own_units(at.body)
         inverted = inverse_inertia(own_body.inertia)
 
         def rate(normals: Array) -> Array:
@@ -284,7 +266,7 @@ class TorqueNoise:
     meta_fields=[],
 )
 @dataclass(frozen=True)
-class GaussMarkov:
+class GaussMarkov(StepAround):
     """The step of ``with_gauss_markov_torque``."""
 
     scheme: Scheme
@@ -301,23 +283,10 @@ class GaussMarkov:
         """How many standard normals a step takes."""
         return 6 + self.scheme.noise(state._replace(aux=_disturbance(state).aux))
 
-    def decay(self, body: Body) -> Array | None:
-        """The decay of the scheme."""
-        return self.scheme.decay(body)
-
-    def __call__(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
-        noise: Array,
-    ) -> State:
+    def take(self, at: StepArguments) -> State:
         """Take one step."""
-        t, state, dt = check_step(body, t, state, dt)
-        now, own_aux = _disturbance(state)
+        dt, noise = at.dt, at.noise
+        now, own_aux = _disturbance(at.state)
         z = dt / self.time_constant.astype(dt.dtype)
         functions = relaxation(jnp.diag(jnp.broadcast_to(z, (3,))))
         mean, _, change, spread = map(jnp.diagonal, functions)
@@ -327,8 +296,8 @@ class GaussMarkov:
         acting = mean * now + deviation * (mean * jnp.sqrt(ratio) * x + of_y * y)
         after = now + change * now + deviation * jnp.sqrt(-change * (2.0 + change)) * x
 
-        state, left = state._replace(aux=own_aux), _noise_of(self.scheme, noise, 6)
-        state = self.scheme(body, _plus(torque, acting), t, state, dt, params, left)
+        inner = _inner(self.scheme, at, 6)._replace(state=at.state._replace(aux=own_aux))
+        state = self.scheme(*inner._replace(torque=_plus(at.torque, acting)))
         return state._replace(aux=Disturbance(after, state.aux))
 
 
@@ -347,9 +316,9 @@ def _plus(torque: Torque, acting: Array) -> Torque:
     return given_command_of(torque, total(own, constant))
 
 
-def _noise_of(scheme: Scheme, noise: Array, taken: int) -> Array | None:
-    """The normals that are left for the scheme itself."""
-    return noise[taken:] if is_stochastic(scheme) else None
+def _inner(scheme: Scheme, at: StepArguments, taken: int) -> StepArguments:
+    """The arguments of the scheme's own step, with the normals that are left for it."""
+    return at._replace(noise=at.noise[taken:] if is_stochastic(scheme) else None)
 
 
 def _disturbance(state: State) -> Disturbance:

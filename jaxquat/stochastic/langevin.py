@@ -40,11 +40,9 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import exactly, not_negative, positive, report
 from jaxquat._internal.linear import matvec, scale_of, transpose
-from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Step,
     Torque,
-    check_step,
     evaluate_at_attitude,
     given_command_of,
     rate_at_attitude,
@@ -56,7 +54,7 @@ from jaxquat.dynamics.units import Scales, own_units, torque_in
 from jaxquat.quaternion import correct_norm, exp, multiply, rotate, rotate_inverse
 from jaxquat.schemes.damping import check_toward, damping_matrix, resistance_and_wind
 from jaxquat.schemes.relaxation import inverse_by_rows
-from jaxquat.schemes.scheme import Scheme, as_part
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, as_part
 from jaxquat.stochastic.ornstein_uhlenbeck import ornstein_uhlenbeck
 
 DEFINITE = "a symmetric, positive definite matrix"
@@ -280,7 +278,7 @@ def _fluid(
     jax.tree_util.register_dataclass, data_fields=["scheme", "fluid"], meta_fields=[]
 )
 @dataclass(frozen=True)
-class Langevin:
+class Langevin(StepObject):
     """The step of ``langevin``."""
 
     has_drag = True
@@ -296,18 +294,9 @@ class Langevin:
         """How many standard normals a step takes."""
         return 12 if self.fluid.moves(state) else 6
 
-    def __call__(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
-        noise: Array,
-    ) -> State:
+    def take(self, at: StepArguments) -> State:
         """Take one step."""
-        t, state, dt = check_step(body, t, state, dt)
+        body, torque, t, state, dt, params, noise = at
         fluid, moves = self.fluid, self.fluid.moves(state)
         own_body, scales = own_units(body)
         load = fluid.loading(torque, scales, params)
@@ -346,7 +335,7 @@ class Langevin:
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["fluid"], meta_fields=[])
 @dataclass(frozen=True)
-class Brownian:
+class Brownian(StepObject):
     """The step of ``brownian``."""
 
     has_drag = True
@@ -361,18 +350,9 @@ class Brownian:
         """How many standard normals a step takes."""
         return 6 if self.fluid.moves(state) else 3
 
-    def __call__(
-        self,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
-        noise: Array,
-    ) -> State:
+    def take(self, at: StepArguments) -> State:
         """Take one step."""
-        t, state, dt = check_step(body, t, state, dt)
+        _, torque, t, state, dt, params, noise = at
         fluid, moves = self.fluid, self.fluid.moves(state)
         scales = Scales(scale_of(fluid.damping), scale_of(fluid.resistance) if moves else 1.0)
         tau, force = fluid.loading(torque, scales, params)(t, state)

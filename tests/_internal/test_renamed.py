@@ -168,7 +168,7 @@ def test_a_name_of_the_last_release_is_still_there_and_says_the_new_one():
     with pytest.warns(DeprecationWarning, match="Course is now called jq.control.ReferenceTraj"):
         assert jq.control.Course is jq.control.ReferenceTrajectory
     with pytest.warns(DeprecationWarning, match="least_squares: horizon is now called prefixes"):
-        jq.least_squares(lambda p: p - 1.0, jnp.ones(2), sigma=1.0, horizon=(), progress=False)
+        jq.least_squares(lambda p: p - 1.0, jnp.ones(2), sigma=1.0, horizon=())
     with (
         pytest.warns(DeprecationWarning, match="horizon"),
         pytest.raises(TypeError, match="now called prefixes, got both"),
@@ -177,10 +177,24 @@ def test_a_name_of_the_last_release_is_still_there_and_says_the_new_one():
 
 
 @pytest.mark.parametrize(
+    ("call", "spelling"),
+    [
+        (lambda: jq.fit(ftol=1.0, mode="forward"), r"options=jq.FitOptions\(mode=...\)"),
+        (
+            lambda: jq.least_squares(abs, 1.0, gtol=1e-3, ftol=1e-3),
+            r"gtol: write options=jq.LeastSquaresOptions\(gtol=...\); ftol: write options=",
+        ),
+    ],
+)
+def test_a_keyword_that_is_now_in_a_record_is_an_error_with_the_new_spelling(call, spelling):
+    with pytest.raises(TypeError, match=spelling):
+        call()
+
+
+@pytest.mark.parametrize(
     "call",
     [
         lambda: jq.exact.coning(0.3, 2.0, 1.0),
-        lambda: jq.exact.nutation(BODY, 1.0, 0.5, 9.0, 1.0),
         lambda: jq.exact.steady_precession(BODY, 1.0, 0.5, 9.0, 1.0),
     ],
 )

@@ -185,7 +185,7 @@ def rms(x):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("magnetometer", [False, True])
-@pytest.mark.parametrize("motion", ["hover", "walk", "fly"])
+@pytest.mark.parametrize("motion", ["hover", "walk", "drive", "fly"])
 def test_tilt_and_bias_are_nearer_than_online_and_as_far_off_as_claimed(motion, magnetometer):
     """As online, tilts may be off by three deviations, because velocities are no white noise.
 

@@ -16,8 +16,10 @@ from jaxquat.fitting.descent import Descent
 KEY = jax.random.key(0)
 
 
-def quiet_fit(loss, params, optimizer, data=None, **options):
-    return jq.fit(loss, params, optimizer, data, **{"key": KEY, "progress": False, **options})
+def quiet_fit(loss, params, optimizer, data=None, *, key=KEY, **options):
+    fields = {name: options.pop(name) for name in jq.FitOptions._fields if name in options}
+    record = jq.FitOptions(**{"progress": False, **fields})
+    return jq.fit(loss, params, optimizer, data, key=key, options=record, **options)
 
 
 def bowl(params, batch, key):

@@ -56,7 +56,9 @@ def loss(model, batch, key):
 
 
 def fit(params, loss=loss, **options):
-    options = {"steps": 20, "key": KEY, "progress": False, **options}
+    fields = {name: options.pop(name) for name in jq.FitOptions._fields if name in options}
+    record = jq.FitOptions(**{"progress": False, **fields})
+    options = {"steps": 20, "key": KEY, "options": record, **options}
     return jq.fit(loss, params, optax.adam(0.1), **options)
 
 
@@ -146,7 +148,7 @@ def test_an_interrupt_carries_the_whole_tree():
 def test_least_squares_its_covariance_and_its_predictions_take_the_whole_tree():
     residuals = lambda model, y: model(X) - y
     model = layer(jnp.zeros(2))
-    least = jq.least_squares(residuals, model, Y, sigma=0.01, bounds=(-1.0, 1.0), progress=False)
+    least = jq.least_squares(residuals, model, Y, sigma=0.01, bounds=(-1.0, 1.0))
     np.testing.assert_allclose(least.params.weight, [0.2, 0.4], rtol=1e-8)
     # y = tanh(w x), so the standard error of w is that of y over x (1 - y^2)
     wanted = np.abs(0.01 / X / (1.0 - Y[ORDER] ** 2))
@@ -165,7 +167,7 @@ def test_least_squares_its_covariance_and_its_predictions_take_the_whole_tree():
 def test_a_bound_on_a_held_leaf_is_named(held):
     params = {"layer": {"weight": jnp.zeros(()), "held": held}}
     solve = lambda **bounds: jq.least_squares(
-        lambda p: p["layer"]["weight"] - jnp.array([2.0, 4.0]), params, progress=False,
+        lambda p: p["layer"]["weight"] - jnp.array([2.0, 4.0]), params,
         bounds=(None, {"layer": bounds}),
     )  # fmt: skip
     np.testing.assert_allclose(solve(weight=1.0, held=None).params["layer"]["weight"], 1.0)
@@ -181,7 +183,7 @@ def test_a_second_call_with_the_same_held_objects_does_not_compile_again():
         traced.append(0)
         return model(X) - y
 
-    solve = lambda weight: jq.least_squares(residuals, layer(weight), Y, sigma=1.0, progress=False)
+    solve = lambda weight: jq.least_squares(residuals, layer(weight), Y, sigma=1.0)
     solve(jnp.zeros(2))
     before = len(traced)
     solve(jnp.ones(2))
@@ -209,7 +211,7 @@ def test_signed_integers_are_held_with_a_warning_that_names_them_and_the_line_of
     residuals = lambda p: p["a"] * jnp.exp(-p["d"] * t) - 3.0 * jnp.exp(-0.7 * t)
     params = {"a": 1, "d": 1.0, "n": [jnp.zeros(3, jnp.int32), np.int64(2), True, np.uint8(3)]}
     calls = (
-        lambda: jq.least_squares(residuals, params, progress=False),
+        lambda: jq.least_squares(residuals, params),
         lambda: jq.fit_covariance(residuals, params, sigma=10.0),
         lambda: fit(params, lambda p, batch, key: jnp.sum(residuals(p) ** 2), steps=1),
     )
@@ -219,7 +221,7 @@ def test_signed_integers_are_held_with_a_warning_that_names_them_and_the_line_of
             result = call()
         assert [one.filename for one in caught] == [__file__]
         assert result.params["a"] == 1
-    right = jq.least_squares(residuals, {**params, "a": 1.0, "n": None}, progress=False)
+    right = jq.least_squares(residuals, {**params, "a": 1.0, "n": None})
     np.testing.assert_allclose([right.params["a"], right.params["d"]], [3.0, 0.7], rtol=1e-9)
 
 

@@ -11,6 +11,7 @@ from scipy import optimize
 import jaxquat as jq
 from examples.validation import fits
 from jaxquat.fitting import robust
+from jaxquat.fitting.levenberg_marquardt import Reason, Step, stop
 from jaxquat.fitting.trust_region import step_in_box
 
 T = np.linspace(0.0, 2.0, 40)
@@ -26,7 +27,9 @@ def decay(params, data):
 def solve(residuals=decay, params=None, data=None, **options):
     params = jnp.ones(2) if params is None else params
     data = jnp.asarray(DATA) if data is None else data
-    return jq.least_squares(residuals, params, data, progress=False, **options)
+    fields = {name: options.pop(name) for name in jq.LeastSquaresOptions._fields if name in options}
+    record = jq.LeastSquaresOptions(**{"progress": False, **fields})
+    return jq.least_squares(residuals, params, data, options=record, **options)
 
 
 def scipy_solve(data=DATA, **options):
@@ -266,6 +269,45 @@ def test_float32_ends_converged_at_its_own_floor():
     shift = np.asarray(single.params, float) - np.asarray(double.params)
     shift /= np.asarray(double.standard_errors)
     assert np.max(np.abs(shift)) < 0.05
+
+
+NOTHING = Step(
+    accepted=True, finite=True, gain=0.5, zero=False, small_change=False, small_step=False,
+    small_slope=False, flat=False, stuck=False, probe_due=False, is_rounding=lambda: False,
+    last=False,
+)  # fmt: skip
+STUCK = {"accepted": False, "gain": 0.0, "stuck": True, "probe_due": True}
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({}, None),
+        ({"zero": True, "small_change": True}, Reason.ZERO),
+        ({"small_change": True, "small_slope": True}, Reason.COST),
+        ({"small_slope": True, "small_step": True}, Reason.GRADIENT),
+        ({"small_slope": True, "accepted": False}, None),
+        ({"small_step": True}, Reason.STEP),
+        ({"small_step": True, "gain": 0.01}, None),
+        ({"small_step": True, "gain": 0.01, "flat": True}, Reason.STEP),
+        ({"small_step": True, "finite": False}, None),
+        (STUCK | {"flat": True}, Reason.COST),
+        (STUCK | {"is_rounding": lambda: True}, Reason.ROUNDING),
+        (STUCK, Reason.NO_DESCENT),
+        (STUCK | {"finite": False}, Reason.NOT_FINITE),
+        (STUCK | {"last": True}, Reason.NO_DESCENT),
+        ({"last": True}, Reason.MAX_STEPS),
+    ],
+)
+def test_the_first_rule_that_holds_ends_the_iteration(facts, reason):
+    assert stop(NOTHING._replace(**facts)) == reason
+
+
+def test_rounding_is_probed_only_where_no_earlier_rule_holds():
+    """Each probe costs two evaluations."""
+    unprobed = {"is_rounding": lambda: pytest.fail("probed"), "probe_due": True}
+    for facts in ({"zero": True}, {"flat": True}, {"finite": False}, {"probe_due": False}):
+        stop(NOTHING._replace(**unprobed | facts))
 
 
 def test_reasons():

@@ -39,12 +39,11 @@ def fit(**changes):
         "optimizer": optax.adam(0.1),
         "data": DATA,
         "steps": 20,
-        "chunk": 4,
-        "snapshot_every": 3,
         "key": jax.random.key(0),
-        "progress": False,
     }
-    return jq.fit(**arguments | changes)
+    fields = {name: changes.pop(name) for name in jq.FitOptions._fields if name in changes}
+    options = {"chunk": 4, "snapshot_every": 3, "progress": False, **fields}
+    return jq.fit(**arguments | changes, options=jq.FitOptions(**options))
 
 
 def assert_same_bits(got, wanted):

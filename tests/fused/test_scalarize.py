@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from as_scalars import assert_same, both
+from as_scalars import assert_same, both, evaluate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxquat.fused.errors import NotScalarError
-from jaxquat.fused.ir.program import evaluate
 from jaxquat.fused.trace import calls
 from jaxquat.fused.trace.tracing import Tracing, scalarize
 

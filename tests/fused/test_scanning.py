@@ -251,3 +251,9 @@ def test_many_tangents_of_a_large_step_are_no_kernel(monkeypatch):
     assert calls[1] > 0
     slopes = [float(f(*ARGUMENTS)) for f in both]
     assert slopes[0] == pytest.approx(slopes[1], rel=1e-11)
+
+
+def test_checkpoint_keeps_the_value_of_a_gradient_whose_cotangent_is_constant():
+    """Three steps c -> p c from 1 end at p^3, with the derivatives 27 and 18 at p = 3."""
+    end = lambda p: jq.fused.scan(lambda c, _: (p * c, None), 1.0, length=3, engine="fused")[0]
+    assert jax.value_and_grad(jax.checkpoint(jax.grad(end)))(3.0) == (27.0, 18.0)

@@ -282,12 +282,12 @@ def test_the_polhode_lies_on_both_ellipsoids(free, monkeypatch):
 
 
 def test_curves_on_the_momentum_sphere_are_those_of_equal_energy(free):
-    """Their energy is at the share asked for, between that of an outer axis and of the middle one.
+    """Their energies are at shares of the way from that of an outer axis to that of the middle one.
 
     The radius is |I w|; the separatrix has the share 1.
     """
     radius = np.linalg.norm(INERTIA @ np.asarray(START.omega))
-    ax = plot.momentum_sphere(free, BODY, shares=(0.3,))
+    ax = plot.momentum_sphere(free, BODY)
     inverse = np.linalg.inv(INERTIA)
 
     def share(points):
@@ -296,11 +296,13 @@ def test_curves_on_the_momentum_sphere_are_those_of_equal_energy(free):
         outer = np.where(doubled > 1 / MOMENTS[1], 1 / MOMENTS[0], 1 / MOMENTS[2])
         return (doubled - outer) / (1 / MOMENTS[1] - outer)
 
-    for k in (0, 3, 5, 7):  # two parts each; after the first the entry of the legend
-        parts = [np.stack(line.get_data_3d(), -1) for line in ax.lines[k : k + 2]]
+    lines = [line for line in ax.lines if line.get_color() == "0.45" and len(line.get_data_3d()[0])]
+    assert len(lines) == 32  # four shares, two outer axes, two sides, two parts each
+    for k in range(16):
+        parts = [np.stack(line.get_data_3d(), -1) for line in lines[2 * k : 2 * k + 2]]
         points = np.concatenate([part[np.isfinite(part[:, 0])] for part in parts])
         assert len(points) >= 241
-        np.testing.assert_allclose(share(points), 0.3, rtol=1e-12)
+        np.testing.assert_allclose(share(points), (0.1, 0.35, 0.65, 0.9)[k % 8 // 2], rtol=1e-12)
     np.testing.assert_allclose(share(curve(ax, "separatrix")), 1.0, rtol=1e-12)
     followed = share(curve(ax, "momentum"))
     assert np.ptp(followed) < 1e-10
@@ -311,12 +313,12 @@ def test_a_sphere_has_no_curves_and_a_symmetric_body_no_loops_about_the_equal_ax
     path = turning()
     counts = []
     for moments in ([1.0, 1.0, 1.0], [1.0, 1.0, 1.5]):
-        ax = plot.momentum_sphere(path, jq.Body.from_principal(jnp.array(moments)), shares=(0.5,))
+        ax = plot.momentum_sphere(path, jq.Body.from_principal(jnp.array(moments)))
         points = np.concatenate([np.stack(line.get_data_3d(), -1) for line in ax.lines[:-1]])
         assert np.nanmax(np.abs(np.linalg.norm(points, axis=1) - 0.5)) < 1e-12
         levels = [line for line in ax.lines if line.get_color() == "0.45"]
         counts.append(sum(line.get_label().startswith("_") for line in levels))
-    assert counts == [0, 4]  # the two circles of latitude, in two parts each
+    assert counts == [0, 16]  # circles of latitude, two per share, in two parts each
 
 
 def test_body_axes_are_the_columns_of_the_rotation(free):
@@ -332,17 +334,6 @@ def test_body_axes_are_the_columns_of_the_rotation(free):
         assert np.all(behind[np.isfinite(behind[:, 0])] @ view < 0)
         last = np.stack(ax.lines[number + 2].get_data_3d(), -1)
         np.testing.assert_allclose(last, [np.zeros(3), columns[-1, :, k]], atol=1e-14)
-
-
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-def test_box_sides_are_those_of_the_box(dtype):
-    sides = jnp.array([0.3, 0.5, 1.1], dtype)
-    recovered = plot.box_sides(jq.Body.box(jnp.asarray(2.0, dtype), sides), 2.0)
-    assert recovered.dtype == dtype
-    np.testing.assert_allclose(recovered, sides, rtol=20 * jnp.finfo(dtype).eps)
-    flat = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0], dtype))
-    plate = plot.box_sides(flat, 6.0)  # a^2 = I2 + I3 - I1 and so on
-    np.testing.assert_allclose(plate, np.sqrt([4.0, 2.0, 0.0]), rtol=1e-6)
 
 
 def test_the_film_shows_the_box_at_its_times(tmp_path, monkeypatch):
@@ -477,14 +468,9 @@ ERRORS = [
     ),
     (lambda: plot.body_axes(turning(), frames=0), ValueError, "frames: wanted at least 1, got 0"),
     (
-        lambda: plot.momentum_sphere(turning(), BODY, shares=(1.0,)),
-        ValueError,
-        "shares: wanted a number between 0 and 1",
-    ),
-    (
         lambda: fan(np.ones((0, 3)), times=3),
         ValueError,
-        r"values: wanted at least one member, got shape \(0, 3\)",
+        r"values: wanted shape \(members, times\) with a member .* got \(0, 3\)",
     ),
     (
         lambda: fan(np.ones((3, 2)), times=3),
@@ -496,12 +482,6 @@ ERRORS = [
         ValueError,
         "values: wanted finite .* got 1 .* number 1",
     ),
-    (lambda: fan(np.ones((3, 2)), shares=(0.5, 50)), ValueError, r"shares: .* got 50"),
-    (
-        lambda: fan(np.ones((3, 2)), shares=(1.0,)),
-        ValueError,
-        "shares: wanted a number between",
-    ),
     (lambda: plot.fit_history(HISTORY), TypeError, "fit: wanted what jq.fit returns, got ndarray"),
     (lambda: plot.allan_deviation(RUNS), TypeError, "noise: wanted what jq.allan.fit returns"),
     (lambda: plot.nyquist(RUNS), TypeError, "margins: wanted what jq.control.margins returns"),
@@ -511,7 +491,6 @@ ERRORS = [
         ValueError,
         r"runs\['a'\]: wanted positive values, got \[0\. 1\.\]",
     ),
-    (lambda: plot.box_sides(BODY, -1.0), ValueError, "mass: wanted positive"),
     (
         lambda: plot.animate(turning(), BODY, speed=0.0),
         ValueError,

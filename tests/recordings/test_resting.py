@@ -154,7 +154,7 @@ def test_a_gyroscope_is_calibrated_on_the_turns_between_rests_within_its_standar
         return (jq.quaternion.rotate_inverse(turn, up[:-1]) - up[1:]).ravel()
 
     start = {"scale": jnp.zeros(3), "misalignment": jnp.zeros(6)}
-    fit = jq.least_squares(residuals, start, progress=False)
+    fit = jq.least_squares(residuals, start)
     assert fit.converged
     errors = fit.covariance.standard_errors
     z = [scores(fit.params[key], getattr(GYRO, key), errors[key]) for key in start]

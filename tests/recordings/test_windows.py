@@ -258,7 +258,7 @@ def test_all_rows_of_two_rates_identify_a_body_that_rows_of_the_gyroscope_do_not
             return jnp.where(present, omega - measured, 0.0).ravel()
 
         guess = {"moments": jnp.full(3, 2e-5), "damping": jnp.array(1e-5)}
-        fit = jq.least_squares(residuals, (guess, jnp.asarray(measured[:, 0])), progress=False)
+        fit = jq.least_squares(residuals, (guess, jnp.asarray(measured[:, 0])))
         assert fit.converged
         off = lambda name: np.abs(fit.params[0][name] - true[name]) / deviations[name]
         deviations = fit.covariance.standard_errors[0]

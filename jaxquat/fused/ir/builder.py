@@ -13,7 +13,7 @@ Numerics are written with ``Scalar``, as if it were a number:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,25 +32,25 @@ class Builder:
         self._literals: dict[int, Any] = {}
 
     def dtype(self, value: int) -> np.dtype:
-        """The dtype of a value."""
+        """Return the dtype of a value."""
         count = len(self.inputs)
         return self.inputs[value] if value < count else self.ops[value - count].dtype
 
     def literal(self, value: int) -> Any:
-        """The constant that a value is, or None."""
+        """Return the constant that a value is, or None."""
         return self._literals.get(value)
 
     def made_by(self, value: int, name: str) -> Op | None:
-        """The operation that computes a value, if it has this name, or None."""
+        """Return the operation that computes a value, if it has this name, or None."""
         op = self.ops[value - len(self.inputs)] if value >= len(self.inputs) else None
         return op if op and op.name == name else None
 
     def scalar(self, value: int) -> Scalar:
-        """A value as a number to compute with."""
+        """Return a value as a number to compute with."""
         return Scalar(self, value)
 
     def const(self, value: Any) -> int:
-        """The value of a constant, a numpy scalar."""
+        """Return the value of a constant, a numpy scalar."""
         bits = value.tobytes()
         number = self._append(Op("const", value.dtype, (), bits), ("const", value.dtype, bits))
         self._literals[number] = value
@@ -75,7 +75,7 @@ class Builder:
         return self._append(Op(name, dtype, args), (name, dtype, args))
 
     def call(self, routine: Routine, args: Sequence[int]) -> list[int]:
-        """The items of a call."""
+        """Return the items of a call."""
         args = tuple(args)
         # the key has the program as text, where the constants 0.0 and -0.0 differ
         key = ("call", args, str(routine.program), routine[1:])
@@ -86,7 +86,7 @@ class Builder:
         ]
 
     def finish(self, outputs: Sequence[int]) -> Program:
-        """The program, without the operations that the outputs do not need."""
+        """Return the program, without the operations that the outputs do not need."""
         base, needed = len(self.inputs), set(outputs)
         for number in range(len(self.ops) - 1, -1, -1):
             if number + base in needed:
@@ -123,42 +123,51 @@ class Builder:
         """The value of the operation with signs of floats moved out of it or into it, or None."""
         if name not in ("neg", "add", "sub", "mul", "div") or self.dtype(args[0]).kind != "f":
             return None
-        first, second = (self.made_by(a, "neg") for a in (args[0], args[-1]))
-        if name == "neg":
-            return first.args[0] if first else None
-        if name in ("add", "sub"):
-            if second:
-                return self.emit("sub" if name == "add" else "add", args[0], second.args[0])
-            return self.emit("sub", args[1], first.args[0]) if first and name == "add" else None
-        if not first and not second:
+        negated = [self.made_by(a, "neg") for a in args]
+        if not any(negated):
             return None
-        sizes = [op.args[0] if op else a for op, a in zip((first, second), args, strict=True)]
-        value = self.emit(name, *sizes)
-        return value if first and second else self.emit("neg", value)
+        sizes = [op.args[0] if op else a for op, a in zip(negated, args, strict=True)]
+        match name, *(op is not None for op in negated):
+            case "neg", True:
+                return sizes[0]
+            case "add", _, True:
+                return self.emit("sub", args[0], sizes[1])
+            case "add", True, False:
+                return self.emit("sub", args[1], sizes[0])
+            case "sub", _, True:
+                return self.emit("add", args[0], sizes[1])
+            case "mul" | "div", True, True:
+                return self.emit(name, *sizes)
+            case "mul" | "div", True, False:
+                return self.emit("neg", self.emit(name, *sizes))
+            case "mul" | "div", False, True:
+                return self.emit("neg", self.emit(name, *sizes))
+        return None
 
     def _neutral(self, name: str, args: tuple[int, ...], literals: list[Any]) -> int | None:
-        """The other argument if one is neutral, or None."""
-        (a, b), (x, y) = args, literals
-        either = [(v, other) for v, other in ((x, b), (y, a)) if v is not None]
-        if name == "add":
-            return next((other for v, other in either if v == 0), None)
-        if name == "sub" and y is not None and y == 0:
-            return a
-        if name == "mul" and self.dtype(a).kind == "f":
-            for v, other in either:
-                if abs(v) == 1:
-                    return other if v == 1 else self.emit("neg", other)
-        if name == "div" and y is not None and y == 1:
-            return a
-        if name in ("and", "or") and self.dtype(a).kind == "b":
-            for v, other in either:
-                neutral = bool(v) == (name == "and")
-                return other if neutral else self.const(np.bool_(name == "or"))
+        """Return the other argument if one is neutral, or None."""
+        kind = self.dtype(args[0]).kind
+        for literal, other, is_second in zip(literals, reversed(args), (False, True), strict=True):
+            if literal is None:
+                continue
+            match name, float(literal):
+                case "add", 0.0:
+                    return other
+                case "sub", 0.0 if is_second:
+                    return other
+                case "div", 1.0 if is_second:
+                    return other
+                case "mul", 1.0 if kind == "f":
+                    return other
+                case "mul", -1.0 if kind == "f":
+                    return self.emit("neg", other)
+                case "and" | "or", float(x) if kind == "b":
+                    return other if bool(x) == (name == "and") else self.const(np.bool_(x))
         return None
 
 
 def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
-    """The result of an operation on constants, or None if it cannot be evaluated now.
+    """Return the result of an operation on constants, or None if it cannot be evaluated now.
 
     Denormal numbers count as zero, as in the kernel, but keep their bits where they are moved.
     """
@@ -177,8 +186,16 @@ def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
 
 
 def _normal(x: Any) -> Any:
-    """The number, or zero of its sign for a denormal one."""
+    """Return the number, or zero of its sign for a denormal one."""
     return x * 0 if x.dtype.kind == "f" and abs(x) < np.finfo(x.dtype).tiny else x
+
+
+def _operator(name: str) -> Callable[[Any, Any], Scalar]:
+    return lambda self, other: operation(name, self, other)
+
+
+def _reflected(name: str) -> Callable[[Any, Any], Scalar]:
+    return lambda self, other: operation(name, other, self)
 
 
 class Scalar:
@@ -205,50 +222,34 @@ class Scalar:
         return self.b.literal(self.number)
 
     def like(self, value: Any) -> Scalar:
-        """A constant of the same dtype; a Scalar is returned as it is."""
+        """Return a constant of the same dtype; a Scalar is returned as it is."""
         if isinstance(value, Scalar):
             return value
         return Scalar(self.b, self.b.const(self.dtype.type(value)))
 
     def convert(self, dtype: Any) -> Scalar:
-        """The value in another dtype, as XLA converts it."""
+        """Return the value in another dtype, as XLA converts it."""
         return Scalar(self.b, self.b.emit("convert", self.number, dtype=np.dtype(dtype)))
 
     def bitcast(self, dtype: Any) -> Scalar:
-        """The same bits as a value of a dtype of the same size."""
+        """Return the same bits as a value of a dtype of the same size."""
         return Scalar(self.b, self.b.emit("bitcast", self.number, dtype=np.dtype(dtype)))
 
     def equals(self, other: Any) -> Scalar:
-        """Whether the values are equal."""
+        """Return whether the values are equal."""
         return operation("eq", self, other)
 
     def differs(self, other: Any) -> Scalar:
-        """Whether the values are not equal; NaN differs from itself."""
+        """Return whether the values are not equal; NaN differs from itself."""
         return operation("ne", self, other)
 
-    def __add__(self, other: Any) -> Scalar:
-        return operation("add", self, other)
-
-    def __radd__(self, other: Any) -> Scalar:
-        return operation("add", other, self)
-
-    def __sub__(self, other: Any) -> Scalar:
-        return operation("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Scalar:
-        return operation("sub", other, self)
-
-    def __mul__(self, other: Any) -> Scalar:
-        return operation("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Scalar:
-        return operation("mul", other, self)
-
-    def __truediv__(self, other: Any) -> Scalar:
-        return operation("div", self, other)
-
-    def __rtruediv__(self, other: Any) -> Scalar:
-        return operation("div", other, self)
+    __add__, __radd__ = _operator("add"), _reflected("add")
+    __sub__, __rsub__ = _operator("sub"), _reflected("sub")
+    __mul__, __rmul__ = _operator("mul"), _reflected("mul")
+    __truediv__, __rtruediv__ = _operator("div"), _reflected("div")
+    __lt__, __gt__ = _operator("lt"), _reflected("lt")
+    __le__, __ge__ = _operator("le"), _reflected("le")
+    __and__, __or__, __xor__, __lshift__ = map(_operator, ("and", "or", "xor", "shl"))
 
     def __neg__(self) -> Scalar:
         return operation("neg", self) if self.dtype.kind == "f" else 0 - self
@@ -258,39 +259,15 @@ class Scalar:
             return operation("abs", self)
         return operation("max", self, -self) if self.dtype.kind == "i" else self
 
-    def __lt__(self, other: Any) -> Scalar:
-        return operation("lt", self, other)
-
-    def __le__(self, other: Any) -> Scalar:
-        return operation("le", self, other)
-
-    def __gt__(self, other: Any) -> Scalar:
-        return operation("lt", other, self)
-
-    def __ge__(self, other: Any) -> Scalar:
-        return operation("le", other, self)
-
-    def __and__(self, other: Any) -> Scalar:
-        return operation("and", self, other)
-
-    def __or__(self, other: Any) -> Scalar:
-        return operation("or", self, other)
-
-    def __xor__(self, other: Any) -> Scalar:
-        return operation("xor", self, other)
-
     def __invert__(self) -> Scalar:
         return self ^ (True if self.dtype.kind == "b" else np.invert(self.dtype.type(0)))
-
-    def __lshift__(self, other: Any) -> Scalar:
-        return operation("shl", self, other)
 
     def __rshift__(self, other: Any) -> Scalar:
         return operation("sar" if self.dtype.kind == "i" else "shr", self, other)
 
 
 def operation(name: str, *args: Any) -> Scalar:
-    """The result of an operation of the table; Python numbers become constants."""
+    """Return the result of an operation of the table; Python numbers become constants."""
     first = next(x for x in reversed(args) if isinstance(x, Scalar))
     numbers = [first.like(x).number for x in args]
     return Scalar(first.b, first.b.emit(name, *numbers))
@@ -307,30 +284,30 @@ def fma(x: Any, y: Any, z: Any) -> Scalar:
 
 
 def sqrt(x: Scalar) -> Scalar:
-    """The square root, rounded correctly."""
+    """Return the square root, rounded correctly."""
     return operation("sqrt", x)
 
 
 def floor(x: Scalar) -> Scalar:
-    """The largest integer that is not larger than x."""
+    """Return the largest integer that is not larger than x."""
     return operation("floor", x)
 
 
 def nearest(x: Scalar) -> Scalar:
-    """The nearest integer; halfway cases go to the even one."""
+    """Return the nearest integer; halfway cases go to the even one."""
     return operation("round", x)
 
 
 def maximum(x: Any, y: Any) -> Scalar:
-    """The larger of two values; NaN if one is NaN."""
+    """Return the larger of two values; NaN if one is NaN."""
     return operation("max", x, y)
 
 
 def minimum(x: Any, y: Any) -> Scalar:
-    """The smaller of two values; NaN if one is NaN."""
+    """Return the smaller of two values; NaN if one is NaN."""
     return operation("min", x, y)
 
 
 def exp(x: Scalar) -> Scalar:
-    """The exponential function."""
+    """Return the exponential function."""
     return operation("exp", x)

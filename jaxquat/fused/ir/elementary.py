@@ -38,7 +38,7 @@ _LOG_2 = "0.69314718055994530941723212145817656807550013436025525412068000949339
 
 
 def single(x: Scalar) -> bool:
-    """Whether the value is a float32."""
+    """Return whether the value is a float32."""
     return x.dtype.itemsize == 4
 
 
@@ -48,7 +48,7 @@ def bits(x: Scalar) -> Scalar:
 
 
 def horner(coefficients: Sequence[float], x: Scalar) -> Scalar:
-    """The polynomial with these coefficients, the lowest power first."""
+    """Return the polynomial with these coefficients, the lowest power first."""
     total = x.like(coefficients[-1])
     for c in reversed(coefficients[:-1]):
         total = fma(total, x, c)
@@ -99,7 +99,7 @@ def _sin(x: Scalar) -> Scalar:
 
 
 def _cos(x: Scalar) -> Scalar:
-    """The sine, shifted by a quarter turn."""
+    """Return the sine, shifted by a quarter turn."""
     sine, cosine, k = _quadrant(x)
     value = where((k & 1).differs(0), sine, cosine)
     return where(((k + 1) & 2).differs(0), -value, value)
@@ -188,7 +188,7 @@ def _log1p(x: Scalar) -> Scalar:
 
 
 def _atan2(y: Scalar, x: Scalar) -> Scalar:
-    """The arctangent of min(|x|, |y|)/max(|x|, |y|), moved to its quadrant.
+    """Return the arctangent of min(|x|, |y|)/max(|x|, |y|), moved to its quadrant.
 
     A ratio t above tan(pi/8) is replaced by (t - 1)/(t + 1), whose angle is pi/4 less.
     """
@@ -266,7 +266,7 @@ def _log_in_two(x: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def _rem(x: Scalar, y: Scalar) -> Scalar:
-    """The remainder with the sign of x, as C's ``fmod``."""
+    """Return the remainder with the sign of x, as C's ``fmod``."""
     return with_sign(magnitude_of_remainder(x, y), x)
 
 

@@ -17,7 +17,7 @@ from jaxquat.fused.ir.program import Op, Program, Routine
 
 
 def lowered(program: Program) -> Program:
-    """The program in operations that LLVM has.
+    """Return the program in operations that LLVM has.
 
     Sums are contracted before the functions are expanded: the functions use fma explicitly where it
     is right, and some need the rounded product.
@@ -26,7 +26,7 @@ def lowered(program: Program) -> Program:
 
 
 def expanded(program: Program) -> Program:
-    """The same program without the functions of ``elementary``."""
+    """Return the same program without the functions of ``elementary``."""
 
     def rule(b: Builder, op: Op, values: list[int]) -> int:
         args = [values[a] for a in op.args]
@@ -40,19 +40,11 @@ def expanded(program: Program) -> Program:
 
 
 def contracted(program: Program) -> Program:
-    """The same program with fma where a product is used only in sums and differences.
+    """Return the same program with fma where a product is used only in sums and differences.
 
     A product minus itself stays: x y - y x is 0, but fma would return the rounding error.
     """
-    products = {
-        k: op.args
-        for k, op in enumerate(program.ops, len(program.inputs))
-        if op.name == "mul" and op.dtype.kind == "f"
-    }
-    uses = [op.args for op in program.ops if op.name not in ("add", "sub")]
-    uses += [op.args for op in program.ops if op.name == "sub" and op.args[0] == op.args[1]]
-    for k in (*program.outputs, *(k for args in uses for k in args)):
-        products.pop(k, None)
+    products = _summed(program)
 
     def rule(b: Builder, op: Op, values: list[int]) -> int:
         first, second = op.args if op.name in ("add", "sub") else (-1, -1)
@@ -68,12 +60,26 @@ def contracted(program: Program) -> Program:
     return _rewritten(program, rule, contracted)
 
 
+def _summed(program: Program) -> dict[int, tuple[int, ...]]:
+    """The products of floats that are used only in sums and differences, with their factors."""
+    products = {
+        k: op.args
+        for k, op in enumerate(program.ops, len(program.inputs))
+        if op.name == "mul" and op.dtype.kind == "f"
+    }
+    used_otherwise = set(program.outputs)
+    for op in program.ops:
+        if op.name not in ("add", "sub") or (op.name == "sub" and op.args[0] == op.args[1]):
+            used_otherwise.update(op.args)
+    return {k: factors for k, factors in products.items() if k not in used_otherwise}
+
+
 def _rewritten(
     program: Program,
     rule: Callable[[Builder, Op, list[int]], int],
     of_routine: Callable[[Program], Program],
 ) -> Program:
-    """The program with operations replaced by ``rule``, and with routines by ``of_routine``.
+    """Return the program with operations replaced by ``rule``, and with routines by ``of_routine``.
 
     The arguments of ``rule`` are the operation and the new number of each earlier value.
     """

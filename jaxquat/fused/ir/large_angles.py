@@ -3,7 +3,7 @@
 With x = m 2^e in integers, the bits of 2/pi above 2^(1 - e) make whole turns and are left out. The
 next bits, in words of 32 bits, are multiplied by m: the first two bits of the product are the
 quarter turns, and the other bits the remainder as a fraction of a quarter turn. A rare routine
-computes this; it is skipped where no body of a vector has such an angle.
+computes this; it is skipped where no member of a vector has such an angle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAR = {4: 1e5, 8: 1e9}  # angles for which three parts of pi/2 are too few, by b
 
 
 def parts(decimal: str, dtype: np.dtype) -> list[float]:
-    """A number as a sum of three numbers of the dtype, the largest first."""
+    """Return a number as a sum of three numbers of the dtype, the largest first."""
     remainder, numbers = Fraction(decimal), []
     for _ in range(3):
         part = float(dtype.type(float(remainder)))
@@ -33,7 +33,7 @@ def parts(decimal: str, dtype: np.dtype) -> list[float]:
 
 
 def with_large_angles(x: Scalar, r: Scalar, k: Scalar) -> tuple[Scalar, Scalar]:
-    """The remainder ``r`` and the quarter turns ``k`` of x, replaced where x is large."""
+    """Return the remainder ``r`` and the quarter turns ``k`` of x, replaced where x is large."""
     far = abs(x) > FAR[x.dtype.itemsize]
     arguments = [value.number for value in (far, x, r, k)]
     items = x.b.call(_routine(x.dtype), arguments)
@@ -97,7 +97,7 @@ def _window(first: Scalar, words: int, bias: int, place: int) -> list[Scalar]:
     smallest = (int(math.log2(FAR[4 if place == 23 else 8])) - place + 64 - 2) // 32
 
     def word(offset: int) -> Scalar:
-        """The word of the table at ``offset`` words after the first one that matters."""
+        """Return the word of the table at ``offset`` words after the first one that matters."""
         value = first.like(table[smallest + offset])
         for start in range(smallest + 1, count):
             value = where(begin >= start, table[start + offset], value)
@@ -112,21 +112,21 @@ def _joined(digits: list[Scalar], i: int) -> Scalar:
 
 
 def _fraction(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
-    """The remainder, -1/2 to 1/2 quarter turns in units of 2^-64, and the quarter turns."""
+    """Return the remainder, -1/2 to 1/2 quarter turns in units of 2^-64, and the quarter turns."""
     top = _joined(digits, 0)
     fraction = ((top << 2) | (digits[2] >> 30)).bitcast(np.int64)
     return fraction, (top >> 62) + (fraction < 0).convert(np.uint64)
 
 
 def _single(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
-    """The remainder of a float32, in float64."""
+    """Return the remainder of a float32, in float64."""
     fraction, quarter = _fraction(digits)
     high, _, _ = parts(HALF_PI, np.dtype(np.float64))
     return fraction.convert(np.float64) * (high * 2.0**-64), quarter
 
 
 def _double(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
-    """The remainder of a float64: the fraction in two floats, times pi/2 in two floats."""
+    """Return the remainder of a float64: the fraction in two floats, times pi/2 in two floats."""
     fraction, quarter = _fraction(digits)
     high, low, _ = parts(HALF_PI, np.dtype(np.float64))
     upper = fraction & -(2**11)  # a float has these bits exactly
@@ -144,7 +144,7 @@ def _two_over_pi(bits: int) -> int:
     one = 1 << (bits + 64)
 
     def inverse_tangent(n: int) -> int:
-        """The arctangent of 1/n, in units of 1/one."""
+        """Return the arctangent of 1/n, in units of 1/one."""
         total, power, k = 0, one // n, 1
         while power:
             total += power // k if k % 4 == 1 else -(power // k)

@@ -1,4 +1,4 @@
-"""The scalar operations: the meaning of each to JAX, Python and LLVM, and its cost.
+"""The scalar operations: the meaning of each to Python and LLVM, and its cost.
 
 All arguments of an operation and its result have one dtype, except that comparisons return a
 boolean and the first argument of "select" is one. A program has six more operations, which are not
@@ -14,14 +14,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax import Array, lax
 
 
 class Operation(NamedTuple):
     """One row of the table.
 
     Attributes:
-        evaluate: the operation on arrays, by ``jax.lax``. It is the reference.
         fold: the operation on numpy scalars, for constants; None if there is no such function.
         llvm: the LLVM instruction for floats, signed integers, and unsigned integers and booleans.
             A name with a dot is an intrinsic function.
@@ -30,20 +28,11 @@ class Operation(NamedTuple):
         compares: whether the result is a boolean.
     """
 
-    evaluate: Callable[..., Array]
     fold: Callable[..., Any] | None
     llvm: tuple[str, str, str] | None = None
     cost: float = 1
     commutes: bool = False
     compares: bool = False
-
-
-def _nearest(x: Any) -> Array:
-    return lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN)
-
-
-def _fma(x: Any, y: Any, z: Any) -> Array:
-    return lax.add(lax.mul(x, y), z)
 
 
 def _quotient(x: Any, y: Any) -> Any:
@@ -77,48 +66,44 @@ def _of_integers(instruction: str) -> tuple[str, str, str]:
 
 
 OPERATIONS: dict[str, Operation] = {
-    "add": Operation(lax.add, operator.add, ("fadd", "add", "add"), commutes=True),
-    "sub": Operation(lax.sub, operator.sub, ("fsub", "sub", "sub")),
-    "mul": Operation(lax.mul, operator.mul, ("fmul", "mul", "mul"), commutes=True),
-    "div": Operation(lax.div, _quotient, ("fdiv", "sdiv", "udiv"), cost=8),
-    "rem": Operation(lax.rem, np.fmod, ("", "srem", "urem"), cost=40),
-    "max": Operation(lax.max, np.maximum, ("llvm.maximum", "llvm.smax", "llvm.umax")),
-    "min": Operation(lax.min, np.minimum, ("llvm.minimum", "llvm.smin", "llvm.umin")),
-    "neg": Operation(lax.neg, operator.neg, _of_floats("fneg")),
-    "abs": Operation(lax.abs, abs, _of_floats("llvm.fabs")),
-    "fma": Operation(_fma, None, _of_floats("llvm.fma")),
-    "sqrt": Operation(lax.sqrt, np.sqrt, _of_floats("llvm.sqrt"), cost=10),
-    "floor": Operation(lax.floor, np.floor, _of_floats("llvm.floor")),
-    "round": Operation(_nearest, np.rint, _of_floats("llvm.rint")),  # halfway: to the even one
-    "eq": Operation(
-        lax.eq, operator.eq, ("fcmp oeq", "icmp eq", "icmp eq"), commutes=True, compares=True
-    ),
-    "ne": Operation(
-        lax.ne, operator.ne, ("fcmp une", "icmp ne", "icmp ne"), commutes=True, compares=True
-    ),
-    "lt": Operation(lax.lt, operator.lt, ("fcmp olt", "icmp slt", "icmp ult"), compares=True),
-    "le": Operation(lax.le, operator.le, ("fcmp ole", "icmp sle", "icmp ule"), compares=True),
-    "select": Operation(lax.select, _select, ("select", "select", "select")),
-    "and": Operation(lax.bitwise_and, operator.and_, _of_integers("and"), commutes=True),
-    "or": Operation(lax.bitwise_or, operator.or_, _of_integers("or"), commutes=True),
-    "xor": Operation(lax.bitwise_xor, operator.xor, _of_integers("xor"), commutes=True),
-    "shl": Operation(lax.shift_left, np.left_shift, _of_integers("shl")),
-    "shr": Operation(lax.shift_right_logical, _logical_shift, _of_integers("lshr")),
-    "sar": Operation(lax.shift_right_arithmetic, _arithmetic_shift, _of_integers("ashr")),
-    "sin": Operation(lax.sin, np.sin, cost=25),
-    "cos": Operation(lax.cos, np.cos, cost=25),
-    "exp": Operation(lax.exp, np.exp, cost=20),
-    "expm1": Operation(lax.expm1, np.expm1, cost=20),
-    "log": Operation(lax.log, np.log, cost=25),
-    "log1p": Operation(lax.log1p, np.log1p, cost=35),
-    "tanh": Operation(lax.tanh, np.tanh, cost=30),
-    "atan2": Operation(lax.atan2, np.arctan2, cost=40),
-    "pow": Operation(lax.pow, np.power, cost=80),
+    "add": Operation(operator.add, ("fadd", "add", "add"), commutes=True),
+    "sub": Operation(operator.sub, ("fsub", "sub", "sub")),
+    "mul": Operation(operator.mul, ("fmul", "mul", "mul"), commutes=True),
+    "div": Operation(_quotient, ("fdiv", "sdiv", "udiv"), cost=8),
+    "rem": Operation(np.fmod, ("", "srem", "urem"), cost=40),
+    "max": Operation(np.maximum, ("llvm.maximum", "llvm.smax", "llvm.umax")),
+    "min": Operation(np.minimum, ("llvm.minimum", "llvm.smin", "llvm.umin")),
+    "neg": Operation(operator.neg, _of_floats("fneg")),
+    "abs": Operation(abs, _of_floats("llvm.fabs")),
+    "fma": Operation(None, _of_floats("llvm.fma")),
+    "sqrt": Operation(np.sqrt, _of_floats("llvm.sqrt"), cost=10),
+    "floor": Operation(np.floor, _of_floats("llvm.floor")),
+    "round": Operation(np.rint, _of_floats("llvm.rint")),  # halfway: to the even one
+    "eq": Operation(operator.eq, ("fcmp oeq", "icmp eq", "icmp eq"), commutes=True, compares=True),
+    "ne": Operation(operator.ne, ("fcmp une", "icmp ne", "icmp ne"), commutes=True, compares=True),
+    "lt": Operation(operator.lt, ("fcmp olt", "icmp slt", "icmp ult"), compares=True),
+    "le": Operation(operator.le, ("fcmp ole", "icmp sle", "icmp ule"), compares=True),
+    "select": Operation(_select, ("select", "select", "select")),
+    "and": Operation(operator.and_, _of_integers("and"), commutes=True),
+    "or": Operation(operator.or_, _of_integers("or"), commutes=True),
+    "xor": Operation(operator.xor, _of_integers("xor"), commutes=True),
+    "shl": Operation(np.left_shift, _of_integers("shl")),
+    "shr": Operation(_logical_shift, _of_integers("lshr")),
+    "sar": Operation(_arithmetic_shift, _of_integers("ashr")),
+    "sin": Operation(np.sin, cost=25),
+    "cos": Operation(np.cos, cost=25),
+    "exp": Operation(np.exp, cost=20),
+    "expm1": Operation(np.expm1, cost=20),
+    "log": Operation(np.log, cost=25),
+    "log1p": Operation(np.log1p, cost=35),
+    "tanh": Operation(np.tanh, cost=30),
+    "atan2": Operation(np.arctan2, cost=40),
+    "pow": Operation(np.power, cost=80),
 }
 
 
 def converted(x: Any, dtype: np.dtype) -> Any:
-    """A number converted to another dtype, as in XLA.
+    """Return a number converted to another dtype, as in XLA.
 
     A float is truncated to an integer and clamped to the limits of the dtype; NaN becomes 0.
     """

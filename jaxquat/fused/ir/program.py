@@ -10,8 +10,7 @@ x * x + 1 of one float32 input is
     outputs %3
 
 ``operations`` has the table of operations, and ``builder`` builds programs from them. A ``Routine``
-is a program within another one: a loop, a function called several times, or a branch. ``evaluate``
-runs a program by ``jax.lax``: it is the reference in the tests.
+is a program within another one: a loop, a function called several times, or a branch.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
 
 from jaxquat.fused.ir.operations import OPERATIONS
 
@@ -58,12 +55,12 @@ class Routine(NamedTuple):
 
     Kinds:
         "loop": runs ``trips`` times, as ``lax.scan`` does; with one trip it is a function.
-        "branch": runs once if the first input is true for any body of a vector; otherwise the
-            carried values do not change. The program itself keeps the carried values of bodies
+        "branch": runs once if the first input is true for any member of a vector; otherwise the
+            carried values do not change. The program itself keeps the carried values of members
             whose first input is false.
         "rare": a branch that is seldom taken.
-        "while": runs until the first carried value is false for all bodies. The program itself
-            keeps the carried values of bodies that have stopped.
+        "while": runs until the first carried value is false for all members. The program itself
+            keeps the carried values of members that have stopped.
     """
 
     program: Program
@@ -73,13 +70,13 @@ class Routine(NamedTuple):
     kind: str = "loop"
 
     def split(self, args: Sequence[Any]) -> tuple[list[Any], list[Any], list[list[Any]]]:
-        """The arguments in three groups: fixed values, carried values, rows."""
+        """Return the arguments in three groups: fixed values, carried values, rows."""
         first = self.fixed + self.carried
         rows = [list(args[k : k + self.trips]) for k in range(first, len(args), self.trips)]
         return list(args[: self.fixed]), list(args[self.fixed : first]), rows
 
     def dtype(self, item: int) -> np.dtype:
-        """The dtype of an item."""
+        """Return the dtype of an item."""
         place = item if item < self.carried else self.carried + (item - self.carried) // self.trips
         return self.program.dtype(self.program.outputs[place])
 
@@ -97,12 +94,12 @@ class Program(NamedTuple):
     outputs: tuple[int, ...]
 
     def dtype(self, value: int) -> np.dtype:
-        """The dtype of a value."""
+        """Return the dtype of a value."""
         count = len(self.inputs)
         return self.inputs[value] if value < count else self.ops[value - count].dtype
 
     def counts(self) -> dict[str, int]:
-        """How often each operation runs, most frequent first.
+        """Return how often each operation runs, most frequent first.
 
         Constants, items and rare routines do not count; a "while" counts as one trip.
         """
@@ -117,18 +114,18 @@ class Program(NamedTuple):
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     def cost(self) -> float:
-        """The cost of the operations that run, in units of an addition (``operations``)."""
+        """Return the cost of the operations that run, in units of an addition (``operations``)."""
         cost = lambda name: OPERATIONS[name].cost if name in OPERATIONS else 1  # noqa: E731
         return sum(cost(name) * count for name, count in self.counts().items())
 
     def zeros(self) -> list[bool]:
-        """Whether each output is the constant 0."""
+        """Return whether each output is the constant 0."""
         literals = [op.number if op.name == "const" else None for op in self.ops]
         known = [None] * len(self.inputs) + literals
         return [known[k] is not None and bool(known[k] == 0) for k in self.outputs]
 
     def with_zeros(self, places: set[int]) -> Program:
-        """The same program with the constant 0 for the outputs at ``places``."""
+        """Return the same program with the constant 0 for the outputs at ``places``."""
         outputs, ops = list(self.outputs), list(self.ops)
         for place in sorted(places):
             dtype = self.dtype(outputs[place])
@@ -164,41 +161,3 @@ class Program(NamedTuple):
                 right += f" {op.value}" if op.name == "item" else ""
                 lines.append(f"%{number}:{op.dtype} = {op.name} {right}")
         return [*lines, f"outputs {' '.join(f'%{k}' for k in self.outputs)}"]
-
-
-def evaluate(program: Program, inputs: Sequence[Any]) -> list[Array]:
-    """The outputs, by ``jax.lax``, with loops unrolled; the inputs may have any common shape."""
-    values: list[Any] = list(inputs)
-    for op in program.ops:
-        args = [values[a] for a in op.args]
-        if op.name == "const":
-            values.append(op.number)
-        elif op.name == "call":
-            values.append(_called(op.value, args))
-        elif op.name == "item":
-            values.append(args[0][op.value])
-        elif op.name == "convert":
-            values.append(lax.convert_element_type(args[0], op.dtype))
-        elif op.name == "bitcast":
-            values.append(lax.bitcast_convert_type(args[0], jnp.dtype(op.dtype)))
-        elif op.name == "take":
-            index, *elements = jnp.broadcast_arrays(*args)
-            values.append(jnp.take_along_axis(jnp.stack(elements), index[None], 0)[0])
-        else:
-            values.append(OPERATIONS[op.name].evaluate(*jnp.broadcast_arrays(*args)))
-    return [values[k] for k in program.outputs]
-
-
-def _called(routine: Routine, args: Sequence[Any]) -> list[Array]:
-    """The items of a call."""
-    fixed, carried, rows = routine.split(args)
-    if routine.kind == "while":
-        trip = lambda values: evaluate(routine.program, [*fixed, *values])  # noqa: E731
-        carried = [jnp.asarray(x) for x in carried]
-        return lax.while_loop(lambda values: jnp.any(values[0]), trip, carried)
-    results = []
-    for k in range(routine.trips):
-        outputs = evaluate(routine.program, [*fixed, *carried, *(row[k] for row in rows)])
-        carried = outputs[: routine.carried]
-        results.append(outputs[routine.carried :])
-    return [*carried, *(x for row in zip(*results, strict=True) for x in row)]

@@ -21,7 +21,7 @@ BOOLEAN = np.dtype(bool)
 
 
 def magnitude_of_remainder(x: Scalar, y: Scalar) -> Scalar:
-    """The magnitude of ``x - n y``, where n is x / y without its fraction.
+    """Return the magnitude of ``x - n y``, where n is x / y without its fraction.
 
     It is NaN where x is infinite, where y is zero, and where one of them is NaN.
     """
@@ -45,7 +45,7 @@ def _function(dtype: np.dtype) -> Routine:
 
 
 def _up(dtype: np.dtype) -> Program:
-    """A trip up: ``part`` is doubled if the result is not more than ``size``."""
+    """Double ``part`` if the result is not more than ``size``: a trip up."""
     b = Builder([dtype, BOOLEAN, dtype])
     size, _, part = map(b.scalar, range(3))
     double = part + part
@@ -54,7 +54,7 @@ def _up(dtype: np.dtype) -> Program:
 
 
 def _down(dtype: np.dtype) -> Program:
-    """A trip down: ``part`` is subtracted if it fits, and halved until it is the divisor."""
+    """Subtract ``part`` if it fits, and halve it until it is the divisor: a trip down."""
     b = Builder([dtype, BOOLEAN, dtype, dtype])
     divisor, _, part, remainder = map(b.scalar, range(4))
     remainder = where(part <= remainder, remainder - part, remainder)

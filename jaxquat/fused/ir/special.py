@@ -116,7 +116,7 @@ def atanh(x: Scalar) -> Scalar:
 
 
 def cbrt(x: Scalar) -> Scalar:
-    """The cube root: x is 8^k y, and the root of y in [2^-1.5, 2^1.5] is y/y^(2/3).
+    """Return the cube root: x is 8^k y, and the root of y in [2^-1.5, 2^1.5] is y/y^(2/3).
 
     A polynomial for f = y^(-1/3) gives r to 1.5 %. With h = 1 - y r^3 the exact value is
     r (1 - h)^(-1/3), and two terms of this series leave 14/81 h^3. The last step is one Newton step
@@ -137,7 +137,7 @@ def cbrt(x: Scalar) -> Scalar:
 
 
 def erf(x: Scalar) -> Scalar:
-    """A polynomial up to 1, ``1 - erfc`` beyond it."""
+    """Return a polynomial up to 1, ``1 - erfc`` beyond it."""
     size = minimum(abs(x), 30)
     far = with_sign(1 - exp(-(size * size)) * _erfcx(size), x)
     return where(size < 1, _erf_near(x), far)

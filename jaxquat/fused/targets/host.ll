@@ -1,9 +1,9 @@
 ; A kernel for this processor: a handler of XLA's foreign function interface.
 ;
-; Its last operand is an int32 array: the number of bodies, and the most threads that are useful.
+; Its last operand is an int32 array: the number of members, and the most threads that are useful.
 ; Its last result, (threads, bytes), is scratch memory. @block runs the time loop for a vector of
-; bodies. Threads take blocks from a common counter. The last block begins early rather than being
-; ragged: bodies in two blocks are computed twice, with the same results. XLA may ask the handler
+; members. Threads take blocks from a common counter. The last block begins early rather than being
+; ragged: members in two blocks are computed twice, with the same results. XLA may ask the handler
 ; which version of the interface it has, in place of a call. The offsets are those of
 ; XLA_FFI_CallFrame, XLA_FFI_Metadata and XLA_FFI_Buffer in xla/ffi/api/c_api.h.
 
@@ -37,9 +37,9 @@ entry:
   %operands = call ptr @buffers(ptr %frame, i64 72)
   %results = call ptr @buffers(ptr %frame, i64 112)
   %counts = call ptr @data(ptr %operands, i64 $operands)
-  %bodies32 = load i32, ptr %counts
-  %bodies = zext i32 %bodies32 to i64
-  %latest = sub i64 %bodies, $lanes
+  %members32 = load i32, ptr %counts
+  %members = zext i32 %members32 to i64
+  %latest = sub i64 %members, $lanes
   %scratch_of_all = call ptr @data(ptr %results, i64 $results)
   %thread_at = getelementptr %work, ptr %work, i32 0, i32 1
   %thread = atomicrmw add ptr %thread_at, i64 1 monotonic
@@ -53,11 +53,11 @@ entry:
 next:
   %number = atomicrmw add ptr %work, i64 1 monotonic
   %due = mul i64 %number, $lanes
-  %more = icmp ult i64 %due, %bodies
+  %more = icmp ult i64 %due, %members
   br i1 %more, label %run, label %done
 run:
   %first = call i64 @llvm.umin.i64(i64 %due, i64 %latest)
-  call fastcc void @block(ptr %operands, ptr %results, ptr %scratch, i64 %bodies, i64 %first)
+  call fastcc void @block(ptr %operands, ptr %results, ptr %scratch, i64 %members, i64 %first)
   br label %next
 done:
   ret ptr null

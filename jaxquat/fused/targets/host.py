@@ -12,35 +12,35 @@ from jaxquat.fused.targets import template
 from jaxquat.fused.targets.lanes import Lanes
 from jaxquat.fused.targets.text import Module
 
-BLOCK = "void @block(ptr %operands, ptr %results, ptr %scratch, i64 %bodies, i64 %first)"
+BLOCK = "void @block(ptr %operands, ptr %results, ptr %scratch, i64 %members, i64 %first)"
 
 
 @functools.cache
 def processor() -> tuple[str, str]:
-    """The name and the features of this processor."""
+    """Return the name and the features of this processor."""
     import llvmlite.binding as llvm
 
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
 def register_bytes() -> int:
-    """The size of a vector register."""
+    """Return the size of a vector register."""
     features = processor()[1]
     return 64 if "+avx512f" in features else 32 if "+avx" in features else 16
 
 
-def lanes(loop: Loop, bodies: int) -> int:
-    """Bodies in a vector, a power of two: as many as fill a register, but at most ``bodies``."""
+def lanes(loop: Loop, members: int) -> int:
+    """Members in a vector, a power of two: as many as fill a register, but at most ``members``."""
     leaves = (*loop.constants, *loop.state, *loop.memory, *loop.command)
     widest = max((leaf.dtype.itemsize for leaf in leaves if leaf.smooth), default=8)
-    return min(register_bytes() // widest, 1 << (bodies.bit_length() - 1))
+    return min(register_bytes() // widest, 1 << (members.bit_length() - 1))
 
 
 def module(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> tuple[str, int]:
-    """The text of a module, and the bytes of scratch memory that each of its threads needs.
+    """Return the text of a module, and the bytes of scratch memory that each of its threads needs.
 
-    ``kind`` is as in ``Loop.arrays``; ``batched`` says which operands have one value for each body.
-    XLA calls the function ``jaxquat_kernel`` of the module (host.ll).
+    ``kind`` is as in ``Loop.arrays``; ``batched`` says which operands have a value per member. XLA
+    calls the function ``jaxquat_kernel`` of the module (host.ll).
     """
     shared = Module(lanes)
     block = Lanes(shared, batched)
@@ -75,7 +75,7 @@ def machine() -> Any:
 
 
 def compiled(text: str) -> bytes:
-    """The object code of a module."""
+    """Return the object code of a module."""
     import llvmlite.binding as llvm
 
     target, parsed = machine(), llvm.parse_assembly(text)

@@ -1,8 +1,8 @@
-"""The target of a time loop: a vector of bodies, with one lane for each body.
+"""The target of a time loop: a vector of members, with one lane for each member.
 
-Operands and results have the layout (rows, size, bodies). A function that is written here uses
-these names: ``%first`` is its first body, ``%bodies`` the number of all bodies, ``%scratch`` its
-own memory. The caller that makes a kernel of the function finds the bodies, sets ``sources`` and
+Operands and results have the layout (rows, size, members). A function that is written here uses
+these names: ``%first`` is its first member, ``%members`` the number of all, ``%scratch`` its own
+memory. The caller that makes a kernel of the function finds the members, sets ``sources`` and
 ``targets`` to the pointers of operands and results, and calls the function. On a GPU, a vector of
 one lane is a thread.
 """
@@ -25,12 +25,12 @@ LONG = 16  # a leaf with more numbers than this stays in memory, and loops go th
 
 
 class Lanes(Programs):
-    """Implements ``timeloop.Target``; ``batched`` says which operands have a value per body."""
+    """The operations of a time loop; ``batched`` says which operands have a value per member."""
 
     def __init__(self, module: Module, batched: Sequence[bool]) -> None:
         super().__init__(module)
         self.batched = batched
-        self.first, self.bodies = self.number("%first"), self.number("%bodies")
+        self.first, self.members = self.number("%first"), self.number("%members")
         self.sources: list[str] = []
         self.targets: list[str] = []
 
@@ -41,44 +41,44 @@ class Lanes(Programs):
             values += self.elements(leaf, self.array(leaf, self.sources[k], row, self.batched[k]))
         return values
 
-    def write(self, arrays: Arrays, values: list[str | Place], row: Index = 0) -> None:
+    def write(self, arrays: Arrays, values: Sequence[str | Place], row: Index = 0) -> None:
         """Write one row of some results."""
         parts = split(values, *((leaf,) for leaf in arrays.leaves))
         for k, (leaf, part) in enumerate(zip(arrays.leaves, parts, strict=True), arrays.number):
             self.assign(leaf, self.array(leaf, self.targets[k], row, batched=True), part)
 
     def variable(self, leaves: tuple[Leaf, ...], rows: int = 1) -> Variable:
-        """A new variable, which has no values yet."""
+        """Return a new variable, which has no values yet."""
         return Variable(self, leaves, rows)
 
     def zeros(self, leaves: tuple[Leaf, ...]) -> list[str]:
-        """A zero for each number of the leaves."""
+        """Return a zero for each number of the leaves."""
         return [self.constant(leaf.dtype, 0) for leaf in leaves for _ in range(leaf.size)]
 
     def run(self, program: Program, inputs: Sequence[Any]) -> list[str]:
-        """The outputs of a scalar program; the number of a step may be among the inputs."""
+        """Return the outputs of a scalar program; the number of a step may be among the inputs."""
         return self.program(lowered(program), [self.in_lanes(x) for x in inputs])
 
     def in_lanes(self, x: Any) -> str | Place:
-        """A value as a vector; the number of a step becomes an int32."""
+        """Return a value as a vector; the number of a step becomes an int32."""
         dtype = np.dtype(np.int32)
         if isinstance(x, Number):
             return self.splat(dtype, self.set(f"trunc i64 {x} to i32"))
         return self.constant(dtype, x) if isinstance(x, int) else x
 
     def array(self, leaf: Leaf, base: str, row: Index, batched: bool) -> Place:
-        """The place of the first number in a row of an array, for the first body."""
+        """Return the place of the first number in a row of an array, for the first member."""
         size = leaf.dtype.itemsize
         if not batched:
             return Place(leaf.dtype, self.moved(base, row * (leaf.size * size)), 0, size, "one")
-        pitch = self.bodies * size
+        pitch = self.members * size
         start = row * leaf.size * pitch + self.first * size
         return Place(leaf.dtype, self.moved(base, start), 0, pitch, "lanes")
 
     # The numbers of one leaf, which are adjacent from a place on.
 
     def elements(self, leaf: Leaf, first: Place) -> list[str | Place]:
-        """The values of a leaf; the values of a long leaf are read when they are used."""
+        """Return the values of a leaf; the values of a long leaf are read when they are used."""
         places = [first._replace(element=first.element + k) for k in range(leaf.size)]
         return [*places] if leaf.size > LONG else [self.read_from(place) for place in places]
 
@@ -123,7 +123,7 @@ class Lanes(Programs):
 
 
 class Variable:
-    """Implements ``timeloop.Variable``.
+    """Values that change; with several rows, each row has its own.
 
     A piece is one number of a short leaf, which LLVM keeps in a register, or an entire leaf.
     """
@@ -142,18 +142,18 @@ class Variable:
                 self.first.append(lanes.buffer([dtype], rows * size))
 
     def row(self, row: Index) -> list[Place]:
-        """The place of the first number of each piece in a row."""
+        """Return the place of the first number of each piece in a row."""
         return [
             place._replace(base=self.lanes.moved(place.base, row * (piece.size * place.pitch)))
             for piece, place in zip(self.pieces, self.first, strict=True)
         ]
 
     def get(self, row: Index = 0) -> list[str | Place]:
-        """The values, to be used before the variable is set again."""
+        """Return the values, to be used before the variable is set again."""
         places = zip(self.pieces, self.row(row), strict=True)
         return [x for piece, place in places for x in self.lanes.elements(piece, place)]
 
-    def set(self, values: list[str | Place], row: Index = 0) -> None:
+    def set(self, values: Sequence[str | Place], row: Index = 0) -> None:
         """Replace the values."""
         parts = split(values, *((piece,) for piece in self.pieces))
         for piece, place, part in zip(self.pieces, self.row(row), parts, strict=True):

@@ -33,7 +33,7 @@ class Memory(Text):
         self.loaded: dict[Place, str] = {}  # names of places that have been read
 
     def value(self, x: str | Place) -> str:
-        """The name of a value; a place is read once."""
+        """Return the name of a value; a place is read once."""
         if isinstance(x, str):
             return x
         if x not in self.loaded:
@@ -42,11 +42,11 @@ class Memory(Text):
         return self.loaded[x]
 
     def place(self, x: str | Place | None) -> Place | None:
-        """The place of a value in memory, or None."""
+        """Return the place of a value in memory, or None."""
         return self.places.get(x) if isinstance(x, str) else x
 
     def read_from(self, place: Place, further: Index = 0) -> str:
-        """The value that lies ``further`` elements after a place."""
+        """Return the value that lies ``further`` elements after a place."""
         at, dtype = self.address(place, further), place.dtype
         if place.kind == "slot":
             return self.set(f"load {self.vector(dtype)}, ptr {at}, align {self.aligned(dtype)}")
@@ -68,7 +68,7 @@ class Memory(Text):
         self.line(f"store {kind} {value}, ptr {at}, align {align}")
 
     def taken(self, index: str, first: Place, stride: int) -> str:
-        """For each lane, the element of a row whose number is the lane's ``index``.
+        """Return, for each lane, the element of a row whose number is the lane's ``index``.
 
         The row begins at ``first``, with ``stride`` elements from each value to the next.
         """
@@ -87,33 +87,33 @@ class Memory(Text):
         return value
 
     def address(self, place: Place, further: Index = 0) -> str:
-        """A pointer to the element that lies ``further`` elements after a place."""
+        """Return a pointer to the element that lies ``further`` elements after a place."""
         return self.moved(place.base, (place.element + further) * place.pitch)
 
     def moved(self, pointer: str, size: Index) -> str:
-        """A pointer that is ``size`` bytes after another one."""
+        """Return a pointer that is ``size`` bytes after another one."""
         same = isinstance(size, int) and size == 0
         return pointer if same else self.set(f"getelementptr i8, ptr {pointer}, i64 {size}")
 
     def aligned(self, dtype: np.dtype) -> int:
-        """The alignment of a vector in a slot, where a boolean takes one bit."""
+        """Return the alignment of a vector in a slot, where a boolean takes one bit."""
         return max(1, min(64, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1)))
 
     def packed(self, dtype: np.dtype) -> str:
-        """The type of a vector in an operand or an argument, where booleans are bytes.
+        """Return the type of a vector in an operand or an argument, where booleans are bytes.
 
         LLVM 22 can end the process if a vector of i1 is passed.
         """
         return f"<{self.lanes} x {stored(dtype)}>"
 
     def pack(self, dtype: np.dtype, value: str) -> str:
-        """A vector as it is in an operand or an argument."""
+        """Return a vector as it is in an operand or an argument."""
         if dtype.kind != "b":
             return value
         return self.set(f"zext {self.vector(dtype)} {value} to {self.packed(dtype)}")
 
     def unpacked(self, dtype: np.dtype, value: str) -> str:
-        """The inverse of ``pack``."""
+        """Return the inverse of ``pack``."""
         if dtype.kind != "b":
             return value
         return self.set(f"trunc {self.packed(dtype)} {value} to {self.vector(dtype)}")
@@ -151,7 +151,7 @@ class Memory(Text):
         return Place(dtypes[0], base, 0, self.number(between), "slot")
 
     def regular(self, values: Sequence[str | Place | None]) -> tuple[Place, int] | None:
-        """The first place of equally spaced values and their stride in elements, or None."""
+        """Return the first place of equally spaced values and their stride in elements, or None."""
         places = [self.place(x) for x in values]
         first, second = places[:2]
         if first is None or second is None:

@@ -1,4 +1,4 @@
-; A kernel for NVIDIA's GPUs. @body runs the time loop for one body; thread t of T takes the bodies
+; A kernel for NVIDIA's GPUs. @member runs the time loop for one member; thread t of T takes the members
 ; t, t + T, t + 2 T and so on.
 ;
 ; In scratch memory neighbouring threads have neighbouring addresses, as in operands and results: an
@@ -49,17 +49,17 @@ $functions
 define ptx_kernel void @$kernel($parameters) #1 {
 entry:
 $casts
-  %bodies32 = load i32, ptr %counts
-  %bodies = zext i32 %bodies32 to i64
+  %members32 = load i32, ptr %counts
+  %members = zext i32 %members32 to i64
   %thread = call i64 @thread()
   %threads = call i64 @threads()
-  %some = icmp ult i64 %thread, %bodies
+  %some = icmp ult i64 %thread, %members
   br i1 %some, label %run, label %done
 run:
   %first = phi i64 [ %thread, %entry ], [ %following, %run ]
-  call fastcc void @body($arrays, ptr $memory, i64 %bodies, i64 %first)
+  call fastcc void @member($arrays, ptr $memory, i64 %members, i64 %first)
   %following = add i64 %first, %threads
-  %more = icmp ult i64 %following, %bodies
+  %more = icmp ult i64 %following, %members
   br i1 %more, label %run, label %done
 done:
   ret void

@@ -1,10 +1,10 @@
-"""Kernels for NVIDIA's GPUs: one thread for each body, compiled by llvmlite, launched by XLA.
+"""Kernels for NVIDIA's GPUs: one thread for each member, compiled by llvmlite, launched by XLA.
 
 The time loop is the same as on the CPU, with one lane. The code around it is in nvptx.ll:
 
-- The function is a kernel. Its parameters are pointers: the operands, the number of bodies, the
+- The function is a kernel. Its parameters are pointers: the operands, the number of members, the
   results, and scratch memory if the loop needs any.
-- Thread t of T runs the bodies t, t + T, t + 2 T and so on.
+- Thread t of T runs the members t, t + T, t + 2 T and so on.
 - A thread's own arrays lie in its local memory, up to ``LOCAL`` bytes. Larger ones lie in scratch
   memory, which is a result of the call. There, as in local memory, the elements of neighbouring
   threads are adjacent, so that they are read and written together.
@@ -32,7 +32,7 @@ from jax import Array
 
 from jaxquat._internal.checks import missing_package
 from jaxquat.fused import timeloop
-from jaxquat.fused.kernel import CACHED, Loop
+from jaxquat.fused.kernel import CACHED, Loop, members_last
 from jaxquat.fused.targets import template
 from jaxquat.fused.targets.lanes import Lanes
 from jaxquat.fused.targets.text import Module
@@ -46,7 +46,7 @@ ARRAYS = 512  # parameters of a kernel; PTX 8.0 allows 544
 
 
 def missing() -> str | None:
-    """An error message if there are no fused kernels on this GPU, otherwise None."""
+    """Return an error message if there are no fused kernels on this GPU, otherwise None."""
     try:
         import llvmlite.binding as llvm
     except (ImportError, OSError):  # or its library cannot be loaded
@@ -66,37 +66,33 @@ def missing() -> str | None:
 
 
 def too_many_arrays(layout: Loop, kinds: Sequence[str]) -> str | None:
-    """An error message if kernels of these kinds have too many arrays, otherwise None."""
+    """Return an error message if kernels of these kinds have too many arrays, otherwise None."""
     counts = [len(layout.operands(kind)) + len(layout.results(kind)) for kind in kinds]
-    count = max(counts) + 2  # the number of bodies, and scratch memory
+    count = max(counts) + 2  # the number of members, and scratch memory
     if count <= ARRAYS:
         return None
     return f"a fused kernel has at most {ARRAYS} arrays on the GPU, this one has {count}"
 
 
 def call(
-    loop: Loop, kind: str, batched: Sequence[bool], bodies: int, operands: Sequence[Array]
+    loop: Loop, kind: str, batched: Sequence[bool], members: int, operands: Sequence[Array]
 ) -> list[Array]:
-    """The results of a kernel, as in ``cpu.call``."""
+    """Return the results of a kernel, as in ``cpu.call``."""
     excess = too_many_arrays(loop, (kind,))
     if excess:  # only when compiling for a GPU without having one; otherwise checked before
         raise NotImplementedError(excess)
     text, scratch = _kernel(loop, kind, tuple(batched))
-    blocks = -(-bodies // BLOCK)
+    blocks = -(-members // BLOCK)
     if scratch:
         blocks = min(blocks, max(1, SCRATCH // (BLOCK * scratch)))
-    arrays = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
-    results = [
-        jax.ShapeDtypeStruct((*(() if rows is None else (rows,)), leaf.size, bodies), leaf.dtype)
-        for leaf, rows in loop.results(kind)
-    ]
+    results = loop.shapes(kind, members)
     memory = [jax.ShapeDtypeStruct((scratch, blocks * BLOCK), np.uint8)] if scratch else []
     sizes = {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "block_x": BLOCK, "block_y": 1}
     sizes |= {"block_z": 1, "shared_mem_bytes": 0}
     launch = jax.ffi.ffi_call(TARGET, [*results, *memory])
     arrays = launch(
-        *arrays,
-        np.array([bodies], np.int32),
+        *members_last(operands, batched),
+        np.array([members], np.int32),
         name=_name(kind),
         kernel_type="ptx",
         kernel_data=text,
@@ -106,28 +102,28 @@ def call(
 
 
 def _name(kind: str) -> str:
-    """The name of a kernel, which a profiler shows."""
+    """Return the name of a kernel, which a profiler shows."""
     return f"fused_{kind}"
 
 
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]:
-    """The PTX of a kernel, and the bytes of scratch memory of each of its threads."""
+    """Return the PTX of a kernel, and the bytes of scratch memory of each of its threads."""
     text, scratch = module(loop, kind, batched)
     return compiled(text), scratch
 
 
 def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
-    """The text of a module for LLVM, and the bytes of scratch memory of each thread."""
+    """Return the text of a module for LLVM, and the bytes of scratch memory of each thread."""
     shared = Module(1, most=LOCAL, interleaved=True)
-    body = Lanes(shared, batched)
-    body.sources = [f"%operand{number}" for number in range(len(loop.operands(kind)))]
-    body.targets = [f"%result{number}" for number in range(len(loop.results(kind)))]
-    timeloop.write(body, loop, kind)
-    arrays = ", ".join(f"ptr noalias {name}" for name in (*body.sources, *body.targets))
-    head = f"internal fastcc void @body({arrays}, ptr %scratch, i64 %bodies, i64 %first)"
-    functions = [*shared.functions, body.function(f"{head} alwaysinline #0")]
-    inputs, outputs = [*body.sources, "%counts"], [*body.targets]
+    member = Lanes(shared, batched)
+    member.sources = [f"%operand{number}" for number in range(len(loop.operands(kind)))]
+    member.targets = [f"%result{number}" for number in range(len(loop.results(kind)))]
+    timeloop.write(member, loop, kind)
+    arrays = ", ".join(f"ptr noalias {name}" for name in (*member.sources, *member.targets))
+    head = f"internal fastcc void @member({arrays}, ptr %scratch, i64 %members, i64 %first)"
+    functions = [*shared.functions, member.function(f"{head} alwaysinline #0")]
+    inputs, outputs = [*member.sources, "%counts"], [*member.targets]
     outputs += ["%memory"] if shared.scratch else []
     form = "ptr addrspace(1) noalias{} align 16 {}_at"
     parameters = [form.format(" readonly", name) for name in inputs]
@@ -137,14 +133,14 @@ def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
         "nvptx.ll", kernel=_name(kind), block=BLOCK,
         memory="%memory" if shared.scratch else "null", parameters=", ".join(parameters),
         casts="\n".join(cast.format(name) for name in inputs + outputs),
-        arrays=", ".join(f"ptr {name}" for name in (*body.sources, *body.targets)),
+        arrays=", ".join(f"ptr {name}" for name in (*member.sources, *member.targets)),
         functions="\n".join([*sorted(shared.declared), *functions]),
     )  # fmt: skip
     return text, shared.scratch
 
 
 def compiled(text: str) -> str:
-    """The PTX of a module."""
+    """Return the PTX of a module."""
     import llvmlite.binding as llvm
 
     machine = _machine()

@@ -20,7 +20,7 @@ FORMAT = b"jaxquat kernel 1\n"
 
 
 def _folder() -> Path | None:
-    """The cache folder: $JAXQUAT_CACHE, or a folder in the user's cache.
+    """Return the cache folder: $JAXQUAT_CACHE, or a folder in the user's cache.
 
     None if the variable is empty, or if the user's home is not set or does not exist.
     """
@@ -38,7 +38,7 @@ def _folder() -> Path | None:
 
 
 def _private(status: os.stat_result) -> bool:
-    """Whether a file belongs to this user and nobody else can write to it."""
+    """Return whether a file belongs to this user and nobody else can write to it."""
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
@@ -82,7 +82,7 @@ def _warn(path: Path) -> None:
 
 
 def read(key: bytes, suffix: str = "o") -> bytes | None:
-    """The code that was kept under a key, or None if no intact file of this user has it."""
+    """Return the code that was kept under a key, or None if no intact file of this user has it."""
     with _opened_folder(make=False) as folder:
         if folder is None:
             return None

@@ -10,7 +10,7 @@ from jaxquat.fused.targets.text import Text
 
 
 def operation(text: Text, op: Op, args: list[str], kinds: list[np.dtype]) -> str:
-    """The name of the result of one operation; ``kinds``: the dtypes of its arguments."""
+    """Return the name of the result of one operation; ``kinds``: the dtypes of its arguments."""
     name, dtype = op.name, op.dtype
     if name == "const":
         return text.constant(dtype, op.number)
@@ -35,7 +35,7 @@ def operation(text: Text, op: Op, args: list[str], kinds: list[np.dtype]) -> str
 
 
 def _convert(text: Text, dtype: np.dtype, old: np.dtype, value: str) -> str:
-    """A value of dtype ``old`` converted to ``dtype``, as in XLA."""
+    """Return a value of dtype ``old`` converted to ``dtype``, as in XLA."""
     source, target = text.vector(old), text.vector(dtype)
     if dtype.kind == "f":
         if old.kind == "f":

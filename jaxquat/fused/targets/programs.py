@@ -34,29 +34,14 @@ class Programs(Memory):
     def program(
         self, program: Program, inputs: Sequence[str | Place], targets: Sequence[Place] = ()
     ) -> list[str]:
-        """The names of the outputs; with ``targets`` the outputs are written there instead.
+        """Return the names of the outputs; with ``targets`` the outputs are written there instead.
 
         A loop writes its rows of results directly to their targets.
         """
         # names that are read or written inside a loop or a branch are not defined after it
         places, loaded = dict(self.places), dict(self.loaded)
-        values: list[Any] = list(inputs)
         outputs = list(zip(program.outputs, targets, strict=False))
-        target_of = dict(reversed(outputs))
-        operations = list(enumerate(program.ops, len(inputs)))
-        items = {(op.args[0], op.value): number for number, op in operations if op.name == "item"}
-        for number, op in operations:
-            args, dtypes = [values[a] for a in op.args], [program.dtype(a) for a in op.args]
-            if op.name == "call":
-                numbers = [items.get((number, item), -1) for item in range(op.value.items)]
-                item_targets = [target_of.get(item) for item in numbers]
-                values.append(self._routine(op.value, dtypes, args, item_targets))
-            elif op.name == "item":
-                values.append(args[0][op.value])
-            elif op.name == "take":
-                values.append(self.taken(self.value(args[0]), *self.row(op.dtype, args[1:])))
-            else:
-                values.append(operation(self, op, [self.value(x) for x in args], dtypes))
+        values = self._values(program, inputs, dict(reversed(outputs)))
         names = [] if targets else [self.value(values[k]) for k in program.outputs]
         for k, target in outputs:
             if values[k] != target:
@@ -64,6 +49,27 @@ class Programs(Memory):
         kept = {x: self.places[x] for x in names if x in self.places}
         self.places, self.loaded = {**places, **kept}, loaded
         return names
+
+    def _values(
+        self, program: Program, inputs: Sequence[str | Place], target_of: dict[int, Place]
+    ) -> list[Any]:
+        """All values of a program; ``target_of`` has the places of the outputs by their numbers."""
+        values: list[Any] = list(inputs)
+        operations = list(enumerate(program.ops, len(inputs)))
+        items = {(op.args[0], op.value): number for number, op in operations if op.name == "item"}
+        for number, op in operations:
+            args, dtypes = [values[a] for a in op.args], [program.dtype(a) for a in op.args]
+            if op.name == "call":
+                numbers = [items.get((number, item), -1) for item in range(op.value.items)]
+                wanted = [target_of.get(item) for item in numbers]
+                values.append(self._routine(op.value, dtypes, args, wanted))
+            elif op.name == "item":
+                values.append(args[0][op.value])
+            elif op.name == "take":
+                values.append(self.taken(self.value(args[0]), *self.row(op.dtype, args[1:])))
+            else:
+                values.append(operation(self, op, [self.value(x) for x in args], dtypes))
+        return values
 
     def _routine(
         self,
@@ -108,7 +114,7 @@ class Programs(Memory):
         return [*(self.read_from(place) for place in carried), *items]
 
     def _targets(self, routine: Routine, wanted: Sequence[Place | None]) -> list[tuple[Place, int]]:
-        """For each row of results of a loop, the place of the first result, and the stride.
+        """Return, for each row of results of a loop, the place of the first result, and the stride.
 
         Rows without places in ``wanted`` share a buffer, where the results of a trip are adjacent.
         """
@@ -126,7 +132,7 @@ class Programs(Memory):
     def _branch(
         self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Place]
     ) -> list[str | Place]:
-        """A branch, taken if the first argument is true for any body of the vector.
+        """Write a branch, taken if the first argument is true for any member of the vector.
 
         A rare branch is a separate function, out of the way of the other lines.
         """
@@ -145,7 +151,7 @@ class Programs(Memory):
         return [self.read_from(place) for place in carried]
 
     def _while(self, routine: Routine, args: Sequence[str | Place]) -> list[str | Place]:
-        """A loop that goes on while the first carried value is true for any body."""
+        """Write a loop that goes on while the first carried value is true for any member."""
         fixed, starts, _ = routine.split(args)
         dtypes = routine.program.inputs[routine.fixed :]
         carried = [self.slot(dtype) for dtype in dtypes]
@@ -190,7 +196,7 @@ class Programs(Memory):
         return [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(results)]
 
     def _row_from(self, values: Sequence[str | Place], k: int) -> list[Place]:
-        """The places of the values from the k-th on, as long as they are adjacent."""
+        """Return the places of the values from the k-th on, as long as they are adjacent."""
         first, row = self.place(values[k]), []
         while first and k < len(values) and self.place(values[k]) == first:
             row.append(first)

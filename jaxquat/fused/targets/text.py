@@ -22,12 +22,12 @@ import numpy as np
 
 
 def scalar(dtype: np.dtype) -> str:
-    """The LLVM type of a number."""
+    """Return the LLVM type of a number."""
     return {"f4": "float", "f8": "double", "b1": "i1"}.get(dtype.str[1:], f"i{8 * dtype.itemsize}")
 
 
 def stored(dtype: np.dtype) -> str:
-    """The LLVM type of a number in operands and results, where booleans are bytes."""
+    """Return the LLVM type of a number in operands and results, where booleans are bytes."""
     return "i8" if dtype.kind == "b" else scalar(dtype)
 
 
@@ -73,7 +73,7 @@ class Number:
     __lt__, is_ = _operator("icmp ult"), _operator("icmp eq")
 
     def __mul__(self, other: Index) -> Index:
-        """The product; a product with the int 0 needs no line."""
+        """Return the product; a product with the int 0 needs no line."""
         return other if isinstance(other, int) and other == 0 else _product(self, other)
 
     __rmul__ = __mul__
@@ -82,11 +82,11 @@ class Number:
         return self * -1 + other
 
     def multiple_of(self, period: int) -> Number:
-        """Whether it is a multiple of ``period``."""
+        """Return whether it is a multiple of ``period``."""
         return (self % period).is_(0)
 
     def at_most(self, most: int) -> Number:
-        """The smaller of this number and ``most``."""
+        """Return the smaller of this number and ``most``."""
         return self.text.number(self.text.set(f"select i1 {self < most}, i64 {self}, i64 {most}"))
 
 
@@ -102,12 +102,12 @@ class Text:
         self.lines: list[str] = []
 
     def function(self, head: str) -> str:
-        """The text of the function, which returns after its last line."""
+        """Return the text of the function, which returns after its last line."""
         lines = [f"define {head} {{", "entry:", *self.entry, *self.lines, "  ret void", "}"]
         return "\n".join(lines)
 
     def name(self) -> str:
-        """A new name."""
+        """Return a new name."""
         self.count += 1
         return f"%v{self.count}"
 
@@ -122,11 +122,11 @@ class Text:
         return name
 
     def number(self, name: str) -> Number:
-        """The integer with this name."""
+        """Return the integer with this name."""
         return Number(self, name)
 
     def local(self, kind: str) -> str:
-        """A pointer to memory of the function for a value of an LLVM type."""
+        """Return a pointer to memory of the function for a value of an LLVM type."""
         name = self.name()
         self.entry.append(f"  {name} = alloca {kind}, align 64")
         return name
@@ -173,17 +173,17 @@ class Text:
     # Vectors, with one number for each lane.
 
     def vector(self, dtype: np.dtype) -> str:
-        """The LLVM type of a vector."""
+        """Return the LLVM type of a vector."""
         return f"<{self.lanes} x {scalar(dtype)}>"
 
     def splat(self, dtype: np.dtype, value: str) -> str:
-        """A vector with the same number in all lanes."""
+        """Return a vector with the same number in all lanes."""
         kind, zeros = self.vector(dtype), f"<{self.lanes} x i32> zeroinitializer"
         first = self.set(f"insertelement {kind} poison, {scalar(dtype)} {value}, i32 0")
         return self.set(f"shufflevector {kind} {first}, {kind} poison, {zeros}")
 
     def constant(self, dtype: np.dtype, value: object) -> str:
-        """A vector with the same constant in all lanes."""
+        """Return a vector with the same constant in all lanes."""
         one = f"{scalar(dtype)} {literal(dtype, value)}"
         return f"<{', '.join([one] * self.lanes)}>"
 
@@ -195,6 +195,6 @@ class Text:
         return self.set(f"call {result} @{function}({passed})")
 
     def any(self, mask: str) -> str:
-        """Whether a boolean is true in some lane."""
+        """Return whether a boolean is true in some lane."""
         kind = self.vector(np.dtype(bool))
         return self.call("i1", f"llvm.vector.reduce.or.v{self.lanes}i1", [(kind, mask)])

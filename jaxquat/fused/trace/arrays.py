@@ -61,7 +61,7 @@ def _reshaped(b: Builder, equation: Any, x: Values) -> Values:
 
 
 def _in_order(b: Builder, equation: Any, x: Values) -> Values:
-    """A reshape reads the elements in an order of axes of its own if it has one."""
+    """Reshape after reading the elements in the equation's own order of axes, if any."""
     order = equation.params["dimensions"]
     return _reshaped(b, equation, x if order is None else x.transpose(order))
 

@@ -54,7 +54,7 @@ def traced_apart(
 
 
 def called(t: Any, equation: Any, args: list[Values]) -> list[Values] | None:
-    """The outputs of a call, by a routine; None for a short function, which is inlined.
+    """Return the outputs of a call, by a routine; None for a short function, which is inlined.
 
     All calls of a long function with the same constants share one routine. ``t.routines`` maps the
     jaxpr and these constants to the routine, or to None for a short function.
@@ -83,13 +83,13 @@ def called(t: Any, equation: Any, args: list[Values]) -> list[Values] | None:
 
 
 def _numbers(outputs: Sequence[Values | Product]) -> set[int]:
-    """The numbers of the values in the outputs of a function."""
+    """Return the numbers of the values in the outputs of a function."""
     arrays = [a for x in outputs for a in (x[:2] if isinstance(x, Product) else (x,))]
     return {k for a in arrays for k in a.ravel().tolist()}
 
 
 def _routine(t: Any, jaxpr: Any, args: list[Values]) -> Any:
-    """The routine of a function, the values that it returns, the outputs, and the builder.
+    """Return the routine of a function, the values that it returns, the outputs, and the builder.
 
     The routine does not return outputs that are inputs or constants. For a product it returns the
     factors.

@@ -1,9 +1,9 @@
 """Branches, loops and other primitives that contain jaxprs.
 
 A loop of known length is unrolled. Where a branch is chosen at run time, a short branch is always
-computed and its result selected; a long one is a routine, which a vector of bodies runs if one of
+computed and its result selected; a long one is a routine, which a vector of members runs if one of
 them chooses it. A loop whose length is known only at run time is a routine too: it runs until all
-bodies of the vector have stopped.
+members of the vector have stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from jaxquat.fused.trace.values import (
 )  # fmt: skip
 
 TRIPS = 4096  # the most iterations of a loop that is unrolled
-SHORT = 20  # all bodies compute a branch up to this cost (``Program.cost``)
+SHORT = 20  # all members compute a branch up to this cost (``Program.cost``)
 
 
 def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
@@ -56,7 +56,7 @@ def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
 
 
 def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
-    """A while loop: unrolled as long as its condition is known, then a routine.
+    """Unroll a while loop as long as its condition is known; then make it a routine.
 
     ``jax.vmap`` makes the condition an array. Then the loop goes on as long as any element holds,
     and the carried values change only where their own element holds.
@@ -81,9 +81,9 @@ def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
 def _while_any(
     t: Any, p: Any, go: Values, test: list[Values], body: list[Values], carry: list[Values]
 ) -> list[Values]:
-    """The loop as a routine: it carries whether a body goes on, and ``carry``.
+    """Return the loop as a routine: it carries whether a member goes on, and ``carry``.
 
-    A body that has stopped keeps its values while other bodies of its vector go on.
+    A member that has stopped keeps its values while other members of its vector go on.
     """
     flags = [go] if go.ndim == 0 else [_any(t, go), go]
     fixed, carried = _flat([*test, *body]), _flat([*flags, *carry])
@@ -104,7 +104,7 @@ def _while_any(
 
 
 def _any(t: Any, go: Values) -> Values:
-    """Whether any of these holds, ()."""
+    """Return whether any of these holds, ()."""
     return np.asarray(functools.reduce(lambda a, b: t.emit("or", a, b), _flat([go])))
 
 
@@ -142,7 +142,7 @@ def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
 def _branch(
     t: Any, jaxpr: Any, args: list[Values], dtypes: list[np.dtype]
 ) -> tuple[Routine, list[Values]] | None:
-    """A branch as a routine, and its arguments; None for a short branch.
+    """Return a branch as a routine, and its arguments; None for a short branch.
 
     Its inputs are whether it is chosen, the arguments, and the results where it is not chosen.
     """
@@ -166,7 +166,7 @@ def _is(which: Scalar, number: int, count: int) -> Scalar:
 
 
 def _of_boolean(which: Scalar) -> Scalar:
-    """The boolean that was converted to this number, or the number itself if none was."""
+    """Return the boolean that was converted to this number, or the number itself if none was."""
     op = which.b.made_by(which.number, "convert")
     return which.b.scalar(op.args[0]) if op and which.b.dtype(op.args[0]).kind == "b" else which
 
@@ -185,7 +185,7 @@ def _shaped(numbers: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> list[V
 
 
 def _expanded(t: Any, equation: Any, *args: Values) -> list[Values]:
-    """A primitive of newer versions of JAX that can expand itself (custom_root)."""
+    """Expand a primitive of newer versions of JAX that can expand itself (custom_root)."""
     primitive = equation.params["_prim"]
 
     def expanded(*leaves: Any) -> list[Any]:

@@ -34,7 +34,7 @@ def _plain(name: str) -> Rule:
 
 
 def _of(function: Rule) -> Rule:
-    """The rule of a function that needs only the scalars."""
+    """Return the rule of a function that needs only the scalars."""
     return lambda params, dtype, *args: function(*args)
 
 
@@ -108,7 +108,7 @@ def _round(params: Any, dtype: Any, x: Scalar) -> Scalar:
 
 
 def _quotient(name: str) -> Rule:
-    """The quotient or remainder. Integers are divided as XLA defines it.
+    """Return the rule of a quotient or remainder. Integers are divided as XLA defines it.
 
     x/0 is -1 (all bits set) with remainder x; the least integer divided by -1 is itself, with
     remainder 0. Both divisions make the processor end the process, even where a select drops the
@@ -130,7 +130,7 @@ def _quotient(name: str) -> Rule:
 
 
 def _shift(name: str) -> Rule:
-    """A shift, as XLA defines it: a count of all bits or more shifts everything out.
+    """Return a shift, as XLA defines it: a count of all bits or more shifts everything out.
 
     The count is read as an unsigned number.
     """
@@ -207,7 +207,7 @@ def _hyperbolic(x: Scalar, sense: str) -> Scalar:
 
 
 def _mul(x: Scalar, y: Scalar) -> Scalar:
-    """A product; a product with a boolean, converted to 0 or 1, is a select, as in XLA.
+    """Return a product; a product with a boolean, converted to 0 or 1, is a select, as in XLA.
 
     So it is 0 even where the other factor is NaN or infinite. Within a dot it is not a select.
     """

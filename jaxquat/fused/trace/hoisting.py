@@ -1,12 +1,12 @@
 """Hoisting: values that do not change during a run are computed once, before it.
 
-A step closes over parameters and the body. Values that it computes from these alone, such as the
-inverse of the inertia, are the same in every step. ``hoist`` is a pass from jaxpr to jaxpr. It
-walks through the equations in order and gives each variable a kind:
+A step closes over parameters. Values that it computes from these alone, such as the inverse of a
+matrix, are the same in every step. ``hoist`` is a pass from jaxpr to jaxpr. It walks through the
+equations in order and gives each variable a kind:
 
 - _LITERAL: a number known now, such as an index; it becomes part of the program;
 - _FIXED: made from closed-over arrays; JAX computes it here, and it becomes an argument of the
-  kernel, so a new inertia needs no new compilation and gradients flow through the argument;
+  kernel, so a new matrix needs no new compilation and gradients flow through the argument;
 - _CHANGING: depends on the arguments (the state, the step's number); its equations remain.
 
 The kind of an output is the largest kind among the inputs of its equation. The equations that
@@ -45,7 +45,7 @@ _OPENED = ("jit", "remat2")
 
 
 def shared(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, where all calls share one traced function."""
+    """Return the same function, where all calls share one traced function."""
     # structure of the arguments, leaves that are not tracers, function of the tracers
     known: list[tuple[Any, list[Any], Callable[..., Any]]] = []
 
@@ -72,8 +72,8 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
 def hoist(closed: Any) -> tuple[Any, list[Any]]:
     """Return ``(rest, fixed)`` where ``rest(*fixed, *arguments)`` equals ``closed(*arguments)``.
 
-    ``fixed`` are arrays that the function computes only from what it closes over: parameters, the
-    inertia and its inverse. They and their derivatives are computed here, outside the run.
+    ``fixed`` are arrays that the function computes only from what it closes over. They and their
+    derivatives are computed here, outside the loop.
 
     Raises:
         NotScalarError: the function has effects. Hoisted effects would happen only once.
@@ -92,7 +92,7 @@ def hoist(closed: Any) -> tuple[Any, list[Any]]:
 
 
 def _needed(equations: Sequence[Any], results: Iterable[Any]) -> tuple[list[Any], set[Any]]:
-    """The equations that compute the results, and all variables that these use."""
+    """Return the equations that compute the results, and all variables that these use."""
     used = {v for v in results if not hasattr(v, "val")}
     needed = []
     for equation in reversed(equations):
@@ -141,7 +141,7 @@ class _Walk:
     def through(
         self, jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any], equations: list[Any]
     ) -> list[Any]:
-        """The outputs of a jaxpr; its remaining equations are added to ``equations``."""
+        """Return the outputs of a jaxpr; its remaining equations are added to ``equations``."""
         known = dict(zip(jaxpr.invars, arguments, strict=True))
         known |= {v: self._constant(v, c) for v, c in zip(jaxpr.constvars, consts, strict=True)}
         read = lambda v: v if hasattr(v, "val") else known[v]  # noqa: E731
@@ -151,7 +151,7 @@ class _Walk:
         return list(map(read, jaxpr.outvars))
 
     def _outputs(self, equation: Any, equations: list[Any]) -> Sequence[Any]:
-        """The outputs of an equation."""
+        """Return the outputs of an equation."""
         kind = max(map(self._kind, equation.invars), default=_LITERAL)
         if equation.primitive.name in _OPENED and not is_rare(equation):
             inner = equation.params["jaxpr"]
@@ -177,7 +177,7 @@ class _Walk:
         return _FIXED if v in self.fixed else _CHANGING
 
     def _constant(self, v: Any, value: Any) -> Any:
-        """The variable of a closed-over array; each array has one.
+        """Return the variable of a closed-over array; each array has one.
 
         Known integers and booleans are literals. Floats, tracers and random keys are fixed.
         """
@@ -204,7 +204,7 @@ class _Walk:
         return self.numbers[v]
 
     def _results(self, equation: Any) -> list[Any]:
-        """The fixed variables of an equation's outputs; equal equations share them."""
+        """Return the fixed variables of an equation's outputs; equal equations share them."""
         names = tuple(map(_name, equation.invars))
         try:
             key = equation.primitive, names, tuple(sorted(equation.params.items()))
@@ -249,7 +249,7 @@ class _Walk:
 
 
 def _name(v: Any) -> Any:
-    """The variable, or a value that is equal for equal literals."""
+    """Return the variable, or a value that is equal for equal literals."""
     if not hasattr(v, "val"):
         return v
     value = np.asarray(v.val, v.aval.dtype)
@@ -257,7 +257,7 @@ def _name(v: Any) -> Any:
 
 
 def _typed(x: Any, v: Any) -> Any:
-    """The value of a variable, cast to vary over devices as the variable does."""
+    """Return the value of a variable, cast to vary over devices as the variable does."""
     axes = axes_of(v.aval)
     return cast(jnp.asarray(x), axes) if axes else x
 

@@ -49,7 +49,7 @@ class _Start(NamedTuple):
 def _start(
     b: Builder, shape: Sequence[int], sizes: Sequence[int], starts: Starts, drops: bool
 ) -> _Start:
-    """The beginning of a slice with these sizes; ``starts`` has its index for axes with one.
+    """Return the beginning of a slice with these sizes; ``starts`` has its index for axes with one.
 
     A slice that reaches out of the array is moved inside or, if ``drops``, left out.
     """
@@ -77,7 +77,7 @@ def _start(
 
 
 def _taken(b: Builder, elements: Values, start: _Start, offset: int) -> int:
-    """The element ``offset`` after the beginning of a slice."""
+    """Return the element ``offset`` after the beginning of a slice."""
     candidates = [int(elements[at + offset]) for at in start.offsets]
     if len(candidates) > FEW:
         number, dtype = maximum(start.number, 0), b.dtype(candidates[0])
@@ -139,7 +139,7 @@ def _update_slice(b: Any, equation: Any, x: Values, update: Values, *index: Valu
 def _rows(
     b: Builder, indices: Values, axes: Sequence[int], batching: Sequence[tuple[int, int]]
 ) -> list[tuple[tuple[int, ...], Starts]]:
-    """For each row of ``indices``, its place and the start of its slice.
+    """Return, for each row of ``indices``, its place and the start of its slice.
 
     ``axes`` are the axes of the array that a row indexes. ``batching`` are pairs of a batch axis of
     the array and the same batch axis of ``indices``.
@@ -168,10 +168,15 @@ def _gather(b: Builder, equation: Any, x: Values, indices: Values) -> Values:
             value = b.scalar(_taken(b, elements, start, offset))
             if fills:
                 value = where(start.number < 0, _filler(equation), value)
-            at = dict(zip(rows, place, strict=True))
-            at |= dict(zip(numbers.offset_dims, (within[axis] for axis in kept), strict=True))
-            result[tuple(at[axis] for axis in range(result.ndim))] = value.number
+            inner = [within[axis] for axis in kept]
+            result[_index((rows, place), (numbers.offset_dims, inner))] = value.number
     return result
+
+
+def _index(*parts: tuple[Sequence[int], Sequence[int]]) -> tuple[int, ...]:
+    """Return the index of an element; each part has some axes, and its places along them."""
+    at = {axis: k for axes, places in parts for axis, k in zip(axes, places, strict=True)}
+    return tuple(at[axis] for axis in sorted(at))
 
 
 def _newest(t: Any, old: Scalar, new: Scalar) -> Scalar:
@@ -196,7 +201,7 @@ def _by_name(name: str) -> Callable[[Any], Combine]:
 
 
 def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
-    """The rule of a scatter, which applies the updates one by one, in the order of XLA."""
+    """Return the rule of a scatter, which applies the updates one by one, in the order of XLA."""
 
     def rule(b: Any, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
         p = equation.params
@@ -217,9 +222,8 @@ def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
         for place, starts in _rows(b, indices, axes, tuple(pairs)):
             start = _start(b, x.shape, sizes, starts, drops)
             for within, offset in window:
-                at = dict(zip(rows, place, strict=True))
-                at |= dict(zip(windows, (within[axis] for axis in kept), strict=True))
-                new = b.scalar(int(updates[tuple(at[axis] for axis in range(updates.ndim))]))
+                at = _index((rows, place), (windows, [within[axis] for axis in kept]))
+                new = b.scalar(int(updates[at]))
                 _replaced(b, elements, start, offset, combine, new)
         return elements.reshape(x.shape)
 
@@ -227,7 +231,7 @@ def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
 
 
 def _filler(equation: Any) -> Any:
-    """The value with which ``lax.gather`` fills.
+    """Return the value with which ``lax.gather`` fills.
 
     The default is NaN, the least signed or the largest unsigned integer, or True.
     """

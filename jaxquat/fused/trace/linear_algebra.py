@@ -25,7 +25,7 @@ def _over_batch(function: Callable[..., list[Values]], *arrays: Values) -> list[
 
 
 def _scalars(b: Builder, values: Values) -> np.ndarray:
-    """The values as an array of ``Scalar``."""
+    """Return the values as an array of ``Scalar``."""
     scalars = np.empty(values.shape, object)
     for place in np.ndindex(values.shape):
         scalars[place] = b.scalar(int(values[place]))
@@ -49,7 +49,7 @@ def _exchanged(rows: np.ndarray, k: int, pivot: Scalar) -> None:
 
 
 def _pivot(column: np.ndarray, k: int, none: Scalar) -> Scalar:
-    """The first of the rows from k on with the largest absolute entry, as in LAPACK."""
+    """Return the first of the rows from k on with the largest absolute entry, as in LAPACK."""
     largest, pivot = abs(column[k]), none.like(k)
     for i in range(k + 1, len(column)):
         size = abs(column[i])
@@ -84,7 +84,7 @@ def _lu(b: Builder, equation: Any, matrix: Values) -> list[Values]:
 
 
 def _permutation(none: Scalar, pivots: np.ndarray, size: int) -> Values:
-    """The order of the rows after all exchanges."""
+    """Return the order of the rows after all exchanges."""
     order = np.empty(size, object)
     order[:] = [none.like(k) for k in range(size)]
     for k, pivot in enumerate(pivots):
@@ -102,7 +102,7 @@ def _pivots_to_permutation(b: Builder, equation: Any, pivots: Values) -> Values:
 
 
 def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
-    """The lower factor; as in XLA, it is all NaN if the matrix is not positive definite.
+    """Return the lower factor; as in XLA, it is all NaN if the matrix is not positive definite.
 
     Only the lower triangle is read.
     """
@@ -131,7 +131,7 @@ def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
 
 
 def _triangular_solve(b: Builder, equation: Any, matrix: Values, sides: Values) -> Values:
-    """The solution X of ``A X = B`` or ``X A = B``; the latter is ``A^T X^T = B^T``."""
+    """Return the solution X of ``A X = B`` or ``X A = B``; the latter is ``A^T X^T = B^T``."""
     p = equation.params
     transposed, lower = p["transpose_a"], p["lower"]
     if not p["left_side"]:

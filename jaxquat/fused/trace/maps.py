@@ -16,7 +16,7 @@ LARGE = 500  # it does from this many operations on, counted with its functions 
 
 
 def elementwise(b: Builder, rule: Callable[..., Scalar], args: list[Values]) -> Values:
-    """The results of a rule for scalars, applied to the broadcast arrays."""
+    """Return the results of a rule for scalars, applied to the broadcast arrays."""
     shape = np.broadcast_shapes(*(a.shape for a in args))
     columns = [np.broadcast_to(a, shape).ravel() for a in args]
     results = mapped(b, rule, columns) if columns[0].size >= WIDE else None
@@ -26,38 +26,45 @@ def elementwise(b: Builder, rule: Callable[..., Scalar], args: list[Values]) -> 
 def mapped(b: Builder, rule: Callable[..., Scalar], columns: list[Values]) -> Values | None:
     """An elementwise operation as a loop over its elements, or None where a loop is no better.
 
-    A column has the values of one operand for all elements: the same value everywhere (fixed), or
-    a different value for each element (a row). A loop is no better for columns in which only some
-    values repeat, for rows with constants in them, and for short operations.
+    A column has the values of one operand for all elements. A loop is no better where a column has
+    no kind (``_kind``), where none is a row, and for short operations.
     """
-    literal = [[b.literal(k) is not None for k in column.tolist()] for column in columns]
-    different = [len(set(column.tolist())) for column in columns]
-    same = [count == 1 for count in different]
-    if all(same) or not all(count in (1, len(columns[0])) for count in different):
+    kinds = [_kind(b, column) for column in columns]
+    if None in kinds or "row" not in kinds:
         return None
-    if any(any(is_known) and not once for is_known, once in zip(literal, same, strict=True)):
-        return None
-    described = list(zip(columns, same, literal, strict=True))
-    fixed = [int(c[0]) for c, once, is_known in described if once and not is_known[0]]
-    fixed = list(dict.fromkeys(fixed))
+    of_kind = lambda kind: [c for c, k in zip(columns, kinds, strict=True) if k == kind]  # noqa: E731
+    fixed = list(dict.fromkeys(int(column[0]) for column in of_kind("fixed")))
     # in the order in which the values were computed, so that they are adjacent in memory
-    varying = [c for c, once in zip(columns, same, strict=True) if not once]
-    order = np.argsort(varying[0], kind="stable")
-    rows = list({c.tobytes(): c[order] for c in varying}.values())
-    inner = Builder([b.dtype(k) for k in (*fixed, *(int(row[0]) for row in rows))])
-    places = {c.tobytes(): len(fixed) + k for k, c in enumerate(rows)}
-    inputs = []
-    for c, once, is_known in described:
-        if not once:
-            inputs.append(places[c[order].tobytes()])
-        elif is_known[0]:
-            inputs.append(inner.const(b.literal(int(c[0]))))
-        else:
-            inputs.append(fixed.index(int(c[0])))
-    program = inner.finish([rule(*map(inner.scalar, inputs)).number])
+    order = np.argsort(of_kind("row")[0], kind="stable")
+    rows = {column.tobytes(): column[order] for column in of_kind("row")}
+    inner = Builder([b.dtype(k) for k in (*fixed, *(int(row[0]) for row in rows.values()))])
+
+    def value(column: Values, kind: str | None) -> Scalar:
+        """Return the value that stands for a column in the body of the loop."""
+        if kind == "constant":
+            return inner.scalar(inner.const(b.literal(int(column[0]))))
+        if kind == "fixed":
+            return inner.scalar(fixed.index(int(column[0])))
+        return inner.scalar(len(fixed) + list(rows).index(column.tobytes()))
+
+    program = inner.finish([rule(*map(value, columns, kinds)).number])
     if order.size * sum(expanded(program).counts().values()) < LARGE:
         return None
-    routine = Routine(program, order.size, len(fixed))
+    arguments = [*fixed, *(int(k) for row in rows.values() for k in row)]
     results = np.empty(order.size, np.int64)
-    results[order] = b.call(routine, [*fixed, *(int(k) for row in rows for k in row)])
+    results[order] = b.call(Routine(program, order.size, len(fixed)), arguments)
     return results
+
+
+def _kind(b: Builder, column: Values) -> str | None:
+    """Return the kind of a column, or None if only some of its values repeat or some are constants.
+
+    "constant" and "fixed": the same value for all elements, which is a constant or not. "row": a
+    different value for each element.
+    """
+    numbers = column.tolist()
+    has_literal = any(b.literal(k) is not None for k in numbers)
+    count = len(set(numbers))
+    if count == 1:
+        return "constant" if has_literal else "fixed"
+    return "row" if count == len(numbers) and not has_literal else None

@@ -72,7 +72,7 @@ def computed(t: Any, product: Product) -> Values:
 
 
 def _in_rows(product: Product) -> Product:
-    """The product, with x and y exchanged if the array has the elements of y x^T in order.
+    """Return the product, with x and y exchanged if the array has the elements of y x^T in order.
 
     Memory then has the order of the array, so a loop copies it, not one operation per number.
     """
@@ -84,7 +84,7 @@ def _in_rows(product: Product) -> Product:
 
 
 def factored(t: Any, values: Values) -> Product | None:
-    """The product of which an array has each element once, in any order, or None."""
+    """Return the product of which an array has each element once, in any order, or None."""
     match = t.products.get(int(values.min())) if values.size else None
     if match is None or match[1].size != values.size:
         return None

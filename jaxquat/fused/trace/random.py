@@ -32,7 +32,7 @@ def _threefry(b: Builder, equation: Any, *words: Values) -> list[Values]:
 
 
 def _random(name: str) -> Callable[..., Values]:
-    """An operation on keys: the generator's operations on the words of a key are traced."""
+    """Return the rule of an operation on keys: trace the generator's operations on their words."""
 
     def rule(t: Any, equation: Any, *args: Values) -> Values:
         kind = equation.invars[0].aval if name != "random_seed" else equation.outvars[0].aval
@@ -53,7 +53,7 @@ def _random(name: str) -> Callable[..., Values]:
 
 
 def _iota_words(b: Builder, equation: Any) -> list[Values]:
-    """The high and the low words of 0, 1, 2, ..."""
+    """Return the high and the low words of 0, 1, 2, ..."""
     shape = equation.params["shape"]
     low = np.arange(int(np.prod(shape)), dtype=np.uint32).reshape(shape)
     return [constants(b, np.zeros_like(low)), constants(b, low)]

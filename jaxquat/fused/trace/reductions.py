@@ -14,7 +14,7 @@ from jaxquat.fused.trace.values import Values, raw_dtype
 
 
 def _neutral(name: str, dtype: np.dtype) -> Any:
-    """The result of a reduction of an empty array."""
+    """Return the result of a reduction of an empty array."""
     if name in ("max", "min") and dtype.kind == "f":
         return dtype.type(-np.inf if name == "max" else np.inf)
     limits = np.iinfo(dtype) if dtype.kind in "iu" else None
@@ -57,7 +57,7 @@ def _cumulative(name: str) -> Callable[..., Values]:
 
 
 def _arg_extreme(better: Callable[[Scalar, Scalar], Scalar]) -> Callable[..., Values]:
-    """The index of the first extreme, or of the first NaN if there is one."""
+    """Return the index of the first extreme, or of the first NaN if there is one."""
 
     def rule(b: Builder, equation: Any, x: Values) -> Values:
         (axis,), dtype = equation.params["axes"], np.dtype(equation.params["index_dtype"])
@@ -78,7 +78,7 @@ def _arg_extreme(better: Callable[[Scalar, Scalar], Scalar]) -> Callable[..., Va
 
 
 def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
-    """All arrays sorted by the first one, stably, by odd-even transposition."""
+    """Return all arrays sorted by the first one, stably, by odd-even transposition."""
     if equation.params["num_keys"] != 1:
         raise NotScalarError("sort: by several keys it has no scalar form; use engine='scan'")
     columns = [np.moveaxis(x, equation.params["dimension"], 0).copy() for x in arrays]

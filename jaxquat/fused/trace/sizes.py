@@ -10,7 +10,7 @@ from jaxquat.fused.trace.values import opened
 
 
 def size(jaxpr: Any) -> int:
-    """The approximate number of scalar operations of a jaxpr, open or closed."""
+    """Return the approximate number of scalar operations of a jaxpr, open or closed."""
     total = 0
     for equation in opened(jaxpr)[0].eqns:
         results = sum(math.prod(v.aval.shape) for v in equation.outvars)
@@ -32,7 +32,7 @@ def _trips(equation: Any) -> int:
 
 
 def _multiplied(equation: Any) -> int:
-    """The number of multiplications of a matrix product; 0 for other equations."""
+    """Return the number of multiplications of a matrix product; 0 for other equations."""
     if equation.primitive.name != "dot_general":
         return 0
     (axes, _), _ = equation.params["dimension_numbers"]

@@ -59,7 +59,7 @@ ON_ARRAYS: dict[str, Callable[..., Any]] = {
 
 
 def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
-    """The scalar program of a function, at the shapes and dtypes of ``arguments``.
+    """Return the scalar program of a function, at the shapes and dtypes of ``arguments``.
 
     Its inputs are the scalars of the leaves of the arguments, its outputs those of the result.
     Loops of fixed length are unrolled and calls inlined. Long functions that are called at least
@@ -82,7 +82,7 @@ def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
 
 
 def program_of(closed: Any, sums: bool = True) -> Program:
-    """The scalar program of a jaxpr.
+    """Return the scalar program of a jaxpr.
 
     ``sums``: whether ``psum_invariant``, the transpose of ``pvary``, sums over devices. If not, it
     is a copy: each device keeps its own part of the sum.
@@ -96,7 +96,7 @@ def program_of(closed: Any, sums: bool = True) -> Program:
 
 
 def dissolves(equation: Any) -> bool:
-    """Whether an equation and all that it calls are primitives with a scalar form."""
+    """Return whether an equation and all that it calls are primitives with a scalar form."""
     name = equation.primitive.name
     jaxprs = [opened(inner)[0] for inner in nested(equation)]
     known = name in ELEMENTWISE or name in ON_ARRAYS or called(equation) is not None
@@ -122,11 +122,11 @@ class Tracing(Builder):
         self.products: dict[int, Any] = {}
 
     def apart(self, inputs: Sequence[np.dtype]) -> Tracing:
-        """A builder for a routine of this program."""
+        """Return a builder for a routine of this program."""
         return Tracing(inputs, self.sites, self.routines, self.sums)
 
     def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Values]) -> list[Values]:
-        """The outputs of a jaxpr, from its equations in order."""
+        """Return the outputs of a jaxpr, from its equations in order."""
         known: dict[Any, Values] = dict(zip(jaxpr.invars, inputs, strict=True))
         known.update((v, constants(self, c)) for v, c in zip(jaxpr.constvars, consts, strict=True))
 
@@ -147,12 +147,12 @@ class Tracing(Builder):
         return [read(v) for v in jaxpr.outvars]
 
     def traced(self, function: Callable[..., Any], specs: Any, args: Sequence[Values]) -> Any:
-        """The outputs of a function, traced for arrays of these shapes and dtypes."""
+        """Return the outputs of a function, traced for arrays of these shapes and dtypes."""
         closed = jax.make_jaxpr(function)(*specs)
         return self.run(closed.jaxpr, closed.consts, args)
 
     def _apply(self, equation: Any, args: list[Values]) -> list[Values]:
-        """The outputs of one equation, by the rule of its primitive."""
+        """Return the outputs of one equation, by the rule of its primitive."""
         name, params = equation.primitive.name, equation.params
         if name == "jit" and self.sites.get(id(params["jaxpr"]), 0) > 1:
             outputs = calls.called(self, equation, args)

@@ -19,17 +19,17 @@ Values = np.ndarray  # value numbers, in the shape of the array that they stand 
 
 
 def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
-    """A jaxpr and its constants; an open jaxpr has none."""
+    """Return a jaxpr and its constants; an open jaxpr has none."""
     return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
 
 
 def raw_shape(aval: Any) -> tuple[int, ...]:
-    """The shape of an array; random keys have one more axis for their words."""
+    """Return the shape of an array; random keys have one more axis for their words."""
     return (*aval.shape, *aval.dtype._impl.key_shape) if is_key(aval) else aval.shape
 
 
 def raw_dtype(aval: Any) -> np.dtype:
-    """The dtype of an array, uint32 for random keys, and bool for float0.
+    """Return the dtype of an array, uint32 for random keys, and bool for float0.
 
     Derivatives by custom rules have arrays of float0, for tangents of integers; no result needs
     them.
@@ -42,7 +42,7 @@ def raw_dtype(aval: Any) -> np.dtype:
 
 
 def scalar_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype, if scalar code has it; else a NotScalarError."""
+    """Return the dtype, if scalar code has it; else a NotScalarError."""
     if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize < 4):
         raise NotScalarError(
             f"{dtype}: scalar code has float32, float64, integers and booleans alone; "
@@ -66,7 +66,7 @@ def fits(name: str, shape: tuple[int, ...]) -> None:
 
 
 def numbered(shapes: Sequence[tuple[int, ...]]) -> list[Values]:
-    """The numbers of a program's inputs, in arrays of these shapes."""
+    """Return the numbers of a program's inputs, in arrays of these shapes."""
     ends = np.cumsum([math.prod(shape) for shape in shapes])
     return [
         np.arange(end - math.prod(shape), end).reshape(shape)
@@ -75,7 +75,7 @@ def numbered(shapes: Sequence[tuple[int, ...]]) -> list[Values]:
 
 
 def constants(b: Builder, value: Any) -> Values:
-    """The values of an array of constants."""
+    """Return the values of an array of constants."""
     value = np.asarray(jax.random.key_data(value) if is_key(value) else value)
     fits("constant", value.shape)
     if value.dtype == jax.dtypes.float0:
@@ -85,7 +85,7 @@ def constants(b: Builder, value: Any) -> Values:
 
 
 def known(b: Builder, values: Values) -> np.ndarray | None:
-    """The constants that these values are, or None if some are not constant."""
+    """Return the constants that these values are, or None if some are not constant."""
     literals = [b.literal(k) for k in values.ravel().tolist()]
     return None if any(x is None for x in literals) else np.array(literals).reshape(values.shape)
 

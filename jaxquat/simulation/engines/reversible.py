@@ -25,7 +25,7 @@ from jaxquat.dynamics.contract import evaluate_at_attitude
 from jaxquat.dynamics.state import State
 from jaxquat.schemes import SCHEMES
 from jaxquat.simulation.grid import Grid, GridAt
-from jaxquat.simulation.intervals import unless_empty
+from jaxquat.simulation.intervals import Interval, unless_empty
 from jaxquat.simulation.noise import draw
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
@@ -124,40 +124,161 @@ def _spoil(fits: Array, cotangents: State) -> tuple[State, None]:
 _if_undone.defvjp(_keep, _spoil)
 
 
-class _Clock(NamedTuple):
-    """The times of steps: step k begins at ``t + k dt`` [s]. A leading axis is over intervals."""
-
-    t: Array
-    dt: Array
-
-
 class _Arguments(NamedTuple):
     """The values that the states depend on, besides the start."""
 
     smooth: list[Array]  # float leaves of body and params, and of closed-over arrays
-    clock: _Clock  # of all steps; or a row for each interval, where k begins at 0
+    clocks: Interval  # (rows, intervals): when steps begin; equal steps have one interval a row
     others: list[Any]  # the other leaves, and all that only undoing needs: they have no derivative
     regular: Any  # time, state and step for steps of empty intervals; None if there are none
     key: Any  # of the noise; None without noise
 
 
-_Step = Callable[..., State]  # step(arguments, clock, k, state, undo=False), see _step
+class _Steps:
+    """The steps of a simulation, forth and back, as functions of explicit ``arguments``.
+
+    Arrays that torque and scheme close over become arguments, so that they are differentiated.
+    """
+
+    def __init__(self, simulation: Simulation) -> None:
+        scheme, start = simulation.scheme, simulation.start
+        t0, dt = cast((simulation.t0, simulation.dt), axes_of(start))
+        self.count, self.dtype = scheme.noise(start), start.q.dtype
+        normals = jnp.zeros(self.count, self.dtype) if self.count else None
+        examples = simulation.body, simulation.params, t0, start, dt, normals
+
+        def converted(step: Callable[..., State]) -> tuple[Callable[..., State], list[Any]]:
+            def of_step(body: Body, params: Any, *at: Any) -> State:
+                t, state, dt, noise = at
+                return step(body, simulation.torque, t, state, dt, params, noise)
+
+            return jax.closure_convert(of_step, *examples)
+
+        self.advance, closed_over = converted(scheme)
+        self.retreat, only_undone = converted(scheme.undo)
+        tree = closed_over, simulation.body, simulation.params
+        leaves, self.structure = jax.tree.flatten(tree)
+        self.is_smooth = [jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
+        chosen = list(zip(leaves, self.is_smooth, strict=True))
+        self.arguments = _Arguments(
+            smooth=[leaf for leaf, smooth in chosen if smooth],
+            clocks=_clocks(simulation, t0, dt),
+            others=[leaf for leaf, smooth in chosen if not smooth] + only_undone,
+            regular=(t0, start, dt, normals) if simulation.may_be_empty else None,
+            key=simulation.noise,
+        )
+        self.each = simulation.steps // self.arguments.clocks.t.size  # steps in an interval
+
+    def step(
+        self, arguments: _Arguments, clock: Interval, k: Array, state: State, undo: bool = False
+    ) -> State:
+        """The state after step k, which begins in this interval; with ``undo`` the one before."""
+        smooth, others = iter(arguments.smooth), iter(arguments.others)
+        merged = [next(smooth) if chosen else next(others) for chosen in self.is_smooth]
+        closed_over, body, params = jax.tree.unflatten(self.structure, merged)
+        only_undone = list(others)
+
+        def after(*at: Any) -> State:
+            if undo:
+                return self.retreat(body, params, *at, *only_undone)
+            return self.advance(body, params, *at, *closed_over)
+
+        noise = None
+        if arguments.key is not None:
+            noise = draw(arguments.key, k, self.count, self.dtype)
+        number = k - clock.first + (1 if undo else 0)
+        here = clock.t + number.astype(clock.dt.dtype) * clock.dt, state, clock.dt, noise
+        if arguments.regular is None:
+            return after(*here)
+        return unless_empty(clock.dt == 0, after, here, arguments.regular, otherwise=state)
+
+    def undo(self, arguments: _Arguments, clock: Interval, carry: Any, _: None) -> tuple[Any, None]:
+        """Go back over step k - 1; ``cotangent`` is the cotangent of the state after it."""
+        k, state, cotangent, total = carry
+        k = k - 1
+        before = lax.optimization_barrier(self.step(arguments, clock, k, state, undo=True))
+
+        def again(smooth: list[Array], t: Array, dt: Array, state: State) -> State:
+            replaced = arguments._replace(smooth=smooth)
+            return self.step(replaced, clock._replace(t=t, dt=dt), k, state)
+
+        pull = jax.vjp(again, arguments.smooth, clock.t, clock.dt, before)[1]
+        smooth, t, dt, cotangent = pull(cotangent)
+        total = jax.tree.map(jnp.add, total, (smooth, t, dt))
+        return (k, before, cotangent, total), None
+
+    def forth(self, arguments: _Arguments, start: State) -> State:
+        """The states of all rows, computed from the start on."""
+
+        def interval(carry: Any, clock: Interval) -> tuple[Any, None]:
+            def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
+                return (carry[0] + 1, self.step(arguments, clock, *carry)), None
+
+            return lax.scan(one, carry, None, length=self.each)[0], None
+
+        def row(carry: tuple[Array, State], clocks: Interval) -> tuple[Any, State]:
+            return lax.scan(interval, carry, clocks)[0], carry[1]
+
+        (_, last), rows = lax.scan(row, (jnp.asarray(0), start), arguments.clocks)
+        return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), rows, last)
+
+    def back(
+        self, arguments: _Arguments, rows: State, cotangents: State
+    ) -> tuple[_Arguments, State]:
+        """The cotangents of the arguments and of the start, from those of all rows."""
+        clocks = arguments.clocks
+
+        def interval(carry: Any, clock: Interval) -> tuple[Any, tuple[Array, Array]]:
+            """Go back over an interval; its time and its step have cotangents of their own."""
+            *carry, smooth = carry
+            total = smooth, *jax.tree.map(jnp.zeros_like, (clock.t, clock.dt))
+            undo = functools.partial(self.undo, arguments, clock)
+            *carry, (smooth, t, dt) = lax.scan(undo, (*carry, total), None, length=self.each)[0]
+            return (*carry, smooth), (t, dt)
+
+        def row(carry: Any, given: tuple[State, State, Interval]) -> tuple[Any, Any]:
+            """Go back over the steps before a row; ``given`` has its state and cotangent."""
+            k, cotangent, smooth = carry
+            state, of_row, clocks = given
+            carry = k, state, jax.tree.map(jnp.add, cotangent, of_row), smooth
+            carry, by_clock = lax.scan(interval, carry, clocks, reverse=True)
+            k, _, cotangent, smooth = carry
+            return (k, cotangent, smooth), by_clock
+
+        smooth = jax.tree.map(jnp.zeros_like, arguments.smooth)
+        cotangent = jax.tree.map(lambda x: jnp.zeros_like(x[0]), rows)
+        ends = jax.tree.map(lambda x: x[1:], (rows, cotangents))
+        carry = jnp.asarray(clocks.t.size * self.each), cotangent, smooth
+        (_, cotangent, smooth), (t, dt) = lax.scan(row, carry, (*ends, clocks), reverse=True)
+        start = jax.tree.map(lambda x, y: x + y[0], cotangent, cotangents)
+        others: Any = [None] * len(arguments.others)
+        by_clock: Any = Interval(None, t, dt)  # type: ignore[arg-type]
+        return _Arguments(smooth, by_clock, others, regular=None, key=None), start
+
+
+def _clocks(simulation: Simulation, t0: Array, dt: Array) -> Interval:
+    """When the steps of each row begin, (rows, intervals).
+
+    For equal steps, each row is an interval whose steps are numbered from ``t0`` on.
+    """
+    rows = simulation.steps // simulation.save_every
+    if simulation.intervals is None:
+        equal = Interval(jnp.asarray(0), t0, dt)
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (rows, 1)), equal)
+    intervals = cast(simulation.intervals, axes_of(simulation.start))
+    return jax.tree.map(lambda x: x[:-1].reshape(rows, -1), intervals)
 
 
 def _states(simulation: Simulation) -> State:
     """The states of all rows, with a derivative that undoes the steps."""
-    step, arguments = _step(simulation)
+    steps = _Steps(simulation)
     back: list[Callable[..., tuple[_Arguments, State]]] = []
-
-    @jax.custom_vjp
-    def states(arguments: _Arguments, start: State) -> State:
-        return _forth(step, simulation, arguments, start)
+    states = jax.custom_vjp(steps.forth)
 
     def forward(arguments: _Arguments, start: State) -> tuple[State, Any]:
         rows = states(arguments, start)
         # Traced here, because JAX runs ``backward`` without the names of vmapped axes.
-        retreat = functools.partial(_back, step, simulation)
-        traced, constants = jax.closure_convert(retreat, arguments, rows, rows)
+        traced, constants = jax.closure_convert(steps.back, arguments, rows, rows)
         back[:] = [traced]
         return rows, (arguments, rows, constants)
 
@@ -166,154 +287,4 @@ def _states(simulation: Simulation) -> State:
         return back[0](arguments, rows, cotangents, *constants)
 
     states.defvjp(forward, backward)
-    return states(arguments, simulation.start)
-
-
-def _by_row(simulation: Simulation, clock: _Clock) -> _Clock | None:
-    """The clocks of the intervals of each row, (rows, intervals); None for equal steps."""
-    if simulation.intervals is None:
-        return None
-    rows = simulation.steps // simulation.save_every
-    return jax.tree.map(lambda x: x.reshape(rows, -1), clock)
-
-
-def _forth(step: _Step, simulation: Simulation, arguments: _Arguments, start: State) -> State:
-    """The states of all rows, computed from the start on."""
-    steps, save_every, substeps = simulation.steps, simulation.save_every, simulation.substeps
-
-    def advance(clock: _Clock, carry: tuple[Array, State], count: int) -> tuple[Array, State]:
-        def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
-            k, state = carry
-            return (k + 1, step(arguments, clock, k, state)), None
-
-        return lax.scan(one, carry, None, length=count)[0]
-
-    def through(carry: tuple[Array, State], clock: _Clock) -> tuple[tuple[Array, State], None]:
-        return advance(clock, carry, substeps), None
-
-    def row(carry: tuple[Array, State], clocks: Any) -> tuple[tuple[Array, State], State]:
-        if clocks is None:
-            return advance(arguments.clock, carry, save_every), carry[1]
-        return lax.scan(through, carry, clocks)[0], carry[1]
-
-    carry, clocks = (jnp.asarray(0), start), _by_row(simulation, arguments.clock)
-    (_, last), rows = lax.scan(row, carry, clocks, length=steps // save_every)
-    return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), rows, last)
-
-
-def _retreat(step: _Step, arguments: _Arguments, clock: _Clock, carry: Any, count: int) -> Any:
-    """Go back over ``count`` steps of a clock."""
-
-    def undo(carry: Any, _: None) -> tuple[Any, None]:
-        """Go back over step k - 1; ``cotangent`` is the cotangent of the state after it."""
-        k, state, cotangent, total = carry
-        k = k - 1
-        before = lax.optimization_barrier(step(arguments, clock, k, state, undo=True))
-
-        def again(smooth: list[Array], t: Array, dt: Array, state: State) -> State:
-            replaced = arguments._replace(smooth=smooth)
-            return step(replaced, _Clock(t, dt), k, state)
-
-        pull = jax.vjp(again, arguments.smooth, *clock, before)[1]
-        smooth, t, dt, cotangent = pull(cotangent)
-        total = jax.tree.map(jnp.add, total, (smooth, t, dt))
-        return (k, before, cotangent, total), None
-
-    return lax.scan(undo, carry, None, length=count)[0]
-
-
-def _back(
-    step: _Step, simulation: Simulation, arguments: _Arguments, rows: State, cotangents: State
-) -> tuple[_Arguments, State]:
-    """The cotangents of the arguments and of the start, from those of all rows."""
-    steps, save_every, substeps = simulation.steps, simulation.save_every, simulation.substeps
-
-    retreat = functools.partial(_retreat, step, arguments)
-
-    def through(carry: Any, clock: _Clock) -> tuple[Any, _Clock]:
-        """Go back over an interval; its clock has its own cotangent."""
-        *carry, smooth = carry
-        total = (smooth, *jax.tree.map(jnp.zeros_like, clock))
-        *carry, (smooth, *by_clock) = retreat(clock, (*carry, total), substeps)
-        return (*carry, smooth), _Clock(*by_clock)
-
-    def row(carry: Any, given: tuple[State, State, Any]) -> tuple[Any, Any]:
-        """Go back over the steps before a row; ``given`` has its state, cotangent and clocks."""
-        k, cotangent, total = carry
-        state, of_row, clocks = given
-        cotangent = jax.tree.map(jnp.add, cotangent, of_row)
-        if clocks is None:
-            carry = k, state, cotangent, total
-            k, _, cotangent, total = retreat(arguments.clock, carry, save_every)
-            return (k, cotangent, total), None
-        carry = k, state, cotangent, total[0]
-        (k, _, cotangent, smooth), by_clocks = lax.scan(through, carry, clocks, reverse=True)
-        return (k, cotangent, (smooth, *total[1:])), by_clocks
-
-    clocks = _by_row(simulation, arguments.clock)
-    total = jax.tree.map(jnp.zeros_like, (arguments.smooth, *arguments.clock))
-    cotangent = jax.tree.map(lambda x: jnp.zeros_like(x[0]), rows)
-    ends = jax.tree.map(lambda x: x[1:], (rows, cotangents))
-    carry = jnp.asarray(steps), cotangent, total
-    (_, cotangent, total), by_clocks = lax.scan(row, carry, (*ends, clocks), reverse=True)
-    start = jax.tree.map(lambda x, y: x + y[0], cotangent, cotangents)
-    smooth, *clock = total
-    if by_clocks is not None:
-        clock = jax.tree.map(lambda x, like: x.reshape(like.shape), by_clocks, arguments.clock)
-    others = [None] * len(arguments.others)
-    return _Arguments(smooth, _Clock(*clock), others, regular=None, key=None), start
-
-
-def _step(simulation: Simulation) -> tuple[_Step, _Arguments]:
-    """Return ``step(arguments, clock, k, state, undo)`` and its arguments.
-
-    It takes step k of the rollout, whose time the clock tells, or undoes it.
-    """
-    scheme, torque, substeps = simulation.scheme, simulation.torque, simulation.substeps
-    times = simulation.t0, simulation.dt, simulation.intervals
-    t0, dt, intervals = cast(times, axes_of(simulation.start))
-    count, dtype = scheme.noise(simulation.start), simulation.start.q.dtype
-    normals = jnp.zeros(count, dtype) if count else None
-
-    def plain(body: Body, params: Any, *of_step: Any) -> State:
-        t, state, dt, noise = of_step
-        return scheme(body, torque, t, state, dt, params, noise)
-
-    def undone(body: Body, params: Any, *of_step: Any) -> State:
-        t, state, dt, noise = of_step
-        return scheme.undo(body, torque, t, state, dt, params, noise)
-
-    # Arrays that torque and scheme close over become arguments, so that they are differentiated.
-    examples = simulation.body, simulation.params, t0, simulation.start, dt, normals
-    advance, closed_over = jax.closure_convert(plain, *examples)
-    retreat, only_undone = jax.closure_convert(undone, *examples)
-    leaves, structure = jax.tree.flatten((closed_over, simulation.body, simulation.params))
-    is_smooth = [jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
-
-    def step(
-        arguments: _Arguments, clock: _Clock, k: Array, state: State, undo: bool = False
-    ) -> State:
-        smooth, others = iter(arguments.smooth), iter(arguments.others)
-        merged = [next(smooth) if chosen else next(others) for chosen in is_smooth]
-        closed_over, body, params = jax.tree.unflatten(structure, merged)
-        only_undone = list(others)
-        number = (k if intervals is None else k % substeps) + (1 if undo else 0)
-        noise = None if arguments.key is None else draw(arguments.key, k, count, dtype)
-
-        def after(*of_step: Any) -> State:
-            if undo:
-                return retreat(body, params, *of_step, *only_undone)
-            return advance(body, params, *of_step, *closed_over)
-
-        t = clock.t + number.astype(clock.dt.dtype) * clock.dt
-        here = t, state, clock.dt, noise
-        if arguments.regular is None:
-            return after(*here)
-        return unless_empty(clock.dt == 0, after, here, arguments.regular, otherwise=state)
-
-    smooth = [leaf for leaf, chosen in zip(leaves, is_smooth, strict=True) if chosen]
-    others = [leaf for leaf, chosen in zip(leaves, is_smooth, strict=True) if not chosen]
-    others += only_undone
-    clock = _Clock(t0, dt) if intervals is None else _Clock(intervals.t[:-1], intervals.dt[:-1])
-    regular = (t0, simulation.start, dt, normals) if simulation.may_be_empty else None
-    return step, _Arguments(smooth, clock, others, regular, simulation.noise)
+    return states(steps.arguments, simulation.start)

@@ -402,7 +402,7 @@ def test_a_derivative_without_scalar_form_is_that_of_the_scan(sample_every, save
     slopes = lambda engine: jax.vmap(jax.value_and_grad(functools.partial(loss, engine)))
     wanted, got = (jax.jit(slopes(engine))(values) for engine in ("scan", "auto"))
     np.testing.assert_allclose(got, wanted, rtol=1e-12)
-    assert "fused_rollout" in str(jax.make_jaxpr(jax.grad(lambda x: loss("auto", x)))(1.3))
+    assert "fused_loop" in str(jax.make_jaxpr(jax.grad(lambda x: loss("auto", x)))(1.3))
     with pytest.raises(jq.fused.NotScalarError, match="eigh"):
         jax.grad(lambda x: loss("fused", x))(1.3)
 

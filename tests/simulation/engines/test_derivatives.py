@@ -364,7 +364,7 @@ def test_several_tangents_ride_in_one_kernel():
     by_gains = jax.jacfwd(lambda gains: loss("fused", (gains, *x[1:])))
     assert kernels(by_gains, x[0]) == 1
     jaxpr = str(jax.make_jaxpr(by_gains)(x[0]))
-    assert jaxpr.count("fused_rollout_value") == 1
+    assert jaxpr.count("fused_loop_value") == 1
     of = lambda engine: jax.jacfwd(lambda noise: loss(engine, (*x[:3], noise, *x[4:])))
     assert kernels(of("fused"), x[3]) == 1
     assert_close(jax.jit(of("fused"))(x[3]), jax.jit(of("scan"))(x[3]), TOLERANCE["float64"])
@@ -503,7 +503,7 @@ def test_auto_differentiates_a_torque_whose_tangent_has_no_scalar_form():
         return lambda x: (jax.jacfwd(end)(x), jax.jacrev(end)(x), end(x))
 
     x = jnp.array([0.9, -0.4, 0.7])
-    assert "fused_rollout" in str(jax.make_jaxpr(of("auto"))(x))
+    assert "fused_loop" in str(jax.make_jaxpr(of("auto"))(x))
     assert_close(jax.jit(of("auto"))(x), jax.jit(of("scan"))(x), 1e-12)
 
 
@@ -603,10 +603,10 @@ def test_the_words_of_primitives_name_all_arrays_once():
         if r.primal is not None:
             live = tuple(("saved", i) for i in r.primal.smooth("saved"))
             for moved in ((), live[:1], live):
-                above = keys.live_of(r.primal, live, moved)
-                assert keys.live_below(r, above) == live
+                above = keys.live_of_tangent(r.primal, live, moved)
+                assert keys.live_of_primal(r, above) == live
                 for primitive in (primitives.jvp, primitives.jvp_of_vjp):
                     for names in primitive.keys(r, keep=True, live=above):
                         assert len(set(names)) == len(names)
-            lifted = [keys.below(r, key) for key in keys.primals(r)]
+            lifted = [keys.primal_key(r, key) for key in keys.primals(r)]
             assert len(set(lifted)) == len(lifted)

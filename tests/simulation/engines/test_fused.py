@@ -582,8 +582,8 @@ def test_auto_is_fused_where_it_can():
         **options,
     )
     for options in ({"engine": "auto"}, {}):  # the default
-        assert "fused_rollout" in str(jax.make_jaxpr(lambda o=options: rows(**o))())
-    assert "fused_rollout" not in str(jax.make_jaxpr(lambda: rolled(pd))())
+        assert "fused_loop" in str(jax.make_jaxpr(lambda o=options: rows(**o))())
+    assert "fused_loop" not in str(jax.make_jaxpr(lambda: rolled(pd))())
 
 
 def test_without_llvmlite_the_extra_is_named(monkeypatch):

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from as_scalars import evaluate
 from marks import some
 
 import jaxquat as jq
 from examples.validation import problems
-from jaxquat.fused.ir.program import evaluate
 from jaxquat.simulation.engines.kernels import trace
 from jaxquat.simulation.simulation import checked_simulation
 

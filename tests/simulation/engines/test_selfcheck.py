@@ -176,7 +176,7 @@ def test_the_scan_is_taken_then(gpu, capsys):
     with pytest.warns(RuntimeWarning, match=OFF) as record:
         program = jax.make_jaxpr(slope)(jnp.array([0.5, 0.7]))
     assert len(record) == 1
-    assert "fused_rollout" not in str(program)
+    assert "fused_loop" not in str(program)
     with pytest.raises(ImportError, match=OFF):
         rates("fused")
     start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
@@ -227,8 +227,8 @@ def test_a_gpu_without_llvmlite_or_too_old_needs_no_check(gpu, monkeypatch):
 def off_by(factor, kinds):
     """Kernels of some kinds whose last result is off by a factor."""
 
-    def call(loop, kind, batched, bodies, operands):
-        results = CALL(loop, kind, batched, bodies, operands)
+    def call(loop, kind, batched, members, operands):
+        results = CALL(loop, kind, batched, members, operands)
         if kind in kinds:
             results[-1] = results[-1] * jnp.asarray(factor, results[-1].dtype)
         return results
@@ -275,7 +275,7 @@ def test_the_check_itself_finds_that_the_kernels_agree(present, tmp_path):
     assert jq.check_gpu()
     assert engine.missing() is None
     assert len(files(tmp_path)) == 1
-    assert "fused_rollout" in str(jax.make_jaxpr(lambda: rates("auto"))())
+    assert "fused_loop" in str(jax.make_jaxpr(lambda: rates("auto"))())
 
 
 @pytest.mark.slow
