@@ -89,7 +89,7 @@ def rotors(t: Array, state: jq.State, params: Any, command: Array) -> jq.Wrench:
     return jq.Wrench(jnp.asarray(TORQUES) @ command, weight + quaternion.rotate(state.q, thrust))
 
 
-def ours(start: jq.State, hessian: str = "gauss-newton", **options: Any) -> planning.Plan:
+def ours(start: jq.State, hessian: str, tolerance: float) -> planning.Plan:
     """Plan a slew, or a flight if the start has a position."""
     flies = start.position is not None
     weights, torque, level = (FLIGHT, rotors, HOVER) if flies else (SLEW, motors, np.zeros(3))
@@ -104,8 +104,8 @@ def ours(start: jq.State, hessian: str = "gauss-newton", **options: Any) -> plan
     guess = jnp.broadcast_to(level, (SAMPLES, len(level)))
     grid = jq.grid(0.0, DT, SAMPLES)
     return planning.ilqr(
-        semi_implicit, BODY, torque, start, grid, guess, residuals, final=final, hessian=hessian,
-        **options,
+        semi_implicit, BODY, torque, start, grid, guess, planning.Residuals(residuals, final),
+        solver=planning.Solver(tolerance=tolerance, hessian=hessian),
     )  # fmt: skip
 
 
@@ -255,8 +255,8 @@ def slews(number: int) -> list[str]:
     def slew(hessian: str, start: jq.State, goal: Array) -> tuple[planning.Plan, Array]:
         guess = jnp.zeros((20, 3))
         plan = planning.ilqr(
-            jq.rkmk2, body, motors, start, grid, guess, effort, goal, final=missed,
-            tolerance=1e-10, hessian=hessian,
+            jq.rkmk2, body, motors, start, grid, guess, planning.Residuals(effort, missed), goal,
+            solver=planning.Solver(tolerance=1e-10, hessian=hessian),
         )  # fmt: skip
 
         def cost(commands: Array) -> Array:

@@ -6,6 +6,8 @@
   with a DeprecationWarning that names the new one.
 - ``DELETED`` has names and modules of the last release that are gone. To use one raises an error
   that says what to use instead.
+- ``OLD_KEYWORDS`` has arguments of the last release. To use one raises a TypeError that shows the
+  new spelling.
 
 None of these is an alias: everything has one name, and ``dir`` shows only that. Type checkers see
 none of them, so they report an old or a wrong name as an error.
@@ -21,9 +23,11 @@ import importlib.machinery
 import importlib.util
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _STEPS = "jq.rollout(jq.rkmk4, body, torque, start, jq.grid(t0, dt, steps), params)"
 _ADAPTIVE = "jq.interop.diffrax for adaptive steps, jq.rollout for equal ones"
@@ -161,6 +165,53 @@ DELETED = {
     "plot.box_sides": "sqrt(6/mass (I2 + I3 - I1)) of the moments body.principal()[0]",
 }
 """Names and modules of the last release that are gone, and what to use instead."""
+
+
+_CONSTRAINTS = {
+    name: f"constraints=jq.planning.Constraints({name}=...)"
+    for name in ("limits", "equalities", "inequalities")
+}
+_FINAL = {"final": "residuals=jq.planning.Residuals(stage, final)"}
+_HORIZON = {**_FINAL, "limits": _CONSTRAINTS["limits"]}
+OLD_KEYWORDS: dict[str, dict[str, str]] = {
+    "control.margins": {
+        "memory": "controller=controller._replace(init=lambda start, params: memory)"
+    },
+    "planning.ilqr": {
+        **_FINAL,
+        **_CONSTRAINTS,
+        "states": "commands=(commands, states)",
+        "sample_every": "no argument: each command lasts steps / len(commands) steps",
+        **{
+            name: f"solver=jq.planning.Solver({name}=...)"
+            for name in ("iterations", "tolerance", "hessian")
+        },
+    },
+    "planning.mpc": _HORIZON,
+    "planning.mppi": {
+        **_HORIZON,
+        **{
+            name: f"sampling=jq.planning.Sampling({name}=...)"
+            for name in ("std", "temperature", "samples")
+        },
+    },
+}
+"""Keywords of the last release and their new spelling, by function."""
+
+
+def refuses_old_keywords(owner: str) -> Callable[[F], F]:
+    """Let a function answer each of its old keywords with a TypeError of the new spelling."""
+
+    def decorator(f: F) -> F:
+        @functools.wraps(f)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            for old in OLD_KEYWORDS[owner].keys() & kwargs.keys():
+                raise TypeError(f"{owner}: {old} is now {OLD_KEYWORDS[owner][old]}")
+            return f(*args, **kwargs)
+
+        return cast(F, called)
+
+    return decorator
 
 
 def _missing_in(module: ModuleType, owner: str, name: str) -> Any:

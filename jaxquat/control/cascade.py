@@ -7,6 +7,7 @@ output of a regulator, its integral part shrinks in proportion, so it cannot win
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from jaxquat.actuators import saturate
 from jaxquat.control.flight import Lift, check_mass
 from jaxquat.control.laws import check_gains, shortest
 from jaxquat.control.reference_trajectory import ReferenceTrajectory, attitude_of, check_trajectory
+from jaxquat.control.sampling import checked_times, function_of
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_units
@@ -167,20 +169,17 @@ def cascade(
     instance("body", body, Body, "a jq.Body")
     dtype = body.inertia.dtype
     mass, g = check_mass(mass, gravity, dtype)
-    dt, unwind = exactly("period", period, ()), exactly("unwind", unwind, ())
-    positive("period", dt)
-    positive("unwind", unwind, or_infinite=True)
-    if is_concrete((dt, unwind)) and not float(unwind) >= float(dt):
-        raise ValueError(f"unwind: wanted at least the period {dt}, got {unwind}")
+    times = checked_times(period, exactly("unwind", unwind, ()))
+    dt, unwind = times.period.astype(dtype), times.unwind.astype(dtype)
     takes("motion", motion, "state, input")
-    reference_at, gains_of = _trajectory_function(reference), _gains_function(gains)
-    speed, tilt, strongest, most_torque = _checked_limits(limits, dtype)
-    if is_concrete((strongest, mass, g)) and not float(strongest) > float(mass * g):
-        wanted = f"more than the weight, {float(mass * g):.6g} N"
-        raise ValueError(f"limits.thrust: wanted {wanted}, got {float(strongest):.6g}")
+    reference_at = function_of(
+        "reference", reference, ReferenceTrajectory, check_trajectory, "t, params, input"
+    )
+    checked_gains = functools.partial(check_gains, kind=CascadeGains)
+    gains_of = function_of("gains", gains, CascadeGains, checked_gains, "params")
+    speed, tilt, strongest, most_torque = _checked_limits(limits, mass * g)
     body, scales = own_units(body)
     inertia, inverted = body.inertia, inverse_inertia(body.inertia)
-    dt, unwind = dt.astype(dtype), unwind.astype(dtype)
     z = jnp.asarray([0.0, 0.0, 1.0], dtype)
 
     def init(start: State, params: Any) -> CascadeMemory:
@@ -189,8 +188,8 @@ def cascade(
     def update(
         t: Array, state: State, memory: CascadeMemory, params: Any, sampled_input: Any
     ) -> tuple[Lift, CascadeMemory]:
-        c, k = check_trajectory(reference_at(t, params, sampled_input)), gains_of(params)
-        k = check_gains(k, CascadeGains)
+        c = check_trajectory(reference_at(t, params, sampled_input))
+        k = checked_gains(gains_of(params))
         x, v = motion(state, sampled_input)
         x, v = exactly("motion(...)[0]", x, (3,)), exactly("motion(...)[1]", v, (3,))
 
@@ -205,18 +204,13 @@ def cascade(
         rate = 2.0 * k.attitude * error + rotate_inverse(state.q, c.heading_rate * z)
         rate_error = rate - state.omega
         turning = k.rate * rate_error + memory.angular_acceleration
-        gyroscopic = cross(state.omega, matvec(inertia, state.omega))
-        wanted = matvec(inertia, turning) + gyroscopic
+        wanted = matvec(inertia, turning) + cross(state.omega, matvec(inertia, state.omega))
         torque = saturate(wanted, scales.torque * most_torque)
-        cut_off = matvec(inverted, torque - wanted)
-        turning_growth = k.rate_integral * rate_error + cut_off / unwind
-        after = CascadeMemory(
-            memory.acceleration + dt * growth,
-            memory.angular_acceleration + dt * turning_growth,
-        )
-        return Lift(thrust, torque / scales.torque), after
+        turning_growth = k.rate_integral * rate_error + matvec(inverted, torque - wanted) / unwind
+        grown = memory.acceleration + dt * growth, memory.angular_acceleration + dt * turning_growth
+        return Lift(thrust, torque / scales.torque), CascadeMemory(*grown)
 
-    return Controller(init, update, float(np.asarray(period)) if is_concrete(period) else None)
+    return Controller(init, update, times.known_period)
 
 
 def _thrust_within(specific: Array, g: Array, tilt: Array, largest: Array) -> Array:
@@ -233,31 +227,18 @@ def _shortened(v: Array, largest: Array) -> Array:
     return jnp.where(longer, largest / jnp.where(longer, length, 1.0), 1.0) * v
 
 
-def _checked_limits(limits: CascadeLimits, dtype: Any) -> list[Array]:
-    """Return the limits as arrays of this dtype, checked; errors name the field."""
+def _checked_limits(limits: CascadeLimits, weight: Array) -> list[Array]:
+    """Return the limits as arrays of the dtype of the weight, checked; errors name the field."""
     instance("limits", limits, CascadeLimits, "a control.CascadeLimits")
     arrays = []
     for name, value in limits._asdict().items():
         shapes = ((), (3,)) if name == "torque" else ((),)
         array = one_shape(f"limits.{name}", value, *shapes)
         positive(f"limits.{name}", array, or_infinite=True)
-        arrays.append(jnp.asarray(array, dtype))
+        arrays.append(jnp.asarray(array, weight.dtype))
     if is_concrete(arrays[1]) and not float(arrays[1]) < np.pi / 2:
         raise ValueError(f"limits.tilt: wanted less than pi/2, got {arrays[1]}")
+    if is_concrete((arrays[2], weight)) and not float(arrays[2]) > float(weight):
+        wanted = f"more than the weight, {float(weight):.6g} N"
+        raise ValueError(f"limits.thrust: wanted {wanted}, got {float(arrays[2]):.6g}")
     return arrays
-
-
-def _trajectory_function(reference: Any) -> Callable[[Array, Any, Any], ReferenceTrajectory]:
-    if isinstance(reference, ReferenceTrajectory):
-        constant = check_trajectory(reference)
-        return lambda t, params, sampled_input: constant
-    hint = "; a constant control.ReferenceTrajectory is accepted, too"
-    return takes("reference", reference, "t, params, input", hint=hint)
-
-
-def _gains_function(gains: Any) -> Callable[[Any], CascadeGains]:
-    if isinstance(gains, CascadeGains):
-        constant = check_gains(gains, CascadeGains)
-        return lambda params: constant
-    hint = "; constant control.CascadeGains are accepted, too"
-    return takes("gains", gains, "params", hint=hint)

@@ -26,18 +26,18 @@ from scipy import linalg
 
 from jaxquat._internal.checks import (
     concrete,
-    finite,
     instance,
     positive,
     positive_integer,
     scalar,
     takes,
 )
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Commanded, Torque
 from jaxquat.dynamics.state import State, check_state, describe, error_size, local, retract
 from jaxquat.schemes.scheme import as_deterministic
-from jaxquat.simulation.controller import Controller, continuing, update_of
+from jaxquat.simulation.controller import Controller, update_of
 
 AWAY = 0.1  # rad; an equilibrium further from the state is reported
 
@@ -86,6 +86,7 @@ class Margins(NamedTuple):
         return f"<Margins of {len(self.gain)} commands: {'; '.join(shown)}>"
 
 
+@refuses_old_keywords("control.margins")
 def margins(
     scheme: Callable[..., State],
     body: Body,
@@ -97,7 +98,6 @@ def margins(
     controller: Controller,
     *,
     sample_every: int = 1,
-    memory: Any = None,
     inputs: Any = None,
 ) -> Margins:
     """The stability margins of a controller's loop about a state that it keeps.
@@ -118,11 +118,12 @@ def margins(
             command is lost.
         dt: the step [s].
         params: passed to torque and controller.
-        controller: a jq.Controller. Wrap a law that is called inside the torque in one, for
-            instance ``jq.Controller(lambda start, params: (), lambda t, state, memory, params,
-            value: (law(state, params), memory))``, with ``jq.torques.commanded``.
+        controller: a jq.Controller, with the memory of its ``init``; for another one pass
+            ``controller._replace(init=lambda start, params: memory)``. Wrap a law that is called
+            inside the torque in one, for instance ``jq.Controller(lambda start, params: (), lambda
+            t, state, memory, params, value: (law(state, params), memory))``, with
+            ``jq.torques.commanded``.
         sample_every: steps per sample.
-        memory: the controller's memory; by default that of ``controller.init``.
         inputs: one sample's slice of the inputs, if the controller or the torque takes any.
 
     Raises:
@@ -151,57 +152,72 @@ def margins(
     sample_every = positive_integer("sample_every", sample_every)
     for name, value in {"body": body, "t": t, "state": state, "dt": dt, "params": params}.items():
         concrete(name, value, "compute the margins outside jit, vmap and grad")
-    finite("t", t)
     positive("dt", dt)
     sample = sample_every * float(dt)
     period = sample if controller.period is None else float(np.asarray(controller.period))
     if not np.isclose(sample, period, rtol=1e-5):
         wanted = f"a period of {sample:.6g} s (sample_every * dt)"
         raise ValueError(f"controller: wanted {wanted}, got {period:.6g}")
-    if memory is not None:
-        controller = continuing(controller, memory, state, params)
-    memory = controller.init(state, params)
 
     t, dt = t.astype(state.q.dtype), dt.astype(state.q.dtype)
-    held, _ = update_of(controller, t, state, memory, params, inputs)
+
+    def plant(state: State, command: Any) -> State:
+        commanded = Commanded(torque, command)
+
+        def step(k: Any, state: State) -> State:
+            return scheme(body, commanded, t + k * dt, state, dt, params)
+
+        return lax.fori_loop(0, sample_every, step, state)
+
+    def regulator(state: State, memory: Any) -> tuple[Any, Any]:
+        return update_of(controller, t, state, memory, params, inputs)
+
+    loop, drift = _linearised(plant, regulator, state, controller.init(state, params))
+    a, b, k = loop
+    if not np.isfinite(np.hstack([a, b, k.T])).all():
+        raise ValueError("state: wanted one where torque and controller have finite derivatives")
+    eps = float(jnp.finfo(state.q.dtype).eps)
+    turn = _turn_to_rest(a - b @ k, drift, eps)
+    if turn > AWAY:
+        text = f"the loop turns this state by about {turn:.2g} rad; wanted an equilibrium of it"
+        warnings.warn(f"margins: {text}, such as rest at the target", stacklevel=3)
+    return _margins(a, b, k, sample, eps)
+
+
+def _linearised(
+    plant: Callable[[State, Any], State],
+    regulator: Callable[[State, Any], tuple[Any, Any]],
+    state: State,
+    memory: Any,
+) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
+    """A, B and K of ``x' = A x + B u``, ``u = -K x`` about a state, and the change of x there.
+
+    x is the error of the state and the numbers of the memory. ``plant(state, command)`` is the
+    state after a sample, ``regulator(state, memory)`` the command and the next memory.
+    """
+    held, _ = regulator(state, memory)
     flat, join = _inexact(memory, state.q.dtype)
     command, unravel = ravel_pytree(held)
-
     if not (command.size and jnp.issubdtype(command.dtype, jnp.inexact)):
         wanted = f"a command of {state.q.dtype}"
         raise TypeError(f"controller.update: wanted {wanted}, got {describe(held)}")
 
-    def sampled(state: State, command: Array) -> State:
-        plant = Commanded(torque, unravel(command))
-
-        def step(k: Any, state: State) -> State:
-            return scheme(body, plant, t + k * dt, state, dt, params)
-
-        return lax.fori_loop(0, sample_every, step, state)
-
     def moved(delta: Array, flat: Array, change: Array) -> tuple[tuple[Array, ...], Array]:
-        """State and memory after a sample, and the command that they ask for; and the drift."""
-        begin, kept = retract(state, delta), sampled(state, command)
-        wanted, after = update_of(controller, t, begin, join(flat), params, inputs)
+        """Error and memory after a sample, and the command that they ask for; and the drift."""
+        begin, kept = retract(state, delta), plant(state, unravel(command))
+        wanted, after = regulator(begin, join(flat))
         after = _inexact(after, flat.dtype)[0]
         drift = jnp.concatenate([local(state, kept), after - flat])
-        error = local(kept, sampled(begin, command + change))
+        error = local(kept, plant(begin, unravel(command + change)))
         return (error, after, ravel_pytree(wanted)[0]), drift
 
     zeros = jnp.zeros(error_size(state), state.q.dtype), flat, jnp.zeros_like(command)
     with jax.ensure_compile_time_eval():
         jacobian, drift = jax.jit(jax.jacfwd(moved, argnums=(0, 1, 2), has_aux=True))(*zeros)
     rows = [np.hstack([np.asarray(x, np.float64) for x in row]) for row in jacobian]
-    together, m = np.vstack(rows), command.size
-    if not np.isfinite(together).all():
-        raise ValueError("state: wanted one where torque and controller have finite derivatives")
-    matrices = a, b, k = together[:-m, :-m], together[:-m, -m:], -together[-m:, :-m]
-    eps = float(jnp.finfo(state.q.dtype).eps)
-    turn = _turn_to_rest(a - b @ k, np.asarray(drift, np.float64), eps)
-    if turn > AWAY:
-        text = f"the loop turns this state by about {turn:.2g} rad; wanted an equilibrium of it"
-        warnings.warn(f"margins: {text}, such as rest at the target", stacklevel=2)
-    return _margins(*matrices, sample, eps)
+    whole, m = np.vstack(rows), command.size
+    matrices = whole[:-m, :-m], whole[:-m, -m:], -whole[-m:, :-m]
+    return matrices, np.asarray(drift, np.float64)
 
 
 def _turn_to_rest(closed: np.ndarray, drift: np.ndarray, eps: float) -> float:

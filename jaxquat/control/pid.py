@@ -7,18 +7,19 @@ error, and shrinks in proportion to what the limits cut off, so it cannot wind u
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, instance, is_concrete, one_shape, positive, takes
+from jaxquat._internal.checks import instance, one_shape, positive, takes
 from jaxquat.actuators import saturate
 from jaxquat.control.laws import Gains, check_gains, shortest, tracking_law
 from jaxquat.control.reference import Reference, check_reference
+from jaxquat.control.sampling import checked_times, function_of
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import conjugate, multiply
@@ -89,9 +90,13 @@ def pid(
         array([-0.03,  0.02, -0.01], dtype=float32)
     """
     instance("body", body, Body, "a jq.Body")
-    reference_at, gains_of = _reference_function(reference), _gains_function(gains)
+    reference_at = function_of(
+        "reference", reference, Reference, check_reference, "t, params, input"
+    )
+    checked_gains = functools.partial(check_gains, kind=PIDGains)
+    gains_of = function_of("gains", gains, PIDGains, checked_gains, "params")
     takes("measure", measure, "state, input")
-    dt, unwind = _period_and_unwind(period, unwind)
+    times = checked_times(period, unwind)
     if limits is not None:
         limits = one_shape("limits", limits, (), (3,))
         positive("limits", limits, or_infinite=True)
@@ -104,39 +109,11 @@ def pid(
     ) -> tuple[Array, Array]:
         measured = measure(state, sampled_input)
         target = check_reference(reference_at(t, params, sampled_input))
-        k, dtype = check_gains(gains_of(params), PIDGains), memory.dtype
+        k, dtype = checked_gains(gains_of(params)), memory.dtype
         uncut = tracking_law(measured, Gains(k.damping, k.stiffness), target, body) + memory
         cut = uncut if limits is None else saturate(uncut, limits.astype(dtype))
         error = 2.0 * multiply(conjugate(measured.q), shortest(measured.q, target.q))[1:]
-        growth = k.integral * error + (cut - uncut) / unwind.astype(dtype)
-        return cut, memory + dt.astype(dtype) * growth
+        growth = k.integral * error + (cut - uncut) / times.unwind.astype(dtype)
+        return cut, memory + times.period.astype(dtype) * growth
 
-    return Controller(init, update, float(np.asarray(period)) if is_concrete(period) else None)
-
-
-def _reference_function(reference: Any) -> Callable[[Array, Any, Any], Reference]:
-    if isinstance(reference, Reference):
-        return _constant(check_reference(reference))
-    hint = "; a constant control.Reference is accepted, too"
-    return takes("reference", reference, "t, params, input", hint=hint)
-
-
-def _gains_function(gains: Any) -> Callable[[Any], PIDGains]:
-    if isinstance(gains, PIDGains):
-        return _constant(check_gains(gains, PIDGains))
-    hint = "; constant control.PIDGains are accepted, too"
-    return takes("gains", gains, "params", hint=hint)
-
-
-def _constant(value: Any) -> Callable[..., Any]:
-    return lambda *_: value
-
-
-def _period_and_unwind(period: ArrayLike, unwind: ArrayLike | None) -> tuple[Array, Array]:
-    """Both times [s] as arrays (); ValueError if the period is not positive, or above unwind."""
-    dt = exactly("period", period, ())
-    positive("period", dt)
-    unwind = jnp.maximum(1.0, dt) if unwind is None else exactly("unwind", unwind, ())
-    if is_concrete((dt, unwind)) and not float(unwind) >= float(dt):
-        raise ValueError(f"unwind: wanted at least the period {dt}, got {unwind}")
-    return dt, unwind
+    return Controller(init, update, times.known_period)

@@ -1,4 +1,4 @@
-"""Constraints by augmented Lagrangians, around the iteration of iteration.py.
+"""Kinds by augmented Lagrangians, around the iteration of iteration.py.
 
 With multipliers y and penalties rho, ``rho/2 (e + y/rho)^2`` is added to the cost for an equality
 e = 0, and ``rho/2 max(0, c + y/rho)^2`` for an inequality c <= 0; both are half the square of a
@@ -58,8 +58,8 @@ REGULAR, FLOOR, SECANT = 1e-4, 1e-4, 1e-1
 """The damping of the Hessian in S; its least root as fractions of the largest, and by secants."""
 
 
-class Constraints(NamedTuple):
-    """Functions of states and commands, or one number for each constraint.
+class Kinds(NamedTuple):
+    """A function, or an array with a number for each constraint, for both kinds of constraints.
 
     Attributes:
         equalities: ``equalities(state) -> (e,)`` at the end, or an array (e,).
@@ -75,37 +75,40 @@ class Multiplied(NamedTuple):
 
     Attributes:
         inner: the last minimisation; its status is that of all.
-        multipliers: y of Constraints.
-        penalties: roots of the largest rho of Constraints, with which derivatives converge fastest.
+        multipliers: y of each constraint.
+        penalties: roots of the largest rho of each, with which derivatives converge fastest.
         strength: ``rho S`` for the next minimisation.
         violation: the sum of ``v^2/(2 S)``, in the unit of the cost.
         done: whether the iteration has ended.
     """
 
     inner: Progress
-    multipliers: Constraints
-    penalties: Constraints
+    multipliers: Kinds
+    penalties: Kinds
     strength: Array
     violation: Array
     done: Array
 
 
-def values(constraints: Constraints, states: State, commands: Array) -> Constraints:
+def values(constraints: Kinds, states: State, commands: Array) -> Kinds:
     """The constraints along a path."""
     before, _, last = ends(states)
     numbers = jnp.arange(len(commands))
     along = jax.vmap(constraints.inequalities)(numbers, before, commands)
-    return Constraints(constraints.equalities(last), along)
+    return Kinds(constraints.equalities(last), along)
 
 
-def updated(multipliers: Constraints, penalties: Constraints, at: Constraints) -> Constraints:
+def updated(multipliers: Kinds, penalties: Kinds, at: Kinds) -> Kinds:
     """The next multipliers, for values ``at`` of the constraints."""
     e, c = jax.tree.map(lambda y, root, v: y + root * (root * v), multipliers, penalties, at)
-    return Constraints(e, jnp.where(c > 0, c, 0.0))
+    return Kinds(e, jnp.where(c > 0, c, 0.0))
 
 
 def augmented(
-    problem: Problem, constraints: Constraints, multipliers: Constraints, penalties: Constraints
+    problem: Problem,
+    constraints: Kinds,
+    multipliers: Kinds,
+    penalties: Kinds,
 ) -> Problem:
     """The problem with a residual for each constraint; ``penalties`` are the roots of rho."""
 
@@ -125,7 +128,7 @@ def augmented(
     return Problem(stage, final)
 
 
-def deviations(problem: Problem, constraints: Constraints, path: Trajectory) -> Constraints:
+def deviations(problem: Problem, constraints: Kinds, path: Trajectory) -> Kinds:
     """The root of S of each constraint.
 
     Where the slope of an inequality vanishes, S says nothing of its curvature. So its root is at
@@ -171,12 +174,57 @@ def deviations(problem: Problem, constraints: Constraints, path: Trajectory) -> 
         return jnp.maximum(spread(value, covariance), jnp.where(jnp.isfinite(least), least, 0.0))
 
     sides = jax.vmap(along)(jnp.arange(len(commands)), before, commands, covariances)
-    return Constraints(end, jnp.maximum(sides, FLOOR * jnp.max(sides, axis=0, keepdims=True)))
+    return Kinds(end, jnp.maximum(sides, FLOOR * jnp.max(sides, axis=0, keepdims=True)))
+
+
+class Facts(NamedTuple):
+    """What decides how the outer iteration ends; arrays ().
+
+    Attributes:
+        status: of the last minimisation.
+        met: whether the violation is negligible, before this minimisation and after it.
+        nearly_met: whether it is small enough for a plan; it is if ``met``.
+        stuck: whether a stronger penalty does not reduce it.
+    """
+
+    status: Array
+    met: Array
+    nearly_met: Array
+    stuck: Array
+
+    @property
+    def over(self) -> Array:
+        """Whether another minimisation is useless: no steps are left, or no finite cost."""
+        return (self.status == RUNNING) | (self.status == NOT_FINITE)
+
+
+VERDICTS: tuple[tuple[int | None, Callable[[Facts], Array]], ...] = (
+    (INFEASIBLE, lambda facts: (facts.status == RUNNING) & ~facts.nearly_met),
+    (None, lambda facts: facts.met | facts.over),
+    (INFEASIBLE, lambda facts: facts.stuck & ~facts.nearly_met),
+    (ROUNDING, lambda facts: facts.stuck & (facts.status == CONVERGED)),
+)
+"""Statuses and when they hold. The first one counts; None is that of the last minimisation."""
+
+
+def verdict(facts: Facts) -> Array:
+    """The status of the outer iteration, by ``VERDICTS``."""
+    hold = [holds(facts) for _, holds in VERDICTS]
+    statuses = [facts.status if status is None else status for status, _ in VERDICTS]
+    return jnp.select(hold, statuses, facts.status).astype(jnp.int32)
+
+
+def violation_of(at: Kinds, least: Array, spread: Kinds) -> Array:
+    """The sum of ``v^2/(2 S)``, where inequalities count from ``least`` (samples, c) upwards."""
+    off = Kinds(at.equalities, jnp.maximum(at.inequalities, least))
+    worth = lambda v, s: 0.5 * jnp.sum(jnp.where(v == 0, 0.0, v / s) ** 2)  # noqa: E731
+    each = jax.tree.map(worth, off, spread)
+    return each.equalities + each.inequalities
 
 
 def minimise_within(
     problem: Problem,
-    constraints: Constraints,
+    constraints: Kinds,
     limits: Limits,
     guess: Trajectory,
     settings: Settings,
@@ -191,42 +239,32 @@ def minimise_within(
         spread = deviations(problem, constraints, before.path)
         strong = jnp.sqrt(c.strength)
         root = jax.tree.map(lambda s: jnp.where(s > 0, strong / s, 0.0), spread)
-        problem_now = augmented(problem, constraints, y, root)
+        penalised = augmented(problem, constraints, y, root)
         # An inequality that is not active is at -y/rho: its multiplier becomes 0.
         sides = spread.inequalities  # not y/root/root: XLA divides by root * root
         least = -(y.inequalities * sides) * sides / c.strength
-        worth = lambda v, s: 0.5 * jnp.sum(jnp.where(v == 0, 0.0, v / s) ** 2)  # noqa: E731
-
-        def violation_of(at: Constraints) -> Array:
-            off = Constraints(at.equalities, jnp.maximum(at.inequalities, least))
-            each = jax.tree.map(worth, off, spread)
-            return each.equalities + each.inequalities
-
-        first = cost_along(problem_now, guess)
+        first = cost_along(penalised, guess)
         floor = tolerance * first
-        early = violation_of(values(constraints, before.path.states, before.path.commands))
+        at = values(constraints, before.path.states, before.path.commands)
+        early = violation_of(at, least, spread)
         inner = minimise(
-            problem_now, limits, before.path, settings, first,
+            penalised, limits, before.path, settings, first,
             jnp.maximum(floor, early / tolerance**2), before.passes, before.history,
         )  # fmt: skip
         at = values(constraints, inner.path.states, inner.path.commands)
-        violation = violation_of(at)
+        violation = violation_of(at, least, spread)
 
         scale = jnp.maximum(inner.cost, floor)
-        met, nearly = violation <= tolerance**2.5 * scale, violation <= tolerance**2 * scale
-        met &= early <= tolerance**2 * scale
+        met = (violation <= tolerance**2.5 * scale) & (early <= tolerance**2 * scale)
         stuck = (c.strength >= largest) & ~(violation <= 0.5 * c.violation)
         stuck |= jnp.isinf(violation)  # of a constraint that no command changes
-        rounded = jnp.where(inner.status == CONVERGED, ROUNDING, inner.status)
-        status = jnp.where(stuck, jnp.where(nearly, rounded, INFEASIBLE), inner.status)
-        over = (inner.status == RUNNING) | (inner.status == NOT_FINITE)
-        status = jnp.where(met | over, inner.status, status)
-        status = jnp.where((status == RUNNING) & ~nearly, INFEASIBLE, status)
-        inner = inner._replace(status=status.astype(jnp.int32))
+        facts = Facts(inner.status, met, violation <= tolerance**2 * scale, stuck)
         strength = jnp.where(violation <= FALL * c.violation, c.strength, 10.0 * c.strength)
-        strength, done = jnp.minimum(strength, largest), met | over | stuck
-        strongest = jax.tree.map(lambda r: (largest / c.strength) ** 0.5 * r, root)
-        return Multiplied(inner, updated(y, root, at), strongest, strength, violation, done)
+        return Multiplied(
+            inner._replace(status=verdict(facts)), updated(y, root, at),
+            jax.tree.map(lambda r: (largest / c.strength) ** 0.5 * r, root),
+            jnp.minimum(strength, largest), violation, met | facts.over | stuck,
+        )  # fmt: skip
 
     cost = cost_along(problem, guess)
     zero = jnp.zeros((), jnp.int32)

@@ -22,8 +22,15 @@ from jaxquat._internal.checks import (
 from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
-from jaxquat.planning.ilqr import checked_limits, problem_of
 from jaxquat.planning.iteration import Limits, Problem
+from jaxquat.planning.problem import (
+    Constraints,
+    Residuals,
+    checked_constraints,
+    checked_limits,
+    problem_of,
+    residuals_of,
+)
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.simulation.grid import grid
 from jaxquat.simulation.simulation import checked_simulation
@@ -37,8 +44,7 @@ class Horizon(NamedTuple):
     torque: Torque
     dt: Array
     commands: Array
-    residuals: Callable[..., Array]
-    final: Callable[..., Array] | None
+    residuals: Residuals
     limits: Limits
     sample_every: int
 
@@ -62,10 +68,10 @@ class Horizon(NamedTuple):
             params, inputs=self.commands, sample_every=self.sample_every,
             save_every=self.sample_every,
         )  # fmt: skip
-        residuals, final = self.residuals, self.final
-        ahead = lambda i, state, params, command: residuals(k + i, state, params, command)  # noqa: E731
+        stage, final = self.residuals
+        ahead = lambda i, state, params, command: stage(k + i, state, params, command)  # noqa: E731
         end = None if final is None else lambda state, params: final(k + count, state, params)
-        return problem_of(simulation, ahead, end), simulation.start
+        return problem_of(simulation, Residuals(ahead, end)), simulation.start
 
 
 def shifted(commands: Array) -> Array:
@@ -79,9 +85,8 @@ def checked_horizon(
     torque: Torque,
     dt: ArrayLike,
     commands: ArrayLike,
-    residuals: Callable[..., Array],
-    final: Callable[..., Array] | None,
-    limits: tuple[ArrayLike, ArrayLike] | None,
+    residuals: Callable[..., Array] | Residuals,
+    constraints: Constraints | None,
     sample_every: int,
 ) -> Horizon:
     """The Horizon of these arguments; ValueError or TypeError if one is wrong."""
@@ -95,9 +100,12 @@ def checked_horizon(
     if guess.ndim != 2 or not guess.size:
         raise ValueError(f"commands: wanted shape (samples, m), got {guess.shape}")
     finite("commands", guess)
-    takes("residuals", residuals, "k, state, params, command")
-    if final is not None:
-        takes("final", final, "k, state, params")
+    residuals = residuals_of(residuals, "k, state, params")
+    constraints = checked_constraints(constraints)
+    for name, value in zip(("equalities", "inequalities"), constraints[1:], strict=True):
+        if value is not None:
+            wanted = "None, because this controller holds only limits"
+            raise ValueError(f"constraints.{name}: wanted {wanted}, got a function")
     every = positive_integer("sample_every", sample_every)
-    within = checked_limits(limits, guess)
-    return Horizon(scheme, body, torque, step, guess, residuals, final, within, every)
+    limits = checked_limits(constraints.limits, guess)
+    return Horizon(scheme, body, torque, step, guess, residuals, limits, every)

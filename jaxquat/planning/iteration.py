@@ -1,12 +1,12 @@
 """The iteration of ``ilqr`` between limits; constraints.py puts others around it.
 
 Each pass linearises samples and residuals about the path, solves the quadratic model backwards
-(riccati.py), and tries several lengths of the step at once. On a CPU these are kernels of the fused
-engine where it has them, for a problem on its own other ones than for many (alone.py). The Hessian
-of the model is the exact one if that is positive definite, and the one of Gauss and Newton
-otherwise. A step whose cost is not low enough is refused, and the next one is damped more: a
-fraction of its diagonal is added to each Hessian of the commands, so units do not matter. The model
-without damping also says how far the cost can still fall, and this ends the iteration.
+(riccati.py), and tries several lengths of the step at once. Where the fused engine has kernels, one
+of them linearises and solves in a single sweep, and another one tries the lengths. The Hessian of
+the model is the exact one if that is positive definite, and the one of Gauss and Newton otherwise.
+A step whose cost is not low enough is refused, and the next one is damped more: a fraction of its
+diagonal is added to each Hessian of the commands, so units do not matter. The model without damping
+also says how far the cost can still fall, and this ends the iteration.
 
 The exact Hessian is that of the Lagrangian of each sample, whose multipliers are the costates.
 
@@ -20,32 +20,29 @@ most twice what the model says.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jaxquat import quaternion
 from jaxquat._internal.linear import dot, matvec, square
 from jaxquat.dynamics.state import State, error_size, local, retract
 from jaxquat.fused import engine as fused
 from jaxquat.fused.scanning import scan
-from jaxquat.planning.alone import alone_or_together
 from jaxquat.planning.riccati import (
     Model,
     Policy,
     backward,
     forward,
-    from_the_end,
     held,
     improved,
     in_box,
     product,
     summed,
+    symmetric,
 )
 
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
@@ -130,18 +127,6 @@ class Progress(NamedTuple):
     stale: Array
 
 
-class Loops(NamedTuple):
-    """How the samples of a path are gone through.
-
-    Attributes:
-        each: maps a function over the samples, like ``jax.vmap``.
-        back: goes from the last sample to the first, like ``lax.scan`` with ``reverse=True``.
-    """
-
-    each: Callable[[Callable[..., Any]], Callable[..., Any]]
-    back: Callable[..., Any]
-
-
 def roll_out(
     problem: Problem,
     start: State,
@@ -195,62 +180,15 @@ def cost_along(problem: Problem, path: Trajectory) -> Array:
     return _half_square(residuals.ravel()) + _half_square(problem.final(last))
 
 
-def in_lanes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``jax.vmap(function)`` in one kernel, where there is one: vectors of rows, in one step."""
-    function = jax.jit(function)  # traced once
-
-    def mapped(*rows: Any) -> Any:
-        one = jax.tree.map(lambda x: x[0], rows)
-        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *one))
-
-        def of_row(*row: Any) -> Any:
-            step = jax.tree.map(lambda x: x[None], row)
-            return scan(lambda _, row: (function(*row), None), zeros, step)[0]
-
-        return jax.vmap(of_row)(*rows)
-
-    return mapped
-
-
-def backwards(
-    function: Callable[..., Any], init: Any, rows: Any, engine: str = "auto"
-) -> tuple[Any, Any]:
-    """``lax.scan`` with ``reverse=True`` in one kernel, where there is one."""
-    reverse = functools.partial(jax.tree.map, lambda x: x[::-1])
-    end, results = scan(function, init, reverse(rows), engine=engine)
-    return end, reverse(results)
-
-
-BY_XLA = Loops(jax.vmap, from_the_end)
-BY_KERNELS = Loops(in_lanes, backwards)
-
-
-def loops_here(n: int) -> Loops:
-    """Kernels on a CPU, and on a GPU for n <= 6: with n = 12 they have too few registers there."""
-    return BY_KERNELS if n <= 6 or jax.default_backend() == "cpu" else BY_XLA
-
-
 def gauss_newton(
-    problem: Problem,
-    states: State,
-    commands: Array,
-    gaps: Array | None = None,
-    loops: Loops = BY_XLA,
+    problem: Problem, states: State, commands: Array, gaps: Array | None = None
 ) -> Model:
     """The linearised samples with the Gauss-Newton Hessian of their costs."""
     before, after, last = ends(states)
     rows = jnp.arange(len(commands)), before, after, commands
-    transition, gradient, hessian = loops.each(functools.partial(_linearised, problem))(*rows)
-    end = _at_end(_linearised_end, problem, last, loops)
+    transition, gradient, hessian = jax.vmap(functools.partial(_linearised, problem))(*rows)
+    end = _linearised_end(problem, last)
     return Model(transition, gradient, hessian, end, None if gaps is None else -gaps)
-
-
-def _at_end(
-    function: Callable[[Problem, State], Any], problem: Problem, last: State, loops: Loops
-) -> Any:
-    """A function of the last state alone."""
-    one = jax.tree.map(lambda x: x[None], last)
-    return jax.tree.map(lambda x: x[0], loops.each(functools.partial(function, problem))(one))
 
 
 def _linearised(
@@ -302,20 +240,17 @@ def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
     return _squared(jacobian, residuals)
 
 
-def newton(
-    problem: Problem, model: Model, states: State, commands: Array, loops: Loops = BY_XLA
-) -> Model:
+def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
     """The model of ``gauss_newton`` with the exact Hessian of the Lagrangian."""
 
     def back(after: Array, row: Any) -> tuple[Array, Array]:
         return _costate(after, *row), after
 
-    costates = loops.back(back, model.end[0], (model.transition, model.gradient))[1]
+    costates = lax.scan(back, model.end[0], (model.transition, model.gradient), reverse=True)[1]
     before, after, last = ends(states)
     rows = jnp.arange(len(commands)), before, after, commands, costates
-    hessian = loops.each(functools.partial(_curvature, problem))(*rows)
-    at_end = _at_end(_curvature_end, problem, last, loops)
-    return model._replace(hessian=hessian, end=(model.end[0], at_end))
+    hessian = jax.vmap(functools.partial(_curvature, problem))(*rows)
+    return model._replace(hessian=hessian, end=(model.end[0], _curvature_end(problem, last)))
 
 
 def _costate(after: Array, transition: Array, gradient: Array) -> Array:
@@ -334,7 +269,7 @@ def _curvature(
         end, residuals = problem.stage(k, retract(state, z[:n]), command + z[n:])
         return _half_square(residuals) + dot(costate, local(after, end))
 
-    return jax.hessian(lagrangian)(zeros(state, command))
+    return symmetric(jax.hessian(lagrangian)(zeros(state, command)))
 
 
 def _curvature_end(problem: Problem, last: State) -> Array:
@@ -424,50 +359,12 @@ def policy_of(
 
     ``rows`` and ``choose`` are those of ``backward``.
     """
-    make, closed = opened(problem, path)
-    (samples, m), dtype = path.commands.shape, damping.dtype
+    arguments = problem, path, damping, rows, choose, exact
     n = error_size(jax.tree.map(lambda x: x[0], path.states))
-
-    def alone(closed: Any, path: Trajectory, damping: Array, rows: Any) -> Policy:
-        return modelled(make(closed), path, damping, rows, choose, exact, loops_here(n))
-
-    def together(closed: Any, path: Trajectory, damping: Array, rows: Any) -> Policy:
-        arguments = make(closed), path, damping, rows, choose, exact
-        by_scan = lambda: modelled(*arguments, BY_XLA)  # noqa: E731
-
-        def by_kernel() -> Policy:
-            policies = _policies(*arguments)
-            return _first_descent(policies, policies)
-
-        if path.gaps is None and loops_here(n) is BY_KERNELS:
-            return fused.if_possible(by_kernel, by_scan)
-        return by_scan()
-
-    shapes = (samples, m), (samples, m, n), (), ()
-    like = jax.eval_shape(lambda: Policy(*(jnp.zeros(shape, dtype) for shape in shapes)))
-    return alone_or_together(alone, together, like, closed, path, damping, rows)
-
-
-def opened(problem: Problem, path: Trajectory) -> tuple[Callable[[Any], Problem], Any]:
-    """The problem as a function of the traced arrays that it closes over, and these arrays."""
-    state, command = jax.tree.map(lambda x: x[0], path[:2])
-    stage, by_stage = _opened(problem.stage, jnp.arange(1)[0], state, command)
-    final, by_final = _opened(problem.final, state)
-    return lambda closed: Problem(stage(closed[0]), final(closed[1])), (by_stage, by_final)
-
-
-def _opened(function: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], list[Array]]:
-    closed, shape = jax.make_jaxpr(function, return_shape=True)(*args)
-    jaxpr, structure = closed.jaxpr, jax.tree.structure(shape)
-    # What is known, an index for instance, stays known to the kernel.
-    known = [None if isinstance(x, Tracer) else x for x in closed.consts]
-
-    def make(arrays: Sequence[Array]) -> Callable[..., Any]:
-        traced = iter(arrays)
-        flat = jaxpr_as_fun(ClosedJaxpr(jaxpr, [next(traced) if x is None else x for x in known]))
-        return lambda *args: jax.tree.unflatten(structure, flat(*jax.tree.leaves(args)))
-
-    return make, [x for x in closed.consts if isinstance(x, Tracer)]
+    # With 12 errors the threads of a GPU have too few registers.
+    if n <= 6 or jax.default_backend() == "cpu":
+        return fused.if_possible(lambda: _in_one_sweep(*arguments), lambda: modelled(*arguments))
+    return modelled(*arguments)
 
 
 def modelled(
@@ -477,18 +374,14 @@ def modelled(
     rows: Any,
     choose: Callable[..., Any],
     exact: bool,
-    loops: Loops,
 ) -> Policy:
-    """``policy_of`` from models in memory."""
+    """``policy_of`` by XLA, which linearises all samples before it goes backwards."""
     states, commands, gaps = path
-    models = [gauss_newton(problem, states, commands, gaps, loops)]
+    models = [gauss_newton(problem, states, commands, gaps)]
     if exact:
-        models = [newton(problem, models[0], states, commands, loops), *models]
-    stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
-    solve = lambda model: backward(model, damping, rows, choose, loops.back)  # noqa: E731
-    policies = jax.vmap(solve)(stacked)._replace(hessian=None)
-    model, policy = _first_descent(policies, (stacked, policies))
-    return policy if gaps is None else _with_gaps(model, policy)
+        models = [newton(problem, models[0], states, commands), *models]
+    policies = [backward(model, damping, rows, choose)._replace(hessian=None) for model in models]
+    return _first_descent(policies, models if path.gaps is not None else None)
 
 
 def within(commands: Array, limits: Limits) -> tuple[Any, Callable[..., Any]]:
@@ -498,14 +391,7 @@ def within(commands: Array, limits: Limits) -> tuple[Any, Callable[..., Any]]:
     return (limits[0] - commands, limits[1] - commands), in_box
 
 
-def _first_descent(policies: Policy, stacked: Any) -> Any:
-    """Of stacked pytrees, the first whose policy lowers the cost."""
-    lowers = jnp.isfinite(policies.slope) & (policies.slope <= 0)
-    first = jnp.argmax(lowers) if len(lowers) > 1 else 0
-    return jax.tree.map(lambda x: x[first], stacked)
-
-
-def _policies(
+def _in_one_sweep(
     problem: Problem,
     path: Trajectory,
     damping: Array,
@@ -513,35 +399,49 @@ def _policies(
     choose: Callable[..., Any],
     exact: bool,
 ) -> Policy:
-    """The policies of the models, in one kernel that linearises each sample where it needs it.
+    """``policy_of`` in one kernel that linearises each sample where it needs it.
 
     The linear model of a path is several times as large as the path and its policy. For many paths,
-    to write and read it takes longer than to compute it.
+    to write and read it takes longer than to compute it. Only with gaps is it needed afterwards.
     """
     before, after, last = ends(path.states)
-    v, v_v = _at_end(_linearised_end, problem, last, BY_KERNELS)
-    hessians = [_at_end(_curvature_end, problem, last, BY_KERNELS), v_v] if exact else [v_v]
+    v, v_v = _linearised_end(problem, last)
+    at_end = [_curvature_end(problem, last), v_v] if exact else [v_v]
+    shifts = None if path.gaps is None else -path.gaps
 
-    def sample(carry: Any, row: Any) -> tuple[Any, Policy]:
+    def sample(carry: Any, row: Any) -> tuple[Any, Any]:
         costate, values = carry
-        of_sample, row = row
+        of_sample, shift, row = row
         transition, gradient, gauss_newton = _linearised(problem, *of_sample)
-        curvature = functools.partial(_curvature, problem, *of_sample)
-        hessians = [curvature(costate), gauss_newton] if exact else [gauss_newton]
+        hessians = [gauss_newton]
+        if exact:
+            hessians = [_curvature(problem, *of_sample, costate), gauss_newton]
+            costate = _costate(costate, transition, gradient)
+        models = [(transition, gradient, hessian, shift) for hessian in hessians]
         pairs = [
-            improved(value, (transition, gradient, hessian, None), damping, row, choose)
-            for value, hessian in zip(values, hessians, strict=True)
+            improved(value, model, damping, row, choose)
+            for value, model in zip(values, models, strict=True)
         ]
         values, policies = zip(*pairs, strict=True)
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *policies)._replace(hessian=None)
-        costate = _costate(costate, transition, gradient) if exact else None
-        return (costate, values), stacked
+        policies = [policy._replace(hessian=None) for policy in policies]
+        return (costate, list(values)), (policies, None if shift is None else models)
 
     numbers = jnp.arange(len(path.commands))
-    stages = (numbers, before, after, path.commands), rows
-    begin = v if exact else None, tuple((v, hessian) for hessian in hessians)
-    policies = backwards(sample, begin, stages, engine="fused")[1]
-    return jax.vmap(summed)(jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), policies))
+    stages = (numbers, before, after, path.commands), shifts, rows
+    begin = v if exact else None, [(v, hessian) for hessian in at_end]
+    reverse = functools.partial(jax.tree.map, lambda x: x[::-1])
+    policies, models = reverse(scan(sample, begin, reverse(stages), engine="fused")[1])
+    if models is not None:
+        models = [Model(*x[:3], (v, v_v), x[3]) for x, v_v in zip(models, at_end, strict=True)]
+    return _first_descent([summed(policy) for policy in policies], models)
+
+
+def _first_descent(policies: list[Policy], models: list[Model] | None) -> Policy:
+    """The first policy if it lowers the cost, otherwise the last; ``models`` if there are gaps."""
+    lowers = jnp.isfinite(policies[0].slope) & (policies[0].slope <= 0)
+    first = lambda *x: jnp.where(lowers, x[0], x[-1])  # noqa: E731
+    policy = jax.tree.map(first, *policies)
+    return policy if models is None else _with_gaps(jax.tree.map(first, *models), policy)
 
 
 def _with_gaps(model: Model, policy: Policy) -> Policy:
@@ -566,35 +466,14 @@ def _searched(
 
     The best is the cheapest one, or with gaps the longest one. The length is 0 if none is good.
     """
-    make, closed = opened(problem, path)
-    dtype = most.dtype
-
-    def chosen(costs: Array, most: Array, rounding: Array, gaps: Array) -> tuple[Array, Array]:
-        good = costs <= most
-        lowest = jnp.min(jnp.where(good, costs, jnp.inf))
-        best = jnp.argmax(good & (gaps | (costs <= lowest + rounding)))
-        return best, jnp.where(jnp.any(good), jnp.asarray(STEPS, dtype)[best], 0.0)
-
-    def alone(closed: Any, path: Trajectory, limits: Limits, policy: Policy, *rule: Array) -> Any:
-        tried = functools.partial(_tried, make(closed), path, limits, policy)
-        more = (len(STEPS) - 1).bit_length()
-        padded = [*STEPS, *STEPS[-1:] * (2**more - len(STEPS))]  # a whole vector of the kernel
-        paths, costs = jax.vmap(tried)(jnp.asarray(padded, dtype))
-        best, length = chosen(costs[: len(STEPS)], *rule)
-        return jax.tree.map(lambda x: x[best], paths), costs[best], length
-
-    def together(
-        closed: Any, path: Trajectory, limits: Limits, policy: Policy, *rule: Array
-    ) -> Any:
-        problem, lengths = make(closed), jnp.asarray(STEPS, dtype)
-        costs = _costs(problem, path, limits, policy, lengths)
-        best, length = chosen(costs, *rule)
-        new, _ = _tried(problem, path, limits, policy, lengths[best])
-        return new, costs[best], length
-
-    like = jax.eval_shape(lambda: (path, most[0], most[0]))
-    arguments = closed, path, limits, policy, most, rounding, gaps
-    return alone_or_together(alone, together, like, *arguments)
+    lengths = jnp.asarray(STEPS, most.dtype)
+    tried = functools.partial(_tried, problem, path, limits, policy)
+    paths, costs = jax.vmap(tried)(lengths)
+    good = costs <= most
+    lowest = jnp.min(jnp.where(good, costs, jnp.inf))
+    best = jnp.argmax(good & (gaps | (costs <= lowest + rounding)))
+    length = jnp.where(jnp.any(good), lengths[best], 0.0)
+    return jax.tree.map(lambda x: x[best], paths), costs[best], length
 
 
 def _tried(
@@ -606,31 +485,6 @@ def _tried(
     command = functools.partial(_command, length)
     states, commands, cost = roll_out(problem, start, rows, command, gaps, scan)
     return Trajectory(states, commands, gaps), cost
-
-
-def _costs(
-    problem: Problem, path: Trajectory, limits: Limits, policy: Policy, lengths: Array
-) -> Array:
-    """The costs of steps of these lengths, side by side in one kernel that keeps no states."""
-    start, rows = _followed(path, limits, policy)
-
-    def sample(carry: tuple[State, Array], numbered: Any) -> tuple[tuple[State, Array], None]:
-        k, row, gap = numbered
-
-        def one(length: Array, state: State, cost: Array) -> tuple[State, Array]:
-            after, residuals = problem.stage(k, state, _command(length, state, row))
-            after = after if gap is None else retract(after, (1.0 - length) * gap)
-            return after, cost + _half_square(residuals)
-
-        return jax.vmap(one)(lengths, *carry), None
-
-    def many(x: Array) -> Array:
-        return jnp.broadcast_to(x, (len(lengths), *x.shape))
-
-    begin = jax.tree.map(many, start), jnp.zeros_like(lengths)
-    numbered = jnp.arange(len(path.commands)), rows, path.gaps
-    last, costs = scan(sample, begin, numbered)[0]
-    return costs + jax.vmap(lambda state: _half_square(problem.final(state)))(last)
 
 
 def _followed(path: Trajectory, limits: Limits, policy: Policy) -> tuple[State, Any]:

@@ -11,6 +11,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import positive_integer
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
@@ -25,21 +26,22 @@ from jaxquat.planning.iteration import (
     roll_out,
     within,
 )
+from jaxquat.planning.problem import Constraints, Residuals
 from jaxquat.planning.riccati import backward, forward
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 
 
+@refuses_old_keywords("planning.mpc")
 def mpc(
     scheme: Scheme | Step,
     body: Body,
     torque: Torque,
     dt: ArrayLike,
     commands: ArrayLike,
-    residuals: Callable[..., Array],
+    residuals: Callable[..., Array] | Residuals,
     *,
-    final: Callable[..., Array] | None = None,
-    limits: tuple[ArrayLike, ArrayLike] | None = None,
+    constraints: Constraints | None = None,
     sample_every: int = 1,
     iterations: int = 1,
 ) -> Controller:
@@ -48,8 +50,8 @@ def mpc(
     At each sample it improves the commands of a horizon ahead by a fixed number of steps of Gauss
     and Newton, applies the first command, and keeps the others, with the last one twice, for the
     next sample (M. Diehl, H. G. Bock and J. P. Schloeder, SIAM J. Control Optim. 43, 1714, 2005).
-    The costs are those of ``planning.ilqr``: half the sum of the squares of ``residuals`` at each
-    sample of the horizon, and of ``final`` at its end. The step is that of the linear regulator in
+    The costs are those of ``planning.ilqr``: half the sum of the squares of ``residuals`` along the
+    horizon. The step is that of the linear regulator in
     the coordinates of ``dynamics.local``, between the limits, or as small a part of it as lowers
     the cost most, down to none.
 
@@ -70,11 +72,9 @@ def mpc(
         dt: the step of the model [s]. The controller's period is ``sample_every dt``.
         commands: the first guess for the samples of the horizon, (samples, m), in the dtype of the
             start. Those beyond the limits begin at the limits.
-        residuals: ``residuals(k, state, params, command) -> (r,)`` at the start of sample k.
-        final: ``final(k, state, params) -> (r,)`` at the end of the horizon, where sample k begins.
-            It has k, unlike that of ``ilqr``, because this end moves.
-        limits: ``(lower, upper)``, the least and the largest commands, each (), (m,) or
-            (samples, m) for the samples of the horizon. Infinity is no limit.
+        residuals: ``residuals(k, state, params, command) -> (r,)`` of each sample, or
+            ``planning.Residuals``, whose ``final(k, state, params)`` is at the end of the horizon.
+        constraints: ``planning.Constraints`` with limits of the commands, and nothing else.
         sample_every: steps of the model per sample.
         iterations: steps of Gauss and Newton per sample.
 
@@ -87,7 +87,8 @@ def mpc(
         >>> motors = lambda t, state, params, command: command  # N m
         >>> spin = lambda k, state, params, command: jnp.concatenate([command, 10.0 * state.omega])
         >>> controller = jq.planning.mpc(
-        ...     jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), spin, limits=(-0.5, 0.5))
+        ...     jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), spin,
+        ...     constraints=jq.planning.Constraints(limits=(-0.5, 0.5)))
         >>> def stop():
         ...     grid = jq.grid(0.0, 0.5, 20)
         ...     return jq.rollout(jq.rkmk2, body, motors, start, grid, controller=controller)
@@ -96,7 +97,7 @@ def mpc(
         (Array([ 0. ,  0. , -0.5], dtype=float32), True)
     """
     horizon = checked_horizon(
-        scheme, body, torque, dt, commands, residuals, final, limits, sample_every
+        scheme, body, torque, dt, commands, residuals, constraints, sample_every
     )
     iterations = positive_integer("iterations", iterations)
 

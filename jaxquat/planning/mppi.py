@@ -12,38 +12,38 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import (
     exactly,
+    instance,
     one_shape,
     positive,
     positive_integer,
     reproducible_key,
 )
 from jaxquat._internal.linear import square
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.planning.horizon import Horizon, checked_horizon, shifted
-from jaxquat.planning.ilqr import checked_residuals
 from jaxquat.planning.iteration import clipped
+from jaxquat.planning.problem import Constraints, Residuals, Sampling, numbers_of
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.grid import grid
 from jaxquat.simulation.rollout import rollout
 
 
+@refuses_old_keywords("planning.mppi")
 def mppi(
     scheme: Scheme | Step,
     body: Body,
     torque: Torque,
     dt: ArrayLike,
     commands: ArrayLike,
-    residuals: Callable[..., Array],
+    residuals: Callable[..., Array] | Residuals,
     *,
     key: Array,
-    std: ArrayLike,
-    temperature: ArrayLike,
-    samples: int = 1024,
-    final: Callable[..., Array] | None = None,
-    limits: tuple[ArrayLike, ArrayLike] | None = None,
+    sampling: Sampling,
+    constraints: Constraints | None = None,
     sample_every: int = 1,
 ) -> Controller:
     """A ``jq.Controller`` that tries random commands, and takes their mean weighted by cost.
@@ -70,12 +70,9 @@ def mppi(
         residuals: see ``planning.mpc``.
         key: a ``jax.random.key``; sample k draws from ``fold_in(key, k)``. Under ``jax.vmap`` give
             each body a key of its own (``jax.random.split``).
-        std: standard deviation of the random changes, in the units of the commands, () or (m,).
-        temperature: of the weights, in the units of the cost: low ones follow the best sequences,
-            high ones the mean of all.
-        samples: the number of random sequences.
-        final: see ``planning.mpc``.
-        limits: see ``planning.mpc``; commands beyond them are moved to them before they are tried.
+        sampling: ``planning.Sampling``: standard deviation, temperature and number of sequences.
+        constraints: see ``planning.mpc``; commands beyond the limits are moved to them before they
+            are tried.
         sample_every: see ``planning.mpc``.
 
     Raises:
@@ -89,7 +86,8 @@ def mppi(
         >>> def stop(key):
         ...     controller = jq.planning.mppi(
         ...         jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), spin,
-        ...         key=key, std=0.2, temperature=0.01, samples=64, limits=(-0.5, 0.5))
+        ...         key=key, sampling=jq.planning.Sampling(0.2, 0.01, samples=64),
+        ...         constraints=jq.planning.Constraints(limits=(-0.5, 0.5)))
         ...     grid = jq.grid(0.0, 0.5, 20)
         ...     return jq.rollout(jq.rkmk2, body, motors, start, grid, controller=controller)
         >>> path = jax.jit(stop)(jax.random.key(0))
@@ -97,14 +95,16 @@ def mppi(
         True
     """
     horizon = checked_horizon(
-        scheme, body, torque, dt, commands, residuals, final, limits, sample_every
+        scheme, body, torque, dt, commands, residuals, constraints, sample_every
     )
     shape, dtype = horizon.commands.shape, horizon.commands.dtype
-    key, count = reproducible_key("key", key), positive_integer("samples", samples)
-    deviation = one_shape("std", std, (), shape[1:])
-    degree = exactly("temperature", temperature, ()).astype(dtype)
-    positive("std", deviation)
-    positive("temperature", degree)
+    key = reproducible_key("key", key)
+    instance("sampling", sampling, Sampling, "a planning.Sampling(std, temperature)")
+    count = positive_integer("sampling.samples", sampling.samples)
+    deviation = one_shape("sampling.std", sampling.std, (), shape[1:])
+    temperature = exactly("sampling.temperature", sampling.temperature, ()).astype(dtype)
+    positive("sampling.std", deviation)
+    positive("sampling.temperature", temperature)
     deviation = jnp.broadcast_to(deviation.astype(dtype), shape)
 
     def update(t: Array, state: State, memory: Any, params: Any, value: Any) -> Any:
@@ -115,7 +115,7 @@ def mppi(
             changed = jnp.clip(changed, *(limit[None] for limit in horizon.limits))
         costs = jax.vmap(lambda commands: _cost(horizon, t, state, params, k, commands))(changed)
         costs = jnp.where(jnp.isnan(costs), jnp.inf, costs)
-        weights = jax.nn.softmax(-costs / degree)
+        weights = jax.nn.softmax(-costs / temperature)
         plan = jnp.einsum("i,ijk->jk", weights, changed, precision=jax.lax.Precision.HIGHEST)
         plan = clipped(plan, horizon.limits)  # the mean may be beyond them by rounding
         return plan[0], (shifted(plan), k + 1)
@@ -132,14 +132,15 @@ def _cost(h: Horizon, t: Array, state: State, params: Any, k: Array, commands: A
 
     def paid(t: Array, state: State, params: Any, numbered: tuple[Array, Array]) -> Array:
         i, command = numbered
-        return square(checked_residuals("residuals", h.residuals(i, state, params, command), dtype))
+        values = h.residuals.stage(i, state, params, command)
+        return square(numbers_of("residuals", values, dtype))
 
     path = rollout(
         h.scheme, h.body, torque, state, grid(t, h.dt, count * every), params,
         inputs=(k + jnp.arange(count), commands), sample_every=every, save_every=every, save=paid,
     )  # fmt: skip
     cost = jnp.sum(path.saved[:-1])
-    if h.final is not None:
-        end = h.final(k + count, path.final, params)
-        cost = cost + square(checked_residuals("final", end, dtype))
+    if h.residuals.final is not None:
+        end = h.residuals.final(k + count, path.final, params)
+        cost = cost + square(numbers_of("residuals.final", end, dtype))
     return 0.5 * cost

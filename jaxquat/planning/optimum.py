@@ -22,14 +22,13 @@ from jax import Array, lax
 from jaxquat.dynamics.state import State
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.constraints import (
-    Constraints,
+    Kinds,
     augmented,
     minimise_within,
     updated,
     values,
 )
 from jaxquat.planning.iteration import (
-    BY_XLA,
     Limits,
     Problem,
     Settings,
@@ -66,18 +65,18 @@ class Outcome(NamedTuple):
     status: Array
     iterations: Array
     history: Array
-    penalties: Constraints
+    penalties: Kinds
 
 
 Functions = tuple[Callable[..., Any], ...]
-"""Those of a Problem and of Constraints, called with the arrays that they close over, too."""
+"""Those of a Problem and of Kinds, called with the arrays that they close over, too."""
 
 
-def bound(functions: Functions, constants: Any) -> tuple[Problem, Constraints]:
+def bound(functions: Functions, constants: Any) -> tuple[Problem, Kinds]:
     """The problem and its constraints, with the arrays that they close over."""
     bind = lambda f, closed: lambda *arguments: f(*arguments, *closed)  # noqa: E731
     stage, final, equalities, inequalities = map(bind, functions, constants)
-    return Problem(stage, final), Constraints(equalities, inequalities)
+    return Problem(stage, final), Kinds(equalities, inequalities)
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -88,7 +87,7 @@ def described(
     start: State,
     limits: Limits,
     commands: Array,
-    of_constraints: tuple[Constraints, Constraints],
+    of_constraints: tuple[Kinds, Kinds],
 ) -> tuple[State, Array, Array]:
     """The states of commands, their cost and the gains.
 
@@ -102,11 +101,8 @@ def described(
 def _described_jvp(
     functions: Functions, constrained: bool, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
-    # The derivatives of the kernels would compile for longer than these.
-    solve = functools.partial(modelled, loops=BY_XLA)
-
     def by_xla(*operands: Any) -> Any:
-        return _described(functions, constrained, operands, lax.scan, solve)
+        return _described(functions, constrained, operands, lax.scan, modelled)
 
     return jax.jvp(by_xla, primals, tangents)
 
@@ -136,7 +132,7 @@ def optimum(
     start: State,
     limits: Limits,
     guess: tuple[Array, State | None],
-) -> tuple[tuple[Array, Constraints], Outcome]:
+) -> tuple[tuple[Array, Kinds], Outcome]:
     """Commands and multipliers, differentiable by constants, start and limits, not by the guess."""
     problem, constraints = bound(functions, constants)
     begin = begun(problem, start, limits, guess)
@@ -162,36 +158,25 @@ def _optimum_jvp(
     constants, start, limits, _ = primals
     free, penalties = free_of(commands, limits), outcome.penalties
 
-    def problem_of(constants: Any, y: Constraints) -> Problem:
+    def problem_of(constants: Any, y: Kinds) -> Problem:
         problem, constraints = bound(functions, constants)
         return augmented(problem, constraints, y, penalties) if settings.constrained else problem
 
-    def gradient(
-        constants: Any, start: State, limits: Limits, y: Constraints
-    ) -> tuple[Array, Array]:
+    def gradient(constants: Any, start: State, limits: Limits, y: Kinds) -> tuple[Array, Array]:
         problem, at = problem_of(constants, y), commands
         if limits is not None:
             at = jnp.where(free, at, jnp.where(at >= limits[1], limits[1], limits[0]))
         return jax.grad(lambda u: roll_out(problem, start, u, open_loop)[2])(at), at
 
-    problem = problem_of(constants, multipliers)
-    states = roll_out(problem, start, commands, open_loop)[0]
-    model = newton(problem, gauss_newton(problem, states, commands), states, commands)
-    v, v_v = model.end
     pushed = jax.linearize(gradient, constants, start, limits, multipliers)[1]
+    response = _response(problem_of(constants, multipliers), start, commands, free)
 
-    def change(slope: Constraints) -> Array:
+    def change(slope: Kinds) -> Array:
         """The derivative of the commands for this one of the multipliers."""
         force, moved = pushed(*tangents[:3], slope)
-        flat = jnp.zeros_like(model.gradient[:, : -force.shape[1]])
-        linear = jnp.concatenate([flat, force], axis=1)
-        forced = model._replace(gradient=linear, end=(jnp.zeros_like(v), v_v))
-        by_command = forward(forced, backward(forced, None, free, held))[1][:, -force.shape[1] :]
-        return jnp.where(free, by_command, moved)
+        return jnp.where(free, response(force), moved)
 
-    def next_multipliers(
-        constants: Any, start: State, commands: Array, y: Constraints
-    ) -> Constraints:
+    def next_multipliers(constants: Any, start: State, commands: Array, y: Kinds) -> Kinds:
         problem, constraints = bound(functions, constants)
         states = roll_out(problem, start, commands, open_loop)[0]
         return updated(y, penalties, values(constraints, states, commands))
@@ -205,3 +190,21 @@ def _optimum_jvp(
     known = jnp.where(has_converged(outcome.status), 1.0, jnp.nan)
     slopes = jax.tree.map(lambda x: x * known, (change(slope), slope))
     return ((commands, multipliers), outcome), (slopes, jax.tree.map(jnp.zeros_like, outcome))
+
+
+def _response(
+    problem: Problem, start: State, commands: Array, free: Array
+) -> Callable[[Array], Array]:
+    """``-H^-1`` as a function: of a change of the gradient, the change of the free commands."""
+    states = roll_out(problem, start, commands, open_loop)[0]
+    model = newton(problem, gauss_newton(problem, states, commands), states, commands)
+    v, v_v = model.end
+    m = commands.shape[1]
+
+    def response(force: Array) -> Array:
+        flat = jnp.zeros_like(model.gradient[:, :-m])
+        linear = jnp.concatenate([flat, force], axis=1)
+        forced = model._replace(gradient=linear, end=(jnp.zeros_like(v), v_v))
+        return forward(forced, backward(forced, None, free, held))[1][:, -m:]
+
+    return response

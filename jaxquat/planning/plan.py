@@ -77,8 +77,8 @@ class Plan:
         >>> effort = lambda k, state, params, command: command
         >>> turned = lambda state, params: 100.0 * (state.omega - jnp.array([0.0, 0.0, 0.1]))
         >>> plan = jax.jit(lambda: jq.planning.ilqr(
-        ...     jq.rkmk2, body, motors, start, jq.grid(0.0, 1.0, 5), jnp.zeros((5, 3)), effort,
-        ...     final=turned))()
+        ...     jq.rkmk2, body, motors, start, jq.grid(0.0, 1.0, 5), jnp.zeros((5, 3)),
+        ...     jq.planning.Residuals(effort, turned)))()
         >>> plan  # 0.1 rad/s times 5 kg m^2 in 5 s: 0.1 N m
         <Plan: 5 samples, cost 0.02499, converged (no further decrease), 1 iterations>
         >>> plan.commands[:, 2].round(3), plan.path.final.omega[2].round(3)

@@ -15,7 +15,6 @@ Between limits d is the minimum in a box, and commands that it holds at a limit 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -70,15 +69,11 @@ def product(a: Array, b: Array) -> Array:
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
-from_the_end = functools.partial(lax.scan, reverse=True)
-
-
 def backward(
     model: Model,
     damping: Any,
     rows: Any,
     choose: Callable[[Array, Array, Any], tuple[Array, Array]],
-    back: Callable[..., Any] = from_the_end,
 ) -> Policy:
     """Solve the problem from its end to its start.
 
@@ -89,7 +84,6 @@ def backward(
         rows: pytree with leading axis samples, a row for each call of ``choose``.
         choose: ``choose(hessian, gradient, row) -> (d, free)``, the change (m,) that minimises the
             cost of a sample, and which commands are free.
-        back: the loop, ``from_the_end`` or its like.
     """
 
     def sample(value: tuple[Array, Array], stage: Any) -> tuple[tuple[Array, Array], Policy]:
@@ -97,7 +91,7 @@ def backward(
         return improved(value, of_sample, damping, row, choose)
 
     stages = (model.transition, model.gradient, model.hessian, model.shift), rows
-    return summed(back(sample, model.end, stages)[1])
+    return summed(lax.scan(sample, model.end, stages, reverse=True)[1])
 
 
 def improved(

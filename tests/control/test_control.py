@@ -583,7 +583,7 @@ REFUSED = {
     "unwind: wanted at least the period": regulate(period=0.2, unwind=0.1),
     "reference: wanted a function, got ArrayImpl; a constant control.Reference": regulate(REST.q),
     "reference.q: wanted a unit quaternion": regulate(REST._replace(q=2 * REST.q)),
-    "gains: wanted a function, got Gains; constant control.PIDGains": regulate(gains=GAINS),
+    "gains: wanted a function, got Gains; a constant control.PIDGains": regulate(gains=GAINS),
     "gains.integral: wanted shape (3,)": regulate(gains=PID._replace(integral=1.0)),
     "limits: wanted positive values, got -1.0": regulate(limits=-1.0),
     "limits: wanted shape () or (3,), got (2,)": regulate(limits=jnp.ones(2)),

@@ -290,5 +290,5 @@ def test_errors():
         damper(1.0, torque=jq.torques.zero)
     with pytest.raises(ValueError, match=r"controller: wanted a period of 0.2 s .*, got 0.1$"):
         damper(1.0, controller=DAMPER._replace(period=0.1), sample_every=2)
-    with pytest.raises(TypeError, match=r"memory: wanted a memory like"):
+    with pytest.raises(TypeError, match=r"memory is now controller=controller._replace\(init="):
         damper(1.0, memory=jnp.zeros(3))

@@ -12,11 +12,22 @@ import numpy as np
 import pytest
 
 import jaxquat as jq
+from jaxquat.planning import Constraints
+from jaxquat.planning.constraints import Facts, verdict
+from jaxquat.planning.iteration import (
+    CONVERGED,
+    INFEASIBLE,
+    NO_DESCENT,
+    NOT_FINITE,
+    ROUNDING,
+    RUNNING,
+)
 
 BODY = jq.Body.from_principal(np.array([2.0, 3.0, 4.0]))
 MOMENT, SAMPLES, DT = 4.0, 20, 0.25  # kg m^2 about z, s
 STILL = jq.State(np.array([1.0, 0.0, 0.0, 0.0]), np.zeros(3))
 GRID = jq.grid(0.0, DT, SAMPLES)
+GAUSS_NEWTON = jq.planning.Solver(hessian="gauss-newton")
 LEAST_RATE = 1.0 / (DT * (SAMPLES - 1))
 """The smallest limit of the rate that lets the body turn by 1 rad: the first rate is 0."""
 
@@ -45,7 +56,8 @@ def turned(problem, **options):
     body, start = jax.tree.map(lambda x: x.astype(dtype), (BODY, STILL))
     return jq.planning.ilqr(
         jq.lie_euler, body, about_z, start, GRID, jnp.zeros((SAMPLES, 1), dtype), effort, problem,
-        equalities=missed, inequalities=fast, hessian="gauss-newton", **options,
+        constraints=Constraints(equalities=missed, inequalities=fast),
+        solver=GAUSS_NEWTON._replace(**options),
     )  # fmt: skip
 
 
@@ -165,9 +177,12 @@ def pushed(most, as_limits):
     return jq.planning.ilqr(
         jq.lie_euler, BODY, about_z, STILL, GRID, jnp.zeros((SAMPLES, 1)),
         lambda k, state, most, command: command, most,
-        equalities=lambda state, most: jnp.stack([angle(state) - 1.0, state.omega[2]]),
-        limits=(-most, most) if as_limits else None, inequalities=None if as_limits else within,
-        hessian="gauss-newton", tolerance=1e-10,
+        constraints=Constraints(
+            equalities=lambda state, most: jnp.stack([angle(state) - 1.0, state.omega[2]]),
+            limits=(-most, most) if as_limits else None,
+            inequalities=None if as_limits else within,
+        ),
+        solver=GAUSS_NEWTON._replace(tolerance=1e-10),
     )  # fmt: skip
 
 
@@ -201,7 +216,8 @@ def test_a_constraint_that_no_command_changes_is_said_to_be_not_met():
         return jq.planning.ilqr(
             jq.lie_euler, BODY, about_z, STILL, GRID, jnp.ones((SAMPLES, 1)),
             lambda k, state, off, command: command, off,
-            equalities=lambda state, off: jnp.stack([off]), hessian="gauss-newton",
+            constraints=Constraints(equalities=lambda state, off: jnp.stack([off])),
+            solver=GAUSS_NEWTON,
         )  # fmt: skip
 
     assert plan(0.0).converged
@@ -224,11 +240,12 @@ def test_a_guess_of_the_states_says_which_way_round_to_turn():
     def plan(commands, turn):
         turns = jnp.linspace(0.0, 1.0, SAMPLES + 1)[:, None] * jnp.stack([0.0, 0.0, turn])[None]
         rate = turns[-1:] / (DT * SAMPLES) * jnp.ones((SAMPLES + 1, 1))
+        guess = commands, jq.State(jq.quaternion.exp(turns), rate)
         return jq.planning.ilqr(
-            jq.lie_euler, BODY, about_z, STILL, GRID, commands,
-            lambda k, state, goal, command: command, goal, equalities=missed,
-            states=jq.State(jq.quaternion.exp(turns), rate), tolerance=1e-10,
-            hessian="gauss-newton",
+            jq.lie_euler, BODY, about_z, STILL, GRID, guess,
+            lambda k, state, goal, command: command, goal,
+            constraints=Constraints(equalities=missed),
+            solver=GAUSS_NEWTON._replace(tolerance=1e-10),
         )  # fmt: skip
 
     j = np.arange(SAMPLES)
@@ -265,8 +282,8 @@ def slew(x):
     return jq.planning.ilqr(
         jq.rkmk2, body, lambda t, state, x, command: command, start, HORIZON,
         jnp.zeros((12, 3), x.dtype), lambda k, state, x, command: command, x,
-        equalities=missed, inequalities=along, hessian="gauss-newton",
-        tolerance=1e-10 if x.dtype == jnp.float64 else None,
+        constraints=Constraints(equalities=missed, inequalities=along),
+        solver=GAUSS_NEWTON._replace(tolerance=1e-10 if x.dtype == jnp.float64 else None),
     )  # fmt: skip
 
 
@@ -351,8 +368,8 @@ def test_a_slew_with_wheels_keeps_its_camera_out_of_a_cone_about_the_sun():
     def slewed(cone):
         plan = jq.planning.ilqr(
             jq.rkmk2, box, wheels, start, jq.grid(0.0, 0.5, 40), jnp.zeros((40, 3)),
-            lambda k, state, cone, command: command, cone, equalities=missed, inequalities=glare,
-            hessian="gauss-newton",
+            lambda k, state, cone, command: command, cone,
+            constraints=Constraints(equalities=missed, inequalities=glare), solver=GAUSS_NEWTON,
         )  # fmt: skip
         ahead = jax.vmap(jq.quaternion.rotate, (0, None))(plan.path.state.q, CAMERA)
         return plan, jnp.min(jnp.arccos(jnp.sum(ahead * sun[None], axis=1)))
@@ -391,14 +408,15 @@ def flipped(time, most):
     turns = jnp.linspace(0.0, 2.0 * np.pi, FLIP + 1)[:, None] * jnp.array([[1.0, 0.0, 0.0]])
     rates = 2.0 * np.pi / time * jnp.tile(jnp.array([[1.0, 0.0, 0.0]]), (FLIP + 1, 1))
     start = STILL._replace(aux=np.zeros(6))
+    states = jq.State(jq.quaternion.exp(turns), rates, jnp.zeros((31, 6)))
+    hovers = lambda state, params: jnp.concatenate(
+        [jq.quaternion.log(state.q), state.omega, state.aux]
+    )
     return jq.planning.ilqr(
         jq.lie_euler, QUADROTOR, rotors, start, jq.grid(0.0, time / FLIP, FLIP),
-        jnp.tile(HOVER, (FLIP, 1)), lambda k, state, params, thrusts: thrusts - HOVER,
-        equalities=lambda state, params: jnp.concatenate(
-            [jq.quaternion.log(state.q), state.omega, state.aux]
-        ),
-        limits=(0.0, most), states=jq.State(jq.quaternion.exp(turns), rates, jnp.zeros((31, 6))),
-        iterations=300,
+        (jnp.tile(HOVER, (FLIP, 1)), states), lambda k, state, params, thrusts: thrusts - HOVER,
+        constraints=Constraints(limits=(0.0, most), equalities=hovers),
+        solver=jq.planning.Solver(iterations=300),
     )  # fmt: skip
 
 
@@ -426,24 +444,51 @@ def test_a_quadrotor_flips_and_is_back_at_rest_where_it_was():
     np.testing.assert_allclose(mean, [0.0, 0.0, GRAVITY], rtol=0, atol=1e-7)
 
 
+def facts(status, *, met=False, nearly_met=False, stuck=False):
+    return Facts(*map(jnp.asarray, (status, met, nearly_met, stuck)))
+
+
+@pytest.mark.parametrize(
+    ("known", "status"),
+    [
+        (facts(CONVERGED), CONVERGED),  # the outer iteration goes on
+        (facts(CONVERGED, met=True, nearly_met=True), CONVERGED),
+        (facts(CONVERGED, met=True, nearly_met=True, stuck=True), CONVERGED),
+        (facts(CONVERGED, nearly_met=True, stuck=True), ROUNDING),
+        (facts(ROUNDING, nearly_met=True, stuck=True), ROUNDING),
+        (facts(NO_DESCENT, nearly_met=True, stuck=True), NO_DESCENT),
+        (facts(CONVERGED, stuck=True), INFEASIBLE),
+        (facts(NO_DESCENT, stuck=True), INFEASIBLE),
+        (facts(RUNNING), INFEASIBLE),  # all steps are made, and the constraints are not met
+        (facts(RUNNING, nearly_met=True, stuck=True), RUNNING),
+        (facts(NOT_FINITE), NOT_FINITE),
+        (facts(NOT_FINITE, stuck=True), NOT_FINITE),
+    ],
+)
+def test_the_verdict_of_a_constrained_plan(known, status):
+    assert verdict(known) == status
+
+
 def test_constraints_and_guesses_of_states_say_what_was_wanted():
-    def plan(**changes):
+    def plan(guess=None, **constraints):
+        guess = np.zeros((SAMPLES, 1)) if guess is None else guess
         return jq.planning.ilqr(
-            jq.lie_euler, BODY, about_z, STILL, GRID, np.zeros((SAMPLES, 1)), within, 1.0, **changes
-        )
+            jq.lie_euler, BODY, about_z, STILL, GRID, guess, within, 1.0,
+            constraints=Constraints(**constraints),
+        )  # fmt: skip
 
     rows = jax.tree.map(lambda x: np.tile(x, (SAMPLES, 1)), STILL)
-    for changes, error, text in (
-        ({"equalities": lambda state: state.omega}, TypeError, "^equalities: wanted equalities"),
+    for arguments, error, text in (
+        ({"equalities": lambda state: state.omega}, TypeError, "equalities: wanted equalities"),
         (
             {"equalities": lambda *_: jnp.arange(2)},
             TypeError,
-            r"^equalities\(...\): wanted a floating dtype",
+            r"equalities\(...\): wanted a floating dtype",
         ),
-        ({"inequalities": lambda *_: jnp.ones(())}, ValueError, r"^inequalities\(...\): wanted sh"),
-        ({"inequalities": 0.0}, TypeError, "^inequalities: wanted a function"),
-        ({"states": rows}, ValueError, "^states: wanted a jq.State like .* leading axes 21"),
-        ({"states": rows.q}, TypeError, "^states: wanted a jq.State"),
+        ({"inequalities": lambda *_: jnp.ones(())}, ValueError, r"inequalities\(...\): wanted sh"),
+        ({"inequalities": 0.0}, TypeError, "inequalities: wanted a function"),
     ):
-        with pytest.raises(error, match=text):
-            plan(**changes)
+        with pytest.raises(error, match=rf"^constraints\.{text}"):
+            plan(**arguments)
+    with pytest.raises(ValueError, match=r"^commands\[1\]: wanted a jq.State .* leading axes 21"):
+        plan((np.zeros((SAMPLES, 1)), rows))

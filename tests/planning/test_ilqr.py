@@ -13,6 +13,7 @@ import pytest
 from scipy.optimize import lsq_linear
 
 import jaxquat as jq
+from jaxquat.planning import Constraints, Residuals, Solver
 from jaxquat.planning.riccati import in_box
 
 BODY = jq.Body.from_principal(np.array([2.0, 3.0, 4.0]))
@@ -46,8 +47,8 @@ def missed_angle(state, params):
 def turned(goal, size, bounded=False):
     guess, limits = jnp.zeros((SAMPLES, 1)), (-0.3, 0.25) if bounded else None
     return jq.planning.ilqr(
-        jq.lie_euler, BODY, about_z, STILL, GRID, guess, small, (goal, size),
-        final=missed_angle, limits=limits, hessian="gauss-newton",
+        jq.lie_euler, BODY, about_z, STILL, GRID, guess, Residuals(small, missed_angle),
+        (goal, size), constraints=Constraints(limits), solver=Solver(hessian="gauss-newton"),
     )  # fmt: skip
 
 
@@ -151,7 +152,8 @@ def slew(start, goal, limits=None, **options):
     guess = jnp.zeros((20, 3), start.q.dtype)
     return jq.planning.ilqr(
         jq.rkmk2, jax.tree.map(lambda x: x.astype(start.q.dtype), BODY), motors, start, HORIZON,
-        guess, effort, goal, final=missed, limits=limits, **options,
+        guess, Residuals(effort, missed), goal, constraints=Constraints(limits),
+        solver=Solver(**options),
     )  # fmt: skip
 
 
@@ -318,7 +320,7 @@ def test_wheels_in_aux_and_arrays_that_the_functions_close_over():
 
         return jq.planning.ilqr(
             jq.rkmk2, BODY, wheels, STILL._replace(aux=np.zeros(3)), jq.grid(0.0, 0.25, 8),
-            jnp.zeros((4, 3)), dear, final=missed, sample_every=2, tolerance=1e-10,
+            jnp.zeros((4, 3)), Residuals(dear, missed), solver=Solver(tolerance=1e-10),
         )  # fmt: skip
 
     def first(turn, cheap, size):
@@ -343,15 +345,41 @@ def test_errors_say_what_was_wanted():
         return jq.planning.ilqr(**(arguments | changes))
 
     for changes, error, text in (
-        ({"commands": np.zeros((9, 1))}, ValueError, r"^commands: wanted shape \(20, m\)"),
+        ({"commands": np.zeros(20)}, ValueError, r"^commands: wanted shape \(samples, m\)"),
         ({"commands": np.zeros((20, 1), np.float32)}, TypeError, "^commands: wanted the dtype"),
-        ({"sample_every": 3}, ValueError, "^sample_every: wanted a divisor of the 20 steps"),
+        (
+            {"commands": np.zeros((3, 1))},
+            ValueError,
+            "^commands: wanted a number of rows that divides the 20 steps of the grid, got 3 rows",
+        ),
         ({"grid": jq.grid_at(np.arange(21.0))}, TypeError, "^grid: wanted a jq.grid"),
-        ({"limits": (1.0, -1.0)}, ValueError, r"^limits: wanted lower <= upper, got \[ 1. -1.\]"),
-        ({"limits": (1.0, np.ones(3))}, ValueError, r"^limits: wanted shape \(\) or \(1,\)"),
+        (
+            {"constraints": Constraints((1.0, -1.0))},
+            ValueError,
+            r"^constraints.limits: wanted least <= largest, got \[ 1. -1.\]",
+        ),
+        (
+            {"constraints": Constraints((1.0, np.ones(3)))},
+            ValueError,
+            r"^constraints.limits: wanted shape \(\) or \(1,\)",
+        ),
         ({"residuals": lambda k, *_: k}, TypeError, r"^residuals\(...\): wanted a floating dtype"),
-        ({"final": lambda *_: jnp.ones((2, 2))}, ValueError, r"^final\(...\): wanted shape \(m,\)"),
-        ({"hessian": "newton"}, ValueError, "^hessian: wanted one of 'exact', 'gauss-newton'"),
+        (
+            {"residuals": Residuals(small, lambda *_: jnp.ones((2, 2)))},
+            ValueError,
+            r"^residuals.final\(...\): wanted shape \(m,\)",
+        ),
+        (
+            {"solver": Solver(hessian="newton")},
+            ValueError,
+            "^solver.hessian: wanted one of 'exact', 'gauss-newton'",
+        ),
+        (
+            {"final": missed},
+            TypeError,
+            r"^planning.ilqr: final is now residuals=jq.planning.Residuals\(stage, final\)",
+        ),
+        ({"sample_every": 2}, TypeError, "sample_every is now no argument: each command lasts"),
         (
             {"scheme": jq.stochastic.brownian(1.0, 1.0)},
             TypeError,

@@ -12,6 +12,7 @@ import pytest
 from scipy.linalg import solve_discrete_are
 
 import jaxquat as jq
+from jaxquat.planning import Constraints, Residuals
 
 BODY = jq.Body.from_principal(np.array([2.0, 3.0, 4.0]))
 MOMENT, DT, HORIZON = 4.0, 0.25, 5  # kg m^2 about z, s, samples
@@ -43,8 +44,9 @@ def infinite(k, state, weight):
 def loop(start, weight=1.0, limits=None, residuals=small, final=infinite, torque=about_z):
     guess = jnp.zeros((HORIZON, 1))
     controller = jq.planning.mpc(
-        jq.lie_euler, BODY, about_z, DT, guess, residuals, final=final, limits=limits
-    )
+        jq.lie_euler, BODY, about_z, DT, guess, Residuals(residuals, final),
+        constraints=Constraints(limits),
+    )  # fmt: skip
     return jq.rollout(
         jq.lie_euler, BODY, torque, start, GRID, weight, controller=controller, engine="scan"
     )
@@ -130,8 +132,8 @@ def missed(k, state, params):
 
 def slew(start, params, grid=MINUTE, iterations=1, horizon=10, **options):
     controller = jq.planning.mpc(
-        jq.rkmk2, SHIP, wheels, 1.0, jnp.zeros((horizon, 3)), effort, final=missed,
-        limits=(-LIMIT, LIMIT), iterations=iterations,
+        jq.rkmk2, SHIP, wheels, 1.0, jnp.zeros((horizon, 3)), Residuals(effort, missed),
+        constraints=Constraints((-LIMIT, LIMIT)), iterations=iterations,
     )  # fmt: skip
     return jq.rollout(jq.rkmk2, SHIP, wheels, start, grid, params, controller=controller, **options)
 
@@ -186,10 +188,24 @@ def test_errors_say_what_was_wanted():
         return jq.planning.mpc(jq.lie_euler, BODY, about_z, **arguments)
 
     for changes, error, message in (
-        ({"final": lambda state, params: 0.0}, TypeError, r"wanted final\(k, state, params\)"),
+        (
+            {"residuals": Residuals(small, lambda state, params: 0.0)},
+            TypeError,
+            r"residuals.final: wanted final\(k, state, params\)",
+        ),
+        (
+            {"constraints": Constraints(equalities=lambda state, params: state.omega)},
+            ValueError,
+            "constraints.equalities: wanted None, because this controller holds only limits",
+        ),
         ({"commands": jnp.zeros(3)}, ValueError, r"commands: wanted shape \(samples, m\), got"),
         ({"dt": 0.0}, ValueError, "dt: wanted positive"),
-        ({"limits": (1.0, -1.0)}, ValueError, "limits: wanted lower <= upper"),
+        (
+            {"constraints": Constraints((1.0, -1.0))},
+            ValueError,
+            "constraints.limits: wanted least <= largest",
+        ),
+        ({"limits": None}, TypeError, r"limits is now constraints=jq.planning.Constraints\("),
         ({"iterations": 0}, ValueError, "iterations: wanted at least 1, got 0"),
     ):
         with pytest.raises(error, match=message):

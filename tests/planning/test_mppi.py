@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jaxquat as jq
+from jaxquat.planning import Residuals, Sampling
 
 MOMENT, DT = 4.0, 0.5  # kg m^2 about z, s
 BODY = jq.Body.from_principal(np.array([2.0, 3.0, MOMENT]))
@@ -34,8 +35,8 @@ def test_one_step_of_a_linear_plant_is_the_mean_of_the_tilted_gaussian():
         return weight * (state.omega[2:] - 0.04)
 
     controller = jq.planning.mppi(
-        jq.lie_euler, BODY, about_z, DT, jnp.full((1, 1), m), paid, final=final,
-        key=jax.random.key(0), std=s, temperature=heat, samples=count,
+        jq.lie_euler, BODY, about_z, DT, jnp.full((1, 1), m), Residuals(paid, final),
+        key=jax.random.key(0), sampling=Sampling(s, heat, count),
     )  # fmt: skip
     memory = controller.init(START, None)
     command, after = jax.jit(lambda: controller.update(0.0, START, memory, None, None))()
@@ -72,9 +73,9 @@ def end(k, state, params):
 def slew(key, start=START, engine="auto"):
     body = jax.tree.map(lambda x: x.astype(start.q.dtype), BODY)
     controller = jq.planning.mppi(
-        jq.rkmk2, body, motors, DT, jnp.zeros((4, 3), start.q.dtype), off, final=end, key=key,
-        std=jnp.full(3, 0.03), temperature=0.03, samples=256, limits=(-LIMIT, LIMIT),
-        sample_every=2,
+        jq.rkmk2, body, motors, DT, jnp.zeros((4, 3), start.q.dtype), Residuals(off, end), key=key,
+        sampling=Sampling(jnp.full(3, 0.03), 0.03, samples=256),
+        constraints=jq.planning.Constraints((-LIMIT, LIMIT)), sample_every=2,
     )  # fmt: skip
     grid, options = jq.grid(0.0, DT, 80), {"controller": controller, "sample_every": 2}
     return jq.rollout(jq.rkmk2, body, motors, start, grid, engine=engine, **options)
@@ -105,16 +106,21 @@ def test_in_single_precision_costs_far_above_the_temperature_leave_no_nan():
 
 def test_errors_say_what_was_wanted():
     def controller(**changes):
-        arguments = {"key": jax.random.key(0), "std": 0.1, "temperature": 1.0} | changes
+        arguments = {"key": jax.random.key(0), "sampling": Sampling(0.1, 1.0)} | changes
         return jq.planning.mppi(jq.rkmk2, BODY, motors, DT, jnp.zeros((4, 3)), off, **arguments)
 
     for changes, error, message in (
         ({"key": 0}, TypeError, "key: wanted a jax.random.key, got 0"),
         ({"key": jax.random.split(jax.random.key(0))}, ValueError, "key: wanted one key"),
-        ({"std": 0.0}, ValueError, "std: wanted positive"),
-        ({"std": jnp.ones(2)}, ValueError, r"std: wanted shape \(\) or \(3,\), got \(2,\)"),
-        ({"temperature": -1.0}, ValueError, "temperature: wanted positive"),
-        ({"samples": 0}, ValueError, "samples: wanted at least 1, got 0"),
+        ({"sampling": Sampling(0.0, 1.0)}, ValueError, "sampling.std: wanted positive"),
+        (
+            {"sampling": Sampling(jnp.ones(2), 1.0)},
+            ValueError,
+            r"sampling.std: wanted shape \(\) or \(3,\), got \(2,\)",
+        ),
+        ({"sampling": Sampling(0.1, -1.0)}, ValueError, "sampling.temperature: wanted positive"),
+        ({"sampling": Sampling(0.1, 1.0, 0)}, ValueError, "sampling.samples: wanted at least 1"),
+        ({"std": 0.1}, TypeError, r"std is now sampling=jq.planning.Sampling\(std=...\)"),
     ):
         with pytest.raises(error, match=message):
             controller(**changes)

@@ -28,7 +28,8 @@ def plan(size, guess, *, limited=False, works=True):
 
     return jq.planning.ilqr(
         jq.rkmk2, BODY, about_z, STILL, jq.grid(0.0, 0.25, 20), jnp.full((20, 1), guess * size),
-        effort, final=missed, limits=(-9.0 * size, 9.0 * size) if limited else None,
+        jq.planning.Residuals(effort, missed),
+        constraints=jq.planning.Constraints((-9.0 * size, 9.0 * size) if limited else None),
     )  # fmt: skip
 
 
