@@ -167,33 +167,34 @@ DELETED = {
 """Names and modules of the last release that are gone, and what to use instead."""
 
 
-_CONSTRAINTS = {
-    name: f"constraints=jq.planning.Constraints({name}=...)"
-    for name in ("limits", "equalities", "inequalities")
-}
+def _fields(argument: str, names: str) -> dict[str, str]:
+    """Return the new spelling of old keywords that are now fields of a record."""
+    return {name: f"{argument}({name}=...)" for name in names.split()}
+
+
 _FINAL = {"final": "residuals=jq.planning.Residuals(stage, final)"}
-_HORIZON = {**_FINAL, "limits": _CONSTRAINTS["limits"]}
+_LIMITS = _fields("constraints=jq.planning.Constraints", "limits")
 OLD_KEYWORDS: dict[str, dict[str, str]] = {
     "control.margins": {
         "memory": "controller=controller._replace(init=lambda start, params: memory)"
     },
+    "fit": _fields(
+        "options=jq.FitOptions", "mode chunk patience snapshot_dir snapshot_every progress"
+    ),
+    "least_squares": _fields("options=jq.LeastSquaresOptions", "max_steps ftol xtol gtol progress"),
     "planning.ilqr": {
         **_FINAL,
-        **_CONSTRAINTS,
+        **_LIMITS,
+        **_fields("constraints=jq.planning.Constraints", "equalities inequalities"),
+        **_fields("solver=jq.planning.Solver", "iterations tolerance hessian"),
         "states": "commands=(commands, states)",
         "sample_every": "no argument: each command lasts steps / len(commands) steps",
-        **{
-            name: f"solver=jq.planning.Solver({name}=...)"
-            for name in ("iterations", "tolerance", "hessian")
-        },
     },
-    "planning.mpc": _HORIZON,
+    "planning.mpc": {**_FINAL, **_LIMITS},
     "planning.mppi": {
-        **_HORIZON,
-        **{
-            name: f"sampling=jq.planning.Sampling({name}=...)"
-            for name in ("std", "temperature", "samples")
-        },
+        **_FINAL,
+        **_LIMITS,
+        **_fields("sampling=jq.planning.Sampling", "std temperature samples"),
     },
 }
 """Keywords of the last release and their new spelling, by function."""
@@ -205,8 +206,10 @@ def refuses_old_keywords(owner: str) -> Callable[[F], F]:
     def decorator(f: F) -> F:
         @functools.wraps(f)
         def called(*args: Any, **kwargs: Any) -> Any:
-            for old in OLD_KEYWORDS[owner].keys() & kwargs.keys():
-                raise TypeError(f"{owner}: {old} is now {OLD_KEYWORDS[owner][old]}")
+            new = OLD_KEYWORDS[owner]
+            old = [f"{name} is now {new[name]}" for name in kwargs if name in new]
+            if old:
+                raise TypeError(f"{owner}: {'; '.join(old)}")
             return f(*args, **kwargs)
 
         return cast(F, called)

@@ -37,7 +37,7 @@ from jaxquat._internal.checks import (
     strong,
     takes,
 )
-from jaxquat._internal.keywords import fields, refusing
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.fitting import snapshots
 from jaxquat.fitting.convergence import Verdict, judge
 from jaxquat.fitting.descent import Descent, Objective, Position, checked_loss
@@ -161,7 +161,7 @@ class FitOptions(NamedTuple):
     progress: bool = True
 
 
-@refusing(fields(FitOptions))
+@refuses_old_keywords("fit")
 def fit(
     loss: Callable[[Any, Any, Array], Array],
     params: Any,

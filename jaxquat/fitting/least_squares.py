@@ -41,7 +41,7 @@ from jaxquat._internal.checks import (
     takes,
     vector,
 )
-from jaxquat._internal.keywords import fields, refusing
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.fitting.bounds import Bounds, check_inside, checked_bounds
 from jaxquat.fitting.covariance import FitCovariance, covariance_of
 from jaxquat.fitting.differentiation import with_jacobian
@@ -175,7 +175,7 @@ class LeastSquaresOptions(NamedTuple):
 
 
 @renamed(horizon="prefixes")
-@refusing(fields(LeastSquaresOptions))
+@refuses_old_keywords("least_squares")
 def least_squares(
     residuals: Callable[..., Array],
     params: Any,

@@ -119,3 +119,11 @@ def test_the_command_of_the_last_release_still_checks_a_gpu():
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "check_gpu: wanted a GPU, got cpu" in done.stderr
     assert "jaxquat.fused.__main__ is now jaxquat.simulation.engines.__main__" in done.stderr
+
+
+def test_old_keywords_show_the_new_spelling():
+    for owner, old in renamed.OLD_KEYWORDS.items():
+        function = functools.reduce(getattr, owner.split("."), jq)
+        for keyword, new in old.items():
+            with pytest.raises(TypeError, match=re.escape(f"{owner}: {keyword} is now {new}")):
+                function(**{keyword: None})
