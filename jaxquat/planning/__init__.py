@@ -4,6 +4,14 @@
 ``dynamics.local`` and ``dynamics.retract``. Its ``Plan`` has the commands, the path, the gains of a
 time-varying linear regulator about it, and a ``jq.Controller`` made of them. ``mpc`` and ``mppi``
 are controllers that plan anew at each sample, by Gauss-Newton steps or by random commands.
+
+The examples of the functions and classes share these lines:
+
+    >>> body = jq.Body.box(60.0, jnp.array([0.6, 0.8, 1.2]))  # kg, m
+    >>> still = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+    >>> turning = still._replace(omega=jnp.array([0.0, 0.0, 0.1]))  # rad/s
+    >>> motors = lambda t, state, params, command: command  # N m
+    >>> effort = lambda k, state, params, command: command
 """
 
 from __future__ import annotations

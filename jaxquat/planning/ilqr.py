@@ -104,18 +104,14 @@ def ilqr(
         ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
 
     Examples:
-        >>> body = jq.Body.box(60.0, jnp.array([0.6, 0.8, 1.2]))  # kg, m
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
         >>> goal = jq.quaternion.exp(jnp.array([0.0, 0.0, 2.0]))  # 115 degrees about z
-        >>> motors = lambda t, state, params, command: command  # N m
-        >>> effort = lambda k, state, goal, command: command
         >>> def missed(state, goal):
         ...     turn = jq.quaternion.log(jq.quaternion.relative(goal, state.q))
         ...     return 1e2 * jnp.concatenate([turn, state.omega])
         >>> def slew(goal):
         ...     guess, grid = jnp.zeros((20, 3)), jq.grid(0.0, 1.0, 20)
         ...     cost = jq.planning.Residuals(effort, missed)
-        ...     return jq.planning.ilqr(jq.rkmk2, body, motors, start, grid, guess, cost, goal)
+        ...     return jq.planning.ilqr(jq.rkmk2, body, motors, still, grid, guess, cost, goal)
         >>> plan = jax.jit(slew)(goal)
         >>> bool(plan.converged), f"{plan.commands[0, 2]:.2f} N m"  # 6 I angle/T^2 (1 - 1/20)
         (True, '0.14 N m')
@@ -127,8 +123,9 @@ def ilqr(
     dtype = check_state("start", start).q.dtype
     constrained = constraints.equalities is not None or constraints.inequalities is not None
     settings = _settings(solver, dtype, constrained)
-    has_states = isinstance(commands, tuple) and isinstance(commands[-1], State)
-    commands, states = commands if has_states else (commands, None)
+    states = None
+    if isinstance(commands, tuple) and isinstance(commands[-1], State):
+        commands, states = commands
     guess = _checked_commands(commands, grid.steps, dtype)
     limits, every = checked_limits(constraints.limits, guess), grid.steps // len(guess)
     simulation = checked_simulation(

@@ -248,7 +248,7 @@ def newton(problem: Problem, model: Model, states: State, commands: Array) -> Mo
 
     costates = lax.scan(back, model.end[0], (model.transition, model.gradient), reverse=True)[1]
     before, after, last = ends(states)
-    rows = jnp.arange(len(commands)), before, after, commands, costates
+    rows = costates, jnp.arange(len(commands)), before, after, commands
     hessian = jax.vmap(functools.partial(_curvature, problem))(*rows)
     return model._replace(hessian=hessian, end=(model.end[0], _curvature_end(problem, last)))
 
@@ -260,7 +260,7 @@ def _costate(after: Array, transition: Array, gradient: Array) -> Array:
 
 
 def _curvature(
-    problem: Problem, k: Array, state: State, after: State, command: Array, costate: Array
+    problem: Problem, costate: Array, k: Array, state: State, after: State, command: Array
 ) -> Array:
     """The exact H of a sample, with the costate after it."""
     n = costate.size
@@ -326,9 +326,7 @@ def minimise(
             lambda x, y: jnp.where(stepped, x, y), (new, new_cost), (c.path, c.cost)
         )
 
-        less = jnp.where(c.damping > FIRST_DAMPING, 0.1 * c.damping, least)
-        more = jnp.maximum(10.0 * c.damping, FIRST_DAMPING)
-        damping = jnp.where(length >= 0.5, less, jnp.where(length > 0.1, c.damping, more))
+        damping = _next_damping(c.damping, length, least)
         status = jnp.where(damping > LARGEST_DAMPING, NO_DESCENT, c.status)
         status = jnp.where(stale == PATIENCE, ROUNDING, status)
         status = jnp.where(converged, CONVERGED, status)
@@ -345,6 +343,13 @@ def minimise(
     start = Progress(begin, cost, damping, status, passes, history, infinity, zero)
     # One more pass than steps, to say whether the last step has reached the minimum.
     return lax.while_loop(lambda c: (c.status == RUNNING) & (c.passes <= iterations), one, start)
+
+
+def _next_damping(damping: Array, length: Array, least: float) -> Array:
+    """The damping after a step: less after a long one, more after a short one or none."""
+    less = jnp.where(damping > FIRST_DAMPING, 0.1 * damping, least)
+    more = jnp.maximum(10.0 * damping, FIRST_DAMPING)
+    return jnp.where(length >= 0.5, less, jnp.where(length > 0.1, damping, more))
 
 
 def policy_of(
@@ -415,7 +420,7 @@ def _in_one_sweep(
         transition, gradient, gauss_newton = _linearised(problem, *of_sample)
         hessians = [gauss_newton]
         if exact:
-            hessians = [_curvature(problem, *of_sample, costate), gauss_newton]
+            hessians = [_curvature(problem, costate, *of_sample), gauss_newton]
             costate = _costate(costate, transition, gradient)
         models = [(transition, gradient, hessian, shift) for hessian in hessians]
         pairs = [
@@ -432,7 +437,10 @@ def _in_one_sweep(
     reverse = functools.partial(jax.tree.map, lambda x: x[::-1])
     policies, models = reverse(scan(sample, begin, reverse(stages), engine="fused")[1])
     if models is not None:
-        models = [Model(*x[:3], (v, v_v), x[3]) for x, v_v in zip(models, at_end, strict=True)]
+        models = [
+            Model(transition, gradient, hessian, (v, v_v), shift)
+            for (transition, gradient, hessian, shift), v_v in zip(models, at_end, strict=True)
+        ]
     return _first_descent([summed(policy) for policy in policies], models)
 
 
@@ -467,36 +475,24 @@ def _searched(
     The best is the cheapest one, or with gaps the longest one. The length is 0 if none is good.
     """
     lengths = jnp.asarray(STEPS, most.dtype)
-    tried = functools.partial(_tried, problem, path, limits, policy)
+    start = jax.tree.map(lambda x: x[0], path.states)
+    rows = path.commands, ends(path.states)[0], policy.change, policy.gains, limits
+
+    def tried(length: Array) -> tuple[Trajectory, Array]:
+        def command(state: State, row: Any) -> Array:
+            u, planned, d, gain, limits = row
+            return clipped(u + length * d - matvec(gain, local(planned, state)), limits)
+
+        gaps = None if path.gaps is None else (1.0 - length) * path.gaps
+        states, commands, cost = roll_out(problem, start, rows, command, gaps, scan)
+        return Trajectory(states, commands, gaps), cost
+
     paths, costs = jax.vmap(tried)(lengths)
     good = costs <= most
     lowest = jnp.min(jnp.where(good, costs, jnp.inf))
     best = jnp.argmax(good & (gaps | (costs <= lowest + rounding)))
     length = jnp.where(jnp.any(good), lengths[best], 0.0)
     return jax.tree.map(lambda x: x[best], paths), costs[best], length
-
-
-def _tried(
-    problem: Problem, path: Trajectory, limits: Limits, policy: Policy, length: Array
-) -> tuple[Trajectory, Array]:
-    """The path after a step of this length, and its cost."""
-    start, rows = _followed(path, limits, policy)
-    gaps = None if path.gaps is None else (1.0 - length) * path.gaps
-    command = functools.partial(_command, length)
-    states, commands, cost = roll_out(problem, start, rows, command, gaps, scan)
-    return Trajectory(states, commands, gaps), cost
-
-
-def _followed(path: Trajectory, limits: Limits, policy: Policy) -> tuple[State, Any]:
-    """The start and the rows of ``_command``."""
-    start = jax.tree.map(lambda x: x[0], path.states)
-    return start, (path.commands, ends(path.states)[0], policy.change, policy.gains, limits)
-
-
-def _command(length: Array, state: State, row: Any) -> Array:
-    """The command of a sample in a step of this length."""
-    u, planned, d, gain, limits = row
-    return clipped(u + length * d - matvec(gain, local(planned, state)), limits)
 
 
 def has_converged(status: Array) -> Array:

@@ -82,16 +82,13 @@ def mpc(
         ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
 
     Examples:
-        >>> body = jq.Body.box(60.0, jnp.array([0.6, 0.8, 1.2]))  # kg, m
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 0.1]))
-        >>> motors = lambda t, state, params, command: command  # N m
         >>> spin = lambda k, state, params, command: jnp.concatenate([command, 10.0 * state.omega])
         >>> controller = jq.planning.mpc(
         ...     jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), spin,
         ...     constraints=jq.planning.Constraints(limits=(-0.5, 0.5)))
         >>> def stop():
         ...     grid = jq.grid(0.0, 0.5, 20)
-        ...     return jq.rollout(jq.rkmk2, body, motors, start, grid, controller=controller)
+        ...     return jq.rollout(jq.rkmk2, body, motors, turning, grid, controller=controller)
         >>> path = jax.jit(stop)()
         >>> path.command[0].round(2), bool(jnp.abs(path.final.omega).max() < 0.01)  # N m, rad/s
         (Array([ 0. ,  0. , -0.5], dtype=float32), True)

@@ -79,9 +79,6 @@ def mppi(
         ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
 
     Examples:
-        >>> body = jq.Body.box(60.0, jnp.array([0.6, 0.8, 1.2]))  # kg, m
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 0.1]))
-        >>> motors = lambda t, state, params, command: command  # N m
         >>> spin = lambda k, state, params, command: 10.0 * state.omega
         >>> def stop(key):
         ...     controller = jq.planning.mppi(
@@ -89,7 +86,7 @@ def mppi(
         ...         key=key, sampling=jq.planning.Sampling(0.2, 0.01, samples=64),
         ...         constraints=jq.planning.Constraints(limits=(-0.5, 0.5)))
         ...     grid = jq.grid(0.0, 0.5, 20)
-        ...     return jq.rollout(jq.rkmk2, body, motors, start, grid, controller=controller)
+        ...     return jq.rollout(jq.rkmk2, body, motors, turning, grid, controller=controller)
         >>> path = jax.jit(stop)(jax.random.key(0))
         >>> bool(jnp.abs(path.final.omega).max() < 0.02)  # rad/s
         True

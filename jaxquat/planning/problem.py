@@ -27,7 +27,6 @@ class Residuals(NamedTuple):
             and ``mppi``, whose end moves: it is where sample k begins. None for no cost.
 
     Examples:
-        >>> effort = lambda k, state, params, command: command
         >>> stopped = lambda state, params: 100.0 * state.omega
         >>> jq.planning.Residuals(effort, stopped).final is stopped
         True
