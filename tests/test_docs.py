@@ -234,6 +234,16 @@ def test_few_entries_stand_at_the_top():
     assert len(entries) <= 24
 
 
+def test_no_function_is_longer_than_a_page():
+    """At most 45 lines of body, without the docstring."""
+    for module, file in MODULES.items():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                first = node.body[bool(ast.get_docstring(node)) :] or node.body
+                lines = node.end_lineno - first[0].lineno + 1
+                assert lines <= 45, f"{module}.{node.name}: {lines} lines"
+
+
 def test_families_of_schemes_do_not_import_each_other():
     shared = {"scheme", "tableaus", "weights", "composition", "damping", "relaxation"}
     names = {module.partition(".")[2] for module in MODULES if module.startswith("schemes.")}

@@ -27,7 +27,7 @@ from jaxquat.simulation.simulation import Simulation, checked_simulation
 __all__ = ["rollout"]
 
 
-def rollout(
+def rollout(  # noqa: PLR0913
     scheme: Scheme | Step,
     body: Body,
     torque: Torque,

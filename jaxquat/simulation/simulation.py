@@ -195,7 +195,7 @@ class Simulation:
         return Path(t, state, saved=saved, command=command, memory=memory, final=final)
 
 
-def checked_simulation(
+def checked_simulation(  # noqa: PLR0913
     scheme: Scheme | Step,
     body: Body,
     torque: Torque,
