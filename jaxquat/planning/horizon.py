@@ -12,8 +12,6 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import (
     exactly,
-    finite,
-    floating,
     is_concrete,
     positive,
     positive_integer,
@@ -26,6 +24,7 @@ from jaxquat.planning.iteration import Limits, Problem
 from jaxquat.planning.problem import (
     Constraints,
     Residuals,
+    checked_commands,
     checked_constraints,
     checked_limits,
     problem_of,
@@ -96,10 +95,7 @@ def checked_horizon(
     takes("torque", torque, "t, state, params, command")
     step = exactly("dt", dt, ())
     positive("dt", step)
-    guess = floating("commands", commands)
-    if guess.ndim != 2 or not guess.size:
-        raise ValueError(f"commands: wanted shape (samples, m), got {guess.shape}")
-    finite("commands", guess)
+    guess = checked_commands(commands)
     residuals = residuals_of(residuals, "k, state, params")
     constraints = checked_constraints(constraints)
     for name, value in zip(("equalities", "inequalities"), constraints[1:], strict=True):

@@ -32,6 +32,7 @@ from jaxquat.planning.problem import (
     Residuals,
     Solver,
     at_end,
+    checked_commands,
     checked_constraints,
     checked_limits,
     numbers_of,
@@ -124,9 +125,9 @@ def ilqr(
     constrained = constraints.equalities is not None or constraints.inequalities is not None
     settings = _settings(solver, dtype, constrained)
     states = None
-    if isinstance(commands, tuple) and isinstance(commands[-1], State):
+    if isinstance(commands, tuple) and len(commands) == 2 and isinstance(commands[1], State):
         commands, states = commands
-    guess = _checked_commands(commands, grid.steps, dtype)
+    guess = _guess_of(commands, grid.steps, dtype)
     limits, every = checked_limits(constraints.limits, guess), grid.steps // len(guess)
     simulation = checked_simulation(
         scheme, body, torque, start, grid, params, inputs=guess, sample_every=every,
@@ -168,17 +169,14 @@ def _settings(solver: Solver, dtype: Any, constrained: bool) -> Settings:
     return Settings(iterations, tolerance, solver.hessian == "exact", constrained)
 
 
-def _checked_commands(commands: Any, steps: int, dtype: Any) -> Array:
+def _guess_of(commands: Any, steps: int, dtype: Any) -> Array:
     """Return the guess of the commands, a row for each of equally many steps."""
-    guess = floating("commands", commands)
-    if guess.ndim != 2 or not guess.size:
-        raise ValueError(f"commands: wanted shape (samples, m), got {guess.shape}")
+    guess = checked_commands(commands)
     if steps % len(guess):
         wanted = f"a number of rows that divides the {steps} steps of the grid"
         raise ValueError(f"commands: wanted {wanted}, got {len(guess)} rows")
     if guess.dtype != dtype:
         raise TypeError(f"commands: wanted the dtype of the start, {dtype}, got {guess.dtype}")
-    finite("commands", guess)
     return guess
 
 

@@ -10,7 +10,16 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import every, instance, is_concrete, one_shape, takes, vector
+from jaxquat._internal.checks import (
+    every,
+    finite,
+    floating,
+    instance,
+    is_concrete,
+    one_shape,
+    takes,
+    vector,
+)
 from jaxquat.dynamics.state import State
 from jaxquat.planning.iteration import Limits, Problem
 from jaxquat.simulation.simulation import Simulation
@@ -120,6 +129,15 @@ def checked_constraints(constraints: Constraints | None) -> Constraints:
     if constraints.inequalities is not None:
         takes("constraints.inequalities", constraints.inequalities, "k, state, params, command")
     return constraints
+
+
+def checked_commands(commands: Any) -> Array:
+    """Return the guess of the commands as a finite array (samples, m)."""
+    guess = floating("commands", commands)
+    if guess.ndim != 2 or not guess.size:
+        raise ValueError(f"commands: wanted shape (samples, m), got {guess.shape}")
+    finite("commands", guess)
+    return guess
 
 
 def checked_limits(limits: Any, commands: Array) -> Limits:

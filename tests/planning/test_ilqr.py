@@ -346,6 +346,7 @@ def test_errors_say_what_was_wanted():
 
     for changes, error, text in (
         ({"commands": np.zeros(20)}, ValueError, r"^commands: wanted shape \(samples, m\)"),
+        ({"commands": ()}, ValueError, r"^commands: wanted shape \(samples, m\), got \(0,\)"),
         ({"commands": np.zeros((20, 1), np.float32)}, TypeError, "^commands: wanted the dtype"),
         (
             {"commands": np.zeros((3, 1))},
