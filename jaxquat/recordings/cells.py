@@ -221,9 +221,7 @@ def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np
     for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))[:1]:
         problem = f"wanted all of {', '.join(channel.columns)} or none, got it empty"
         return numbers, (row, channel.columns[int(np.argmax(missing[row]))], problem)
-    for row, problem in _wrong_values(channel, numbers, cells)[:1]:
-        return numbers, (row, channel.columns[0], problem)
-    return numbers, None
+    return numbers, _wrong_value(channel, numbers, cells)
 
 
 def _hint(text: str, decimal: str) -> str:
@@ -233,28 +231,26 @@ def _hint(text: str, decimal: str) -> str:
     return '; decimal="," reads it' if decimal == "." and "," in text else ""
 
 
-def _wrong_values(
-    channel: Channel, numbers: np.ndarray, cells: list[list[str]]
-) -> list[tuple[int, str]]:
-    """The rows of numbers that are no attitude or no movement, and what is wrong with them."""
-    names = ", ".join(channel.columns)
+def _wrong_value(channel: Channel, numbers: np.ndarray, cells: list[list[str]]) -> Problem:
+    """The first row of numbers that is no attitude or no movement."""
+    place, names = channel.columns[0], ", ".join(channel.columns)
     if channel.name == "q" and numbers.shape[1] == 4:
         norms = np.linalg.norm(numbers, axis=1)
-        wrong = np.flatnonzero(np.abs(norms - 1.0) > UNIT_NORM).tolist()
-        return [(k, f"wanted a unit quaternion in {names}, got norm {norms[k]:.6g}") for k in wrong]
+        for row in np.flatnonzero(np.abs(norms - 1.0) > UNIT_NORM)[:1]:
+            return row, place, f"wanted a unit quaternion in {names}, got norm {norms[row]:.6g}"
     if channel.name == "q" and numbers.shape[1] == 9:
         matrices = numbers.reshape(-1, 3, 3)
         off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
         third = np.cross(matrices[:, 0], matrices[:, 1])
         is_reflection = np.sum(third * matrices[:, 2], axis=1) < 0
-        wrong = np.flatnonzero((off > 2 * UNIT_NORM) | is_reflection).tolist()
-        wanted = f"wanted a rotation matrix in {names}"
-        return [(k, f"{wanted}, got {matrices[k].tolist()}") for k in wrong]
+        for row in np.flatnonzero((off > 2 * UNIT_NORM) | is_reflection)[:1]:
+            got = matrices[row].tolist()
+            return row, place, f"wanted a rotation matrix in {names}, got {got}"
     if channel.name == "movement":
         values = numbers[:, 0]
-        wrong = np.flatnonzero(~np.isin(values, (0.0, 1.0)) & ~np.isnan(values)).tolist()
-        return [(k, f"wanted 0 or 1, got {cells[0][k]!r}") for k in wrong]
-    return []
+        for row in np.flatnonzero(~np.isin(values, (0.0, 1.0)) & ~np.isnan(values))[:1]:
+            return row, place, f"wanted 0 or 1, got {cells[0][row]!r}"
+    return None
 
 
 def _time_problem(channel: Channel, times: np.ndarray, stamps: list[str]) -> Problem:
