@@ -56,18 +56,11 @@ class StepArguments(NamedTuple):
     noise: Any = None
 
     @classmethod
-    def checked(
-        cls,
-        body: Body,
-        torque: Torque,
-        t: ArrayLike,
-        state: State,
-        dt: ArrayLike,
-        params: Any,
-        noise: Any = None,
-    ) -> StepArguments:
+    def checked(cls, *arguments: Any) -> StepArguments:
         """Return the arguments, with times and state in one dtype; errors name the argument."""
-        return cls(body, torque, *check_step(body, t, state, dt), params, noise)
+        at = cls(*arguments)
+        t, state, dt = check_step(at.body, at.t, at.state, at.dt)
+        return at._replace(t=t, state=state, dt=dt)
 
 
 class StepObject:
