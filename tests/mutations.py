@@ -442,6 +442,24 @@ MUTATIONS = {
         "",
         of_motions("what_spoils_an_attitude_is_forgiven_or_claimed"),
     ),
+    "ahrs: a heading that begins again only at a steady tilt": Mutation(
+        STAGES,
+        "steady | (halved & (before.age > _AGAIN))",
+        "steady",
+        of_motions("a_heading_begins_again_when_the_tilt_is_better_known"),
+    ),
+    "ahrs: a start in motion at no velocity": Mutation(
+        "estimation/detectors.py",
+        "spread = jnp.maximum(spread, (1.0 - memory.known) * jnp.square(speed))",
+        "",
+        of_motions("a_start_in_motion_is_claimed"),
+    ),
+    "ahrs: rates that contain the coning": Mutation(
+        STAGES,
+        "square_of_span * cross(before, rate) / 12.0",
+        "0.0 * cross(before, rate)",
+        of_motions("a_slow_gyroscope_does_not_see_the_cone"),
+    ),
     "ahrs: a first heading of one sample": Mutation(
         STAGES,
         "settles = age < _SETTLES",

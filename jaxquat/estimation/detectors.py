@@ -170,6 +170,11 @@ class Balance(NamedTuple):
     gravity: Array
 
 
+def or_standard(gravity: Array) -> Array:
+    """Return gravity as the accelerometer measures it, and the standard one before it has."""
+    return jnp.where(gravity > 0, gravity, GRAVITY)
+
+
 def balanced(gravity: Array) -> Balance:
     """Return the memory of a mean force that agrees with the tilt, and this measured gravity."""
     up = jnp.asarray([0.0, 0.0, GRAVITY], gravity.dtype)
@@ -197,7 +202,7 @@ def balance_of(
     norm, own = root(square(resting)), memory.gravity
     share = jnp.where(own > 0, -jnp.expm1(-span), 1.0)
     own = jnp.where(rests, own + share * (norm - own), own)
-    gravity = jnp.where(own > 0, own, GRAVITY)
+    gravity = or_standard(own)
     off, excess = square(mean.at[2].add(-gravity)), root(square(mean)) - gravity
     limit = jnp.minimum(off / (4.0 * GRAVITY), 0.1 + off / (16.0 * GRAVITY))
     elsewhere = (off > 1.5**2) & (jnp.abs(excess) < limit)

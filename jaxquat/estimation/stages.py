@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat._internal.linear import matvec, near_one, root, square
+from jaxquat._internal.linear import cross, matvec, near_one, root, square
 from jaxquat.estimation.detectors import (
     Balance,
     Motion,
@@ -20,6 +20,7 @@ from jaxquat.estimation.detectors import (
     balanced,
     disturbance_of,
     motion_of,
+    or_standard,
     stillness,
 )
 from jaxquat.estimation.filtering import present, turned
@@ -222,17 +223,18 @@ def headed(settings: Settings, memory: Memory, row: Row, tilt: Levelled) -> Head
 def rested(settings: Settings, memory: Memory, row: Row, tilt: Levelled, q: Array) -> Rested:
     """Measure the motion at the attitude q, and detect rest."""
     acceleration = rotate(q, row.force)[:2]
-    norm, gravity = root(square(row.force)), tilt.balance.gravity
-    push = jnp.where(row.read[1], norm - jnp.where(gravity > 0, gravity, GRAVITY), 0.0)
+    gravity = tilt.balance.gravity
+    longer = root(square(row.force)) - or_standard(gravity)
+    longer = jnp.where(row.read[1], longer, 0.0), tilt.excess
     motion, density = motion_of(
-        settings, memory.motion, acceleration, row.spans[1], memory.rest.rests, (push, tilt.excess)
+        settings, memory.motion, acceleration, row.spans[1], memory.rest.rests, longer
     )
     knows = tilt.level & ~tilt.lost
     motion = jax.tree.map(lambda x: jnp.where(knows, x, 0.0), motion)
     sensors = jnp.concatenate([row.gyro, row.force])
     earlier = memory.rest.slow, memory.rest.still
     slow, still = stillness(settings, earlier, sensors, row.read, row.spans, row.dt)
-    mean_force, gravity = rotate(q, slow[3:]), tilt.balance.gravity
+    mean_force = rotate(q, slow[3:])
     level_force = square(mean_force[:2])  # not 0 while the body gathers speed
     loose = _LEVEL**2 + 18.0 * GRAVITY**2 * tilt.variance  # three deviations of the tilt
     alike = (gravity == 0) | (jnp.abs(root(square(slow[3:])) - gravity) < _ALIKE)
@@ -279,7 +281,7 @@ def _coning(before: Array, rate: Array, span: Array) -> Array:
     Samples of a tenth of a second count as merged from shorter ones, by a merge that knows it.
     """
     square_of_span = span * jnp.maximum(span - _MERGED, 0.0)
-    return square(square_of_span * jnp.cross(before, rate) / 12.0) / 3.0
+    return square(square_of_span * cross(before, rate) / 12.0) / 3.0
 
 
 def _turn(memory: Memory, gyro: Array, dt: Array, read: Array) -> tuple[Array, Array]:

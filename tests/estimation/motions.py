@@ -30,6 +30,12 @@ def turned(order, *angles):
     return Rotation.from_euler(order, np.stack(angles, axis=1))
 
 
+def mean_rates(attitude, dt):
+    """The mean rates (N, 3) between attitudes, 0 in the first row; ``dt`` is () or (N - 1, 1)."""
+    turns = (attitude[:-1].inv() * attitude[1:]).as_rotvec()
+    return np.concatenate([np.zeros((1, 3)), turns / dt])
+
+
 def hover(draw, t, moving):
     """A multirotor holds its place in wind."""
     dt = t[1]
@@ -85,9 +91,11 @@ def recorded(motion, seed, seconds, rate, rest=REST):
     t = np.arange(round(seconds * rate)) / rate
     moving = np.clip((t - rest) / 5.0, 0.0, 1.0)
     attitude, acceleration = motion(draw, t, moving)
-    turns = (attitude[:-1].inv() * attitude[1:]).as_rotvec()
-    gyro = np.concatenate([np.zeros((1, 3)), rate * turns])
-    gyro = gyro @ (np.eye(3) + 1e-3 * draw(size=(3, 3))) + [0.004, -0.003, 0.005]
+    gyro = mean_rates(attitude, 1 / rate) @ (np.eye(3) + 1e-3 * draw(size=(3, 3))) + [
+        0.004,
+        -0.003,
+        0.005,
+    ]
     gyro = gyro + 1e-3 * np.sqrt(rate) * draw(size=gyro.shape)
     vertical = GRAVITY + 0.3 * draw(size=(len(t), 1)) * moving[:, None]
     force = attitude.inv().apply(np.concatenate([acceleration, vertical], axis=1))

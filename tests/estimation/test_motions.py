@@ -26,6 +26,16 @@ def heading_of(off):
     return np.arctan2(off[..., 1, 0] - off[..., 0, 1], off[..., 0, 0] + off[..., 1, 1])
 
 
+def turned_off(q, truth):
+    """What turns true attitudes, matrices (..., 3, 3), into the estimated ones."""
+    return np.asarray(jq.quaternion.to_matrix(q)) @ np.swapaxes(truth, -1, -2)
+
+
+def tilt_of(off):
+    """The angle to the vertical of rotation matrices (..., 3, 3)."""
+    return np.arccos(np.clip(off[..., 2, 2], -1.0, 1.0))
+
+
 def errors(motion, seeds, seconds, rate, run=WITH_KNOWN):
     """Tilt error and its deviation, then drift of the heading since the rest and its deviation.
 
@@ -36,8 +46,8 @@ def errors(motion, seeds, seconds, rate, run=WITH_KNOWN):
     dt, rested = np.full(gyro.shape[:2], 1.0 / rate), int(motions.REST * rate)
     samples = ImuSample(*map(jnp.asarray, (dt, gyro, force, np.full(gyro.shape, np.nan))))
     estimate = run(samples)
-    off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(attitude, 2, 3)
-    tilt = np.arccos(np.clip(off[:, rested:, 2, 2], -1.0, 1.0))
+    off = turned_off(estimate.q, attitude)
+    tilt = tilt_of(off[:, rested:])
     heading = np.unwrap(heading_of(off))[:, rested:]
     x, y, z = np.moveaxis(np.diagonal(estimate.covariance, axis1=2, axis2=3), 2, 0)[:3, :, rested:]
     mean_squares = np.mean(tilt**2), np.mean(x + y)
@@ -98,30 +108,44 @@ def test_to_gather_speed_is_no_rest():
 NOISES = 5e-3, 0.05, 0.3  # rad/s, m/s^2, uT of a sample
 
 
-def shaken(seed, size, seconds=30.0, rate=25.0):
+def shaken(seed, size, *, swings=False, seconds=30.0, rate=25.0):
     """A body in motion from the first sample on, with accelerations of ``size`` along each axis."""
-    draw, n = np.random.default_rng(seed).normal, round(seconds * rate)
-    velocity = motions.wandering(draw, n, 1 / rate, 1.0, 2.0, 3)
-    acceleration = np.gradient(velocity, 1 / rate, axis=0)
+    rng, n = np.random.default_rng(seed), round(seconds * rate)
+    draw = rng.normal
+    acceleration = np.gradient(motions.wandering(draw, n, 1 / rate, 1.0, 2.0, 3), axis=0)
+    if swings:  # at two frequencies of 0.2 to 0.8 Hz
+        turns = np.arange(n)[:, None, None] / rate * rng.uniform(0.2, 0.8, (2, 3))
+        acceleration = np.sum(np.cos(2 * np.pi * (turns + rng.uniform(size=(2, 3)))), axis=1)
     acceleration *= size / np.std(acceleration)
     attitude = motions.turned("ZYX", *motions.wandering(draw, n, 1 / rate, 0.4, 2.0, 3).T)
-    turns = (attitude[:-1].inv() * attitude[1:]).as_rotvec()
-    gyro = np.concatenate([np.zeros((1, 3)), rate * turns]) + BIAS
+    gyro = motions.mean_rates(attitude, 1 / rate) + BIAS
     sensors = gyro, *(attitude.inv().apply(x) for x in (acceleration + UP, [0.0, 18.0, -45.0]))
     noisy = (x + noise * draw(size=x.shape) for x, noise in zip(sensors, NOISES, strict=True))
     return attitude.as_matrix(), *noisy
 
 
-def test_a_start_in_motion_is_claimed():
-    """If the velocity counts as 0 at first, 6 % of the tilts are off by three deviations."""
-    truth, *sensors = (np.stack(x) for x in zip(*(shaken(k, 3.0) for k in range(16)), strict=True))
+def of_shaken(size, **options):
+    """The estimates of 16 such flights, and what turns the true attitudes into them."""
+    runs = (shaken(seed, size, **options) for seed in range(16))
+    truth, *sensors = (np.stack(x) for x in zip(*runs, strict=True))
     dt = np.full(truth.shape[:2], 1 / 25.0)
     estimate = RUN(ImuSample(*map(jnp.asarray, (dt, *sensors))))
-    off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(truth, 2, 3)
-    tilt, heading = np.arccos(np.minimum(off[..., 2, 2], 1.0)), np.abs(heading_of(off))
+    return estimate, turned_off(estimate.q, truth)
+
+
+def test_a_start_in_motion_is_claimed():
+    """If the velocity counts as 0 at first, 6 % of the tilts are off by three deviations."""
+    estimate, off = of_shaken(3.0)
+    tilt, heading = tilt_of(off), np.abs(heading_of(off))
     x, y, z = np.moveaxis(np.diagonal(estimate.covariance, axis1=2, axis2=3), 2, 0)[:3]
     assert np.mean(tilt > 3.0 * np.sqrt(x + y)) < 0.002
     assert np.mean(heading > 3.0 * np.sqrt(z)) < 0.02
+
+
+def test_a_heading_begins_again_when_the_tilt_is_better_known():
+    """Of 16 flights that swing from the start: without it, 23 degrees off from 20 s on."""
+    _, off = of_shaken(4.0, swings=True)
+    assert np.rad2deg(np.sqrt(np.mean(heading_of(off[:, 500:]) ** 2))) < 10.0
 
 
 @pytest.mark.parametrize("rate", [1, 2])
@@ -147,8 +171,7 @@ def test_a_slow_gyroscope_does_not_see_the_cone(rate):
     truth, gyro, force = (np.stack(x) for x in zip(*runs, strict=True))
     dt = np.full(gyro.shape[:2], 1.0 / rate)
     estimate = WITH_KNOWN(ImuSample(*map(jnp.asarray, (dt, gyro, force, np.nan * force))))
-    off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(truth, 2, 3)
-    tilt = np.arccos(np.minimum(off[:, 20 * rate :, 2, 2], 1.0))
+    tilt = tilt_of(turned_off(estimate.q, truth)[:, 20 * rate :])
     variances = np.diagonal(estimate.covariance, axis1=2, axis2=3)[:, 20 * rate :, :2]
     assert np.sqrt(np.mean(tilt**2)) < 1.5 * np.sqrt(2.0 * np.mean(variances))
 
@@ -390,8 +413,8 @@ def of_spoilt():
     truth, *sensors = map(np.stack, rows)
     dt = np.tile(np.diff(t, prepend=0.0), (len(SPOILT), 1))
     estimate = RUN(ImuSample(*map(jnp.asarray, (dt, *sensors))))
-    off = np.asarray(jq.quaternion.to_matrix(estimate.q)) @ np.swapaxes(truth, 2, 3)
-    tilt = np.arccos(np.clip(off[:, :, 2, 2], -1.0, 1.0))
+    off = turned_off(estimate.q, truth)
+    tilt = tilt_of(off)
     heading = heading_of(off)
     x, y, z = np.moveaxis(np.diagonal(estimate.covariance, axis1=2, axis2=3), 2, 0)[:3]
     return t, *map(np.rad2deg, (tilt, np.sqrt(x + y), np.abs(heading), np.sqrt(z)))
@@ -429,8 +452,7 @@ def test_a_tilt_that_a_gap_has_lost_is_that_of_the_next_force():
     t = 0.02 * np.arange(800)
     angles = [1.5 * np.sin(w * t + phase) for w, phase in ((1.1, 0.3), (0.9, 1.0), (1.3, 2.0))]
     attitude = motions.turned("ZYX", *angles)
-    turns = (attitude[:-1].inv() * attitude[1:]).as_rotvec() / 0.02
-    gyro = np.concatenate([np.zeros((1, 3)), turns])
+    gyro = motions.mean_rates(attitude, 0.02)
     force, field = (attitude.inv().apply(x) for x in ([0.0, 0.0, 9.80665], [0.0, 18.0, -45.0]))
     rows = np.stack([gyro, force, field])
     late, missed = t > 11.0, (t > 8.0) & (t < 10.0)
@@ -456,10 +478,9 @@ def test_a_recording_cut_at_a_gap_gives_the_attitude_sooner():
         rng = np.random.default_rng(seed)
         turn = rng.uniform(0.5, 2.0) * (1.0 - np.cos(rng.uniform(0.7, 1.5) * np.maximum(t - 5, 0)))
         attitude = motions.turned("XYZ", *np.outer([1.0, *rng.normal(0.0, 0.5, 2)], turn))
-        turns = (attitude[:-1].inv() * attitude[1:]).as_rotvec() / np.diff(t)[:, None]
-        gap = np.argmax(np.diff(t))
-        turns[gap] = turns[gap + 1]  # a sensor that was off for a second measured no mean of it
-        gyro = np.concatenate([np.zeros((1, 3)), turns]) + BIAS
+        gyro = motions.mean_rates(attitude, np.diff(t)[:, None]) + BIAS
+        gap = 1 + np.argmax(np.diff(t))
+        gyro[gap] = gyro[gap + 1]  # a sensor that was off for a second measured no mean of it
         force, field = (attitude.inv().apply(x) for x in ([0, 0, 9.80665], [0, 18e-6, -45e-6]))
         gyro, force, field = (
             x + rng.normal(0.0, noise, x.shape)
