@@ -76,6 +76,7 @@ from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.engines.explaining import explain
 from jaxquat.simulation.engines.selfcheck import check_gpu
 from jaxquat.simulation.grid import Grid, GridAt, grid, grid_at
+from jaxquat.simulation.options import RolloutOptions
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.rollout import rollout
 from jaxquat.stochastic import flow
@@ -113,6 +114,7 @@ __all__ = [
     "LeastSquaresOptions",
     "Path",
     "Prediction",
+    "RolloutOptions",
     "Scheme",
     "State",
     "Wrench",

@@ -22,7 +22,13 @@ def saved(engine, function, *arguments):
     def one(*row):
         inputs = [x[None] for x in row]
         path = jq.rollout(
-            jq.lie_euler, body, torque, start, grid, inputs=inputs, save=save, engine=engine
+            jq.lie_euler,
+            body,
+            torque,
+            start,
+            grid,
+            inputs=inputs,
+            options=jq.RolloutOptions(save=save, engine=engine),
         )
         return jax.tree.map(lambda x: x[0], path.saved)
 

@@ -180,6 +180,7 @@ STEP = {
     "dt": Argument(0.1, PROPAGATES),
     "params": ANY,
 }
+EVERY = {"sample_every": Argument(1), "save_every": Argument(1)}
 ROLLOUT = {
     "scheme": Argument(jq.lie_euler),
     "body": Argument(BODY),
@@ -189,14 +190,12 @@ ROLLOUT = {
     "params": ANY,
     "controller": optional(None),
     "inputs": optional(None),
-    "sample_every": Argument(1),
-    "save_every": Argument(1),
-    "save": optional(None),
-    "checkpoint": Argument("none"),
-    "engine": Argument("scan"),
-    "check": Argument(False),
     "noise": optional(None),
-    "memory": optional(None),
+    "options": Argument(jq.RolloutOptions()),
+    "save": optional(None),
+    "engine": Argument("scan"),
+    "checkpoint": Argument("none"),
+    "check": Argument(False),
 }
 HORIZON = {
     **{key: ROLLOUT[key] for key in ("scheme", "body", "torque")},
@@ -277,6 +276,7 @@ TABLE = {
     "Grid.times": {"dtype": optional(None)},
     "GridAt.step_lengths": {},
     "GridAt.times": {"dtype": optional(None)},
+    "Controller.resume": {"memory": Argument(V, ANY.meant)},
     "Path.at": {"t": Argument(0.5, BATCH)},
     "actuators.allocate": {
         "axes": Argument(np.eye(3)),
@@ -547,10 +547,11 @@ TABLE = {
         "gtol": optional(0.1),
         "progress": Argument(False),
     },
-    "grid": {"t0": Argument(0.0), "dt": Argument(0.1), "steps": Argument(4)},
+    "grid": {"t0": Argument(0.0), "dt": Argument(0.1), "steps": Argument(4), **EVERY},
     "grid_at": {
         "times": Argument(np.arange(4.0), {"wrong": "other times"}),
         "substeps": Argument(2),
+        **EVERY,
     },
     "flow.jeffery": {
         "semi_axes": Argument(np.ones(3)),
@@ -624,7 +625,6 @@ TABLE = {
         "params": ANY,
         "order": Argument(2),
         "inputs": optional(np.ones(4), nan="any pytree", inf="any pytree", int="any pytree"),
-        "save_every": Argument(2),
         "engine": Argument("scan"),
     },
     "kinematics.Preintegrated.compose": {"following": Argument(PREINTEGRATED)},
@@ -704,10 +704,9 @@ TABLE = {
     },
     "planning.Plan.controller": {},
     "planning.ilqr": {
-        **{key: ROLLOUT[key] for key in ("scheme", "body", "torque", "start", "grid")},
+        **{key: ROLLOUT[key] for key in ("scheme", "body", "torque", "start", "grid", "params")},
         "commands": Argument(FOUR, {"wrong": "seven motors"}),
         "residuals": Argument(lambda k, state, params, command: command),
-        "params": ANY,
         "constraints": optional(None),
         "solver": Argument(jq.planning.Solver(2, 0.1, "gauss-newton")),
     },
@@ -1112,6 +1111,7 @@ def public():
 OBJECTS = {
     "Body": BODY,
     "Noise": NOISE,
+    "Controller": jq.Controller(lambda start, params: V, lambda *now: now[1:3]),
     "FitCovariance": LEAST.covariance,
     "Grid": GRID,
     "GridAt": jq.grid_at(np.arange(4.0), 2),
@@ -1128,7 +1128,11 @@ OBJECTS = {
 }
 """The tests call the methods of these objects."""
 PUBLIC = public()
-OPTIONS = {"fit": jq.FitOptions, "least_squares": jq.LeastSquaresOptions}
+OPTIONS = {
+    "fit": jq.FitOptions,
+    "least_squares": jq.LeastSquaresOptions,
+    "rollout": jq.RolloutOptions,
+}
 """The records of options; TABLE has their fields beside the arguments of the function."""
 
 

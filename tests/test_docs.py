@@ -172,11 +172,12 @@ FLOORS = """
     _internal | _internal.jaxprs | _internal.branches | _internal.series | fused
     | quaternion | so3 euler frames | dynamics
     | dynamics.torques dynamics.forces dynamics.environment
-    | simulation.controller simulation.grid | simulation.intervals | schemes | stochastic actuators
+    | simulation.controller simulation.grid simulation.options | simulation.intervals | schemes
+    | stochastic actuators
     | control simulation.noise simulation.path | actuators.rotors simulation.simulation
     | simulation.engines | simulation.rollout
     | exact ensembles fitting planning | sensors | kinematics
-    | recordings | estimation | interop plot
+    | recordings | estimation | interop plot migrate
 """
 HEIGHT = {part: k for k, floor in enumerate(FLOORS.split("|")) for part in floor.split()}
 PACKAGE = ROOT / "jaxquat"

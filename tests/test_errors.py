@@ -8,6 +8,7 @@ import functools
 import re
 from dataclasses import FrozenInstanceError
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -43,7 +44,7 @@ def rollout(**changes):
         "start": START,
         "grid": GRID,
     }
-    return jq.rollout(**{**given, **changes})
+    return flat.rollout(**{**given, **changes})
 
 
 def sampled(
@@ -918,7 +919,7 @@ CASES = [
     (
         lambda: rollout(inputs=FOUR_ROWS[:3]),
         ValueError,
-        "inputs: wanted leading axis 4 (steps // sample_every), got shape (3, 3)",
+        "inputs: wanted leading axis 4 (steps // grid.sample_every), got shape (3, 3)",
     ),
     (
         lambda: rollout(inputs=FOUR_ROWS, sample_every=2),
@@ -1753,7 +1754,12 @@ def simulate(q, omega, dt, inertia, poison):
     # The body is unchecked, as if it came from inside a traced function.
     body = jax.tree.map(lambda x: x[0], body)
     return jq.rollout(
-        jq.lie_euler, body, torque, jq.State(q, omega), jq.grid(0.0, dt, 4), check=True
+        jq.lie_euler,
+        body,
+        torque,
+        jq.State(q, omega),
+        jq.grid(0.0, dt, 4),
+        options=jq.RolloutOptions(check=True),
     )
 
 
@@ -1808,7 +1814,14 @@ def test_checkify_outside_of_jit():
 
 def test_an_infinite_start_time_under_jit_is_reported():
     def shifted(t0):
-        return jq.rollout(jq.lie_euler, BODY, torques.zero, START, jq.grid(t0, 0.1, 4), check=True)
+        return jq.rollout(
+            jq.lie_euler,
+            BODY,
+            torques.zero,
+            START,
+            jq.grid(t0, 0.1, 4),
+            options=jq.RolloutOptions(check=True),
+        )
 
     error, _ = jax.jit(checkify.checkify(shifted))(jnp.asarray(jnp.inf))
     assert error.get() is not None

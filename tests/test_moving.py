@@ -3,8 +3,10 @@
 The order of every scheme is in schemes/test_schemes.py.
 """
 
+import dataclasses
 import functools
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +46,9 @@ def test_a_free_fall_is_a_parabola_and_does_not_disturb_the_rotation(name):
     def both():
         without = START._replace(position=None, velocity=None)
         return [
-            jq.rollout(scheme, body, torque, start, GRID, gravity, engine="scan")
+            jq.rollout(
+                scheme, body, torque, start, GRID, gravity, options=jq.RolloutOptions(engine="scan")
+            )
             for torque, start in ((fall, START), (jq.torques.zero, without))
         ]
 
@@ -72,7 +76,7 @@ def test_an_orbit_closes_after_a_period():
         velocity=jnp.sqrt((1 + e) / (1 - e)) * jnp.array([0.0, 0.6, 0.8]),
     )
     run = lambda: jq.rollout(
-        jq.rkmk6, BODY, kepler, start, jq.grid(0.0, np.pi / 300, 600), 1.0, save_every=300
+        jq.rkmk6, BODY, kepler, start, jq.grid(0.0, np.pi / 300, 600, save_every=300), 1.0
     )
     path = jax.jit(run)()
     np.testing.assert_allclose(path.state.position[1], [-1 - e, 0, 0], atol=1e-10)
@@ -126,9 +130,15 @@ def test_the_energy_of_a_tumbling_orbiter_stays_bounded_over_a_million_steps(nam
     @functools.partial(jax.jit, compiler_options=effort.FULL)
     def fly():
         save = lambda t, s, params: (of_energy(s), of_momentum(s))
-        grid = jq.grid(0.0, 0.01, 1_000_000)
+        grid = jq.grid(0.0, 0.01, 1_000_000, save_every=10)
         path = jq.rollout(
-            jq.SCHEMES[name], ORBITER, torque, ON_ORBIT, grid, ORBITER, save=save, save_every=10
+            jq.SCHEMES[name],
+            ORBITER,
+            torque,
+            ON_ORBIT,
+            grid,
+            ORBITER,
+            options=jq.RolloutOptions(save=save),
         )
         return path.saved
 
@@ -165,17 +175,16 @@ INPUTS = jnp.sin(jnp.arange(60.0).reshape(20, 3))
 
 
 def guided(start, params, mass, engine, scheme=jq.rkmk4, **options):
-    return jq.rollout(
+    return flat.rollout(
         scheme,
         jq.Body(INERTIA.astype(start.q.dtype), mass),
         pushed,
         start,
-        GRID,
+        dataclasses.replace(GRID, sample_every=2),
         params,
         controller=HOVER,
         inputs=INPUTS.astype(start.q.dtype),
-        sample_every=2,
-        engine=engine,
+        options=jq.RolloutOptions(engine=engine),
         **options,
     )
 
@@ -228,9 +237,14 @@ def test_gradients_by_mass_inertia_start_and_parameters(engine):
         start = start._replace(q=quaternion.normalize(start.q))
         body = jq.Body(0.5 * (inertia + inertia.T), mass)
         end = jq.rollout(
-            jq.symmetric_top, body, attitude_force, start, GRID, params, engine=engine,
-            checkpoint=checkpoint,
-        ).final  # fmt: skip
+            jq.symmetric_top,
+            body,
+            attitude_force,
+            start,
+            GRID,
+            params,
+            options=jq.RolloutOptions(engine=engine, checkpoint=checkpoint),
+        ).final
         weights = jnp.arange(1.0, 14.0)
         return weights @ jnp.concatenate([end.q, end.omega, end.position, end.velocity])
 
@@ -249,11 +263,19 @@ def test_the_reversible_gradient_needs_no_more_memory_for_more_steps():
     def memory(steps, checkpoint):
         def loss(mass):
             body = jq.Body(INERTIA, mass)
-            params, grid = {"pull": jnp.array([0.3, -0.4, 0.9])}, jq.grid(0.0, 0.01, steps)
+            params, grid = (
+                {"pull": jnp.array([0.3, -0.4, 0.9])},
+                jq.grid(0.0, 0.01, steps, save_every=steps),
+            )
             end = jq.rollout(
-                jq.lgvi, body, attitude_force, START, grid, params, save_every=steps,
-                engine="scan", checkpoint=checkpoint,
-            ).final  # fmt: skip
+                jq.lgvi,
+                body,
+                attitude_force,
+                START,
+                grid,
+                params,
+                options=jq.RolloutOptions(engine="scan", checkpoint=checkpoint),
+            ).final
             return jnp.sum(end.position)
 
         compiled = jax.jit(jax.grad(loss)).lower(jnp.asarray(1.7)).compile()
@@ -302,7 +324,15 @@ def test_a_traced_mass_that_is_none_is_reported():
     @checkify.checkify
     def end(mass):
         body, grid = jq.Body(INERTIA, mass), jq.grid(0.0, 0.1, 2)
-        return jq.rollout(jq.lie_euler, body, weight, START, grid, jnp.ones(3), check=True).final
+        return jq.rollout(
+            jq.lie_euler,
+            body,
+            weight,
+            START,
+            grid,
+            jnp.ones(3),
+            options=jq.RolloutOptions(check=True),
+        ).final
 
     assert end(1.0)[0].get() is None
     for mass in (0.0, -1.0, np.nan):

@@ -61,7 +61,9 @@ def motion(name, kind, engine):
             weight = jq.forces.gravity(body, jnp.asarray([0.0, 0.0, -1.0], dtype))
             torque = jq.torques.total(torque, weight, push)
         grid = jq.grid(0.0, 0.05, 8)
-        final = jq.rollout(scheme, body, torque, start, grid, strength, engine=engine).final
+        final = jq.rollout(
+            scheme, body, torque, start, grid, strength, options=jq.RolloutOptions(engine=engine)
+        ).final
         return jnp.concatenate([x.ravel() for x in jax.tree.leaves(final)])
 
     arguments = FULL if kind == "full" else MOMENTS, 0.7

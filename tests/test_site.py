@@ -156,6 +156,7 @@ RECORDS = [
     jq.LeastSquares,
     jq.LeastSquaresOptions,
     jq.Prediction,
+    jq.RolloutOptions,
     jq.control.Gains,
     jq.control.PIDGains,
     jq.control.Reference,

@@ -6,11 +6,16 @@
   with a DeprecationWarning that names the new one.
 - ``DELETED`` has names and modules of the last release that are gone. To use one raises an error
   that says what to use instead.
+- ``RENAMED_ARGUMENTS`` has arguments and fields of records under their old names, which work with a
+  DeprecationWarning.
 - ``OLD_KEYWORDS`` has arguments of the last release. To use one raises a TypeError that shows the
   new spelling.
+- ``OLD_ORDERS`` has functions whose positional arguments have a new order. To call one in the old
+  order raises a TypeError that shows the new one.
 
-None of these is an alias: everything has one name, and ``dir`` shows only that. Type checkers see
-none of them, so they report an old or a wrong name as an error.
+``python -m jaxquat.migrate`` rewrites files with these tables. None of these is an alias:
+everything has one name, and ``dir`` shows only that. Type checkers see none of them, so they report
+an old or a wrong name as an error.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ from types import ModuleType
 from typing import Any, NoReturn, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., Any])
+Record = TypeVar("Record", bound=type)
 
 _STEPS = "jq.rollout(jq.rkmk4, body, torque, start, jq.grid(t0, dt, steps), params)"
 _ADAPTIVE = "jq.interop.diffrax for adaptive steps, jq.rollout for equal ones"
@@ -174,13 +180,19 @@ def _fields(argument: str, names: str) -> dict[str, str]:
 
 _FINAL = {"final": "residuals=jq.planning.Residuals(stage, final)"}
 _LIMITS = _fields("constraints=jq.planning.Constraints", "limits")
+_EVERY = {name: f"grid=jq.grid(..., {name}=...)" for name in ("sample_every", "save_every")}
+_ROLLOUT = {
+    **_EVERY,
+    **_fields("options=jq.RolloutOptions", "save engine checkpoint check"),
+    "memory": "controller=controller.resume(memory)",
+}
 OLD_KEYWORDS: dict[str, dict[str, str]] = {
-    "control.margins": {
-        "memory": "controller=controller._replace(init=lambda start, params: memory)"
-    },
+    "control.margins": {"memory": "controller=controller.resume(memory)"},
+    "explain": _ROLLOUT,
     "fit": _fields(
         "options=jq.FitOptions", "mode chunk patience snapshot_dir snapshot_every progress"
     ),
+    "kinematics.rollout_of_attitude": {"save_every": _EVERY["save_every"]},
     "least_squares": _fields("options=jq.LeastSquaresOptions", "max_steps ftol xtol gtol progress"),
     "planning.ilqr": {
         **_FINAL,
@@ -196,8 +208,24 @@ OLD_KEYWORDS: dict[str, dict[str, str]] = {
         **_LIMITS,
         **_fields("sampling=jq.planning.Sampling", "std temperature samples"),
     },
+    "rollout": _ROLLOUT,
 }
 """Keywords of the last release and their new spelling, by function."""
+
+RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
+    "control.cascade": {"course": "reference"},
+    "control.flight_law": {"course": "reference"},
+    "least_squares": {"horizon": "prefixes"},
+}
+"""Old names of arguments, and of fields of records, by function or class."""
+
+OLD_ORDERS = {
+    "planning.ilqr": (
+        "scheme body torque start grid commands residuals params=None",
+        "scheme body torque start grid params commands residuals",
+    ),
+}
+"""Positional arguments in the order of the last release, and in the order of this one."""
 
 
 def refuses_old_keywords(owner: str) -> Callable[[F], F]:
@@ -215,6 +243,59 @@ def refuses_old_keywords(owner: str) -> Callable[[F], F]:
         return cast(F, called)
 
     return decorator
+
+
+def order_of(owner: str) -> str:
+    """Return the end of an error message about positional arguments in their old order."""
+    names = [name.partition("=")[0] for name in OLD_ORDERS[owner][1].split()]
+    return f"; the order is jq.{owner}({', '.join(names)})"
+
+
+def takes_old_names(owner: str) -> Callable[[F], F]:
+    """Let a function take its arguments by their old names, with a DeprecationWarning."""
+
+    def decorator(f: F) -> F:
+        @functools.wraps(f)
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return f(*args, **_in_new_names(owner, kwargs))
+
+        return cast(F, called)
+
+    return decorator
+
+
+def has_old_fields(owner: str) -> Callable[[Record], Record]:
+    """Let a NamedTuple have its fields under their old names, too, with a DeprecationWarning."""
+
+    def decorator(record: Record) -> Record:
+        new = record.__new__
+
+        def made(cls: type, *args: Any, **kwargs: Any) -> Any:
+            return new(cls, *args, **_in_new_names(owner, kwargs))
+
+        def field(old: str) -> property:
+            def read(self: Any) -> Any:
+                return getattr(self, *_in_new_names(owner, {old: None}, stacklevel=3))
+
+            return property(read)
+
+        record.__new__ = functools.wraps(new)(made)  # type: ignore[method-assign]
+        for old in RENAMED_ARGUMENTS[owner]:
+            setattr(record, old, field(old))
+        return record
+
+    return decorator
+
+
+def _in_new_names(owner: str, kwargs: dict[str, Any], stacklevel: int = 3) -> dict[str, Any]:
+    """Return the keywords under their new names; old ones give a DeprecationWarning."""
+    names = RENAMED_ARGUMENTS[owner]
+    for old in names.keys() & kwargs.keys():
+        text = f"{owner.rpartition('.')[2]}: {old} is now called {names[old]}"
+        warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
+        if names[old] in kwargs:
+            raise TypeError(f"{text}, got both")
+    return {names.get(name, name): value for name, value in kwargs.items()}
 
 
 def _missing_in(module: ModuleType, owner: str, name: str) -> Any:

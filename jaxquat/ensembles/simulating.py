@@ -143,7 +143,7 @@ def run(
         >>> draw = lambda key: jax.random.normal(key, (3,))  # a rate [rad/s]
         >>> def simulate(omega):
         ...     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
-        ...     return jq.rollout(jq.rkmk2, body, damper, start, grid, save_every=50).final.omega
+        ...     return jq.rollout(jq.rkmk2, body, damper, start, grid).final.omega
         >>> options = {"reduce": jq.ensembles.mean(), "progress": False}
         >>> mean = jq.ensembles.run(draw, simulate, 1000, jax.random.key(0), **options).result
         >>> mean.std.round(2)  # rad/s: 1 at first, times exp(-5 s/2 s)

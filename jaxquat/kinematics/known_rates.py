@@ -15,6 +15,7 @@ from jax.typing import ArrayLike, DTypeLike
 from jaxquat import so3
 from jaxquat._internal.checks import exactly, instance, one_of, takes, unit_quaternion
 from jaxquat._internal.linear import cross
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.state import State
@@ -24,6 +25,7 @@ from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.tableaus import BUTCHER6, MIDPOINT, RK4, Tableau, combine
 from jaxquat.simulation.grid import Grid, GridAt, check_resolution
 from jaxquat.simulation.intervals import first_step, intervals_of
+from jaxquat.simulation.options import RolloutOptions
 from jaxquat.simulation.rollout import rollout as simulated
 
 # Runge-Kutta tableaus for rates that depend on time and attitude, by order.
@@ -87,6 +89,7 @@ def rollout(
     return product(q0, turns, is_empty)[:: grid.substeps]
 
 
+@refuses_old_keywords("kinematics.rollout_of_attitude")
 def rollout_of_attitude(
     rate: Callable[..., Array],
     q0: ArrayLike,
@@ -95,7 +98,6 @@ def rollout_of_attitude(
     *,
     order: int = 4,
     inputs: Any = None,
-    save_every: int = 1,
     engine: str = "auto",
 ) -> Array:
     """Attitudes on a time grid from a body rate that depends on time and attitude. -> (rows, 4).
@@ -122,11 +124,10 @@ def rollout_of_attitude(
             Butcher 1964).
         inputs: pytree with a leading axis for the intervals; the rate gets the slice of its
             interval.
-        save_every: intervals per row, a divisor of their number.
         engine: "auto", "fused" or "scan", as for ``jq.rollout``.
 
     Returns:
-        (intervals // save_every + 1, 4): q0, and the attitude after every ``save_every`` intervals.
+        (rows, 4): q0, and the attitude after every ``grid.save_every`` intervals.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -150,7 +151,7 @@ def rollout_of_attitude(
     start, scheme = State(q0, jnp.zeros(3, q0.dtype)), Scheme(Turning(_TABLEAUS[order]), "turning")
     path = simulated(
         scheme, body, as_torque, start, grid, params,
-        inputs=inputs, save_every=save_every, engine=engine,
+        inputs=inputs, options=RolloutOptions(engine=engine),
     )  # fmt: skip
     return path.state.q
 

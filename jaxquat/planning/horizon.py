@@ -31,7 +31,7 @@ from jaxquat.planning.problem import (
     residuals_of,
 )
 from jaxquat.schemes.scheme import Scheme, as_deterministic
-from jaxquat.simulation.grid import grid
+from jaxquat.simulation.grid import Grid, grid
 from jaxquat.simulation.simulation import checked_simulation
 
 
@@ -52,6 +52,12 @@ class Horizon(NamedTuple):
         """The time of a sample [s]; None if it is traced."""
         return float(np.asarray(self.dt)) * self.sample_every if is_concrete(self.dt) else None
 
+    def grid(self, t: Array) -> Grid:
+        """Return the grid of the horizon from time t [s] on."""
+        every = self.sample_every
+        steps = len(self.commands) * every
+        return grid(t, self.dt, steps, sample_every=every, save_every=every)
+
     def init(self, start: State, params: Any) -> tuple[Array, Array]:
         """The memory of the controller: the commands ahead, and the number of the sample."""
         if self.commands.dtype != start.q.dtype:
@@ -63,10 +69,8 @@ class Horizon(NamedTuple):
         """The problem of the horizon from sample k on, and its start."""
         count = len(self.commands)
         simulation = checked_simulation(
-            self.scheme, self.body, self.torque, state, grid(t, self.dt, count * self.sample_every),
-            params, inputs=self.commands, sample_every=self.sample_every,
-            save_every=self.sample_every,
-        )  # fmt: skip
+            self.scheme, self.body, self.torque, state, self.grid(t), params, inputs=self.commands
+        )
         stage, final = self.residuals
         ahead = lambda i, state, params, command: stage(k + i, state, params, command)  # noqa: E731
         end = None if final is None else lambda state, params: final(k + count, state, params)

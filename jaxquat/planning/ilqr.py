@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from jaxquat._internal.checks import (
     positive_integer,
     unit_quaternion,
 )
-from jaxquat._internal.renamed import refuses_old_keywords
+from jaxquat._internal.renamed import order_of, refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State, check_state, describe
@@ -51,9 +52,9 @@ def ilqr(
     torque: Torque,
     start: State,
     grid: Grid,
+    params: Any,
     commands: ArrayLike | tuple[ArrayLike, State],
     residuals: Callable[..., Array] | Residuals,
-    params: Any = None,
     *,
     constraints: Constraints | None = None,
     solver: Solver = Solver(),  # noqa: B008
@@ -86,6 +87,7 @@ def ilqr(
         torque: ``torque(t, state, params, command) -> (3,)``, as in ``jq.rollout``.
         start: State of one body.
         grid: equal steps from ``jq.grid``.
+        params: any pytree, passed to torque, residuals and constraints; None if they need none.
         commands: where to start from, (samples, m), in the dtype of the start; each lasts
             ``steps / samples`` steps of the grid. Those beyond the limits begin at the limits. The
             pair ``(commands, states)`` also guesses the states, a State with leading axes
@@ -93,7 +95,6 @@ def ilqr(
             ICRA 2020); its first row is not used.
         residuals: ``residuals(k, state, params, command) -> (r,)`` of each sample, or
             ``planning.Residuals``, which has a cost at the end, too.
-        params: any pytree, passed to torque, residuals and constraints.
         constraints: ``planning.Constraints``: limits of the commands, equalities at the end, and
             inequalities of each sample.
         solver: ``planning.Solver``: iterations, tolerance and Hessian.
@@ -112,7 +113,7 @@ def ilqr(
         >>> def slew(goal):
         ...     guess, grid = jnp.zeros((20, 3)), jq.grid(0.0, 1.0, 20)
         ...     cost = jq.planning.Residuals(effort, missed)
-        ...     return jq.planning.ilqr(jq.rkmk2, body, motors, still, grid, guess, cost, goal)
+        ...     return jq.planning.ilqr(jq.rkmk2, body, motors, still, grid, goal, guess, cost)
         >>> plan = jax.jit(slew)(goal)
         >>> bool(plan.converged), f"{plan.commands[0, 2]:.2f} N m"  # 6 I angle/T^2 (1 - 1/20)
         (True, '0.14 N m')
@@ -127,12 +128,10 @@ def ilqr(
     states = None
     if isinstance(commands, tuple) and len(commands) == 2 and isinstance(commands[1], State):
         commands, states = commands
-    guess = _guess_of(commands, grid.steps, dtype)
+    guess = _guess_of(commands, grid, dtype)
     limits, every = checked_limits(constraints.limits, guess), grid.steps // len(guess)
-    simulation = checked_simulation(
-        scheme, body, torque, start, grid, params, inputs=guess, sample_every=every,
-        save_every=every,
-    )  # fmt: skip
+    grid = replace(grid, sample_every=every, save_every=every)
+    simulation = checked_simulation(scheme, body, torque, start, grid, params, inputs=guess)
     start = simulation.start
     if states is not None:
         states = _checked_states(states, start, len(guess))
@@ -169,14 +168,22 @@ def _settings(solver: Solver, dtype: Any, constrained: bool) -> Settings:
     return Settings(iterations, tolerance, solver.hessian == "exact", constrained)
 
 
-def _guess_of(commands: Any, steps: int, dtype: Any) -> Array:
+def _guess_of(commands: Any, grid: Grid, dtype: Any) -> Array:
     """Return the guess of the commands, a row for each of equally many steps."""
-    guess = checked_commands(commands)
+    if callable(commands):
+        wanted = f"an array (samples, m), got a function{order_of('planning.ilqr')}"
+        raise TypeError(f"commands: wanted {wanted}")
+    guess, steps = checked_commands(commands), grid.steps
     if steps % len(guess):
         wanted = f"a number of rows that divides the {steps} steps of the grid"
         raise ValueError(f"commands: wanted {wanted}, got {len(guess)} rows")
     if guess.dtype != dtype:
         raise TypeError(f"commands: wanted the dtype of the start, {dtype}, got {guess.dtype}")
+    every = steps // len(guess)
+    for name in ("sample_every", "save_every"):
+        if getattr(grid, name) not in (1, every):
+            wanted = f"1, or the {every} steps of a command"
+            raise ValueError(f"grid.{name}: wanted {wanted}, got {getattr(grid, name)}")
     return guess
 
 

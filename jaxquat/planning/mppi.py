@@ -28,7 +28,7 @@ from jaxquat.planning.iteration import clipped
 from jaxquat.planning.problem import Constraints, Residuals, Sampling, numbers_of
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
-from jaxquat.simulation.grid import grid
+from jaxquat.simulation.options import RolloutOptions
 from jaxquat.simulation.rollout import rollout
 
 
@@ -122,7 +122,7 @@ def mppi(
 
 def _cost(h: Horizon, t: Array, state: State, params: Any, k: Array, commands: Array) -> Array:
     """The cost of the horizon from sample k on; the rollout is a kernel where there is one."""
-    count, every, dtype = len(commands), h.sample_every, commands.dtype
+    count, dtype = len(commands), commands.dtype
 
     def torque(t: Array, state: State, params: Any, numbered: tuple[Array, Array]) -> Any:
         return h.torque(t, state, params, numbered[1])
@@ -133,8 +133,8 @@ def _cost(h: Horizon, t: Array, state: State, params: Any, k: Array, commands: A
         return square(numbers_of("residuals", values, dtype))
 
     path = rollout(
-        h.scheme, h.body, torque, state, grid(t, h.dt, count * every), params,
-        inputs=(k + jnp.arange(count), commands), sample_every=every, save_every=every, save=paid,
+        h.scheme, h.body, torque, state, h.grid(t), params,
+        inputs=(k + jnp.arange(count), commands), options=RolloutOptions(save=paid),
     )  # fmt: skip
     cost = jnp.sum(path.saved[:-1])
     if h.residuals.final is not None:

@@ -44,6 +44,37 @@ class Controller(NamedTuple):
     update: Callable[[Array, State, Any, Any, Any], tuple[Any, Any]]
     period: ArrayLike | None = None
 
+    def resume(self, memory: Any) -> Controller:
+        """Return the controller that begins with this memory instead of that of ``init``.
+
+        With ``path.memory``, and ``path.final`` as the start, a rollout goes on where another
+        ended. Its noise needs a key of its own.
+
+        Raises:
+            TypeError: in the rollout, if the memory is not like that of ``init``.
+
+        Examples:
+            >>> later = controller.resume(memory)
+            >>> later.init(state, 5.0).round(3)
+            Array([0.2, 0.2, 0.2], dtype=float32)
+        """
+        memory = jax.tree.map(jnp.asarray, arrays("memory", memory))
+
+        def init(start: State, params: Any) -> Any:
+            wanted = arrays("controller.init", self.init(start, params))
+            wanted, got = jax.tree.map(jnp.asarray, wanted), jax.tree.leaves(memory)
+            alike = jax.tree.structure(wanted) == jax.tree.structure(memory)
+            if not (alike and all(map(_fits, jax.tree.leaves(wanted), got))):
+                text = f"a memory like that of controller.init, {describe(wanted)}"
+                raise TypeError(f"memory: wanted {text}, got {describe(memory)}")
+            return memory
+
+        return self._replace(init=init)
+
+
+def _fits(wanted: Array, got: Array) -> bool:
+    return wanted.shape == got.shape and (wanted.dtype == got.dtype or _is_weak(wanted))
+
 
 def update_of(
     controller: Controller, t: Array, state: State, memory: Any, params: Any, value: Any
@@ -58,27 +89,6 @@ def update_of(
     after = jax.tree.map(_kept, after, memory)
     _check_alike("dtypes", settled(memory, after), after, lambda x: str(jnp.asarray(x).dtype))
     return jax.tree.map(jnp.asarray, command), after
-
-
-def continuing(controller: Controller | None, memory: Any, start: State, params: Any) -> Any:
-    """The controller that begins with this memory; TypeError if it has no such memory."""
-    memory = jax.tree.map(jnp.asarray, arrays("memory", memory))
-    if controller is None:
-        if jax.tree.leaves(memory):
-            wanted = "none because there is no controller"
-            raise TypeError(f"memory: wanted {wanted}, got {describe(memory)}")
-        return None
-    init = arrays("controller.init", controller.init(start, params))
-    wanted, got = jax.tree.map(jnp.asarray, init), jax.tree.leaves(memory)
-
-    def fits(x: Array, y: Array) -> bool:
-        return x.shape == y.shape and (x.dtype == y.dtype or _is_weak(x))
-
-    alike = jax.tree.structure(wanted) == jax.tree.structure(memory)
-    if not (alike and all(map(fits, jax.tree.leaves(wanted), got))):
-        text = f"a memory like that of controller.init, {describe(wanted)}"
-        raise TypeError(f"memory: wanted {text}, got {describe(memory)}")
-    return controller._replace(init=lambda start, params: memory)
 
 
 def settled(memory: Any, after: Any) -> Any:

@@ -13,22 +13,36 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat._internal.checks import finite, floating, floating_dtype, is_concrete, positive_integer
+from jaxquat._internal.checks import (
+    divisor,
+    finite,
+    floating,
+    floating_dtype,
+    is_concrete,
+    positive_integer,
+)
 
 IN_A_ROW = 8  # intervals in a row that may be too short: more sensors are rarely merged
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["t0", "dt"], meta_fields=["steps"])
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["t0", "dt"],
+    meta_fields=["steps", "sample_every", "save_every"],
+)
 @dataclass(frozen=True)
 class Grid:
     """``steps`` equal steps ``dt`` from ``t0``.
 
-    ``jq.grid`` makes it. It is a pytree in which ``steps`` is static.
+    ``jq.grid`` makes it. It is a pytree in which only ``t0`` and ``dt`` are leaves; change the
+    others with ``dataclasses.replace(grid, save_every=10)``.
 
     Attributes:
         t0: the time of the start [s], ().
         dt: the step [s], ().
-        steps: the number of steps, an int.
+        steps: the number of steps.
+        sample_every: steps per sample of a controller or of inputs.
+        save_every: steps per row of the path.
 
     Examples:
         >>> grid = jq.grid(0.0, 0.01, 1000)
@@ -39,6 +53,8 @@ class Grid:
     t0: ArrayLike
     dt: ArrayLike
     steps: int
+    sample_every: int = 1
+    save_every: int = 1
 
     @property
     def intervals(self) -> int:
@@ -69,11 +85,15 @@ class Grid:
         return t0 + jnp.arange(self.steps + 1).astype(dtype) * dt
 
 
-def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
+def grid(
+    t0: ArrayLike, dt: ArrayLike, steps: int, *, sample_every: int = 1, save_every: int = 1
+) -> Grid:
     """Make a grid of ``steps >= 1`` steps ``dt > 0`` [s] from ``t0`` [s].
 
     ``t0`` and ``dt`` are scalars, differentiable, and cast to the dtype of the state by
-    ``rollout``. ValueError or TypeError for bad values.
+    ``rollout``. A controller, or inputs, are sampled every ``sample_every`` steps, and the path has
+    a row every ``save_every`` steps; both are divisors of ``steps``. ValueError or TypeError for
+    bad values.
 
     Each step has the length dt, but the torque sees rounded times, off by about ``eps |t| / 2``.
     ``rollout`` refuses steps below ``eps |t|`` at either end, where eps is that of the state's
@@ -94,19 +114,27 @@ def grid(t0: ArrayLike, dt: ArrayLike, steps: int) -> Grid:
             raise ValueError(f"{name}: wanted a finite number, got {value}")
     if is_concrete(dt) and not float(np.asarray(dt)) > 0:
         raise ValueError(f"dt: wanted a positive step, got {dt}")
-    return Grid(t0, dt, steps)
+    sample_every = divisor("sample_every", sample_every, steps, "steps")
+    save_every = divisor("save_every", save_every, steps, "steps")
+    return Grid(t0, dt, steps, sample_every, save_every)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["stamps"], meta_fields=["substeps"])
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["stamps"],
+    meta_fields=["substeps", "sample_every", "save_every"],
+)
 @dataclass(frozen=True)
 class GridAt:
     """Steps through given times.
 
-    ``jq.grid_at`` makes it. It is a pytree in which ``substeps`` is static.
+    ``jq.grid_at`` makes it. It is a pytree in which only ``stamps`` is a leaf.
 
     Attributes:
         stamps: the given times [s], (intervals + 1,), in their own dtype.
-        substeps: the number of equal steps in each interval, an int.
+        substeps: the number of equal steps in each interval.
+        sample_every: intervals per sample of a controller or of inputs.
+        save_every: intervals per row of the path.
 
     Examples:
         >>> grid = jq.grid_at(np.array([0.0, 0.01, 0.03, 0.032]), substeps=4)
@@ -116,6 +144,8 @@ class GridAt:
 
     stamps: ArrayLike
     substeps: int
+    sample_every: int = 1
+    save_every: int = 1
 
     @property
     def intervals(self) -> int:
@@ -159,14 +189,15 @@ class GridAt:
         return (stamps[1:] - stamps[:-1]) / self.substeps
 
 
-def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
+def grid_at(
+    times: ArrayLike, substeps: int = 1, *, sample_every: int = 1, save_every: int = 1
+) -> GridAt:
     """Make a grid through given times, with equal steps in each interval between them.
 
-    With such a grid ``sample_every``, ``save_every`` and inputs of ``rollout`` count intervals. In
-    an interval of length 0 the state stays the same, bit for bit, and torque and scheme contribute
-    nothing to value or derivative. A sample interval of length 0 leaves command and memory of the
-    controller as they are. So recordings of different lengths can be padded to one length, for
-    ``jax.vmap``, by repeating their last time.
+    In an interval of length 0 the state stays the same, bit for bit, and torque and scheme
+    contribute nothing to value or derivative. A sample interval of length 0 leaves command and
+    memory of the controller as they are. So recordings of different lengths can be padded to one
+    length, for ``jax.vmap``, by repeating their last time.
 
     Step j of the interval from t_i to t_{i+1} begins at ``t_i + j h``, with
     ``h = (t_{i+1} - t_i) / substeps``. Times are data: they may be traced, mapped over and
@@ -182,6 +213,8 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
             ones, as in merged stamps of several sensors, do no harm. If the times have a coarser
             dtype than the state, the bound uses their own eps and whole intervals.
         substeps: steps in each interval, at least 1.
+        sample_every: intervals per sample of a controller or of inputs, a divisor of their number.
+        save_every: intervals per row of the path, a divisor of their number.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
@@ -216,7 +249,9 @@ def grid_at(times: ArrayLike, substeps: int = 1) -> GridAt:
             hint = f"; {stamps.dtype} there has steps of {spacing:.2g} s: "
             hint += "subtract the first time in float64"
             raise ValueError(f"times: wanted times that differ, got {got}{hint}")
-    return GridAt(stamps, substeps)
+    sample_every = divisor("sample_every", sample_every, len(stamps) - 1, "intervals")
+    save_every = divisor("save_every", save_every, len(stamps) - 1, "intervals")
+    return GridAt(stamps, substeps, sample_every, save_every)
 
 
 def check_resolution(grid: Grid | GridAt, dtype: DTypeLike) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.experimental import checkify
 
-from jaxquat._internal.checks import boolean, one_of
 from jaxquat._internal.linear import dot, power_of_two
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
@@ -21,13 +20,15 @@ from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.engines import kernels, reversible, scan
 from jaxquat.simulation.grid import Grid, GridAt, coinciding
 from jaxquat.simulation.intervals import Interval
+from jaxquat.simulation.options import RolloutOptions
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation, checked_simulation
 
 __all__ = ["rollout"]
 
 
-def rollout(  # noqa: PLR0913
+@refuses_old_keywords("rollout")
+def rollout(
     scheme: Scheme | Step,
     body: Body,
     torque: Torque,
@@ -37,14 +38,8 @@ def rollout(  # noqa: PLR0913
     *,
     controller: Controller | None = None,
     inputs: Any = None,
-    sample_every: int = 1,
-    save_every: int = 1,
-    save: Callable[..., Any] | None = None,
-    checkpoint: str | int = "none",
-    engine: str = "auto",
-    check: bool = False,
     noise: Any = None,
-    memory: Any = None,
+    options: RolloutOptions = RolloutOptions(),  # noqa: B008
 ) -> Path:
     """Integrate one body over a time grid; use ``jax.vmap`` for many bodies.
 
@@ -59,43 +54,18 @@ def rollout(  # noqa: PLR0913
         start: State of one body; a concrete q must be unit within 1e-4.
         grid: equal steps from ``jq.grid``, or steps through given times from ``jq.grid_at``. With
             the latter ``inputs``, ``sample_every`` and ``save_every`` count intervals, not steps.
-        params: any pytree, passed to torque, controller and ``save``.
-        controller: sampled every ``sample_every`` steps; gives the torque its ``command``.
-        inputs: pytree with leading axis ``steps // sample_every`` (noise, logged torques, a
+        params: any pytree, passed to torque, controller and ``options.save``.
+        controller: sampled every ``grid.sample_every`` steps; gives the torque its ``command``.
+        inputs: pytree with leading axis ``steps // grid.sample_every`` (noise, logged torques, a
             reference). At each sample the controller gets one slice; without a controller the
             slice itself is the ``command``.
-        sample_every: steps per sample, a divisor of the number of steps.
-        save_every: steps per row of the path, a divisor of the number of steps.
-        save: ``save(t, state, params) -> pytree of arrays``, or with a controller or inputs
-            ``save(t, state, params, command)``. The path keeps the returned arrays of each row in
-            ``path.saved``, instead of state and command. Every engine calls ``save`` within its
-            loop.
-        checkpoint: which states are kept for the backward pass. "none" keeps the state before
-            every step and recomputes the step from it. An integer m keeps one state every m steps
-            and recomputes those between, segment by segment; "sqrt" sets m near the square root of
-            the number of steps. "reversible" keeps only the rows of the path and undoes each step.
-            It works for reversible schemes, with torques of time and attitude and with noise from a
-            key, without controller or inputs, and in reverse mode only.
-        engine: "fused" compiles the whole loop into one kernel (CPU or GPU, with the extra
-            ``fused``), and its derivatives likewise, in both modes and of every order; with
-            ``checkpoint="none"`` it chooses by itself how many states to keep. "scan" is a loop of
-            XLA, which accepts every scheme and torque. "auto" uses the kernel where scheme and
-            torque have a scalar form and the compiler is installed, and on a GPU only after
-            ``jq.check_gpu()`` has found no fault. Otherwise it uses the scan; it chooses
-            separately for the values and for each derivative. The results agree up to rounding.
-            ``jq.explain``, called with the same arguments, says which engine runs, and why.
-        check: report bad values of traced arguments, and a state that ceases to be finite. Under
-            ``jit``, call ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()``
-            with ``jax.experimental.checkify``.
         noise: for a stochastic scheme, whose steps take ``n = scheme.noise(start)`` standard
             normals. A ``jax.random.key``: step k draws its normals from ``fold_in(key, k)``, in
             every engine. Under ``jax.vmap`` give each body a key of its own (``jax.random.split``),
             because one key gives all bodies the same noise. An array (steps, n) of floats: step k
             takes row k, for instance to compare schemes with common random numbers. Steps are those
             of the grid, ``grid.steps``, with substeps and the steps of empty intervals.
-        memory: the controller's memory at the start, instead of that of ``controller.init``. With
-            ``path.memory``, and ``path.final`` as the start, a rollout goes on where another ended.
-            Its noise needs a key of its own.
+        options: ``jq.RolloutOptions``: what a row keeps, engine, checkpoints, checks of values.
 
     Returns:
         Path, in the dtype of the start.
@@ -114,33 +84,24 @@ def rollout(  # noqa: PLR0913
         >>> f"{jax.jit(fly)(0.8).final.omega[2]:.3f} rad/s"  # exp(-0.8 5/4)
         '0.368 rad/s'
     """
-    one_of("engine", engine, ("scan", "fused", "auto"))
-    boolean("check", check)
-    if engine == "fused" and (check or checkpoint == "reversible"):
-        option = "check=True" if check else 'checkpoint="reversible"'
-        raise ValueError(f'engine: wanted "scan" or "auto" with {option}, got "fused"')
     simulation = checked_simulation(
         scheme, body, torque, start, grid, params, controller=controller, inputs=inputs,
-        sample_every=sample_every, save_every=save_every, save=save, checkpoint=checkpoint,
-        noise=noise, memory=memory,
+        noise=noise, options=options,
     )  # fmt: skip
-    if check:
+    if options.check:
         _report_simulation(simulation, grid)
-        if checkpoint == "reversible":
-            exponent = reversible.amplification(simulation, grid)
-            text = f"{reversible.AMPLIFIED}, got {{exponent}}; {reversible.INSTEAD}"
-            fits = exponent <= reversible.largest_amplification(simulation)
-            checkify.check(fits, text, exponent=exponent)
-    if checkpoint == "reversible":
+        if options.checkpoint == "reversible":
+            reversible.report(simulation, grid)
+    if options.checkpoint == "reversible":
         path = reversible.run(simulation, grid)
-    elif engine == "scan" or check:
+    elif options.engine == "scan" or options.check:
         path = scan.run(simulation)
-    elif engine == "fused":
+    elif options.engine == "fused":
         path = kernels.run(simulation)
     else:
         kernel = functools.partial(kernels.run, simulation, strict=False)
         path = if_possible(kernel, functools.partial(scan.run, simulation))
-    if check:
+    if options.check:
         _report_path(path)
     return path
 

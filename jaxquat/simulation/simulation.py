@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -21,8 +20,6 @@ from jaxquat._internal.checks import (
     instance,
     is_concrete,
     is_key,
-    one_of,
-    positive_integer,
     strong,
     takes,
 )
@@ -32,7 +29,7 @@ from jaxquat.dynamics.contract import Commanded, Step, Torque
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.schemes import SCHEMES
 from jaxquat.schemes.scheme import Scheme, as_scheme
-from jaxquat.simulation.controller import Controller, continuing, settled, update_of
+from jaxquat.simulation.controller import Controller, settled, update_of
 from jaxquat.simulation.grid import Grid, GridAt, check_resolution
 from jaxquat.simulation.intervals import (
     Held,
@@ -45,6 +42,7 @@ from jaxquat.simulation.intervals import (
     unless_empty,
 )
 from jaxquat.simulation.noise import WithNoise, check_noise, draw, passing_noise, without_noise
+from jaxquat.simulation.options import RolloutOptions, checked_options, segment_of
 from jaxquat.simulation.path import Path
 
 
@@ -195,7 +193,7 @@ class Simulation:
         return Path(t, state, saved=saved, command=command, memory=memory, final=final)
 
 
-def checked_simulation(  # noqa: PLR0913
+def checked_simulation(
     scheme: Scheme | Step,
     body: Body,
     torque: Torque,
@@ -205,43 +203,37 @@ def checked_simulation(  # noqa: PLR0913
     *,
     controller: Controller | None = None,
     inputs: Any = None,
-    sample_every: int = 1,
-    save_every: int = 1,
-    save: Callable[..., Any] | None = None,
-    checkpoint: str | int = "none",
     noise: Any = None,
-    memory: Any = None,
+    options: RolloutOptions = RolloutOptions(),  # noqa: B008
 ) -> Simulation:
     """Check these arguments of ``jq.rollout`` and return their Simulation.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
     """
-    scheme = _checked_scheme(scheme)
-    _check_functions(torque, controller, inputs, save)
+    scheme, options = _checked_scheme(scheme), checked_options(options)
+    _check_functions(torque, controller, inputs, options.save)
     start = check_state("start", start)
     dtype = start.q.dtype
     instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
     check_body(body, dtype, "the start")
     scheme.check(body)
     unit = "steps" if isinstance(grid, Grid) else "intervals"
-    save_every = divisor("save_every", save_every, grid.intervals, unit)
-    sample_every = divisor("sample_every", sample_every, grid.intervals, unit)
+    save_every = divisor("grid.save_every", grid.save_every, grid.intervals, unit)
+    sample_every = divisor("grid.sample_every", grid.sample_every, grid.intervals, unit)
     if controller is not None and controller.period is not None:
         _check_period(controller.period, grid, sample_every)
-    if memory is not None:
-        controller = continuing(controller, memory, start, params)
     samples = grid.intervals // sample_every
     for leaf in jax.tree.leaves(arrays("inputs", inputs)):
         if jnp.shape(leaf)[:1] != (samples,):
-            wanted = f"leading axis {samples} ({unit} // sample_every)"
+            wanted = f"leading axis {samples} ({unit} // grid.sample_every)"
             raise ValueError(f"inputs: wanted {wanted}, got shape {jnp.shape(leaf)}")
     noise = check_noise(noise, scheme, start, grid.steps)
     substeps = grid.substeps if isinstance(grid, GridAt) else 1
     simulation = Simulation(
         scheme, body, torque, start, steps=grid.steps, params=params, controller=controller,
         inputs=inputs, sample_every=sample_every * substeps, save_every=save_every * substeps,
-        save=save, segment=_segment(checkpoint, grid.steps), substeps=substeps,
+        save=options.save, segment=segment_of(options.checkpoint, grid.steps), substeps=substeps,
         **_times(grid, dtype),
     )  # fmt: skip
     return _settled(_with_noise(_holding(simulation), noise))
@@ -365,14 +357,6 @@ def _times(grid: Grid | GridAt, dtype: Any) -> dict[str, Any]:
             raise ValueError(f"grid: wanted a {name} within the range of {dtype}, got {value}")
     check_resolution(grid, dtype)
     return {"t0": t0, "dt": dt}
-
-
-def _segment(checkpoint: str | int, steps: int) -> int | None:
-    """Steps between two kept states; for "sqrt" the root of ``steps``, rounded up."""
-    if isinstance(checkpoint, str):
-        one_of("checkpoint", checkpoint, ("none", "sqrt", "reversible"))
-        return math.isqrt(steps - 1) + 1 if checkpoint == "sqrt" else None
-    return positive_integer("checkpoint", checkpoint)
 
 
 def _check_period(period: ArrayLike, grid: Grid | GridAt, sample_every: int) -> None:

@@ -52,8 +52,8 @@ def lagged(time_constant):
         return state.aux, actuators.lag(state.aux, jnp.array([1.0, -2.0, 0.5]), params)
 
     start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3), jnp.array([0.5, 0.0, 0.0]))
-    body, grid = jq.Body(jnp.eye(3)), jq.grid(0.0, 0.05, 40)
-    path = jq.rollout(jq.rkmk4, body, torque, start, grid, time_constant, save_every=40)
+    body, grid = jq.Body(jnp.eye(3)), jq.grid(0.0, 0.05, 40, save_every=40)
+    path = jq.rollout(jq.rkmk4, body, torque, start, grid, time_constant)
     return path.state.aux[-1], path.state.omega[-1]
 
 

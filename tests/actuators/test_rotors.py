@@ -188,7 +188,14 @@ def flown(dtype, engine):
 
     def angle(craft):
         path = jq.rollout(
-            jq.rkmk2, body, plant, start, grid, craft, controller=controller, engine=engine
+            jq.rkmk2,
+            body,
+            plant,
+            start,
+            grid,
+            craft,
+            controller=controller,
+            options=jq.RolloutOptions(engine=engine),
         )
         return jq.quaternion.squared_distance(path.state.q[100], level), path.final
 
@@ -252,7 +259,9 @@ def hovering(speed=500.0, dtype=jnp.float64):
 
 def commanded(start, command, dt, steps, scheme=jq.rkmk4):
     grid, inputs = jq.grid(0.0, dt, steps), jnp.tile(command, (steps, 1))
-    run = lambda: jq.rollout(scheme, CRAFT, PLANT, start, grid, inputs=inputs, engine="scan")
+    run = lambda: jq.rollout(
+        scheme, CRAFT, PLANT, start, grid, inputs=inputs, options=jq.RolloutOptions(engine="scan")
+    )
     return jax.jit(run)()
 
 

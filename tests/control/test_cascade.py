@@ -64,12 +64,10 @@ def flown(
         cast(dtype, BODY),
         plant,
         start,
-        jq.grid(0.0, DT, steps),
+        jq.grid(0.0, DT, steps, sample_every=EVERY, save_every=EVERY),
         gains,
         controller=controller(reference, dtype, **changes),
-        sample_every=EVERY,
-        save_every=EVERY,
-        engine=engine,
+        options=jq.RolloutOptions(engine=engine),
     )
 
 

@@ -2,6 +2,7 @@
 
 import re
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -260,7 +261,7 @@ def regulated(gains, steps, inputs=None, period=PERIOD, **options):
 
     start = jq.State(quaternion.exp(jnp.array([0.3, -0.2, 0.1])), jnp.zeros(3))
     grid, every = jq.grid(0.0, PERIOD / 4, steps), {"sample_every": 4, "save_every": 4}
-    return jq.rollout(
+    return flat.rollout(
         jq.zhao, BODY, torque, start, grid, gains, controller=controller, inputs=inputs, **every
     )
 
@@ -327,7 +328,7 @@ def test_the_period_of_a_controller_is_compared_where_it_is_known():
         body, start, gains, rest = jax.tree.map(lambda x: jnp.asarray(x, dtype), given)
         sampled = {"controller": control.pid(body, period, rest), "sample_every": 3}
         torque, grid = jq.torques.commanded, jq.grid(0.0, dt, 3)
-        return jq.rollout(jq.lie_euler, body, torque, start, grid, gains, **sampled).command
+        return flat.rollout(jq.lie_euler, body, torque, start, grid, gains, **sampled).command
 
     jax.eval_shape(lambda: fly(jnp.float32(0.1) / 3, jnp.float32(0.1), jnp.float32))
     jax.eval_shape(fly, 0.1, 0.2)
@@ -512,7 +513,7 @@ def test_every_law_differentiates_while_sampled_and_vmapped(name):
     options = {"controller": controller, "sample_every": 4, "save_every": 8}
 
     def loss(gains, start):
-        path = jq.rollout(jq.lie_euler, BODY, jq.torques.commanded, start, grid, gains, **options)
+        path = flat.rollout(jq.lie_euler, BODY, jq.torques.commanded, start, grid, gains, **options)
         end = jnp.sum(path.state.q[-1] * jnp.arange(4.0))
         return end + jnp.mean(path.state.omega**2) + 1e-2 * jnp.mean(path.command**2)
 

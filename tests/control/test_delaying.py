@@ -29,10 +29,15 @@ def push(t, state, params, command):
 def test_commands_arrive_two_samples_later_and_gradients_with_them(engine):
     def fly(gain):
         return jq.rollout(
-            jq.lie_euler, BALL, push, REST, jq.grid(0.0, 0.05, 10), gain,
-            controller=jq.control.delayed(RAMP, 2, BEFORE), sample_every=2, save_every=2,
-            engine=engine,
-        )  # fmt: skip
+            jq.lie_euler,
+            BALL,
+            push,
+            REST,
+            jq.grid(0.0, 0.05, 10, sample_every=2, save_every=2),
+            gain,
+            controller=jq.control.delayed(RAMP, 2, BEFORE),
+            options=jq.RolloutOptions(engine=engine),
+        )
 
     def last(gain):
         path = fly(gain)

@@ -180,7 +180,13 @@ def flown(scheme, steps, engine, dtype=jnp.float64):
         return plant(t, state, None, lift)
 
     grid = jq.grid(0.0, 2.0 / steps, steps)
-    run = jax.jit(lambda: jq.rollout(scheme, body, torque, start, grid, gains, engine=engine).final)
+    run = jax.jit(
+        lambda: (
+            jq.rollout(
+                scheme, body, torque, start, grid, gains, options=jq.RolloutOptions(engine=engine)
+            ).final
+        )
+    )
     return run()
 
 
@@ -217,7 +223,9 @@ def test_the_law_recovers_from_upside_down_and_has_gradients_by_its_gains():
     def distance(gains, steps=600):
         start = jq.State(q, jnp.zeros(3), (jnp.zeros(3), jnp.zeros(3)))
         grid = jq.grid(0.0, 0.01, steps)
-        final = jq.rollout(jq.rkmk2, BODY, torque, start, grid, gains, engine="scan").final
+        final = jq.rollout(
+            jq.rkmk2, BODY, torque, start, grid, gains, options=jq.RolloutOptions(engine="scan")
+        ).final
         return jnp.sum((final.aux[0] - still.position) ** 2)
 
     assert jax.jit(distance)(GAINS) < 1e-4

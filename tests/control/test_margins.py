@@ -184,10 +184,15 @@ def sample(share):
 
     def after(x):
         path = jq.rollout(
-            jq.rkmk2, FULL, lagging, dynamics.retract(KEPT, x[:9]), jq.grid(0.0, DT, 2),
-            params_of(share), controller=controller, sample_every=2, save_every=2, engine="scan",
-            memory=unravel(x[9:]),
-        )  # fmt: skip
+            jq.rkmk2,
+            FULL,
+            lagging,
+            dynamics.retract(KEPT, x[:9]),
+            jq.grid(0.0, DT, 2, sample_every=2, save_every=2),
+            params_of(share),
+            controller=controller.resume(unravel(x[9:])),
+            options=jq.RolloutOptions(engine="scan"),
+        )
         rest = jax.flatten_util.ravel_pytree(path.memory)[0]
         return jnp.concatenate([dynamics.local(KEPT, path.final), rest])
 
@@ -290,5 +295,5 @@ def test_errors():
         damper(1.0, torque=jq.torques.zero)
     with pytest.raises(ValueError, match=r"controller: wanted a period of 0.2 s .*, got 0.1$"):
         damper(1.0, controller=DAMPER._replace(period=0.1), sample_every=2)
-    with pytest.raises(TypeError, match=r"memory is now controller=controller._replace\(init="):
+    with pytest.raises(TypeError, match=r"memory is now controller=controller.resume\(memory\)"):
         damper(1.0, memory=jnp.zeros(3))

@@ -99,7 +99,9 @@ def test_energy_and_momenta_are_conserved_to_the_order_of_the_scheme():
 
     def run(dt):
         grid = jq.grid(0.0, dt, 80)
-        state = jq.rollout(jq.rkmk4, BODY, torque, START, grid, engine="scan").state
+        state = jq.rollout(
+            jq.rkmk4, BODY, torque, START, grid, options=jq.RolloutOptions(engine="scan")
+        ).state
         return state, jax.vmap(lambda s: totals(BOTH, s))(state)
 
     states, parts = jax.tree.map(np.asarray, jax.jit(jax.vmap(run))(steps))
@@ -126,9 +128,14 @@ def still(x):
 
 def oscillation(params, engine="scan"):
     """The displacement after 2 s, from 0.3 m."""
-    parts, grid = line(params["mass"], params["stiffness"]), jq.grid(0.0, 0.02, 100)
+    parts, grid = line(params["mass"], params["stiffness"]), jq.grid(0.0, 0.02, 100, save_every=100)
     path = jq.rollout(
-        jq.rkmk4, BODY, motion(parts, jnp.zeros(3)), still(0.3), grid, save_every=100, engine=engine
+        jq.rkmk4,
+        BODY,
+        motion(parts, jnp.zeros(3)),
+        still(0.3),
+        grid,
+        options=jq.RolloutOptions(engine=engine),
     )
     return path.state.aux[0][-1, 0]
 

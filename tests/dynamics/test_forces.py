@@ -84,9 +84,14 @@ def test_the_energy_of_an_orbit_is_off_by_a_bounded_square_of_the_step(scheme):
         return energy, dynamics.momentum(BODY, state, about=jnp.zeros(3))
 
     def worst(steps):
-        grid = jq.grid(0.0, 40.0 / steps, steps)
+        grid = jq.grid(0.0, 40.0 / steps, steps, save_every=steps // 500)
         run = lambda: jq.rollout(
-            scheme, BODY, FIELD, start, grid, save=invariants, save_every=steps // 500
+            scheme,
+            BODY,
+            FIELD,
+            start,
+            grid,
+            options=jq.RolloutOptions(save=invariants),
         )
         energy, momentum = map(np.asarray, jax.jit(run)().saved)
         error = np.abs(energy / energy[0] - 1)
@@ -132,8 +137,15 @@ def falling(drag, mass, duration=2.0):
     body = jq.Body(BODY.inertia, mass)
     start = STATE._replace(position=jnp.zeros(3), velocity=jnp.zeros(3))
     plant = torques.total(forces.gravity(body), drag)
-    grid = jq.grid(0.0, duration / 200, 200)
-    path = jq.rollout(jq.rkmk4, body, plant, start, grid, engine="scan", save_every=200)
+    grid = jq.grid(0.0, duration / 200, 200, save_every=200)
+    path = jq.rollout(
+        jq.rkmk4,
+        body,
+        plant,
+        start,
+        grid,
+        options=jq.RolloutOptions(engine="scan"),
+    )
     return path.final.velocity
 
 
@@ -206,7 +218,15 @@ def test_the_fused_engine_has_the_forces_and_their_gradients(dtype):
             forces.thrust(lambda t, state, params: params, jnp.asarray([0.1, 0, 0], dtype)),
         )
         grid = jq.grid(0.0, 0.01, 40)
-        path = jq.rollout(jq.lie_euler, heavy, plant, start, grid, p["force"], engine=engine)
+        path = jq.rollout(
+            jq.lie_euler,
+            heavy,
+            plant,
+            start,
+            grid,
+            p["force"],
+            options=jq.RolloutOptions(engine=engine),
+        )
         weights = jnp.arange(1.0, 14.0, dtype=dtype)
         return weights @ jnp.concatenate([path.final[k] for k in (0, 1, 3, 4)])
 

@@ -7,6 +7,7 @@ import math
 from functools import partial
 
 import chex
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +45,7 @@ def tumble(engine, start):
     """The member, and where 20 steps of a damped motion take its rate."""
     torque = lambda t, state, params: -2.0 * state.q[1:] - state.omega
     grid, options = jq.grid(0.0, 0.05, 20), {"save_every": 20, "engine": engine}
-    path = jq.rollout(jq.lie_euler, BODY, torque, start, grid, **options)
+    path = flat.rollout(jq.lie_euler, BODY, torque, start, grid, **options)
     return {"start": start, "end": path.state.omega[-1]}
 
 

@@ -4,6 +4,7 @@ import math
 from functools import partial
 
 import chex
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,7 +64,7 @@ def test_the_bits_are_those_of_a_run_of_as_many_members(engine):
         torque = lambda t, state, params: -state.omega
         grid, options = jq.grid(0.0, 0.05, 10), {"save_every": 10, "engine": engine}
         start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
-        end = jq.rollout(jq.lie_euler, BODY, torque, start, grid, **options).final.omega
+        end = flat.rollout(jq.lie_euler, BODY, torque, start, grid, **options).final.omega
         return {"end": jnp.where(omega[0] > 1, jnp.nan, end), "up": end[0] > 0}
 
     rule = standard_error(lambda out: out["end"], 0.03)

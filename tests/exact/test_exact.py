@@ -487,8 +487,8 @@ def heavy_motion(moments, offset, weight, start, t):
     """Times and states of a heavy top, by rkmk6."""
     body = jq.Body.from_principal(jnp.array(moments))
     torque = jq.torques.heavy_top(weight, jnp.array(offset))
-    grid = jq.grid(0.0, t / 1500, 1500)
-    path = jax.jit(lambda: jq.rollout(jq.rkmk6, body, torque, start, grid, save_every=100))()
+    grid = jq.grid(0.0, t / 1500, 1500, save_every=100)
+    path = jax.jit(lambda: jq.rollout(jq.rkmk6, body, torque, start, grid))()
     return jax.tree.map(np.asarray, (path.t, path.state))
 
 

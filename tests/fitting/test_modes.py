@@ -23,7 +23,9 @@ def ends(params, law=lambda x: x):
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), jnp.array([0.9, -0.4, 0.7]))
     torque = lambda t, state, params: -law(jnp.sum(params) * state.omega)
     grid = jq.grid(0.0, 0.1, 4)
-    path = jq.rollout(jq.lie_euler, body, torque, start, grid, params, engine="fused")
+    path = jq.rollout(
+        jq.lie_euler, body, torque, start, grid, params, options=jq.RolloutOptions(engine="fused")
+    )
     return path.final.omega
 
 

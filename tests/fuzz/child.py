@@ -102,7 +102,7 @@ def compiled(
             torque, save = (_of_four(planted.wrong(f, request["planted"])) for f in (torque, save))
         path = jq.rollout(
             names["step"], body, torque, start, jq.grid(t0, 0.5, programs.STEPS), params,
-            inputs=inputs, save=save, engine=engine,
+            inputs=inputs, options=jq.RolloutOptions(save=save, engine=engine),
         )  # fmt: skip
         return path.saved | jax.tree.map(lambda x: x[None], path.final.aux)
 

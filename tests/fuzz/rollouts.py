@@ -5,6 +5,7 @@
 argument is the engine.
 """
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -198,12 +199,22 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
         )
         keyed = inputs | {"key": jax.random.wrap_key_data(inputs["key"])}
         path = jq.rollout(
-            getattr(jq, o["scheme"]), body, names["torque"],
-            start, through if o["uneven grid"] else equal, params, controller=controller,
-            inputs=keyed if o["inputs"] else None, sample_every=o["sample_every"],
-            save_every=o["save_every"], save=names.get("save"), checkpoint=o["checkpoint"],
-            engine=engine,
-        )  # fmt: skip
+            getattr(jq, o["scheme"]),
+            body,
+            names["torque"],
+            start,
+            dataclasses.replace(
+                through if o["uneven grid"] else equal,
+                sample_every=o["sample_every"],
+                save_every=o["save_every"],
+            ),
+            params,
+            controller=controller,
+            inputs=keyed if o["inputs"] else None,
+            options=jq.RolloutOptions(
+                save=names.get("save"), checkpoint=o["checkpoint"], engine=engine
+            ),
+        )
         is_key = lambda x: jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
         raw = lambda x: jax.random.key_data(x) if is_key(x) else x
         parts = {"t": path.t, "state": path.state, "command": path.command}

@@ -42,8 +42,8 @@ def solve(solver, end, dt=None, start=START, gains=GAINS, body=BODY, torque=law,
 @functools.cache
 def reference():
     """The motion at 101 times in [0, 2], from twenty times finer steps of order 6."""
-    grid = jq.grid(0.0, 1e-3, 2000)
-    run = lambda: jq.rollout(jq.rkmk6, BODY, law, START, grid, GAINS, save_every=20)
+    grid = jq.grid(0.0, 1e-3, 2000, save_every=20)
+    run = lambda: jq.rollout(jq.rkmk6, BODY, law, START, grid, GAINS)
     path = jax.jit(run)()
     return path.t, path.state
 

@@ -137,8 +137,8 @@ def test_a_rollout_of_attitude_takes_inputs_and_saves_every_so_many_intervals(en
 
     def turned(rates):
         q = kinematics.rollout_of_attitude(
-            rate, IDENTITY, jq.grid(0.0, 0.1, 6), 2.0,
-            order=2, inputs=rates, save_every=2, engine=engine,
+            rate, IDENTITY, jq.grid(0.0, 0.1, 6, save_every=2), 2.0,
+            order=2, inputs=rates, engine=engine,
         )  # fmt: skip
         return (quaternion.log(q)[:, 2],) * 2
 

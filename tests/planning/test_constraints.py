@@ -55,7 +55,7 @@ def turned(problem, **options):
     dtype = problem["goal"].dtype
     body, start = jax.tree.map(lambda x: x.astype(dtype), (BODY, STILL))
     return jq.planning.ilqr(
-        jq.lie_euler, body, about_z, start, GRID, jnp.zeros((SAMPLES, 1), dtype), effort, problem,
+        jq.lie_euler, body, about_z, start, GRID, problem, jnp.zeros((SAMPLES, 1), dtype), effort,
         constraints=Constraints(equalities=missed, inequalities=fast),
         solver=GAUSS_NEWTON._replace(**options),
     )  # fmt: skip
@@ -175,8 +175,8 @@ def test_each_of_many_plans_says_whether_its_constraints_are_met():
 def pushed(most, as_limits):
     """The turn by 1 rad with commands of at most ``most``, as limits or as inequalities."""
     return jq.planning.ilqr(
-        jq.lie_euler, BODY, about_z, STILL, GRID, jnp.zeros((SAMPLES, 1)),
-        lambda k, state, most, command: command, most,
+        jq.lie_euler, BODY, about_z, STILL, GRID, most,
+        jnp.zeros((SAMPLES, 1)), lambda k, state, most, command: command,
         constraints=Constraints(
             equalities=lambda state, most: jnp.stack([angle(state) - 1.0, state.omega[2]]),
             limits=(-most, most) if as_limits else None,
@@ -214,8 +214,8 @@ def test_a_constraint_that_no_command_changes_is_said_to_be_not_met():
     @jax.jit
     def plan(off):
         return jq.planning.ilqr(
-            jq.lie_euler, BODY, about_z, STILL, GRID, jnp.ones((SAMPLES, 1)),
-            lambda k, state, off, command: command, off,
+            jq.lie_euler, BODY, about_z, STILL, GRID, off,
+            jnp.ones((SAMPLES, 1)), lambda k, state, off, command: command,
             constraints=Constraints(equalities=lambda state, off: jnp.stack([off])),
             solver=GAUSS_NEWTON,
         )  # fmt: skip
@@ -242,8 +242,8 @@ def test_a_guess_of_the_states_says_which_way_round_to_turn():
         rate = turns[-1:] / (DT * SAMPLES) * jnp.ones((SAMPLES + 1, 1))
         guess = commands, jq.State(jq.quaternion.exp(turns), rate)
         return jq.planning.ilqr(
-            jq.lie_euler, BODY, about_z, STILL, GRID, guess,
-            lambda k, state, goal, command: command, goal,
+            jq.lie_euler, BODY, about_z, STILL, GRID, goal,
+            guess, lambda k, state, goal, command: command,
             constraints=Constraints(equalities=missed),
             solver=GAUSS_NEWTON._replace(tolerance=1e-10),
         )  # fmt: skip
@@ -281,7 +281,7 @@ def slew(x):
     body, start = jax.tree.map(lambda leaf: leaf.astype(x.dtype), (BODY, STILL))
     return jq.planning.ilqr(
         jq.rkmk2, body, lambda t, state, x, command: command, start, HORIZON,
-        jnp.zeros((12, 3), x.dtype), lambda k, state, x, command: command, x,
+        x, jnp.zeros((12, 3), x.dtype), lambda k, state, x, command: command,
         constraints=Constraints(equalities=missed, inequalities=along),
         solver=GAUSS_NEWTON._replace(tolerance=1e-10 if x.dtype == jnp.float64 else None),
     )  # fmt: skip
@@ -367,8 +367,8 @@ def test_a_slew_with_wheels_keeps_its_camera_out_of_a_cone_about_the_sun():
     @jax.vmap
     def slewed(cone):
         plan = jq.planning.ilqr(
-            jq.rkmk2, box, wheels, start, jq.grid(0.0, 0.5, 40), jnp.zeros((40, 3)),
-            lambda k, state, cone, command: command, cone,
+            jq.rkmk2, box, wheels, start, jq.grid(0.0, 0.5, 40), cone,
+            jnp.zeros((40, 3)), lambda k, state, cone, command: command,
             constraints=Constraints(equalities=missed, inequalities=glare), solver=GAUSS_NEWTON,
         )  # fmt: skip
         ahead = jax.vmap(jq.quaternion.rotate, (0, None))(plan.path.state.q, CAMERA)
@@ -413,11 +413,17 @@ def flipped(time, most):
         [jq.quaternion.log(state.q), state.omega, state.aux]
     )
     return jq.planning.ilqr(
-        jq.lie_euler, QUADROTOR, rotors, start, jq.grid(0.0, time / FLIP, FLIP),
-        (jnp.tile(HOVER, (FLIP, 1)), states), lambda k, state, params, thrusts: thrusts - HOVER,
+        jq.lie_euler,
+        QUADROTOR,
+        rotors,
+        start,
+        jq.grid(0.0, time / FLIP, FLIP),
+        None,
+        (jnp.tile(HOVER, (FLIP, 1)), states),
+        lambda k, state, params, thrusts: thrusts - HOVER,
         constraints=Constraints(limits=(0.0, most), equalities=hovers),
         solver=jq.planning.Solver(iterations=300),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow
@@ -473,7 +479,7 @@ def test_constraints_and_guesses_of_states_say_what_was_wanted():
     def plan(guess=None, **constraints):
         guess = np.zeros((SAMPLES, 1)) if guess is None else guess
         return jq.planning.ilqr(
-            jq.lie_euler, BODY, about_z, STILL, GRID, guess, within, 1.0,
+            jq.lie_euler, BODY, about_z, STILL, GRID, 1.0, guess, within,
             constraints=Constraints(**constraints),
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ linear and quadratic in the error state, so NumPy and SciPy can solve it as a de
 
 import functools
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -47,9 +48,17 @@ def missed_angle(state, params):
 def turned(goal, size, bounded=False):
     guess, limits = jnp.zeros((SAMPLES, 1)), (-0.3, 0.25) if bounded else None
     return jq.planning.ilqr(
-        jq.lie_euler, BODY, about_z, STILL, GRID, guess, Residuals(small, missed_angle),
-        (goal, size), constraints=Constraints(limits), solver=Solver(hessian="gauss-newton"),
-    )  # fmt: skip
+        jq.lie_euler,
+        BODY,
+        about_z,
+        STILL,
+        GRID,
+        (goal, size),
+        guess,
+        Residuals(small, missed_angle),
+        constraints=Constraints(limits),
+        solver=Solver(hessian="gauss-newton"),
+    )
 
 
 def dense(goal, size):
@@ -152,13 +161,22 @@ def slew(start, goal, limits=None, **options):
     guess = jnp.zeros((20, 3), start.q.dtype)
     return jq.planning.ilqr(
         jq.rkmk2, jax.tree.map(lambda x: x.astype(start.q.dtype), BODY), motors, start, HORIZON,
-        guess, Residuals(effort, missed), goal, constraints=Constraints(limits),
+        goal, guess, Residuals(effort, missed), constraints=Constraints(limits),
         solver=Solver(**options),
     )  # fmt: skip
 
 
 def slew_cost(commands, start, goal):
-    path = jq.rollout(jq.rkmk2, BODY, motors, start, HORIZON, goal, inputs=commands, engine="scan")
+    path = jq.rollout(
+        jq.rkmk2,
+        BODY,
+        motors,
+        start,
+        HORIZON,
+        goal,
+        inputs=commands,
+        options=jq.RolloutOptions(engine="scan"),
+    )
     return 0.5 * jnp.sum(commands**2) + 0.5 * jnp.sum(missed(path.final, goal) ** 2)
 
 
@@ -227,7 +245,7 @@ def test_the_controller_repeats_the_plan_and_corrects_a_perturbed_start():
     @jax.jit
     def fly(start, pushed, goal):
         plan = slew(start, goal)
-        roll = functools.partial(jq.rollout, jq.rkmk2, BODY, motors, engine="scan")
+        roll = functools.partial(flat.rollout, jq.rkmk2, BODY, motors, engine="scan")
         flown = roll(start, HORIZON, controller=plan.controller())
         held = roll(pushed, HORIZON, controller=plan.controller())
         free = roll(pushed, HORIZON, inputs=plan.commands)
@@ -320,7 +338,7 @@ def test_wheels_in_aux_and_arrays_that_the_functions_close_over():
 
         return jq.planning.ilqr(
             jq.rkmk2, BODY, wheels, STILL._replace(aux=np.zeros(3)), jq.grid(0.0, 0.25, 8),
-            jnp.zeros((4, 3)), Residuals(dear, missed), solver=Solver(tolerance=1e-10),
+            None, jnp.zeros((4, 3)), Residuals(dear, missed), solver=Solver(tolerance=1e-10),
         )  # fmt: skip
 
     def first(turn, cheap, size):

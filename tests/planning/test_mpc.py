@@ -5,6 +5,7 @@ About one principal axis the problem is exactly linear and quadratic in the erro
 
 import functools
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,7 +49,14 @@ def loop(start, weight=1.0, limits=None, residuals=small, final=infinite, torque
         constraints=Constraints(limits),
     )  # fmt: skip
     return jq.rollout(
-        jq.lie_euler, BODY, torque, start, GRID, weight, controller=controller, engine="scan"
+        jq.lie_euler,
+        BODY,
+        torque,
+        start,
+        GRID,
+        weight,
+        controller=controller,
+        options=jq.RolloutOptions(engine="scan"),
     )
 
 
@@ -135,7 +143,9 @@ def slew(start, params, grid=MINUTE, iterations=1, horizon=10, **options):
         jq.rkmk2, SHIP, wheels, 1.0, jnp.zeros((horizon, 3)), Residuals(effort, missed),
         constraints=Constraints((-LIMIT, LIMIT)), iterations=iterations,
     )  # fmt: skip
-    return jq.rollout(jq.rkmk2, SHIP, wheels, start, grid, params, controller=controller, **options)
+    return flat.rollout(
+        jq.rkmk2, SHIP, wheels, start, grid, params, controller=controller, **options
+    )
 
 
 PARAMS = {"effort": jnp.asarray(1.0), "goal": GOAL}
@@ -215,4 +225,4 @@ def test_errors_say_what_was_wanted():
         controller().init(single, None)
     options = {"controller": controller()}
     with pytest.raises(ValueError, match=r"controller: wanted a period of 0.5 s .* got 0.25"):
-        jq.rollout(jq.lie_euler, BODY, about_z, TURNED, jq.grid(0.0, 0.5, 4), 1.0, **options)
+        flat.rollout(jq.lie_euler, BODY, about_z, TURNED, jq.grid(0.0, 0.5, 4), 1.0, **options)

@@ -1,5 +1,6 @@
 """Weighted means of random commands: against the tilted Gaussian, and in a loop with limits."""
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,7 +79,9 @@ def slew(key, start=START, engine="auto"):
         constraints=jq.planning.Constraints((-LIMIT, LIMIT)), sample_every=2,
     )  # fmt: skip
     grid, options = jq.grid(0.0, DT, 80), {"controller": controller, "sample_every": 2}
-    return jq.rollout(jq.rkmk2, body, motors, start, grid, engine=engine, **options)
+    return flat.rollout(
+        jq.rkmk2, body, motors, start, grid, options=jq.RolloutOptions(engine=engine), **options
+    )
 
 
 @pytest.mark.slow

@@ -27,8 +27,8 @@ def plan(size, guess, *, limited=False, works=True):
         return 30.0 * jnp.stack([jq.quaternion.log(state.q)[2] - 1.0, state.omega[2]])
 
     return jq.planning.ilqr(
-        jq.rkmk2, BODY, about_z, STILL, jq.grid(0.0, 0.25, 20), jnp.full((20, 1), guess * size),
-        jq.planning.Residuals(effort, missed),
+        jq.rkmk2, BODY, about_z, STILL, jq.grid(0.0, 0.25, 20), None,
+        jnp.full((20, 1), guess * size), jq.planning.Residuals(effort, missed),
         constraints=jq.planning.Constraints((-9.0 * size, 9.0 * size) if limited else None),
     )  # fmt: skip
 

@@ -108,7 +108,9 @@ def test_a_body_moves_in_both_axes_as_one():
             return jq.Wrench(jnp.cross(place, thrust) - 0.2 * state.omega, force)
 
         grid = jq.grid(0.0, 0.02, 50)
-        return jq.rollout(jq.lie_euler, body, push, start, grid, engine="scan").state
+        return jq.rollout(
+            jq.lie_euler, body, push, start, grid, options=jq.RolloutOptions(engine="scan")
+        ).state
 
     frd = moved(inertia, start, thrust, place, gravity)
     flu = moved(

@@ -2,6 +2,7 @@
 
 import functools
 
+import flat
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -39,7 +40,14 @@ def test_the_rate_of_a_sphere_decays_exactly_towards_the_given_rate(dtype):
 
     def omega(strength):
         scheme = damped(jq.pcdm1, strength, toward=lambda t, state, params: c)
-        path = jq.rollout(scheme, body, jq.torques.zero, start, jq.grid(0.0, 0.2, 3), engine="scan")
+        path = jq.rollout(
+            scheme,
+            body,
+            jq.torques.zero,
+            start,
+            jq.grid(0.0, 0.2, 3),
+            options=jq.RolloutOptions(engine="scan"),
+        )
         return path.state.omega
 
     strengths = jnp.array([1.0, 30.0, 1e3, 2e5, 2e9], dtype)
@@ -69,7 +77,9 @@ def test_the_rate_towards_which_a_body_decays_has_gradients():
             toward=lambda t, state, params: jq.quaternion.rotate_inverse(state.q, t * wind),
         )
         grid = jq.grid(0.2, 0.1, 4)
-        final = jq.rollout(scheme, BODY, jq.torques.zero, START, grid, engine=engine).final
+        final = jq.rollout(
+            scheme, BODY, jq.torques.zero, START, grid, options=jq.RolloutOptions(engine=engine)
+        ).final
         return final.omega[0] + final.q[2]
 
     value, h = jax.jit(jax.vmap(last)), 1e-5 * np.eye(3)
@@ -84,7 +94,9 @@ def test_the_rate_towards_which_a_body_decays_has_gradients():
 def test_the_fused_engine_decays_as_the_scan_does():
     scheme, grid = damped(jq.no_squish, DAMPING, toward=wind), jq.grid(0.0, 0.1, 30)
     by_scan, fused = (
-        jq.rollout(scheme, BODY, problems.heavy, START, grid, engine=engine).state
+        jq.rollout(
+            scheme, BODY, problems.heavy, START, grid, options=jq.RolloutOptions(engine=engine)
+        ).state
         for engine in ("scan", "fused")
     )
     for got, wanted in zip(fused[:2], by_scan[:2], strict=True):
@@ -170,7 +182,9 @@ def test_a_body_at_its_terminal_rate_keeps_it_and_turns_as_far_as_it_should(engi
         damping = x * 1e-3 / 0.1 * jnp.ones(3, dtype)
         torque = lambda t, state, params: damping * start.omega
         scheme, grid = damped(jq.lie_euler, damping), jq.grid(0.0, 0.1, 20)
-        path = jq.rollout(scheme, body, torque, start, grid, engine=engine)
+        path = jq.rollout(
+            scheme, body, torque, start, grid, options=jq.RolloutOptions(engine=engine)
+        )
         return path.state.omega, path.final.q
 
     omega, q = jax.jit(jax.vmap(last))(jnp.array(X, dtype))
@@ -203,7 +217,14 @@ def test_a_settling_particle_keeps_its_terminal_velocity(engine, dtype):
             return jq.Wrench(jnp.zeros(3, dtype), force)
 
         scheme = damped(jq.lie_euler, resistance=resistance, wind=lambda t, position: air)
-        path = jq.rollout(scheme, body, weight, start, jq.grid(0.0, 0.1, 20), engine=engine)
+        path = jq.rollout(
+            scheme,
+            body,
+            weight,
+            start,
+            jq.grid(0.0, 0.1, 20),
+            options=jq.RolloutOptions(engine=engine),
+        )
         return path.final.velocity, path.final.position
 
     speed, place = jax.jit(jax.vmap(last))(jnp.array(X, dtype))
@@ -301,7 +322,14 @@ def test_the_order_is_two_and_the_error_is_bounded_by_the_step_whatever_the_iner
     @functools.partial(jax.vmap, in_axes=(0, 0, None, None))
     def forty(body, state, t, dt):
         scheme = damped(jq.no_squish, damping, toward)
-        return jq.rollout(scheme, body, torque, state, jq.grid(t, dt, 40), engine=engine).final
+        return jq.rollout(
+            scheme,
+            body,
+            torque,
+            state,
+            jq.grid(t, dt, 40),
+            options=jq.RolloutOptions(engine=engine),
+        ).final
 
     def last(steps):
         state = resting
@@ -353,7 +381,7 @@ def test_a_rate_to_decay_towards_reads_position_params_and_command():
     body = jq.Body(jnp.eye(3), mass=1.0)
     path = jq.rollout(
         scheme, body, jq.torques.zero, start, jq.grid(0.0, 0.1, 2), 3.0,
-        inputs=jnp.array([0.5, -0.25]), engine="scan",
+        inputs=jnp.array([0.5, -0.25]), options=jq.RolloutOptions(engine="scan"),
     )  # fmt: skip
     np.testing.assert_allclose(path.state.omega[1:, 0], [3.0, -1.5], rtol=1e-15)
 
@@ -374,9 +402,15 @@ def test_drag_that_cannot_be_undone_is_refused_by_the_reversible_engine(monkeypa
 
     def fly(strength, body=body, start=start, **options):
         scheme = damped(jq.no_squish, strength * np.ones(3, start.q.dtype))
-        grid, torque = jq.grid(0.0, 0.5, 20), jq.torques.zero
-        return jq.rollout(
-            scheme, body, torque, start, grid, checkpoint="reversible", save_every=10, **options
+        grid, torque = jq.grid(0.0, 0.5, 20, save_every=10), jq.torques.zero
+        return flat.rollout(
+            scheme,
+            body,
+            torque,
+            start,
+            grid,
+            options=jq.RolloutOptions(checkpoint="reversible"),
+            **options,
         )
 
     traced = lambda *arguments: jax.eval_shape(lambda: fly(*arguments).final)
@@ -402,7 +436,7 @@ def test_drag_that_cannot_be_undone_is_refused_within_jit_or_gives_nan(monkeypat
         scheme = damped(jq.no_squish, strength)
         start = START._replace(omega=omega)
         options = {"checkpoint": "reversible", "save_every": 10}
-        return jq.rollout(scheme, body, jq.torques.zero, start, grid, **options).final.omega[1]
+        return flat.rollout(scheme, body, jq.torques.zero, start, grid, **options).final.omega[1]
 
     slope, equal = jax.jit(jax.grad(loss), static_argnums=2), jq.grid(0.0, 0.5, 20)
     for grid in (equal, jq.grid_at(np.linspace(0.0, 10.0, 21))):
@@ -428,7 +462,14 @@ def test_the_implicit_midpoint_rule_solves_its_equation_under_any_drag():
     @jax.vmap
     def last(q, omega, x):
         body, grid = jq.Body(0.05 / x * BODY.inertia), jq.grid(0.0, 0.05, 40)
-        path = jq.rollout(jq.lie_midpoint, body, torque, jq.State(q, omega), grid, engine="scan")
+        path = jq.rollout(
+            jq.lie_midpoint,
+            body,
+            torque,
+            jq.State(q, omega),
+            grid,
+            options=jq.RolloutOptions(engine="scan"),
+        )
         return path.final.q
 
     def rate(t, q, params):

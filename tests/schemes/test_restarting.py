@@ -107,7 +107,7 @@ def test_the_derivative_through_a_restart_is_that_of_the_fresh_state(checkpoint,
         grid = jq.grid(0.0, 0.25, 12)  # the restart is at 1 s, 2 s remain
         path = jq.rollout(
             TURNING, BODY, jq.torques.zero, start, grid, {"rate": rate},
-            checkpoint=checkpoint, engine=engine,
+            options=jq.RolloutOptions(checkpoint=checkpoint, engine=engine),
         )  # fmt: skip
         return jq.quaternion.log(path.final.q)[2]
 
@@ -138,7 +138,15 @@ def test_random_restarts_are_the_same_in_both_engines_and_reproducible_alone():
 
     def fly(key, engine):
         start = tumbled(0.0, REST._replace(aux=FIRST), key)
-        return jq.rollout(scheme, BODY, push, start, jq.grid(0.0, 0.0625, 200), key, engine=engine)
+        return jq.rollout(
+            scheme,
+            BODY,
+            push,
+            start,
+            jq.grid(0.0, 0.0625, 200),
+            key,
+            options=jq.RolloutOptions(engine=engine),
+        )
 
     keys = jax.random.split(jax.random.key(0), 4)
     scan, fused = (jax.jit(jax.vmap(lambda k, e=e: fly(k, e)))(keys) for e in ("scan", "fused"))
@@ -260,7 +268,14 @@ def test_a_restart_after_an_overflow_has_a_tangent():
 def test_check_reports_a_bad_number_of_the_inner_scheme():
     def fly(damping):
         scheme = restarted(jq.schemes.damped(jq.lie_euler, damping), never, unchanged)
-        return jq.rollout(scheme, BODY, jq.torques.zero, REST, jq.grid(0.0, 0.1, 2), check=True)
+        return jq.rollout(
+            scheme,
+            BODY,
+            jq.torques.zero,
+            REST,
+            jq.grid(0.0, 0.1, 2),
+            options=jq.RolloutOptions(check=True),
+        )
 
     error, _ = checkify.checkify(jax.jit(fly))(-0.5)
     with pytest.raises(checkify.JaxRuntimeError, match="damping: wanted"):
@@ -271,7 +286,7 @@ def test_reversible_is_refused_by_name():
     with pytest.raises(ValueError, match=r"time-reversible scheme .* got restarted\(no_squish\)"):
         jq.rollout(
             restarted(jq.no_squish, never, unchanged), BODY, jq.torques.zero, REST,
-            jq.grid(0.0, 0.1, 2), checkpoint="reversible",
+            jq.grid(0.0, 0.1, 2), options=jq.RolloutOptions(checkpoint="reversible"),
         )  # fmt: skip
 
 

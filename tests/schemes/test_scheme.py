@@ -214,7 +214,12 @@ def test_the_demand_of_a_scheme_goes_with_it():
             lambda scheme=scheme: stepped(scheme),
             lambda scheme=scheme: scheme.check(BODY),
             lambda scheme=scheme: jq.rollout(
-                scheme, BODY, jq.torques.zero, START, jq.grid(0.0, 0.1, 2), checkpoint="reversible"
+                scheme,
+                BODY,
+                jq.torques.zero,
+                START,
+                jq.grid(0.0, 0.1, 2),
+                options=jq.RolloutOptions(checkpoint="reversible"),
             ),
         ):
             with pytest.raises(ValueError, match=r"body: .*wanted two equal principal moments"):
@@ -233,4 +238,11 @@ def test_of_a_plain_function_nothing_is_known_and_it_is_admitted():
     made = jq.compose(own, (0.5, 0.5))
     assert (made.order, made.evaluations, made.reversible) == (None, None, False)
     with pytest.raises(ValueError, match=r'"reversible" wanted a time-reversible .*, got own'):
-        jq.rollout(own, BODY, jq.torques.zero, START, grid, checkpoint="reversible")
+        jq.rollout(
+            own,
+            BODY,
+            jq.torques.zero,
+            START,
+            grid,
+            options=jq.RolloutOptions(checkpoint="reversible"),
+        )

@@ -48,7 +48,7 @@ def end_of(name, body_of, steps, x):
             state = step(body, torque, t0 + k * dt, state, dt, params)
     else:
         rows = jq.rollout(
-            step, body, torque, state, jq.grid(t0, dt, steps), params, save_every=steps
+            step, body, torque, state, jq.grid(t0, dt, steps, save_every=steps), params
         ).state
         state = jax.tree.map(lambda x: x[-1], rows)
     return jnp.concatenate([state.q, state.omega])

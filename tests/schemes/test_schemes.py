@@ -161,8 +161,7 @@ def test_reference_end_states(problem):
             problems.reference_body(),
             torque,
             start,
-            jq.grid(0.0, 0.0025, 4000),
-            save_every=4000,
+            jq.grid(0.0, 0.0025, 4000, save_every=4000),
         )
     )
     state = run().state
@@ -269,7 +268,7 @@ def test_norm_over_a_million_steps(name, dtype):
         admitted = of_rate
     run = jax.jit(
         lambda start: jq.rollout(
-            jq.SCHEMES[name], body, admitted, start, jq.grid(0.0, 0.01, steps), save_every=1000
+            jq.SCHEMES[name], body, admitted, start, jq.grid(0.0, 0.01, steps, save_every=1000)
         ),
         compiler_options=effort.FULL,
     )

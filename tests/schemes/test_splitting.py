@@ -195,7 +195,7 @@ def test_momentum_over_a_hundred_thousand_steps(name):
         momenta = jax.vmap(lambda s, b=body: jq.dynamics.momentum(b, s))
         run = jax.jit(
             lambda b=body, t=torque, momenta=momenta: momenta(
-                jq.rollout(step, b, t, START, jq.grid(0.0, 0.02, steps), save_every=1000).state
+                jq.rollout(step, b, t, START, jq.grid(0.0, 0.02, steps, save_every=1000)).state
             )
         )
         momentum = np.asarray(run())
@@ -210,7 +210,7 @@ def test_simo_wong_holds_the_energy_of_linear_potentials():
         run = jax.jit(
             lambda b=body: (
                 jq.rollout(
-                    step, b, problems.heavy, START, jq.grid(0.0, 0.02, steps), save_every=1000
+                    step, b, problems.heavy, START, jq.grid(0.0, 0.02, steps, save_every=1000)
                 ).state
             )
         )
@@ -251,7 +251,12 @@ def test_a_checked_rollout_by_bm4_reports_a_traced_asymmetric_body():
         return jax.experimental.checkify.checkify(
             lambda: (
                 jq.rollout(
-                    jq.symmetric_top_bm4, body, problems.heavy, START, grid, check=True
+                    jq.symmetric_top_bm4,
+                    body,
+                    problems.heavy,
+                    START,
+                    grid,
+                    options=jq.RolloutOptions(check=True),
                 ).state
             )
         )()

@@ -45,7 +45,16 @@ def test_the_rate_about_one_axis_is_the_impulse_over_the_moment(engine, dtype):
 
     def rate(inputs):
         grid = jq.grid(1e3, 0.5, 6)
-        path = jq.rollout(PULSED, body, open_until, start, grid, arms, inputs=inputs, engine=engine)
+        path = jq.rollout(
+            PULSED,
+            body,
+            open_until,
+            start,
+            grid,
+            arms,
+            inputs=inputs,
+            options=jq.RolloutOptions(engine=engine),
+        )
         return path.final.omega[2]
 
     batch = np.stack([widths, widths])
@@ -96,7 +105,11 @@ def reference(rate=True):
 
 def end(scheme, torque, steps, engine="auto"):
     grid, inputs = jq.grid(0.0, 2.0 / steps, steps), jnp.zeros(steps)
-    run = lambda s: jq.rollout(scheme, BODY, torque, s, grid, inputs=inputs, engine=engine).final
+    run = lambda s: (
+        jq.rollout(
+            scheme, BODY, torque, s, grid, inputs=inputs, options=jq.RolloutOptions(engine=engine)
+        ).final
+    )
     return numbers(jax.jit(run)(START))
 
 
@@ -153,7 +166,16 @@ def test_the_derivative_by_widths_is_that_of_differences(engine):
 
     def attitude(inputs):
         grid = jq.grid(0.0, 0.1, 5)
-        path = jq.rollout(PULSED, BODY, open_until, START, grid, ARMS, inputs=inputs, engine=engine)
+        path = jq.rollout(
+            PULSED,
+            BODY,
+            open_until,
+            START,
+            grid,
+            ARMS,
+            inputs=inputs,
+            options=jq.RolloutOptions(engine=engine),
+        )
         return path.final.q[1]
 
     def slopes(inputs):
@@ -177,9 +199,9 @@ def test_widths_fire_in_each_step_of_a_sample_and_widths_with_its_time_once():
         return jnp.where(ended, 0.0, jnp.array([0.0, 0.0, 3.0]))
 
     def rate(instants, commands):
-        scheme, grid = switched(jq.lie_euler, instants), jq.grid(0.0, 0.2, 10)
+        scheme, grid = switched(jq.lie_euler, instants), jq.grid(0.0, 0.2, 10, sample_every=5)
         start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
-        path = jq.rollout(scheme, body, torque, start, grid, inputs=commands, sample_every=5)
+        path = jq.rollout(scheme, body, torque, start, grid, inputs=commands)
         return path.final.omega[2]
 
     ends = lambda t, state, params, command: command[0] + command[1] - t
@@ -217,10 +239,14 @@ def test_ramps_have_the_impulse_of_their_areas(engine):
 
     def rate(widths):
         path = jq.rollout(
-            switched(jq.rkmk4, instants), jq.Body(2.0 * jnp.eye(3)), torque, start,
-            jq.grid(0.0, 0.2, 20), inputs=(interval * jnp.arange(4.0), widths), sample_every=5,
-            save_every=5, engine=engine,
-        )  # fmt: skip
+            switched(jq.rkmk4, instants),
+            jq.Body(2.0 * jnp.eye(3)),
+            torque,
+            start,
+            jq.grid(0.0, 0.2, 20, sample_every=5, save_every=5),
+            inputs=(interval * jnp.arange(4.0), widths),
+            options=jq.RolloutOptions(engine=engine),
+        )
         return path.state.omega[:, 2], path.state.aux
 
     (omega, level), slope = jax.jit(lambda w: (rate(w), jax.jacfwd(lambda w: rate(w)[0][-1])(w)))(
@@ -268,5 +294,5 @@ def test_what_cannot_be_split_is_refused_by_name():
     with pytest.raises(ValueError, match=r"time-reversible scheme .* got switched\(rkmk4\)"):
         jq.rollout(
             PULSED, BODY, open_until, START, grid, ARMS, inputs=jnp.zeros((1, 3)),
-            checkpoint="reversible",
+            options=jq.RolloutOptions(checkpoint="reversible"),
         )  # fmt: skip

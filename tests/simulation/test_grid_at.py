@@ -1,7 +1,9 @@
 """Grids through given times: what a rollout does at them, and what their derivatives are."""
 
+import dataclasses
 import functools
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -30,7 +32,7 @@ def law(t, state, stiffness):
 
 
 def fly(times, stiffness=1.3, scheme=jq.no_squish, substeps=2, **options):
-    return jq.rollout(
+    return flat.rollout(
         scheme, PRINCIPAL, law, START, jq.grid_at(times, substeps), stiffness, **options
     )
 
@@ -76,7 +78,9 @@ def test_a_row_has_its_own_time_and_the_command_of_its_own_sample(sample_every, 
     options |= {"sample_every": sample_every, "save_every": save_every}
     grid, torque = jq.grid_at(times), jq.torques.commanded
     for engine in ("auto", "scan"):
-        path = jq.rollout(cheap, BODY, torque, START, grid, engine=engine, **options)
+        path = flat.rollout(
+            cheap, BODY, torque, START, grid, options=jq.RolloutOptions(engine=engine), **options
+        )
         np.testing.assert_array_equal(path.saved[0], times[rows])
         np.testing.assert_array_equal(path.saved[1], wanted)
 
@@ -143,9 +147,16 @@ def test_equal_intervals_are_the_equal_steps_of_a_grid(dtype):
     @functools.partial(jax.jit, static_argnums=(1, 2, 3))
     def path(grid, sample_every, save_every, substeps):
         return jq.rollout(
-            cheap, body, torque, start, grid, controller=controller, inputs=inputs,
-            sample_every=sample_every * substeps, save_every=save_every * substeps,
-        )  # fmt: skip
+            cheap,
+            body,
+            torque,
+            start,
+            dataclasses.replace(
+                grid, sample_every=sample_every * substeps, save_every=save_every * substeps
+            ),
+            controller=controller,
+            inputs=inputs,
+        )
 
     equal = jq.grid(0.5, 0.0625, 24)
     times = np.asarray(equal.times(dtype), dtype)
@@ -157,10 +168,15 @@ def test_equal_intervals_are_the_equal_steps_of_a_grid(dtype):
         assert_close(got, expected, 100 * jnp.finfo(dtype).eps)
         halved = jax.jit(
             lambda save_every=save_every: jq.rollout(
-                cheap, body, torque, start, jq.grid_at(times[::2], 2), controller=controller,
-                inputs=inputs, sample_every=2, save_every=save_every // 2,
+                cheap,
+                body,
+                torque,
+                start,
+                jq.grid_at(times[::2], 2, sample_every=2, save_every=save_every // 2),
+                controller=controller,
+                inputs=inputs,
             )
-        )()  # fmt: skip
+        )()
         assert_close(halved, expected, 100 * jnp.finfo(dtype).eps)
 
 
@@ -274,7 +290,7 @@ def test_a_clock_offset_cancels_where_only_the_stamps_have_it(engine):
             return command - state.q[1:] + slope * jnp.sin(5 * (t + latency) + jnp.arange(3.0))
 
         grid = jq.grid_at(jnp.asarray(STAMPS) + offset, 2)
-        path = jq.rollout(jq.no_squish, PRINCIPAL, torque, START, grid, **options)
+        path = flat.rollout(jq.no_squish, PRINCIPAL, torque, START, grid, **options)
         return jnp.sum(path.final.omega**3)
 
     slopes = jax.jit(jax.grad(last, (0, 1)))
@@ -376,14 +392,21 @@ def test_sampling_saving_and_inputs_count_intervals():
     assert (grid.intervals, grid.steps) == (6, 30)
     path = jax.jit(
         lambda: jq.rollout(
-            cheap, BODY, torque, START, grid, inputs=inputs, sample_every=2, save_every=3
+            cheap,
+            BODY,
+            torque,
+            START,
+            dataclasses.replace(grid, sample_every=2, save_every=3),
+            inputs=inputs,
         )
     )()
     np.testing.assert_array_equal(path.t, STAMPS[::3])
     np.testing.assert_array_equal(path.command, inputs[jnp.array([0, 1, 2])])
     with pytest.raises(ValueError, match="save_every: wanted a divisor of the 6 intervals, got 5"):
-        jq.rollout(cheap, BODY, torque, START, grid, inputs=inputs, save_every=5)
-    with pytest.raises(ValueError, match=r"leading axis 6 \(intervals // sample_every\)"):
+        jq.rollout(
+            cheap, BODY, torque, START, dataclasses.replace(grid, save_every=5), inputs=inputs
+        )
+    with pytest.raises(ValueError, match=r"leading axis 6 \(intervals // grid.sample_every\)"):
         jq.rollout(cheap, BODY, torque, START, grid, inputs=inputs)
     waits = jq.Controller(
         lambda start, params: (), lambda t, state, memory, params, value: (value, ()), 0.2
@@ -410,7 +433,7 @@ def test_a_path_is_interpolated_between_rows_at_any_times():
 
 @pytest.mark.slow
 def test_auto_has_the_rows_of_the_scan(capsys):
-    run = functools.partial(jq.rollout, cheap, BODY, law, START, jq.grid_at(STAMPS, 2), 1.3)
+    run = functools.partial(flat.rollout, cheap, BODY, law, START, jq.grid_at(STAMPS, 2), 1.3)
     auto, scan = (jax.jit(lambda e=e: run(engine=e, save_every=2))() for e in ("auto", "scan"))
     assert_close(auto, scan)
     jq.explain(cheap, BODY, law, START, jq.grid_at(STAMPS, 2), 1.3)
@@ -434,6 +457,8 @@ def test_bad_times_under_jit_are_reported(times, message):
 @functools.cache
 def checked():
     def run(times):
-        return jq.rollout(cheap, BODY, law, START, jq.grid_at(times), 1.3, check=True)
+        return jq.rollout(
+            cheap, BODY, law, START, jq.grid_at(times), 1.3, options=jq.RolloutOptions(check=True)
+        )
 
     return jax.jit(checkify.checkify(run))

@@ -32,9 +32,10 @@ def push(t, state, gain, command):
 
 
 def fly(start, t0, steps, gain, engine, memory=None):
+    controller = CONTROLLER if memory is None else CONTROLLER.resume(memory)
     return jq.rollout(
-        jq.lie_euler, BODY, push, start, jq.grid(t0, DT, steps), gain,
-        controller=CONTROLLER, sample_every=4, engine=engine, memory=memory,
+        jq.lie_euler, BODY, push, start, jq.grid(t0, DT, steps, sample_every=4), gain,
+        controller=controller, options=jq.RolloutOptions(engine=engine),
     )  # fmt: skip
 
 
@@ -75,10 +76,10 @@ def test_the_derivative_by_the_memory_is_that_of_a_known_integral():
     command = lambda t, state, gain, command: command
 
     def rate(memory):
-        grid = jq.grid(0.0, 0.25, 4)
+        grid = jq.grid(0.0, 0.25, 4, sample_every=4)
         return jq.rollout(
             jq.lie_euler, ball, command, rest, grid, 0.7,
-            controller=controller, sample_every=4, memory=memory,
+            controller=controller.resume(memory),
         ).final.omega  # fmt: skip
 
     memory = jnp.array([0.0, 0.0, 0.4])
@@ -102,12 +103,3 @@ def test_a_memory_that_does_not_fit_is_named(memory, got):
     wanted = "memory: wanted a memory like that of controller.init, .* got .*" + got
     with pytest.raises(TypeError, match=wanted):
         fly(START, 0.0, 4, 0.7, "scan", memory)
-
-
-def test_a_memory_without_a_controller_is_refused_unless_it_is_the_empty_one():
-    fall = lambda memory: jq.rollout(
-        jq.lie_euler, BODY, jq.torques.zero, START, jq.grid(0.0, DT, 2), memory=memory
-    )
-    assert fall(fall(None).memory).memory == ()
-    with pytest.raises(TypeError, match="memory: wanted none because there is no controller, got"):
-        fall(jnp.zeros(3))

@@ -1,5 +1,6 @@
 """A Path has rows, a last state and a short text."""
 
+import dataclasses
 import re
 
 import jax
@@ -21,14 +22,24 @@ CONTROLLER = jq.Controller(
 @jax.jit
 def whole():
     return jq.rollout(
-        jq.rkmk4, BODY, jq.torques.commanded, START, GRID, controller=CONTROLLER, sample_every=3
+        jq.rkmk4,
+        BODY,
+        jq.torques.commanded,
+        START,
+        dataclasses.replace(GRID, sample_every=3),
+        controller=CONTROLLER,
     )
 
 
 @jax.jit
 def saved():
     return jq.rollout(
-        jq.rkmk4, BODY, jq.torques.zero, START, GRID, save=lambda t, state, params: state.omega
+        jq.rkmk4,
+        BODY,
+        jq.torques.zero,
+        START,
+        GRID,
+        options=jq.RolloutOptions(save=lambda t, state, params: state.omega),
     )
 
 

@@ -2,6 +2,7 @@
 
 import functools
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +24,15 @@ def turned(body, torque, t, state, dt, params):
 def fly(grid, dtype=jnp.float32, **options):
     body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0], dtype)))
     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0], dtype), jnp.array([0.0, 0.0, 1.0], dtype))
-    return jq.rollout(turned, body, jq.torques.zero, start, grid, engine="scan", **options)
+    return flat.rollout(
+        turned,
+        body,
+        jq.torques.zero,
+        start,
+        grid,
+        options=jq.RolloutOptions(engine="scan"),
+        **options,
+    )
 
 
 def turn(grid, dtype=jnp.float32):

@@ -3,6 +3,7 @@
 import functools
 
 import chex
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -52,7 +53,7 @@ def assert_close(a, b, ulp=100):
 def test_scan_is_the_python_loop_with_jit_and_without():
     grid = jq.grid(0.5, 0.05, 12)
     expected = loop(jax.jit(jq.rkmk2, static_argnums=1), law, START, 0.5, 0.05, 12, GAINS)
-    run = functools.partial(jq.rollout, jq.rkmk2, BODY, law, START, grid)
+    run = functools.partial(flat.rollout, jq.rkmk2, BODY, law, START, grid)
     for path in (run(GAINS), jax.jit(run)(GAINS)):
         assert_close(path.state, expected)
         np.testing.assert_array_equal(path.t, 0.5 + 0.05 * np.arange(13))
@@ -100,7 +101,13 @@ def test_the_step_is_traced_a_fixed_number_of_times():
 
         jax.make_jaxpr(
             lambda s, steps=steps, torque=torque: jq.rollout(
-                jq.rkmk4, BODY, torque, s, jq.grid(0.0, 0.1, steps), GAINS, engine="scan"
+                jq.rkmk4,
+                BODY,
+                torque,
+                s,
+                jq.grid(0.0, 0.1, steps),
+                GAINS,
+                options=jq.RolloutOptions(engine="scan"),
             )
         )(START)
         counts.append(len(calls))
@@ -125,7 +132,7 @@ def test_times_come_from_the_index(dtype):
     body = jq.Body(BODY.inertia.astype(dtype))
     path = jax.jit(
         lambda: jq.rollout(
-            step, body, jq.torques.zero, start, jq.grid(0.0, 1e-3, 100_000), save_every=100
+            step, body, jq.torques.zero, start, jq.grid(0.0, 1e-3, 100_000, save_every=100)
         )
     )()
     asked = np.asarray(path.state.omega[1:, 0])
@@ -237,7 +244,7 @@ def test_sampling_and_saving(kind, sample_every, save_every):
         "sample_every": sample_every,
         "save_every": save_every,
     }
-    path = jq.rollout(
+    path = flat.rollout(
         jq.rkmk2, BODY, command_law, START, jq.grid(0.0, 0.05, steps), GAINS, **options
     )
     states, commands, memory = sampled_loop(
@@ -282,8 +289,15 @@ def test_what_save_makes_of_the_rows(kind):
         }
 
     def run(save, gains):
-        return jq.rollout(
-            step, BODY, torque, START, jq.grid(0.0, 0.05, 24), gains, save=save, **options
+        return flat.rollout(
+            step,
+            BODY,
+            torque,
+            START,
+            jq.grid(0.0, 0.05, 24),
+            gains,
+            options=jq.RolloutOptions(save=save),
+            **options,
         )
 
     if kind == "check":
@@ -315,7 +329,7 @@ def final_loss(
 ):
     grid = jq.grid(t0, dt, steps)
     options = {"save_every": steps, "checkpoint": checkpoint, "engine": "scan"}
-    path = jq.rollout(step, body, law, start, grid, gains, **options)
+    path = flat.rollout(step, body, law, start, grid, gains, **options)
     end = jax.tree.map(lambda x: x[-1], path.state)
     return jq.quaternion.squared_distance(end.q, jnp.array([1.0, 0, 0, 0])) + jnp.sum(
         end.omega * jnp.array([1.0, 2.0, -1.0])
@@ -423,7 +437,7 @@ def test_a_python_number_in_the_memory_takes_the_dtype_of_the_update(engine):
     controller = jq.Controller(lambda start, params: numbers, update)
     path = jq.rollout(
         jq.lie_euler, body, jq.torques.commanded, start, jq.grid(0.0, 0.1, 3),
-        controller=controller, engine=engine,
+        controller=controller, options=jq.RolloutOptions(engine=engine),
     )  # fmt: skip
     for name, (number, following, dtype) in PYTHON_NUMBERS.items():
         wanted = functools.reduce(following, np.asarray(path.state.omega[:3, 0]), number)
@@ -448,11 +462,9 @@ def test_checkpointing_changes_no_gradient(save_every, checkpoints):
             BODY,
             law,
             START,
-            jq.grid(0.0, 0.01, 1000),
+            jq.grid(0.0, 0.01, 1000, save_every=save_every),
             gains,
-            save_every=save_every,
-            checkpoint=checkpoint,
-            engine="scan",
+            options=jq.RolloutOptions(checkpoint=checkpoint, engine="scan"),
         )
         return jnp.sum(path.state.q**4) / path.t.size
 
@@ -482,14 +494,11 @@ def test_checkpointing_with_a_controller(sample_every, save_every, checkpoint):
             BODY,
             command_law,
             START,
-            jq.grid(0.0, 0.05, 48),
+            jq.grid(0.0, 0.05, 48, sample_every=sample_every, save_every=save_every),
             gains,
             controller=INTEGRATOR,
             inputs=inputs,
-            sample_every=sample_every,
-            save_every=save_every,
-            checkpoint=checkpoint,
-            engine="scan",
+            options=jq.RolloutOptions(checkpoint=checkpoint, engine="scan"),
         )
         return jnp.sum(path.state.omega**2) + jnp.sum(path.command**2)
 

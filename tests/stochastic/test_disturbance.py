@@ -3,6 +3,7 @@
 import functools
 import itertools
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -219,7 +220,7 @@ def loss(theta, scheme=jq.rkmk4, **options):
     pull = lambda t, state, params: -0.5 * state.q[1:]
     start = disturbed(START, (0.1, -0.2, 0.3))
     options = {"noise": NORMALS, "save_every": 9, **options}
-    final = jq.rollout(noisy, BODY, pull, start, GRID, **options).final
+    final = flat.rollout(noisy, BODY, pull, start, GRID, **options).final
     return jnp.dot(final.q, jnp.arange(4.0)) + jnp.sum(final.aux.torque**2)
 
 
@@ -264,7 +265,7 @@ def test_a_kernel_has_the_states_of_the_scan_under_a_controller(dtype):
     def final(engine):
         options = {"controller": loop, "sample_every": 3, "save_every": 9, "engine": engine}
         plant, key = jq.torques.commanded, jax.random.key(0)
-        fly = lambda: jq.rollout(BY_AXIS, body, plant, start, GRID, noise=key, **options).final
+        fly = lambda: flat.rollout(BY_AXIS, body, plant, start, GRID, noise=key, **options).final
         return jax.jit(fly)()
 
     scanned, fused = final("scan"), final("fused")
@@ -383,7 +384,15 @@ def test_check_reports_traced_arguments_of_these_schemes_and_of_those_within(nam
         start = disturbed(REST) if name in ("deviation", "time_constant") else REST
         noise = jnp.zeros((1, scheme.noise(start)))
         grid = jq.grid(0.0, 0.1, 1)
-        return jq.rollout(scheme, BODY, jq.torques.zero, start, grid, noise=noise, check=True).t
+        return jq.rollout(
+            scheme,
+            BODY,
+            jq.torques.zero,
+            start,
+            grid,
+            noise=noise,
+            options=jq.RolloutOptions(check=True),
+        ).t
 
     checked = jax.jit(checkify.checkify(run))
     assert checked(0.5)[0].get() is None

@@ -141,7 +141,9 @@ def test_the_period_of_a_spheroid_with_little_inertia_is_that_of_jeffery(engine)
 
     def error(steps):
         grid = jq.grid(0.0, period / steps, steps)
-        path = jq.rollout(scheme, body, jq.torques.zero, start, grid, engine=engine)
+        path = jq.rollout(
+            scheme, body, jq.torques.zero, start, grid, options=jq.RolloutOptions(engine=engine)
+        )
         return np.asarray(jq.quaternion.log(jq.quaternion.relative(q, path.final.q)))
 
     coarse, fine = error(1000), error(2000)

@@ -225,12 +225,18 @@ def test_derivatives_by_damping_and_temperature_are_those_of_differences(make):
 @pytest.mark.needs("llvmlite")
 @pytest.mark.parametrize("make", ["langevin", "brownian"])
 def test_both_engines_have_one_path_and_one_derivative(make):
-    grid = jq.grid(0.0, 0.1, 20)
+    grid = jq.grid(0.0, 0.1, 20, save_every=20)
 
     def end(kT, key, engine):
         scheme = made(make, jnp.asarray(SKEWED), kT)
         path = jq.rollout(
-            scheme, BODY, jq.torques.zero, START, grid, noise=key, save_every=20, engine=engine
+            scheme,
+            BODY,
+            jq.torques.zero,
+            START,
+            grid,
+            noise=key,
+            options=jq.RolloutOptions(engine=engine),
         )
         return jnp.sum(path.final.q * jnp.arange(4.0)), path.final
 
@@ -275,7 +281,15 @@ def test_check_reports_traced_arguments_that_are_refused_where_they_are_known():
         if name == "damped":
             scheme, noise = jq.schemes.damped(jq.lie_euler, damping, resistance=resistance), None
         grid = jq.grid(0.0, 0.1, 1)
-        return jq.rollout(scheme, body, jq.torques.zero, moving, grid, noise=noise, check=True).t
+        return jq.rollout(
+            scheme,
+            body,
+            jq.torques.zero,
+            moving,
+            grid,
+            noise=noise,
+            options=jq.RolloutOptions(check=True),
+        ).t
 
     good = {"damping": jnp.asarray(SKEWED), "kT": 0.1, "resistance": jnp.ones(3)}
     for scheme, wrong_ones in (

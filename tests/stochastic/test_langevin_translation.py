@@ -2,6 +2,7 @@
 
 import functools
 
+import flat
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -164,7 +165,9 @@ def test_a_settling_particle_keeps_its_terminal_velocity(make, engine, dtype):
 
         scheme = made(make, dtype(0.0), resistance, lambda t, position: air)
         noise, grid = jnp.zeros((20, scheme.noise(start)), dtype), jq.grid(0.0, 0.1, 20)
-        path = jq.rollout(scheme, body, weight, start, grid, noise=noise, engine=engine)
+        path = jq.rollout(
+            scheme, body, weight, start, grid, noise=noise, options=jq.RolloutOptions(engine=engine)
+        )
         return path.final.velocity, path.final.position
 
     speed, place = jax.jit(jax.vmap(last))(jnp.array(X, dtype))
@@ -204,7 +207,9 @@ def test_without_heat_it_is_a_drag_of_order_2_as_damped_is():
             drag = jq.forces.linear_drag(resistance, wind)
             torque = jq.torques.total(load, jq.torques.drag(damping), drag)
         grid = jq.grid(0.0, 2.0 / steps, steps)
-        return jq.rollout(step, BODY, torque, START, grid, engine="scan", **options).final
+        return flat.rollout(
+            step, BODY, torque, START, grid, options=jq.RolloutOptions(engine="scan"), **options
+        ).final
 
     for strength, order, many in ((1.0, 2, 1000), (1e3, 1, 20000)):
         reference, steps = end("rkmk4", many, strength), np.array([20, 40, 80])
@@ -343,7 +348,7 @@ def test_derivatives_by_resistance_and_temperature_are_those_of_differences(make
 @pytest.mark.parametrize(("make", "dtype"), some(CASES, [("brownian", jnp.float64)]))
 def test_both_engines_have_one_path_and_one_derivative_for_each_key(make, dtype):
     """Many bodies under vmap, each with a key; one alone has the same path."""
-    body, start, grid = cast(BODY, dtype), cast(START, dtype), jq.grid(0.0, 0.1, 20)
+    body, start, grid = cast(BODY, dtype), cast(START, dtype), jq.grid(0.0, 0.1, 20, save_every=20)
 
     def weight(t, state, params):
         along = jq.quaternion.rotate(state.q, jnp.array([0.0, 0.0, 0.2], dtype))
@@ -352,7 +357,13 @@ def test_both_engines_have_one_path_and_one_derivative_for_each_key(make, dtype)
     def end(resistance, key, engine):
         scheme = made(make, dtype(0.3), resistance, WIND)
         path = jq.rollout(
-            scheme, body, weight, start, grid, noise=key, save_every=20, engine=engine
+            scheme,
+            body,
+            weight,
+            start,
+            grid,
+            noise=key,
+            options=jq.RolloutOptions(engine=engine),
         )
         final = path.final
         return jnp.sum(final.position * final.velocity + final.q[1:]), final

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,7 +73,7 @@ def problem(dtype=jnp.float64):
 def fly(scheme, noise, grid=None, dtype=jnp.float64, **options):
     body, start = problem(dtype)
     grid = jq.grid(0.0, 0.1, STEPS) if grid is None else grid
-    return jq.rollout(scheme, body, drag, start, grid, noise=noise, **options)
+    return flat.rollout(scheme, body, drag, start, grid, noise=noise, **options)
 
 
 def drawn(key, steps=STEPS, dtype=jnp.float64):

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 
 from jaxquat._internal.checks import one_of
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
@@ -24,9 +25,11 @@ from jaxquat.fused.recurrence import Recurrence
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.engines import kernels, scan
 from jaxquat.simulation.grid import Grid, GridAt
+from jaxquat.simulation.options import RolloutOptions, only_scan
 from jaxquat.simulation.simulation import Simulation, checked_simulation
 
 
+@refuses_old_keywords("explain")
 def explain(
     scheme: Scheme | Step,
     body: Body,
@@ -35,14 +38,13 @@ def explain(
     grid: Grid | GridAt,
     params: Any = None,
     *,
-    check: bool = False,
-    checkpoint: str | int = "none",
     stage: str | None = None,
-    **options: Any,
+    options: RolloutOptions = RolloutOptions(),  # noqa: B008
+    **others: Any,
 ) -> None:
-    """Print what ``jq.rollout(..., engine="auto")`` does with the same arguments.
+    """Print what ``jq.rollout`` with ``engine="auto"`` does with the same arguments.
 
-    ``options`` are the other keyword arguments of ``jq.rollout``, except ``engine``.
+    ``others`` are the other keyword arguments of ``jq.rollout``; ``options.engine`` is ignored.
 
     The first line says which engine is chosen, and why if it is the scan. The next lines count the
     scalar operations of the step, of the controller and of ``save``, and of their derivatives, each
@@ -71,7 +73,7 @@ def explain(
         kept for the derivative: a state every ... steps
     """
     simulation = checked_simulation(
-        scheme, body, torque, start, grid, params, checkpoint=checkpoint, **options
+        scheme, body, torque, start, grid, params, options=options, **others
     )
     if stage is not None:
         one_of("stage", stage, tuple(_STAGES))
@@ -79,8 +81,7 @@ def explain(
         print("\n\n".join(_STAGES[stage](recurrence)))  # noqa: T201
         return
     hindrance = engine.missing()
-    if check or checkpoint == "reversible":
-        option = "check=True" if check else 'checkpoint="reversible"'
+    if option := only_scan(options):
         hindrance = f"only the scan engine has {option}"
     jax.eval_shape(lambda: scan.run(simulation))  # raises the errors of the user's functions
     reason, lines = _counted(simulation)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.experimental import checkify
 
 from jaxquat._internal.checks import is_concrete
 from jaxquat._internal.varying import axes_of, cast
@@ -84,6 +85,13 @@ def _check(simulation: Simulation, exponent: Array, largest: float) -> None:
         raise ValueError(f"{AMPLIFIED}, got {float(exponent):.3g}; {INSTEAD}")
     torque, start, t0 = simulation.torque, simulation.start, simulation.t0
     evaluate_at_attitude('checkpoint "reversible"', torque, t0, start, simulation.params)
+
+
+def report(simulation: Simulation, grid: Grid | GridAt) -> None:
+    """Report with checkify that undoing the steps of a row would amplify rounding too much."""
+    exponent = amplification(simulation, grid)
+    text = f"{AMPLIFIED}, got {{exponent}}; {INSTEAD}"
+    checkify.check(exponent <= largest_amplification(simulation), text, exponent=exponent)
 
 
 def amplification(simulation: Simulation, grid: Grid | GridAt) -> Array:

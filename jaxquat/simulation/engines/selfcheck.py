@@ -206,12 +206,11 @@ def values(engine: Engine, q: Array, omega: Array, weights: tuple[Array, Array])
     """The rows of all bodies followed by their last states, (bodies, rows, 7)."""
     dtype = q.dtype
     body = Body.from_principal(jnp.asarray([0.6, 0.8, 1.0], dtype))
-    times = grid(jnp.asarray(0.1, dtype), jnp.asarray(0.02, dtype), STEPS)
+    t0, dt = jnp.asarray(0.1, dtype), jnp.asarray(0.02, dtype)
+    times = grid(t0, dt, STEPS, save_every=10)
 
     def one(q: Array, omega: Array) -> Array:
-        simulation = checked_simulation(
-            zhao, body, network, State(q, omega), times, weights, save_every=10
-        )
+        simulation = checked_simulation(zhao, body, network, State(q, omega), times, weights)
         path = engine(simulation)
         rows = jnp.concatenate([path.state.q, path.state.omega], axis=1)
         return jnp.concatenate([rows, jnp.concatenate(path.final[:2])[None]])

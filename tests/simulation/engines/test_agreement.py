@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -350,7 +351,16 @@ def flown(engine, torque, factor=1.0, params=None, **options):
     """Returns a rollout of twelve steps by an engine; ``factor`` scales the rate at the start."""
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), factor * jnp.array([0.3, -0.2, 0.5]))
     body, grid = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jq.grid(0.0, 0.05, 12)
-    return jq.rollout(jq.lie_euler, body, torque, start, grid, params, engine=engine, **options)
+    return flat.rollout(
+        jq.lie_euler,
+        body,
+        torque,
+        start,
+        grid,
+        params,
+        options=jq.RolloutOptions(engine=engine),
+        **options,
+    )
 
 
 def damped(t, state, params):
@@ -521,7 +531,14 @@ def test_a_splitting_takes_any_inertia(body):
     of_values = {"matrix": lambda x: jq.Body(matrix * x[0]), "parameters": jq.Body.from_parameters}
 
     def end(engine, values):
-        path = jq.rollout(jq.no_squish, of_values[body](values), torque, start, grid, engine=engine)
+        path = jq.rollout(
+            jq.no_squish,
+            of_values[body](values),
+            torque,
+            start,
+            grid,
+            options=jq.RolloutOptions(engine=engine),
+        )
         return path.state.omega[-1]
 
     values = jnp.linspace(0.5, 1.0, 6)
@@ -575,7 +592,9 @@ def test_a_rare_branch_on_what_does_not_change(name):
     torque = lambda t, state, params: jnp.sin(params) * jnp.ones(3, dtype)
 
     def end(engine, params):
-        path = jq.rollout(scheme, body, torque, start, grid, params, engine=engine)
+        path = jq.rollout(
+            scheme, body, torque, start, grid, params, options=jq.RolloutOptions(engine=engine)
+        )
         return path.state.omega[-1]
 
     scan, fused = (jax.jit(functools.partial(end, e)) for e in ("scan", "fused"))
@@ -720,9 +739,14 @@ def test_python_numbers_as_command_and_saved_have_one_dtype(dtype):
     def path(engine, command, save):
         torque = lambda t, s, p, c: -c * s.omega
         return jq.rollout(
-            jq.lie_euler, body, torque, start, jq.grid(0.0, 0.1, 4), save=save, engine=engine,
+            jq.lie_euler,
+            body,
+            torque,
+            start,
+            jq.grid(0.0, 0.1, 4),
+            options=jq.RolloutOptions(save=save, engine=engine),
             controller=jq.Controller(lambda s, p: (), lambda t, s, m, p, i: (command(t), m)),
-        )  # fmt: skip
+        )
 
     def paths(engine):
         last = COMMANDS[-1]

@@ -16,7 +16,9 @@ def final_rate(engine, bound):
     torque = lambda t, state, bound: jnp.log(bound - state.omega)
     body, grid = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jq.grid(0.0, 0.01, 2)
     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.9, -0.4, 0.7]))
-    path = jq.rollout(jq.lie_euler, body, torque, start, grid, bound, engine=engine)
+    path = jq.rollout(
+        jq.lie_euler, body, torque, start, grid, bound, options=jq.RolloutOptions(engine=engine)
+    )
     return path.final.omega
 
 
@@ -73,7 +75,7 @@ def noisy_loss(params, key):
         jq.lie_euler, jq.Body.from_principal(moments), lambda t, s, gain, command: command,
         jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.9, -0.4, 0.7])),
         jq.grid(0.0, 0.1, 2), gain, controller=jq.Controller(lambda s, gain: key, update),
-        engine="fused",
+        options=jq.RolloutOptions(engine="fused"),
     )  # fmt: skip
     return jnp.sum(path.final.omega**2)
 

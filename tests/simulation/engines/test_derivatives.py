@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import functools
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,10 +51,16 @@ def ends(engine, x, scheme=jq.lie_euler):
     init = lambda start, params: (params[0] * start.omega, jnp.int32(0))
     start = jq.State(jnp.asarray(problems.TILTED, dtype), omega, jnp.zeros(3, dtype))
     path = jq.rollout(
-        scheme, jq.Body.from_principal(moments), law, start, jq.grid(t0, dt, 12), gains,
-        controller=jq.Controller(init, update), inputs=noise, sample_every=3, save_every=4,
-        engine=engine,
-    )  # fmt: skip
+        scheme,
+        jq.Body.from_principal(moments),
+        law,
+        start,
+        jq.grid(t0, dt, 12, sample_every=3, save_every=4),
+        gains,
+        controller=jq.Controller(init, update),
+        inputs=noise,
+        options=jq.RolloutOptions(engine=engine),
+    )
     return path.final.omega, path.state.q, path.memory[0], path.command[0]
 
 
@@ -199,7 +206,9 @@ def test_what_is_linear_in_an_aux_state_alone_has_a_transpose():
     def end(aux):
         grid, body = jq.grid(0.0, 0.25, 4), problems.reference_body()
         begin = start._replace(aux=aux)
-        return jq.rollout(jq.lie_euler, body, torque, begin, grid, engine="fused").final.aux
+        return jq.rollout(
+            jq.lie_euler, body, torque, begin, grid, options=jq.RolloutOptions(engine="fused")
+        ).final.aux
 
     (slope,) = jax.jit(jax.linear_transpose(end, jnp.float64(0.0)))(jnp.float64(2.0))
     np.testing.assert_allclose(slope, 2 * 0.75**4, rtol=1e-15)
@@ -219,7 +228,7 @@ def powers(p, y):
     torque = lambda t, state, p: (jnp.zeros(3), p * state.aux**2 - state.aux)
     grid, body = jq.grid(0.0, 1.0, 4), problems.reference_body()
     options = {"checkpoint": 2, "engine": "fused"}
-    return jq.rollout(jq.lie_euler, body, torque, start, grid, p, **options).final.aux
+    return flat.rollout(jq.lie_euler, body, torque, start, grid, p, **options).final.aux
 
 
 def logarithm(x):
@@ -273,7 +282,9 @@ def test_one_recurrence_has_derivatives_by_each_argument_and_of_each_result():
         torque = lambda t, state, params: (jnp.zeros(3), (-state.aux[0], -2.0 * state.aux[1]))
         start = jq.State(jnp.eye(4)[0], jnp.zeros(3), (x, y))
         grid, body = jq.grid(0.0, 0.25, 4), problems.reference_body()
-        return jq.rollout(jq.lie_euler, body, torque, start, grid, engine="fused").final.aux
+        return jq.rollout(
+            jq.lie_euler, body, torque, start, grid, options=jq.RolloutOptions(engine="fused")
+        ).final.aux
 
     by_x = jax.jvp(lambda x: end(x, 1.0), (1.0,), (1.0,))[1]
     by_y = jax.jvp(lambda y: end(1.0, y), (1.0,), (1.0,))[1]
@@ -290,7 +301,9 @@ def test_what_goes_through_other_states_has_its_derivative():
     def end(*x):
         start = jq.State(jnp.eye(4)[0], jnp.zeros(3), x)
         grid, body = jq.grid(0.0, 1.0, 4), problems.reference_body()
-        return jq.rollout(jq.lie_euler, body, torque, start, grid, engine="fused").final.aux[2]
+        return jq.rollout(
+            jq.lie_euler, body, torque, start, grid, options=jq.RolloutOptions(engine="fused")
+        ).final.aux[2]
 
     x = jnp.array([0.3, -0.7, 1.1])
     assert jax.jit(jax.grad(end, (0, 1, 2)))(*x) == (6.0, 4.0, 1.0)
@@ -407,7 +420,9 @@ def test_a_result_that_is_not_used_leaves_its_infinite_slope_out(name):
         start = jq.State(jnp.eye(4)[0], jnp.array([0.3, 0.0, 0.0]), jnp.zeros(()))
         body = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5]))
         grid = jq.grid(0.0, 0.05, 3)
-        path = jq.rollout(jq.lie_euler, body, torque, start, grid, gain, engine=engine)
+        path = jq.rollout(
+            jq.lie_euler, body, torque, start, grid, gain, options=jq.RolloutOptions(engine=engine)
+        )
         return jnp.sum(path.final.omega**2)
 
     derivative = {
@@ -449,7 +464,13 @@ def test_a_tangent_or_cotangent_of_zero_meets_no_infinite_slope(name):
         body, grid = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5])), jq.grid(0.0, 0.05, 2)
         save = lambda t, s, p, c: (jnp.sum(s.omega**2) + s.aux, jnp.log1p(c[0]), jnp.cbrt(c[1]))
         path = jq.rollout(
-            jq.lie_euler, body, torque, start, grid, inputs=inputs, save=save, engine=engine
+            jq.lie_euler,
+            body,
+            torque,
+            start,
+            grid,
+            inputs=inputs,
+            options=jq.RolloutOptions(save=save, engine=engine),
         )
         return jnp.concatenate(path.saved)
 
@@ -497,7 +518,15 @@ def test_auto_differentiates_a_torque_whose_tangent_has_no_scalar_form():
             torque = lambda t, state, params: drag(state.omega * params) - state.q[1:]
             start = jq.State(jnp.asarray(problems.TILTED), omega)
             body, grid = problems.reference_body(), jq.grid(0.0, 0.05, 8)
-            path = jq.rollout(jq.lie_euler, body, torque, start, grid, 0.5, engine=engine)
+            path = jq.rollout(
+                jq.lie_euler,
+                body,
+                torque,
+                start,
+                grid,
+                0.5,
+                options=jq.RolloutOptions(engine=engine),
+            )
             return path.final.omega
 
         return lambda x: (jax.jacfwd(end)(x), jax.jacrev(end)(x), end(x))
@@ -532,7 +561,9 @@ def twice(function, engine, p):
     torque = lambda t, state, p: -function(state.omega * p) * state.omega - 0.3 * state.q[1:]
     start = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.4, -0.3, 0.2]))
     body, grid = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5])), jq.grid(0.0, 0.05, 4)
-    path = jq.rollout(jq.lie_euler, body, torque, start, grid, p, engine=engine)
+    path = jq.rollout(
+        jq.lie_euler, body, torque, start, grid, p, options=jq.RolloutOptions(engine=engine)
+    )
     return jnp.sum(path.final.omega**2)
 
 

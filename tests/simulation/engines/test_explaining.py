@@ -22,7 +22,14 @@ def test_a_loop_of_ones_own_over_a_scheme_is_its_rollout():
         return after, after.omega
 
     last, rates = jax.jit(lambda s: jq.fused.scan(advance, s, 0.1 * jnp.arange(9.0)))(start)
-    path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid(0.0, 0.1, 9), engine="scan")
+    path = jq.rollout(
+        jq.rkmk4,
+        body,
+        torque,
+        start,
+        jq.grid(0.0, 0.1, 9),
+        options=jq.RolloutOptions(engine="scan"),
+    )
     np.testing.assert_allclose(last.q, path.final.q, atol=1e-15)
     np.testing.assert_allclose(rates, path.state.omega[1:], atol=1e-15)
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -111,7 +112,7 @@ def test_a_closed_loop_over_a_thousand_steps(dtype, bodies):
     def run(name, start, gains, moments, t0, dt):
         body = jq.Body.from_principal(moments, jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3], dtype)))
         grid, options = jq.grid(t0, dt, 1000), {"save_every": 100, "engine": name}
-        one = lambda s: jq.rollout(jq.zhao, body, pd, s, grid, gains, **options)
+        one = lambda s: flat.rollout(jq.zhao, body, pd, s, grid, gains, **options)
         return jax.vmap(one)(start).state
 
     numbers = [2.0, 1.5], [0.6, 0.8, 1.0], 0.3, 0.01
@@ -147,10 +148,16 @@ def test_a_controller_with_memory_and_inputs(sample_every, save_every):
 
     def run(name, start, params, bias):
         one = lambda start: jq.rollout(
-            jq.lie_euler, full_body(dtype), torque, start, jq.grid(0.1, 0.05, 60), params,
-            controller=controller, inputs={"key": keys, "bias": bias}, sample_every=sample_every,
-            save_every=save_every, engine=name,
-        )  # fmt: skip
+            jq.lie_euler,
+            full_body(dtype),
+            torque,
+            start,
+            jq.grid(0.1, 0.05, 60, sample_every=sample_every, save_every=save_every),
+            params,
+            controller=controller,
+            inputs={"key": keys, "bias": bias},
+            options=jq.RolloutOptions(engine=name),
+        )
         path = jax.vmap(one)(start)
         return path.state, path.command, path.memory
 
@@ -181,10 +188,16 @@ def test_what_is_saved(sampled, save_every):
             grid = jnp.outer(state.q, state.omega)
             return {"cost": cost, "near": error < 1.0, "grid": grid}
 
-        one = lambda start: jq.rollout(
-            jq.lie_euler, full_body(dtype), torque, start, jq.grid(0.1, 0.05, 60), params,
-            save_every=save_every, save=save, engine=name, **options,
-        )  # fmt: skip
+        one = lambda start: flat.rollout(
+            jq.lie_euler,
+            full_body(dtype),
+            torque,
+            start,
+            jq.grid(0.1, 0.05, 60, save_every=save_every),
+            params,
+            options=jq.RolloutOptions(save=save, engine=name),
+            **options,
+        )
         path = jax.vmap(one)(start)
         saved = {**path.saved, "near": path.saved["near"].astype(jnp.int32)}
         return saved, path.state, path.command, path.memory
@@ -204,13 +217,22 @@ def test_a_large_memory_whose_halves_change_places():
         return memory[0], (memory[1], 0.5 * memory[0] + jnp.sum(state.omega))
 
     torque = lambda t, state, params, command: 0.1 * command[:3] - command[3:6] * state.omega
-    grid, controller = jq.grid(0.0, 0.05, 12), jq.Controller(init, update)
+    grid, controller = (
+        jq.grid(0.0, 0.05, 12, sample_every=2, save_every=4),
+        jq.Controller(init, update),
+    )
 
     def run(name, start, params):
         one = lambda s: jq.rollout(
-            jq.lie_euler, full_body(dtype), torque, s, grid, params, controller=controller,
-            sample_every=2, save_every=4, engine=name,
-        )  # fmt: skip
+            jq.lie_euler,
+            full_body(dtype),
+            torque,
+            s,
+            grid,
+            params,
+            controller=controller,
+            options=jq.RolloutOptions(engine=name),
+        )
         path = jax.vmap(one)(start)
         return path.state, path.command, path.memory
 
@@ -228,9 +250,15 @@ def test_inputs_and_aux_states():
     def run(name, start, params, inputs):
         start = start._replace(aux={"wheel": 0.1 * start.omega})
         one = lambda start, inputs: jq.rollout(
-            jq.lie_euler, full_body(dtype), torque, start, jq.grid(0.0, 0.05, 40), params,
-            inputs=inputs, sample_every=4, engine=name, checkpoint=7,
-        )  # fmt: skip
+            jq.lie_euler,
+            full_body(dtype),
+            torque,
+            start,
+            jq.grid(0.0, 0.05, 40, sample_every=4),
+            params,
+            inputs=inputs,
+            options=jq.RolloutOptions(engine=name, checkpoint=7),
+        )
         path = jax.vmap(one)(start, inputs)
         return path.state, path.command
 
@@ -243,11 +271,19 @@ def case_of(name, dtype):
     damped = lambda t, state, pull: attitude(t, state, pull) - 0.5 * state.omega
     torque = damped if jq.SCHEMES[name].torques == "any" else attitude
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0], dtype))
-    scheme, grid = jq.SCHEMES[name], jq.grid(0.2, 0.02, 30)
+    scheme, grid = jq.SCHEMES[name], jq.grid(0.2, 0.02, 30, save_every=10)
 
     def run(engine, q, omega, pull):
         start = problems.start_of(name, q, omega)
-        path = jq.rollout(scheme, body, torque, start, grid, pull, save_every=10, engine=engine)
+        path = jq.rollout(
+            scheme,
+            body,
+            torque,
+            start,
+            grid,
+            pull,
+            options=jq.RolloutOptions(engine=engine),
+        )
         return path.state.q, path.state.omega
 
     numbers = problems.TILTED, [1.2, -0.7, 0.9], [0.5, -0.3, 0.8]
@@ -304,7 +340,7 @@ def test_a_neural_torque(n, dtype):
 
     def run(name, layers, start):
         options = {"save_every": 6, "engine": name}
-        one = lambda s: jq.rollout(jq.rkmk2, body, network, s, grid, layers, **options)
+        one = lambda s: flat.rollout(jq.rkmk2, body, network, s, grid, layers, **options)
         return jax.vmap(one)(start).state
 
     compare(run, layers_of(n, dtype), starts(19, dtype), dtype=dtype)
@@ -341,7 +377,11 @@ def test_the_gradient_by_transposed_weights_is_as_long_a_program(monkeypatch):
     layers, start = [layers[0][0], layers[2][0]], jax.tree.map(jnp.float32, one_start())
 
     def gradient(torque, layers):
-        final = lambda x: jq.rollout(jq.rkmk4, body, torque, start, grid, x, engine="fused").final
+        final = lambda x: (
+            jq.rollout(
+                jq.rkmk4, body, torque, start, grid, x, options=jq.RolloutOptions(engine="fused")
+            ).final
+        )
         lengths.clear()
         jax.jit(jax.grad(lambda x: jnp.sum(final(x).omega))).lower(layers)
         cpu._kernel.cache_clear()
@@ -370,7 +410,9 @@ def test_auto_takes_the_scan_where_matrix_products_are_large(capsys, monkeypatch
     for n, by_kernel in ((10, (True, True)), (18, (False, True)), (30, (False, False))):
         layers = [jnp.full((n, 7), 0.1), jnp.full((3, n), 0.01)]
         run = lambda x, name: jnp.sum(
-            jq.rollout(jq.lie_euler, body, wide, start, grid, x, engine=name).final.omega
+            jq.rollout(
+                jq.lie_euler, body, wide, start, grid, x, options=jq.RolloutOptions(engine=name)
+            ).final.omega
         )
         auto, scan = (functools.partial(run, name=name) for name in ("auto", "scan"))
         jq.explain(jq.lie_euler, body, wide, start, grid, layers)
@@ -402,7 +444,7 @@ def test_auto_takes_the_scan_for_a_large_network_that_is_seldom_called(capsys):
     options = {"controller": controller, "sample_every": 8}
     for n, chosen in ((64, "the fused kernel"), (65, "the scan (4875 multiplications in matrix")):
         layers = [jnp.full(shape, 0.01) for shape in ((n, 7), (n, n), (3, n))]
-        jq.explain(jq.lie_euler, body, held, start, grid, layers, **options)
+        flat.explain(jq.lie_euler, body, held, start, grid, layers, **options)
         assert f'engine="auto" takes {chosen}' in capsys.readouterr().out
 
 
@@ -411,8 +453,10 @@ def test_a_long_step_is_not_computed_again():
     grid, body = jq.grid(0.0, 0.01, 100), jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5]))
     start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.ones(3))
 
-    def kept_every(torque, **options):
-        simulation = checked_simulation(jq.rkmk4, body, torque, start, grid, **options)
+    def kept_every(torque, inputs=None, **options):
+        simulation = checked_simulation(
+            jq.rkmk4, body, torque, start, grid, inputs=inputs, options=jq.RolloutOptions(**options)
+        )
         return trace(simulation)[0].loop.segment
 
     def long(t, state, params):
@@ -434,7 +478,7 @@ def test_a_network_for_each_body():
 
     def run(name, first, others, start):
         options = {"save_every": 3, "engine": name}
-        one = lambda first, s: jq.rollout(
+        one = lambda first, s: flat.rollout(
             jq.lie_euler, body, network, s, grid, [first, *others], **options
         )
         return jax.vmap(one)(first, start).state
@@ -446,10 +490,22 @@ def test_a_network_for_each_body():
 @pytest.mark.slow
 def test_transformations():
     """Nested vmap with arguments batched in one of the two; gradients in and of a vmap."""
-    body, grid, four = full_body(jnp.float64), jq.grid(0.0, 0.05, 20), starts(4, jnp.float64)
+    body, grid, four = (
+        full_body(jnp.float64),
+        jq.grid(0.0, 0.05, 20, save_every=20),
+        starts(4, jnp.float64),
+    )
 
     def end(name, start, gains):
-        path = jq.rollout(jq.lie_euler, body, pd, start, grid, gains, save_every=20, engine=name)
+        path = jq.rollout(
+            jq.lie_euler,
+            body,
+            pd,
+            start,
+            grid,
+            gains,
+            options=jq.RolloutOptions(engine=name),
+        )
         return jnp.sum(path.state.q[-1] ** 3) + jnp.sum(path.state.omega[-1])
 
     gains = jnp.array([[2.0, 1.5], [1.0, 0.5], [0.3, 0.2]])
@@ -477,7 +533,9 @@ def test_a_new_inertia_or_array_does_not_compile_again():
     def loss(name, moments, arm):
         body = jq.Body.from_principal(moments)
         torque = lambda t, state, params: jq.quaternion.rotate_inverse(state.q, arm)
-        path = jq.rollout(jq.lie_euler, body, torque, start, grid, engine=name)
+        path = jq.rollout(
+            jq.lie_euler, body, torque, start, grid, options=jq.RolloutOptions(engine=name)
+        )
         return jnp.sum(path.state.q[-1] ** 3)
 
     values = jnp.array([0.6, 0.8, 1.0]), jnp.array([0.1, 0.2, 0.3])
@@ -496,7 +554,9 @@ def test_not_a_number_and_infinity_stay_with_their_body():
     body, gains, grid = full_body(jnp.float32), jnp.ones(2, jnp.float32), jq.grid(0.0, 0.01, 20)
 
     def run(name):
-        one = lambda s: jq.rollout(jq.lie_euler, body, pd, s, grid, gains, engine=name)
+        one = lambda s: jq.rollout(
+            jq.lie_euler, body, pd, s, grid, gains, options=jq.RolloutOptions(engine=name)
+        )
         return jax.vmap(one)(start).state
 
     got, wanted = jax.jit(lambda: run("fused"))(), jax.jit(lambda: run("scan"))()
@@ -511,7 +571,7 @@ def test_not_a_number_and_infinity_stay_with_their_body():
 def rolled(torque, engine="scan", **options):
     body, grid = full_body(jnp.float64), jq.grid(0.0, 0.05, 4)
     options["engine"] = engine
-    return jq.rollout(jq.lie_euler, body, torque, one_start(), grid, jnp.ones(2), **options)
+    return flat.rollout(jq.lie_euler, body, torque, one_start(), grid, jnp.ones(2), **options)
 
 
 def scaled(x):
@@ -547,7 +607,9 @@ def test_indices_and_branches_that_only_the_run_knows():
         torque = lambda t, s, p: sum((1.0 + k) * f(t, s, p) for k, f in enumerate(UNKNOWN))
         body, grid = full_body(jnp.float64), jq.grid(0.0, 0.05, 4)
         start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
-        return jq.rollout(jq.lie_euler, body, torque, start, grid, engine=engine).final.omega[0]
+        return jq.rollout(
+            jq.lie_euler, body, torque, start, grid, options=jq.RolloutOptions(engine=engine)
+        ).final.omega[0]
 
     omegas = jax.random.normal(jax.random.key(3), (5, 3))
     run = lambda e: jax.jit(jax.vmap(jax.value_and_grad(lambda w: loss(w, e))))(omegas)
@@ -563,7 +625,9 @@ def test_a_loop_whose_end_only_the_run_knows():
     def final(omega, engine):
         body, grid = full_body(jnp.float64), jq.grid(0.0, 0.05, 4)
         start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
-        return jq.rollout(jq.lie_euler, body, torque, start, grid, engine=engine).final.omega
+        return jq.rollout(
+            jq.lie_euler, body, torque, start, grid, options=jq.RolloutOptions(engine=engine)
+        ).final.omega
 
     omegas = jax.random.normal(jax.random.key(3), (5, 3))
     of_one = lambda e: lambda w: jax.jvp(lambda w: final(w, e), (w,), (jnp.ones(3),))
@@ -572,7 +636,7 @@ def test_a_loop_whose_end_only_the_run_knows():
 
 
 def test_auto_is_fused_where_it_can():
-    rows = lambda **options: jq.rollout(
+    rows = lambda **options: flat.rollout(
         jq.lie_euler,
         full_body(jnp.float64),
         pd,
@@ -612,7 +676,15 @@ def test_effects_that_do_not_depend_on_the_state_happen_in_every_step(capfd):
             return -gain * state.omega
 
         body, grid = problems.reference_body(), jq.grid(0.0, 0.05, 4)
-        return jq.rollout(jq.rkmk2, body, torque, one_start(), grid, gain, engine=engine).final
+        return jq.rollout(
+            jq.rkmk2,
+            body,
+            torque,
+            one_start(),
+            grid,
+            gain,
+            options=jq.RolloutOptions(engine=engine),
+        ).final
 
     with pytest.raises(NotImplementedError, match="effects have no scalar form"):
         jax.jit(functools.partial(fly, "fused"))(0.5)
@@ -672,7 +744,7 @@ def test_several_devices():
 
 def explained(capsys, *arguments, **options):
     """What ``explain`` prints."""
-    assert jq.explain(*arguments, **options) is None
+    assert flat.explain(*arguments, **options) is None
     return capsys.readouterr().out
 
 
@@ -700,7 +772,7 @@ def test_explain(capsys):
 def test_explain_raises_what_rollout_raises(torque):
     arguments = jq.lie_euler, full_body(jnp.float64), torque, one_start(), jq.grid(0.0, 0.01, 4)
     with pytest.raises((ValueError, KeyError, TypeError)) as of_rollout:
-        jq.rollout(*arguments, engine="scan")
+        jq.rollout(*arguments, options=jq.RolloutOptions(engine="scan"))
     with pytest.raises(of_rollout.type, match=re.escape(str(of_rollout.value).splitlines()[0])):
         jq.explain(*arguments)
 
@@ -713,7 +785,14 @@ def test_a_constant_of_another_dtype_is_said():
     start, body, grid = one_start(), full_body(jnp.float64), jq.grid(0.0, 0.01, 4)
 
     def run(engine, torque=jq.torques.zero, save=None):
-        return jq.rollout(jq.lie_euler, body, torque, start, grid, save=save, engine=engine)
+        return jq.rollout(
+            jq.lie_euler,
+            body,
+            torque,
+            start,
+            grid,
+            options=jq.RolloutOptions(save=save, engine=engine),
+        )
 
     def paths(engine):
         yield from run(engine, save=lambda *_: tuple(map(jnp.asarray, CONSTANTS))).saved
@@ -732,30 +811,30 @@ def test_a_constant_of_another_dtype_is_said():
 
 def test_explain_takes_the_arguments_of_rollout(capsys, monkeypatch):
     """A torque with a command, a controller, inputs and ``save``; its errors; no compiler."""
-    start, body, grid = one_start(), full_body(jnp.float64), jq.grid(0.0, 0.01, 4)
+    start, body = one_start(), full_body(jnp.float64)
+    grid = jq.grid(0.0, 0.01, 4, sample_every=2, save_every=4)
     torque = lambda t, state, params, command: command - params * state.omega
     arguments = (jq.lie_euler, body, torque, start, grid, jnp.ones(3))
     update = lambda t, state, memory, params, noise: (-memory, state.omega + noise)
     options = {
         "controller": jq.Controller(lambda start, params: start.omega, update),
         "inputs": jnp.zeros((2, 3)),
-        "sample_every": 2,
-        "save_every": 4,
-        "save": lambda t, state, params, command: jnp.sum(command * state.omega),
+        "options": jq.RolloutOptions(
+            save=lambda t, state, params, command: jnp.sum(command * state.omega)
+        ),
     }
     parameters = inspect.signature(jq.rollout).parameters
     defaults = {name: p.default for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
-    del defaults["engine"]
     text = explained(capsys, *arguments, **defaults | options)
     assert text.startswith('engine="auto" takes the fused kernel\n')
     for title in ("step", "controller", "save"):
         assert f"\n{title}: " in text
         assert f"\nderivative of the {title}: " in text
-    assert jq.rollout(*arguments, engine="auto", **options).saved.shape == (2,)
+    assert jq.rollout(*arguments, **options).saved.shape == (2,)
     with pytest.raises(TypeError, match="unexpected keyword argument 'speed'"):
         jq.explain(*arguments, speed=1)
     with pytest.raises(ValueError, match=r"^inputs: wanted leading axis 4 "):
-        jq.explain(*arguments, **options | {"sample_every": 1})
+        flat.explain(*arguments, **options | {"sample_every": 1})
     with pytest.raises(TypeError, match=r"^grid: wanted a jq.grid"):
         jq.explain(jq.zhao, body, pd, start, jnp.ones(2))
     monkeypatch.setattr(cpu, "missing", lambda: "no compiler")
@@ -954,7 +1033,7 @@ def test_a_torque_that_solves_equations():
     def final(gains, engine):
         body, grid = full_body(jnp.float64), jq.grid(0.0, 0.01, 20)
         options = {"save_every": 20, "engine": engine}
-        return jq.rollout(jq.lie_euler, body, torque, one_start(), grid, gains, **options).final
+        return flat.rollout(jq.lie_euler, body, torque, one_start(), grid, gains, **options).final
 
     gains = jnp.array([0.3, 0.8])
     fused, scan = (jax.jit(lambda x, e=e: final(x, e))(gains) for e in ("fused", "scan"))
@@ -989,7 +1068,9 @@ def test_the_bits_of_a_body_do_not_depend_on_its_neighbours(name, dtype):
 
     def loss(omega):
         start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5], dtype), omega)
-        state = jq.rollout(scheme, body, law, start, grid, engine="fused").final
+        state = jq.rollout(
+            scheme, body, law, start, grid, options=jq.RolloutOptions(engine="fused")
+        ).final
         return jnp.sum(state.omega * state.q[1:]), state
 
     law = jq.torques.zero if name == "no_squish" else lambda t, s, p: -s.q[1:] - 0.1 * s.omega
@@ -1009,6 +1090,6 @@ def test_a_product_minus_itself_is_zero():
     start = jq.State(jnp.eye(4)[0], jnp.array([-1.4938959, -1.0244435, -0.5283047]))
     path = jq.rollout(
         jq.lie_euler, jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5])), jq.torques.zero,
-        start, jq.grid(0.0, 0.1, 5), save=cross, engine="fused",
+        start, jq.grid(0.0, 0.1, 5), options=jq.RolloutOptions(save=cross, engine="fused"),
     )  # fmt: skip
     assert not np.any(path.saved)

@@ -2,6 +2,7 @@
 
 import functools
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -53,8 +54,15 @@ CASES = {
 
 
 def loss(times, gain, engine, substeps, options):
-    path = jq.rollout(
-        euler, BODY, pull, START, jq.grid_at(times, substeps), gain, engine=engine, **options
+    path = flat.rollout(
+        euler,
+        BODY,
+        pull,
+        START,
+        jq.grid_at(times, substeps),
+        gain,
+        options=jq.RolloutOptions(engine=engine),
+        **options,
     )
     weighted = [jnp.sum(jnp.sin(x + 0.3 * k)) for k, x in enumerate(jax.tree.leaves(path))]
     return sum(weighted), path
@@ -90,7 +98,7 @@ def test_equal_intervals_are_the_equal_steps_of_a_grid(dtype):
     """The times are sums of powers of two, so that both grids have them to the last digit."""
     body, start, gain = jax.tree.map(lambda x: x.astype(dtype), (BODY, START, GAIN))
     options = {"save_every": 3, "save": lambda t, state, gain: (t, *state[:2]), "engine": "fused"}
-    run = functools.partial(jq.rollout, euler, body, pull, start, **options)
+    run = functools.partial(flat.rollout, euler, body, pull, start, **options)
     equal = jq.grid(0.5, 0.0625, 12)
     times = np.asarray(equal.times(dtype))
     grids = {"grid": equal}, {"grid": jq.grid_at(times)}
@@ -114,7 +122,14 @@ def test_recordings_of_different_lengths_go_through_one_kernel():
     def of_one(times, inputs, gain):
         torque = lambda t, state, gain, command: command * gain * jnp.sqrt(times[-1] - t)
         path = jq.rollout(
-            euler, BODY, torque, START, jq.grid_at(times), gain, inputs=inputs, engine="fused"
+            euler,
+            BODY,
+            torque,
+            START,
+            jq.grid_at(times),
+            gain,
+            inputs=inputs,
+            options=jq.RolloutOptions(engine="fused"),
         )
         return jnp.sum(path.final.q**3) + jnp.sum(path.final.omega), path.final
 
@@ -146,9 +161,8 @@ def test_a_slow_controller_is_asked_only_where_it_is_due():
         return -gain * jnp.sin(jnp.exp(state.omega)), memory + 1
 
     controller = jq.Controller(lambda start, gain: jnp.int32(0), slow)
-    grid = jq.grid_at(np.linspace(0.0, 1.0, 7), 2)
-    options = {"controller": controller, "sample_every": 3}
-    simulation = checked_simulation(euler, BODY, pull, START, grid, GAIN, **options)
+    grid = jq.grid_at(np.linspace(0.0, 1.0, 7), 2, sample_every=3)
+    simulation = checked_simulation(euler, BODY, pull, START, grid, GAIN, controller=controller)
     sample = trace(simulation)[0].loop.sample
     assert sample is not None
     assert {op.name for op in sample.ops}.isdisjoint({"sin", "exp"})
@@ -162,7 +176,9 @@ def test_a_slow_controller_is_asked_only_where_it_is_due():
     due = [bool(evaluate(asked, [*inputs[:number], jnp.int32(k), *inputs[number + 1 :]])[0])
            for k in range(0, 12, 2)]  # fmt: skip
     assert due == [True, False, False, True, False, False]
-    run = functools.partial(jq.rollout, euler, BODY, pull, START, grid, engine="fused", **options)
+    run = functools.partial(
+        flat.rollout, euler, BODY, pull, START, grid, engine="fused", controller=controller
+    )
     assert jax.jit(lambda: run(params=GAIN).memory)() == 2
 
 

@@ -3,6 +3,7 @@
 import contextlib
 
 import emulator
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,12 +92,18 @@ CASES = [("lie_euler", F8), *((name, dtype) for name in SOME for dtype in (F4, F
 def test_schemes(name, dtype):
     """200 bodies are two blocks of which the second is ragged."""
     scheme = jq.SCHEMES[name]
-    torque, grid = law if scheme.torques == "any" else pull, jq.grid(0.3, 0.01, 30)
+    torque, grid = law if scheme.torques == "any" else pull, jq.grid(0.3, 0.01, 30, save_every=10)
 
     def run(q, omega, gains, moments):
         body = jq.Body.from_principal(moments)
         one = lambda q, w: jq.rollout(
-            scheme, body, torque, jq.State(q, w), grid, gains, save_every=10, engine="fused"
+            scheme,
+            body,
+            torque,
+            jq.State(q, w),
+            grid,
+            gains,
+            options=jq.RolloutOptions(engine="fused"),
         )
         path = jax.vmap(one)(q, omega)
         return path.state.q, path.state.omega
@@ -153,10 +160,16 @@ def test_a_controller_with_keys_and_memory_of_all_kinds():
 
     def run(omega, q, gain):
         one = lambda q, w: jq.rollout(
-            jq.zhao, jq.Body.from_principal(jnp.array(MOMENTS)), jq.torques.commanded,
-            jq.State(q, w), jq.grid(0.1, 0.05, 60), gain, controller=jq.Controller(init, update),
-            inputs=keys, sample_every=6, save_every=4, engine="fused",
-        )  # fmt: skip
+            jq.zhao,
+            jq.Body.from_principal(jnp.array(MOMENTS)),
+            jq.torques.commanded,
+            jq.State(q, w),
+            jq.grid(0.1, 0.05, 60, sample_every=6, save_every=4),
+            gain,
+            controller=jq.Controller(init, update),
+            inputs=keys,
+            options=jq.RolloutOptions(engine="fused"),
+        )
         path = jax.vmap(one)(q, omega)
         memory = {**path.memory, "high": path.memory["high"].astype(jnp.int32)}
         return path.state.q, path.command, memory
@@ -184,9 +197,14 @@ def test_a_network_whose_arrays_lie_in_local_or_scratch_memory(monkeypatch, n, d
 
     def run(q, omega, *layers):
         one = lambda q, w: jq.rollout(
-            jq.lie_euler, body, torque, jq.State(q, w), jq.grid(0.0, 0.05, 12), layers,
-            save_every=6, engine="fused",
-        )  # fmt: skip
+            jq.lie_euler,
+            body,
+            torque,
+            jq.State(q, w),
+            jq.grid(0.0, 0.05, 12, save_every=6),
+            layers,
+            options=jq.RolloutOptions(engine="fused"),
+        )
         path = jax.vmap(one)(q, omega)
         return path.state.q, path.state.omega
 
@@ -225,7 +243,7 @@ def test_the_remainder_is_exact(dtype, target):
     def run(x, y):
         remainder = lambda t, state, p: jnp.fmod(jnp.where(state.omega < 1e3, x, 0), y)
         options = {"engine": "fused", "save": remainder}
-        return jq.rollout(jq.lie_euler, body, jq.torques.zero, start, grid, **options).saved[0]
+        return flat.rollout(jq.lie_euler, body, jq.torques.zero, start, grid, **options).saved[0]
 
     with emulator.gpu() if target == "GPU" else contextlib.nullcontext():
         got = np.asarray(jax.jit(lambda x, y: jax.vmap(run)(x, y))(x, y))
@@ -250,7 +268,7 @@ def test_a_kernel_with_more_arrays_than_a_gpu_allows_is_left_to_the_scan(monkeyp
     arguments = jq.lie_euler, body, law, start, jq.grid(0.0, 0.1, 4)
 
     def rates(gains, by):
-        path = jq.rollout(*arguments, gains, engine=by)
+        path = jq.rollout(*arguments, gains, options=jq.RolloutOptions(engine=by))
         return jnp.sum(path.final.omega**2)
 
     value = lambda gains: rates(gains, "auto")

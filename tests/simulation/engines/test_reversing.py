@@ -5,6 +5,7 @@ The tests also check what it refuses.
 
 import functools
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,11 +36,9 @@ def loss(values, name, checkpoint, steps=10_000, save_every=10_000, closed_over=
         body,
         torque,
         start,
-        jq.grid(t0, dt, steps),
+        jq.grid(t0, dt, steps, save_every=save_every),
         params,
-        save_every=save_every,
-        checkpoint=checkpoint,
-        engine="scan",
+        options=jq.RolloutOptions(checkpoint=checkpoint, engine="scan"),
     )
     return jnp.sum(path.state.q**3 * jnp.arange(4.0)[None]) + jnp.sum(path.state.omega)
 
@@ -179,7 +178,7 @@ def test_the_gradient_of_what_is_made_of_reversible_steps(name):
 
     def end(omega, weight, checkpoint):
         torque = lambda t, s, p: p * problems.heavy(t, s, None)
-        begin, grid = start._replace(omega=omega), jq.grid(0.0, 0.05, 40)
+        begin, grid = start._replace(omega=omega), jq.grid(0.0, 0.05, 40, save_every=40)
         path = jq.rollout(
             REVERSIBLE[name],
             body,
@@ -187,8 +186,7 @@ def test_the_gradient_of_what_is_made_of_reversible_steps(name):
             begin,
             grid,
             weight,
-            save_every=40,
-            checkpoint=checkpoint,
+            options=jq.RolloutOptions(checkpoint=checkpoint),
         )
         return jnp.sum(path.state.q[-1] ** 3) + jnp.sum(path.state.omega[-1])
 
@@ -251,7 +249,7 @@ def test_the_gradient_with_noise_by_undoing_steps(kind, stamps):
         strength, omega, weight = x
         scheme, start = noisy(kind, strength), jq.State(jnp.asarray(problems.TILTED), omega)
         options = {"save_every": 4, "checkpoint": checkpoint, "engine": "scan"}
-        path = jq.rollout(scheme, body, torque, start, grid, weight, noise=key, **options)
+        path = flat.rollout(scheme, body, torque, start, grid, weight, noise=key, **options)
         return jnp.sum(jnp.sin(path.state.q)) + jnp.sum(jnp.sin(path.state.omega))
 
     x = jnp.asarray(0.3), jnp.array([1.2, -0.7, 0.9]), jnp.asarray(0.7)
@@ -271,9 +269,15 @@ def test_the_gradient_by_undoing_steps_is_that_of_the_kernel():
         omega, moments, weight, pull, t0, dt = x
         torque = lambda t, s, p: p * jnp.sin(t) * jq.quaternion.rotate_inverse(s.q, pull)
         start, body = jq.State(jnp.asarray(problems.TILTED), omega), jq.Body.from_principal(moments)
-        grid = jq.grid(t0, dt, 4)
-        path = jq.rollout(
-            jq.symmetric_top, body, torque, start, grid, weight, save_every=2, **options
+        grid = jq.grid(t0, dt, 4, save_every=2)
+        path = flat.rollout(
+            jq.symmetric_top,
+            body,
+            torque,
+            start,
+            grid,
+            weight,
+            **options,
         )
         return jnp.sum(path.state.q**3) + jnp.sum(path.state.omega)
 
@@ -295,7 +299,14 @@ def test_steps_that_are_not_known_to_be_reversible_are_refused(name):
         jq.grid(0.0, 0.1, 4),
     )
     with pytest.raises(ValueError, match="wanted a time-reversible scheme"):
-        jq.rollout(IRREVERSIBLE[name], body, problems.heavy, start, grid, checkpoint="reversible")
+        jq.rollout(
+            IRREVERSIBLE[name],
+            body,
+            problems.heavy,
+            start,
+            grid,
+            options=jq.RolloutOptions(checkpoint="reversible"),
+        )
 
 
 def test_what_it_refuses():
@@ -306,7 +317,15 @@ def test_what_it_refuses():
     )
 
     def run(step, torque, **more):
-        return jq.rollout(step, body, torque, start, grid, checkpoint="reversible", **more)
+        return flat.rollout(
+            step,
+            body,
+            torque,
+            start,
+            grid,
+            options=jq.RolloutOptions(checkpoint="reversible"),
+            **more,
+        )
 
     with pytest.raises(ValueError, match=r"wanted a time-reversible scheme .*no_squish.*got rkmk4"):
         run(jq.rkmk4, problems.heavy)
@@ -341,13 +360,23 @@ def test_bodies_that_act_on_each_other_have_one_gradient_by_every_way_of_keeping
 
     q, omega = np.random.default_rng(3).normal(size=(2, 5, 4))
     q, omega = jnp.asarray(q / np.linalg.norm(q, axis=1, keepdims=True)), jnp.asarray(omega[:, :3])
-    body, grid = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5])), jq.grid(0.0, 0.05, 20)
+    body, grid = (
+        jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5])),
+        jq.grid(0.0, 0.05, 20, save_every=5),
+    )
 
     def loss_of(strength, checkpoint):
-        fly = lambda q, omega: jq.rollout(
-            jq.no_squish, body, torque, jq.State(q, omega), grid, strength,
-            save_every=5, checkpoint=checkpoint,
-        ).state  # fmt: skip
+        fly = lambda q, omega: (
+            jq.rollout(
+                jq.no_squish,
+                body,
+                torque,
+                jq.State(q, omega),
+                grid,
+                strength,
+                options=jq.RolloutOptions(checkpoint=checkpoint),
+            ).state
+        )
         states = jax.vmap(fly, axis_name="magnets")(q, omega)
         return jnp.sum(jnp.cos(jnp.arange(75.0)).reshape(5, 5, 3) * states.omega)
 

@@ -166,7 +166,13 @@ def rates(by, gain=0.5):
     start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.1, 0.2, 0.3]))
     torque = lambda t, state, gain: -gain * state.omega
     return jq.rollout(
-        jq.lie_euler, body, torque, start, jq.grid(0.0, 0.1, 4), gain, engine=by
+        jq.lie_euler,
+        body,
+        torque,
+        start,
+        jq.grid(0.0, 0.1, 4),
+        gain,
+        options=jq.RolloutOptions(engine=by),
     ).final.omega
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import flat
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,7 +25,16 @@ def flight(engine, omega, gains, torque, scheme=jq.lie_euler, **options):
     """The path from an attitude that is the same on all devices."""
     body, grid = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jq.grid(0.0, 0.05, 4)
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
-    return jq.rollout(scheme, body, torque, start, grid, gains, engine=engine, **options)
+    return flat.rollout(
+        scheme,
+        body,
+        torque,
+        start,
+        grid,
+        gains,
+        options=jq.RolloutOptions(engine=engine),
+        **options,
+    )
 
 
 def by_attitude(engine, omega, gains, **options):
@@ -223,7 +233,16 @@ def plant(name):
         start = jq.State(q, omega, aux, EYE[0] + V, V)
         damped = jq.torques.total(torque, lambda t, s, g, *_: -g[1] * s.omega)
         grid = jq.grid(0.0, 0.05, 4)
-        path = jq.rollout(jq.lie_euler, BODY, damped, start, grid, gains, engine=engine, **options)
+        path = flat.rollout(
+            jq.lie_euler,
+            BODY,
+            damped,
+            start,
+            grid,
+            gains,
+            options=jq.RolloutOptions(engine=engine),
+            **options,
+        )
         return jnp.concatenate([path.final.omega, path.final.velocity])
 
     return problem

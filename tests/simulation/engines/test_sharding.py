@@ -22,9 +22,11 @@ gains, rates = jnp.array([2.0, 1.0]), jax.random.normal(jax.random.key(0), (48, 
 
 def rows(rate, gains):
     torque = lambda t, state, gains: -gains[0] * state.q[1:] - gains[1] * state.omega
-    options = {"save_every": 8, "engine": "fused"}
-    start, grid = jq.State(level, rate), jq.grid(0.0, 0.01, 16)
-    return jq.rollout(jq.lie_euler, body, torque, start, grid, gains, **options).state.omega
+    options = jq.RolloutOptions(engine="fused")
+    start, grid = jq.State(level, rate), jq.grid(0.0, 0.01, 16, save_every=8)
+    return jq.rollout(
+        jq.lie_euler, body, torque, start, grid, gains, options=options
+    ).state.omega
 
 bodies = jax.vmap(rows, (0, None))
 loss = lambda rates, gains: jnp.sum(bodies(rates, gains) ** 2)

@@ -1,0 +1,245 @@
+"""Rewrite files that use the last release: ``python -m jaxquat.migrate PATH...``.
+
+Names, modules, keywords and orders of arguments that have changed are rewritten in Python files and
+in the Python blocks of Markdown files; the layout is left to your formatter. What has to be done by
+hand is printed. Run it once: an order of arguments that is already new would change again.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from jaxquat._internal.renamed import MOVED, OLD_KEYWORDS, OLD_ORDERS, RENAMED, RENAMED_ARGUMENTS
+
+_BLOCK = re.compile(r"(```python\n)(.*?)(```)", re.DOTALL)
+_FIELD = re.compile(r"(\w+)=jq\.([\w.]+)\(\w+=\.\.\.\)")
+_GRID = re.compile(r"grid=jq\.grid\(\.\.\., \w+=\.\.\.\)")
+_MODULE = re.compile(rf"^(\s*(?:from|import)\s+jaxquat\.)({'|'.join(MOVED)})\b", re.M)
+
+
+class _Source:
+    """A file's text, its syntax tree, and the edits that are to be made.
+
+    Attributes:
+        text: the source.
+        tree: its module.
+        names: names that are imported from jaxquat and their public paths; "" is the package.
+        edits: pairs of a slice of the text and its replacement.
+        notes: lines about what is left to do by hand.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text, self.tree = text, ast.parse(text)
+        lengths = [len(line) for line in text.splitlines(keepends=True)]
+        self._lines = [line.encode() for line in text.splitlines(keepends=True)]
+        self._starts = [sum(lengths[:k]) for k in range(len(lengths))]
+        self.names = {"jq": "", **dict(self._imported())}
+        self.edits: list[tuple[slice, str]] = []
+        self.notes: list[str] = []
+        self.needs_dataclasses = False
+
+    def _imported(self) -> Iterator[tuple[str, str]]:
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for name in node.names:
+                    package, _, rest = name.name.partition(".")
+                    if package == "jaxquat":
+                        yield (name.asname or package), (rest if name.asname else "")
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("jaxquat"):
+                owner = (node.module or "").partition(".")[2]
+                for name in node.names:
+                    yield name.asname or name.name, f"{owner}.{name.name}".lstrip(".")
+
+    @property
+    def package(self) -> str:
+        """The name under which the file knows the package."""
+        return [name for name, path in self.names.items() if path == ""][-1]
+
+    def at(self, node: ast.expr | ast.keyword) -> slice:
+        """Return where a node stands in the text."""
+
+        def offset(line: int, column: int) -> int:
+            return self._starts[line - 1] + len(self._lines[line - 1][:column].decode())
+
+        end = node.end_lineno or 0, node.end_col_offset or 0
+        return slice(offset(node.lineno, node.col_offset), offset(*end))
+
+    def path(self, node: ast.expr) -> str | None:
+        """Return the public path of an expression such as ``jq.planning.ilqr``, or None."""
+        if isinstance(node, ast.Name):
+            return self.names.get(node.id)
+        if isinstance(node, ast.Attribute):
+            owner = self.path(node.value)
+            return None if owner is None else f"{owner}.{node.attr}".lstrip(".")
+        return None
+
+    def remove(self, call: ast.Call, argument: ast.expr | ast.keyword) -> str:
+        """Remove an argument of a call together with a comma, and return its text."""
+        place = self.at(argument)
+        before = [a for a in map(self.at, [*call.args, *call.keywords]) if a.stop <= place.start]
+        start = max((a.stop for a in before), default=self.at(call.func).stop + 1)
+        comma = self.text.rfind(",", start, place.start)
+        self.edits.append((slice(comma if comma >= 0 else start, place.stop), ""))
+        return self.text[place]
+
+    def result(self) -> str:
+        """Return the text after all edits."""
+        if self.needs_dataclasses and not re.search(r"^import dataclasses$", self.text, re.M):
+            imports = (x for x in self.tree.body if isinstance(x, ast.Import | ast.ImportFrom))
+            first = next((x for x in imports if getattr(x, "module", "") != "__future__"), None)
+            start = self._starts[first.lineno - 1] if first else 0
+            self.edits.append((slice(start, start), "import dataclasses\n"))
+        text, end = "", len(self.text)
+        for place, new in sorted(self.edits, key=lambda edit: (-edit[0].start, -edit[0].stop)):
+            if place.stop <= end:
+                text = new + self.text[place.stop : end] + text
+                end = place.start
+        return self.text[:end] + text
+
+
+def rewritten(text: str) -> tuple[str, list[str]]:
+    """Return the text of a Python file in the names of this release, and notes about the rest."""
+    text = _MODULE.sub(lambda match: match[1] + MOVED[match[2]], text)
+    notes: list[str] = []
+    for change in (_keywords, _orders, _names):  # each reads what the one before it has written
+        source = _Source(text)
+        change(source)
+        notes += source.notes
+        text = source.result()
+    return text, notes
+
+
+def _calls(source: _Source) -> Iterator[tuple[str, ast.Call]]:
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and (path := source.path(node.func)):
+            yield path, node
+
+
+def _keywords(source: _Source) -> None:
+    """Move old keywords into their records and grids."""
+    for path, call in _calls(source):
+        records: dict[tuple[str, str], list[ast.keyword]] = {}
+        of_grid = []
+        for keyword in call.keywords:
+            old = keyword.arg or ""
+            if name := RENAMED_ARGUMENTS.get(path, {}).get(old):
+                start = source.at(keyword).start
+                source.edits.append((slice(start, start + len(old)), name))
+            new = OLD_KEYWORDS.get(path, {}).get(old)
+            if new is None:
+                continue
+            if _GRID.fullmatch(new):
+                of_grid.append(keyword)
+            elif match := _FIELD.fullmatch(new):
+                records.setdefault((match[1], match[2]), []).append(keyword)
+            else:
+                source.notes.append(f"line {call.lineno}: {path}: {keyword.arg} is now {new}")
+        if of_grid:
+            _into_grid(source, call, of_grid)
+        for (argument, record), keywords in records.items():
+            if any(keyword.arg == argument for keyword in call.keywords):
+                source.notes.append(f"line {call.lineno}: {path}: two values for {argument}")
+                continue
+            fields = ", ".join(source.text[source.at(keyword)] for keyword in keywords)
+            first, *others = keywords
+            new = f"{argument}={source.package}.{record}({fields})"
+            source.edits.append((source.at(first), new))
+            for keyword in others:
+                source.remove(call, keyword)
+
+
+def _into_grid(source: _Source, call: ast.Call, keywords: list[ast.keyword]) -> None:
+    """Move keywords of a rollout into its grid."""
+    named = [other.value for other in call.keywords if other.arg == "grid"]
+    index = 2 if source.path(call.func) == "kinematics.rollout_of_attitude" else 4
+    grid = (named or [*call.args[index : index + 1], None])[0]
+    if grid is None or any(isinstance(x, ast.Starred) for x in call.args[: index + 1]):
+        source.notes.append(f"line {call.lineno}: {keywords[0].arg} belongs into the grid")
+        return
+    text, place = ", ".join(source.remove(call, k) for k in keywords), source.at(grid)
+    if isinstance(grid, ast.Call) and source.path(grid.func) in ("grid", "grid_at"):
+        source.edits.append((slice(place.stop - 1, place.stop - 1), f", {text}"))
+    else:
+        source.edits.append((slice(place.start, place.start), "dataclasses.replace("))
+        source.edits.append((slice(place.stop, place.stop), f", {text})"))
+        source.needs_dataclasses = True
+
+
+def _orders(source: _Source) -> None:
+    """Bring positional arguments into their new order."""
+    for path, call in _calls(source):
+        if path not in OLD_ORDERS:
+            continue
+        old, new = (order.split() for order in OLD_ORDERS[path])
+        given = {k.arg: source.text[source.at(k.value)] for k in call.keywords if k.arg in new}
+        starred = any(isinstance(x, ast.Starred) for x in call.args)
+        if starred or None in [k.arg for k in call.keywords]:
+            source.notes.append(f"line {call.lineno}: the order is {path}({', '.join(new)})")
+            continue
+        for name, argument in zip(old, call.args, strict=False):
+            given[name.partition("=")[0]] = source.text[source.at(argument)]
+        defaults = dict(name.split("=") for name in old if "=" in name)
+        names = [name.partition("=")[0] for name in new]
+        values = [given.get(name, defaults.get(name)) for name in names]
+        slots = [source.at(argument) for argument in call.args]
+        if not slots or None in values:
+            continue
+        for keyword in call.keywords:
+            if keyword.arg in names:
+                source.remove(call, keyword)
+        texts = list(map(str, values))
+        texts[len(slots) - 1 :] = [", ".join(texts[len(slots) - 1 :])]
+        source.edits += zip(slots, texts, strict=True)
+
+
+def _names(source: _Source) -> None:
+    """Replace names by their new ones."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and (new := RENAMED.get(source.path(node) or "")):
+            source.edits.append((source.at(node), f"{source.package}.{new}"))
+        elif isinstance(node, ast.ImportFrom):
+            for name in node.names:
+                path = f"{(node.module or '').partition('.')[2]}.{name.name}".lstrip(".")
+                if path in RENAMED:
+                    text = f"line {node.lineno}: {path} is now called jq.{RENAMED[path]}"
+                    source.notes.append(text)
+
+
+def migrate(path: Path) -> list[str]:
+    """Rewrite a file and return what is left to do by hand."""
+    text, notes = path.read_text(encoding="utf-8"), []
+    if path.suffix == ".md":
+
+        def block(match: re.Match[str]) -> str:
+            new, left = rewritten(match[2])
+            notes.extend(left)
+            return f"{match[1]}{new}{match[3]}"
+
+        new = _BLOCK.sub(block, text)
+    else:
+        new, notes = rewritten(text)
+    if new != text:
+        path.write_text(new, encoding="utf-8")
+        print(f"{path}: rewritten")  # noqa: T201
+    return notes
+
+
+def main(arguments: list[str]) -> None:
+    """Rewrite the files of these paths and print notes."""
+    for argument in map(Path, arguments):
+        files = sorted(argument.rglob("*")) if argument.is_dir() else [argument]
+        for file in (x for x in files if x.suffix in (".py", ".md")):
+            try:
+                notes = migrate(file)
+            except SyntaxError as error:
+                notes = [f"not read: {error}"]
+            for note in notes:
+                print(f"{file}: {note}")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
