@@ -106,9 +106,9 @@ def lagged(
     """Return the states of a first-order lag that follows recorded commands, at any times.
 
     They solve ``x' = (u(t - delay) - x)/time_constant`` exactly. For instance they are unmeasured
-    motor speeds, the initial states for the windows of a fit, computed from the fitted params. At
-    the time of a command, the derivative with respect to the delay is the one-sided derivative
-    towards longer delays.
+    motor speeds, the initial states for the windows of a fit, computed from the fitted params. They
+    are differentiable with respect to all arguments except ``hold``; at the time of a command, the
+    derivative with respect to the delay is the one-sided one towards longer delays.
 
     Args:
         times: as for ``delayed``.

@@ -70,8 +70,9 @@ class Sample(NamedTuple):
 
     A vector or attitude with a NaN counts as not measured. An attitude whose norm differs from 1 by
     more than 1e-4 is an error; under jit it is ignored. While the gyroscope has a NaN, its last
-    rate is held (0 before the first). A gap T after a sample of length dt increases the attitude's
-    variance by ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
+    rate is held (0 before the first); vectors and attitudes do not change that rate. A gap T after
+    a sample of length dt increases the attitude's variance by
+    ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
 
     Attributes:
         dt: time since the previous sample [s], at least 0, ().

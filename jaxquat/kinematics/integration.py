@@ -97,11 +97,12 @@ def integrate(
             result is NaN. They are subtracted in their own dtype: pass Unix times as NumPy float64,
             because in float32 all times within a minute may round to one number.
         order: order in the spacing, 2, 4 or 6. The rate at the Gauss nodes comes from the
-            polynomial through the nearest 2, 4 or 6 samples, one-sided at the ends. Of two samples
-            closer than 0.005 (6e-6 in float64) times the distance from the farther one to the
-            interval's other end, the farther is omitted: it would only amplify rounding. Across a
-            gap, the polynomial amplifies the noise, the more the higher the order: cut the
-            recording at gaps (``jq.recordings.windows``), or use order 2.
+            polynomial through the nearest 2, 4 or 6 samples, one-sided at the ends; through all
+            samples if fewer times differ. Of two samples closer than 0.005 (6e-6 in float64) times
+            the distance from the farther one to the interval's other end, the farther is omitted:
+            it would only amplify rounding. Across a gap, the polynomial amplifies the noise, the
+            more the higher the order: cut the recording at gaps (``jq.recordings.windows``), or use
+            order 2.
 
     Examples:
         >>> omega = jnp.tile(jnp.array([0.0, 0.3, 0.4]), (101, 1))  # 0.5 rad/s

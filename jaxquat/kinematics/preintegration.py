@@ -271,7 +271,8 @@ def preintegrate(
         times: times of the samples [s], (N,), not decreasing; subtracted in their own dtype.
         bias: the constant errors that the sensors add to the true values; None for 0.
         noise: densities of the white noise; None for 0. A sample has the variance ``density^2/dt``,
-            as in ``jq.gyro.measure``, where dt is the interval for which it is held.
+            as in ``jq.gyro.measure``, where dt is the interval for which it is held. The covariance
+            is that of the linearised errors.
         order: 1 holds each sample until the next one; the result is exact for such a motion, and
             the last sample is not used. 2, 4 and 6 are orders in the distance of the samples, for
             smooth motions: they use the polynomial through the nearest ``order`` samples, one-sided
