@@ -3,10 +3,8 @@
 Wheels and lags have states. Keep them in ``State.aux``, and return their rates with the torque:
 
     def torque(t, state, params, command):
-        motor = actuators.allocate(AXES, command)  # the rate of each wheel's momentum, too
+        motor = actuators.allocate(AXES, command)  # also the rate of each wheel's momentum
         return actuators.wheel_torque(AXES, state, state.aux, motor), motor
-
-``lagged`` and ``delayed`` compute the response to recorded commands.
 
 Wheel axes are rows: ``axes`` is (n, 3), unit vectors in body axes.
 """
@@ -15,19 +13,21 @@ from __future__ import annotations
 
 from jaxquat.actuators.actuation import (
     allocate,
-    allocate_thrusters,
-    hold_momentum,
     lag,
     magnetorquer_dipoles,
-    pulse_widths,
     saturate,
     saturate_smooth,
-    thruster_arms,
+)
+from jaxquat.actuators.recorded_commands import delayed, lagged
+from jaxquat.actuators.thrusters import allocate_thrusters, pulse_widths, thruster_arms
+from jaxquat.actuators.wheels import (
+    cmg_torque,
+    hold_momentum,
+    steer_cmgs,
+    wheel_friction,
+    wheel_imbalance,
     wheel_torque,
 )
-from jaxquat.actuators.cmgs import cmg_torque, steer_cmgs
-from jaxquat.actuators.recorded_commands import delayed, lagged
-from jaxquat.actuators.wheels import wheel_friction, wheel_imbalance
 
 __all__ = [
     "allocate",

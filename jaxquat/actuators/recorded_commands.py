@@ -1,13 +1,11 @@
 """Responses to recorded commands in closed form: a delay, and a first-order lag.
 
-Commands are recorded at N times. Between two of them they hold (a zero-order hold) or are linear;
-after the last time they stay constant. So their integral, and the state of a lag that follows them,
-are known functions of time within each interval. Both are differentiable by the delay, although the
-commands jump.
+Between two of N recorded times, commands hold (a zero-order hold) or are linear; after the last
+time they stay constant. So their integral, and the state of a lag that follows them, are known
+functions within each interval, differentiable with respect to the delay although the commands jump.
 
-The time since the beginning of a log is long, the time since the last command short. Times and
-integrals are therefore sums of two numbers, (high, low), whose differences keep their digits in
-float32: the difference of two similar high parts is exact.
+Times and integrals are sums of two numbers, (high, low), whose differences keep their digits in
+float32 far from the beginning of a log: the difference of two similar high parts is exact.
 """
 
 from __future__ import annotations
@@ -33,8 +31,6 @@ from jaxquat._internal.checks import (
 )
 from jaxquat.simulation.grid import grid_at
 
-__all__ = ["delayed", "lagged"]
-
 
 def delayed(
     times: ArrayLike,
@@ -45,12 +41,11 @@ def delayed(
     start: ArrayLike | None = None,
     hold: str = "zero-order",
 ) -> Array:
-    """Means of delayed recorded commands over the intervals between given times.
+    """Average delayed recorded commands over the intervals between given times.
 
     The means are inputs for ``rollout``, one per interval of ``jq.grid_at(between)``. So the steps
     of a simulation may be longer than those of the record, and the delay need not be a multiple of
-    either. The derivative by the delay is that of the mean,
-    ``(u(a - delay) - u(b - delay))/(b - a)``::
+    either. The derivative with respect to the delay is ``(u(a - delay) - u(b - delay))/(b - a)``::
 
         inputs = actuators.delayed(stamps, commands, params["latency"])
         path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid_at(stamps), params, inputs=inputs)
@@ -67,8 +62,7 @@ def delayed(
             quantity that changes linearly.
 
     Returns:
-        (..., M - 1) or (..., M - 1, k), in the dtype of commands, delay and start. ValueError
-        or TypeError for bad arguments.
+        (..., M - 1) or (..., M - 1, k), in the dtype of commands, delay and start.
 
     Examples:
         >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
@@ -109,34 +103,25 @@ def lagged(
     start: ArrayLike | None = None,
     hold: str = "zero-order",
 ) -> Array:
-    """States of a first-order lag that follows recorded commands, exact at any times.
+    """Return the states of a first-order lag that follows recorded commands, at any times.
 
-    They solve ``x' = (u(t - delay) - x)/time_constant``, the lag of ``actuators.lag``. For example,
-    they are motor speeds that were not measured: initial states for the windows of a fit, computed
-    from the fitted params::
-
-        def residuals(params):
-            lag, latency = params["lag"], params["latency"]
-            speeds = actuators.lagged(stamps, commands, lag, at=stamps[first], delay=latency)
-            ...
-
-    The states are differentiable by all arguments except ``hold``. At the time of a command the
-    derivative by the delay is the one-sided derivative towards longer delays.
+    They solve ``x' = (u(t - delay) - x)/time_constant`` exactly. For instance they are unmeasured
+    motor speeds, the initial states for the windows of a fit, computed from the fitted params. They
+    are differentiable with respect to all arguments except ``hold``; at the time of a command, the
+    derivative with respect to the delay is the one-sided one towards longer delays.
 
     Args:
-        times: (N,) [s], at least two, not decreasing. NumPy subtracts concrete times, in float64.
-        commands: (N,) or (N, k), one per time.
+        times: as for ``delayed``.
+        commands: as for ``delayed``.
         time_constant: () or (k,) [s].
         at: the times of the states, any shape [s]; ``times`` by default.
         delay: () [s], from a command to its effect on the lag.
         start: the state until the first command arrives, () or (k,); by default that command, as if
             it had held for long.
-        hold: "zero-order" if a command holds until the next one, "linear" if it is a sample of a
-            quantity that changes linearly.
+        hold: as for ``delayed``.
 
     Returns:
         The shape of ``at``, or (..., k), in the dtype of commands, time constant, delay and start.
-        ValueError or TypeError for bad arguments.
 
     Examples:
         >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
@@ -153,7 +138,7 @@ def lagged(
     j, s = _interval(record, _instants("at", times if at is None else at), delay)
 
     def moved(x: Array, interval: tuple[Array, Array, Array]) -> Array:
-        """The state that x reaches in an interval (command, its slope, seconds)."""
+        """Return the state that x reaches in an interval (command, its slope, seconds)."""
         command, slope, seconds = interval
         ratio = seconds / time_constant.reshape((1,) * (seconds.ndim - 1) + (-1,))
         return x + (command - x) * -jnp.expm1(-ratio) + slope * seconds * series.lag_defect(ratio)
@@ -199,19 +184,19 @@ def _commands(value: ArrayLike) -> Any:
 
 
 def _shapes(u: Any) -> tuple[tuple[int, ...], ...]:
-    """The shapes of one number for all commands u, (N,) or (N, k), and of one for each of k."""
+    """Return the shapes of one number for all commands u, (N,) or (N, k), and of one for each."""
     return tuple(dict.fromkeys([(), u.shape[1:]]))
 
 
 def _start(start: ArrayLike | None, u: Any) -> Any:
-    """The argument ``start``, checked: the first command by default."""
+    """Return the checked argument ``start``: the first command by default."""
     first = u[0] if start is None else one_shape("start", start, *_shapes(u))
     finite("start", first)
     return first
 
 
 def _recorded(times: ArrayLike, u: Any, hold: str, *others: Any) -> _Record:
-    """The record of commands u; its dtype is that to which u and ``others`` promote."""
+    """Return the record of commands u; its dtype is that to which u and ``others`` promote."""
     one_of("hold", hold, ("zero-order", "linear"))
     stamps: Any = grid_at(times).stamps
     stamps = np.asarray(stamps) if is_concrete(stamps) else stamps
@@ -244,10 +229,10 @@ def _two_parts(x: Any, dtype: DTypeLike) -> tuple[Array, Array]:
 
 
 def _interval(record: _Record, instants: Any, delay: Array) -> tuple[Array, Array]:
-    """The indices of the last commands before ``instants - delay``, and the seconds since them.
+    """Return the indices of the last commands before ``instants - delay``, and the seconds since.
 
-    A command at exactly that time does not count as before it. Before the first command the index
-    is 0 and the seconds are negative.
+    A command at exactly that time is not before it. Before the first command the index is 0 and the
+    seconds are negative.
     """
     origin, dtype = record.stamps[0], record.dtype
     high, low = _two_parts(record.stamps - origin, dtype)

@@ -1,13 +1,9 @@
 """Rotors of a rotorcraft: thrust and drag-torque curves, their load on the body, and allocation.
 
-This is the plant of a quadrotor whose motors follow the commanded speeds with a lag of 0.03 s; its
-aux states are the actual speeds:
-
-    plant = torques.total(forces.gravity(body), rotors.lagging(ROTORS, 0.03))
-
-``allocate`` and ``speeds`` convert a collective thrust and a torque to speeds;
-``commanding_speeds`` does so for a controller that commands thrust and torque. For the momentum of
-heavy rotors, with J the moment of each about its axis, add
+``allocate`` and ``speeds`` convert a collective thrust and a torque to speeds. The plant of a
+quadrotor whose motors follow the commanded speeds with a lag of 0.03 s is
+``torques.total(forces.gravity(body), rotors.lagging(ROTORS, 0.03))``. For the momentum of heavy
+rotors, with J the moment of each about its axis, add
 ``actuators.wheel_torque(axes, state, spins * J * speeds, spins * J * accelerations)``.
 
 Examples:
@@ -32,6 +28,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import (
+    every,
     exactly,
     finite,
     independent_columns,
@@ -81,8 +78,7 @@ class Rotors(NamedTuple):
     Attributes:
         positions: of the hubs from the centre of mass, body axes [m], (n, 3).
         axes: unit vectors along the thrust, body axes, (n, 3).
-        spins: +1 for a rotor that turns about its axis by the right-hand rule, -1 for the opposite
-            sense, (n,).
+        spins: +1 for a rotor that turns right-handed about its axis, -1 for the opposite, (n,).
         thrust: the curve of the thrust [N], (3,).
         drag: the curve of the aerodynamic torque against the rotation [N m], (3,).
 
@@ -119,7 +115,7 @@ class Load(NamedTuple):
 
 
 def thrusts(rotors: Rotors, speeds: ArrayLike) -> Array:
-    """The thrust of each rotor at these speeds. (n,) [rad/s] -> (n,) [N].
+    """Return the thrust of each rotor at these speeds. (n,) [rad/s] -> (n,) [N].
 
     Examples:
         >>> f"{jq.rotors.thrusts(one, jnp.array([500.0]))[0]:.2f} N"  # at 500 rad/s
@@ -130,7 +126,7 @@ def thrusts(rotors: Rotors, speeds: ArrayLike) -> Array:
 
 
 def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
-    """The aerodynamic torque against each rotor's rotation. (n,) [rad/s] -> (n,) [N m].
+    """Return the aerodynamic torque against each rotor's rotation. (n,) [rad/s] -> (n,) [N m].
 
     It acts on the body along ``-spin axis``.
 
@@ -143,7 +139,7 @@ def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
 
 
 def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:
-    """The speed at which each rotor has this thrust: the inverse of ``thrusts``. (n,) -> (n,).
+    """Return the speed at which each rotor has this thrust. (n,) [N] -> (n,) [rad/s].
 
     If two speeds have this thrust, the result is the higher one. Below the minimum of the curve it
     is the speed of the minimum, with slope 0.
@@ -157,7 +153,7 @@ def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:
 
 
 def load(rotors: Rotors, speeds: ArrayLike) -> Load:
-    """Force and torque of all rotors on the body, body axes. (n,) [rad/s] -> Load.
+    """Return force and torque of all rotors on the body, body axes. (n,) [rad/s] -> Load.
 
     A rotor at p with axis a, thrust T and drag torque Q contributes the force ``T a`` and the
     torque ``p × T a - spin Q a``.
@@ -176,11 +172,11 @@ def load(rotors: Rotors, speeds: ArrayLike) -> Load:
 
 
 def lagging(rotors: Rotors, time_constant: ArrayLike) -> Torque:
-    """The wrench of n rotors that follow the commanded speeds with a first-order lag.
+    """Make the wrench of n rotors that follow the commanded speeds with a first-order lag.
 
-    The aux states are the actual speeds (n,) [rad/s], the command the wanted ones.
-    ``time_constant`` [s] is () or (n,), and best not below a step: see ``actuators.lag``. The
-    torque of the rotors' own momentum is left out.
+    The aux states are the actual speeds (n,) [rad/s]; the command is the setpoints. Steps should
+    not be longer than ``time_constant``, () or (n,) [s]: see ``actuators.lag``. The torque of the
+    rotors' own momentum is left out.
 
     Examples:
         >>> torque = jq.rotors.lagging(one, time_constant=0.05)  # s
@@ -254,10 +250,11 @@ def allocate(
     lowest: ArrayLike = 0.0,
     highest: ArrayLike | None = None,
 ) -> Array:
-    """Thrusts of n >= 4 rotors with this collective thrust and torque. -> (n,) [N].
+    """Divide a collective thrust and a torque among n >= 4 rotors. -> thrusts (n,) [N].
 
-    It is the shortest vector of thrusts with ``thrust`` () [N] along body z and ``torque`` (3,)
-    [N m], if that is within ``lowest`` and ``highest``, () or (n,) [N]. Otherwise, in this order,
+    The result is the shortest vector of thrusts with ``thrust`` () [N] along body z and ``torque``
+    (3,) [N m], if it is within ``lowest`` and ``highest``, () or (n,) [N]. Otherwise, in this
+    order,
 
     1. yaw, the torque about body z, is reduced, down to zero;
     2. the collective thrust rises or falls as far as roll and pitch require;
@@ -265,8 +262,8 @@ def allocate(
 
     The result is continuous in all arguments and differentiable almost everywhere. Each rotor's
     drag torque is assumed proportional to its thrust, in the ratio at an even share of the
-    collective thrust; that is exact for curves ``(0, 0, k)``. The result means nothing if traced
-    rotors cannot lift the body and turn it about all axes: it may be NaN, infinite, or finite.
+    collective thrust; that is exact for curves ``(0, 0, k)``. If traced rotors cannot lift the body
+    and turn it about all axes, the result is meaningless.
 
     Raises:
         ValueError: fewer than four rotors, concrete rotors that cannot lift the body and turn it
@@ -310,7 +307,7 @@ def allocate(
 
 
 def _mixer(rotors: Rotors, thrust: Array) -> tuple[Array, Array]:
-    """Thrusts per collective thrust (n,) and per torque (n, 3): the pseudoinverse in blocks."""
+    """Return thrusts per collective thrust (n,) and per torque (n, 3), the pseudoinverse."""
     n = len(rotors.spins)
     share = thrust / n
     share = jnp.where(share > 0, share, jnp.ones_like(share))
@@ -333,7 +330,7 @@ def _mixer(rotors: Rotors, thrust: Array) -> tuple[Array, Array]:
 
 
 def _share(room: Array, change: Array) -> Array:
-    """The largest s in [0, 1] with ``s change <= room``, for room >= 0 up to rounding."""
+    """Return the largest s in [0, 1] with ``s change <= room``, for room >= 0 up to rounding."""
     exceeds = change > room
     shares = jnp.where(exceeds, room, 1.0) / jnp.where(exceeds, change, 1.0)
     positive = exceeds & (change > 0)
@@ -345,7 +342,7 @@ def _curve(coefficients: Array, w: Array) -> Array:
 
 
 def _speed(coefficients: Array, thrust: Array) -> Array:
-    """The higher speed with this thrust, by the formula that does not cancel."""
+    """Return the higher speed with this thrust, by the formula that does not cancel."""
     constant, linear, square = coefficients
     above = thrust - constant
     discriminant = root(linear * linear + 4.0 * square * above)
@@ -362,8 +359,8 @@ def _bound(name: str, value: ArrayLike, n: int) -> Array:
 
 
 def _signs(name: str, value: Array) -> None:
-    if is_concrete(value) and not np.all(np.abs(np.asarray(value)) == 1):
-        raise ValueError(f"{name}: wanted 1 or -1, got {np.asarray(value)}")
+    if is_concrete(value):
+        every(name, "1 or -1", value, np.abs(np.asarray(value)) == 1)
 
 
 def _rising(name: str, curve: Array) -> None:

@@ -21,13 +21,112 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
+from jax.typing import ArrayLike
 
-from jaxquat._internal.linear import cross, dot, matmul, matvec, square, transpose
+from jaxquat._internal.checks import (
+    broadcast,
+    every,
+    exactly,
+    is_concrete,
+    not_negative,
+    one_shape,
+    positive,
+    unit_vector,
+)
+from jaxquat._internal.linear import cross, dot, matmul, matvec, scale_of, square, transpose
+from jaxquat.actuators.actuation import axes_rows
+
+
+def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
+    """Return the torque of each thruster at unit force, ``position × direction`` [m].
+
+    (n, 3), (n, 3) -> (n, 3). ``positions`` [m] lead from the centre of mass to the thrusters;
+    ``directions`` are unit vectors along the force on the body. Both are in body axes.
+
+    Examples:
+        >>> positions = jnp.array([[0.5, 0.0, 0.0], [0.0, 0.0, 0.5]])  # m
+        >>> directions = jnp.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+        >>> jq.actuators.thruster_arms(positions, directions)  # torques about z and y per newton
+        Array([[0. , 0. , 0.5],
+               [0. , 0.5, 0. ]], dtype=float32)
+    """
+    positions, directions = broadcast(
+        ("positions", positions, (3,)), ("directions", directions, (3,))
+    )
+    unit_vector("directions", directions)
+    return cross(positions, directions)
+
+
+def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
+    """Return the nonnegative forces of least sum whose torque is tau. -> (n,) [N].
+
+    If no forces give tau, they give the torque nearest to it. A torque beyond the limits is scaled
+    down just enough to meet them, so that it keeps its direction. Compare ``forces @ arms`` with
+    tau to detect either case. All bases of the linear program, about ``(n + 3)^3/6``, are tried at
+    once. The result is exact, and differentiable except where the basis changes.
+
+    Args:
+        arms: torque of each thruster at unit force [m], (n, 3), from ``thruster_arms``. Three arms
+            that lie in one plane to within ten units of rounding count as coplanar.
+        tau: the torque to produce [N m], (3,), body axes.
+        limits: largest forces [N], (n,) or (), not negative; 0 for a failed thruster.
+
+    Examples:
+        >>> arms = 0.5 * jnp.vstack([jnp.eye(3), -jnp.eye(3)])  # m: two thrusters for each axis
+        >>> forces = jq.actuators.allocate_thrusters(arms, jnp.array([0.25, -0.5, 0.125]))  # N m
+        >>> np.asarray(forces @ arms).round(3), bool((forces >= 0.0).all())
+        (array([ 0.25 , -0.5  ,  0.125], dtype=float32), True)
+    """
+    arms, tau = axes_rows("arms", arms), exactly("tau", tau, (3,))
+    if limits is not None:
+        limits = one_shape("limits", limits, (), arms.shape[:1])
+        not_negative("limits", limits, or_infinite=True)
+    return _allocated(arms, tau, limits)
+
+
+def pulse_widths(
+    forces: ArrayLike, thrust: ArrayLike, interval: ArrayLike, minimum: ArrayLike = 0.0
+) -> Array:
+    """Return how long to open on-off thrusters in an interval for mean forces. -> (...) [s].
+
+    The width is ``interval * force/thrust``, at most the interval, and 0 if that is below the
+    minimum, for instance a valve's least on-time. ``schemes.switched`` steps to the ends of the
+    pulses.
+
+    Args:
+        forces: wanted mean forces [N], (...), for instance of ``allocate_thrusters``. A negative
+            one counts as 0, because thrusters only push.
+        thrust: force of the open thruster [N], positive; like the others () or a shape that
+            broadcasts with forces.
+        interval: from one command to the next [s], positive.
+        minimum: shortest pulse [s], not negative and at most the interval; 0 by default.
+
+    Examples:
+        >>> forces = jnp.array([0.25, 0.01, 3.0])  # N
+        >>> jq.actuators.pulse_widths(forces, thrust=1.0, interval=0.5, minimum=0.02)  # s
+        Array([0.125, 0.   , 0.5  ], dtype=float32)
+    """
+    forces, thrust, interval, minimum = broadcast(
+        ("forces", forces, ()), ("thrust", thrust, ()), ("interval", interval, ()),
+        ("minimum", minimum, ()),
+    )  # fmt: skip
+    positive("thrust", thrust)
+    positive("interval", interval)
+    not_negative("minimum", minimum)
+    if is_concrete((minimum, interval)):
+        shortest, longest = np.broadcast_arrays(minimum, interval)
+        every("minimum", f"at most the interval, {longest} s", shortest, shortest <= longest)
+    scale = scale_of(thrust)
+    forces, thrust = scale * forces, scale * thrust
+    full = forces >= thrust
+    share = jnp.where(full | (forces <= 0), 0.0, forces) / thrust
+    width = interval * jnp.where(full, 1.0, share)
+    return jnp.where(width < minimum, 0.0, width)
 
 
 @jax.jit
-def allocated(arms: Array, tau: Array, limits: Array | None) -> Array:
-    """The forces (n,) of least sum, with arms (n, 3), for the torque tau (3,) or the nearest."""
+def _allocated(arms: Array, tau: Array, limits: Array | None) -> Array:
+    """Return the forces (n,) of least sum, with arms (n, 3), for the torque tau (3,)."""
     n = len(arms)
     finite = jnp.all(jnp.isfinite(arms)) & jnp.all(jnp.isfinite(tau))
     length, force = _unit(arms), _unit(tau)
@@ -45,14 +144,14 @@ def allocated(arms: Array, tau: Array, limits: Array | None) -> Array:
 
 
 def _unit(value: Array) -> Array:
-    """A power of two next to the largest entry: dividing and multiplying by it is exact."""
+    """Return the power of two next to the largest entry, by which products are exact."""
     size = jnp.max(jnp.abs(lax.stop_gradient(value)))
     unit = lax.reduce_precision(size, jnp.finfo(size.dtype).nexp, 0)
     return jnp.where((unit > 0) & jnp.isfinite(unit), unit, 1.0)
 
 
 def _nearest(arms: Array, tau: Array, costs: Array) -> Array:
-    """The cheapest forces, without limits, whose torque is nearest to tau."""
+    """Return the cheapest forces, without limits, whose torque is nearest to tau."""
     n = len(arms)
     sets = [c for k in (1, 2, 3) for c in itertools.combinations(range(n), k)]
     sizes = np.array([len(chosen) for chosen in sets])
@@ -70,7 +169,7 @@ def _nearest(arms: Array, tau: Array, costs: Array) -> Array:
 
 
 def _solved(rows: Array, sizes: Array | np.ndarray, tau: Array) -> Array:
-    """Least-squares forces (c, 3) of the first one to three rows, 0 where one is negative."""
+    """Return least-squares forces (c, 3) of the first one to three rows, 0 where negative."""
     a, b, c = rows[:, 0], rows[:, 1], rows[:, 2]
     is_pair, is_single = jnp.asarray(sizes < 3)[:, None], jnp.asarray(sizes < 2)[:, None]
     # A single arm is completed by two vectors across it, a pair by the normal of its plane.
@@ -85,7 +184,7 @@ def _solved(rows: Array, sizes: Array | np.ndarray, tau: Array) -> Array:
 
 
 def _quotients(a: Array, b: Array, c: Array, tau: Array) -> Array:
-    """The f (..., 3) with ``a f0 + b f1 + c f2 = tau``, 0 where a, b, c are coplanar."""
+    """Return f (..., 3) with ``a f0 + b f1 + c f2 = tau``, 0 where a, b, c are coplanar."""
     volume = dot(a, cross(b, c))
     size = jnp.sqrt(square(a) * square(b) * square(c))
     spans = jnp.abs(volume) > 10 * jnp.finfo(tau.dtype).eps * size
@@ -97,7 +196,7 @@ def _quotients(a: Array, b: Array, c: Array, tau: Array) -> Array:
 
 
 def _best(torques: Array, prices: Array, tau: Array) -> Array:
-    """One-hot (c,): the cheapest of the candidates whose torques (c, 3) are nearest to tau."""
+    """Return one-hot (c,) the cheapest candidate of those whose torques are nearest to tau."""
     errors = jnp.sqrt(square(torques - tau[None]))
     tolerance = 100 * jnp.finfo(tau.dtype).eps * jnp.sqrt(square(tau))
     # Compare with the nearest torque, not by the distance to tau, which hardly changes around it.
@@ -108,7 +207,7 @@ def _best(torques: Array, prices: Array, tau: Array) -> Array:
 
 
 def _share(arms: Array, torque: Array, limits: Array) -> Array:
-    """The largest s <= 1 for which forces within the limits give s times the torque."""
+    """Return the largest s <= 1 for which forces within the limits give s times the torque."""
     every = jnp.concatenate([arms, jnp.eye(3, dtype=arms.dtype)])
     i, j = np.triu_indices(len(every), 1)
     normals = cross(every[i], every[j])
@@ -128,7 +227,7 @@ def _share(arms: Array, torque: Array, limits: Array) -> Array:
 
 
 def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
-    """The cheapest forces within the limits for a torque that they can give.
+    """Return the cheapest forces within the limits for a torque that they can give.
 
     At the optimum a price y of torque gives ``arm . y = cost`` for the three arms of the basis.
     Thrusters with ``arm . y > cost`` are at their limits, the others are off.

@@ -1,12 +1,16 @@
 """Attitude control: laws are pure functions of state, gains and target; controllers have memory.
 
 ``quaternion_law`` and ``euler_law`` go to a fixed target (G. Hoffmann, Application of Quaternions,
-appendix A); ``tracking_law`` and ``geometric_law`` follow a moving ``Reference``. ``pid`` makes a
-``jq.Controller``, ``lqr`` the gain of a linear regulator. ``flight_law`` and the
-``jq.Controller`` of ``cascade`` follow a ``ReferenceTrajectory`` with a rotorcraft. Torques are in
-body axes. Only ``pid`` and ``cascade`` limit them, by their argument ``limits``; for the others use
-the limits in ``jq.actuators``. ``settling_time`` returns the time from which an error stays small,
-``margins`` how far a loop is from instability.
+appendix A); ``tracking_law`` and ``geometric_law`` follow a moving ``Reference``. ``flight_law``
+and ``cascade`` follow a ``ReferenceTrajectory`` with a rotorcraft. Torques are in body axes. Only
+``pid`` and ``cascade`` limit them; for the others use the limits in ``jq.actuators``.
+
+Examples:
+    The examples of the functions use this body and these gains:
+
+    >>> level, zero = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
+    >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]), mass=1.2)  # kg m^2, kg
+    >>> gains = jq.control.Gains(damping=jnp.full(3, 0.4), stiffness=jnp.full(3, 2.0))
 """
 
 from __future__ import annotations
@@ -25,8 +29,14 @@ from jaxquat.control.laws import (
 from jaxquat.control.lqr import lqr, lqr_law
 from jaxquat.control.margins import Margins, margins
 from jaxquat.control.pid import PIDGains, pid
-from jaxquat.control.reference import Reference, at_rest, follow
-from jaxquat.control.reference_trajectory import ReferenceTrajectory, follow_position, hold_position
+from jaxquat.control.reference import (
+    Reference,
+    ReferenceTrajectory,
+    at_rest,
+    follow,
+    follow_position,
+    hold_position,
+)
 from jaxquat.control.settling import settling_time
 
 __all__ = [

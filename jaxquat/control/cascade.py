@@ -16,21 +16,14 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    exactly,
-    instance,
-    is_concrete,
-    one_shape,
-    positive,
-    renamed,
-    takes,
-)
+from jaxquat._internal.checks import exactly, instance, is_concrete, positive, renamed, takes
+from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, dot, inverse_inertia, matvec, root
 from jaxquat.actuators import saturate
 from jaxquat.control.flight import Lift, check_mass
 from jaxquat.control.laws import check_gains, shortest
-from jaxquat.control.reference_trajectory import ReferenceTrajectory, attitude_of, check_trajectory
-from jaxquat.control.sampling import checked_times, function_of
+from jaxquat.control.pid import checked_times, function_of
+from jaxquat.control.reference import ReferenceTrajectory, attitude_of, check_trajectory
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.units import own_units
@@ -52,14 +45,8 @@ class CascadeGains(NamedTuple):
         rate_integral: growth of its integral part per rate error [1/s^2], (3,).
 
     Examples:
-        >>> gains = jq.control.CascadeGains(
-        ...     position=jnp.full(3, 1.0),
-        ...     velocity=jnp.full(3, 2.5),
-        ...     velocity_integral=jnp.full(3, 0.5),
-        ...     attitude=jnp.full(3, 6.0),
-        ...     rate=jnp.full(3, 15.0),
-        ...     rate_integral=jnp.full(3, 5.0),
-        ... )
+        >>> values = 1.0, 2.5, 0.5, 6.0, 15.0, 5.0  # in the order of the attributes
+        >>> gains = jq.control.CascadeGains(*(jnp.full(3, value) for value in values))
         >>> f"{gains.velocity[0] / gains.position[0]:.1f}"  # the second is faster by this factor
         '2.5'
     """
@@ -82,10 +69,9 @@ class CascadeLimits(NamedTuple):
         torque: per body axis [N m], () or (3,).
 
     Examples:
-        >>> weight = 0.9 * 9.80665  # N
-        >>> limits = jq.control.CascadeLimits(tilt=np.radians(20.0), thrust=2.0 * weight)
+        >>> limits = jq.control.CascadeLimits(tilt=np.radians(20.0), thrust=20.0)
         >>> f"{limits.speed} m/s, {limits.tilt:.2f} rad, {limits.thrust:.1f} N, {limits.torque} N m"
-        '5.0 m/s, 0.35 rad, 17.7 N, inf N m'
+        '5.0 m/s, 0.35 rad, 20.0 N, inf N m'
     """
 
     speed: ArrayLike = 5.0
@@ -102,9 +88,9 @@ class CascadeMemory(NamedTuple):
         angular_acceleration: body axes [rad/s^2], (3,).
 
     Examples:
-        >>> memory = jq.control.CascadeMemory(jnp.array([0.5, 0.0, 0.0]), jnp.zeros(3))
-        >>> f"{0.9 * memory.acceleration[0]:.2f} N"  # the force of 0.9 kg against the wind
-        '0.45 N'
+        >>> memory = jq.control.CascadeMemory(jnp.array([0.5, 0.0, 0.0]), zero)
+        >>> f"{body.mass * memory.acceleration[0]:.2f} N"  # against the wind
+        '0.60 N'
     """
 
     acceleration: Array
@@ -124,15 +110,15 @@ def cascade(
     unwind: ArrayLike = 1.0,
     gravity: ArrayLike = 9.80665,
 ) -> Controller:
-    """A ``jq.Controller`` for the position and heading of a rotorcraft; it commands a ``Lift``.
+    """Make a controller of the position and heading of a rotorcraft, with ``Lift`` as command.
 
     With e the errors, at each sample:
 
-    - the velocity setpoint is the velocity of the reference plus ``k e_x``, which is cut to the
-      limit ``speed``;
-    - the acceleration is that of the reference plus ``k e_v`` plus an integral. With gravity
-      it gives the thrust setpoint. Its upward component is at least a tenth of the weight, and its
-      tilt and size are limited;
+    - the velocity setpoint is the velocity of the reference plus ``k e_x``, cut to the limit
+      ``speed``;
+    - the thrust setpoint is the mass times gravity, the acceleration of the reference, ``k e_v``
+      and an integral. Its upward component is at least a tenth of the weight, and its tilt and size
+      are limited;
     - the rate setpoint is ``2 k vec(q* q_r)`` plus the rate of the heading. q_r is the attitude
       with body z along that thrust and the heading of the reference, on the shortest way;
     - the torque is ``I (k e_w + integral) + omega × I omega``, limited per axis.
@@ -140,37 +126,32 @@ def cascade(
     Args:
         body: the body whose inertia gives the torque.
         mass: [kg], ().
-        period: time between two samples [s]. ``rollout`` raises ValueError if it is not
-            ``sample_every * dt``.
-        reference: ``reference(t, params, input) -> control.ReferenceTrajectory``, or a constant
-            one; ``input`` is this sample's slice of the rollout's ``inputs``.
-        motion: ``motion(state, input) -> (position, velocity)`` in world axes [m], [m/s], as the
-            controller sees them; ``lambda state, input: state.aux`` if they are the aux states.
-        gains: ``gains(params)`` from the rollout's params, or constant gains; by default the params
-            are the gains.
+        period: as for ``pid``.
+        reference: as for ``pid``, but a ``control.ReferenceTrajectory``.
+        motion: ``motion(state, input) -> (position, velocity)`` returns the measured ones, world
+            axes [m], [m/s]; ``lambda state, input: state.aux`` if they are the aux states.
+        gains: as for ``pid``, but ``control.CascadeGains``.
         limits: ``control.CascadeLimits``.
         unwind: time constant [s] with which the integral parts shrink at a limit.
         gravity: g [m/s^2], ().
 
     Examples:
-        >>> body = jq.Body.from_principal(jnp.array([0.007, 0.008, 0.013]), mass=0.9)  # kg m^2, kg
         >>> reference = jq.control.hold_position(jnp.array([0.0, 0.0, 2.0]))
-        >>> seen = lambda state, input: (state.position, state.velocity)
+        >>> motion = lambda state, input: (state.position, state.velocity)
         >>> values = 1.0, 2.5, 0.5, 6.0, 15.0, 5.0
         >>> gains = jq.control.CascadeGains(*(jnp.full(3, value) for value in values))
-        >>> controller = jq.control.cascade(body, body.mass, 0.01, reference, seen, gains=gains)
-        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
-        >>> low = jq.State(level, still, position=jnp.array([0.0, 0.0, 1.0]), velocity=still)
+        >>> controller = jq.control.cascade(body, body.mass, 0.01, reference, motion, gains=gains)
+        >>> low = jq.State(level, zero, position=jnp.array([0.0, 0.0, 1.0]), velocity=zero)
         >>> memory = controller.init(low, None)
         >>> lift, memory = jax.jit(controller.update)(0.0, low, memory, None, None)
-        >>> f"{lift.thrust:.2f} N"  # 0.9 kg (9.81 + 2.5 1.0) m/s^2, because it is 1 m too low
-        '11.08 N'
+        >>> f"{lift.thrust:.2f} N"  # 1.2 kg (9.81 + 2.5 1.0) m/s^2, because it is 1 m too low
+        '14.77 N'
     """
     instance("body", body, Body, "a jq.Body")
     dtype = body.inertia.dtype
     mass, g = check_mass(mass, gravity, dtype)
-    times = checked_times(period, exactly("unwind", unwind, ()))
-    dt, unwind = times.period.astype(dtype), times.unwind.astype(dtype)
+    dt, unwind, known_period = checked_times(period, exactly("unwind", unwind, ()))
+    dt, unwind = dt.astype(dtype), unwind.astype(dtype)
     takes("motion", motion, "state, input")
     reference_at = function_of(
         "reference", reference, ReferenceTrajectory, check_trajectory, "t, params, input"
@@ -188,8 +169,7 @@ def cascade(
     def update(
         t: Array, state: State, memory: CascadeMemory, params: Any, sampled_input: Any
     ) -> tuple[Lift, CascadeMemory]:
-        c = check_trajectory(reference_at(t, params, sampled_input))
-        k = checked_gains(gains_of(params))
+        c, k = reference_at(t, params, sampled_input), gains_of(params)
         x, v = motion(state, sampled_input)
         x, v = exactly("motion(...)[0]", x, (3,)), exactly("motion(...)[1]", v, (3,))
 
@@ -210,35 +190,36 @@ def cascade(
         grown = memory.acceleration + dt * growth, memory.angular_acceleration + dt * turning_growth
         return Lift(thrust, torque / scales.torque), CascadeMemory(*grown)
 
-    return Controller(init, update, times.known_period)
+    return Controller(init, update, known_period)
 
 
 def _thrust_within(specific: Array, g: Array, tilt: Array, largest: Array) -> Array:
-    """The thrust per mass with at least g/10 upwards, limited in tilt and then in size."""
+    """Return the thrust per mass with at least g/10 upwards, limited in tilt, then in size."""
     up = jnp.maximum(specific[2], 0.1 * g)
     aside = _shortened(specific[:2], jnp.tan(tilt) * up)
     return _shortened(jnp.concatenate([aside, up[None]]), largest)
 
 
 def _shortened(v: Array, largest: Array) -> Array:
-    """The vector v, scaled down to the length ``largest`` if it is longer."""
+    """Return v, scaled down to the length ``largest`` if it is longer."""
     length = root(dot(v, v))
     longer = length > largest
     return jnp.where(longer, largest / jnp.where(longer, length, 1.0), 1.0) * v
 
 
+_LIMIT = functools.partial(positive, or_infinite=True)
+_LIMITS = dict.fromkeys(CascadeLimits._fields, Field([()], _LIMIT))
+_LIMITS |= {"torque": Field([(), (3,)], _LIMIT)}
+
+
 def _checked_limits(limits: CascadeLimits, weight: Array) -> list[Array]:
     """Return the limits as arrays of the dtype of the weight, checked; errors name the field."""
-    instance("limits", limits, CascadeLimits, "a control.CascadeLimits")
-    arrays = []
-    for name, value in limits._asdict().items():
-        shapes = ((), (3,)) if name == "torque" else ((),)
-        array = one_shape(f"limits.{name}", value, *shapes)
-        positive(f"limits.{name}", array, or_infinite=True)
-        arrays.append(jnp.asarray(array, weight.dtype))
-    if is_concrete(arrays[1]) and not float(arrays[1]) < np.pi / 2:
-        raise ValueError(f"limits.tilt: wanted less than pi/2, got {arrays[1]}")
-    if is_concrete((arrays[2], weight)) and not float(arrays[2]) > float(weight):
+    limits = checked_record("limits", limits, CascadeLimits, _LIMITS, "a control.CascadeLimits")
+    arrays = [jnp.asarray(value, weight.dtype) for value in limits]
+    tilt, thrust = arrays[1:3]
+    if is_concrete(tilt) and not float(tilt) < np.pi / 2:
+        raise ValueError(f"limits.tilt: wanted less than pi/2, got {tilt}")
+    if is_concrete((thrust, weight)) and not float(thrust) > float(weight):
         wanted = f"more than the weight, {float(weight):.6g} N"
-        raise ValueError(f"limits.thrust: wanted {wanted}, got {float(arrays[2]):.6g}")
+        raise ValueError(f"limits.thrust: wanted {wanted}, got {float(thrust):.6g}")
     return arrays

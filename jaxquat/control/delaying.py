@@ -14,10 +14,10 @@ from jaxquat.simulation.controller import Controller, update_of
 
 
 def delayed(controller: Controller, samples: int, before: Any) -> Controller:
-    """The controller, each of whose commands acts ``samples`` samples after its state was measured.
+    """Delay the commands of a controller by a number of samples. -> Controller.
 
     Args:
-        controller: any jq.Controller. The new memory is the pair of the commands on their way, the
+        controller: any jq.Controller. The new memory is a pair: the commands on their way, the
             oldest first, and the memory of this controller.
         samples: at least 1.
         before: the command that acts until the first one arrives: the same pytree, shapes and
@@ -30,13 +30,11 @@ def delayed(controller: Controller, samples: int, before: Any) -> Controller:
     Examples:
         >>> count = jq.Controller(lambda start, params: 1.0, lambda t, s, m, p, i: (m, m + 1.0))
         >>> late = jq.control.delayed(count, 2, before=0.0)
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> memory, commands = late.init(state, None), []
+        >>> memory, state = late.init(None, None), jq.State(level, zero)
         >>> for _ in range(4):
         ...     command, memory = late.update(0.0, state, memory, None, None)
-        ...     commands.append(float(command))
-        >>> commands
-        [0.0, 0.0, 1.0, 2.0]
+        ...     print(command, end=" ")
+        0.0 0.0 1.0 2.0
     """
     instance("controller", controller, Controller, "a jq.Controller")
     samples = positive_integer("samples", samples)

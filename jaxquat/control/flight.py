@@ -1,8 +1,4 @@
-"""Position control of a rotorcraft with thrust along body z: a law without memory.
-
-``flight_law`` returns the collective thrust and the torque. ``jq.rotors.allocate`` divides them
-among the rotors. World z points up, so gravity is ``-g z``.
-"""
+"""Position control of a rotorcraft with thrust along body z: a law without memory."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ from jax.typing import ArrayLike
 from jaxquat._internal.checks import exactly, finite, instance, is_concrete, positive, renamed
 from jaxquat._internal.linear import cross, dot
 from jaxquat.control.laws import Gains, check_gains, check_order, geometric_law
-from jaxquat.control.reference import follow
-from jaxquat.control.reference_trajectory import ReferenceTrajectory, attitude_of, check_trajectory
+from jaxquat.control.reference import ReferenceTrajectory, attitude_of, check_trajectory, follow
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.quaternion import rotate
@@ -31,9 +26,9 @@ class Lift(NamedTuple):
         torque: body axes [N m], (3,).
 
     Examples:
-        >>> lift = jq.control.Lift(thrust=jnp.array(14.7), torque=jnp.zeros(3))  # N, N m
-        >>> f"{lift.thrust / 1.2 - 9.80665:.2f} m/s^2 upwards for 1.2 kg"
-        '2.44 m/s^2 upwards for 1.2 kg'
+        >>> lift = jq.control.Lift(thrust=jnp.array(14.7), torque=zero)  # N, N m
+        >>> f"{lift.thrust / body.mass - 9.80665:.2f} m/s^2 upwards"
+        '2.44 m/s^2 upwards'
     """
 
     thrust: Array
@@ -50,13 +45,10 @@ class FlightGains(NamedTuple):
         stiffness: of the attitude error, body axes [N m/rad], (3,).
 
     Examples:
-        >>> mass, speed = 1.2, 2.0  # kg, rad/s: how fast a position error decays
+        >>> mass, speed, one = 1.2, 2.0, jnp.ones(3)  # kg, rad/s: decay of a position error
         >>> gains = jq.control.FlightGains(
-        ...     position=jnp.full(3, mass * speed**2),
-        ...     velocity=jnp.full(3, 2.0 * mass * speed),  # critical damping
-        ...     damping=jnp.full(3, 0.1),
-        ...     stiffness=jnp.full(3, 1.0),
-        ... )
+        ...     mass * speed**2 * one, 2.0 * mass * speed * one, damping=0.1 * one, stiffness=one
+        ... )  # critical damping
         >>> f"{gains.position[0]:.1f} N/m, {gains.velocity[0]:.1f} N s/m"
         '4.8 N/m, 4.8 N s/m'
     """
@@ -78,15 +70,15 @@ def flight_law(
     mass: ArrayLike,
     gravity: ArrayLike = 9.80665,
 ) -> Lift:
-    """The geometric tracking law of a rotorcraft for position and heading.
+    """Follow position and heading with a rotorcraft by the geometric tracking law. -> Lift.
 
-    The force setpoint is ``A = -k_x e_x - k_v e_v + m (g z + a_d)`` in world axes, and the thrust
-    is ``A . (R z)``. ``geometric_law`` turns body z towards A, with the feed-forward of the motion
-    of A in the closed loop: rate and acceleration of A are those under this thrust and gravity, so
-    other forces enter as disturbances. Then ``I e_w' = -k_R e_R - k_w e_w`` holds exactly; if
-    attitude and rate have no error, so does ``m e_v' = -k_x e_x - k_v e_v``. T. Lee, M. Leok and
-    N. H. McClamroch, Geometric tracking control of a quadrotor UAV on SE(3), CDC 2010, (12), (15)
-    and (16), with world z and the thrust turned upwards.
+    The force setpoint is ``A = -k_x e_x - k_v e_v + m (g z + a_d)`` in world axes with z up, and
+    the thrust is ``A . (R z)``; ``jq.rotors.allocate`` divides it among rotors. ``geometric_law``
+    turns body z towards A, with the feed-forward of the motion of A under this thrust and gravity:
+    other forces are disturbances. Then ``I e_w' = -k_R e_R - k_w e_w`` holds exactly; if attitude
+    and rate have no error, so does ``m e_v' = -k_x e_x - k_v e_v``. T. Lee, M. Leok and N. H.
+    McClamroch, Geometric tracking control of a quadrotor UAV on SE(3), CDC 2010, (12), (15) and
+    (16), with world z and the thrust turned upwards.
 
     Args:
         state: attitude and rate.
@@ -98,19 +90,14 @@ def flight_law(
         mass: of the body [kg], ().
         gravity: g [m/s^2], ().
 
-    Returns:
-        A ``control.Lift``.
-
     Raises:
         ValueError: A is 0 or lies along the heading; if A is traced, the torque is NaN instead.
 
     Examples:
-        >>> body = jq.Body.from_principal(jnp.array([0.01, 0.01, 0.02]), mass=1.2)
         >>> gains = jq.control.FlightGains(*(k * jnp.ones(3) for k in (3.0, 3.0, 0.1, 1.0)))
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
         >>> reference = jq.control.hold_position(jnp.array([0.0, 0.0, 5.0]))
-        >>> place, still = jnp.array([0.0, 0.0, 4.0]), jnp.zeros(3)  # 1 m too low
-        >>> lift = jax.jit(jq.control.flight_law)(state, place, still, gains, reference, body, 1.2)
+        >>> state, place = jq.State(level, zero), jnp.array([0.0, 0.0, 4.0])  # 1 m too low
+        >>> lift = jax.jit(jq.control.flight_law)(state, place, zero, gains, reference, body, 1.2)
         >>> f"{lift.thrust:.2f} N"  # the weight of 11.77 N, and 3 N/m times 1 m
         '14.77 N'
     """
@@ -126,7 +113,7 @@ def flight_law(
     weight = mass * gravity * z
 
     def wanted(s: Array, x: Array, v: Array) -> Array:
-        """A at the time s from now, by the Taylor series of the reference."""
+        """Return A at the time s from now, by the Taylor series of the reference."""
         c = reference
         acceleration = c.acceleration + s * (c.jerk + 0.5 * s * c.snap)
         e_v = v - (c.velocity + s * (c.acceleration + 0.5 * s * c.jerk))
@@ -136,8 +123,8 @@ def flight_law(
     up = rotate(state.q, z)
     force = wanted(jnp.zeros_like(mass), x, v)
     if is_concrete(force) and not np.all(np.isfinite(attitude_of(force, reference.heading))):
-        wanted_of = "a reference with a force that is neither 0 nor along the heading"
-        raise ValueError(f"reference: wanted {wanted_of}, got the force {force}")
+        text = "wanted a reference with a force that is neither 0 nor along the heading"
+        raise ValueError(f"reference: {text}, got the force {force}")
     thrust = dot(force, up)
     a = thrust * up / mass - gravity * z
 
@@ -148,7 +135,7 @@ def flight_law(
     jerk = ((dot(of_force, up) + dot(force, of_up)) * up + thrust * of_up) / mass
 
     def attitude(s: Array) -> Array:
-        """The attitude setpoint at the time s from now, correct up to its second derivative."""
+        """Return the attitude setpoint at the time s from now, to its second derivative."""
         ahead = wanted(s, x + s * (v + 0.5 * s * a), v + s * (a + 0.5 * s * jerk))
         rate, acceleration = reference.heading_rate, reference.heading_acceleration
         return attitude_of(ahead, reference.heading + s * (rate + 0.5 * s * acceleration))

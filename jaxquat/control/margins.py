@@ -1,8 +1,8 @@
 """Stability margins of a sampled loop, one command at a time and all commands together.
 
 The plant over a sample and the controller, its memory included, are linearised about a state that
-the loop keeps. Their series connection L(z), from the command that acts to minus the command that
-the controller wants, gives the sensitivity ``S = (1 + L)^-1``. Broken at command i with the others
+the loop keeps. Their series connection L(z), from the acting command to minus the command of the
+controller, gives the sensitivity ``S = (1 + L)^-1``. Broken at command i with the others
 closed, the loop is ``l_i = 1 / S_ii - 1``. With D = S - 1/2, the closed loop stays stable if each
 command is multiplied by any ``f = (2 + d) / (2 - d)``, also complex, with ``|d|`` below the disk
 margin: ``1 / max |D_ii|`` for one command, ``1 / mu(D)`` for all together, mu the structured
@@ -24,14 +24,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike, DTypeLike
 from scipy import linalg
 
-from jaxquat._internal.checks import (
-    concrete,
-    instance,
-    positive,
-    positive_integer,
-    scalar,
-    takes,
-)
+from jaxquat._internal.checks import concrete, instance, positive, positive_integer, scalar, takes
 from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Commanded, Torque
@@ -39,11 +32,11 @@ from jaxquat.dynamics.state import State, check_state, describe, error_size, loc
 from jaxquat.schemes.scheme import as_deterministic
 from jaxquat.simulation.controller import Controller, update_of
 
-AWAY = 0.1  # rad; an equilibrium further from the state is reported
+_AWAY = 0.1  # rad: a linearised equilibrium further from the state gets a warning
 
 
 class Margins(NamedTuple):
-    """How far a loop of m commands is from instability. All arrays are of numpy, in float64.
+    """The stability margins of a loop of m commands; arrays of NumPy, in float64.
 
     Attributes:
         gain: (m, 2), the factors on one command below and above which the loop is unstable; 0 and
@@ -55,20 +48,18 @@ class Margins(NamedTuple):
         disk: (m,), the disk margin of one command, at most 2. It guarantees the factors from
             ``(2 - disk) / (2 + disk)`` to ``(2 + disk) / (2 - disk)`` and phases up to
             ``2 arctan(disk / 2)``, also at once.
-        together: a disk margin for all commands at once: for each a factor of its own. It is a
-            lower bound, and exact for one command.
+        together: the disk margin of all commands at once, each with a factor of its own: a lower
+            bound, which is exact for one command.
         frequency: (k,) [rad/s], from nearly 0 to half of the sampling frequency.
-        loop: (m, k), complex: the transfer of the loop broken at each command, the others closed,
-            by negative feedback: a factor f on the command makes it unstable at ``f loop = -1``.
+        loop: (m, k), complex: the transfer of the loop broken at each command with the others
+            closed; a factor f on the command makes the loop unstable at ``f loop = -1``.
 
     Examples:
-        >>> rate = lambda t, state, memory, damping, value: (-damping * state.omega, memory)
-        >>> loop = jq.Controller(lambda start, damping: (), rate)
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> found = jq.control.margins(
-        ...     jq.rkmk4, jq.Body(jnp.eye(3)), jq.torques.commanded, 0.0, start, 0.1, 5.0, loop
-        ... )
-        >>> found.gain[0].round(2), found.disk[0].round(2)  # up to 2 I/(damping dt)
+        >>> law = lambda t, state, memory, damping, value: (-damping * state.omega, memory)
+        >>> loop = jq.Controller(lambda start, damping: (), law)
+        >>> plant = jq.rkmk4, body, jq.torques.commanded, 0.0, jq.State(level, zero), 0.1
+        >>> margins = jq.control.margins(*plant, 5.0, loop)
+        >>> margins.gain[0].round(2), margins.disk[0].round(2)  # up to 2 I/(damping dt)
         (array([0., 4.]), np.float64(1.2))
     """
 
@@ -100,12 +91,12 @@ def margins(
     sample_every: int = 1,
     inputs: Any = None,
 ) -> Margins:
-    """The stability margins of a controller's loop about a state that it keeps.
+    """Compute the stability margins of a controller's loop about a state that it keeps.
 
     The loop is that of ``rollout`` with the same arguments: sampled, with the controller's memory
-    and delays, and with the lags and aux states of the plant. States that the commands do not move,
-    or that the controller does not see even indirectly, such as the position under an attitude
-    controller, do not count. All arguments must be concrete.
+    and delays, and with the lags and aux states of the plant. Uncontrollable and unobservable
+    states, such as the position under an attitude controller, are removed. All arguments must be
+    concrete.
 
     Args:
         scheme: any deterministic scheme.
@@ -114,35 +105,29 @@ def margins(
         t: the time [s] at which torque and controller are evaluated.
         state: the State to linearise about. The loop must keep it, for instance at rest at the
             target; if it would turn by more than 0.1 rad, there is a warning, except in loops so
-            slow that rounding hides it. A limit that is active there counts as it is there, so its
-            command is lost.
+            slow that rounding hides it. A command at an active limit has no effect.
         dt: the step [s].
         params: passed to torque and controller.
         controller: a jq.Controller, with the memory of its ``init``; for another one pass
             ``controller._replace(init=lambda start, params: memory)``. Wrap a law that is called
-            inside the torque in one, for instance ``jq.Controller(lambda start, params: (), lambda
-            t, state, memory, params, value: (law(state, params), memory))``, with
-            ``jq.torques.commanded``.
+            inside the torque in a controller, as in the example.
         sample_every: steps per sample.
         inputs: one sample's slice of the inputs, if the controller or the torque takes any.
 
     Raises:
-        ValueError: the closed loop is not stable; no command moves anything that the controller
-            sees; ``controller.period`` is not ``sample_every * dt``; a bad value.
+        ValueError: the closed loop is not stable; no command affects the controller's input;
+            ``controller.period`` is not ``sample_every * dt``; a bad value.
         TypeError: a traced argument, or one of wrong type.
 
     Examples:
-        >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
-        >>> level = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> gains = jq.control.Gains(damping=jnp.full(3, 4.0), stiffness=jnp.full(3, 2.0))
         >>> law = lambda t, state, memory, gains, value: (
-        ...     jq.control.quaternion_law(state, gains, level.q), memory
+        ...     jq.control.quaternion_law(state, gains, level), memory
         ... )
         >>> loop = jq.Controller(lambda start, gains: (), law)
-        >>> commanded = jq.torques.commanded
-        >>> found = jq.control.margins(jq.rkmk4, body, commanded, 0.0, level, 0.1, gains, loop)
-        >>> found.gain[0].round(1), np.rad2deg(found.phase).round(1), found.delay.round(2)
-        (array([ 0., 10.]), array([70.5, 66.5, 62.4]), array([0.6 , 0.82, 0.99]))
+        >>> plant = jq.rkmk4, body, jq.torques.commanded, 0.0, jq.State(level, zero), 0.1
+        >>> margins = jq.control.margins(*plant, gains, loop)
+        >>> margins.gain[0].round(1), np.rad2deg(margins.phase).round(1), margins.delay.round(2)
+        (array([ 0., 50.]), array([12. ,  8.5,  7. ]), array([0.15, 0.15, 0.15]))
     """
     scheme = as_deterministic("scheme", scheme)
     instance("body", body, Body, "a jq.Body")
@@ -178,7 +163,7 @@ def margins(
         raise ValueError("state: wanted one where torque and controller have finite derivatives")
     eps = float(jnp.finfo(state.q.dtype).eps)
     turn = _turn_to_rest(a - b @ k, drift, eps)
-    if turn > AWAY:
+    if turn > _AWAY:
         text = f"the loop turns this state by about {turn:.2g} rad; wanted an equilibrium of it"
         warnings.warn(f"margins: {text}, such as rest at the target", stacklevel=3)
     return _margins(a, b, k, sample, eps)
@@ -190,7 +175,7 @@ def _linearised(
     state: State,
     memory: Any,
 ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    """A, B and K of ``x' = A x + B u``, ``u = -K x`` about a state, and the change of x there.
+    """Return A, B and K of ``x' = A x + B u``, ``u = -K x`` about a state, and the drift of x.
 
     x is the error of the state and the numbers of the memory. ``plant(state, command)`` is the
     state after a sample, ``regulator(state, memory)`` the command and the next memory.
@@ -203,7 +188,7 @@ def _linearised(
         raise TypeError(f"controller.update: wanted {wanted}, got {describe(held)}")
 
     def moved(delta: Array, flat: Array, change: Array) -> tuple[tuple[Array, ...], Array]:
-        """Error and memory after a sample, and the command that they ask for; and the drift."""
+        """Return error, memory and command after a sample, and the drift."""
         begin, kept = retract(state, delta), plant(state, unravel(command))
         wanted, after = regulator(begin, join(flat))
         after = _inexact(after, flat.dtype)[0]
@@ -221,10 +206,10 @@ def _linearised(
 
 
 def _turn_to_rest(closed: np.ndarray, drift: np.ndarray, eps: float) -> float:
-    """The turn [rad] after which the linearised loop rests; the first three states are the turn.
+    """Return the turn [rad], the first three states, after which the linearised loop rests.
 
-    States that change no other do not count. The others are balanced, so the unit of time does not
-    matter. Changes per sample below the rounding of 1 do not count.
+    States that change no other are left out. The others are balanced, so the unit of time does not
+    matter. Changes per sample below the rounding of 1 are left out.
     """
     rate = np.eye(len(closed)) - closed
     counts = np.ones(len(closed), bool)
@@ -241,7 +226,7 @@ def _turn_to_rest(closed: np.ndarray, drift: np.ndarray, eps: float) -> float:
 
 
 def _inexact(memory: Any, dtype: DTypeLike) -> tuple[Array, Callable[[Array], Any]]:
-    """The numbers of a memory that have derivatives, (p,), and what puts them back."""
+    """Return the numbers of a memory that have derivatives, (p,), and the inverse function."""
     leaves, structure = jax.tree.flatten(memory)
     arrays = [jnp.asarray(leaf) for leaf in leaves]
     moves = [jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays]
@@ -257,13 +242,13 @@ def _inexact(memory: Any, dtype: DTypeLike) -> tuple[Array, Callable[[Array], An
 
 
 def _margins(a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float, eps: float) -> Margins:
-    """The margins of ``x' = a x + b u`` with ``u = -k x``, computed with a relative error eps."""
+    """Return the margins of ``x' = a x + b u`` with ``u = -k x``, for a relative error eps."""
     closed, b, k = _seen(a - b @ k, b, k, eps)
     triangle, turn = linalg.schur(closed, output="complex")[:2]
     b, k, one = turn.conj().T @ b, k @ turn, np.eye(b.shape[1])
 
     def sensitivity(w: np.ndarray) -> np.ndarray:
-        """S, (n, m, m), at frequencies (n,) in radians per sample."""
+        """Return S, (n, m, m), at frequencies (n,) in radians per sample."""
         unit = np.eye(len(closed))
         solved = [linalg.solve_triangular(z * unit - triangle, b) for z in np.exp(1j * w)]
         return one - k @ np.stack(solved)
@@ -286,13 +271,13 @@ def _margins(a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float, eps: fl
 def _of_one(
     sensitivity: Callable[[np.ndarray], np.ndarray], w: np.ndarray, at: np.ndarray, rounding: float
 ) -> tuple[Any, ...]:
-    """Gain, phase, delay [samples], disk and transfer of one loop.
+    """Return gain, phase, delay [samples], disk and transfer of one loop.
 
     ``at`` is its sensitivity at the frequencies w. Factors below ``rounding`` are 0.
     """
 
     def inverse(s: np.ndarray) -> np.ndarray:
-        """1 / l, which is finite at the poles of l."""
+        """Return 1 / l, which is finite at the poles of l."""
         return s / (1.0 - s)
 
     def beyond(s: np.ndarray) -> np.ndarray:
@@ -317,10 +302,10 @@ def _of_one(
 def _seen(
     closed: np.ndarray, b: np.ndarray, k: np.ndarray, eps: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The closed loop without modes on or outside of the unit circle that do not count.
+    """Return the closed loop without its hidden modes on or outside of the unit circle.
 
     They are split off by a Schur form (G. H. Golub and C. F. Van Loan, Matrix Computations, section
-    7.6), and do not count if their responses to commands are rounding beside those of the whole.
+    7.6). They are hidden if their responses to commands are rounding beside those of the whole.
     """
     closed, (scale, _) = linalg.matrix_balance(closed, permute=False, separate=True)
     b, k = b / scale[:, None], k * scale
@@ -329,7 +314,7 @@ def _seen(
         wanted = "one by which a command moves something that the controller sees"
         raise ValueError(f"torque: wanted {wanted}, for instance jq.torques.commanded")
     size = np.sqrt(np.diagonal(whole))
-    # Rounding moves double eigenvalues by the root of eps; slow modes that count may be as near.
+    # Rounding moves double eigenvalues by the root of eps; slow visible modes may be as near.
     for edge in (eps**0.5, 1e-8, 1e-12):
         least = 1.0 - 10.0 * edge
         ordered: Any = linalg.schur(closed, sort=lambda x, y, r=least: np.hypot(x, y) > r)
@@ -346,7 +331,7 @@ def _seen(
 
 
 def _response(a: np.ndarray, b: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """The largest responses (m, m) of ``k x`` to an impulse of each command."""
+    """Return the largest responses (m, m) of ``k x`` to an impulse of each command."""
     largest = np.zeros((len(k), b.shape[1]))
     for _ in a:
         largest, b = np.maximum(largest, np.abs(k @ b)), a @ b
@@ -354,7 +339,7 @@ def _response(a: np.ndarray, b: np.ndarray, k: np.ndarray) -> np.ndarray:
 
 
 def _frequencies(poles: np.ndarray) -> np.ndarray:
-    """Frequencies [radians per sample] up to pi, dense about the resonances."""
+    """Return frequencies [radians per sample] up to pi, dense about the resonances."""
     poles = poles[np.abs(poles) > 0.5]
     slowest = np.abs(np.log(poles)).min(initial=1.0)
     about = np.angle(poles)[:, None] + (1.0 - np.abs(poles))[:, None] * np.linspace(-3.0, 3.0, 25)
@@ -368,7 +353,7 @@ def _roots(
     w: np.ndarray,
     at: np.ndarray,
 ) -> np.ndarray:
-    """Where f of the sensitivity changes its sign without a pole, by bisection."""
+    """Find by bisection where f of the sensitivity changes its sign without a pole."""
     values = f(at)
     change = np.flatnonzero((values[:-1] < 0.0) != (values[1:] < 0.0))
     low, high, below = w[change], w[change + 1], values[change] < 0.0
@@ -381,7 +366,7 @@ def _roots(
 
 
 def _largest(f: Callable[[np.ndarray], np.ndarray], w: np.ndarray, at: np.ndarray) -> float:
-    """The maximum of f, with values ``at``, refined between the neighbours of the largest."""
+    """Return the maximum of f, with values ``at``, refined about the largest value."""
     for _ in range(8):
         k = int(np.argmax(at))
         w = np.linspace(w[max(k - 1, 0)], w[min(k + 1, len(w) - 1)], 33)
@@ -390,10 +375,10 @@ def _largest(f: Callable[[np.ndarray], np.ndarray], w: np.ndarray, at: np.ndarra
 
 
 def _structured(d: np.ndarray) -> np.ndarray:
-    """An upper bound (k,) of the structured singular values of matrices (k, m, m).
+    """Return an upper bound (k,) of the structured singular values of matrices (k, m, m).
 
-    It is the largest singular value after a diagonal scaling, which balances rows and columns as
-    that of E. E. Osborne (J. ACM 7, 1960, 338-345).
+    It is the largest singular value after a diagonal scaling that balances rows and columns (E. E.
+    Osborne, J. ACM 7, 1960, 338-345).
     """
     scale = np.ones(d.shape[:2])
     others = np.abs(d) ** 2 * (1.0 - np.eye(d.shape[1]))

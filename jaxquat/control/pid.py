@@ -1,9 +1,4 @@
-"""Proportional-integral-derivative control with anti-windup.
-
-At each sample the command is the torque of ``tracking_law`` plus the memory, which is the integral
-part of the torque, cut to the limits. The memory then grows by the integral gain times the attitude
-error, and shrinks in proportion to what the limits cut off, so it cannot wind up.
-"""
+"""Proportional-integral-derivative control with anti-windup."""
 
 from __future__ import annotations
 
@@ -15,11 +10,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import instance, one_shape, positive, takes
+from jaxquat._internal.checks import exactly, instance, is_concrete, one_shape, positive, takes
 from jaxquat.actuators import saturate
 from jaxquat.control.laws import Gains, check_gains, shortest, tracking_law
 from jaxquat.control.reference import Reference, check_reference
-from jaxquat.control.sampling import checked_times, function_of
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import conjugate, multiply
@@ -35,9 +29,7 @@ class PIDGains(NamedTuple):
         integral: of the integral of the attitude error [N m/(rad s)], (3,).
 
     Examples:
-        >>> gains = jq.control.PIDGains(
-        ...     damping=jnp.full(3, 4.0), stiffness=jnp.full(3, 1.0), integral=jnp.full(3, 0.05)
-        ... )
+        >>> gains = jq.control.PIDGains(*(k * jnp.ones(3) for k in (4.0, 1.0, 0.05)))
         >>> (gains.stiffness / gains.integral).round(1)  # integral time [s]
         Array([20., 20., 20.], dtype=float32)
     """
@@ -57,12 +49,12 @@ def pid(
     limits: ArrayLike | None = None,
     unwind: ArrayLike | None = None,
 ) -> Controller:
-    """A ``jq.Controller``: ``tracking_law`` plus the integral of the attitude error.
+    """Make a controller: ``tracking_law`` plus the integral of the attitude error. -> Controller.
 
-    Its command is a torque (3,) [N m], and its memory the integral part of it, (3,) [N m]. If the
-    limits cut the command, each sample adds ``(cut - uncut) period/unwind`` to the memory
-    (back-calculation: K. J. Astrom and T. Hagglund, Advanced PID Control, 2006, section 3.5), so it
-    cannot wind up.
+    Its command is a torque (3,) [N m], and its memory is the integral part of it, (3,) [N m]. Where
+    limits cut the command, each sample adds ``(cut - uncut) period/unwind`` to the memory, so it
+    cannot wind up (back-calculation: K. J. Astrom and T. Hagglund, Advanced PID Control, 2006,
+    section 3.5).
 
     Args:
         body: the body whose inertia the feed-forward assumes.
@@ -72,17 +64,16 @@ def pid(
             ``input`` is this sample's slice of the rollout's ``inputs``.
         gains: ``gains(params)`` from the rollout's params, or constant gains; by default the params
             are the gains.
-        measure: ``measure(state, input)`` returns the state as the controller sees it, for instance
-            with noise, a bias or a failed sensor.
+        measure: ``measure(state, input)`` returns the measured state, for instance with noise, a
+            bias or a failed sensor.
         limits: of the command, () or per axis (3,) [N m]; None for no limits.
         unwind: time constant [s] of the anti-windup, at least ``period``; None for 1 s or the
             period, whichever is longer.
 
     Examples:
-        >>> body = jq.Body.from_principal(jnp.array([1.0, 1.5, 2.0]))  # kg m^2
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> start = jq.State(level, zero)
         >>> gains = jq.control.PIDGains(*(k * jnp.ones(3) for k in (3.0, 3.0, 1.0)))
-        >>> controller = jq.control.pid(body, 0.2, jq.control.at_rest(start.q), gains=gains)
+        >>> controller = jq.control.pid(body, 0.2, jq.control.at_rest(level), gains=gains)
         >>> push = lambda t, state, params, command: jnp.array([0.03, -0.02, 0.01])  # N m, constant
         >>> torque, grid = jq.torques.total(jq.torques.commanded, push), jq.grid(0.0, 0.2, 100)
         >>> fly = lambda: jq.rollout(jq.rkmk2, body, torque, start, grid, controller=controller)
@@ -96,7 +87,7 @@ def pid(
     checked_gains = functools.partial(check_gains, kind=PIDGains)
     gains_of = function_of("gains", gains, PIDGains, checked_gains, "params")
     takes("measure", measure, "state, input")
-    times = checked_times(period, unwind)
+    period, unwind, known_period = checked_times(period, unwind)
     if limits is not None:
         limits = one_shape("limits", limits, (), (3,))
         positive("limits", limits, or_infinite=True)
@@ -108,12 +99,37 @@ def pid(
         t: Array, state: State, memory: Array, params: Any, sampled_input: Any
     ) -> tuple[Array, Array]:
         measured = measure(state, sampled_input)
-        target = check_reference(reference_at(t, params, sampled_input))
-        k, dtype = checked_gains(gains_of(params)), memory.dtype
+        target = reference_at(t, params, sampled_input)
+        k, dtype = gains_of(params), memory.dtype
         uncut = tracking_law(measured, Gains(k.damping, k.stiffness), target, body) + memory
         cut = uncut if limits is None else saturate(uncut, limits.astype(dtype))
         error = 2.0 * multiply(conjugate(measured.q), shortest(measured.q, target.q))[1:]
-        growth = k.integral * error + (cut - uncut) / times.unwind.astype(dtype)
-        return cut, memory + times.period.astype(dtype) * growth
+        growth = k.integral * error + (cut - uncut) / unwind.astype(dtype)
+        return cut, memory + period.astype(dtype) * growth
 
-    return Controller(init, update, times.known_period)
+    return Controller(init, update, known_period)
+
+
+def checked_times(period: ArrayLike, unwind: ArrayLike | None) -> tuple[Array, Array, float | None]:
+    """Return period, anti-windup time, and the period as a float, or None if it is traced.
+
+    ``unwind`` is None for 1 s or the period, whichever is longer.
+    """
+    dt = exactly("period", period, ())
+    positive("period", dt)
+    unwind = jnp.maximum(1.0, dt) if unwind is None else exactly("unwind", unwind, ())
+    if is_concrete((dt, unwind)) and not float(unwind) >= float(dt):
+        raise ValueError(f"unwind: wanted at least the period {dt}, got {unwind}")
+    return dt, unwind, float(dt) if is_concrete(dt) else None
+
+
+def function_of(
+    name: str, value: Any, kind: type, check: Callable[[Any], Any], arguments: str
+) -> Callable[..., Any]:
+    """Return a function of these arguments that checks its value, also for a constant value."""
+    if isinstance(value, kind):
+        constant = check(value)
+        return lambda *_: constant
+    hint = f"; a constant control.{kind.__name__} may be passed, too"
+    takes(name, value, arguments, hint=hint)
+    return lambda *arguments: check(value(*arguments))

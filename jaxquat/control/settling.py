@@ -1,4 +1,4 @@
-"""The settling time of a loop: the time from which an error stays small."""
+"""The settling time of a loop."""
 
 from __future__ import annotations
 
@@ -10,28 +10,20 @@ from jaxquat._internal.checks import finite, floating, not_decreasing, positive,
 
 
 def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:
-    """The time from which ``|error|`` stays at most ``within`` until the last sample. -> (...).
+    """Return the time from which ``|error|`` stays at most ``within``. -> (...) [s].
 
     The error is taken as linear between samples. The result is the time of its last crossing into
-    the bound, or the first time if it is never larger.
+    the bound, the first time if it is never larger, infinite if it is larger at the last sample,
+    and NaN if it has a NaN. It is differentiable with respect to all arguments.
 
-    ``within`` is absolute. Textbooks (K. Ogata, Modern Control Engineering, section 5-3),
-    ``step_info`` of python-control and ``stepinfo`` of MATLAB use a fraction of the final value,
-    usually 2 %. For that, pass the response minus its final value as ``error``, and 0.02 times the
-    final value as ``within``.
-
-    If the error is too large at the last sample, it has not settled, and the result is infinite:
-    ``jnp.minimum(time, t[-1])`` is then the last time, and ``time < 5.0`` is false. If the error
-    has a NaN, the result is NaN. The result is differentiable by all arguments.
+    ``within`` is absolute. For the textbook's fraction of the final value, usually 2 % (K. Ogata,
+    Modern Control Engineering, section 5-3), pass the response minus its final value as ``error``,
+    and 0.02 times the final value as ``within``.
 
     Args:
         t: (N,) [s], finite, not decreasing.
         error: (..., N), for instance an angle [rad].
         within: () in the unit of the error, positive.
-
-    Returns:
-        Times [s], with the leading axes of the error, in the dtype of t and error. ValueError or
-        TypeError for bad arguments.
 
     Examples:
         >>> t = jnp.linspace(0.0, 10.0, 101)

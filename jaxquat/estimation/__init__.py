@@ -1,23 +1,20 @@
 """Attitude from measurements: filters, smoothers, and their likelihood, all differentiable.
 
 A ``Filter`` is a pure step over samples; ``run`` scans it over a recording, and ``smooth`` also
-uses later samples. A filter can be mapped over recordings with ``jax.vmap``, and its noises can be
-fitted with ``jax.grad`` of the likelihood, of the error against a reference, or of the performance
-of a controller that uses the estimates.
-
-- ``mekf``: attitude and gyroscope bias from vectors and attitudes with known references.
-- ``ahrs``: attitude from an inertial sensor with magnetometer on a body that is moved about.
-  ``samples`` makes its samples of a recording.
+uses later samples. ``jax.vmap`` maps a filter over recordings. ``jax.grad`` of the likelihood, or
+of the error against a reference, fits its noises.
 
 Examples:
-    The examples of the functions use 5 s of a gyroscope at rest and a star tracker:
+    The examples of the functions use 5 s at rest of a gyroscope with a star tracker, and of an
+    inertial sensor with magnetometer:
 
     >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
-    >>> none = jnp.zeros((n, 0, 3))  # no vectors
-    >>> bias = jnp.full((n, 3), 2e-3)  # rad/s, measured at rest
-    >>> stars = jnp.tile(level, (n, 1))  # what a star tracker sees
-    >>> samples = jq.estimation.Sample(jnp.full(n, 0.1), bias, none, none, stars)
+    >>> none, bias = jnp.zeros((n, 0, 3)), jnp.full((n, 3), 2e-3)  # no vectors; rad/s
+    >>> samples = jq.estimation.Sample(jnp.full(n, 0.1), bias, none, none, jnp.tile(level, (n, 1)))
     >>> mekf = jq.estimation.mekf(level)
+    >>> up, north = jnp.array([0.0, 0.0, 9.81]), jnp.array([2e-5, 0.0, -4e-5])  # m/s^2, T
+    >>> sensors = jnp.zeros((n, 3)), jnp.tile(up, (n, 1)), jnp.tile(north, (n, 1))
+    >>> imu = jq.estimation.ImuSample(jnp.full(n, 0.1), *sensors)
 """
 
 from __future__ import annotations

@@ -15,13 +15,20 @@ from jaxquat._internal.checks import (
     single_or_double,
     unit_quaternion,
 )
+from jaxquat.recordings.columns import SI
+from jaxquat.recordings.units import unlikely_median
 
 Record = TypeVar("Record", bound=tuple)
 """A NamedTuple of numbers or arrays."""
 
+GRAVITY = 9.80665  # m/s^2
+_FALL = 300.0  # m/s: no body on Earth comes to fall faster, it is nearly the speed of sound
+_SCALE = 0.85  # share of gravity: an accelerometer has errors of 5 % of gain and 1 m/s^2
+_GAP = 1.0  # s: in longer intervals the force is unknown
+
 
 def sample_of(sample: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """A sample with checked ``dt`` and shapes, all in the gyroscope's dtype."""
+    """Return a sample with checked ``dt`` and shapes, all in the gyroscope's dtype."""
     dt = exactly("sample.dt", sample.dt, ())
     not_negative("sample.dt", dt)
     sensors = [exactly(f"sample.{x}", getattr(sample, x), shape) for x, shape in shapes.items()]
@@ -30,13 +37,14 @@ def sample_of(sample: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     return cast(sample, sample.gyro.dtype)
 
 
-def not_stamps(name: str, dt: Any) -> None:
-    """ValueError if concrete intervals (N,) are times that rise evenly, as stamps do.
+def check_intervals(name: str, dt: Any) -> None:
+    """Raise ValueError if concrete intervals (N,) are negative, or rise evenly as stamps do.
 
     Constant intervals do not rise, and intervals within a factor of 4 are never refused. Of wider
     ones, 8 exponential numbers rise as evenly as this in 5 of 10^9 recordings, more even more
     seldom. Stamps whose own jitter is a sixth of their spacing are still recognised.
     """
+    not_negative(name, dt)
     if not is_concrete(dt) or len(dt) < 8:
         return
     times = np.asarray(dt, np.float64)
@@ -48,8 +56,50 @@ def not_stamps(name: str, dt: Any) -> None:
         )
 
 
+def check_sizes(name: str, dt: np.ndarray, gyro: np.ndarray, force: np.ndarray) -> None:
+    """Raise ValueError if intervals, rates or forces have sizes of other units, or no gravity."""
+    for channel, values, quantity in (
+        ("t", dt, "intervals"),
+        ("gyro", gyro, "rates"),
+        ("accelerometer", force, "specific forces"),
+    ):
+        unlikely = unlikely_median(channel, values)
+        if unlikely:
+            median, unit = unlikely
+            unit = f", {unit} for instance?" if unit else "?"
+            got = f"a median of {median:.3g}; are they in another unit{unit}"
+            got += " Subtract times in float64, with NumPy" if channel == "t" else ""
+            got += " Or is gravity subtracted?" if channel == "accelerometer" else ""
+            raise ValueError(f"{name}: wanted {quantity} in {SI[channel]}, got {got}")
+    _check_weight(name, dt, force)
+
+
+def _check_weight(name: str, dt: np.ndarray, force: np.ndarray) -> None:
+    """Raise ValueError if specific forces (N, 3), at intervals (N,) [s], are too short on average.
+
+    In world axes the specific force is a + g up. Its mean over a time T is g up + dv/T, with the
+    change dv of the velocity, and the mean of its length is no shorter. So if the mean length is
+    below g by more than V/T, the body fell faster by V at the end, whatever its attitude, or
+    gravity was subtracted. Every body may fall freely for half a minute. (The median has no
+    such bound: it is 0 for a body that jumps more than half of the time.)
+    """
+    present = np.isfinite(force).all(axis=1)
+    t = np.cumsum(np.asarray(dt, np.float64))[present]
+    intervals = np.minimum(np.diff(t), _GAP)
+    total = float(np.sum(intervals))
+    if not total > _FALL / GRAVITY:
+        return
+    lengths = np.linalg.norm(np.asarray(force, np.float64)[present], axis=1)
+    mean = float(np.sum(intervals * 0.5 * (lengths[1:] + lengths[:-1]))) / total
+    least = min(_SCALE * GRAVITY, GRAVITY - _FALL / total)
+    if mean < least:
+        wanted = f"specific forces of a mean length of {least:.3g} m/s^2 or more in {total:.3g} s"
+        got = f"{mean:.3g} m/s^2; is gravity subtracted? For free fall and orbits use mekf"
+        raise ValueError(f"{name}: wanted {wanted}, got {got}")
+
+
 def unit_or_missing(name: str, value: Any) -> None:
-    """ValueError if a concrete quaternion (..., 4) without a NaN is off the unit sphere."""
+    """Raise ValueError if a concrete quaternion (..., 4) without a NaN is off the unit sphere."""
     if is_concrete(value):
         rows = np.asarray(value).reshape(-1, np.shape(value)[-1])
         measured: Any = rows[~np.isnan(rows).any(axis=1)]
@@ -57,5 +107,5 @@ def unit_or_missing(name: str, value: Any) -> None:
 
 
 def cast(record: Record, dtype: Any) -> Record:
-    """The record with arrays of this dtype."""
+    """Return the record with arrays of this dtype."""
     return type(record)(*(jnp.asarray(x, dtype) for x in record))

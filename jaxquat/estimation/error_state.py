@@ -1,12 +1,10 @@
 """The Gaussian part of an error-state Kalman filter: prediction, updates, and the smoother.
 
 The state is a unit quaternion and n - 3 numbers. Its error is a vector (n,): the rotation vector of
-the attitude in WORLD axes, ``q_true = exp(error[:3]) q``, then the errors of the numbers. (An
-attitude error in world axes makes the linearised equations depend on the measured rates alone: S.
-Bonnabel, P. Martin and E. Salaun, Invariant extended Kalman filter, CDC 2009.)
-
-Observations come in small blocks. Their update has Joseph's form, so the covariance stays positive
-even in float32 and is that of the error for any gain.
+the attitude in WORLD axes, ``q_true = exp(error[:3]) q``, then the errors of the numbers. (With
+world axes the linearised equations depend on the measured rates alone: S. Bonnabel, P. Martin and
+E. Salaun, Invariant extended Kalman filter, CDC 2009.) Observations come in small blocks. Their
+update has Joseph's form: the covariance stays positive even in float32 and is right for any gain.
 
 The smoother is that of Rauch, Tung and Striebel: ``x_N = x + G (x_N' - x')``, where x' is the
 prediction of the next sample and ``G = P F^T P'^-1``. The part ``e - G e'`` of the error is
@@ -18,14 +16,15 @@ Before a prediction r becomes ``F^T r``; before an update with rows H, noise R, 
     r = A r + B innovation,   B = P^-1 K = H^T S^-1 + P^-1 (K - K_optimal)
                               A = P^-1 P+ = L^T - B (H P L^T - R K^T)
 
-Only a gain that is not optimal takes a solution with a covariance. As ``r = M e + noise`` with a
-covariance N of this noise, the smoothed error is ``(1 - P M) e - P noise``. Its covariance is a sum
-of squares, so it is positive semidefinite in any precision. ``P - P M P``, which is equal to it for
-optimal gains, is the difference of large numbers and is not.
+Only a gain that is not optimal requires the solution of a system with P. As ``r = M e + noise``
+with a covariance N of this noise, the smoothed error is ``(1 - P M) e - P noise``. Its covariance
+is a sum of squares, so it is positive semidefinite in any precision, unlike ``P - P M P``, which is
+equal to it for optimal gains.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -35,57 +34,38 @@ from jax import Array, lax
 
 from jaxquat._internal.linear import dot, matvec, transpose
 
+_product = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+
 
 class Error(NamedTuple):
-    """The error of a state, as a Gaussian distribution.
+    """The error of a state, as a Gaussian distribution."""
 
-    Attributes:
-        mean: (n,).
-        covariance: (n, n).
-    """
-
-    mean: Array
-    covariance: Array
+    mean: Array  # (n,)
+    covariance: Array  # (n, n)
 
 
 class Update(NamedTuple):
-    """A block of m scalar observations ``innovation = rows . error + noise`` and its effect.
+    """A block of m scalar observations ``innovation = rows . error + noise`` and its effect."""
 
-    Attributes:
-        rows: (m, n).
-        variances: variances of the noises, (m,).
-        gain: (n, m); the column of a missing observation is 0.
-        innovation: (m,), 0 for a missing observation.
-        precision: inverse of the covariance of the innovation, (m, m), 0 for a missing observation.
-        log_precision: logarithm of the determinant of ``precision`` over the observations made, ().
-        limited: None if the gain is optimal, otherwise what the smoother needs in addition.
-    """
-
-    rows: Array
-    variances: Array
-    gain: Array
-    innovation: Array
-    precision: Array
-    log_precision: Array
-    limited: Limited | None = None
+    rows: Array  # (m, n)
+    variances: Array  # variances of the noises, (m,)
+    gain: Array  # (n, m); the column of a missing observation is 0
+    innovation: Array  # (m,), 0 for a missing observation
+    precision: Array  # inverse covariance of the innovation, (m, m), 0 for a missing observation
+    log_precision: Array  # logarithm of the determinant of ``precision`` over the observations made
+    limited: Limited | None = None  # for the smoother, if the gain is not optimal
 
 
 class Limited(NamedTuple):
-    """A gain (n, m) that is not the optimal one.
+    """A gain (n, m) that is not the optimal one."""
 
-    Attributes:
-        covariance: P before the observations, (n, n).
-        excess: the gain without the optimal gain, (n, m).
-        remainder: ``H P L^T - R K^T``, (m, n).
-    """
-
-    covariance: Array
-    excess: Array
-    remainder: Array
+    covariance: Array  # P before the observations, (n, n)
+    excess: Array  # the gain without the optimal gain, (n, m)
+    remainder: Array  # ``H P L^T - R K^T``, (m, n)
 
 
 def predicted(covariance: Array, transition: Array, noise: Array) -> Array:
-    """The covariance ``F P F^T + Q`` after a step with this noise Q; all are (n, n)."""
+    """Return the covariance ``F P F^T + Q`` after a step; all are (n, n)."""
     product = _product(_product(transition, covariance), transpose(transition))
     return symmetric(product) + noise
 
@@ -98,21 +78,13 @@ def observed(
     valid: Array,
     admitted: Callable[[Array], Array] | None = None,
 ) -> tuple[Error, Update]:
-    """The error after a block of m scalar observations; invalid ones do not change it.
+    """Update an error by a block of m scalar observations; invalid ones do not change it.
 
-    Invalid residuals and their derivatives must be finite, too.
-
-    Args:
-        error: the error before the observations.
-        rows: derivatives of the residuals by the error, (m, n); the zeros of a NumPy array cost
-            nothing.
-        residuals: measured minus computed from the state to which the error belongs, (m,).
-        variances: variances of the noises, positive, (m,).
-        valid: whether there is an observation, (m,) bool.
-        admitted: ``admitted(gain)`` is the part of a gain (n, m) that counts; None if all of it
-            does. Along a direction that it leaves out, mean and variance do not change (S. F.
-            Schmidt, Application of State-Space Methods to Navigation Problems, Advances in Control
-            Systems 3, 1966).
+    ``rows`` (m, n) are the derivatives of the residuals (m,), measured minus computed, with respect
+    to the error; the zeros of a NumPy array cost nothing. Residuals must be finite also where they
+    are not ``valid`` (m,). ``admitted(gain)`` is the part of a gain (n, m) that counts; along a
+    direction that it leaves out, mean and variance do not change (S. F. Schmidt, Advances in
+    Control Systems 3, 1966).
     """
     weight = valid.astype(residuals.dtype)
     images = weight[:, None] * _along(rows, error.covariance)
@@ -121,8 +93,8 @@ def observed(
     optimal = _product(transpose(images), inverse)
     gain = optimal if admitted is None else admitted(optimal)
     innovation = jnp.where(valid, residuals - _along(rows, error.mean), 0.0)
-    # Joseph's form as matrix products, because their derivatives are matrix products again. XLA
-    # would fuse a chain of outer products and recompute it for each sum in a derivative.
+    # Joseph's form as matrix products, whose derivatives are matrix products again. XLA would
+    # fuse a chain of outer products and recompute it for each sum in a derivative.
     half = error.covariance - _product(gain, images)
     noise = variances[:, None] * transpose(gain)
     remainder = weight[:, None] * _along(rows, transpose(half)) - noise
@@ -137,7 +109,7 @@ def observed(
 
 
 def _along(rows: Array | np.ndarray, values: Array) -> Array:
-    """``rows @ values``; rows of NumPy are known, so their zeros cost nothing."""
+    """Return ``rows @ values``; the zeros of NumPy rows cost nothing."""
     if not isinstance(rows, np.ndarray):
         return _product(rows, values)
     sums = [sum(row[k].item() * values[k] for k in np.flatnonzero(row)) for row in rows]
@@ -145,7 +117,7 @@ def _along(rows: Array | np.ndarray, values: Array) -> Array:
 
 
 def _inverse(matrix: Array) -> tuple[Array, Array]:
-    """Inverse and pivots (m,) of a small positive definite matrix (m, m), by Gauss-Jordan."""
+    """Return inverse and pivots (m,) of a positive definite matrix (m, m), by Gauss-Jordan."""
     pivots, unit = [], np.eye(matrix.shape[0], dtype=bool)
     for k, here in enumerate(unit):
         pivot = matrix[k, k]
@@ -158,9 +130,9 @@ def _inverse(matrix: Array) -> tuple[Array, Array]:
 
 
 def consistency(updates: Sequence[Update]) -> tuple[Array, Array, Array]:
-    """Normalised innovation squared, number of scalars, log likelihood."""
-    squared = sum(dot(x.innovation, matvec(x.precision, x.innovation)) for x in updates)
-    squared = jnp.asarray(squared)
+    """Return the normalised innovation squared, the number of scalars, the log likelihood."""
+    terms = [dot(x.innovation, matvec(x.precision, x.innovation)) for x in updates]
+    squared = jnp.asarray(sum(terms))
     seen = jnp.concatenate([jnp.diagonal(x.precision) for x in updates]) > 0
     count = jnp.sum(seen, dtype=squared.dtype)
     logs = sum(x.log_precision for x in updates)
@@ -168,17 +140,11 @@ def consistency(updates: Sequence[Update]) -> tuple[Array, Array, Array]:
 
 
 class BackwardStep(NamedTuple):
-    """What the backward pass of the smoother needs of a block of observations, see above.
+    """A block of observations for the backward pass of the smoother, see above."""
 
-    Attributes:
-        update: without its limited gain.
-        weights: B, (n, m).
-        remainder: (m, n), None for an optimal gain.
-    """
-
-    update: Update
-    weights: Array
-    remainder: Array | None
+    update: Update  # without its limited gain
+    weights: Array  # B, (n, m)
+    remainder: Array | None  # (m, n), None for an optimal gain
 
 
 def backward_step(update: Update) -> BackwardStep:
@@ -192,10 +158,10 @@ def backward_step(update: Update) -> BackwardStep:
 
 
 def _solved(covariance: Array, columns: Array) -> Array:
-    """``covariance^-1 columns`` by Gauss-Jordan elimination in units of the deviations.
+    """Return ``covariance^-1 columns`` by Gauss-Jordan elimination in units of the deviations.
 
     Where the covariance is singular to rounding, the solution is another one. The smoother then
-    weighs later observations less well, and its covariance says so.
+    weighs later observations less well, with a covariance to match.
     """
     size = len(covariance)
     scale = jnp.sqrt(jnp.diagonal(covariance))[:, None]
@@ -212,17 +178,11 @@ def _solved(covariance: Array, columns: Array) -> Array:
 
 
 class Information(NamedTuple):
-    """What later observations tell of the error e: ``vector = matrix e + noise``.
+    """Information of later observations about the error e: ``vector = matrix e + noise``."""
 
-    Attributes:
-        vector: (n,); the smoothed mean is ``P vector``.
-        matrix: (n, n).
-        noise: covariance of the noise, (n, n).
-    """
-
-    vector: Array
-    matrix: Array
-    noise: Array
+    vector: Array  # (n,); the smoothed mean is ``P vector``
+    matrix: Array  # (n, n)
+    noise: Array  # covariance of the noise, (n, n)
 
 
 def no_information(covariance: Array) -> Information:
@@ -232,7 +192,7 @@ def no_information(covariance: Array) -> Information:
 
 
 def smoothed(covariance: Array, later: Information) -> Error:
-    """The smoothed error, given the later observations, for this filtered covariance."""
+    """Return the smoothed error for this filtered covariance, given the later observations."""
     gain = _product(covariance, later.matrix)
     left = jnp.eye(len(gain), dtype=gain.dtype) - gain
     own = _product(_product(left, covariance), transpose(left))
@@ -262,9 +222,9 @@ def _before_update(later: Information, step: BackwardStep) -> Information:
 
     def applied(values: Array) -> Array:  # A values
         after = values - _product(transpose(rows), _product(transpose(gain), values))
-        return (
-            after if remainder is None else after - _product(weights, _product(remainder, values))
-        )
+        if remainder is None:
+            return after
+        return after - _product(weights, _product(remainder, values))
 
     vector = applied(later.vector[:, None])[:, 0] + matvec(weights, innovation)
     left = applied(later.matrix)
@@ -275,10 +235,6 @@ def _before_update(later: Information, step: BackwardStep) -> Information:
     return Information(vector, matrix, symmetric(covariance))
 
 
-def _product(a: Array, b: Array) -> Array:
-    return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
-
-
 def symmetric(matrix: Array) -> Array:
-    """The symmetric matrix with the same upper triangle; a kernel computes no other elements."""
+    """Return the symmetric matrix with this upper triangle; kernels compute no other elements."""
     return jnp.where(np.tri(len(matrix), dtype=bool), transpose(matrix), matrix)

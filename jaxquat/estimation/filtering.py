@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,11 +13,11 @@ from jax import Array, lax
 
 from jaxquat import fused
 from jaxquat._internal import reprs
-from jaxquat._internal.checks import arrays, instance, is_concrete, not_negative, takes
+from jaxquat._internal.checks import arrays, instance, is_concrete, takes
 from jaxquat.estimation import error_state
-from jaxquat.estimation.arguments import not_stamps, unit_or_missing
+from jaxquat.estimation.arguments import check_intervals, check_sizes, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update
-from jaxquat.estimation.imu import ImuSample, check_sizes
+from jaxquat.estimation.imu import ImuSample
 from jaxquat.quaternion import correct_norm, exp, multiply
 
 
@@ -36,9 +37,8 @@ class Estimate(NamedTuple):
             ``ahrs``.
 
     Examples:
-        >>> memory, estimates = jax.jit(lambda samples: jq.estimation.run(mekf, samples))(samples)
-        >>> deviation = jnp.sqrt(estimates.covariance[-1, 3, 3])
-        >>> f"{estimates.bias[-1, 0]:.5f} +- {deviation:.5f} rad/s"
+        >>> smoothed = jax.jit(lambda samples: jq.estimation.smooth(mekf, samples))(samples)
+        >>> f"{smoothed.bias[0, 0]:.5f} +- {jnp.sqrt(smoothed.covariance[0, 3, 3]):.5f} rad/s"
         '0.00200 +- 0.00005 rad/s'
     """
 
@@ -52,29 +52,18 @@ class Estimate(NamedTuple):
 
 
 class Linearized(NamedTuple):
-    """The linearised step of a filter, for the smoother.
+    """The linearised step of a filter, for the smoother."""
 
-    Attributes:
-        transition: transition matrix of the error, (n, n).
-        noise: covariance that the transition adds, (n, n).
-        updates: blocks of observations, in the order in which they were used.
-    """
-
-    transition: Array
-    noise: Array
-    updates: tuple[Update, ...]
+    transition: Array  # transition matrix of the error, (n, n)
+    noise: Array  # covariance that the transition adds, (n, n)
+    updates: tuple[Update, ...]  # blocks of observations, in the order in which they were used
 
 
 class Filter(NamedTuple):
     """A filter: pure functions of its memory (its state between samples) and one sample.
 
-    ::
-
-        memory = filter.init(first)
-        memory, estimate = filter.step(memory, sample)
-
-    ``run`` scans them over a recording. They are differentiable, in both modes, by the samples and
-    by the settings with which the filter was made.
+    They are differentiable, in both modes, with respect to the samples and to the settings with
+    which the filter was made. ``run`` scans the step over a recording.
 
     Attributes:
         init: ``init(sample) -> memory`` from the first sample; pass this sample to ``step``, too.
@@ -93,15 +82,9 @@ class Filter(NamedTuple):
     linearize: Callable[[Any, Any], tuple[Any, Estimate, Linearized]]
 
 
-def filter_of(
-    init: Callable[[Any], Any], linearize: Callable[[Any, Any], tuple[Any, Estimate, Linearized]]
-) -> Filter:
-    """The Filter with these functions; its step is ``linearize`` without the third result."""
-
-    def step(memory: Any, sample: Any) -> tuple[Any, Estimate]:
-        return linearize(memory, sample)[:2]
-
-    return Filter(init, step, linearize)
+# Reverse mode stores only the memory and recomputes the step, whose thirty arrays are as large as
+# the covariance. Within a scan, XLA cannot merge the two computations: no barrier is needed.
+_recomputed = functools.partial(jax.checkpoint, prevent_cse=False)
 
 
 def run(
@@ -141,9 +124,7 @@ def run(
 
     def step(memory: Any, sample: Any) -> tuple[Any, Any]:
         memory, estimate = filter.step(memory, sample)
-        saved = save(estimate)
-        arrays("save(estimate)", saved)
-        return memory, saved
+        return memory, arrays("save(estimate)", save(estimate))
 
     return fused.scan(_recomputed(step), memory, samples, engine=engine)
 
@@ -185,19 +166,19 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
 
 
 def corrected(estimate: Estimate, error: Error) -> Estimate:
-    """The estimate corrected by the mean error (n,), with the error's covariance."""
+    """Return the estimate corrected by the mean error (n,), with the error's covariance."""
     q, shift = turned(estimate.q, error.mean[:3]), error.mean[3:]
     bias, others = estimate.bias + shift[:3], estimate.others + shift[3:]
     return estimate._replace(q=q, bias=bias, others=others, covariance=error.covariance)
 
 
 def turned(q: Array, u: Array) -> Array:
-    """The attitude turned by a rotation vector in world axes, ``exp(u) q``. (4,), (3,) -> (4,)."""
+    """Turn an attitude by a rotation vector in world axes, ``exp(u) q``. (4,), (3,) -> (4,)."""
     return correct_norm(multiply(exp(u), q))
 
 
 def present(value: Array, fallback: Array) -> tuple[Array, Array]:
-    """Whether a measurement is finite, (), and the measurement, or ``fallback`` if it is not.
+    """Return whether a measurement is finite, (), and the measurement, or else ``fallback``.
 
     So nothing computed from it is NaN, and no derivative is.
     """
@@ -205,21 +186,15 @@ def present(value: Array, fallback: Array) -> tuple[Array, Array]:
     return valid, jnp.where(valid, value, fallback)
 
 
-def _recomputed(step: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """A step whose reverse mode stores only the memory and recomputes everything else.
-
-    A step has some thirty arrays of the covariance's size. Within a scan the compiler cannot merge
-    the recomputation with the first computation, so no barrier against this is needed.
-    """
-    return jax.checkpoint(step, prevent_cse=False)
-
-
 def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
-    """The memory to start from; a given one is checked against the filter's own initial memory."""
+    """Return the memory to start from; check it against the filter's own initial memory."""
     instance("filter", filter, Filter, "an estimation.Filter, such as mekf(...)")
     _check_arrays(samples)
     start = filter.init(jax.tree.map(lambda leaf: leaf[0], samples))
-    _check_values(samples)
+    if hasattr(samples, "dt"):
+        check_intervals("samples.dt", samples.dt)
+    if isinstance(samples, ImuSample) and is_concrete(samples):
+        check_sizes("samples", *map(np.asarray, samples[:3]))
     if memory is None:
         return start
     wanted, got = (reprs.shapes(tree) for tree in (start, arrays("memory", memory)))
@@ -242,12 +217,3 @@ def _check_arrays(samples: Any) -> None:
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]
     if len({shape[:1] for shape in shapes}) != 1 or shapes[0][:1] in ((), (0,)):
         raise ValueError(f"samples: wanted arrays with one axis (N,) in front, got shapes {shapes}")
-
-
-def _check_values(samples: Any) -> None:
-    """Raise ValueError for intervals or measurements that cannot be right."""
-    if hasattr(samples, "dt"):
-        not_negative("samples.dt", samples.dt)
-        not_stamps("samples.dt", samples.dt)
-    if isinstance(samples, ImuSample) and is_concrete(samples):
-        check_sizes("samples", *map(np.asarray, samples[:3]))

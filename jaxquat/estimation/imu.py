@@ -1,9 +1,8 @@
 """Samples of an inertial sensor with magnetometer, and settings and error model of ``ahrs``.
 
 The error has 18 elements: attitude (3), bias (3), horizontal velocity (2), declination (1), and the
-nine errors of the gyroscope's response. Only a few blocks of its transition F differ from the
-identity; computing ``F P F^T`` from these blocks costs an eighth of the two products of (18, 18)
-matrices.
+nine errors of the gyroscope's response. ``F P F^T`` is computed from the few blocks of the
+transition F that differ from the identity, at an eighth of the cost of (18, 18) products.
 """
 
 from __future__ import annotations
@@ -16,21 +15,18 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import divisor, exactly, floating, instance, not_negative
+from jaxquat._internal.checks import divisor, exactly, instance, vector
 from jaxquat._internal.linear import square, transpose
-from jaxquat.estimation.arguments import not_stamps
+from jaxquat.estimation.arguments import check_intervals, check_sizes
 from jaxquat.estimation.error_state import symmetric
-from jaxquat.estimation.weight import check_weight
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
 from jaxquat.recordings import Recording
-from jaxquat.recordings.columns import SI
 from jaxquat.recordings.recording import check_times
-from jaxquat.recordings.units import unlikely_median
 
-GRAVITY = 9.80665  # m/s^2
 SIZE = 18
 VELOCITY, DECLINATION, RESPONSE = 6, 8, 9  # first indices in the error
 _ALL_DIGITS = lax.Precision.HIGHEST
+_FORCE_NOISE = 1e-3  # m/s^2/sqrt(Hz): density of an accelerometer, which never limits the velocity
 
 
 class Settings(NamedTuple):
@@ -49,27 +45,27 @@ class Settings(NamedTuple):
         start_heading: standard deviation of the heading that a magnetometer gives at the start
             [rad].
         velocity: least density of the observation that the velocity is 0 [m/s sqrt(s)].
-        velocity_by_motion: further density of that observation, in parts of the density that the
-            velocity itself has over times of ``velocity_time``, as the accelerometer measures it.
+        velocity_by_motion: further density of that observation, in units of the density of the
+            velocity over times of ``velocity_time``, as the accelerometer measures it.
         velocity_time: time over which the density of the velocity is measured [s].
         heading: density of the magnetic heading [rad sqrt(s)].
         heading_gate: an innovation of this many standard deviations doubles its variance.
         declination: standard deviation of the local declination, a random process [rad].
-        declination_time: time in which the declination forgets its value [s].
+        declination_time: correlation time of the declination [s].
         field_gate: relative change of the field's norm, or change of the sine of its dip, that
             multiplies the variance of the heading by four.
-        field_time: time in which the norm and dip that count as undisturbed are learned, and after
-            which a field that differs but stays the same counts as undisturbed [s].
+        field_time: time in which norm and dip of the undisturbed field are learned, and after which
+            another field that stays the same counts as undisturbed [s].
         rest_rate: at rest the measured rate, bias included, is below this and changes by less than
-            this in about 0.5 s [rad/s]. A slow turn counts as rest and its rate as bias, so lower
-            this for a body that turns slowly. A bias beyond this is not found at rest: increase it
+            this in about 0.5 s [rad/s]. A slower turn counts as rest and its rate as bias: lower
+            this for a body that turns slowly. A bias beyond this is not found at rest: raise this
             and ``start_bias`` for a raw MEMS gyroscope.
         rest_acceleration: at rest the specific force changes by less than this in about 0.5 s
             [m/s^2].
         rest_time: the body is at rest once both conditions have held for this long [s] and the mean
-            force is vertical to 0.1 m/s^2, beside three deviations of the tilt. The estimates jump
-            with this setting, ``rest_rate`` and ``rest_acceleration``, and their derivatives by
-            these three are 0.
+            force is vertical to 0.1 m/s^2 plus three deviations of the tilt. The estimates jump
+            with this setting, ``rest_rate`` and ``rest_acceleration``; their derivatives with
+            respect to these three are 0.
         rest_velocity: density of the observation, at rest, that the velocity is 0 [m/s sqrt(s)].
         rest_bias: density of the observation of the bias at rest [rad/s sqrt(s)].
         acceleration: standard deviation of the angular acceleration while the gyroscope misses
@@ -111,10 +107,10 @@ class ImuSample(NamedTuple):
     """One sample of ``ahrs``, or a recording if each array has a leading axis (N,).
 
     A sensor with a NaN or an infinity counts as not read. Without a gyroscope reading, the last
-    rate is used, and from its usual interval on the covariance grows as for a body with the angular
-    acceleration ``Settings.acceleration``. Each sensor may have rows of its own, at its own times
-    and in any order among rows of equal times (``dt`` is 0): a sample covers the time since the
-    last one of the same sensor, at most 1 s.
+    rate is used; after the gyroscope's usual interval, the covariance grows as for a body with the
+    angular acceleration ``Settings.acceleration``. Each sensor may have rows of its own, in any
+    order among rows of equal times (``dt`` is 0): a sample covers the time since the last one of
+    the same sensor, at most 1 s.
 
     Attributes:
         dt: time since the previous sample [s], at least 0, finite, ().
@@ -123,15 +119,10 @@ class ImuSample(NamedTuple):
         magnetometer: magnetic field at the time of the sample, body axes, any unit, (3,).
 
     Examples:
-        >>> n = 100
-        >>> samples = jq.estimation.ImuSample(
-        ...     dt=jnp.full(n, 0.01),
-        ...     gyro=jnp.zeros((n, 3)),
-        ...     accelerometer=jnp.tile(jnp.array([0.0, 0.0, 9.81]), (n, 1)),
-        ...     magnetometer=jnp.full((n, 3), jnp.nan),  # not read
-        ... )
+        >>> none, unread = jnp.zeros((n, 3)), jnp.full((n, 3), jnp.nan)
+        >>> samples = jq.estimation.ImuSample(imu.dt, none, imu.accelerometer, unread)
         >>> f"{samples.dt.sum():.2f} s"
-        '1.00 s'
+        '5.00 s'
     """
 
     dt: Array
@@ -141,30 +132,28 @@ class ImuSample(NamedTuple):
 
 
 def samples(recording: Recording) -> ImuSample:
-    """The samples of a recording for ``ahrs``. -> ImuSample with leading axis (N,).
+    """Return the samples of a recording for ``ahrs``. -> ImuSample with leading axis (N,).
 
     Sensors may have rates and stamps of their own, as in a recording that ``read_ulog`` returns.
     Intervals are computed in float64, so times since 1970 lose nothing. The arrays have JAX's
-    default precision. To pass times and arrays that are no Recording, make one::
-
-        recording = jq.recordings.Recording(t, gyro, accelerometer=..., magnetometer=...)
+    default precision.
 
     Args:
         recording: with gyro and accelerometer; without a magnetometer the heading is not observed.
-            At rest with z up, the accelerometer has +9.81 in z. No reading tells the other sign:
-            it gives a body that is upside down.
+            At rest with z up, the accelerometer has +9.81 in z; the other sign cannot be detected
+            and gives a body that is upside down.
 
     Raises:
         TypeError, ValueError: there is no finite sample of gyro or accelerometer, all specific
             forces are 0, times do not increase, or medians are unlikely in SI: intervals of 2 s or
             more, rates of 35 rad/s or more, specific forces of 0.5 to 2 or of 100 m/s^2 or more.
-            Forces without gravity are refused, as by ``run``: over T seconds their mean length is
+            Forces without gravity are refused, also by ``run``: over T seconds their mean length is
             9.81 - 300/T or more for a body that does not come to fall by 300 m/s.
 
     Examples:
         >>> t = 1.7e9 + np.arange(100) / 100  # s since 1970
-        >>> still, up = np.zeros((100, 3)), np.tile([0.0, 0.0, 9.81], (100, 1))
-        >>> recording = jq.recordings.Recording(t, still, accelerometer=up)
+        >>> force = np.tile([0.0, 0.0, 9.81], (100, 1))
+        >>> recording = jq.recordings.Recording(t, np.zeros((100, 3)), accelerometer=force)
         >>> samples = jq.estimation.samples(recording)
         >>> samples.dt.dtype, f"{samples.dt.sum():.2f} s"
         (dtype('float32'), '0.99 s')
@@ -185,24 +174,6 @@ def samples(recording: Recording) -> ImuSample:
     return ImuSample(*map(jnp.asarray, arrays))
 
 
-def check_sizes(name: str, dt: np.ndarray, gyro: np.ndarray, force: np.ndarray) -> None:
-    """ValueError if intervals, rates or forces have sizes of other units, or forces no gravity."""
-    for channel, values, quantity in (
-        ("t", dt, "intervals"),
-        ("gyro", gyro, "rates"),
-        ("accelerometer", force, "specific forces"),
-    ):
-        unlikely = unlikely_median(channel, values)
-        if unlikely:
-            median, unit = unlikely
-            unit = f", {unit} for instance?" if unit else "?"
-            got = f"a median of {median:.3g}; are they in another unit{unit}"
-            got += " Subtract times in float64, with NumPy" if channel == "t" else ""
-            got += " Or is gravity subtracted?" if channel == "accelerometer" else ""
-            raise ValueError(f"{name}: wanted {quantity} in {SI[channel]}, got {got}")
-    check_weight(name, dt, force)
-
-
 def merge(samples: ImuSample, every: int) -> ImuSample:
     """Merge every ``every`` of N samples into one. -> ImuSample with a leading axis (N/every,).
 
@@ -216,27 +187,23 @@ def merge(samples: ImuSample, every: int) -> ImuSample:
         every: a divisor of N.
 
     Examples:
-        >>> n = 100
-        >>> still, up = jnp.zeros((n, 3)), jnp.tile(jnp.array([0.0, 0.0, 9.81]), (n, 1))
-        >>> samples = jq.estimation.ImuSample(jnp.full(n, 0.01), still.at[:, 2].set(0.5), up, still)
-        >>> merged = jax.jit(jq.estimation.merge, static_argnums=1)(samples, 5)
-        >>> merged.gyro.shape, f"{merged.dt[0]:.2f} s, {merged.gyro[0, 2]:.2f} rad/s"
-        ((20, 3), '0.05 s, 0.50 rad/s')
+        >>> merged = jax.jit(jq.estimation.merge, static_argnums=1)(imu, 5)
+        >>> merged.gyro.shape, f"{merged.dt[0]:.2f} s"
+        ((10, 3), '0.50 s')
     """
     instance("samples", samples, ImuSample, "an estimation.ImuSample")
-    dt = floating("samples.dt", samples.dt)
-    if dt.ndim != 1 or not dt.size:
-        raise ValueError(f"samples.dt: wanted shape (N,) with N >= 1, got {dt.shape}")
+    dt = vector("samples.dt", samples.dt)
     vectors = [exactly(f"samples.{name}", getattr(samples, name), (dt.size, 3))
                for name in ImuSample._fields[1:]]  # fmt: skip
-    not_negative("samples.dt", dt)
-    not_stamps("samples.dt", dt)
+    check_intervals("samples.dt", dt)
     every = divisor("every", every, dt.size, "samples")
     rows = [x.reshape(-1, every, *x.shape[1:]) for x in (dt, *vectors)]
     return jax.vmap(_merged)(ImuSample(*rows))
 
 
 def _merged(samples: ImuSample) -> ImuSample:
+    """Merge all samples into one."""
+
     def turn(q: Array, u: Array) -> tuple[Array, Array]:
         q = correct_norm(multiply(q, exp(u)))
         return q, q
@@ -251,30 +218,31 @@ def _merged(samples: ImuSample) -> ImuSample:
 
 
 def _mean(vectors: Array) -> Array:
-    """The mean of the rows without a NaN; NaN if every row has one."""
+    """Return the mean of the rows without a NaN; NaN if every row has one."""
     valid = ~jnp.any(jnp.isnan(vectors), axis=1, keepdims=True)
     count = jnp.sum(valid, dtype=vectors.dtype)
     total = jnp.sum(jnp.where(valid, vectors, 0.0), axis=0)
     return jnp.where(count > 0, total / jnp.maximum(count, 1.0), jnp.nan)
 
 
-def transition_of(q: Array, gyro: Array, dt: Array, keep: Array, impulse: Array) -> Array:
-    """The derivative of the error after a step by the error before it, (18, 18).
+def transition_of(q: Array, gyro: Array, dt: Array, decay: Array, impulse: Array) -> Array:
+    """Return the derivative of the error after a step with respect to the one before, (18, 18).
 
-    ``impulse`` is the vertical specific force times its interval [m/s].
+    ``decay`` is the factor of the declination, ``impulse`` the vertical specific force times its
+    interval [m/s].
     """
     by_rate = -dt * to_matrix(q)
     by_response = (by_rate[:, :, None] * gyro[None, None, :]).reshape(3, 9)
     tilt = impulse * jnp.asarray([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]], dt.dtype)
-    matrix = jnp.eye(SIZE, dtype=dt.dtype).at[DECLINATION, DECLINATION].set(keep)
+    matrix = jnp.eye(SIZE, dtype=dt.dtype).at[DECLINATION, DECLINATION].set(decay)
     matrix = matrix.at[:3, 3:6].set(by_rate).at[:3, RESPONSE:].set(by_response)
     return matrix.at[VELOCITY:DECLINATION, :3].set(tilt)
 
 
 def propagated(
-    covariance: Array, q: Array, gyro: Array, dt: Array, keep: Array, impulse: Array
+    covariance: Array, q: Array, gyro: Array, dt: Array, decay: Array, impulse: Array
 ) -> Array:
-    """``F P F^T`` with the transition F, computed from its blocks."""
+    """Return ``F P F^T`` with the transition F, computed from its blocks."""
     by_rate = -dt * to_matrix(q)
 
     def applied(matrix: Array) -> Array:
@@ -285,7 +253,7 @@ def propagated(
             matrix[:3] + jnp.matmul(by_rate, rate, precision=_ALL_DIGITS),
             matrix[3:6],
             matrix[VELOCITY:DECLINATION] + tilt,
-            keep * matrix[DECLINATION:RESPONSE],
+            decay * matrix[DECLINATION:RESPONSE],
             matrix[RESPONSE:],
         )
         return jnp.concatenate(parts)
@@ -293,14 +261,14 @@ def propagated(
     return symmetric(applied(transpose(applied(covariance))))
 
 
-def variances_of(settings: Settings, gyro: Array, dt: Array, keep: Array) -> Array:
-    """The variances that a step adds to the error, (18,)."""
+def variances_of(settings: Settings, gyro: Array, dt: Array, decay: Array) -> Array:
+    """Return the variances that a step adds to the error, (18,)."""
     rate = settings.gyro**2 + settings.gyro_by_rate**2 * square(gyro)
     parts = (
         jnp.full(3, rate * dt),
         jnp.full(3, settings.walk**2 * dt),
-        jnp.full(2, 1e-6 * dt),  # (m/s)^2: the accelerometer's own noise
-        jnp.full(1, settings.declination**2 * (1.0 - keep**2)),
+        jnp.full(2, _FORCE_NOISE**2 * dt),
+        jnp.full(1, settings.declination**2 * (1.0 - decay**2)),
         jnp.zeros(9, dt.dtype),
     )
     return jnp.concatenate(parts)

@@ -30,29 +30,12 @@ from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import matvec, square, stacked, transpose
 from jaxquat.estimation.arguments import cast, sample_of, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
-from jaxquat.estimation.filtering import (
-    Estimate,
-    Filter,
-    Linearized,
-    corrected,
-    filter_of,
-    present,
-)
-from jaxquat.quaternion import (
-    conjugate,
-    correct_norm,
-    exp,
-    log,
-    multiply,
-    rotate,
-    to_matrix,
-)
+from jaxquat.estimation.filtering import Estimate, Filter, Linearized, corrected, present
+from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
 
 
 class Noises(NamedTuple):
-    """The noises that ``mekf`` assumes, a pytree of scalars, except ``vectors`` and ``attitude``.
-
-    The densities of the gyroscope are defined as in ``jq.gyro.Gyro``.
+    """The noises that ``mekf`` assumes, a pytree; densities are those of ``jq.gyro.Gyro``.
 
     Attributes:
         gyro: density of the white noise of the rates [rad/s/sqrt(Hz)].
@@ -100,10 +83,8 @@ class Sample(NamedTuple):
             tracker.
 
     Examples:
-        >>> up = jnp.array([[0.0, 0.0, 9.81]])  # m/s^2: one vector, the specific force at rest
-        >>> unknown = jnp.full(4, jnp.nan)  # no star tracker
-        >>> sample = jq.estimation.Sample(jnp.array(0.01), jnp.zeros(3), up, up, unknown)
-        >>> mekf = jq.estimation.mekf(jnp.array([1.0, 0.0, 0.0, 0.0]))
+        >>> unknown = jnp.full(4, jnp.nan)  # no star tracker; one vector, the force at rest
+        >>> sample = jq.estimation.Sample(jnp.array(0.1), jnp.zeros(3), up[None], up[None], unknown)
         >>> jax.jit(mekf.step)(mekf.init(sample), sample)[1].observations
         Array(3., dtype=float32)
     """
@@ -116,6 +97,8 @@ class Sample(NamedTuple):
 
 
 class _Memory(NamedTuple):
+    """The state between samples."""
+
     q: Array
     bias: Array
     covariance: Array
@@ -125,14 +108,10 @@ class _Memory(NamedTuple):
 
 
 def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.inf) -> Filter:
-    """A filter that estimates attitude and gyroscope bias from vectors and attitudes. -> Filter.
+    """Make a filter of attitude and gyroscope bias from vectors and attitudes. -> Filter.
 
     Its samples are ``estimation.Sample``; its error is (attitude [rad], bias [rad/s]), n = 6, and
-    ``others`` is empty. ::
-
-        filter = estimation.mekf(q0, estimation.Noises(gyro=1e-4, attitude=2e-5))
-        memory, estimates = estimation.run(filter, samples)
-        smoothed = estimation.smooth(filter, samples)
+    ``others`` is empty.
 
     Args:
         q: unit attitude to start from, (4,).
@@ -142,10 +121,8 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
             outliers.
 
     Examples:
-        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
-        >>> tilted = jq.quaternion.exp(jnp.array([0.02, 0.0, 0.0]))  # what a star tracker sees
-        >>> none = jnp.zeros((0, 3))  # no vectors
-        >>> sample = jq.estimation.Sample(jnp.array(0.1), jnp.zeros(3), none, none, tilted)
+        >>> tilted = jq.quaternion.exp(jnp.array([0.02, 0.0, 0.0]))  # of a star tracker
+        >>> sample = jax.tree.map(lambda rows: rows[0], samples)._replace(attitude=tilted)
         >>> noises = jq.estimation.Noises(attitude=0.1, start_attitude=0.1)  # rad: as uncertain
         >>> mekf = jq.estimation.mekf(level, noises)
         >>> memory, estimate = jax.jit(mekf.step)(mekf.init(sample), sample)
@@ -161,8 +138,8 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
 
     def init(sample: Sample) -> _Memory:
         dtype = _checked(sample).gyro.dtype
-        start = jnp.stack([jnp.asarray(x, dtype) for x in (noises[4], noises[5])])
-        covariance = jnp.diag(jnp.repeat(start**2, 3))
+        start = [jnp.asarray(x, dtype) for x in (noises.start_attitude, noises.start_bias)]
+        covariance = jnp.diag(jnp.repeat(jnp.stack(start) ** 2, 3))
         zero, none = jnp.zeros((), dtype), jnp.zeros(3, dtype)
         return _Memory(q.astype(dtype), none, covariance, none, zero, zero)
 
@@ -186,15 +163,14 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
         error, updates = _observe(error, q, sample, numbers, gate.astype(dtype))
         estimate = Estimate(q, memory.bias, jnp.zeros(0, dtype), covariance, *consistency(updates))
         estimate = corrected(estimate, error)
-        state = estimate.q, estimate.bias, estimate.covariance
-        memory = _Memory(*state, gyro, length, gap)
+        memory = _Memory(estimate.q, estimate.bias, estimate.covariance, gyro, length, gap)
         return memory, estimate, Linearized(transition, noise, updates)
 
-    return filter_of(init, linearize)
+    return Filter(init, lambda memory, sample: linearize(memory, sample)[:2], linearize)
 
 
 def _held(noises: Noises, length: Array, gap: Array) -> Array:
-    """The variance of the attitude [rad^2] after a gap during which the last rate was held.
+    """Return the variance of the attitude [rad^2] after a gap during which the last rate was held.
 
     That rate is the mean over one sample of this length, with that sample's noise.
     """
@@ -206,7 +182,7 @@ def _held(noises: Noises, length: Array, gap: Array) -> Array:
 def _predict(
     memory: _Memory, sample: Sample, variance: Array, noises: Noises
 ) -> tuple[Array, Array, Array, Array]:
-    """Attitude after the gyroscope's turn; transition, noise and covariance of the error, (6, 6).
+    """Return the attitude after the turn; transition, noise, covariance of the error, (6, 6).
 
     ``variance`` [rad^2] is the variance of the turn about each axis.
     """
@@ -223,9 +199,9 @@ def _predict(
 def _observe(
     error: Error, q: Array, sample: Sample, noises: Noises, gate: Array
 ) -> tuple[Error, tuple[Update, ...]]:
-    """The error after all observations of a sample. Each is gated as a whole."""
+    """Return the error after all observations of a sample; each is gated as a whole."""
     zero = jnp.zeros((3, 3), q.dtype)
-    updates: list[Update] = []
+    updates: tuple[Update, ...] = ()
     sigmas = jnp.broadcast_to(noises.vectors, sample.vectors.shape[:1])
     for vector, reference, sigma in zip(sample.vectors, sample.references, sigmas, strict=True):
         known, reference = present(reference, jnp.zeros_like(reference))
@@ -234,7 +210,8 @@ def _observe(
         rows = jnp.concatenate([so3.hat(reference), zero], axis=1)
         residual = rotate(q, vector) - reference
         variances = jnp.broadcast_to(sigma**2, (3,))
-        error = _gated(error, rows, residual, variances, known & valid, gate, updates)
+        error, block = _gated(error, rows, residual, variances, known & valid, gate)
+        updates += block
     off = jnp.abs(jnp.sqrt(square(sample.attitude)) - 1.0)
     valid, measured = present(jnp.where(off <= 1e-4, sample.attitude, jnp.nan), q)
     residual = log(multiply(measured, conjugate(q)))
@@ -243,35 +220,26 @@ def _observe(
     unit_lower, variances = _independent(jnp.asarray(noises.attitude))
     rows = jnp.matmul(unit_lower, to_body, precision=lax.Precision.HIGHEST)
     residual, rows = matvec(rows, residual), jnp.concatenate([rows, zero], axis=1)
-    error = _gated(error, rows, residual, variances, valid, gate, updates)
-    return error, tuple(updates)
+    error, block = _gated(error, rows, residual, variances, valid, gate)
+    return error, updates + block
 
 
 def _gated(
-    error: Error,
-    rows: Array,
-    residual: Array,
-    variances: Array,
-    valid: Array,
-    gate: Array,
-    updates: list[Update],
-) -> Error:
-    """The error after three scalar observations, which are appended to ``updates``.
-
-    All three are used if the innovation is within the gate, none otherwise.
-    """
-    after, tried = error, []
+    error: Error, rows: Array, residual: Array, variances: Array, valid: Array, gate: Array
+) -> tuple[Error, tuple[Update, ...]]:
+    """Use three scalar observations, or none of them if the innovation is beyond the gate."""
+    after, updates = error, []
     for row, value, variance in zip(rows, residual, variances, strict=True):
         after, update = observed(after, row[None], value[None], variance[None], valid[None])
-        tried.append(update)
-    near = consistency(tried)[0] <= gate**2
+        updates.append(update)
+    near = consistency(updates)[0] <= gate**2
     after = Error(*(jnp.where(near, new, old) for new, old in zip(after, error, strict=True)))
-    updates += jax.tree.map(lambda x: jnp.where(near, x, jnp.zeros_like(x)), tried)
-    return after
+    kept = jax.tree.map(lambda x: jnp.where(near, x, jnp.zeros_like(x)), updates)
+    return after, tuple(kept)
 
 
 def _independent(noise: Array) -> tuple[Array, Array]:
-    """Unit lower triangular L and variances d (3,), ``L C L^T = diag(d)`` for covariance C.
+    """Return unit lower triangular L and d (3,) with ``L C L^T = diag(d)`` for a covariance C.
 
     ``noise`` is C, or deviations () or (3,). Because det L is 1, the likelihood does not change.
     """
@@ -289,7 +257,7 @@ def _independent(noise: Array) -> tuple[Array, Array]:
 
 
 def _attitude_noise(name: str, value: Array) -> None:
-    """ValueError if concrete deviations are not positive, or a matrix is not a covariance."""
+    """Raise ValueError if concrete deviations are not positive, or a matrix is not a covariance."""
     if value.ndim < 2:
         positive(name, value)
         return

@@ -1,4 +1,7 @@
-"""The memory of ``ahrs`` between samples."""
+"""The memory of ``ahrs`` between samples, one record for each of its parts.
+
+Fields without a shape are ().
+"""
 
 from __future__ import annotations
 
@@ -7,87 +10,97 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat.estimation.detectors import Balance, Field, Motion, balanced, no_field, no_motion
+from jaxquat.estimation.arguments import GRAVITY
 from jaxquat.estimation.filtering import present
-from jaxquat.estimation.imu import GRAVITY, ImuSample
+from jaxquat.estimation.imu import ImuSample
+
+
+class MeanForce(NamedTuple):
+    """The mean specific force, which shows a lost tilt."""
+
+    mean: Array  # mean over some seconds, world axes [m/s^2], (3,)
+    off_time: Array  # for how long it has not pointed up [s]
+    gravity: Array  # as the accelerometer measures it at rest [m/s^2]; 0 before the first rest
+
+
+class MagneticField(NamedTuple):
+    """The magnetic field, as (norm, sine of the dip), (2,); all 0 before the first reading."""
+
+    smoothed: Array  # low-passed readings
+    undisturbed: Array  # the field that gives the heading its full weight
+    candidate: Array  # the field that is there now, which replaces the undisturbed one if it stays
+    candidate_time: Array  # for how long the candidate has stayed the same [s]
+    total_time: Array  # for how long there have been readings [s]
 
 
 class Heading(NamedTuple):
-    """The memory of the heading.
+    """The magnetic heading."""
 
-    Attributes:
-        age: for how long a magnetometer has given the heading [s]; -1 if it does not, ().
-        tilt: variance of the tilt when it began to [rad^2], ().
-        early: last measured field, body axes, until the body is level, (3,).
-        field: of the magnetic field.
-    """
-
-    age: Array
-    tilt: Array
-    early: Array
-    field: Field
+    age: Array  # for how long a magnetometer has given the heading [s]; -1 if it does not
+    tilt_variance: Array  # variance of the tilt when the heading began [rad^2]
+    early_field: Array  # last measured field until the tilt is known, body axes, (3,)
+    field: MagneticField
 
 
 class Rest(NamedTuple):
-    """The memory of rest.
+    """The detector of rest."""
 
-    Attributes:
-        slow: gyroscope and accelerometer, low-passed, (6,).
-        still: for how long the sensors have hardly changed [s], ().
-        rests: whether the body is at rest, ().
-    """
+    smoothed: Array  # low-passed gyroscope and accelerometer, (6,)
+    still_time: Array  # for how long the sensors have hardly changed [s]
+    at_rest: Array  # whether the body is at rest
 
-    slow: Array
-    still: Array
-    rests: Array
+
+class Motion(NamedTuple):
+    """The horizontal motion; all 0 at the start."""
+
+    acceleration: Array  # low-passed [m/s^2], (2,)
+    velocity: Array  # high-passed [m/s], (2,)
+    smoothed: Array  # the velocity after a low-pass as well [m/s], (2,)
+    mean_square: Array  # mean square of a component of ``smoothed`` [m^2/s^2]
+    known: Array  # share of the velocity that is known, from 0 at a start in motion to 1
 
 
 class Memory(NamedTuple):
-    """The memory of ``ahrs`` between samples.
+    """The memory of ``ahrs`` between samples."""
 
-    Attributes:
-        q: attitude without the latency, (4,).
-        numbers: bias, velocity, declination, response, as in the error after the attitude, (15,).
-        covariance: of the error, (18, 18).
-        gyro: last measured rate, (3,).
-        since: times since gyroscope, accelerometer, magnetometer were last read [s], (3,).
-        usual: interval of the gyroscope [s]; -1 before its first reading, 0 before the second, ().
-        level: whether an accelerometer has given the tilt, ().
-        balance: of the mean force.
-        heading: of the heading.
-        rest: of rest.
-        motion: of the horizontal velocity.
-    """
-
-    q: Array
-    numbers: Array
-    covariance: Array
-    gyro: Array
-    since: Array
-    usual: Array
-    level: Array
-    balance: Balance
+    q: Array  # attitude without the latency, (4,)
+    numbers: Array  # bias, velocity, declination, response, (15,)
+    covariance: Array  # of the error, (18, 18)
+    gyro: Array  # last measured rate [rad/s], (3,)
+    since_read: Array  # times since gyroscope, accelerometer, magnetometer were last read [s], (3,)
+    gyro_interval: (
+        Array  # usual one [s]; -1 before the gyroscope's first reading, 0 before the second
+    )
+    has_tilt: Array  # whether an accelerometer has given the tilt
+    mean_force: MeanForce
     heading: Heading
     rest: Rest
     motion: Motion
 
 
-def started(sample: ImuSample, covariance: Array) -> Memory:
+def vertical_force(gravity: Array) -> MeanForce:
+    """Return the memory of a mean force that agrees with the tilt, for this measured gravity."""
+    up = jnp.asarray([0.0, 0.0, GRAVITY], gravity.dtype)
+    return MeanForce(up, jnp.zeros_like(gravity), gravity)
+
+
+def start_memory(sample: ImuSample, covariance: Array) -> Memory:
     """Return the memory before the first sample, where the attitude is unknown."""
     dtype = sample.dt.dtype
-    zero, never = jnp.zeros((), dtype), jnp.zeros((), bool)
+    zero, minus_one, pair = jnp.zeros((), dtype), jnp.full((), -1.0, dtype), jnp.zeros(2, dtype)
     _, gyro = present(sample.gyro, jnp.zeros(3, dtype))
     _, force = present(sample.accelerometer, jnp.asarray([0.0, 0.0, GRAVITY], dtype))
+    field = MagneticField(pair, pair, pair, zero, zero)
     return Memory(
         q=jnp.asarray([1.0, 0.0, 0.0, 0.0], dtype),
         numbers=jnp.zeros(len(covariance) - 3, dtype),
         covariance=covariance,
         gyro=gyro,
-        since=jnp.zeros(3, dtype),
-        usual=jnp.full((), -1.0, dtype),
-        level=never,
-        balance=balanced(zero),
-        heading=Heading(jnp.full((), -1.0, dtype), zero, jnp.zeros(3, dtype), no_field(dtype)),
-        rest=Rest(jnp.concatenate([gyro, force]), zero, never),
-        motion=no_motion(dtype),
+        since_read=jnp.zeros(3, dtype),
+        gyro_interval=minus_one,
+        has_tilt=jnp.zeros((), bool),
+        mean_force=vertical_force(zero),
+        heading=Heading(minus_one, zero, jnp.zeros(3, dtype), field),
+        rest=Rest(jnp.concatenate([gyro, force]), zero, jnp.zeros((), bool)),
+        motion=Motion(pair, pair, pair, zero, zero),
     )

@@ -22,23 +22,16 @@ from jaxquat._internal.linear import cross, square
 
 
 class Motion(NamedTuple):
-    """An element of the group, or many along leading axes.
+    """An element of the group, or many along leading axes."""
 
-    Attributes:
-        q: the rotation, a unit quaternion (..., 4): from the axes at the end to those at the start.
-        v: the gain in velocity, axes at the start [m/s], (..., 3).
-        p: the displacement relative to a point at rest, in the same axes [m], (..., 3).
-        t: the time [s], (..., 1).
-    """
-
-    q: Array
-    v: Array
-    p: Array
-    t: Array
+    q: Array  # the rotation, a unit quaternion, axes at the end to axes at the start, (..., 4)
+    v: Array  # the gain in velocity, axes at the start [m/s], (..., 3)
+    p: Array  # the displacement relative to a point at rest, in the same axes [m], (..., 3)
+    t: Array  # the time [s], (..., 1)
 
 
 def multiply(a: Motion, b: Motion) -> Motion:
-    """The motion a followed by b; leading axes of equal rank."""
+    """Return the motion a followed by b; leading axes of equal rank."""
     return Motion(
         quaternion.correct_norm(quaternion.multiply(a.q, b.q)),
         a.v + quaternion.rotate(a.q, b.v),
@@ -48,7 +41,7 @@ def multiply(a: Motion, b: Motion) -> Motion:
 
 
 def relative(a: Motion, b: Motion) -> Motion:
-    """The motion c with ``multiply(a, c) = b``; leading axes of equal rank."""
+    """Return the motion c with ``multiply(a, c) = b``; leading axes of equal rank."""
     v, p = b.v - a.v, b.p - a.p - a.v * (b.t - a.t)
     q = quaternion.multiply(quaternion.conjugate(a.q), b.q)
     return Motion(
@@ -57,12 +50,12 @@ def relative(a: Motion, b: Motion) -> Motion:
 
 
 def advance(a: Motion, b: Motion) -> Motion:
-    """``multiply`` where ``b.q`` is the quaternion minus 1, as from ``expm1``: less rounding."""
+    """Multiply with less rounding, where ``b.q`` is the quaternion minus 1, as from ``expm1``."""
     return multiply(a, b)._replace(q=quaternion.correct_norm(a.q + quaternion.multiply(a.q, b.q)))
 
 
 def expm1(xi: Array) -> Motion:
-    """The exponential, with the quaternion minus 1. (..., 10) -> Motion of (...).
+    """Return the exponential, with the quaternion minus 1. (..., 10) -> Motion of (...).
 
     ``v = J nu`` and ``p = J rho + tau N nu``, where J is the sum of ``hat(theta)^n/(n+1)!`` and N
     the sum of ``hat(theta)^n/(n+2)!``.
@@ -78,7 +71,7 @@ def expm1(xi: Array) -> Motion:
 
 
 def bracket(a: Array, b: Array) -> Array:
-    """The Lie bracket, the commutator of the matrices. (..., 10), (..., 10) -> (..., 10)."""
+    """Return the Lie bracket, the commutator of the matrices. (..., 10), (..., 10) -> (..., 10)."""
     turn = cross(a[..., :3], b[..., :3])
     velocity = cross(a[..., :3], b[..., 3:6]) - cross(b[..., :3], a[..., 3:6])
     position = cross(a[..., :3], b[..., 6:9]) - cross(b[..., :3], a[..., 6:9])

@@ -1,4 +1,4 @@
-"""Attitudes from sampled and accelerating rates: ``magnus``, ``integrate``, ``truncated_exp``."""
+"""Attitudes from sampled and accelerating rates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jaxquat.quaternion import correct_norm, expm1, multiply
 def magnus(
     q0: ArrayLike, omega: ArrayLike, alpha: ArrayLike, dt: ArrayLike, *, order: int = 4
 ) -> Array:
-    """The attitude after dt [s] of constant angular acceleration. -> (..., 4).
+    """Return the attitude after dt [s] of constant angular acceleration. -> (..., 4).
 
     The rate is ``omega + alpha t`` in body axes. The series converges while the angle turned is
     below 2 pi (the source document's 127 degrees is the bound of the matrix norm). To integrate
@@ -40,11 +40,7 @@ def magnus(
         order: order in dt. 2 is the first term of the Magnus series, 4 the first two, 6 all terms
             to dt^5, 8 all terms to dt^7 in closed form.
 
-    Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
-
     Examples:
-        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
         >>> omega, alpha = jnp.array([0.0, 0.0, 0.5]), jnp.array([0.0, 0.0, 0.25])  # rad/s, rad/s^2
         >>> q = jax.jit(jq.kinematics.magnus)(level, omega, alpha, 2.0)
         >>> f"{jq.quaternion.distance(level, q):.3f} rad"  # 0.5 2 + 0.25 2^2/2
@@ -59,15 +55,14 @@ def magnus(
 
 
 def truncated_exp(u: ArrayLike) -> Array:
-    """The source document's exponential without trigonometry. (..., 3) [rad] -> (..., 4).
+    """Return the source document's exponential without trigonometry. (..., 3) [rad] -> (..., 4).
 
     It is the series to third order, ``(1 - v^2/2, (1 - v^2/6) v)`` with v = u/2, divided by its
     norm. The error of the rotation is 0.24 % of its angle at 60 degrees, 1.19 % at 90 and 15.8 % at
     180. (The document's "less than 1 % up to 90 degrees" holds for the quaternion, not for the
-    angle.) If it replaces ``exp`` in a Magnus step, it limits the order to 4.
+    angle.) In a Magnus step it limits the order to 4.
 
     Examples:
-        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
         >>> q = jq.kinematics.truncated_exp(jnp.array([0.0, 0.0, jnp.pi / 2]))
         >>> f"{jnp.degrees(jq.quaternion.distance(level, q)):.1f} deg"
         '91.1 deg'
@@ -86,44 +81,31 @@ def integrate(
     times: ArrayLike | None = None,
     order: int = 4,
 ) -> Array:
-    """Attitudes at the times of N samples of the body rate, a gyroscope's for instance.
+    """Integrate N samples of the body rate, a gyroscope's for instance. -> attitudes (N, 4).
 
-    (4,), (N, 3), () or (N,) -> (N, 4). Differentiable by all arguments, in both modes. The samples
-    are ``dt`` apart, or each has its own time::
-
-        q = jq.kinematics.integrate(q0, gyro, 0.01)
-        q = jq.kinematics.integrate(q0, gyro, times=stamps)
-
+    The samples are ``dt`` apart, or each has its own time: ``integrate(q0, gyro, times=stamps)``.
     The last time may be repeated, as in windows of ``jq.recordings.windows``: the attitude then
     stays constant, and omega there affects neither value nor derivative. So recordings of different
     lengths can go through one ``jax.vmap``.
-
-    Only differences of times matter: the derivative by a common offset is 0.
 
     Args:
         q0: unit attitude at the first sample, (4,); omega and dt must have its dtype.
         omega: samples of the rate [rad/s], (N, 3), at least ``order`` of them.
         dt: spacing of the samples [s], if they are equally spaced.
         times: times of the samples [s], (N,), if they are not equally spaced. They must increase,
-            except that the last one may be repeated. They are subtracted in their own dtype. (In
-            float32, all Unix times within a minute may round to one number, 1.7e9, so nothing
-            turns: pass NumPy float64, or times relative to the first one.)
+            except that the last one may be repeated; if traced times repeat before the end, the
+            result is NaN. They are subtracted in their own dtype: pass Unix times as NumPy float64,
+            because in float32 all times within a minute may round to one number.
         order: order in the spacing, 2, 4 or 6. The rate at the Gauss nodes comes from the
-            polynomial through the nearest 2, 4 or 6 samples, one-sided at the ends (through all
-            samples if fewer times differ because the last is repeated). If two samples are very
-            close, the polynomials of the neighbouring intervals omit the farther one, which would
-            only amplify rounding. Very close means closer than 0.005 (6e-6 in float64) times the
-            distance from the farther sample to the interval's other end. The polynomial also
-            follows the noise of the samples, and amplifies it across a gap, the more the higher the
-            order: cut the recording at gaps (``jq.recordings.windows``), or use order 2.
-
-    Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name. Traced times are
-            not checked; if they repeat before the end, the result is NaN.
+            polynomial through the nearest 2, 4 or 6 samples, one-sided at the ends; through all
+            samples if fewer times differ. Of two samples closer than 0.005 (6e-6 in float64) times
+            the distance from the farther one to the interval's other end, the farther is omitted:
+            it would only amplify rounding. Across a gap, the polynomial amplifies the noise, the
+            more the higher the order: cut the recording at gaps (``jq.recordings.windows``), or use
+            order 2.
 
     Examples:
-        >>> level, rate = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.3, 0.4])  # 0.5 rad/s
-        >>> omega = jnp.tile(rate, (101, 1))
+        >>> omega = jnp.tile(jnp.array([0.0, 0.3, 0.4]), (101, 1))  # 0.5 rad/s
         >>> q = jax.jit(jq.kinematics.integrate)(level, omega, 0.02)  # at 50 Hz
         >>> q.shape, f"{jq.quaternion.distance(level, q[-1]):.3f} rad"
         ((101, 4), '1.000 rad')

@@ -40,10 +40,7 @@ def rollout(
     *,
     order: int = 4,
 ) -> Array:
-    """Attitudes on a time grid from a body rate that is known as a function. -> (intervals + 1, 4).
-
-    Differentiable by q0, params and grid, in both modes. For instance
-    ``rollout(lambda t, params: params * jnp.cos(t), q0, jq.grid(0.0, 0.1, 100), omega)``.
+    """Integrate a body rate that is a function of time on a grid. -> (intervals + 1, 4).
 
     Args:
         rate: ``rate(t, params) -> (3,)``, the rate at time t [s] in body axes [rad/s].
@@ -54,11 +51,7 @@ def rollout(
         order: order in dt, 2, 4 or 6. The rate is evaluated at 1, 2 or 3 Gauss nodes of every step,
             all at once.
 
-    Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
-
     Examples:
-        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
         >>> rate = lambda t, amplitude: amplitude * jnp.cos(t)  # rad/s
         >>> amplitude, grid = jnp.array([0.0, 0.0, 0.5]), jq.grid(0.0, jnp.pi / 40, 20)  # to pi/2 s
         >>> q = jax.jit(lambda: jq.kinematics.rollout(rate, level, grid, amplitude))()
@@ -100,25 +93,18 @@ def rollout_of_attitude(
     inputs: Any = None,
     engine: str = "auto",
 ) -> Array:
-    """Attitudes on a time grid from a body rate that depends on time and attitude. -> (rows, 4).
+    """Integrate a body rate that depends on time and attitude on a grid. -> (rows, 4).
 
-    Differentiable by q0, params, inputs and grid, in both modes. Use it for bodies with negligible
-    inertia: ``rate = torque/damping``, or an ellipsoid in a viscous flow::
-
-        rate = jq.flow.jeffery_rate(semi_axes, gradient)
-        q = rollout_of_attitude(rate, q0, jq.grid(0.0, 0.1, 100))
-
-    This is ``jq.rollout`` by the method of Munthe-Kaas (``jq.rkmk``), without a body: an explicit
-    Runge-Kutta method integrates ``u' = dexpinv(u, rate)`` for the rotation vector u of a step. The
-    norm of q stays 1 to rounding.
+    Use it for bodies with negligible inertia: ``rate = torque/damping``, or an ellipsoid in a
+    viscous flow, ``rate = jq.flow.jeffery_rate(semi_axes, gradient)``. This is ``jq.rollout`` by
+    the method of Munthe-Kaas (``jq.rkmk``) without a body: an explicit Runge-Kutta method
+    integrates ``u' = dexpinv(u, rate)`` for the rotation vector u of a step.
 
     Args:
         rate: ``rate(t, q, params) -> (3,)``, the rate at time t [s] and attitude q (4,) in body
             axes [rad/s]; with inputs ``rate(t, q, params, input)``.
         q0: unit attitude at the start of the grid, (4,); the result has its dtype.
-        grid: ``jq.grid(t0, dt, steps)``, whose steps are its intervals, or ``jq.grid_at(times)``,
-            which returns the attitudes only at these times. In an interval of length 0 the attitude
-            does not change and the rate is not used.
+        grid: as for ``rollout``; with ``jq.grid_at(times)`` the result has only these times.
         params: any pytree, passed to rate.
         order: 2, 4 or 6, with 2, 4 or 7 evaluations of the rate per step (midpoint, classical,
             Butcher 1964).
@@ -129,11 +115,8 @@ def rollout_of_attitude(
     Returns:
         (rows, 4): q0, and the attitude after every ``grid.save_every`` intervals.
 
-    Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
-
     Examples:
-        >>> level, world = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.3, 0.4])  # rad/s
+        >>> world = jnp.array([0.0, 0.3, 0.4])  # rad/s
         >>> rate = lambda t, q, params: jq.quaternion.rotate_inverse(q, world)  # in body axes
         >>> grid = jq.grid(0.0, 0.1, 20)  # 2 s
         >>> q = jax.jit(lambda: jq.kinematics.rollout_of_attitude(rate, level, grid))()
@@ -179,7 +162,7 @@ class Turning:
 
 
 def _given_steps(grid: GridAt, dtype: DTypeLike) -> tuple[Array, Array, Array]:
-    """The starts of the steps, their lengths [s], and whether they are empty, each (steps,).
+    """Return the starts of the steps, their lengths [s], and whether they are empty, (steps,).
 
     An empty step gets start and length of the first nonempty one: its result is dropped, but its
     derivatives must be finite.
@@ -194,7 +177,7 @@ def _given_steps(grid: GridAt, dtype: DTypeLike) -> tuple[Array, Array, Array]:
 
 
 def _is_of_attitude(rate: Callable[..., Any]) -> bool:
-    """Whether the second argument of the function is called q."""
+    """Return whether the second argument of the function is called q."""
     try:
         return list(inspect.signature(rate).parameters)[1:2] == ["q"]
     except (TypeError, ValueError):  # the function has no signature
@@ -202,7 +185,7 @@ def _is_of_attitude(rate: Callable[..., Any]) -> bool:
 
 
 def checked_start(q0: ArrayLike, hint: str = "") -> Array:
-    """``q0`` as one unit quaternion, (4,); ``hint`` ends the error about another shape."""
+    """Return ``q0`` as one unit quaternion (4,); ``hint`` ends the error about another shape."""
     q0 = exactly("q0", q0, (4,), hint)
     unit_quaternion("q0", q0)
     return q0

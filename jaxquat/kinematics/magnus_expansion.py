@@ -28,7 +28,7 @@ NODES = {
 
 
 def magnus_vector(omega: Array, alpha: Array, h: Array, order: int) -> Array:
-    """The rotation vector of a step of constant angular acceleration; h is (..., 1)."""
+    """Return the rotation vector of a step of constant angular acceleration; h is (..., 1)."""
     middle = omega + 0.5 * h * alpha
     turn = cross(alpha, middle)
     # Coefficients of middle, alpha and alpha × middle.
@@ -50,7 +50,7 @@ def magnus_vector(omega: Array, alpha: Array, h: Array, order: int) -> Array:
 def expansion(
     values: Sequence[Array], dt: Array, bracket: Callable[[Array, Array], Array]
 ) -> Array:
-    """Omega of all steps, from the values (steps, n) of A at each of their 1, 2 or 3 Gauss nodes.
+    """Return Omega of all steps from the values (steps, n) of A at 1, 2 or 3 Gauss nodes.
 
     ``dt`` is () or (steps, 1). The order is twice the number of nodes.
     """
@@ -69,7 +69,7 @@ def expansion(
 
 
 def product(q0: Array, u: Array, is_empty: Array | None = None) -> Array:
-    """``q0, q0 exp(u[0]), q0 exp(u[0]) exp(u[1]), ...``; empty steps do not change q."""
+    """Return ``q0, q0 exp(u[0]), q0 exp(u[0]) exp(u[1]), ...``; empty steps do not change q."""
 
     def advance(q: Array, step: tuple[Array, Any]) -> tuple[Array, Array]:
         turn, is_empty = step

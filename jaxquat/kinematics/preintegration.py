@@ -1,18 +1,15 @@
 """Preintegration: the motion from gyroscope and accelerometer samples, for any start.
 
 Rotation, change of velocity and displacement between two instants are computed once, in body axes
-at the first instant, without the state there and without gravity. Their covariance from the noise
-of the sensors and their derivatives by the biases are computed with them (T. Lupton and S.
-Sukkarieh, IEEE Trans. Robotics 28, 2012, 61-76; C. Forster, L. Carlone, F. Dellaert and D.
-Scaramuzza, IEEE Trans. Robotics 33, 2017, 1-21).
-
-A step between two samples is one exponential in the Galilean group (``galilean``), and the motion
-is the product of the steps. ``propagation`` has the derivatives and the covariance.
+at the first instant, without the state there and without gravity (T. Lupton and S. Sukkarieh, IEEE
+Trans. Robotics 28, 2012, 61-76; C. Forster, L. Carlone, F. Dellaert and D. Scaramuzza, IEEE Trans.
+Robotics 33, 2017, 1-21). A step between two samples is one exponential in the Galilean group.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,17 +17,237 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat import quaternion
-from jaxquat._internal.checks import instance, is_concrete, not_negative, one_of, one_shape
-from jaxquat._internal.linear import matmul, transpose
+from jaxquat import quaternion, so3
+from jaxquat._internal import reprs
+from jaxquat._internal.checks import (
+    exactly,
+    finite,
+    instance,
+    is_concrete,
+    not_negative,
+    one_of,
+    unit_quaternion,
+)
+from jaxquat._internal.declared import Field, checked_record
+from jaxquat._internal.linear import cross, matmul, transpose
 from jaxquat.kinematics import galilean
 from jaxquat.kinematics.galilean import Motion
 from jaxquat.kinematics.magnus_expansion import NODES, expansion
-from jaxquat.kinematics.preintegrated import Imu, Preintegrated, blocks, checked_bias, of_dtype
 from jaxquat.kinematics.propagation import propagate
 from jaxquat.kinematics.samples import at_gauss_nodes
 from jaxquat.sensors.axes import samples
 from jaxquat.simulation.grid import grid_at
+
+_BIAS, _NOISE = Field([(3,)], finite), Field([(), (3,)], not_negative)
+
+
+class Imu(NamedTuple):
+    """One quantity for a gyroscope and an accelerometer: their biases, or their noise densities.
+
+    Attributes:
+        gyro: bias [rad/s], (3,), or density of the white noise [rad/s/sqrt(Hz)], () or (3,).
+        accel: bias [m/s^2], (3,), or density of the white noise [m/s^2/sqrt(Hz)], () or (3,).
+
+    Examples:
+        >>> noise = jq.kinematics.Imu(gyro=1e-4, accel=1e-3)  # densities
+        >>> f"{noise.gyro / np.sqrt(0.01):.3f} rad/s"  # of one sample at 100 Hz
+        '0.001 rad/s'
+    """
+
+    gyro: Any  # an Array or a number
+    accel: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, repr=False, eq=False)
+class Preintegrated(reprs.Tabular):
+    """The motion between two instants as an inertial unit measures it. A pytree.
+
+    The nine errors are in the order rotation, velocity, position. With the errors ``(a, b, c)``,
+    (3,) each, the true motion is ``(dq exp(a), dv + b, dp + c)``: the rotation vector is in body
+    axes at the END [rad], the others are in body axes at the START [m/s] and [m].
+
+    Attributes:
+        dq: the rotation, a unit quaternion (4,): ``v_start = dq v_end dq*``.
+        dv: the change of velocity without gravity, body axes at the start [m/s], (3,).
+        dp: the displacement without gravity of a unit that starts at rest, in the same axes [m],
+            (3,).
+        dt: the time between the instants [s], ().
+        covariance: covariance of the nine errors from the noise of the samples, (9, 9).
+        jacobian: (9, 6), the derivatives of the nine errors with respect to the biases of gyroscope
+            and accelerometer.
+        bias: the biases for which the motion was computed.
+
+    Examples:
+        >>> noise = jq.kinematics.Imu(gyro=1e-4, accel=1e-2)
+        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, accel, times, noise=noise)
+        >>> f"{motion.dv[0]:.2f} +- {motion.covariance[3, 3] ** 0.5:.2f} m/s"  # 1e-2 sqrt(1 s)
+        '1.00 +- 0.01 m/s'
+    """
+
+    dq: Array
+    dv: Array
+    dp: Array
+    dt: Array
+    covariance: Array
+    jacobian: Array
+    bias: Imu
+
+    def with_bias(self, bias: Imu) -> Preintegrated:
+        """Return the motion with other biases, to first order in the change (Forster 2017, (44)).
+
+        Covariance and Jacobian do not change.
+
+        Examples:
+            >>> bias = jq.kinematics.Imu(gyro=jnp.zeros(3), accel=jnp.array([0.5, 0.0, 0.0]))
+            >>> f"{motion.with_bias(bias).dv[0]:.2f} m/s"  # in 1 s 0.5 m/s^2 is taken off
+            '0.50 m/s'
+        """
+        bias = _checked_imu("bias", bias, _BIAS, self.dv.dtype)
+        change = jnp.concatenate([bias.gyro - self.bias.gyro, bias.accel - self.bias.accel])
+        turn, dv, dp = jnp.split(jnp.sum(self.jacobian * change[None], axis=1), 3)
+        dq = quaternion.correct_norm(quaternion.multiply(self.dq, quaternion.exp(turn)))
+        changed = dq, self.dv + dv, self.dp + dp
+        return Preintegrated(*changed, self.dt, self.covariance, self.jacobian, bias)
+
+    def compose(self, following: Preintegrated) -> Preintegrated:
+        """Return the motion through this interval and the following one.
+
+        The last sample of this interval must be the first of the following one, and both intervals
+        must have the same biases. With ``order`` 1, and 2 if the time of the shared sample is not
+        repeated, the result equals the preintegration of the joined samples up to rounding.
+
+        Examples:
+            >>> both = motion.compose(motion)
+            >>> f"{both.dt:.0f} s, {both.dv[0]:.0f} m/s, {both.dp[0]:.0f} m"  # 1 m/s^2 for 2 s
+            '2 s, 2 m/s, 2 m'
+        """
+        instance("following", following, Preintegrated, "a Preintegrated")
+        if is_concrete((self.bias, following.bias)):
+            own, other = (np.concatenate([*map(np.asarray, x.bias)]) for x in (self, following))
+            if not np.array_equal(own, other):
+                wanted = f"the biases of the interval before, {own}"
+                raise ValueError(f"following.bias: wanted {wanted}, got {other}")
+        first, second = self._motion(), following._motion()
+        motion = galilean.multiply(first, second)
+        # An error of the first turn affects everything after it.
+        to_start, turned = quaternion.to_matrix(first.q), quaternion.to_matrix(second.q)
+        zero, one = jnp.zeros_like(turned), jnp.eye(3, dtype=turned.dtype)
+        from_first = _blocks(
+            [transpose(turned), zero, zero],
+            [-matmul(to_start, so3.hat(second.v)), one, zero],
+            [-matmul(to_start, so3.hat(second.p)), following.dt * one, one],
+        )
+        from_second = _blocks([one, zero, zero], [zero, to_start, zero], [zero, zero, to_start])
+        parts = ((from_first, self), (from_second, following))
+        covariances = [matmul(matmul(f, x.covariance), f.T) for f, x in parts]
+        jacobians = [matmul(f, x.jacobian) for f, x in parts]
+        covariance, jacobian = covariances[0] + covariances[1], jacobians[0] + jacobians[1]
+        dt = self.dt + following.dt
+        return Preintegrated(*motion[:3], dt, covariance, jacobian, self.bias)
+
+    def predict(
+        self,
+        q: ArrayLike,
+        velocity: ArrayLike,
+        position: ArrayLike,
+        gravity: ArrayLike,
+        earth_rate: ArrayLike | None = None,
+    ) -> tuple[Array, Array, Array]:
+        """Return attitude, velocity and position at the end, from those at the start and gravity.
+
+        The result is exact for any ``dt``, also in world axes that turn at a constant rate, such as
+        Earth-fixed ones (M. Brossard, A. Barrau, P. Chauchat and S. Bonnabel, IEEE Trans. Robotics
+        38, 2022, 998-1015). Errors ``(a, b, c)`` of the motion change the end ``(q, v, p)`` to
+        ``(q exp(a), v + M b - earth_rate × M c, p + M c)``. The matrix M is the rotation of the
+        start turned by ``-earth_rate dt``.
+
+        Args:
+            q: attitude at the start, body to world, a unit quaternion (4,).
+            velocity: velocity of the inertial unit at the start, world axes [m/s], (3,).
+            position: position of the inertial unit at the start, world axes [m], (3,).
+            gravity: acceleration of free fall, world axes [m/s^2], (3,): (0, 0, -9.81) with z up.
+                If the axes turn, it is that of a body at rest at their origin: on the ground the
+                direction of a plumb line; at the Earth's centre, the attraction alone.
+            earth_rate: rate of the world axes in inertial space, world axes [rad/s], (3,): east,
+                north and up it is 7.292115e-5 (0, cos(latitude), sin(latitude)). None for axes that
+                do not turn.
+
+        Examples:
+            >>> fall = jax.jit(jq.kinematics.preintegrate)(gyro, gyro, times)  # no force
+            >>> equator = jnp.array([0.0, 7.292115e-5, 0.0])  # rad/s: east, north, up
+            >>> q, v, p = fall.predict(level, zero, zero, gravity, equator)
+            >>> f"{p[2]:.2f} m, {1e3 * p[0]:.2f} mm"  # -g t^2/2 up, g earth_rate t^3/3 to the east
+            '-4.91 m, 0.24 mm'
+        """
+        q, velocity = exactly("q", q, (4,)), exactly("velocity", velocity, (3,))
+        position, gravity = exactly("position", position, (3,)), exactly("gravity", gravity, (3,))
+        unit_quaternion("q", q)
+        if earth_rate is None:
+            start = Motion(q, velocity, position, jnp.zeros_like(self.dt)[None])
+            end = galilean.multiply(start, self._motion())
+            fall = gravity * self.dt
+            return end.q, end.v + fall, end.p + 0.5 * self.dt * fall
+        earth_rate = exactly("earth_rate", earth_rate, (3,))
+        start = self._inertial(q, velocity, position, earth_rate)
+        world = self._world(gravity, earth_rate)
+        end = galilean.relative(world, galilean.multiply(start, self._motion()))
+        return end.q, end.v - cross(earth_rate, end.p), end.p
+
+    def residual(
+        self,
+        start: tuple[ArrayLike, ArrayLike, ArrayLike],
+        end: tuple[ArrayLike, ArrayLike, ArrayLike],
+        gravity: ArrayLike,
+        earth_rate: ArrayLike | None = None,
+    ) -> Array:
+        """Return the nine errors of the motion for true states at both ends, (9,).
+
+        Their covariance is ``covariance``, whether or not the world axes turn. They are 0 for the
+        end that ``predict`` returns.
+
+        Args:
+            start: attitude, velocity and position at the start, as ``predict`` takes them.
+            end: those at the end, as ``predict`` returns them.
+            gravity: as for ``predict``.
+            earth_rate: as for ``predict``.
+
+        Examples:
+            >>> start, end = (level, zero, zero), (level, zero, jnp.array([2.0, 0.0, 0.0]))
+            >>> residual = motion.residual(start, end, gravity)
+            >>> f"{residual[6]:.2f} m"  # measured 0.5, true 2
+            '1.50 m'
+        """
+        gravity = exactly("gravity", gravity, (3,))
+        rate = jnp.zeros(3, gravity.dtype) if earth_rate is None else earth_rate
+        rate = exactly("earth_rate", rate, (3,))
+        first, last = (
+            self._inertial(*_checked_state(name, state), rate)
+            for name, state in (("start", start), ("end", end))
+        )
+        true = galilean.relative(first, galilean.multiply(self._world(gravity, rate), last))
+        turn = quaternion.log(quaternion.multiply(quaternion.conjugate(self.dq), true.q))
+        return jnp.concatenate([turn, true.v - self.dv, true.p - self.dp])
+
+    def _inertial(self, q: Array, velocity: Array, position: Array, earth_rate: Array) -> Motion:
+        """Return the state with the velocity in the inertial frame that has these axes now."""
+        absolute = velocity + cross(earth_rate, position)
+        return Motion(q, absolute, position, jnp.zeros_like(self.dt)[None])
+
+    def _world(self, gravity: Array, earth_rate: Array) -> Motion:
+        """Return the motion of the world axes relative to free fall, measured at their origin."""
+        sensed = [earth_rate, -gravity, jnp.zeros_like(gravity), jnp.ones_like(self.dt)[None]]
+        motion = galilean.expm1(self.dt * jnp.concatenate(sensed))
+        return motion._replace(q=motion.q.at[0].add(1.0))
+
+    def _motion(self) -> Motion:
+        return Motion(self.dq, self.dv, self.dp, self.dt[None])
+
+    def _table(self) -> reprs.Table:
+        names = "dq", "dv [m/s]", "dp [m]", "covariance", "jacobian"
+        values = self.dq, self.dv, self.dp, self.covariance, self.jacobian
+        rows = [(name, reprs.short(value)) for name, value in zip(names, values, strict=True)]
+        return f"Preintegrated over {reprs.short(self.dt)} s", rows, ()
 
 
 def preintegrate(
@@ -42,29 +259,20 @@ def preintegrate(
     *,
     order: int = 1,
 ) -> Preintegrated:
-    """The motion from the first to the last of N samples of gyroscope and accelerometer.
+    """Compute the motion from the first to the last of N samples of an inertial unit.
 
-    ::
-
-        imu = jq.kinematics.Imu
-        noise = imu(gyro=1e-4, accel=1e-3)
-        motion = jq.kinematics.preintegrate(gyro, accel, times, imu(bias_gyro, bias_accel), noise)
-        q, v, p = motion.predict(q0, v0, p0, jnp.array([0.0, 0.0, -9.81]))
-
-    Differentiable by all arrays, in both modes. For several recordings use ``jax.vmap``; pad
-    shorter ones by repeating their last time, with any samples. An interval of length 0 is the
-    identity. Of several samples at one time, the last one counts; of several at the last time, the
+    For several recordings use ``jax.vmap``; pad shorter ones by repeating their last time, with any
+    samples. Of several samples at one time, the last one counts; of several at the last time, the
     first one.
 
     Args:
         gyro: measured rates, body axes [rad/s], (N, 3), N >= 2.
         accel: measured specific forces (at rest minus gravity), body axes [m/s^2], (N, 3).
-        times: times of the samples [s], (N,), not decreasing, at any distances; they are subtracted
-            in their own dtype, and the differences are cast to the dtype of gyro.
+        times: times of the samples [s], (N,), not decreasing; subtracted in their own dtype.
         bias: the constant errors that the sensors add to the true values; None for 0.
         noise: densities of the white noise; None for 0. A sample has the variance ``density^2/dt``,
             as in ``jq.gyro.measure``, where dt is the interval for which it is held. The covariance
-            is the one of the linearised errors.
+            is that of the linearised errors.
         order: 1 holds each sample until the next one; the result is exact for such a motion, and
             the last sample is not used. 2, 4 and 6 are orders in the distance of the samples, for
             smooth motions: they use the polynomial through the nearest ``order`` samples, one-sided
@@ -72,17 +280,11 @@ def preintegrate(
             times are traced and fewer of them differ, the polynomial goes through all samples. For
             2, 4 and 6 the noise is treated as independent between intervals.
 
-    Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
-
     Examples:
-        >>> n = 101
-        >>> gyro, accel = jnp.zeros((n, 3)), jnp.tile(jnp.array([1.0, 0.0, 9.81]), (n, 1))
-        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, accel, jnp.linspace(0.0, 2.0, n))
-        >>> start, gravity = jnp.zeros(3), jnp.array([0.0, 0.0, -9.81])
-        >>> q, v, p = motion.predict(jnp.array([1.0, 0.0, 0.0, 0.0]), start, start, gravity)
-        >>> f"{v[0]:.2f} m/s, {p[0]:.2f} m"  # 1 m/s^2 for 2 s
-        '2.00 m/s, 2.00 m'
+        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, accel, times)
+        >>> q, v, p = motion.predict(level, zero, zero, gravity)
+        >>> f"{v[0]:.2f} m/s, {p[0]:.2f} m"  # 1 m/s^2 for 1 s
+        '1.00 m/s, 0.50 m'
     """
     # Check and convert.
     one_of("order", order, (1, *NODES))
@@ -91,7 +293,7 @@ def preintegrate(
     dtype, n = gyro.dtype, len(gyro)
     if accel.shape != gyro.shape:
         raise ValueError(f"accel: wanted the shape of gyro, {gyro.shape}, got {accel.shape}")
-    accel = of_dtype("accel", accel, dtype)
+    accel = _of_dtype("accel", accel, dtype)
     if n < max(order, 2):
         wanted = f"shape (N, 3) with N >= {max(order, 2)} for order {order}"
         raise ValueError(f"gyro: wanted {wanted}, got {gyro.shape}")
@@ -99,8 +301,9 @@ def preintegrate(
     if grid.intervals != n - 1:
         raise ValueError(f"times: wanted one for each of {n} samples, got {grid.intervals + 1}")
     zero = jnp.zeros(3, dtype)
-    bias = Imu(zero, zero) if bias is None else checked_bias(bias, dtype)
-    densities = jnp.zeros(6, dtype) if noise is None else _checked_densities(noise, dtype)
+    bias = Imu(zero, zero) if bias is None else _checked_imu("bias", bias, _BIAS, dtype)
+    noise = Imu(zero, zero) if noise is None else _checked_imu("noise", noise, _NOISE, dtype)
+    densities = jnp.concatenate(noise)
     lengths = grid.step_lengths()
     if is_concrete(lengths) and 1 + np.count_nonzero(lengths) < order:
         got = f"{1 + np.count_nonzero(lengths)} different ones"
@@ -118,9 +321,10 @@ def preintegrate(
     jacobian, covariance = propagate(xi, by_shift, before, after, variances)
     # So far the rotation error is in axes at the start.
     zeros, one = jnp.zeros((3, 6), dtype), jnp.eye(6, dtype=dtype)
-    to_end = blocks([transpose(quaternion.to_matrix(final.q)), zeros], [zeros.T, one])
+    to_end = _blocks([transpose(quaternion.to_matrix(final.q)), zeros], [zeros.T, one])
     covariance = matmul(matmul(to_end, covariance), to_end.T)
-    duration = jnp.asarray(_duration(grid.stamps), dtype)
+    stamps: Any = grid.stamps
+    duration = jnp.asarray(stamps[-1] - stamps[0], dtype)
     jacobian = -matmul(to_end, jacobian)
     return Preintegrated(*final[:3], duration, covariance, jacobian, bias)
 
@@ -130,13 +334,8 @@ def _advance(motion: Motion, step: Motion) -> tuple[Motion, tuple[Motion, Motion
     return after, (motion, after)
 
 
-def _duration(stamps: Any) -> Any:
-    """The time from the first to the last stamp, in their dtype."""
-    return stamps[-1] - stamps[0]
-
-
 def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array]:
-    """Samples and intervals with the empty intervals last, and the number of nonempty ones."""
+    """Return samples and intervals with empty intervals last, and the number of the others."""
     steps, is_empty = len(dt), dt == 0
     order = jnp.argsort(is_empty, stable=True)
     count = steps - jnp.sum(is_empty)
@@ -148,10 +347,10 @@ def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array]:
 def _elements(
     values: Array, dt: Array, count: Array | int, order: int
 ) -> tuple[Array, Array | None]:
-    """The Lie algebra elements of all steps (M, 10), and their derivatives by a shift (M, 10, 6).
+    """Return the Lie algebra elements of all steps (M, 10), and their derivatives (M, 10, 6).
 
-    The derivatives are None for orders 1 and 2, where they are the length of the step for each
-    channel.
+    The derivatives are with respect to a shift of the channels; None for orders 1 and 2, where they
+    are the length of the step.
     """
     number = jnp.arange(len(dt))
     if order == 1:
@@ -175,12 +374,34 @@ def _elements(
     return xi, by_shift[:, :, 0]
 
 
-def _checked_densities(noise: Imu, dtype: DTypeLike) -> Array:
-    """Densities of the six channels, (6,)."""
-    instance("noise", noise, Imu, "a jq.kinematics.Imu")
-    channels = []
-    for name, value in zip(("noise.gyro", "noise.accel"), noise, strict=True):
-        density = one_shape(name, value, (), (3,))
-        not_negative(name, density)
-        channels.append(jnp.broadcast_to(of_dtype(name, density, dtype), (3,)))
-    return jnp.concatenate(channels)
+def _checked_state(name: str, state: Any) -> tuple[Array, Array, Array]:
+    """Return the checked attitude, velocity and position."""
+    instance(name, state, tuple, "a tuple (q, velocity, position)")
+    if len(state) != 3:
+        raise ValueError(f"{name}: wanted (q, velocity, position), got {len(state)} elements")
+    q, velocity, position = (
+        exactly(f"{name}[{k}]", x, shape)
+        for k, (x, shape) in enumerate(zip(state, ((4,), (3,), (3,)), strict=True))
+    )
+    unit_quaternion(f"{name}[0]", q)
+    return q, velocity, position
+
+
+def _checked_imu(name: str, value: Imu, field: Field, dtype: DTypeLike) -> Imu:
+    """Return a record whose fields meet these demands, as arrays (3,) of this dtype."""
+    fields = dict.fromkeys(Imu._fields, field)
+    arrays = checked_record(name, value, Imu, fields, "a jq.kinematics.Imu")._asdict()
+    arrays = {key: _of_dtype(f"{name}.{key}", x, dtype) for key, x in arrays.items()}
+    return Imu(**{key: jnp.broadcast_to(x, (3,)) for key, x in arrays.items()})
+
+
+def _of_dtype(name: str, value: Array, dtype: DTypeLike) -> Array:
+    """Return ``value`` in this dtype; TypeError if it has another dtype that is not weak."""
+    if value.dtype != dtype and not value.weak_type:
+        raise TypeError(f"{name}: wanted the dtype of gyro, {dtype}, got {value.dtype}")
+    return value.astype(dtype)
+
+
+def _blocks(*rows: list[Array]) -> Array:
+    """Return the matrix of these rows of blocks."""
+    return jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows], axis=0)

@@ -1,14 +1,14 @@
-"""How biases and white noise in the samples propagate to the end of a motion.
+"""The propagation of biases and white noise in the samples to the end of a motion.
 
 A shift of one sensor channel during one step changes the turn, the change of velocity and the
 displacement of that step; the remaining motion carries these effects to the end. The sum of the
-effects over the steps is the derivative by a bias; the sum of their products, weighted by the
-variances, is the covariance.
+effects over the steps is the derivative with respect to a bias. The sum of their products, weighted
+by the variances, is the covariance.
 
-Here a vector is a list of three arrays, one per component, with one number per step, so XLA makes
-one plain loop over all steps. With a last axis of length 3 the same formulas take several times as
-long. The axes of the sensors are a scan, also for speed: XLA recomputes, for each result,
-everything that is not an argument of a loop.
+A vector is a list of three arrays, one per component, with one number per step, so XLA makes one
+plain loop over all steps; with a last axis of length 3 the formulas take several times as long. The
+axes of the sensors are a scan, also for speed: XLA recomputes, for each result, everything that is
+not an argument of a loop.
 """
 
 from __future__ import annotations
@@ -33,20 +33,13 @@ _LOWER = [(i, j) for i in range(9) for j in range(i + 1)]
 def propagate(
     xi: Array, by_shift: Array | None, before: Motion, after: Motion, variances: Array
 ) -> tuple[Array, Array]:
-    """The derivative of the final errors by a shift of all samples, and their covariance.
+    """Return the derivative of the final errors with respect to a shift of all samples (9, 6).
 
-    The nine errors are rotation, velocity and displacement, all in axes at the start of the motion.
-
-    Args:
-        xi: elements of the Galilean algebra, whose exponentials are the M steps, (M, 10).
-        by_shift: the derivatives of xi by a shift of the six channels, (M, 10, 6). None if xi is
-            the sample times the length of the step.
-        before: the motions up to the start of each step, (M, ...).
-        after: the motions up to the end of each step, (M, ...).
-        variances: variances of the white noise in the samples of each step, (M, 6).
-
-    Returns:
-        The derivative (9, 6) and the covariance (9, 9).
+    Return also their covariance (9, 9). The errors are rotation, velocity and displacement, all in
+    axes at the start of the motion. ``xi`` (M, 10) are the elements of the Galilean algebra whose
+    exponentials are the steps, and ``by_shift`` (M, 10, 6) their derivatives with respect to a
+    shift of the six channels; None if xi is the sample times the length of the step. The motions
+    lead to start and end of each step. ``variances`` (M, 6) are those of the samples' white noise.
     """
     element, q = _components(xi), _components(before.q)
     t = after.t[-1:] - after.t
@@ -86,10 +79,10 @@ def propagate(
 
 
 def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
-    """The effects of shifts along an axis (3,) on steps of held samples.
+    """Return the effects of shifts along an axis (3,) on steps of held samples.
 
-    Returns the derivatives of turn, velocity and displacement by the rate, then of velocity and
-    displacement by the specific force, all in axes at the start of each step.
+    They are the derivatives of turn, velocity and displacement with respect to the rate, then of
+    velocity and displacement with respect to the specific force, in axes at the start of each step.
     """
     theta, nu, tau = element[:3], element[3:6], element[9]
     mean, second = _factors(theta)
@@ -100,7 +93,7 @@ def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
 
 
 def _of_elements(element: Vector, shift: Array) -> tuple[Vector, ...]:
-    """Like ``_of_samples``, with shifts that change the elements by the columns of (M, 10, 2)."""
+    """Return them for shifts that change the elements by the columns of (M, 10, 2)."""
     theta, nu, rho, tau = element[:3], element[3:6], element[6:9], element[9]
     mean, second = _factors(theta)
 
@@ -119,7 +112,7 @@ def _of_elements(element: Vector, shift: Array) -> tuple[Vector, ...]:
 class _Factors(NamedTuple):
     """The function ``c v + f theta × v + g theta × (theta × v)`` of theta and v, and its slope.
 
-    ``f_slope`` and ``g_slope`` are the derivatives of f and g by ``|theta|^2``; c is a constant.
+    ``f_slope`` and ``g_slope`` are the derivatives of f and g with respect to ``|theta|^2``.
     """
 
     c: float
@@ -129,13 +122,13 @@ class _Factors(NamedTuple):
     g_slope: Array
 
     def sum(self, theta: Vector, v: Vector) -> Vector:
-        """The function itself, which is linear in v."""
+        """Return the function, which is linear in v."""
         once = _cross(theta, v)
         twice = _cross(theta, once)
         return _plus(_times(self.c, v), _plus(_times(self.f, once), _times(self.g, twice)))
 
     def slope(self, theta: Vector, v: Vector, d: Vector) -> Vector:
-        """The derivative of the function by theta along d."""
+        """Return the derivative of the function with respect to theta along d."""
         once, crossed = _cross(theta, v), _cross(d, v)
         twice = _cross(theta, once)
         direct = _times(self.g, _plus(_cross(d, once), _cross(theta, crossed)))
@@ -145,7 +138,7 @@ class _Factors(NamedTuple):
 
 
 def _factors(theta: Vector) -> tuple[_Factors, _Factors]:
-    """The factors of J, the sum of ``hat(theta)^n/(n+1)!``, and N, of ``hat(theta)^n/(n+2)!``.
+    """Return the factors of J, the sum of ``hat(theta)^n/(n+1)!``, and N, of ``.../(n+2)!``.
 
     With J and N, the exponential is ``(exp(theta), J nu, J rho + tau N nu)``, and
     ``exp(theta + d)`` is ``exp(J d) exp(theta)`` to first order.
@@ -159,7 +152,7 @@ def _factors(theta: Vector) -> tuple[_Factors, _Factors]:
 
 
 def _rotate(q: Vector, v: Vector) -> Vector:
-    """``quaternion.rotate``."""
+    """Rotate v by the quaternion q."""
     twice = _times(2.0, _cross(q[1:], v))
     return _plus(v, _plus(_times(q[0], twice), _cross(q[1:], twice)))
 

@@ -1,9 +1,8 @@
 """Rates and other values between samples, from polynomials through the nearest samples.
 
 The value at a Gauss node of an interval comes from the polynomial through the nearest ``order``
-samples, half of them on either side of the interval, one-sided at the ends. For equally spaced
-samples, all intervals share the same constant weights. For samples at given times, every interval
-has its own weights, by Lagrange's formula.
+samples, half of them on either side, one-sided at the ends. All intervals of equally spaced samples
+share the same weights. For samples at given times, each has its own, by Lagrange's formula.
 
 Two samples at a distance s give a slope with the error ``eps |omega| / s``; an interval of length h
 beside them multiplies this error by h. So if a sample lies too close behind another one, as seen
@@ -25,7 +24,7 @@ from jaxquat.simulation.grid import grid_at
 
 
 def checked_times(times: ArrayLike, samples: int) -> Any:
-    """The times (samples,), in NumPy if concrete; only the last one may be repeated."""
+    """Return the times (samples,), in NumPy if concrete; only the last one may be repeated."""
     stamps = grid_at(times).stamps
     if jnp.shape(stamps) != (samples,):
         wanted = f"shape ({samples},), a time for each sample"
@@ -42,7 +41,7 @@ def checked_times(times: ArrayLike, samples: int) -> Any:
 
 
 def rates_at_equal_distances(omega: Array, order: int) -> list[Array]:
-    """The rates at the Gauss nodes between N samples (N, 3), each (N - 1, 3).
+    """Return the rates at the Gauss nodes between N samples (N, 3), each (N - 1, 3).
 
     Every stencil is the central one of ``order`` samples. For this, the samples are extrapolated
     beyond both ends by the polynomials through the first and the last ``order`` samples.
@@ -58,10 +57,7 @@ def rates_at_equal_distances(omega: Array, order: int) -> list[Array]:
 
 
 def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Lagrange's weights (points, places), for polynomials that are 1 at one place, 0 at others.
-
-    Row k has the values of these polynomials at the point ``at[k]``.
-    """
+    """Return Lagrange's weights (points, places) of the values at ``places`` for points ``at``."""
     other_places = [np.delete(places, k) for k in range(len(places))]
     pairs = list(zip(places, other_places, strict=True))
     rows = [[np.prod((x - o) / (p - o)) for p, o in pairs] for x in at]
@@ -75,7 +71,7 @@ def _combine(weights: np.ndarray, rows: Array) -> Array:
 def rates_at_times(
     omega: Array, stamps: Any, order: int, dtype: DTypeLike
 ) -> tuple[list[Array], Array, Array]:
-    """The rates at the Gauss nodes between N samples (N, 3) at given times (N,).
+    """Return the rates at the Gauss nodes between N samples (N, 3) at given times (N,).
 
     Returns the rates, each (N - 1, 3); the lengths of the intervals [s], (N - 1, 1); and which
     intervals are empty, (N - 1, 1). The last time may be repeated: only the first sample at that
@@ -97,16 +93,10 @@ def rates_at_times(
 def at_gauss_nodes(
     samples: Array, dt: Array, steps: ArrayLike, count: ArrayLike, order: int
 ) -> list[Array]:
-    """Values at the Gauss nodes of steps between N samples at any times, each (len(steps), n).
+    """Return values at the Gauss nodes of steps between N samples, each (len(steps), n).
 
-    If ``count`` is less than ``order``, the polynomial goes through all used samples.
-
-    Args:
-        samples: (N, n), at increasing times, of which the first ``count`` are used.
-        dt: the times between the samples, (N - 1,).
-        steps: numbers of the steps; step k is between the samples k and k + 1.
-        count: how many samples are used.
-        order: even, at most N.
+    Step k is between samples k and k + 1, which are ``dt[k]`` apart. The first ``count`` samples
+    (N, n) are used; if they are fewer than ``order``, the polynomial goes through all of them.
     """
     steps = jnp.asarray(steps)
     width = min(order + 2, len(samples))  # one more on either side, to replace omitted samples
@@ -123,17 +113,13 @@ def at_gauss_nodes(
 
 
 def _apart(lengths: Array, own: Array) -> tuple[Array, Array]:
-    """The places of the k samples of stencils, and which are apart from the next one inwards.
+    """Return the places of the k samples of stencils, and which are apart from the next inwards.
 
     Both are (rows, k). Places are sums of intervals outwards from the step, so that a short step
     keeps its digits. Both ends of the step count as apart. Any other sample is apart if its
     distance from the next one inwards is at least ``eps^(1/3)`` (0.005 in float32, 6e-6 in float64)
     times its distance from the far end of the step. The relative rounding error of the rate is then
-    at most ``eps^(2/3)``.
-
-    Args:
-        lengths: the intervals between the samples, (rows, k - 1).
-        own: which of the intervals is the step, (rows, 1).
+    at most ``eps^(2/3)``. ``own`` (rows, 1) is the step among the intervals ``lengths``.
     """
     number, zero = np.arange(lengths.shape[1])[None], jnp.zeros_like(lengths[:, :1])
     after = jnp.cumsum(jnp.where(number >= own, lengths, jnp.zeros_like(lengths)), axis=1)
@@ -143,18 +129,15 @@ def _apart(lengths: Array, own: Array) -> tuple[Array, Array]:
     sample = np.arange(places.shape[1])[None]
     step = jnp.take_along_axis(lengths, own, axis=1)
     is_right = sample > own
-    inwards = jnp.where(
-        is_right,
-        jnp.concatenate([zero, lengths], axis=1),
-        jnp.concatenate([lengths, zero], axis=1),
-    )
+    left, right = (jnp.concatenate(x, axis=1) for x in ([lengths, zero], [zero, lengths]))
+    inwards = jnp.where(is_right, right, left)
     from_far_end = jnp.where(is_right, places, step - places)
     closest = jnp.finfo(lengths.dtype).eps ** (1 / 3) * from_far_end
     return places, (sample == own) | (sample == own + 1) | (inwards >= closest)
 
 
 def _nearest(is_candidate: Array, own: Array, order: int) -> Array:
-    """Which of the candidates (rows, k) are the nearest ``order`` to the step.
+    """Return which of the candidates (rows, k) are the nearest ``order`` to the step.
 
     Half of them lie on either side of the step; if one side has fewer, the other provides more.
     """
@@ -165,9 +148,9 @@ def _nearest(is_candidate: Array, own: Array, order: int) -> Array:
 
 
 def _weights_in_rows(places: Array, counts: Array, at: Array) -> Array:
-    """Lagrange's weights (rows, k) of places (rows, k) at one point of each row, (rows, 1).
+    """Return Lagrange's weights (rows, k) at one point of each row, (rows, 1).
 
-    Places that do not count are not part of the polynomial.
+    The polynomial uses only those of the places (rows, k) for which ``counts`` is true.
     """
     weights, one = counts.astype(places.dtype), jnp.ones((), places.dtype)
     for j in range(places.shape[1]):

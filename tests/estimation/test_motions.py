@@ -13,7 +13,7 @@ from scipy.stats import chi2
 import jaxquat as jq
 from jaxquat import estimation, recordings
 from jaxquat.estimation import ImuSample, Settings
-from jaxquat.estimation.arguments import not_stamps
+from jaxquat.estimation.arguments import check_intervals
 
 UP = np.array([0.0, 0.0, 9.80665])  # m/s^2
 RUN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(), x)[1]))
@@ -292,10 +292,10 @@ def test_only_evenly_rising_numbers_count_as_stamps():
     intervals += [0.01 + jitter, np.linspace(0.01, 0.04, 50), np.diff(np.geomspace(1, 100, 50))]
     intervals += [0.01 * t[:7], np.append(0.01 * t[:-1], 0.0), *rng.exponential(size=(10_000, 8))]
     for dt in intervals:
-        not_stamps("dt", dt)
+        check_intervals("dt", dt)
     for stamps in (0.01 * t, 0.01 * (t - 1), np.float32(0.01) * t, 5.0 * t[:8], 0.01 * t + jitter):
         with pytest.raises(ValueError, match=r"^dt: wanted the seconds since the sample before"):
-            not_stamps("dt", stamps)
+            check_intervals("dt", stamps)
 
 
 STAMPS, STILL = np.arange(4) / 100, np.zeros((4, 3))
