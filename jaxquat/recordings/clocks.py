@@ -7,19 +7,16 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxquat._internal.checks import every, positive, real
-from jaxquat.recordings.recording import Recording, check_recording, from_channels
-
-_GAP = 10.0
-"""By default an increase of the stamps is a gap if it is longer than this many median ones."""
+from jaxquat.recordings.recording import Recording, check_recording, checked_gap, from_channels
 
 _SEGMENT = 300.0
 """The interval of the clock may change every so many seconds."""
 
 _REPEATS, _USUAL = 8, 3.0
-"""Least squares, so often, with less weight on residuals beyond this many median ones."""
+"""Number of least squares, and the median residuals beyond which a residual has less weight."""
 
 _GROUPS = 20_000
-"""To this many groups of rows, at most, the clock is fitted."""
+"""Largest number of groups of rows to which the clock is fitted."""
 
 
 class EvenClock(NamedTuple):
@@ -85,11 +82,7 @@ def even_clock(
     steps = np.diff(stamps)
     if not np.any(steps > 0):
         raise ValueError(f"recording.t: wanted stamps that rise, got {stamps[0]} in all rows")
-    if gap is None:
-        gap = _GAP * float(np.median(steps[steps > 0]))
-    gap = real("gap", gap)
-    positive("gap", gap, or_infinite=True)
-    starts = np.flatnonzero(steps > gap) + 1
+    starts = np.flatnonzero(steps > checked_gap(gap, steps)) + 1
     while True:
         times = _fitted(stamps - stamps[0], starts, rate)
         intervals = np.diff(times)
@@ -107,7 +100,7 @@ def even_clock(
 
 
 def _fitted(stamps: np.ndarray, starts: np.ndarray, rate: float | None) -> np.ndarray:
-    """The times of the clock at all rows, with a step before each of the rows ``starts``.
+    """Return the times of the clock at all rows, with a step before each of the rows ``starts``.
 
     Between steps it is linear in the number of the row, from knot to knot. Rows are averaged in
     groups, between whose ends the model is linear but for the knots. Groups that are late by more

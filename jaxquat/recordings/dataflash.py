@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -13,17 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from jaxquat._internal.checks import boolean, place
-from jaxquat.recordings.columns import unit_problem
+from jaxquat.recordings import topics
 from jaxquat.recordings.recording import Recording
-from jaxquat.recordings.topics import (
-    Samples,
-    Source,
-    checked_sources,
-    package,
-    recording_of,
-    samples_of,
-)
-from jaxquat.recordings.units import UNITS, si_value
+from jaxquat.recordings.units import UNITS
 
 ARDUPILOT: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -53,14 +44,9 @@ def read_dataflash(
 
     ::
 
-        log = jq.recordings.read_dataflash(
-            "00000012.BIN",
-            {
-                "gyro": ("IMU:1.GyrX", "IMU:1.GyrY", "IMU:1.GyrZ"),
-                "q": ("XKQ.Q1", "XKQ.Q2", "XKQ.Q3", "XKQ.Q4"),
-                "motors": [f"RCOU.C{k}" for k in range(1, 5)],
-            },
-        )
+        motors = [f"RCOU.C{k}" for k in range(1, 5)]
+        gyro = ("IMU:1.GyrX", "IMU:1.GyrY", "IMU:1.GyrZ")
+        log = jq.recordings.read_dataflash("00000012.BIN", {"gyro": gyro, "motors": motors})
 
     As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
     The time of a message is its ``SampleUS`` if it has one, otherwise ``TimeUS``. Logs of before
@@ -89,21 +75,22 @@ def read_dataflash(
         ('ATT.Roll', 'ATT.Pitch', 'ATT.Yaw')
         >>> log = jq.recordings.read_dataflash("00000012.BIN")  # doctest: +SKIP
     """
-    sources, units = checked_sources(ARDUPILOT if columns is None else columns, units, frame)
+    sources, units = topics.checked_sources(ARDUPILOT if columns is None else columns, units, frame)
     boolean("skip_damaged", skip_damaged)
-    messages = _messages(place("path", path), {s.topic for s in sources.values()}, skip_damaged)
+    names = {source.topic for source in sources.values()}
+    messages = _messages(place("path", path), names, skip_damaged)
     if columns is None and not messages["MAG"]:
         del sources["magnetometer"]
     samples = {
         name: _samples(path, messages[source.topic], name, source, units.get(name))
         for name, source in sources.items()
     }
-    return recording_of(path, samples, frame == "flu_enu")
+    return topics.recording_of(path, samples, frame == "flu_enu")
 
 
 def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any]]:
-    """The messages of these names, as read by pymavlink."""
-    binary = package("read_dataflash", "pymavlink.DFReader").DFReader_binary
+    """Return the messages of these names, as read by pymavlink."""
+    binary = topics.package("read_dataflash", "pymavlink.DFReader").DFReader_binary
     with open(file, "rb") as start:
         first = start.read(3)
     if first != b"\xa3\x95\x80":
@@ -132,9 +119,9 @@ def _samples(
     path: str | os.PathLike,
     messages: list[Any],
     name: str,
-    source: Source,
+    source: topics.Source,
     unit: str | float | None,
-) -> Samples:
+) -> topics.Samples:
     where = f"{os.fspath(path)}: message {source.topic}:{source.instance}"
     index = messages[0].fmt.instance_field if messages else None
     if index:
@@ -143,29 +130,19 @@ def _samples(
         raise ValueError(f"{where}: wanted messages for {name}, got none in the log")
     form = messages[0].fmt
 
-    def factor(field: str) -> float:
+    def stated(field: str) -> str | float:
         if name == "q" and len(source.fields) == 3:
-            return math.radians(1.0)
-        return _factor(where, form, name, field, unit)
+            return unit or "deg"
+        text = unit or form.get_unit(field).replace("Gauss", "gauss")
+        if not text and form.name.startswith("MAG"):
+            return "mgauss"
+        return 1.0 if isinstance(text, str) and text not in UNITS else text
 
-    return samples_of(where, name, source, messages, _stamp(form.columns), factor)
+    return topics.samples_of(where, name, source, messages, _stamp(form.columns), stated)
 
 
 def _stamp(columns: Sequence[str]) -> tuple[str, float]:
-    """The column with the time of a message, and its unit [s]."""
+    """Return the column with the time of a message, and its unit [s]."""
     if "TimeMS" in columns and "TimeUS" not in columns:
         return ("T" if "Week" in columns else "TimeMS"), 1e-3
     return ("SampleUS" if "SampleUS" in columns else "TimeUS"), 1e-6
-
-
-def _factor(where: str, form: Any, name: str, field: str, unit: str | float | None) -> float:
-    """The value in SI units of the unit that is wanted, or else stated in the log."""
-    stated = unit or form.get_unit(field).replace("Gauss", "gauss")
-    if not stated and form.name.startswith("MAG"):
-        stated = "mgauss"
-    if isinstance(stated, str) and stated not in UNITS:
-        return 1.0
-    problem = unit_problem(name, stated)
-    if problem:
-        raise ValueError(f"{where}, field {field}: {problem} for {name}")
-    return si_value(stated)

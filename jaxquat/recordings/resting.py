@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jaxquat._internal.checks import positive, real
-from jaxquat.recordings.recording import Recording, check_recording, check_times
+from jaxquat.recordings.recording import Recording, check_duration, check_recording, check_times
 
 _QUIET = 1e-3
 """Spreads below this part of their limit need no comparison: coarse digits, simulations."""
@@ -72,9 +72,7 @@ def rests(
     sensors = [name for name in limits if getattr(recording, name) is not None]
     if not sensors:
         raise ValueError("recording: wanted gyro or accelerometer, got neither")
-    if duration > t[-1] - t[0]:
-        wanted = f"at most the {t[-1] - t[0]:.6g} s of the recording"
-        raise ValueError(f"duration: wanted {wanted}, got {duration}")
+    check_duration(duration, t)
     still = np.ones(len(t), bool)
     for name in sensors:
         values = np.asarray(recording[name], float)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,17 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxquat._internal.checks import boolean, place
-from jaxquat.recordings.columns import unit_problem
+from jaxquat.recordings import topics
 from jaxquat.recordings.recording import Recording
-from jaxquat.recordings.topics import (
-    Samples,
-    Source,
-    checked_sources,
-    package,
-    recording_of,
-    samples_of,
-)
-from jaxquat.recordings.units import si_value
 
 _STAMP = 8  # bytes before each frame: the time at which it was received
 _MAGIC = {0xFE: (6, 2), 0xFD: (10, 2)}  # bytes of the header and of the checksum
@@ -39,14 +29,11 @@ def read_tlog(
 
     ::
 
-        log = jq.recordings.read_tlog(
-            "flight.tlog",
-            {
-                "gyro": ("SCALED_IMU2.xgyro", "SCALED_IMU2.ygyro", "SCALED_IMU2.zgyro"),
-                "accelerometer": ("SCALED_IMU2.xacc", "SCALED_IMU2.yacc", "SCALED_IMU2.zacc"),
-                "q": ("ATTITUDE.roll", "ATTITUDE.pitch", "ATTITUDE.yaw"),
-            },
-        )
+        columns = {
+            "gyro": ("SCALED_IMU2.xgyro", "SCALED_IMU2.ygyro", "SCALED_IMU2.zgyro"),
+            "q": ("ATTITUDE.roll", "ATTITUDE.pitch", "ATTITUDE.yaw"),
+        }
+        log = jq.recordings.read_tlog("flight.tlog", columns)
 
     As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
     The time is the vehicle's, ``time_boot_ms`` or ``time_usec``, not the one of reception.
@@ -71,7 +58,7 @@ def read_tlog(
         >>> columns = {"gyro": ("RAW_IMU.xgyro", "RAW_IMU.ygyro", "RAW_IMU.zgyro")}
         >>> log = jq.recordings.read_tlog("flight.tlog", columns)  # doctest: +SKIP
     """
-    sources, units = checked_sources(columns, units, frame)
+    sources, units = topics.checked_sources(columns, units, frame)
     boolean("skip_damaged", skip_damaged)
     names = {source.topic for source in sources.values()}
     messages = _messages(place("path", path), names, skip_damaged)
@@ -79,12 +66,12 @@ def read_tlog(
         name: _samples(path, messages, name, source, units.get(name))
         for name, source in sources.items()
     }
-    return recording_of(path, samples, frame == "flu_enu")
+    return topics.recording_of(path, samples, frame == "flu_enu")
 
 
 def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any]]:
-    """The messages of all names that occur; only those of these names are decoded."""
-    ardupilotmega = package("read_tlog", "pymavlink.dialects.v20.ardupilotmega")
+    """Return the messages of all names that occur; only those of these names are decoded."""
+    ardupilotmega = topics.package("read_tlog", "pymavlink.dialects.v20.ardupilotmega")
     content, at, skipped = file.read_bytes(), 0, 0
     kinds, decoder = ardupilotmega.mavlink_map, ardupilotmega.MAVLink(None)
     messages: dict[str, list[Any]] = {}
@@ -116,7 +103,7 @@ def _messages(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list
 
 
 def _end(content: bytes, at: int) -> int | None:
-    """Where the message whose stamp is here ends; None if none is here, or none follows it."""
+    """Return the end of the message whose stamp is here, None without one that another follows."""
     header = content[at + _STAMP : at + _STAMP + 3]
     if len(header) < 3 or header[0] not in _MAGIC:
         return None
@@ -130,9 +117,9 @@ def _samples(
     path: str | os.PathLike,
     messages: Mapping[str, Sequence[Any]],
     name: str,
-    source: Source,
+    source: topics.Source,
     unit: str | float | None,
-) -> Samples:
+) -> topics.Samples:
     where = f"{os.fspath(path)}: message {source.topic}:{source.instance}"
     by_source: dict[tuple[int, ...], list[Any]] = {}
     for message in messages.get(source.topic, ()):
@@ -143,18 +130,10 @@ def _samples(
         got = f"{len(by_source)} sources of them among {', '.join(sorted(messages)) or 'nothing'}"
         raise ValueError(f"{where}: wanted messages for {name}, got {got}")
     rows = by_source[sorted(by_source)[source.instance]]
-    stamp = ("time_boot_ms", 1e-3)
-    if not hasattr(rows[0], stamp[0]) and hasattr(rows[0], "time_usec"):
-        stamp = ("time_usec", 1e-6)
-    factor = functools.partial(_factor, where, rows[0], name, unit)
-    return samples_of(where, name, source, rows, stamp, factor)
+    is_boot = hasattr(rows[0], "time_boot_ms") or not hasattr(rows[0], "time_usec")
+    stamp = ("time_boot_ms", 1e-3) if is_boot else ("time_usec", 1e-6)
 
+    def stated(field: str) -> str | float:
+        return unit or rows[0].fieldunits_by_name.get(field, "1").replace("mG", "mg")
 
-def _factor(where: str, message: Any, name: str, unit: str | float | None, field: str) -> float:
-    """The value in SI units of the unit that is wanted, or else stated by MAVLink."""
-    stated = unit or message.fieldunits_by_name.get(field, "1").replace("mG", "mg")
-    is_angle = name == "q" and stated == "rad"  # roll, pitch, yaw
-    problem = "" if is_angle else unit_problem(name, stated)
-    if problem:
-        raise ValueError(f"{where}, field {field}: {problem} for {name}; units= states another")
-    return si_value(stated)
+    return topics.samples_of(where, name, source, rows, stamp, stated)

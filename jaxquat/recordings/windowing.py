@@ -11,10 +11,13 @@ import numpy as np
 
 from jaxquat._internal.checks import positive, positive_integer, real
 from jaxquat._internal.reprs import table
-from jaxquat.recordings.recording import Recording, check_recording, check_times
-
-_GAP = 10.0
-"""By default an interval is a gap if it is longer than this many median intervals."""
+from jaxquat.recordings.recording import (
+    Recording,
+    check_duration,
+    check_recording,
+    check_times,
+    checked_gap,
+)
 
 _ON_TIME = 1e-3
 """A row that is early by up to this fraction of the median interval counts as on time."""
@@ -38,7 +41,7 @@ class Windows:
             the last time, so its intervals have length 0.
         mask: whether the row comes from the recording, (W, R) bool; False is padding.
         first: the row of the recording at which the window begins, (W,) int.
-        channels: measurements by name, (W, R) or (W, R, k).
+        channels: the numbers of each channel, (W, R) or (W, R, k).
         present: for each channel, whether it has a sample in the row, (W, R) bool.
 
     Examples:
@@ -62,12 +65,11 @@ class Windows:
         return table(*self._described())
 
     def _described(self) -> tuple[str, list[tuple[str, str]]]:
-        shape = np.shape(self.t)
-        extent = " of ".join(map(str, shape)) + " rows"
+        extent = " of ".join(map(str, np.shape(self.t)))
         facts = [("channels", " ".join(self.channels) or "nothing")]
         if isinstance(self.mask, np.ndarray):
             facts.append(("padding", f"{100.0 * (1.0 - self.mask.mean()):.3g} %"))
-        return f"Windows: {extent}", facts
+        return f"Windows: {extent} rows", facts
 
 
 def windows(recording: Recording, length: int, stride: int, *, gap: float | None = None) -> Windows:
@@ -122,9 +124,8 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
     check_times("recording.t", np.asarray(recording.t))
     if not 2 <= length <= rows:
         raise ValueError(f"length: wanted 2 to the {rows} rows of the recording, got {length}")
-    stretches = _stretches(recording, gap)
     first, ends = [], []
-    for begin, end in stretches:
+    for begin, end in _stretches(np.asarray(recording.t), gap):
         starts = [k for k in range(begin, end, stride) if k == begin or k - stride + length < end]
         first += starts
         ends += [min(k + length, end) for k in starts]
@@ -171,11 +172,9 @@ def windows_by_time(
     positive("stride", stride)
     t = np.asarray(recording.t)
     check_times("recording.t", t)
-    stretches = _stretches(recording, gap)
+    stretches = _stretches(t, gap)
     early = _ON_TIME * float(np.median(np.diff(t)))
-    if duration > t[-1] - t[0] + early:
-        wanted = f"at most the {t[-1] - t[0]:.6g} s of the recording"
-        raise ValueError(f"duration: wanted {wanted}, got {duration}")
+    check_duration(duration, t, early)
     first, ends = [], []
     for begin, end in stretches:
         since = t[begin:end] - t[begin]
@@ -190,14 +189,9 @@ def windows_by_time(
     return _cut(recording, first, ends, int(np.max(ends - first)))
 
 
-def _stretches(recording: Recording, gap: float | None) -> list[tuple[int, int]]:
-    """The first row, and the row after the last one, of every stretch without a gap."""
-    t = np.asarray(recording.t)
-    if gap is None:
-        gap = _GAP * float(np.median(np.diff(t)))
-    gap = real("gap", gap)
-    positive("gap", gap, or_infinite=True)
-    cuts = [int(k) for k in np.flatnonzero(np.diff(t) > gap) + 1]
+def _stretches(t: np.ndarray, gap: float | None) -> list[tuple[int, int]]:
+    """Return the first row, and the row after the last one, of every stretch without a gap."""
+    cuts = [int(k) for k in np.flatnonzero(np.diff(t) > checked_gap(gap, np.diff(t))) + 1]
     return list(zip([0, *cuts], [*cuts, len(t)], strict=True))
 
 

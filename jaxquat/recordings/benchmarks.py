@@ -1,4 +1,4 @@
-"""Trajectories as text in the format of the TUM RGB-D benchmark, which evo and others read."""
+"""Files of benchmarks: sequences of the EuRoC MAV dataset, and trajectories of TUM RGB-D."""
 
 from __future__ import annotations
 
@@ -7,16 +7,65 @@ import os
 import numpy as np
 
 from jaxquat._internal.checks import place
-from jaxquat.recordings.recording import Recording, check_recording, check_samples, check_times
+from jaxquat.recordings.recording import (
+    Recording,
+    check_recording,
+    check_samples,
+    check_times,
+    join,
+)
 from jaxquat.recordings.tables import read
+
+_IMU = {
+    "t": "timestamp",
+    "gyro": tuple(f"w_RS_S_{axis}" for axis in "xyz"),
+    "accelerometer": tuple(f"a_RS_S_{axis}" for axis in "xyz"),
+}
+_TRUTH = {
+    "t": "timestamp",
+    "q": tuple(f"q_RS_{axis}" for axis in "wxyz"),
+    "position": tuple(f"p_RS_R_{axis}" for axis in "xyz"),
+    "velocity": tuple(f"v_RS_R_{axis}" for axis in "xyz"),
+    "gyro_bias": tuple(f"b_w_RS_S_{axis}" for axis in "xyz"),
+    "accelerometer_bias": tuple(f"b_a_RS_S_{axis}" for axis in "xyz"),
+}
+
+
+def read_euroc(path: str | os.PathLike) -> Recording:
+    """Read inertial sensor and ground truth of a sequence of the EuRoC MAV dataset.
+
+    Reads ``mav0/imu0/data.csv`` and, if it exists, ``mav0/state_groundtruth_estimate0/data.csv``
+    (M. Burri et al., The EuRoC micro aerial vehicle datasets, IJRR 2016). Stamps in nanoseconds
+    become seconds; float64 holds those of 2014 to 2.4e-7 s. Rows are joined as by ``join``.
+
+    Axes stay as they are: the sensor's own, and a world whose z is up. Ground truth becomes q,
+    sensor to world, and the channels ``position`` [m] and ``velocity`` [m/s] in world axes, and
+    ``gyro_bias`` [rad/s] and ``accelerometer_bias`` [m/s^2].
+
+    Args:
+        path: the folder of the sequence, which contains ``mav0``, or ``mav0`` itself.
+
+    Raises:
+        ValueError, TypeError: the argument; a malformed file, by line and column.
+        OSError: a file cannot be opened.
+
+    Examples:
+        >>> recording = jq.recordings.read_euroc("V1_01_easy")  # doctest: +SKIP
+        >>> recording.rows_with("q").gyro - recording.rows_with("q")["gyro_bias"]  # doctest: +SKIP
+    """
+    folder = place("path", path)
+    folder = folder / "mav0" if (folder / "mav0").is_dir() else folder
+    imu = read(folder / "imu0" / "data.csv", _IMU, units={"t": "ns"})
+    truth = folder / "state_groundtruth_estimate0" / "data.csv"
+    return join(imu, read(truth, _TRUTH, units={"t": "ns"})) if truth.exists() else imu
 
 
 def read_tum(path: str | os.PathLike) -> Recording:
-    """Read a trajectory: lines ``timestamp tx ty tz qx qy qz qw``, comments begin with ``#``.
+    """Read a trajectory of TUM RGB-D, the format of evo.
 
-    The recording has q, body to world, scalar first, and the channel ``position``, (N, 3) [m].
-    Axes stay as they are. The format is described at
-    https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats.
+    Lines are ``timestamp tx ty tz qx qy qz qw``, comments begin with ``#``. The recording has q,
+    body to world, scalar first, and the channel ``position``, (N, 3) [m]. Axes stay as they are.
+    The format is described at https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats.
 
     Raises:
         ValueError, TypeError: the argument; a malformed file, by line and column.
