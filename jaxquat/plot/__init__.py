@@ -5,7 +5,7 @@ if ``ax`` is None, and returns the axes. A path is one path, not a batch.
 
 New figures are not registered with pyplot: nothing has to be closed, and ``plt.show()`` does not
 show them. A notebook shows new axes, or ``ax.figure``, at the end of a cell; for a window, pass
-``ax=plt.subplots()[1]``. ``COLOURS`` has the colours of all pictures, for curves that you add.
+``ax=plt.subplots()[1]``. ``COLOURS`` has the colours of all pictures.
 
 Examples:
     The examples of the functions draw this path of a body that tumbles:

@@ -21,11 +21,9 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
 
     An angle about x, y or z has the colour and dashes of that component in ``rates``. A curve is
     broken where its angle jumps: from 180 to -180 deg, and where the path passes through gimbal
-    lock. At gimbal lock the second angle is ±90 deg (three different axes), or 0 or 180 deg (first
-    axis repeated); the first and the third jump by a half turn, and nearby they change fast,
-    however slowly the body turns. At the lock itself only their sum or difference is determined,
-    and the third is drawn as 0, as returned by ``jq.euler.from_quaternion``. ``attitude_error`` and
-    ``body_axes`` have no such singularities.
+    lock. There the second angle is ±90 deg (three different axes), or 0 or 180 deg (first axis
+    repeated), and the first and the third jump by a half turn; at the lock itself the third is
+    drawn as 0. ``attitude_error`` and ``body_axes`` have no such singularities.
 
     Args:
         path: one path. A change of an angle from row to row counts as a jump if it exceeds 180 deg,

@@ -30,9 +30,9 @@ _NAMED = {"gyro": _XYZ, "q": ("wxyz", (3, 0, 1, 2)), "accelerometer": _XYZ, "mag
 def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
     """Draw channels of a recording, one panel each, against one time axis [s].
 
-    Missing samples are gaps: a line is broken between two samples of its channel that are more than
-    1.8 median intervals of this channel apart, and a sample between two gaps is a dot. So each
-    sensor has an unbroken line, even if sensors of different rates were joined on one time axis.
+    A line is broken between two samples of its channel that are more than 1.8 median intervals of
+    this channel apart, and a sample between two gaps is a dot. So each sensor has an unbroken line,
+    even if sensors of different rates were joined on one time axis.
 
     Args:
         recording: a recording from ``jq.recordings.read`` or ``read_ulog``.
@@ -43,8 +43,7 @@ def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
             new figure if None.
 
     Returns:
-        The axes, an array (channels,), as from ``figure.subplots``. One channel gives an array,
-        too, so the type of the result does not depend on the recording.
+        The axes, an array (channels,), also for one channel.
 
     Examples:
         >>> t = np.arange(101) / 100  # s
@@ -58,7 +57,9 @@ def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
     check_times("recording.t", np.asarray(recording.t))
     for name in names:
         one_of("names", name, recording.names)
-    names = names or _sensors(recording)
+    if not recording.names:
+        raise ValueError("recording: wanted a channel to draw, got none")
+    names = names or tuple(x for x in recording.names if x in SENSORS) or recording.names
     panels = _panels(ax, len(names))
     for name, panel in zip(names, panels, strict=True):
         _draw(panel, name, np.asarray(recording.t), np.asarray(recording[name]))
@@ -67,13 +68,6 @@ def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
     if ax is None:
         panels[0].figure.align_ylabels(panels)
     return panels
-
-
-def _sensors(recording: Recording) -> tuple[str, ...]:
-    """Return the names of the existing sensors, or of all channels if none; raise if empty."""
-    if not recording.names:
-        raise ValueError("recording: wanted a channel to draw, got none")
-    return tuple(name for name in recording.names if name in SENSORS) or recording.names
 
 
 def _panels(ax: Any, count: int) -> np.ndarray:

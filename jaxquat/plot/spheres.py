@@ -34,7 +34,7 @@ _EQUAL = 1e-6  # moments count as equal below this relative difference
 
 
 def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3D:
-    """Draw the traces of the three body axes' tips on the unit sphere of the world.
+    """Draw the traces of the tips of the body axes on the unit sphere of the world.
 
     The axes themselves are drawn at ``frames`` rows, from the first to the last; later ones are
     darker. Curves behind the sphere are dashed: turn ``ax`` before the call, not after.
@@ -127,10 +127,7 @@ def momentum_sphere(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes
 
 
 def _principal(path: Path, body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return moments (3,), matrix from principal to body axes (3, 3), and body rates (n, 3).
-
-    All are float64. A path that starts at rest raises ValueError.
-    """
+    """Return moments (3,), matrix from principal to body axes (3, 3), and body rates (n, 3)."""
     instance("body", body, Body, "a jq.Body")
     moments, axes = jax.jit(Body.principal)(body)
     if moments.shape != (3,):
@@ -147,7 +144,7 @@ def _levels(moments: np.ndarray) -> list[np.ndarray]:
 
     Let k be an outer axis, j the middle one, i the other outer one, and a = 1/I. On the unit
     sphere, the energy relative to spin about k is ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2``.
-    Setting it to ``share (a_j - a_k)`` gives an ellipse in l_j and l_i; the separatrix has share 1.
+    Setting it to ``share (a_j - a_k)`` gives an ellipse in l_j and l_i.
     """
     inverse, order = 1 / moments, np.argsort(moments)
     curves = []
@@ -165,24 +162,17 @@ def _levels(moments: np.ndarray) -> list[np.ndarray]:
 
 
 def _separatrix(moments: np.ndarray) -> list[np.ndarray]:
-    """Return the two great circles (n, 3) with the energy of spin about the middle axis.
-
-    They lie on the unit sphere of the momentum, in principal axes, and pass through the middle
-    axis. A body with equal moments has none.
-    """
+    """Return the two great circles (n, 3) of share 1, none for a body with equal moments."""
     if np.ptp(moments) <= _EQUAL * moments.max():
         return []
-    inverse = 1 / moments
     low, middle, high = np.argsort(moments)
-    circles = []
-    for side in (-1, 1):
-        direction = np.zeros(3)
-        direction[low] = np.sqrt(inverse[middle] - inverse[high])
-        direction[high] = side * np.sqrt(inverse[low] - inverse[middle])
-        direction /= np.linalg.norm(direction)
-        along_middle = np.outer(np.cos(_PHASE), np.eye(3)[middle])
-        circles.append(along_middle + np.outer(np.sin(_PHASE), direction))
-    return circles
+    inverse = 1 / moments
+    part = (inverse[middle] - inverse[high]) / (inverse[low] - inverse[high])
+    circles = np.zeros((2, len(_PHASE), 3))
+    circles[:, :, middle] = np.cos(_PHASE)
+    circles[:, :, low] = np.sqrt(part) * np.sin(_PHASE)
+    circles[:, :, high] = np.outer([-1, 1], np.sqrt(1 - part) * np.sin(_PHASE))
+    return list(circles)
 
 
 def _unit_sphere(n: int) -> np.ndarray:
@@ -221,14 +211,12 @@ def _curve(
     ``outward`` has the normals (n, 3) of the surface along the curve. A label appears once.
     """
     seen = outward @ towards(ax) >= 0
-    _, labels = ax.get_legend_handles_labels()
-    near = seen | np.append(seen[1:], False) | np.append(False, seen[:-1])
-    # ``near`` reaches one row further than ``seen``, so that the two parts join.
+    near = seen | np.append(seen[1:], False) | np.append(False, seen[:-1])  # so that the parts join
     style: dict[str, Any] = {"color": colour, "linewidth": width}
     ax.plot(*np.where(near[:, None], points, np.nan).T, zorder=FRONT, **style)
     style |= {"linewidth": 0.7 * width, "alpha": 0.6, "zorder": BEHIND}
     ax.plot(*np.where(seen[:, None], np.nan, points).T, linestyle=(0, (3.0, 2.0)), **style)
-    if label not in labels:
+    if label not in ax.get_legend_handles_labels()[1]:
         ax.plot([], [], color=colour, linewidth=width, label=label)
 
 

@@ -26,8 +26,7 @@ def track(
 ) -> Axes3D:
     """Draw the positions [m] in space, world axes, with the body axes at some of them.
 
-    Body x, y and z each have a colour, which a legend names. The scales of the three axes are
-    equal. Several tracks may share one ``ax``.
+    The scales of the three axes are equal. Several tracks may share one ``ax``.
 
     Args:
         path: one path of a body with a position.
