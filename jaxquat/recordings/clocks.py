@@ -20,7 +20,7 @@ _GROUPS = 20_000
 
 
 class EvenClock(NamedTuple):
-    """A recording at the times of an even clock, and what the stamps deviated by.
+    """A recording at the times of an even clock, and the deviations of its stamps.
 
     Attributes:
         recording: the recording, with the times of the clock.
@@ -45,20 +45,16 @@ def even_clock(
     Phones, USB and ROS drivers deliver several samples with one stamp, or with stamps that lag
     irregularly, some behind the next one's. If the sensor samples evenly, the rows count its
     samples, and least squares give the times: a line between gaps, whose slope may change every
-    five minutes, because crystals drift. The order of the rows is kept. ::
+    five minutes, because crystals drift. The order of the rows is kept. Readers keep such rows with
+    ``duplicates="keep"``.
 
-        columns = {"t": "stamp", "gyro": ("gx", "gy", "gz")}
-        bursts = jq.recordings.read("phone.csv", columns, duplicates="keep")
-        recording, residuals = jq.recordings.even_clock(bursts)
-        print(np.std(residuals), np.ptp(residuals))  # s: the jitter; a trend is no even clock
-
-    The times are late by the mean lag of the stamps, which they cannot tell. A sample lost outside
-    of a gap is not noticed; it shows as a step of the residuals.
+    The times are late by the mean lag of the stamps, which they do not show. A sample lost outside
+    of a gap is not noticed; it shows as a step of the residuals. A trend of the residuals is no
+    even clock.
 
     Args:
         recording: the rows of one sensor, all in the order in which it sampled.
-        rate: the sampling rate [Hz] if it is known better than the stamps tell; then no rate is
-            fitted.
+        rate: the sampling rate [Hz] if it is known; otherwise it is fitted.
         gap: the longest increase of the stamps that is no gap [s]; by default ten times the median
             one. After a longer one the clock starts anew, with the same rate, unless the samples
             catch up: then none were lost.
@@ -68,8 +64,7 @@ def even_clock(
             as a whole.
 
     Examples:
-        >>> t = np.arange(500) / 100
-        >>> stamps = np.repeat(t[4::5], 5)  # bursts of 5
+        >>> stamps = np.repeat(np.arange(4, 500, 5) / 100, 5)  # bursts of 5
         >>> recording, residuals = jq.recordings.even_clock(jq.recordings.Recording(stamps))
         >>> f"{recording.spacing():.4f} s, {np.ptp(residuals):.3f} s"
         '0.0100 s, 0.040 s'

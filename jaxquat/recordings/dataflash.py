@@ -42,12 +42,6 @@ def read_dataflash(
 ) -> Recording:
     """Read channels from an ArduPilot log, a ``.bin`` file; needs the extra ``logs`` (pymavlink).
 
-    ::
-
-        motors = [f"RCOU.C{k}" for k in range(1, 5)]
-        gyro = ("IMU:1.GyrX", "IMU:1.GyrY", "IMU:1.GyrZ")
-        log = jq.recordings.read_dataflash("00000012.BIN", {"gyro": gyro, "motors": motors})
-
     As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
     The time of a message is its ``SampleUS`` if it has one, otherwise ``TimeUS``. Logs of before
     2015 have milliseconds, ``TimeMS``, or ``T`` where ``TimeMS`` is the time of a GPS week.
@@ -61,19 +55,17 @@ def read_dataflash(
         units: the unit of each channel in place of the one that the log states. Numbers whose unit
             is neither stated nor in ``recordings.UNITS`` are not converted, except that MAG is in
             milligauss.
-        frame: the axes of gyro, accelerometer, magnetometer and q, "frd_ned" as in the log or
-            "flu_enu", as for ``read_ulog``.
+        frame: as for ``read_ulog``.
         skip_damaged: whether to accept a file that is damaged or ends within a message, as after a
-            loss of power, and read what pymavlink finds; a RuntimeWarning says how many bytes are
+            loss of power, and read what pymavlink finds; a RuntimeWarning has the number of bytes
             skipped.
 
     Raises:
         ValueError, TypeError, OSError, ImportError: as ``read_ulog``, with pymavlink.
 
     Examples:
-        >>> jq.recordings.ARDUPILOT["q"]
-        ('ATT.Roll', 'ATT.Pitch', 'ATT.Yaw')
-        >>> log = jq.recordings.read_dataflash("00000012.BIN")  # doctest: +SKIP
+        >>> columns = {"motors": [f"RCOU.C{k}" for k in range(1, 5)]}
+        >>> log = jq.recordings.read_dataflash("00000012.BIN", columns)  # doctest: +SKIP
     """
     sources, units = topics.checked_sources(ARDUPILOT if columns is None else columns, units, frame)
     boolean("skip_damaged", skip_damaged)

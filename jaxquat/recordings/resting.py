@@ -30,11 +30,7 @@ def rests(
     variance (I. Skog, P. Handel, J.-O. Nilsson and J. Rantakokko, IEEE Trans. Biomed. Eng. 57(11),
     2010, 2657-2666) with the threshold relative to the noise at rest, as in D. Tedaldi, A. Pretto
     and E. Menegatti, ICRA 2014. A rest thus begins half a window after the motion has ended; those
-    that then last for less than ``duration`` are left out. To calibrate on them::
-
-        rests = jq.recordings.rests(recording)
-        means = [np.nanmean(recording.accelerometer[a:b], axis=0) for a, b in rests]
-        sensor, covariance = jq.accelerometer.calibrate(np.stack(means), 9.81)
+    that then last for less than ``duration`` are left out.
 
     Args:
         recording: with gyro, accelerometer or both, each perhaps at its own rate, with NaN in the
@@ -96,10 +92,10 @@ def rests(
 def _moving(
     t: np.ndarray, times: np.ndarray, values: np.ndarray, wild: np.ndarray, duration: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means (N, 3) and standard deviations (N,) of samples in windows around the times t (N,).
+    """Return means (N, 3) and standard deviations (N,) of samples in windows around times (N,).
 
-    These are infinite where a window leaves the recording, lacks more than 0.3 of its samples or
-    has a wild one.
+    A deviation is infinite if its window leaves the recording, lacks more than 0.3 of its samples
+    or has a wild one.
     """
     early = 1e-6 * duration  # a time on the edge of a window counts
     begin = np.searchsorted(times, t - 0.5 * duration - early)

@@ -26,16 +26,6 @@ def read_rosbag(
 ) -> Recording:
     """Read channels from a bag of ROS 1 (``.bag``) or ROS 2 (a folder); needs the extra ``logs``.
 
-    ::
-
-        columns = {
-            "gyro": "/imu/data.angular_velocity",
-            "accelerometer": "/imu/data.linear_acceleration",
-            "q": "/imu/data.orientation",
-            "position": "/mavros/local_position/pose.pose.position",
-        }
-        log = jq.recordings.read_rosbag("flight.bag", columns)
-
     As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
     The time of a message is that of its header, not the one at which the bag received it. What
     ``sensor_msgs/Imu`` does not estimate (element 0 of its covariance is -1) is missing.
@@ -48,10 +38,9 @@ def read_rosbag(
             of arrays are read by name, "/odom.pose.pose.orientation" and "/joints.position[2]".
         units: the unit of each channel that is not in SI, one of ``recordings.UNITS`` or a number,
             the value of one count in SI units.
-        frame: the axes of gyro, accelerometer, magnetometer and q in the recording. "flu_enu"
-            leaves them as ROS has them (REP 103): body forward-left-up, world east-north-up.
-            "frd_ned" converts them to forward-right-down and north-east-down. A driver may have
-            axes of its own: only its documentation tells.
+        frame: the axes of gyro, accelerometer, magnetometer and q in the recording: "flu_enu" as
+            in ROS (REP 103; body forward-left-up, world east-north-up), or "frd_ned" (body
+            forward-right-down, world north-east-down). Some drivers have other axes.
         duplicates: "raise" refuses times that do not increase. "keep" keeps all messages of one
             topic in the order in which the bag received them, for ``even_clock``.
 
@@ -62,7 +51,7 @@ def read_rosbag(
         ImportError: rosbags is not installed.
 
     Examples:
-        >>> columns = {"gyro": "/imu/data.angular_velocity"}
+        >>> columns = {"gyro": "/imu/data.angular_velocity", "q": "/imu/data.orientation"}
         >>> log = jq.recordings.read_rosbag("flight.bag", columns)  # doctest: +SKIP
     """
     sources, units = topics.checked_sources(columns, units, frame)

@@ -43,29 +43,20 @@ def read(
 ) -> Recording:
     """Read the recording in a text file with a table, plain or gzip (``.gz``).
 
-    Name the columns of each channel, and their units if they are not SI::
-
-        recording = jq.recordings.read(
-            "flight.csv",
-            {"t": "stamp", "gyro": ("gx", "gy", "gz"), "motors": ("m1", "m2", "m3", "m4")},
-            units={"t": "ms", "gyro": "deg/s"},
-        )
-        recording.gyro, recording["motors"]  # (N, 3) [rad/s], (N, 4)
-
-    The header is the first line that has all these names; it may follow other lines and may be a
-    comment, as NumPy writes it. Cells are separated as in the header: by commas, semicolons, tabs
-    or spaces. Columns without names, or with names that occur twice, are numbered from 0:
-    ``{"t": 0, "gyro": (1, 2, 3)}``; lines of names above the numbers are then read for units only.
-    Blank lines and lines that begin with ``#`` are skipped, and empty cells at the end of a line
-    are ignored. The text is UTF-8 or else Latin-1.
+    The header is the first line that has the names of all ``columns``; it may follow other lines
+    and may be a comment, as NumPy writes it. Cells are separated as in the header: by commas,
+    semicolons, tabs or spaces. Columns without names, or with names that occur twice, are numbered
+    from 0: ``{"t": 0, "gyro": (1, 2, 3)}``; lines of names above the numbers are then read for
+    units only. Blank lines and lines that begin with ``#`` are skipped, and empty cells at the end
+    of a line are ignored. The text is UTF-8 or else Latin-1.
 
     A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
     then ``gx``. Columns without a unit are taken to be SI. Refused without ``units`` are names that
-    end in another unit (``time_us``, ``gyroXDegPerSec``, ``acc_g_filtered``, ``mx_raw``), and
-    values whose median is unlikely in SI units: intervals of 2 or more, rates of 35 or more,
-    specific forces of 0.5 to 2 or of 100 or more, and magnetic fields of 1 or more. Fields in
-    gauss, 0.25 to 0.65 on Earth, are not noticed. So are times of 20 rows or more that count by 1,
-    which may be numbers of samples. One error names all channels whose units are refused.
+    end in another unit (``time_us``, ``gyroXDegPerSec``, ``acc_g_filtered``, ``mx_raw``), times of
+    20 rows or more that count by 1, which may be numbers of samples, and values whose median is
+    unlikely in SI units: intervals of 2 or more, rates of 35 or more, specific forces of 0.5 to 2
+    or of 100 or more, and magnetic fields of 1 or more. Fields in gauss, 0.25 to 0.65 on Earth, are
+    not noticed. One error names all channels whose units are refused.
 
     Without ``columns`` the file is one that ``write`` wrote, or one with the same header: ``t``;
     ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the
@@ -100,10 +91,9 @@ def read(
             cannot be read; a RuntimeWarning names these lines. With ``rate`` they remain gaps.
 
     Raises:
-        ValueError, TypeError: an argument is bad, by name; or the file is malformed: the message
-            names file, line and column. Times that run back are malformed, and so are times that
-            stand still, unless ``duplicates`` allows them, and a unit that is unknown or of another
-            quantity.
+        ValueError, TypeError: an argument is bad, by name; or the file is malformed, by file, line
+            and column. Times that run back are malformed, and so are times that stand still, unless
+            ``duplicates`` allows them, and a unit that is unknown or of another quantity.
         OSError: the file cannot be opened.
 
     Examples:

@@ -27,14 +27,6 @@ def read_tlog(
 ) -> Recording:
     """Read channels from a telemetry log of MAVLink, a ``.tlog`` file; needs the extra ``logs``.
 
-    ::
-
-        columns = {
-            "gyro": ("SCALED_IMU2.xgyro", "SCALED_IMU2.ygyro", "SCALED_IMU2.zgyro"),
-            "q": ("ATTITUDE.roll", "ATTITUDE.pitch", "ATTITUDE.yaw"),
-        }
-        log = jq.recordings.read_tlog("flight.tlog", columns)
-
     As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
     The time is the vehicle's, ``time_boot_ms`` or ``time_usec``, not the one of reception.
 
@@ -46,16 +38,15 @@ def read_tlog(
             scalar first.
         units: the unit of each channel in place of the one that MAVLink states, one of
             ``recordings.UNITS`` or a number, the value of one count in SI units.
-        frame: the axes of gyro, accelerometer, magnetometer and q, "frd_ned" as in the log or
-            "flu_enu", as for ``read_ulog``.
+        frame: as for ``read_ulog``.
         skip_damaged: whether to accept bytes that are no message, also at the end; a RuntimeWarning
-            says how many are skipped. The message before them is skipped, too.
+            has the number of bytes skipped. The message before them is skipped, too.
 
     Raises:
         ValueError, TypeError, OSError, ImportError: as ``read_ulog``, with pymavlink.
 
     Examples:
-        >>> columns = {"gyro": ("RAW_IMU.xgyro", "RAW_IMU.ygyro", "RAW_IMU.zgyro")}
+        >>> columns = {"q": ("ATTITUDE.roll", "ATTITUDE.pitch", "ATTITUDE.yaw")}
         >>> log = jq.recordings.read_tlog("flight.tlog", columns)  # doctest: +SKIP
     """
     sources, units = topics.checked_sources(columns, units, frame)

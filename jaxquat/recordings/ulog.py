@@ -55,16 +55,7 @@ def read_ulog(
     The time of a message is that of its data, ``timestamp_sample``, if the topic has it, always
     sets it (0 means unknown) and never repeats it. Otherwise, and in commands (``actuator_...``,
     ``..._setpoint``), which count from when they are sent, it is ``timestamp``. A message with NaN
-    in all fields of a channel counts as missing. For instance, the motors' commands at the times of
-    the gyroscope::
-
-        columns = {
-            "gyro": "sensor_combined.gyro_rad",
-            "motors": [f"actuator_motors.control[{k}]" for k in range(4)],
-            "speed": [f"esc_status.esc[{k}].esc_rpm" for k in range(4)],
-        }
-        log = jq.recordings.read_ulog("flight.ulg", columns, units={"speed": "rpm"})
-        flight = log.hold("motors").rows_with("gyro")
+    in all fields of a channel counts as missing.
 
     Args:
         path: the file.
@@ -76,16 +67,16 @@ def read_ulog(
         units: the unit of each channel that is not in SI, one of ``recordings.UNITS`` or a number,
             the value of one count in SI units. A field whose name ends in such a unit is refused
             without it, except ``magnetometer_ga``, which is in gauss.
-        frame: the axes of gyro, accelerometer, magnetometer and q in the recording. "frd_ned"
-            leaves them as PX4 has them: body forward-right-down, world north-east-down. "flu_enu"
-            converts them to body forward-left-up and world east-north-up, the axes of
-            ``estimation.ahrs``. Other channels stay as they are; see ``jq.frames``.
+        frame: the axes of gyro, accelerometer, magnetometer and q in the recording: "frd_ned" as
+            in the log (body forward-right-down, world north-east-down), or "flu_enu" (body
+            forward-left-up, world east-north-up), as for ``estimation.ahrs``. Other channels stay
+            as they are.
         cut_short: whether to accept a file that ends within a message, as after a loss of power,
             and read its complete messages.
         skip_damaged: whether to accept a damaged file. Reading continues where ten messages follow
-            one another again. The message before the damage is skipped too, because the damage may
-            begin in it. A RuntimeWarning says how many bytes are skipped. Damage that is confined
-            to the numbers of a message cannot be noticed, because ULog has no checksums.
+            one another. The message before the damage is skipped too, because the damage may begin
+            in it. A RuntimeWarning has the number of bytes skipped. Damage within the numbers of a
+            message cannot be noticed, because ULog has no checksums.
 
     Raises:
         ValueError, TypeError: a bad argument, by name; a file that is not ULog, is damaged or cut
@@ -95,9 +86,10 @@ def read_ulog(
         ImportError: pyulog is not installed.
 
     Examples:
-        >>> jq.recordings.PX4["gyro"]  # what it reads if nothing else is asked for
-        'sensor_combined.gyro_rad'
-        >>> log = jq.recordings.read_ulog("flight.ulg")  # doctest: +SKIP
+        >>> motors = [f"actuator_motors.control[{k}]" for k in range(4)]
+        >>> columns = {"gyro": jq.recordings.PX4["gyro"], "motors": motors}
+        >>> log = jq.recordings.read_ulog("flight.ulg", columns)  # doctest: +SKIP
+        >>> log.hold("motors").rows_with("gyro")  # doctest: +SKIP
     """
     sources, units = topics.checked_sources(PX4 if columns is None else columns, units, frame)
     boolean("cut_short", cut_short)

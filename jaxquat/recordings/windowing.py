@@ -30,11 +30,10 @@ _ON_TIME = 1e-3
 )
 @dataclass(frozen=True, repr=False, eq=False)
 class Windows:
-    """W windows of R rows each, a pytree for ``vmap``.
+    """W windows of R rows each, a pytree for ``vmap``, made by ``windows`` or ``windows_by_time``.
 
-    Make them with ``recordings.windows`` and ``recordings.windows_by_time``. Rows without a
-    measurement repeat the last measurement before them, so that every number is finite; ``mask``
-    and ``present`` mark these rows.
+    Rows without a measurement repeat the last measurement before them, so that every number is
+    finite; ``mask`` and ``present`` mark these rows.
 
     Attributes:
         t: times since the start of the window [s], (W, R), subtracted in float64. Padding repeats
@@ -82,21 +81,9 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
     for ``jq.grid_at`` and ``kinematics.integrate``, so padding changes no state.
 
     In multiple shooting the start of each window is a parameter. With ``stride = length - 1`` a
-    window ends with the row that begins the next one, and the two attitudes there should agree.
-    This continuity is an additional residual, omitted across gaps::
-
-        w = recordings.windows(recording, length=101, stride=100)
-        follows = w.first[1:] == w.first[:-1] + w.mask[:-1].sum(axis=1) - 1  # no gap between
-
-        def attitudes(q0, omega, times):
-            return kinematics.integrate(q0, omega, times=times)
-
-        def residuals(bias, starts):
-            q = jax.vmap(attitudes)(starts, w.channels["gyro"] - bias, w.t)
-            error = quaternion.log(quaternion.relative(w.channels["q"], q))
-            jump = quaternion.log(quaternion.relative(q[:-1, -1], starts[1:]))
-            seen, joined = w.present["q"][..., None], follows[:, None]
-            return jnp.where(seen, error, 0.0), jnp.where(joined, jump, 0.0)
+    window ends with the row that begins the next one, unless there is a gap between, and the two
+    attitudes there should agree: their difference is an additional residual, for the windows of
+    ``w.first[1:] == w.first[:-1] + w.mask[:-1].sum(axis=1) - 1``.
 
     Args:
         recording: a recording of at least ``length`` rows. Missing rows of a channel are filled
@@ -141,14 +128,8 @@ def windows_by_time(
     gap. A window begins with the first row at ``k stride`` or later, and ends with the first row
     ``duration`` after this instant or later: it spans its duration to within an interval, and its
     number of rows varies. The longest window has no padding. Windows are cut short at a gap and at
-    the end of the recording; to select the complete windows::
-
-        w = recordings.windows_by_time(recording, duration=0.25, stride=0.1)
-        whole = w.t[:, -1] > 0.25 - 0.005
-        w = jax.tree.map(lambda x: x[whole], w)
-
-    With ``stride = duration`` a window ends with the row that begins the next one, for multiple
-    shooting as in ``windows``.
+    the end of the recording; ``w.t[:, -1]`` is the duration of a window. With ``stride = duration``
+    a window ends with the row that begins the next one, for multiple shooting as in ``windows``.
 
     Args:
         recording: as for ``windows``.
