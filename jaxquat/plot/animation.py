@@ -80,8 +80,7 @@ def animate(
 
     Examples:
         >>> film = jq.plot.animate(path, body, fps=4)  # or animate(path, body, "film.gif")
-        >>> len(list(film.new_frame_seq()))
-        5
+        >>> page = film.to_jshtml()  # for a web page, with controls
     """
     path, (corners, surface) = one_path(path), _box(body)
     radius = _radius(path, size)

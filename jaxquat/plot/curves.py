@@ -76,8 +76,7 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
         ax: where to draw; a new figure if None.
 
     Examples:
-        >>> drag = lambda t, state, damping: -damping * state.omega
-        >>> ax = jq.plot.torque(path, drag, 0.4)
+        >>> ax = jq.plot.torque(path, lambda t, state, damping: -damping * state.omega, 0.4)
         >>> f"{ax.lines[1].get_ydata()[0]:.2f} N m"  # about y at first
         '-1.20 N m'
     """
@@ -120,8 +119,7 @@ def fan(
 
     Examples:
         >>> t = np.linspace(0.0, 2.0, 3)  # s
-        >>> values = np.arange(5.0)[:, None] * t  # five members that turn at 0 to 4 deg/s
-        >>> ax = jq.plot.fan(t, values, "angle [deg]")
+        >>> ax = jq.plot.fan(t, np.arange(5.0)[:, None] * t, "angle [deg]")  # 0 to 4 deg/s
         >>> ax.lines[0].get_ydata()  # the median
         array([0., 2., 4.])
     """
@@ -165,9 +163,8 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
         >>> import optax
         >>> loss = lambda params, batch, key: (params - 3.0) ** 2
         >>> fit = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), steps=20, key=jax.random.key(0))
-        >>> ax = jq.plot.fit_history(fit)
-        >>> ax.get_xlabel(), ax.get_yscale()
-        ('updates', 'log')
+        >>> jq.plot.fit_history(fit).get_yscale()
+        'log'
     """
     instance("fit", fit, Fit, "what jq.fit returns")
     training, best = np.atleast_2d(fit.history), fit.best_start or 0
@@ -221,11 +218,9 @@ def work_precision(
         ax: where to draw; a new figure if None.
 
     Examples:
-        >>> steps = [400, 800, 1600]
-        >>> runs = {"rkmk2": (steps, [4e-3, 1e-3, 2.5e-4]), "rkmk4": (steps, [6e-5, 4e-6, 2e-7])}
-        >>> ax = jq.plot.work_precision(runs, "steps")
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['rkmk2', 'rkmk4']
+        >>> runs = {"rkmk2": ([400, 800], [4e-3, 1e-3]), "rkmk4": ([400, 800], [6e-5, 4e-6])}
+        >>> jq.plot.work_precision(runs, "steps").get_xlabel()
+        'steps'
     """
     if not isinstance(runs, Mapping) or not runs:
         raise TypeError(f"runs: wanted a mapping from names to (work, error), got {runs!r}")
@@ -249,14 +244,13 @@ def work_precision(
 def allan_deviation(noise: Noise, *, ax: Axes | None = None) -> Axes:
     """Draw the Allan deviation of three axes against the averaging time [s], both logarithmic.
 
-    ``noise`` is the result of ``jq.allan.fit``. Dots with bars are what was measured, within one
-    standard error; lines are the fit.
+    ``noise`` is the result of ``jq.allan.fit``. Dots with bars are the measured deviations and
+    their standard errors; lines are the fit.
 
     Examples:
         >>> noise = jq.allan.fit(np.random.default_rng(0).normal(size=(20_000, 3)), 0.01)
-        >>> ax = jq.plot.allan_deviation(noise)
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['x', 'y', 'z']
+        >>> jq.plot.allan_deviation(noise).get_xlabel()
+        'averaging time [s]'
     """
     instance("noise", noise, Noise, "what jq.allan.fit returns")
     ax = flat(ax)
@@ -274,11 +268,10 @@ def allan_deviation(noise: Noise, *, ax: Axes | None = None) -> Axes:
 def nyquist(margins: Margins, *, ax: Axes | None = None) -> Axes:
     """Draw the transfer of each loop in the complex plane, and the disks that they must not enter.
 
-    A curve is the loop broken at one command, with the others closed, for positive frequencies. The
-    disk about the critical point -1 has the size of that loop's disk margin, so the curve touches
-    it; at the largest margin, 2, it is the left half plane and is not drawn. The window shows what
-    is near; a loop with an integrator leaves it. ``margins`` is the result of
-    ``jq.control.margins``.
+    ``margins`` is the result of ``jq.control.margins``. A curve is the loop broken at one command,
+    with the others closed, for positive frequencies. The disk about the critical point -1 has the
+    size of that loop's disk margin, so the curve touches it; at the largest margin, 2, it is the
+    left half plane and is not drawn. A loop with an integrator leaves the window.
 
     Examples:
         >>> level = jq.State(start.q, jnp.zeros(3))
@@ -286,8 +279,6 @@ def nyquist(margins: Margins, *, ax: Axes | None = None) -> Axes:
         >>> plant = body, jq.torques.commanded
         >>> margins = jq.control.margins(jq.rkmk4, *plant, 0.0, level, 0.1, 0.2, loop)
         >>> ax = jq.plot.nyquist(margins)
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['command 1', 'command 2', 'command 3']
     """
     instance("margins", margins, Margins, "what jq.control.margins returns")
     ax = flat(ax)

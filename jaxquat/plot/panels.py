@@ -1,7 +1,4 @@
-"""Common parts of ``plot``: figures, colours, and the checks of paths and axes.
-
-Each drawing function draws into the ``ax`` of its caller, or into a new figure without one.
-"""
+"""Common parts of ``plot``: figures, colours, and the checks of paths and axes."""
 
 from __future__ import annotations
 

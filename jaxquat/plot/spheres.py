@@ -1,7 +1,6 @@
 """Pictures in space: traces of the body axes, the polhode, the momentum sphere.
 
-Each function draws a closed surface around the origin and curves on it. Parts of a curve that lie
-behind the surface are dashed, as seen at the time of the call.
+Parts of a curve that lie behind the surface are dashed, as seen at the time of the call.
 """
 
 from __future__ import annotations
@@ -64,8 +63,8 @@ def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
     """Draw the body rate [rad/s] with the ellipsoids of the initial energy and momentum.
 
     The rate of a free body stays on both; under a torque the curve leaves them. The energy
-    ellipsoid is solid: it hides the parts of the momentum ellipsoid inside and behind it, and the
-    polhode is dashed behind it. Turn ``ax`` before the call, not after. The first rate is not 0.
+    ellipsoid hides the parts of the momentum ellipsoid inside and behind it, and the polhode is
+    dashed behind it. Turn ``ax`` before the call, not after. The first rate is not 0.
 
     Examples:
         >>> ax = jq.plot.polhode(path, body)

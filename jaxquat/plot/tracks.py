@@ -41,8 +41,6 @@ def track(
         >>> along = path.t[:, None] * jnp.array([20.0, 0.0, 5.0])  # m
         >>> moving = path.state._replace(position=along, velocity=jnp.gradient(along, axis=0))
         >>> ax = jq.plot.track(jq.Path(path.t, moving), frames=5)
-        >>> f"{max(ax.lines[0].get_data_3d()[2]):.1f} m"
-        '5.0 m'
     """
     path, frames = one_path(path), positive_integer("frames", frames)
     if path.state.position is None:

@@ -128,9 +128,9 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
 
     At rest the length of the true specific force is the strength of gravity; least squares fits the
     parameters to it (D. Tedaldi, A. Pretto and E. Menegatti, ICRA 2014, (10), without the means of
-    intervals). A common rotation of the three axes changes no length, so it remains unknown. The
-    body axes of the result are chosen such that the x axis of the sensor is sensitive only along x,
-    and its y axis not along z: xy, xz and yz are 0. The densities of the noise are 0 in the result.
+    intervals). A common rotation of the three axes changes no length, so it remains unknown: the
+    body axes of the result are those for which xy, xz and yz are 0. The densities of the noise are
+    0 in the result.
 
     Args:
         samples: specific forces measured at rest, body axes [m/s^2], (N, 3), N >= 10, in poses that
@@ -148,11 +148,10 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
 
     Examples:
         >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
-        >>> gravity, bias = jnp.array([0.0, 0.0, 9.81]), jnp.array([0.2, -0.1, 0.3])  # m/s^2
-        >>> measured = jq.quaternion.rotate_inverse(poses, gravity) + bias
+        >>> measured = jq.quaternion.rotate_inverse(poses, jnp.array([0.0, 0.0, 9.81])) + 0.2
         >>> sensor, covariance = jq.accelerometer.calibrate(measured, 9.81)
         >>> np.asarray(sensor.bias).round(2)
-        array([ 0.2, -0.1,  0.3], dtype=float32)
+        array([0.2, 0.2, 0.2], dtype=float32)
     """
     samples = static_samples(samples, 9)
     gravity = exactly("gravity", gravity, ()).astype(samples.dtype)

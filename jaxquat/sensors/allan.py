@@ -1,7 +1,7 @@
-"""Allan variance of a sensor at rest, and the densities of its noise.
+"""Allan variance of a sensor at rest, and the densities of its noise (IEEE Std 952-1997, annex C).
 
-IEEE Std 952-1997, annex C. The densities are those of ``jq.gyro.Gyro``, so a gyroscope or an
-accelerometer can be simulated, and a filter set, from one recording at rest.
+The densities are those of ``jq.gyro.Gyro``, so one recording at rest is enough to simulate a
+gyroscope or an accelerometer, and to set a filter.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ _MEANS = np.array([1.0, -2.0, 1.0])  # second difference of the integral: differ
 class Noise(reprs.Tabular):
     """The noise of a sensor, fitted to its Allan deviation by ``fit``; the arrays are float64.
 
-    The densities have the meaning of those of ``jq.gyro.Gyro``, [u] is the unit of the samples::
-
-        sensor = jq.gyro.Gyro.ideal()._replace(noise=noise.noise, walk=noise.walk)
+    The densities have the meaning of those of ``jq.gyro.Gyro``; [u] is the unit of the samples.
 
     Attributes:
         noise: density N of the white noise [u/sqrt(Hz)], (3,): angle or velocity random walk.
@@ -77,11 +75,9 @@ class Noise(reprs.Tabular):
         gives 0, which ``Settings`` refuses: use the standard error of the walk as its upper limit.
 
         Examples:
-            >>> walk = np.cumsum(np.random.default_rng(0).normal(size=(2, 20_000, 3)), axis=1)
-            >>> rates = 1e-3 * np.diff(walk[0], axis=0, prepend=0.0) + 1e-5 * walk[1]  # rad/s
-            >>> settings = jq.estimation.Settings(**jq.allan.fit(rates, 0.01).settings())
-            >>> f"{settings.gyro:.1e} {settings.walk:.0e}"  # 1e-3 sqrt(dt), 1e-5/sqrt(dt)
-            '1.0e-04 1e-04'
+            >>> noise = jq.allan.fit(np.random.default_rng(0).normal(size=(20_000, 3)), 0.01)
+            >>> f"{noise.settings()['gyro']:.2f}"
+            '0.10'
         """
         rms = [float(np.sqrt(np.mean(x**2))) for x in (self.noise, self.walk)]
         return dict(zip(("gyro", "walk"), rms, strict=True))
@@ -90,9 +86,8 @@ class Noise(reprs.Tabular):
 def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the overlapping Allan deviation of N samples at rest. -> (times [s], deviation).
 
-    Times are (m,), deviations (m, 3).
-
-    The averaging times are ``dt``, ``2 dt``, ``4 dt`` and so on, up to an eighth of the recording.
+    The averaging times (m,) are ``dt``, ``2 dt``, ``4 dt`` and so on, up to an eighth of the
+    recording; the deviation is (m, 3).
 
     Args:
         samples: rates or specific forces measured at rest, (N, 3), N >= 100, without gaps.
@@ -120,16 +115,10 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
     from the model, for this length of the recording, and keeps the three squares from becoming
     negative. The standard errors are those without this bound.
 
-    With a recording of PX4 or ROS::
-
-        still = recording.rows_with("gyro")
-        noise = jq.allan.fit(still.gyro, still.spacing())
-        settings = jq.estimation.Settings(**noise.settings())
-
     Args:
         samples: rates or specific forces measured at rest, (N, 3), N >= 100, without gaps. The walk
             of the bias shows only beyond the time ``sqrt(3) N/K``, so record for hours.
-        dt: time between the samples [s].
+        dt: time between the samples [s], for instance ``recording.spacing()``.
         shortest: the shortest averaging time of the fit [s]. A low-pass filter in the sensor, or
             coarse digits, change the deviation at times near ``dt``; start where it falls as
             1/sqrt(time).

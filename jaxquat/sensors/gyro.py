@@ -104,19 +104,11 @@ def sample(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
 
     Examples:
-        >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.01, 0.0, 0.0]))
-        >>> def update(t, state, memory, gain, noise):
-        ...     measured, memory = jq.gyro.sample(gyro, memory, state.omega, 0.1, noise)
-        ...     return -gain * measured, memory
-        >>> loop = jq.Controller(lambda start, gain: jnp.zeros(3), update, period=0.1)
-        >>> body, grid = jq.Body.sphere(1.0, 1.0), jq.grid(0.0, 0.1, 300)
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.2, 0.1, 0.0]))
-        >>> noise = jax.random.normal(jax.random.key(0), (300, 2, 3))
-        >>> options = {"controller": loop, "inputs": noise}
-        >>> plant = jq.torques.commanded
-        >>> path = jq.rollout(jq.rkmk4, body, plant, start, grid, 0.2, **options)
-        >>> f"{path.final.omega[0]:.3f} rad/s"  # where the measured rate is 0
-        '-0.010 rad/s'
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.25, 0.0, 0.0]))
+        >>> rate, noise = jnp.array([0.5, 0.0, 0.0]), jnp.zeros((2, 3))
+        >>> measured, memory = jq.gyro.sample(gyro, jnp.zeros(3), rate, 0.1, noise)
+        >>> measured
+        Array([0.75, 0.  , 0.  ], dtype=float32)
     """
     gyro = axes.checked(gyro, Gyro)
     omega = exactly("omega", omega, (3,))

@@ -87,11 +87,10 @@ def measure(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
 
     Examples:
-        >>> level, field = jnp.array([[1.0, 0.0, 0.0, 0.0]]), jnp.array([0.0, 20.0, -40.0])  # uT
-        >>> iron = jnp.array([10.0, 0.0, -5.0])
-        >>> sensor = jq.magnetometer.Magnetometer.ideal()._replace(hard_iron=iron)
-        >>> jq.magnetometer.measure(sensor, level, field, 0.01, jax.random.key(0)).round()
-        Array([[ 10.,  20., -45.]], dtype=float32)
+        >>> quarter = jq.quaternion.exp(jnp.array([[0.0, 0.0, jnp.pi / 2]]))  # x points along y
+        >>> sensor, field = jq.magnetometer.Magnetometer.ideal(), jnp.array([10.0, 20.0, -40.0])
+        >>> jq.magnetometer.measure(sensor, quarter, field, 0.01, jax.random.key(0)).round()
+        Array([[ 20., -10., -40.]], dtype=float32)
     """
     soft_iron, hard_iron, noise = checked_record(
         "magnetometer", magnetometer, Magnetometer, _FIELDS
@@ -157,11 +156,10 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
 
     Examples:
         >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
-        >>> field, iron = jnp.array([0.0, 20.0, -40.0]), jnp.array([10.0, 5.0, -5.0])  # uT
-        >>> measured = jq.quaternion.rotate_inverse(poses, field) + iron
-        >>> sensor, covariance = jq.magnetometer.calibrate(measured, jnp.linalg.norm(field))
+        >>> measured = jq.quaternion.rotate_inverse(poses, jnp.array([0.0, 30.0, -40.0])) + 5.0
+        >>> sensor, covariance = jq.magnetometer.calibrate(measured, 50.0)  # uT
         >>> np.asarray(sensor.hard_iron).round(1)
-        array([10.,  5., -5.], dtype=float32)
+        array([5., 5., 5.], dtype=float32)
     """
     samples = static_samples(samples, 9)
     strength = exactly("strength", strength, ()).astype(samples.dtype)
