@@ -8,14 +8,13 @@ is interpolated, and what is missing is NaN in a recording and masked in windows
 
 from __future__ import annotations
 
+from jaxquat.recordings.ardupilot import ARDUPILOT, read_dataflash, read_tlog
 from jaxquat.recordings.benchmarks import read_euroc, read_tum, write_tum
 from jaxquat.recordings.clocks import EvenClock, even_clock
-from jaxquat.recordings.dataflash import ARDUPILOT, read_dataflash
 from jaxquat.recordings.recording import Recording, join
 from jaxquat.recordings.resting import rests
 from jaxquat.recordings.rosbag import read_rosbag
 from jaxquat.recordings.tables import read
-from jaxquat.recordings.tlog import read_tlog
 from jaxquat.recordings.ulog import PX4, read_ulog
 from jaxquat.recordings.units import UNITS
 from jaxquat.recordings.windowing import Windows, windows, windows_by_time

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxquat._internal.checks import missing_package, one_of
 from jaxquat._internal.frames import attitude, frd_flu
-from jaxquat.recordings.columns import SIZES, checked_names, checked_units, unit_problem
+from jaxquat.recordings.columns import SIZES, checked_names, checked_units
 from jaxquat.recordings.recording import (
     FITS,
     Recording,
@@ -20,7 +20,6 @@ from jaxquat.recordings.recording import (
     from_channels,
     union,
 )
-from jaxquat.recordings.units import UNITS, si_value
 
 FRAMES = {"gyro": frd_flu, "accelerometer": frd_flu, "magnetometer": frd_flu, "q": attitude}
 """For each channel with axes, the change from FRD and NED to FLU and ENU, and back."""
@@ -94,49 +93,6 @@ def checked_samples(
     check_times(f"{where}, times [s]", samples.t, remedy)
     present = ~np.isnan(samples.numbers.reshape(len(samples.t), -1)).all(axis=1)
     return Samples(samples.t[present], samples.numbers[present])
-
-
-def samples_of(
-    where: str,
-    name: str,
-    source: Source,
-    messages: Sequence[Any],
-    stamp: tuple[str, float],
-    unit: Callable[[str], str | float],
-) -> Samples:
-    """Return the samples of a channel in messages of pymavlink, at least one, all of one kind.
-
-    Three fields of q are roll, pitch and yaw.
-
-    Args:
-        where: the beginning of an error.
-        name: the channel.
-        source: where it comes from.
-        messages: their attributes are the fields.
-        stamp: the field with the time of a message, and its unit [s].
-        unit: ``unit(field)`` is the unit of a field.
-    """
-    (at, tick), fields = stamp, source.fields
-    for field in (at, *fields):
-        if not isinstance(getattr(messages[0], field, None), int | float):
-            got = ", ".join(messages[0].get_fieldnames())
-            raise ValueError(f"{where}, field {field}: wanted one of numbers for {name}, got {got}")
-    is_angles = name == "q" and len(fields) == 3
-    for field in fields:
-        is_angle = is_angles and UNITS.get(unit(field), "")[:1] == ("rad",)
-        problem = "" if is_angle else unit_problem(name, unit(field))
-        if problem:
-            raise ValueError(f"{where}, field {field}: {problem} for {name}; units= states another")
-    t = tick * np.array([getattr(message, at) for message in messages], float)
-    numbers = [[getattr(message, field) for field in fields] for message in messages]
-    numbers = np.array(numbers, float) * [si_value(unit(field)) for field in fields]
-    if is_angles:
-        from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
-
-        numbers = np.roll(Rotation.from_euler("xyz", numbers).as_quat(), 1, axis=1)
-    if len(fields) == 1:
-        numbers = numbers[:, 0]
-    return checked_samples(where, name, fields, Samples(t, numbers))
 
 
 def package(reader: str, module: str) -> Any:

@@ -185,11 +185,6 @@ def test_a_file_of_somebody_else_is_refused_with_how_to_name_its_columns(tmp_pat
         recordings.read(tmp_path / "a.csv")
 
 
-def test_a_name_that_has_a_field_is_no_name_of_another_channel():
-    with pytest.raises(ValueError, match="channels: wanted names of no field, got 'gyro'"):
-        recordings.Recording(np.arange(2.0), channels={"gyro": np.ones((2, 3))})
-
-
 def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path):
     rows = f"{HEADER}\n0,1,2,3,1,0,0,0,1\n1,1,2,3,1,0,0,0,1\n"
     (tmp_path / "marked.csv").write_text(rows, encoding="utf-8-sig")
@@ -303,36 +298,6 @@ def test_the_gradient_by_the_gyroscope_is_that_of_central_differences():
         shifted = [gyro._replace(**{gyro._fields[k]: gyro[k] + s}) for s in (1e-6, -1e-6)]
         central = (loss(shifted[0]) - loss(shifted[1])) / 2e-6
         np.testing.assert_allclose(jnp.sum(leaf), central, rtol=1e-7, atol=1e-7)
-
-
-def test_bad_arguments_of_the_gyroscope_are_named():
-    gyro, omega, key = a_gyro(), jnp.ones((4, 3)), jax.random.key(0)
-    swayed = gyro._replace(misalignment=jnp.ones(3))
-    for call, kind, message in (
-        (
-            lambda: jq.gyro.measure(gyro, omega[0], 0.1, key),
-            ValueError,
-            r"omega: wanted shape \(N, 3\), got \(3,\)",
-        ),
-        (
-            lambda: jq.gyro.measure(gyro, omega, 0.0, key),
-            ValueError,
-            "dt: wanted positive values, got 0.0",
-        ),
-        (lambda: jq.gyro.correct(omega, omega), TypeError, "gyro: wanted a jq.gyro.Gyro"),
-        (
-            lambda: jq.gyro.correct(gyro._replace(bias=jnp.ones(2)), omega),
-            ValueError,
-            r"gyro.bias: wanted shape \(3,\), got \(2,\)",
-        ),
-        (
-            lambda: jq.gyro.response(swayed),
-            ValueError,
-            r"gyro.misalignment: wanted shape \(6,\)",
-        ),
-    ):
-        with pytest.raises(kind, match=message):
-            call()
 
 
 # These tests run the example on its own recording, and on the real ones where they are present.
