@@ -30,10 +30,10 @@ except ImportError as error:
     raise ImportError(missing_package("plot", "matplotlib", "plot")) from error
 
 from jaxquat.plot.animation import animate
-from jaxquat.plot.attitude_angles import euler_angles
 from jaxquat.plot.curves import (
     allan_deviation,
     attitude_error,
+    euler_angles,
     fan,
     fit_history,
     nyquist,
@@ -43,8 +43,7 @@ from jaxquat.plot.curves import (
 )
 from jaxquat.plot.panels import COLOURS
 from jaxquat.plot.recorded import channels
-from jaxquat.plot.spheres import body_axes, momentum_sphere, polhode
-from jaxquat.plot.tracks import track
+from jaxquat.plot.space import body_axes, momentum_sphere, polhode, track
 
 __all__ = [
     "COLOURS",
