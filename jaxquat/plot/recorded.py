@@ -13,18 +13,10 @@ from jaxquat.recordings import Recording
 from jaxquat.recordings.columns import SI
 from jaxquat.recordings.recording import SENSORS, check_times
 
-_MOST = 8
-"""Most panels that are readable in one figure."""
-
-_LATE = 1.8
-"""A sample later than this many usual intervals after the previous one has a gap before it.
-
-If one of many evenly spaced samples is missing, the next one comes 2 intervals later.
-"""
-
-_XYZ = ("xyz", (0, 1, 2))
+_MOST = 8  # panels that are readable in one figure
+_LATE = 1.8  # median intervals: a longer one is a gap; without one sample it is 2
+_XYZ = ("xyz", (0, 1, 2))  # names of components, and the numbers of their colours and dashes
 _NAMED = {"gyro": _XYZ, "q": ("wxyz", (3, 0, 1, 2)), "accelerometer": _XYZ, "magnetometer": _XYZ}
-"""Names of a sensor's components, and the numbers of their colours and dashes."""
 
 
 def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:

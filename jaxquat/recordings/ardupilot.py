@@ -39,8 +39,8 @@ _STAMP = 8  # bytes before each frame: the time at which it was received
 _MAGIC = {0xFE: (6, 2), 0xFD: (10, 2)}  # bytes of the header and of the checksum
 _SIGNATURE = 13  # bytes, if flag 1 of a frame of version 2 is set
 
+# At least one message of a kind, the field with their time, its unit [s], the units of fields.
 Messages = tuple[list[Any], str, float, Callable[[str], "str | float"]]
-"""At least one message of a kind, the field with their time, its unit [s], units of fields."""
 
 
 def read_dataflash(

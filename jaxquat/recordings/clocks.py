@@ -9,14 +9,9 @@ import numpy as np
 from jaxquat._internal.checks import every, positive, real
 from jaxquat.recordings.recording import Recording, check_recording, checked_gap, from_channels
 
-_SEGMENT = 300.0
-"""The interval of the clock may change every so many seconds."""
-
-_REPEATS, _USUAL = 8, 3.0
-"""Number of least squares, and the median residuals beyond which a residual has less weight."""
-
-_GROUPS = 20_000
-"""Largest number of groups of rows to which the clock is fitted."""
+_SEGMENT = 300.0  # s, after which the interval of the clock may change
+_REPEATS, _USUAL = 8, 3.0  # least squares; median residuals beyond which one has less weight
+_GROUPS = 20_000  # groups of rows, at most, to which the clock is fitted
 
 
 class EvenClock(NamedTuple):

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from jaxquat._internal.checks import instance
 from jaxquat.recordings.units import UNITS, is_value
 
-SIZES = {"gyro": 3, "q": 4, "accelerometer": 3, "magnetometer": 3}
-"""How many numbers a sample of these channels has."""
+SIZES = {"gyro": 3, "q": 4, "accelerometer": 3, "magnetometer": 3}  # numbers in a sample
 
-SI = {
+SI = {  # the units of the time and of the channels that have their own fields
     "t": "s",
     "gyro": "rad/s",
     "q": "1",
@@ -19,7 +18,6 @@ SI = {
     "accelerometer": "m/s^2",
     "magnetometer": "T",
 }
-"""The SI units of the time and of the channels that have their own fields."""
 
 
 def checked_names(
@@ -91,12 +89,10 @@ def ends_in_a_unit(column: str, channel: str) -> bool:
     )
 
 
-_AFTER = (
+_AFTER = (  # words that may follow a unit
     r"[xyz]|\d+|raw|(un)?cal(ib|ibrated)?|(un)?filt(ered)?|lpf|corr(ected)?|comp(ensated)?|mean"
     r"|avg|average|median|smooth(ed)?|meas(ured)?|body"
 )
-"""Words that may follow a unit."""
-
 _SMALL = r"(m|milli|u|µ|μ|micro|n|nano)"
 _LONG_TIME = r"(min|mins|minutes?|h|hr|hrs|hours?)"
 _SECOND = r"(s|secs?|seconds?)"

@@ -14,14 +14,9 @@ from jaxquat._internal.reprs import table
 from jaxquat.recordings.columns import SI, SIZES
 from jaxquat.simulation.path import Path
 
-UNIT_NORM = 1e-2
-"""Largest deviation from 1 of the norm of a recorded attitude."""
-
-SENSORS = tuple(SI)[1:]
-"""The channels that have their own fields, in the order of the fields."""
-
-_GAP = 10.0
-"""By default an interval is a gap if it is longer than this many median intervals."""
+UNIT_NORM = 1e-2  # largest deviation from 1 of the norm of a recorded attitude
+SENSORS = tuple(SI)[1:]  # the channels that have their own fields, in the order of the fields
+_GAP = 10.0  # median intervals: a longer interval is a gap by default
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -7,11 +7,8 @@ import numpy as np
 from jaxquat._internal.checks import positive, real
 from jaxquat.recordings.recording import Recording, check_duration, check_recording, check_times
 
-_QUIET = 1e-3
-"""Spreads below this part of their limit need no comparison: coarse digits, simulations."""
-
-_WILD = 1e3
-"""A reading beyond this multiple of its limit is in no rest. Squares of it would round others."""
+_QUIET = 1e-3  # of its limit: smaller spreads need no comparison (coarse digits, simulations)
+_WILD = 1e3  # of its limit: a larger reading is in no rest; its square would round others
 
 
 def rests(

@@ -26,8 +26,7 @@ from jaxquat.recordings.recording import Recording, from_channels
 from jaxquat.recordings.units import si_value, unlikely_median
 from jaxquat.recordings.writing import OWN, own_channels
 
-_COUNTED = 20
-"""From this many rows on, whole numbers that rise by 1 are hardly seconds."""
+_COUNTED = 20  # rows from which on whole numbers that rise by 1 are hardly seconds
 
 
 def read(

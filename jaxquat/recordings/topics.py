@@ -21,8 +21,8 @@ from jaxquat.recordings.recording import (
     union,
 )
 
+# Changes from FRD and NED to FLU and ENU, and back.
 FRAMES = {"gyro": frd_flu, "accelerometer": frd_flu, "magnetometer": frd_flu, "q": attitude}
-"""For each channel with axes, the change from FRD and NED to FLU and ENU, and back."""
 
 
 class Source(NamedTuple):

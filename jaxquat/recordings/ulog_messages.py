@@ -13,9 +13,7 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-MAGIC = b"ULog\x01\x12\x35"
-"""The first bytes of a log."""
-
+MAGIC = b"ULog\x01\x12\x35"  # the first bytes of a log
 _HEADER = 16
 _FLAGS = 27  # where the bit is that tells of appended data
 _TYPES = b"FIMPQARDSOLCB"

@@ -66,18 +66,16 @@ def is_value(unit: object) -> bool:
     return isinstance(unit, Real) and not isinstance(unit, bool) and 0 < float(unit) < math.inf
 
 
+# The least unlikely median in SI units, the range of likely ones, and other units to try.
+# Intervals of 2 s may be 500 Hz in milliseconds, and ahrs uses at most 1 s of an interval. Most
+# gyroscopes measure up to 2000 deg/s, 34.9 rad/s. Few bodies are accelerated by 10 g for half of a
+# recording. The field of the Earth is 25 to 65 uT; in gauss it is 0.25 to 0.65, which may be T.
 _MEDIANS = {
     "t": (2.0, 5e-4, 0.5, ("ms", "us", "ns")),
     "gyro": (35.0, 0.1, 35.0, ("deg/s", "mdps")),
     "accelerometer": (100.0, 7.0, 13.0, ("g", "mg")),
     "magnetometer": (1.0, 2e-5, 8e-5, ("uT", "mgauss", "nT")),
 }
-"""The least unlikely median in SI units, the range of likely ones, and other units to try.
-
-Intervals of 2 s may be 500 Hz in milliseconds, and ``ahrs`` uses at most 1 s of an interval. Most
-gyroscopes measure up to 2000 deg/s, 34.9 rad/s. Few bodies are accelerated by 10 g for half of a
-recording. The field of the Earth is 25 to 65 uT; in gauss it is 0.25 to 0.65, which may be T.
-"""
 
 
 def unlikely_median(channel: str, values: np.ndarray) -> tuple[float, str] | None:

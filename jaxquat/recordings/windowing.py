@@ -19,8 +19,7 @@ from jaxquat.recordings.recording import (
     checked_gap,
 )
 
-_ON_TIME = 1e-3
-"""A row that is early by up to this fraction of the median interval counts as on time."""
+_ON_TIME = 1e-3  # of the median interval: a row that is less early counts as on time
 
 
 @functools.partial(
