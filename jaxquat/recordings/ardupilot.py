@@ -263,7 +263,7 @@ def _samples(
         is_angles, factors = name == "q" and len(source.fields) == 3, []
         for field in source.fields:
             chosen = units.get(name) or unit(field)
-            is_angle = is_angles and UNITS.get(chosen, "")[:1] == ("rad",)
+            is_angle = is_angles and chosen in ("rad", "deg")
             problem = "" if is_angle else unit_problem(name, chosen)
             if problem:
                 hint = "units= states another"

@@ -65,8 +65,8 @@ def header_of(text: str, columns: Sequence[str], decimal: str) -> Header:
         named = next((x for x in candidates if all(positions(x, one) for one in columns)), None)
         if line.lstrip().startswith("#"):
             comment = named or comment
-        elif named or comment:
-            return named or comment
+        elif header := named or comment:
+            return header
         first = first or max(candidates, key=lambda header: len(header.names))
     return comment or first or Header([], 1, marks[0])
 

@@ -203,7 +203,7 @@ def _cells(value: Any) -> Sequence[Any]:
 
 
 def _is_number(cell: Any) -> bool:
-    return isinstance(cell, int | np.integer) and not isinstance(cell, bool) and cell >= 0
+    return isinstance(cell, int | np.integer) and not isinstance(cell, bool) and int(cell) >= 0
 
 
 def _check_names(name: str, value: str | tuple[str, ...]) -> None:

@@ -55,7 +55,8 @@ def checked_sources(
 def _source(name: str, value: str | tuple[str, ...]) -> Source:
     if name in ("t", "movement"):
         raise ValueError(f"columns: wanted channels of topics, got {name!r}")
-    sources, fields = set(), []
+    fields: list[str] = []
+    sources: set[tuple[str, int]] = set()
     for text in (value,) if isinstance(value, str) else value:
         topic, _, field = text.partition(".")
         topic, colon, instance = topic.partition(":")
