@@ -37,14 +37,8 @@ class Channel(NamedTuple):
     units: Sequence[str | float | None] = ()
 
 
-class Row(NamedTuple):
-    """A row of numbers: the line on which it begins, its number from 0 on, and its cells."""
-
-    line: int
-    number: int
-    cells: list[str]
-
-
+# The line on which a row of numbers begins, its number from 0 on, and its cells.
+Row = tuple[int, int, list[str]]
 Problem = tuple[int, str, str] | None  # the row in its block, the column, what is wrong
 
 
@@ -69,18 +63,18 @@ def numbers_of(
         values, problem = _values(block, header, channels, decimal)
         while problem and skip_damaged:
             k, column, reason = problem
-            skipped.append(f"line {block[k].line}, column {column}: {reason}")
+            skipped.append(f"line {block[k][0]}, column {column}: {reason}")
             del block[k]
             values, problem = _values(block, header, channels, decimal)
         if duplicates != "keep" and time.places and block:
-            stamps = [row.cells[time.places[0]].strip().replace(decimal, ".") for row in block]
+            stamps = [cells[time.places[0]].strip().replace(decimal, ".") for _, _, cells in block]
             at = _time_problem(time, np.append(last[0], values[0]), [last[1], *stamps])
             problem = _first(problem, at)
             last = values[0][-1, 0], stamps[-1]
         if problem:
-            raise malformed(path, block[problem[0]].line, *problem[1:])
+            raise malformed(path, block[problem[0]][0], *problem[1:])
         blocks.append(values)
-        lines += [row.line for row in block]
+        lines += [line for line, _, _ in block]
     if skipped:
         more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
         problem = f"skipped {len(skipped)} lines: {'; '.join(skipped[:5])}{more}"
@@ -103,7 +97,7 @@ def _rows(path: str | os.PathLike, text: str, header: Header) -> Iterator[Row]:
     try:
         for cells in reader:
             if any(cells):
-                yield Row(line, number, cells)
+                yield line, number, cells
                 number += 1
             line = header.line + reader.line_num + 1
     except csv.Error as error:
@@ -115,13 +109,14 @@ def _values(
     block: Sequence[Row], header: Header, channels: Sequence[Channel], decimal: str
 ) -> tuple[list[np.ndarray], Problem]:
     """Return the numbers of every channel in these rows, (rows, k), and the first problem."""
-    problems, values = [_width_problem(block, header)], []
+    rows = [cells for _, _, cells in block]
+    problems, values = [_width_problem(rows, header)], []
     for channel in channels:
-        cells = [[row.cells[k] for row in block] for k in channel.places]
+        cells = [[row[k] for row in rows] for k in channel.places]
         if channel.places:
             numbers, problem = _channel(channel, cells, decimal)
         else:
-            numbers, problem = np.array([[row.number] for row in block], float), None
+            numbers, problem = np.array([[number] for _, number, _ in block], float), None
         values.append(numbers)
         problems.append(problem)
     return values, _first(*problems)
@@ -183,17 +178,18 @@ def malformed(path: str | os.PathLike, line: int, column: str, problem: str) -> 
     return ValueError(f"{os.fspath(path)}: line {line}, column {column}: {problem}")
 
 
-def _width_problem(block: Sequence[Row], header: Header) -> Problem:
+def _width_problem(rows: Sequence[list[str]], header: Header) -> Problem:
     """Find the first row of too few or too many cells, and fill up those that are too short.
 
     Further cells that are empty are no problem: spreadsheets write them.
     """
     problem, width = None, len(header.names)
-    for k, (_, _, cells) in enumerate(block):
-        if problem is None and (len(cells) < width or any(cells[width:])):
-            column = header.names[min(len(cells), width - 1)]
-            problem = k, column, f"wanted {width} cells, got {len(cells)}"
-        cells += [""] * (width - len(cells))
+    for k, cells in enumerate(rows):
+        if len(cells) != width:
+            if problem is None and (len(cells) < width or any(cells[width:])):
+                column = header.names[min(len(cells), width - 1)]
+                problem = k, column, f"wanted {width} cells, got {len(cells)}"
+            cells += [""] * (width - len(cells))
     return problem
 
 
