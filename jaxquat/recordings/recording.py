@@ -39,8 +39,8 @@ class Recording:
 
     Raises:
         ValueError, TypeError: a field that is not an array of numbers or has a wrong shape, by
-            name; N must be at least 2. So is a name in ``channels`` that is no string, or that of
-            a field. Values are not checked.
+            name (N must be at least 2); a name in ``channels`` that is no string, or the name of a
+            field. Values are not checked.
 
     Examples:
         >>> volts = np.array([12.0, np.nan, np.nan, 11.5])

@@ -27,8 +27,8 @@ def read_rosbag(
     """Read channels from a bag of ROS 1 (``.bag``) or ROS 2 (a folder); needs the extra ``logs``.
 
     As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
-    The time of a message is that of its header, not the one at which the bag received it. What
-    ``sensor_msgs/Imu`` does not estimate (element 0 of its covariance is -1) is missing.
+    The time of a message is the stamp of its header, not the time of reception. Fields that
+    ``sensor_msgs/Imu`` does not estimate (element 0 of their covariance is -1) are missing.
 
     Args:
         path: the bag.

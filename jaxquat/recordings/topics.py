@@ -111,7 +111,7 @@ def recording_of(
     other_axes: bool,
     duplicates: str | None = None,
 ) -> Recording:
-    """Return the recording of these channels, with ``other_axes`` not in those of the log."""
+    """Return the recording of these channels; ``other_axes`` changes the axes of the log."""
     if other_axes:
         samples = {
             name: Samples(t, FRAMES[name](numbers) if name in FRAMES else numbers)

@@ -52,10 +52,10 @@ def read_ulog(
 
     The recording has a row for every time at which one of the topics was logged, and a channel is
     NaN in the rows where its topic was not logged: nothing is interpolated, and no time is changed.
-    The time of a message is that of its data, ``timestamp_sample``, if the topic has it, always
-    sets it (0 means unknown) and never repeats it. Otherwise, and in commands (``actuator_...``,
-    ``..._setpoint``), which count from when they are sent, it is ``timestamp``. A message with NaN
-    in all fields of a channel counts as missing.
+    The time of a message is ``timestamp_sample``, the time of its data, if the topic always sets it
+    (0 means unknown) and never repeats it. Otherwise, and in commands (``actuator_...``,
+    ``..._setpoint``), it is ``timestamp``, the time of sending. A message with NaN in all fields of
+    a channel counts as missing.
 
     Args:
         path: the file.
@@ -177,7 +177,7 @@ def _keys(where: str, data: Mapping[str, np.ndarray], name: str, field: str) -> 
 
 
 def _times(data: Mapping[str, np.ndarray], topic: str) -> np.ndarray:
-    """Return the times of messages [us]: those of their data, if they are set and all differ."""
+    """Return the times of messages [us]: ``timestamp_sample`` if all are set and increase."""
     is_command = topic.startswith("actuator_") or topic.endswith("_setpoint")
     sampled = data.get("timestamp_sample")
     if sampled is None or is_command or not (sampled.all() and (sampled[1:] > sampled[:-1]).all()):

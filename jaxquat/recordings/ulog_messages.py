@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 MAGIC = b"ULog\x01\x12\x35"  # the first bytes of a log
 _HEADER = 16
-_FLAGS = 27  # where the bit is that tells of appended data
+_FLAGS = 27  # the byte whose lowest bit marks appended data
 _TYPES = b"FIMPQARDSOLCB"
 _LONGEST = 10_000  # bytes: the longest message of an unknown type that is accepted
-_CHAIN, _LONG = 10, 2000  # messages in a row, and bytes, that hardly are a coincidence
+_CHAIN, _LONG = 10, 2000  # messages in a row, each this long at most, are no coincidence
 _UNFINISHED, _NO_TOPIC = "an unfinished message begins", "a message of no topic begins"
 
 

@@ -33,11 +33,10 @@ class Noise(reprs.Tabular):
         walk: density K of the random walk of the bias [u/s/sqrt(Hz)], (3,): rate random walk.
         instability: bias instability B [u], (3,), of noise whose spectrum falls as 1/f. Alone, it
             has the Allan deviation 0.664 B.
-        standard_errors: the standard errors of these three, by name, each (3,). Close to 0 that
-            of a density x is the way upwards, ``sqrt(x^2 + e) - x`` with the standard error e of
-            x^2.
+        standard_errors: the standard errors of these three, by name, each (3,): for a density x
+            it is ``sqrt(x^2 + e) - x`` with the standard error e of x^2.
         reduced_chi_squared: of the fit, (3,): 1 within ``sqrt(2/(m - 3))`` for the m times of the
-            fit if the noise is the sum of these three. Above, look at ``jq.plot.allan_deviation``.
+            fit if the noise is the sum of these three; if not, see ``jq.plot.allan_deviation``.
         times: averaging times [s], (m,).
         deviation: overlapping Allan deviation [u], (m, 3).
         deviation_errors: its standard errors [u], (m, 3), for the fitted noise.

@@ -1,9 +1,9 @@
 """Least-squares calibration of sensors that are turned in a field of known strength.
 
-Only the length of the true vectors is known, so the samples lie on an ellipsoid. An error names
-parameters that the sampled directions do not determine: those of a combination along which, with
-residuals and parameters relative to the field, the root mean square of the residuals' derivative
-does not exceed three times the noise. Noise alone makes it as large as the noise.
+Only the length of the true vectors is known, so the samples lie on an ellipsoid. An error names the
+combinations of parameters that the sampled directions do not determine. A combination is determined
+if the root mean square of the residuals' derivative along it exceeds three times the noise
+(residuals and parameters relative to the field); noise alone makes it as large as the noise.
 """
 
 from __future__ import annotations
