@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
@@ -138,10 +139,8 @@ def floats_of(cells: list[str], decimal: str) -> list[float]:
         cells = [cell.replace(",", ".") if "." not in cell else "" for cell in cells]
     text = "".join(cells)
     if text.isascii() and "_" not in text:  # Python takes 1_0 and Arabic digits
-        try:
+        with contextlib.suppress(ValueError):
             return list(map(float, cells))
-        except ValueError:
-            pass
     return [_float(cell) for cell in cells]
 
 
