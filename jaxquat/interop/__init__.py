@@ -1,7 +1,4 @@
-"""Bridges to other libraries; each needs the extra of the same name.
-
-``import jaxquat`` imports none of them.
-"""
+"""Bridges to other libraries, imported when asked for; each needs the extra of its name."""
 
 from __future__ import annotations
 

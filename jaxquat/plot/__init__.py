@@ -5,7 +5,7 @@ if ``ax`` is None, and returns the axes. A path is one path, not a batch.
 
 New figures are not registered with pyplot: nothing has to be closed, and ``plt.show()`` does not
 show them. A notebook shows new axes, or ``ax.figure``, at the end of a cell; for a window, pass
-``ax=plt.subplots()[1]``. ``COLOURS`` has the colours of all pictures, for curves that you add.
+``ax=plt.subplots()[1]``. ``COLOURS`` has the colours of all pictures.
 
 Examples:
     The examples of the functions draw this path of a body that tumbles:
@@ -30,10 +30,10 @@ except ImportError as error:
     raise ImportError(missing_package("plot", "matplotlib", "plot")) from error
 
 from jaxquat.plot.animation import animate
-from jaxquat.plot.attitude_angles import euler_angles
 from jaxquat.plot.curves import (
     allan_deviation,
     attitude_error,
+    euler_angles,
     fan,
     fit_history,
     nyquist,
@@ -43,8 +43,7 @@ from jaxquat.plot.curves import (
 )
 from jaxquat.plot.panels import COLOURS
 from jaxquat.plot.recorded import channels
-from jaxquat.plot.spheres import body_axes, momentum_sphere, polhode
-from jaxquat.plot.tracks import track
+from jaxquat.plot.space import body_axes, momentum_sphere, polhode, track
 
 __all__ = [
     "COLOURS",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -43,30 +43,6 @@ class _Film(FuncAnimation):
         return self.to_jshtml()
 
 
-class _Box(NamedTuple):
-    """The box of a body, centred, with its longest diagonal 2 long."""
-
-    corners: np.ndarray  # (8, 3), in body axes
-    surface: np.ndarray  # (3,) distances from the centre at which the body axes leave the box
-
-
-class _Frames(NamedTuple):
-    """The pose of the body at the n frames of a film."""
-
-    t: np.ndarray  # (n,) [s]
-    rotations: np.ndarray  # (n, 3, 3) matrices from body to world
-    positions: np.ndarray  # (n, 3) [m]; 0 for a body that only turns
-
-
-class _Actors(NamedTuple):
-    """What moves in the picture."""
-
-    solid: Poly3DCollection
-    lines: list[Any]  # along the body axes
-    trail: Any
-    clock: Any
-
-
 def animate(
     path: Path,
     body: Body,
@@ -78,12 +54,11 @@ def animate(
     ax: Axes3D | None = None,
     progress: bool = True,
 ) -> FuncAnimation:
-    """Animate the path: its body turns in the world as a homogeneous box with lines along its axes.
+    """Animate the path: its body turns in the world as a box with lines along its axes.
 
-    The sides of the box are those of a homogeneous box with the body's moments, the inverse of
-    ``jq.Body.box``. A body with a position moves, and draws its path as a line behind it. The
-    scales of the three axes are equal, and the view contains the whole path and everything already
-    in ``ax``.
+    The box is the homogeneous one with the body's moments, the inverse of ``jq.Body.box``. A body
+    with a position moves, and draws its path as a line behind it. The scales of the three axes are
+    equal, and the view contains the whole path and everything already in ``ax``.
 
     Args:
         path: one path. ``path.at`` interpolates between rows, so the attitudes of neighbouring rows
@@ -106,48 +81,47 @@ def animate(
     Examples:
         >>> film = jq.plot.animate(path, body, fps=4)  # or animate(path, body, "film.gif")
         >>> page = film.to_jshtml()  # for a web page, with controls
-        >>> len(list(film.new_frame_seq()))
-        5
     """
-    path, box = one_path(path), _box(body)
+    path, (corners, surface) = one_path(path), _box(body)
     radius = _radius(path, size)
     fps, speed = positive_integer("fps", fps), real("speed", speed)
     positive("speed", speed)
     boolean("progress", progress)
     writer = _writer(file)
     ax = spatial(ax)
-    frames = _frames(path, fps, speed)
-    actors = _actors(ax, frames.positions[0] + radius * box.corners)  # the first limits of new axes
+    times, rotations, positions = _frames(path, fps, speed)
+    solid, lines, trail = _actors(ax, positions[0] + radius * corners)  # first limits of new axes
+    clock = ax.text2D(0.03, 0.03, "", transform=ax.transAxes)
     if path.state.position is None:
         frame(ax, (1.0, 1.0, 1.0), WORLD_AXES)
         ax.set(xticks=[], yticks=[], zticks=[])
     else:
         reach = np.array([[-1.5], [1.5]]) * radius  # the box, and its axes halfway
-        ax.auto_scale_xyz(*np.concatenate(frames.positions + reach[:, None]).T)
+        ax.auto_scale_xyz(*np.concatenate(positions + reach[:, None]).T)
         metres(ax)
     ax.legend(loc="upper left")
 
     def show(number: int) -> list[Any]:
-        centre, matrix = frames.positions[number], frames.rotations[number]
-        actors.trail.set_data_3d(*frames.positions[: number + 1].T)
-        actors.solid.set_verts((centre + radius * box.corners @ matrix.T)[_FACES])
-        for line, axis, near in zip(actors.lines, matrix.T, box.surface, strict=True):
+        centre, matrix = positions[number], rotations[number]
+        trail.set_data_3d(*positions[: number + 1].T)
+        solid.set_verts((centre + radius * corners @ matrix.T)[_FACES])
+        for line, axis, near in zip(lines, matrix.T, surface, strict=True):
             ends = radius * np.outer(axis, [near, near + 0.5])
             line.set_data_3d(*(centre[:, None] + ends))
             line.set_zorder(FRONT if axis @ towards(ax) > 0 else BEHIND)
-        actors.clock.set_text(f"t = {frames.t[number]:.2f} s")
-        return [actors.solid, *actors.lines, actors.trail, actors.clock]
+        clock.set_text(f"t = {times[number]:.2f} s")
+        return [solid, *lines, trail, clock]
 
     figure = ax.figure.canvas.figure
-    film = _Film(figure, show, frames=len(frames.t), interval=1000 / fps, blit=False)
+    film = _Film(figure, show, frames=len(times), interval=1000 / fps, blit=False)
     if file is not None:
-        with bars.bar("frames", len(frames.t), shown=progress) as bar:
+        with bars.bar("frames", len(times), shown=progress) as bar:
             film.save(os.fspath(file), writer, fps, progress_callback=lambda *_: bar.update())
     return film
 
 
-def _actors(ax: Axes3D, corners: np.ndarray) -> _Actors:
-    """Add the box with these corners (8, 3), the lines of its axes, the trail and the clock."""
+def _actors(ax: Axes3D, corners: np.ndarray) -> tuple[Poly3DCollection, list[Any], Any]:
+    """Add the box with these corners (8, 3), the lines of its axes, and the trail."""
     colours = np.repeat(COLOURS[:3], 2)
     style: dict[str, Any] = {"facecolors": colours, "edgecolors": "white", "linewidths": 1.0}
     solid = Poly3DCollection(corners[_FACES], **style)
@@ -156,11 +130,11 @@ def _actors(ax: Axes3D, corners: np.ndarray) -> _Actors:
     for name, colour, dashes in zip("xyz", COLOURS, DASHES, strict=False):
         lines += ax.plot([], [], [], dashes, label=f"body {name}", color=colour, linewidth=2.0)
     trail = ax.plot([], [], [], color="0.25", linewidth=1.2, zorder=BEHIND)[0]
-    return _Actors(solid, lines, trail, ax.text2D(0.03, 0.03, "", transform=ax.transAxes))
+    return solid, lines, trail
 
 
 def _writer(file: str | os.PathLike | None) -> str:
-    """Name matplotlib's writer for this file; raise ValueError if it is not installed."""
+    """Return the name of matplotlib's writer for a file; ValueError if it is not installed."""
     suffix = "" if file is None else place("file", file).suffix.lower()
     writer = "pillow" if suffix == ".gif" else "ffmpeg"
     if file is not None and not writers.is_available(writer):
@@ -169,15 +143,19 @@ def _writer(file: str | os.PathLike | None) -> str:
     return writer
 
 
-def _box(body: Body) -> _Box:
-    """Return the homogeneous box with the body's moments: ``a^2`` is ``I2 + I3 - I1`` to scale."""
+def _box(body: Body) -> tuple[np.ndarray, np.ndarray]:
+    """Return the box with the body's moments, its longest diagonal 2 long.
+
+    These are its corners (8, 3), and the distances (3,) from the centre at which the body axes
+    leave it. The square of its first side is ``I2 + I3 - I1`` to scale.
+    """
     instance("body", body, Body, "a jq.Body")
     moments = np.asarray(body.principal()[0], float)
     sides = np.sqrt(np.maximum(np.sum(moments) - 2 * moments, 0.0))  # 0 for a flat body
     sides = 2 * sides / np.linalg.norm(sides)
     turn = np.asarray(quaternion.to_matrix(body.principal()[1]))
     slopes = 2 * np.abs(turn) / np.maximum(sides, 1e-3)  # a flat box has a side of 0
-    return _Box(_CORNERS * sides @ turn.T, 1 / np.max(slopes, axis=1))
+    return _CORNERS * sides @ turn.T, 1 / np.max(slopes, axis=1)
 
 
 def _radius(path: Path, size: float | None) -> float:
@@ -189,14 +167,13 @@ def _radius(path: Path, size: float | None) -> float:
     return drawn_size(size, np.asarray(path.state.position, float), 6) / 2
 
 
-def _frames(path: Path, fps: int, speed: float) -> _Frames:
-    """Return the frames of the film, by ``path.at``."""
+def _frames(path: Path, fps: int, speed: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return times (n,), rotations (n, 3, 3) and positions (n, 3) or 0 at the frames of a film."""
     first, last = float(path.t[0]), float(path.t[-1])
     intervals = (last - first) * fps / speed * (1 + 1e-6)  # rounding must not lose the last frame
     count = int(np.floor(intervals)) + 1
     times = np.minimum(first + np.arange(count) * speed / fps, last)
     state = jax.jit(Path.at)(path, times.astype(path.t.dtype))
     matrices = np.asarray(jax.jit(quaternion.to_matrix)(state.q))
-    if state.position is None:
-        return _Frames(times, matrices, np.zeros((count, 3)))
-    return _Frames(times, matrices, np.asarray(state.position))
+    positions = np.zeros((count, 3)) if state.position is None else np.asarray(state.position)
+    return times, matrices, positions

@@ -1,4 +1,4 @@
-"""Quantities against time, bands of an ensemble, histories of fits, work and Allan diagrams."""
+"""Quantities against time, Euler angles, ensembles, fits, and diagrams of work and noise."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle
+from matplotlib.ticker import MaxNLocator
 
-from jaxquat import quaternion
+from jaxquat import euler, quaternion
 from jaxquat._internal.checks import finite, instance, positive, trailing, unit_quaternion
 from jaxquat.control.margins import Margins
 from jaxquat.dynamics.contract import Commanded, Torque, evaluate
@@ -53,6 +54,64 @@ def attitude_error(path: Path, target: ArrayLike, *, ax: Axes | None = None) -> 
     return ax
 
 
+def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> Axes:
+    """Draw the Euler angles [deg] of the path's attitude against time [s].
+
+    An angle about x, y or z has the colour and dashes of that component in ``rates``. A curve is
+    broken where its angle jumps: from 180 to -180 deg, and where the path passes through gimbal
+    lock. There the second angle is ±90 deg (three different axes), or 0 or 180 deg (first axis
+    repeated), and the first and the third jump by a half turn; at the lock itself the third is
+    drawn as 0. ``attitude_error`` and ``body_axes`` have no such singularities.
+
+    Args:
+        path: one path. A change of an angle from row to row counts as a jump if it exceeds 180 deg,
+            or exceeds the turn of the body by 60 deg: the rows must be close enough.
+        order: one of ``jq.euler.ORDERS``; "ZYX" is yaw, pitch, roll. The angles of other orders are
+            named by their axes: body axes for capitals, world axes for small letters.
+        ax: where to draw; a new figure if None.
+
+    Examples:
+        >>> ax = jq.plot.euler_angles(path)
+        >>> [line.get_label() for line in ax.lines]
+        ['yaw', 'pitch', 'roll']
+    """
+    path = one_path(path)
+    instance("order", order, str, 'one of jq.euler.ORDERS, such as "ZYX"')
+    q = path.state.q
+    angles = np.rad2deg(jax.jit(euler.from_quaternion, static_argnums=1)(q, order))
+    turns = np.rad2deg(jax.jit(quaternion.distance)(q[:-1], q[1:]))
+    t, angles = _broken(np.asarray(path.t), angles, turns)
+    ax = flat(ax)
+    draw_columns(ax, t, angles, *_labels_and_looks(order), "Euler angle [deg]")
+    ax.yaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 3, 6, 9, 10]))  # 30, 60, 90
+    ax.legend(ncols=3, markerscale=0, **ABOVE)
+    return ax
+
+
+def _broken(t: np.ndarray, angles: np.ndarray, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return times (m,) and angles (m, 3) [deg] with a NaN in each angle where it jumps.
+
+    ``turns`` (n - 1,) [deg] are the turns of the body from row to row. At a jump of one angle, the
+    others have one row twice, which is invisible.
+    """
+    jumps = np.abs(np.diff(angles, axis=0)) > np.minimum(turns + 60.0, 180.0)[:, None]
+    later = np.flatnonzero(np.any(jumps, axis=1)) + 1
+    extra = np.where(jumps[later - 1], np.nan, angles[later])
+    return np.insert(t, later, t[later]), np.insert(angles, later, extra, axis=0)
+
+
+def _labels_and_looks(order: str) -> tuple[list[str], list[int]]:
+    """Return the names of the three angles and the numbers of their colours and dashes."""
+    looks = ["XYZ".index(axis) for axis in order.upper()]
+    if order == "ZYX":
+        return ["yaw", "pitch", "roll"], looks
+    if looks[0] == looks[2]:
+        looks[2] = 3
+    axes = "world" if order.islower() else "body"
+    numbered = zip(("1st", "2nd", "3rd"), order.lower(), strict=True)
+    return [f"{place} about {axes} {axis}" for place, axis in numbered], looks
+
+
 def rates(path: Path, *, ax: Axes | None = None) -> Axes:
     """Draw the body rates [rad/s], in body axes, against time [s].
 
@@ -76,8 +135,7 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
         ax: where to draw; a new figure if None.
 
     Examples:
-        >>> drag = lambda t, state, damping: -damping * state.omega
-        >>> ax = jq.plot.torque(path, drag, 0.4)
+        >>> ax = jq.plot.torque(path, lambda t, state, damping: -damping * state.omega, 0.4)
         >>> f"{ax.lines[1].get_ydata()[0]:.2f} N m"  # about y at first
         '-1.20 N m'
     """
@@ -120,8 +178,7 @@ def fan(
 
     Examples:
         >>> t = np.linspace(0.0, 2.0, 3)  # s
-        >>> values = np.arange(5.0)[:, None] * t  # five members that turn at 0 to 4 deg/s
-        >>> ax = jq.plot.fan(t, values, "angle [deg]")
+        >>> ax = jq.plot.fan(t, np.arange(5.0)[:, None] * t, "angle [deg]")  # 0 to 4 deg/s
         >>> ax.lines[0].get_ydata()  # the median
         array([0., 2., 4.])
     """
@@ -165,9 +222,8 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
         >>> import optax
         >>> loss = lambda params, batch, key: (params - 3.0) ** 2
         >>> fit = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), steps=20, key=jax.random.key(0))
-        >>> ax = jq.plot.fit_history(fit)
-        >>> ax.get_xlabel(), ax.get_yscale()
-        ('updates', 'log')
+        >>> jq.plot.fit_history(fit).get_yscale()
+        'log'
     """
     instance("fit", fit, Fit, "what jq.fit returns")
     training, best = np.atleast_2d(fit.history), fit.best_start or 0
@@ -221,11 +277,9 @@ def work_precision(
         ax: where to draw; a new figure if None.
 
     Examples:
-        >>> steps = [400, 800, 1600]
-        >>> runs = {"rkmk2": (steps, [4e-3, 1e-3, 2.5e-4]), "rkmk4": (steps, [6e-5, 4e-6, 2e-7])}
-        >>> ax = jq.plot.work_precision(runs, "steps")
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['rkmk2', 'rkmk4']
+        >>> runs = {"rkmk2": ([400, 800], [4e-3, 1e-3]), "rkmk4": ([400, 800], [6e-5, 4e-6])}
+        >>> jq.plot.work_precision(runs, "steps").get_xlabel()
+        'steps'
     """
     if not isinstance(runs, Mapping) or not runs:
         raise TypeError(f"runs: wanted a mapping from names to (work, error), got {runs!r}")
@@ -249,14 +303,13 @@ def work_precision(
 def allan_deviation(noise: Noise, *, ax: Axes | None = None) -> Axes:
     """Draw the Allan deviation of three axes against the averaging time [s], both logarithmic.
 
-    ``noise`` is the result of ``jq.allan.fit``. Dots with bars are what was measured, within one
-    standard error; lines are the fit.
+    ``noise`` is the result of ``jq.allan.fit``. Dots with bars are the measured deviations and
+    their standard errors; lines are the fit.
 
     Examples:
         >>> noise = jq.allan.fit(np.random.default_rng(0).normal(size=(20_000, 3)), 0.01)
-        >>> ax = jq.plot.allan_deviation(noise)
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['x', 'y', 'z']
+        >>> jq.plot.allan_deviation(noise).get_xlabel()
+        'averaging time [s]'
     """
     instance("noise", noise, Noise, "what jq.allan.fit returns")
     ax = flat(ax)
@@ -274,11 +327,10 @@ def allan_deviation(noise: Noise, *, ax: Axes | None = None) -> Axes:
 def nyquist(margins: Margins, *, ax: Axes | None = None) -> Axes:
     """Draw the transfer of each loop in the complex plane, and the disks that they must not enter.
 
-    A curve is the loop broken at one command, with the others closed, for positive frequencies. The
-    disk about the critical point -1 has the size of that loop's disk margin, so the curve touches
-    it; at the largest margin, 2, it is the left half plane and is not drawn. The window shows what
-    is near; a loop with an integrator leaves it. ``margins`` is the result of
-    ``jq.control.margins``.
+    ``margins`` is the result of ``jq.control.margins``. A curve is the loop broken at one command,
+    with the others closed, for positive frequencies. The disk about the critical point -1 has the
+    size of that loop's disk margin, so the curve touches it; at the largest margin, 2, it is the
+    left half plane and is not drawn. A loop with an integrator leaves the window.
 
     Examples:
         >>> level = jq.State(start.q, jnp.zeros(3))
@@ -286,8 +338,6 @@ def nyquist(margins: Margins, *, ax: Axes | None = None) -> Axes:
         >>> plant = body, jq.torques.commanded
         >>> margins = jq.control.margins(jq.rkmk4, *plant, 0.0, level, 0.1, 0.2, loop)
         >>> ax = jq.plot.nyquist(margins)
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['command 1', 'command 2', 'command 3']
     """
     instance("margins", margins, Margins, "what jq.control.margins returns")
     ax = flat(ax)

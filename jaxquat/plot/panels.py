@@ -1,7 +1,4 @@
-"""Common parts of ``plot``: figures, colours, and the checks of paths and axes.
-
-Each drawing function draws into the ``ax`` of its caller, or into a new figure without one.
-"""
+"""Common parts of ``plot``: figures, colours, and the checks of paths and axes."""
 
 from __future__ import annotations
 
@@ -29,18 +26,13 @@ L. A. F. Fernandes (IEEE Trans. Visualization and Computer Graphics 15, 2009, 12
 1). The first three stand for the axes x, y and z, and also differ in grey.
 """
 
+# The zorder of lines in front of a surface in space and behind it: matplotlib sorts whole artists,
+# and gives a surface a zorder slightly above 4.
 FRONT, BEHIND = 30, 1
-"""The zorder of lines in front of a surface in space, and of lines behind it.
-
-Matplotlib sorts whole artists, and gives a surface a zorder slightly above 4.
-"""
-
 DASHES = ("-", "--", "-.")
 MARKERS = ("o", "s", "^", "D", "v", "x")
-
+# A legend above the axes, where it covers no curve.
 ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
-"""A legend above the axes, where it covers no curve."""
-
 TIME = "time [s]"
 WORLD_AXES = ("world x", "world y", "world z")
 

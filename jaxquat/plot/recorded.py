@@ -13,29 +13,21 @@ from jaxquat.recordings import Recording
 from jaxquat.recordings.columns import SI
 from jaxquat.recordings.recording import SENSORS, check_times
 
-_MOST = 8
-"""Most panels that are readable in one figure."""
-
-_LATE = 1.8
-"""A sample later than this many usual intervals after the previous one has a gap before it.
-
-If one of many evenly spaced samples is missing, the next one comes 2 intervals later.
-"""
-
-_XYZ = ("xyz", (0, 1, 2))
+_MOST = 8  # panels that are readable in one figure
+_LATE = 1.8  # median intervals: a longer one is a gap; without one sample it is 2
+_XYZ = ("xyz", (0, 1, 2))  # names of components, and the numbers of their colours and dashes
 _NAMED = {"gyro": _XYZ, "q": ("wxyz", (3, 0, 1, 2)), "accelerometer": _XYZ, "magnetometer": _XYZ}
-"""Names of a sensor's components, and the numbers of their colours and dashes."""
 
 
 def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
     """Draw channels of a recording, one panel each, against one time axis [s].
 
-    Missing samples are gaps: a line is broken between two samples of its channel that are more than
-    1.8 median intervals of this channel apart, and a sample between two gaps is a dot. So each
-    sensor has an unbroken line, even if sensors of different rates were joined on one time axis.
+    A line is broken between two samples of its channel that are more than 1.8 median intervals of
+    this channel apart, and a sample between two gaps is a dot. So each sensor has an unbroken line,
+    even if sensors of different rates were joined on one time axis.
 
     Args:
-        recording: a recording from ``jq.recordings.read`` or ``read_ulog``.
+        recording: the recording.
         names: the channels, from ``recording.names``; by default those of gyro, q, movement,
             accelerometer and magnetometer that exist, or all channels if none of these exists. A
             new figure holds at most eight.
@@ -43,22 +35,21 @@ def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
             new figure if None.
 
     Returns:
-        The axes, an array (channels,), as from ``figure.subplots``. One channel gives an array,
-        too, so the type of the result does not depend on the recording.
+        The axes, an array (channels,), also for one channel.
 
     Examples:
         >>> t = np.arange(101) / 100  # s
-        >>> turns = np.stack([np.sin(t), np.cos(t), 0 * t], axis=1)  # rad/s
-        >>> recording = jq.recordings.Recording(t, gyro=turns, channels={"motors": 100 * turns})
-        >>> panels = jq.plot.channels(recording, "gyro", "motors")
-        >>> [ax.get_ylabel().split() for ax in panels]  # panels[0].figure.savefig writes them
-        [['gyro', '[rad/s]'], ['motors']]
+        >>> recording = jq.recordings.Recording(t, gyro=np.stack([np.sin(t), 0 * t, 0 * t], axis=1))
+        >>> [ax.get_ylabel().split() for ax in jq.plot.channels(recording, "gyro")]
+        [['gyro', '[rad/s]']]
     """
     instance("recording", recording, Recording, "a jq.recordings.Recording")
     check_times("recording.t", np.asarray(recording.t))
     for name in names:
         one_of("names", name, recording.names)
-    names = names or _sensors(recording)
+    if not recording.names:
+        raise ValueError("recording: wanted a channel to draw, got none")
+    names = names or tuple(x for x in recording.names if x in SENSORS) or recording.names
     panels = _panels(ax, len(names))
     for name, panel in zip(names, panels, strict=True):
         _draw(panel, name, np.asarray(recording.t), np.asarray(recording[name]))
@@ -67,13 +58,6 @@ def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
     if ax is None:
         panels[0].figure.align_ylabels(panels)
     return panels
-
-
-def _sensors(recording: Recording) -> tuple[str, ...]:
-    """Return the names of the existing sensors, or of all channels if none; raise if empty."""
-    if not recording.names:
-        raise ValueError("recording: wanted a channel to draw, got none")
-    return tuple(name for name in recording.names if name in SENSORS) or recording.names
 
 
 def _panels(ax: Any, count: int) -> np.ndarray:

@@ -2,24 +2,19 @@
 
 ``read`` reads a table of any columns, ``read_ulog`` a log of PX4, ``read_dataflash`` one of
 ArduPilot, ``read_tlog`` telemetry of MAVLink and ``read_rosbag`` a bag of ROS (extra ``logs``),
-``read_euroc`` and ``read_tum`` files of benchmarks. All make a ``Recording`` in SI units; ``join``
-joins several of them, and ``windows`` and ``windows_by_time`` cut one into arrays of equal length;
-``rests`` finds where the body rests, and ``even_clock`` fits a clock to stamps of bursts. Nothing
+``read_euroc`` and ``read_tum`` files of benchmarks. All return a ``Recording`` in SI units. Nothing
 is interpolated, and what is missing is NaN in a recording and masked in windows.
 """
 
 from __future__ import annotations
 
+from jaxquat.recordings.ardupilot import ARDUPILOT, read_dataflash, read_tlog
+from jaxquat.recordings.benchmarks import read_euroc, read_tum, write_tum
 from jaxquat.recordings.clocks import EvenClock, even_clock
-from jaxquat.recordings.dataflash import ARDUPILOT, read_dataflash
-from jaxquat.recordings.euroc import read_euroc
-from jaxquat.recordings.joining import join
-from jaxquat.recordings.recording import Recording
+from jaxquat.recordings.recording import Recording, join
 from jaxquat.recordings.resting import rests
 from jaxquat.recordings.rosbag import read_rosbag
 from jaxquat.recordings.tables import read
-from jaxquat.recordings.tlog import read_tlog
-from jaxquat.recordings.tum import read_tum, write_tum
 from jaxquat.recordings.ulog import PX4, read_ulog
 from jaxquat.recordings.units import UNITS
 from jaxquat.recordings.windowing import Windows, windows, windows_by_time

@@ -1,4 +1,4 @@
-"""The numbers in the cells of a text file, and which line and column is wrong if one is.
+"""The numbers in the cells of a text file, and the line and column of a wrong one.
 
 A file is split by Python's ``csv`` in its strict form. That refuses a quote that is not closed, and
 tells a line that was cut short from one with empty cells; readers of whole tables do neither.
@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -24,22 +24,21 @@ _BLOCK = 10_000  # rows that are converted at once
 
 
 class Channel(NamedTuple):
-    """What is read from which columns."""
+    """A channel, the columns it is read from, and their places and units in the file.
+
+    It may be missing in a row, in all its cells, unless it is "t". A "t" without columns is the
+    number of the row.
+    """
 
     name: str
     columns: tuple[str, ...]
     is_vector: bool  # (N, k) and not (N,)
-    may_be_missing: bool  # in some rows, in all its cells
+    places: Sequence[int] = ()
+    units: Sequence[str | float | None] = ()
 
 
-class Block(NamedTuple):
-    """Some rows of a file: the line on which each begins, its cells, its number from 0 on."""
-
-    lines: list[int]
-    rows: list[list[str]]
-    numbers: list[int]
-
-
+# The line on which a row of numbers begins, its number from 0 on, and its cells.
+Row = tuple[int, int, list[str]]
 Problem = tuple[int, str, str] | None  # the row in its block, the column, what is wrong
 
 
@@ -48,68 +47,83 @@ def numbers_of(
     text: str,
     header: Header,
     channels: Sequence[Channel],
-    columns: Mapping[str, list[int]],
     *,
     decimal: str,
     duplicates: str,
     skip_damaged: bool,
 ) -> list[np.ndarray]:
-    """The numbers of every channel, (times, k), of the lines below the header.
+    """Return the numbers of every channel, (times, k), in the lines below the header.
 
-    ``columns`` has for each channel where its columns are, -1 for the number of the row; the others
-    are arguments of ``read``. Blank lines, lines of empty cells and lines that begin with "#" have
-    no numbers.
+    The options are those of ``read``. Blank lines, lines of empty cells and lines that begin with
+    "#" have no numbers.
     """
+    rows, time = _rows(path, text, header), channels[0]
     blocks, lines, skipped, last = [], [], [], (-math.inf, "")
-    for block in _blocks(path, text, header):
-        values, problem = _values(block, header, channels, columns, decimal)
+    while block := list(itertools.islice(rows, _BLOCK)):
+        values, problem = _values(block, header, channels, decimal)
         while problem and skip_damaged:
             k, column, reason = problem
-            skipped.append(f"line {block.lines[k]}, column {column}: {reason}")
-            for rows in block:
-                del rows[k]
-            values, problem = _values(block, header, channels, columns, decimal)
-        if duplicates != "keep" and columns["t"] != [-1] and block.rows:
-            stamps = [row[columns["t"][0]].strip().replace(decimal, ".") for row in block.rows]
-            at = _time_problem(channels[0], np.append(last[0], values[0]), [last[1], *stamps])
+            skipped.append(f"line {block[k][0]}, column {column}: {reason}")
+            del block[k]
+            values, problem = _values(block, header, channels, decimal)
+        if duplicates != "keep" and time.places and block:
+            stamps = [cells[time.places[0]].strip().replace(decimal, ".") for _, _, cells in block]
+            at = _time_problem(time, np.append(last[0], values[0]), [last[1], *stamps])
             problem = _first(problem, at)
             last = values[0][-1, 0], stamps[-1]
         if problem:
-            raise malformed(path, block.lines[problem[0]], *problem[1:])
+            raise malformed(path, block[problem[0]][0], *problem[1:])
         blocks.append(values)
-        lines += block.lines
+        lines += [line for line, _, _ in block]
     if skipped:
         more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
         problem = f"skipped {len(skipped)} lines: {'; '.join(skipped[:5])}{more}"
         warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=3)
     if not blocks:
-        return [np.empty((0, len(columns[channel.name]))) for channel in channels]
+        return [np.empty((0, len(channel.columns) or 1)) for channel in channels]
     arrays = [np.concatenate(of_one) for of_one in zip(*blocks, strict=True)]
     return arrays if duplicates == "keep" else _by_time(path, lines, channels, arrays, duplicates)
 
 
+def _rows(path: str | os.PathLike, text: str, header: Header) -> Iterator[Row]:
+    """Yield the rows below the header."""
+    lines = itertools.islice(lines_of(text), header.line, None)
+    if header.separator == " ":
+        lines = (" ".join(line.split()) for line in lines)
+    if "#" in text:
+        lines = ("\n" if line.startswith("#") else line for line in lines)
+    reader = csv.reader(lines, delimiter=header.separator, strict=True)
+    line, number = header.line + 1, 0
+    try:
+        for cells in reader:
+            if any(cells):
+                yield line, number, cells
+                number += 1
+            line = header.line + reader.line_num + 1
+    except csv.Error as error:
+        problem = f"cannot be read as CSV text, {error}; is a quote there not closed?"
+        raise ValueError(f"{os.fspath(path)}: line {line}: {problem}") from error
+
+
 def _values(
-    block: Block,
-    header: Header,
-    channels: Sequence[Channel],
-    columns: Mapping[str, list[int]],
-    decimal: str,
+    block: Sequence[Row], header: Header, channels: Sequence[Channel], decimal: str
 ) -> tuple[list[np.ndarray], Problem]:
-    """The numbers of every channel in these rows, (rows, k), and the first problem."""
-    problems, values = [_width_problem(block, header)], []
+    """Return the numbers of every channel in these rows, (rows, k), and the first problem."""
+    rows = [cells for _, _, cells in block]
+    problems, values = [_width_problem(rows, header)], []
     for channel in channels:
-        if columns[channel.name] == [-1]:
-            values.append(np.array(block.numbers, float)[:, None])
-            continue
-        cells = [[row[k] for row in block.rows] for k in columns[channel.name]]
-        numbers, problem = _channel(channel, cells, decimal)
+        cells = [[row[k] for row in rows] for k in channel.places]
+        if channel.places:
+            numbers, problem = _channel(channel, cells, decimal)
+        else:
+            numbers, problem = np.array([[number] for _, number, _ in block], float), None
         values.append(numbers)
         problems.append(problem)
     return values, _first(*problems)
 
 
 def _first(*problems: Problem) -> Problem:
-    """The problem in the first row."""
+    """Return the problem in the first row."""
     return min(filter(None, problems), key=lambda problem: problem[0], default=None)
 
 
@@ -120,7 +134,7 @@ def _by_time(
     arrays: Sequence[np.ndarray],
     duplicates: str,
 ) -> list[np.ndarray]:
-    """The numbers of every channel, (times, k): rows of one time become one row.
+    """Return the numbers of every channel, (times, k), with one row for all rows of one time.
 
     Each channel has its first sample of the time, or the last; ``duplicates="merge"`` refuses a
     time at which they differ, and "raise" every time that has several rows.
@@ -160,58 +174,31 @@ def _by_time(
 
 
 def malformed(path: str | os.PathLike, line: int, column: str, problem: str) -> ValueError:
-    """The error that names file, line and column."""
+    """Return the error that names file, line and column."""
     return ValueError(f"{os.fspath(path)}: line {line}, column {column}: {problem}")
 
 
-def _blocks(path: str | os.PathLike, text: str, header: Header) -> Iterator[Block]:
-    """The rows below the header, many at once; cells that are missing at the end are ""."""
-    lines = itertools.islice(lines_of(text), header.line, None)
-    if header.separator == " ":
-        lines = (" ".join(line.split()) for line in lines)
-    if "#" in text:
-        lines = ("\n" if line.startswith("#") else line for line in lines)
-    reader = csv.reader(lines, delimiter=header.separator, strict=True)
-    block, line, count = Block([], [], []), header.line + 1, 0
-    try:
-        for row in reader:
-            if any(row):
-                block.lines.append(line)
-                block.rows.append(row)
-                block.numbers.append(count)
-                count += 1
-            line = header.line + reader.line_num + 1
-            if len(block.rows) == _BLOCK:
-                yield block
-                block = Block([], [], [])
-    except csv.Error as error:
-        problem = f"cannot be read as CSV text, {error}; is a quote there not closed?"
-        raise ValueError(f"{os.fspath(path)}: line {line}: {problem}") from error
-    if block.rows:
-        yield block
+def _width_problem(rows: Sequence[list[str]], header: Header) -> Problem:
+    """Find the first row of too few or too many cells, and fill up those that are too short.
 
-
-def _width_problem(block: Block, header: Header) -> Problem:
-    """A row of too few or too many cells. Empty ones more are none: spreadsheets write them.
-
-    Rows that are too short are filled up.
+    Further cells that are empty are no problem: spreadsheets write them.
     """
     problem, width = None, len(header.names)
-    for k, row in enumerate(block.rows):
-        if len(row) != width:
-            if problem is None and (len(row) < width or any(row[width:])):
-                column = header.names[min(len(row), width - 1)]
-                problem = k, column, f"wanted {width} cells, got {len(row)}"
-            row += [""] * (width - len(row))
+    for k, cells in enumerate(rows):
+        if len(cells) != width:
+            if problem is None and (len(cells) < width or any(cells[width:])):
+                column = header.names[min(len(cells), width - 1)]
+                problem = k, column, f"wanted {width} cells, got {len(cells)}"
+            cells += [""] * (width - len(cells))
     return problem
 
 
 def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np.ndarray, Problem]:
-    """The numbers of a channel, NaN where one is missing, and the first problem."""
+    """Return the numbers of a channel, NaN where one is missing, and the first problem."""
     numbers = np.array([floats_of(column, decimal) for column in cells]).T
     bad = ~np.isfinite(numbers)
     missing = np.zeros(numbers.shape, bool)
-    if channel.may_be_missing:
+    if channel.name != "t":
         for row, column in np.argwhere(bad):
             missing[row, column] = cells[column][row].strip().lower() in ("", "nan")
     for row, column in np.argwhere(bad & ~missing)[:1]:
@@ -225,36 +212,35 @@ def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np
 
 
 def _hint(text: str, decimal: str) -> str:
-    """What may be the matter with a text that is no number."""
+    """Return what may be wrong with a text that is no number."""
     if "," in text and text.count(",") + text.count(".") > 1:
         return "; separators of thousands are not read"
     return '; decimal="," reads it' if decimal == "." and "," in text else ""
 
 
 def _wrong_value(channel: Channel, numbers: np.ndarray, cells: list[list[str]]) -> Problem:
-    """The first row of numbers that is no attitude or no movement."""
+    """Find the first row of numbers that is no attitude or no movement."""
     place, names = channel.columns[0], ", ".join(channel.columns)
     if channel.name == "q" and numbers.shape[1] == 4:
         norms = np.linalg.norm(numbers, axis=1)
         for row in np.flatnonzero(np.abs(norms - 1.0) > UNIT_NORM)[:1]:
             return row, place, f"wanted a unit quaternion in {names}, got norm {norms[row]:.6g}"
-    if channel.name == "q" and numbers.shape[1] == 9:
+    elif channel.name == "q":
         matrices = numbers.reshape(-1, 3, 3)
         off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
-        third = np.cross(matrices[:, 0], matrices[:, 1])
-        is_reflection = np.sum(third * matrices[:, 2], axis=1) < 0
-        for row in np.flatnonzero((off > 2 * UNIT_NORM) | is_reflection)[:1]:
+        determinants = np.sum(np.cross(matrices[:, 0], matrices[:, 1]) * matrices[:, 2], axis=1)
+        for row in np.flatnonzero((off > 2 * UNIT_NORM) | (determinants < 0))[:1]:
             got = matrices[row].tolist()
             return row, place, f"wanted a rotation matrix in {names}, got {got}"
-    if channel.name == "movement":
+    elif channel.name == "movement":
         values = numbers[:, 0]
         for row in np.flatnonzero(~np.isin(values, (0.0, 1.0)) & ~np.isnan(values))[:1]:
             return row, place, f"wanted 0 or 1, got {cells[0][row]!r}"
     return None
 
 
-def _time_problem(channel: Channel, times: np.ndarray, stamps: list[str]) -> Problem:
-    """A time before the one above, or equal to it only in float64; ``stamps`` are the texts."""
+def _time_problem(time: Channel, times: np.ndarray, stamps: list[str]) -> Problem:
+    """Find a time before the one above, or equal to it only in float64; ``stamps`` are texts."""
     for k in np.flatnonzero(~(np.diff(times) > 0)):
         before, t = times[k : k + 2]
         if t == before and Decimal(stamps[k]) == Decimal(stamps[k + 1]):
@@ -262,5 +248,5 @@ def _time_problem(channel: Channel, times: np.ndarray, stamps: list[str]) -> Pro
         problem = f'wanted a time after {before}, got {t}; duplicates="keep" keeps the row; {FITS}'
         if t == before:
             problem = f"wanted times that differ in float64, got {stamps[k]} and {stamps[k + 1]}"
-        return int(k), channel.columns[0], problem
+        return int(k), time.columns[0], problem
     return None

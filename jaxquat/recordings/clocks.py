@@ -7,23 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxquat._internal.checks import every, positive, real
-from jaxquat.recordings.recording import Recording, check_recording, from_channels
+from jaxquat.recordings.recording import Recording, check_recording, checked_gap, from_channels
 
-_GAP = 10.0
-"""By default an increase of the stamps is a gap if it is longer than this many median ones."""
-
-_SEGMENT = 300.0
-"""The interval of the clock may change every so many seconds."""
-
-_REPEATS, _USUAL = 8, 3.0
-"""Least squares, so often, with less weight on residuals beyond this many median ones."""
-
-_GROUPS = 20_000
-"""To this many groups of rows, at most, the clock is fitted."""
+_SEGMENT = 300.0  # s, after which the interval of the clock may change
+_REPEATS, _USUAL = 8, 3.0  # least squares; median residuals beyond which one has less weight
+_GROUPS = 20_000  # groups of rows, at most, to which the clock is fitted
 
 
 class EvenClock(NamedTuple):
-    """A recording at the times of an even clock, and what the stamps deviated by.
+    """A recording at the times of an even clock, and the deviations of its stamps.
 
     Attributes:
         recording: the recording, with the times of the clock.
@@ -48,20 +40,16 @@ def even_clock(
     Phones, USB and ROS drivers deliver several samples with one stamp, or with stamps that lag
     irregularly, some behind the next one's. If the sensor samples evenly, the rows count its
     samples, and least squares give the times: a line between gaps, whose slope may change every
-    five minutes, because crystals drift. The order of the rows is kept. ::
+    five minutes, because crystals drift. The order of the rows is kept. Readers keep such rows with
+    ``duplicates="keep"``.
 
-        columns = {"t": "stamp", "gyro": ("gx", "gy", "gz")}
-        bursts = jq.recordings.read("phone.csv", columns, duplicates="keep")
-        recording, residuals = jq.recordings.even_clock(bursts)
-        print(np.std(residuals), np.ptp(residuals))  # s: the jitter; a trend is no even clock
-
-    The times are late by the mean lag of the stamps, which they cannot tell. A sample lost outside
-    of a gap is not noticed; it shows as a step of the residuals.
+    The times are late by the mean lag of the stamps, which they do not show. A sample lost outside
+    of a gap is not noticed; it shows as a step of the residuals. A trend of the residuals is no
+    even clock.
 
     Args:
         recording: the rows of one sensor, all in the order in which it sampled.
-        rate: the sampling rate [Hz] if it is known better than the stamps tell; then no rate is
-            fitted.
+        rate: the sampling rate [Hz] if it is known; otherwise it is fitted.
         gap: the longest increase of the stamps that is no gap [s]; by default ten times the median
             one. After a longer one the clock starts anew, with the same rate, unless the samples
             catch up: then none were lost.
@@ -71,8 +59,7 @@ def even_clock(
             as a whole.
 
     Examples:
-        >>> t = np.arange(500) / 100
-        >>> stamps = np.repeat(t[4::5], 5)  # bursts of 5
+        >>> stamps = np.repeat(np.arange(4, 500, 5) / 100, 5)  # bursts of 5
         >>> recording, residuals = jq.recordings.even_clock(jq.recordings.Recording(stamps))
         >>> f"{recording.spacing():.4f} s, {np.ptp(residuals):.3f} s"
         '0.0100 s, 0.040 s'
@@ -85,11 +72,7 @@ def even_clock(
     steps = np.diff(stamps)
     if not np.any(steps > 0):
         raise ValueError(f"recording.t: wanted stamps that rise, got {stamps[0]} in all rows")
-    if gap is None:
-        gap = _GAP * float(np.median(steps[steps > 0]))
-    gap = real("gap", gap)
-    positive("gap", gap, or_infinite=True)
-    starts = np.flatnonzero(steps > gap) + 1
+    starts = np.flatnonzero(steps > checked_gap(gap, steps)) + 1
     while True:
         times = _fitted(stamps - stamps[0], starts, rate)
         intervals = np.diff(times)
@@ -107,7 +90,7 @@ def even_clock(
 
 
 def _fitted(stamps: np.ndarray, starts: np.ndarray, rate: float | None) -> np.ndarray:
-    """The times of the clock at all rows, with a step before each of the rows ``starts``.
+    """Return the times of the clock at all rows, with a step before each of the rows ``starts``.
 
     Between steps it is linear in the number of the row, from knot to knot. Rows are averaged in
     groups, between whose ends the model is linear but for the knots. Groups that are late by more

@@ -1,4 +1,4 @@
-"""What the columns of a file are called, and the units of their numbers."""
+"""Names of columns and channels, and the units of their numbers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from jaxquat._internal.checks import instance
 from jaxquat.recordings.units import UNITS, is_value
 
-SIZES = {"gyro": 3, "q": 4, "accelerometer": 3, "magnetometer": 3}
-"""How many numbers a sample of these channels has."""
+SIZES = {"gyro": 3, "q": 4, "accelerometer": 3, "magnetometer": 3}  # numbers in a sample
 
-SI = {
+SI = {  # the units of the time and of the channels that have their own fields
     "t": "s",
     "gyro": "rad/s",
     "q": "1",
@@ -19,13 +18,12 @@ SI = {
     "accelerometer": "m/s^2",
     "magnetometer": "T",
 }
-"""The SI units of the channels that have a field of their own."""
 
 
 def checked_names(
     argument: str, columns: Mapping[str, str | Sequence[str]]
 ) -> dict[str, str | tuple[str, ...]]:
-    """For each channel a name or a tuple of names; TypeError that names the argument."""
+    """Return a name or a tuple of names for each channel."""
     instance(argument, columns, Mapping, 'a dict such as {"t": "time", "gyro": ("x", "y", "z")}')
     checked: dict[str, str | tuple[str, ...]] = {}
     for name, value in columns.items():
@@ -41,7 +39,7 @@ def checked_names(
 def checked_units(
     units: Mapping[str, str | float] | None, names: Sequence[str]
 ) -> Mapping[str, str | float]:
-    """The argument ``units``: one that is known, of the right quantity, for some channels."""
+    """Return the argument ``units`` of a reader: units that fit some of the channels ``names``."""
     if units is None:
         return {}
     instance("units", units, Mapping, 'a dict such as {"gyro": "deg/s"}')
@@ -55,7 +53,7 @@ def checked_units(
 
 
 def unit_problem(name: str, unit: str | float) -> str:
-    """What is wrong with a unit for this channel; "" if nothing is."""
+    """Return what is wrong with a unit for this channel, "" if nothing is."""
     if is_value(unit):
         return ""
     if not isinstance(unit, str) or unit not in UNITS:
@@ -66,10 +64,7 @@ def unit_problem(name: str, unit: str | float) -> str:
 
 
 def name_and_unit(cell: str) -> tuple[str, str | None]:
-    """``"gx [deg/s]"`` in two.
-
-    A number in brackets is an index: ``"output[3]"`` has no unit. Nor has ``"output[]"``.
-    """
+    """Split ``"gx [deg/s]"`` or ``"gx (deg/s)"``. The index of ``"output[3]"`` is no unit."""
     match = re.fullmatch(r"(.*?)\s*(?:\[([^][]*)\]|\(([^()]*)\))", cell)
     unit = (match[2] or match[3] or "").strip() if match else ""
     if match is None or unit.isdigit():
@@ -78,11 +73,11 @@ def name_and_unit(cell: str) -> tuple[str, str | None]:
 
 
 def ends_in_a_unit(column: str, channel: str) -> bool:
-    """Whether a name has a unit that is not of SI: ``time_us``, ``gyroXDegPerSec``, ``gx_dps_raw``.
+    """Return whether a name has a unit other than SI's: ``time_us``, ``gyroXDegPerSec``.
 
-    The unit is the end of the name, or what stands before words of ``_AFTER``. Capitals do not
-    matter, nor what stands between the words. Units that are ordinary words in most names, such as
-    "g" and "min", count in the channels where they are units.
+    The unit is the end of the name, or stands before words of ``_AFTER``, as in ``gx_dps_raw``.
+    Capitals do not matter, nor what separates the words. Units that are ordinary words in most
+    names, such as "g" and "min", count in the channels where they are units.
     """
     column = re.sub(r"\[\d+\]$", "", column)  # an index
     by_axis = re.sub(r"(?<=[a-z])([XYZ])(?=[A-Za-z])", r"_\1_", column)  # gyroXDps
@@ -94,12 +89,10 @@ def ends_in_a_unit(column: str, channel: str) -> bool:
     )
 
 
-_AFTER = (
+_AFTER = (  # words that may follow a unit
     r"[xyz]|\d+|raw|(un)?cal(ib|ibrated)?|(un)?filt(ered)?|lpf|corr(ected)?|comp(ensated)?|mean"
     r"|avg|average|median|smooth(ed)?|meas(ured)?|body"
 )
-"""Words that may follow a unit."""
-
 _SMALL = r"(m|milli|u|µ|μ|micro|n|nano)"
 _LONG_TIME = r"(min|mins|minutes?|h|hr|hrs|hours?)"
 _SECOND = r"(s|secs?|seconds?)"
@@ -121,9 +114,10 @@ _UNITS = (
 
 
 def _endings(*more: str) -> re.Pattern[str]:
-    """A name in small letters, its words joined by "_", that has one of these units or ``_UNITS``.
+    """Compile the pattern of a name with one of these units or ``_UNITS``.
 
-    A short unit is no name by itself before other words: "us_1" may be an ultrasonic sensor.
+    The name is in small letters, its words joined by "_". A short unit is no name by itself before
+    other words: "us_1" may be an ultrasonic sensor.
     """
     return re.compile(rf"(.*_|(?!..?_))({'|'.join((*_UNITS, *more))})(_({_AFTER}))*")
 

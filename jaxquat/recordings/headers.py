@@ -1,7 +1,8 @@
-"""The text of a file with a table, and its header: what its columns are called, where they are."""
+"""The text of a file with a table, and its header: the names and places of its columns."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
@@ -21,7 +22,7 @@ _BEFORE = 1000  # lines among which the header is looked for
 
 
 class Header(NamedTuple):
-    """The names of a file's columns, where they stand, and what separates the cells."""
+    """The names of a file's columns in their order, and the separator of the cells."""
 
     names: list[str]
     line: int  # 0 if there is none; the last one of several
@@ -30,7 +31,7 @@ class Header(NamedTuple):
 
 
 def text_of(path: str | os.PathLike) -> str:
-    """The text of a file in UTF-8 or else Latin-1, plain or gzip. ValueError if it is no text."""
+    """Return the text of a file in UTF-8 or else Latin-1, plain or gzip."""
     file = place("path", path)
     content = file.read_bytes()
     if content.startswith(MAGIC) or file.suffix == ".ulg":
@@ -51,10 +52,10 @@ def text_of(path: str | os.PathLike) -> str:
 
 
 def header_of(text: str, columns: Sequence[str], decimal: str) -> Header:
-    """The first line that names all these columns, or of several comments that do so the last one.
+    """Return the first line that names all these columns, or the last of several such comments.
 
-    Where there is none, it is the first line that is not blank. The separator is the one with which
-    the line has all the names, or else the one that gives the most cells.
+    Without one it is the first line that is not blank. The separator is the one with which the line
+    has all the names, or else the one that gives the most cells.
     """
     marks = _SEPARATORS.replace(decimal, "")
     first = comment = None
@@ -62,95 +63,84 @@ def header_of(text: str, columns: Sequence[str], decimal: str) -> Header:
         if not line.strip():
             continue
         candidates = [Header(_cells(line, mark), number, mark) for mark in marks]
-        named = [header for header in candidates if _has(header, columns)]
-        if not line.lstrip().startswith("#"):
-            if named:
-                return named[0]
-            if comment:
-                return comment
-        elif named:
-            comment = named[0]
+        named = next((x for x in candidates if all(positions(x, one) for one in columns)), None)
+        if line.lstrip().startswith("#"):
+            comment = named or comment
+        elif header := named or comment:
+            return header
         first = first or max(candidates, key=lambda header: len(header.names))
     return comment or first or Header([], 1, marks[0])
 
 
 def positions(header: Header, column: str) -> list[int]:
-    """Where the columns of this name are, or the one of this number."""
+    """Return the positions of the columns of this name, or of the one of this number."""
     if header.is_numbered:
         return [int(column)] if int(column) < len(header.names) else []
     return [k for k, cell in enumerate(header.names) if is_named(cell, column)]
 
 
-def _has(header: Header, columns: Sequence[str]) -> bool:
-    return all(positions(header, column) for column in columns)
-
-
 def numbered_header(text: str, columns: Sequence[str], decimal: str) -> Header:
-    """The header of a file whose columns are numbered: the lines above its first row of numbers.
+    """Return the header of a file whose columns are numbered: the lines above the first numbers.
 
-    That is the first line with a number in one of these columns. The separator is one with which
-    they are numbers there, or at least are there. A column without a name has its number as name.
+    The first row of numbers is the first line with a number in one of these columns. The separator
+    is the one that gives the most numbers there, or else the most cells. A column without a name
+    has its number as name.
     """
-    lines = enumerate(itertools.islice(lines_of(text), _BEFORE))
+    lines = enumerate(itertools.islice(lines_of(text), _BEFORE), 1)
     lines = [(k, text) for k, text in lines if text.strip() and not text.lstrip().startswith("#")]
-    numbers, marks = list(map(int, columns)), _SEPARATORS.replace(decimal, "")
 
-    def suits(row: list[str]) -> tuple[int, int]:
-        here = [row[k] for k in numbers if k < len(row)]
-        return sum(map(math.isfinite, floats_of(here, decimal))), len(row)
+    def numbers(cells: list[str]) -> int:
+        chosen = [cells[int(k)] for k in columns if int(k) < len(cells)]
+        return sum(map(math.isfinite, floats_of(chosen, decimal)))
 
-    def parted(line: str) -> tuple[str, list[str]]:
-        return max(
-            ((mark, _cells(line, mark)) for mark in marks), key=lambda cells: suits(cells[1])
-        )
+    def parted(line: str) -> tuple[list[str], str]:
+        split = [(_cells(line, mark), mark) for mark in _SEPARATORS.replace(decimal, "")]
+        return max(split, key=lambda one: (numbers(one[0]), len(one[0])))
 
-    are_rows = (suits(parted(line)[1])[0] > 0 for _, line in lines)
-    first = next(itertools.compress(itertools.count(), are_rows), 0)
-    mark, row = parted(lines[first][1] if lines else "")
+    first = next((k for k, (_, line) in enumerate(lines) if numbers(parted(line)[0])), 0)
+    row, mark = parted(lines[first][1] if lines else "")
     above = [_cells(line, mark) for _, line in lines[:first]]
     names = [_joined([line[k] for line in above if k < len(line)], k) for k in range(len(row))]
-    return Header(names, lines[first - 1][0] + 1 if first else 0, mark, True)
+    return Header(names, lines[first - 1][0] if first else 0, mark, True)
 
 
 def _joined(cells: list[str], number: int) -> str:
-    """The name of a column from the cells above it, with the last unit that one of them has."""
+    """Return the name of a column from the cells above it, with the last unit among them."""
     parts = [name_and_unit(cell) for cell in cells]
     name = " ".join(name for name, _ in parts if name) or str(number)
     return name + "".join([f" [{unit}]" for _, unit in parts if unit][-1:])
 
 
 def is_named(cell: str, column: str) -> bool:
-    """Whether a cell of the header has this name, with or without a unit after it."""
+    """Return whether a cell of the header has this name, with or without a unit after it."""
     return column in (cell, name_and_unit(cell)[0])
 
 
 def lines_of(text: str) -> Iterator[str]:
-    """The lines of a text, with their ends."""
+    """Return the lines of a text, with their ends."""
     return iter(io.StringIO(text, newline=""))
 
 
 def _cells(line: str, separator: str) -> list[str]:
-    """The cells of a line that may be a comment."""
+    """Return the cells of a line that may be a comment; none if a quote is not closed."""
     line = line.strip(" \r\n" if separator == "\t" else None).removeprefix("#")
     if separator == " ":
         return line.split()
     try:
         cells = next(csv.reader([line], delimiter=separator, strict=True), [])
-    except csv.Error:  # a quote that is not closed
+    except csv.Error:
         return []
     return [cell.strip() for cell in cells]
 
 
 def floats_of(cells: list[str], decimal: str) -> list[float]:
-    """The numbers of cells, NaN where one is no decimal number."""
+    """Return the numbers in cells, NaN where one is no decimal number."""
     if decimal == ",":
         cells = [cell.replace(",", ".") if "." not in cell else "" for cell in cells]
     text = "".join(cells)
     if text.isascii() and "_" not in text:  # Python takes 1_0 and Arabic digits
-        try:
+        with contextlib.suppress(ValueError):
             return list(map(float, cells))
-        except ValueError:
-            pass
     return [_float(cell) for cell in cells]
 
 

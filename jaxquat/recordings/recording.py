@@ -1,4 +1,4 @@
-"""Recordings: measured channels that share one time axis."""
+"""Recordings: measured channels that share one time axis, and how several are joined."""
 
 from __future__ import annotations
 
@@ -8,29 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat._internal.checks import every, instance, not_negative, real
+from jaxquat._internal.checks import every, instance, not_negative, positive, real
 from jaxquat._internal.renamed import INSTEAD
 from jaxquat._internal.reprs import table
-from jaxquat.recordings.columns import SIZES
+from jaxquat.recordings.columns import SI, SIZES
 from jaxquat.simulation.path import Path
 
-UNIT_NORM = 1e-2
-"""Largest deviation from 1 of the norm of a recorded attitude."""
-
-SENSORS = ("gyro", "q", "movement", "accelerometer", "magnetometer")
-"""The channels that have their own fields."""
-
-_SENSORS_BY_OTHER_NAMES = {
-    name: instead.removeprefix("recording.")
-    for name, instead in INSTEAD["Recording"].items()
-    if instead.removeprefix("recording.") in SENSORS
-}
-"""Column names that users may mistake for the name of a field."""
-
-_OF_A_PATH = (
-    "jq.recordings.Recording(np.asarray(path.t), gyro=np.asarray(path.state.omega), "
-    "q=np.asarray(path.state.q), movement=np.ones(len(path), bool))"
-)
+UNIT_NORM = 1e-2  # largest deviation from 1 of the norm of a recorded attitude
+SENSORS = tuple(SI)[1:]  # the channels that have their own fields, in the order of the fields
+_GAP = 10.0  # median intervals: a longer interval is a gap by default
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -38,8 +24,8 @@ class Recording:
     """A recording: N rows in time order, float64, in SI units.
 
     A field that is not in the file is None. ``recording["motors"]`` is the channel of this name,
-    whether or not it has its own field, and ``recording.names`` lists the existing channels. If a
-    sensor has no sample in a row, all its numbers are NaN there.
+    whether or not it has its own field. If a sensor has no sample in a row, all its numbers are NaN
+    there.
 
     Attributes:
         t: times [s], (N,); they increase.
@@ -53,8 +39,8 @@ class Recording:
 
     Raises:
         ValueError, TypeError: a field that is not an array of numbers or has a wrong shape, by
-            name; N must be at least 2. So is a name in ``channels`` that is no string, or that of
-            a field. Values are not checked.
+            name (N must be at least 2); a name in ``channels`` that is no string, or the name of a
+            field. Values are not checked.
 
     Examples:
         >>> volts = np.array([12.0, np.nan, np.nan, 11.5])
@@ -86,7 +72,7 @@ class Recording:
                 _check_array(name, value, f"{shape}, a row for each time", np.shape(value) == shape)
         for name, value in self.channels.items():
             instance("channels", name, str, "names that are strings")
-            if name in ("t", *SENSORS):
+            if name in SI:
                 raise ValueError(f"channels: wanted names of no field, got {name!r}")
             wanted = f"({rows},) or ({rows}, k), a row for each time"
             is_right = np.ndim(value) in (1, 2) and np.shape(value)[0] == rows
@@ -103,7 +89,7 @@ class Recording:
         return (*(name for name in SENSORS if getattr(self, name) is not None), *self.channels)
 
     def __getitem__(self, channel: str) -> np.ndarray:
-        """The channel of this name. ValueError if there is none."""
+        """Return the channel of this name; ValueError if there is none."""
         if not isinstance(channel, str) or channel not in self.names:
             raise ValueError(f"channel: wanted one of {_listed(self.names)}, got {channel!r}")
         return self.channels[channel] if channel in self.channels else getattr(self, channel)
@@ -111,7 +97,7 @@ class Recording:
     __iter__ = None  # a recording does not iterate over rows or channels
 
     def present(self, channel: str) -> np.ndarray:
-        """Whether a channel has a sample in each row, (N,) bool.
+        """Return whether a channel has a sample in each row, (N,) bool.
 
         Examples:
             >>> recording.present("volts")
@@ -120,7 +106,7 @@ class Recording:
         return np.asarray(~np.isnan(self[channel].reshape(len(self.t), -1)).any(axis=1))
 
     def rows_with(self, channel: str) -> Recording:
-        """The recording with only the rows in which this channel has a sample.
+        """Select the rows in which this channel has a sample.
 
         ValueError if there are fewer than two.
 
@@ -134,7 +120,7 @@ class Recording:
         return from_channels(self.t[rows], {key: self[key][rows] for key in self.names})
 
     def hold(self, channel: str) -> Recording:
-        """The recording with every missing row of a channel replaced by the last sample before it.
+        """Replace every missing row of a channel by the last sample before it.
 
         A motor holds its command in this way. Rows before the first sample remain NaN.
 
@@ -148,7 +134,7 @@ class Recording:
         return from_channels(self.t, values)
 
     def intervals(self) -> np.ndarray:
-        """The times since the previous row [s], (N,) float64; the first is 0.
+        """Return the times since the previous row [s], (N,) float64; the first is 0.
 
         Pass these to JAX, not the times: in float32, times since 1970 have a resolution of 128 s.
 
@@ -160,12 +146,12 @@ class Recording:
         return np.diff(np.asarray(self.t, np.float64), prepend=self.t[0])
 
     def spacing(self, tolerance: float = 1e-3) -> float:
-        """The mean sampling interval [s], checked for uniform sampling.
+        """Return the mean sampling interval [s]; ValueError if the samples are not uniform.
 
         A sample may deviate from its time by the fraction ``tolerance`` of the interval, plus one
         unit of the last decimal of t if that unit is less than half the interval. If the decimals
         are coarser, as for 600 Hz in milliseconds, missing samples cannot be detected: pass
-        ``tolerance=1.0`` to accept such times. ValueError if a sample deviates by more.
+        ``tolerance=1.0`` to accept such times.
 
         Examples:
             >>> t = np.round(np.arange(601) / 600, 3)  # s, of a file with milliseconds
@@ -198,7 +184,7 @@ class Recording:
         return table(f"Recording: {len(self.t)} samples", self._facts())
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Names and texts of the facts for ``repr``."""
+        """Return names and texts of the facts for ``repr``."""
         t = np.asarray(self.t, np.float64)
         duration = float(t[-1] - t[0])
         facts = [("duration", f"{duration:.6g} s")]
@@ -209,8 +195,9 @@ class Recording:
                 facts.append(("longest interval", f"{intervals.max():.3g} s"))
         if self.names != ("gyro", "q", "movement"):
             facts.append(("channels", _listed(self.names)))
-        for name, sensor in _SENSORS_BY_OTHER_NAMES.items():
-            if name in self.channels and getattr(self, sensor) is None:
+        for name, instead in INSTEAD["Recording"].items():
+            sensor = instead.removeprefix("recording.")
+            if name in self.channels and sensor in SENSORS and getattr(self, sensor) is None:
                 facts.append((sensor, f"None; if {name} is one, name it {sensor}"))
         for name in self.names:
             missing = 100.0 * (1.0 - self.present(name).mean())
@@ -220,26 +207,80 @@ class Recording:
         return facts
 
 
+def join(*recordings: Recording) -> Recording:
+    """Join recordings of several rates, such as one file for each sensor, into one.
+
+    The rows are all times of all recordings. Rows merge only if their times are equal in float64;
+    no time is changed and nothing is interpolated. Channels are NaN in the rows that their
+    recording does not have, so they become float64; ``movement`` stays bool only if every row has
+    it.
+
+    The times must be of one clock. Shift a recording whose clock is ahead by 20 ms with
+    ``dataclasses.replace(recording, t=recording.t - 0.02)``.
+
+    Args:
+        recordings: recordings whose channels have different names, at least one channel each.
+
+    Raises:
+        ValueError, TypeError: times that do not increase, a recording without channels, a name
+            that two recordings have, or no recordings; the message has the name or the position.
+
+    Examples:
+        >>> imu = jq.recordings.Recording(np.array([0.0, 0.01, 0.02]), gyro=np.ones((3, 3)))
+        >>> volts = {"volts": np.array([12.0, 11.5])}
+        >>> battery = jq.recordings.Recording(np.array([0.01, 0.015]), channels=volts)
+        >>> joined = jq.recordings.join(imu, battery)
+        >>> joined.t, joined["volts"]
+        (array([0.   , 0.01 , 0.015, 0.02 ]), array([ nan, 12. , 11.5,  nan]))
+    """
+    if not recordings:
+        raise ValueError("recordings: wanted at least one recording, got none")
+    samples: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for k, recording in enumerate(recordings):
+        check_recording(recording, f"recordings[{k}]")
+        check_times(f"recordings[{k}].t", np.asarray(recording.t))
+        if not recording.names:
+            raise ValueError(f"recordings[{k}]: wanted at least one channel, got none")
+        for name in recording.names:
+            if name in samples:
+                raise ValueError(f"recordings[{k}]: wanted new names, got a second channel {name}")
+            samples[name] = np.asarray(recording.t), np.asarray(recording[name])
+    return union(samples)
+
+
+def union(samples: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Recording:
+    """Return a recording at all times of all channels, given by their times (n,) and n rows."""
+    t = np.unique(np.concatenate([np.float64(times) for times, _ in samples.values()]))
+    values = {}
+    for name, (times, numbers) in samples.items():
+        values[name] = np.full((len(t), *numbers.shape[1:]), np.nan)
+        values[name][np.searchsorted(t, times)] = numbers
+    return from_channels(t, values)
+
+
 def from_channels(t: np.ndarray, values: Mapping[str, np.ndarray]) -> Recording:
-    """A recording of these channels, given by name; a movement of floats is bool if complete."""
-    movement = values.get("movement")
-    if movement is not None and movement.dtype.kind == "f" and not np.isnan(movement).any():
-        values = {**values, "movement": movement == 1.0}
+    """Return a recording of channels given by name; a movement of floats is bool if complete."""
     fields = {name: value for name, value in values.items() if name in SENSORS}
+    movement = fields.get("movement")
+    if movement is not None and movement.dtype.kind == "f" and not np.isnan(movement).any():
+        fields["movement"] = movement == 1.0
     channels = {name: value for name, value in values.items() if name not in SENSORS}
     return Recording(t, **fields, channels=channels)
 
 
 def check_recording(recording: Any, name: str = "recording") -> None:
-    """TypeError if this is not a Recording; for a Path, the message has the line to convert it."""
+    """Raise TypeError if this is no Recording; for a Path, the message has a line to convert it."""
     if isinstance(recording, Path):
-        wanted = "a recordings.Recording"
-        raise TypeError(f"{name}: wanted {wanted}, got a Path; use {_OF_A_PATH}")
+        line = (
+            "jq.recordings.Recording(np.asarray(path.t), gyro=np.asarray(path.state.omega), "
+            "q=np.asarray(path.state.q), movement=np.ones(len(path), bool))"
+        )
+        raise TypeError(f"{name}: wanted a recordings.Recording, got a Path; use {line}")
     instance(name, recording, Recording, "a recordings.Recording")
 
 
 def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:
-    """TypeError if a field is not an array of real numbers, ValueError if its shape is wrong."""
+    """Raise TypeError if a field is no array of real numbers, ValueError without its shape."""
     kind = getattr(getattr(value, "dtype", None), "kind", "")
     if kind not in ("b", "i", "u", "f") or not hasattr(value, "shape"):
         got = f"one of {value.dtype}" if kind else type(value).__name__
@@ -252,7 +293,7 @@ FITS = "recordings.even_clock fits a clock to stamps of bursts or with jitter"
 
 
 def check_times(where: str, t: np.ndarray, remedy: str = FITS) -> None:
-    """ValueError that begins with ``where`` if times do not increase or are not finite."""
+    """Raise ValueError that begins with ``where`` if times do not increase or are not finite."""
     every(where, "finite times", t, np.isfinite(t))
     for k in np.flatnonzero(~(np.diff(t) > 0))[:1]:
         got = f"{t[k]} and then {t[k + 1]} at row {k + 1}"
@@ -261,7 +302,7 @@ def check_times(where: str, t: np.ndarray, remedy: str = FITS) -> None:
 
 
 def check_samples(where: str, name: str, numbers: np.ndarray) -> None:
-    """ValueError that begins with ``where`` if a sample (N,) or (N, k) of a channel is bad.
+    """Raise ValueError that begins with ``where`` if a sample (N,) or (N, k) of a channel is bad.
 
     Its numbers are finite, or all NaN where there is no sample. An attitude is a unit quaternion,
     a movement 0 or 1.
@@ -278,12 +319,26 @@ def check_samples(where: str, name: str, numbers: np.ndarray) -> None:
         raise ValueError(f"{where}: wanted {wanted}, got {numbers[k].tolist()} at row {k}")
 
 
+def checked_gap(gap: float | None, intervals: np.ndarray) -> float:
+    """Return the longest interval that is no gap [s], by default from the median above 0."""
+    gap = real("gap", _GAP * np.median(intervals[intervals > 0]) if gap is None else gap)
+    positive("gap", gap, or_infinite=True)
+    return gap
+
+
+def check_duration(duration: float, t: np.ndarray, early: float = 0.0) -> None:
+    """Raise ValueError if a duration [s] exceeds that of the times by more than ``early``."""
+    if duration > t[-1] - t[0] + early:
+        wanted = f"at most the {t[-1] - t[0]:.6g} s of the recording"
+        raise ValueError(f"duration: wanted {wanted}, got {duration}")
+
+
 def _listed(names: tuple[str, ...]) -> str:
     return " ".join(names) or "nothing"
 
 
 def _last_decimal(t: np.ndarray) -> float:
-    """The unit of the last decimal in use in the times, 0.001 for milliseconds."""
+    """Return the unit of the last decimal in use in the times, 0.001 for milliseconds."""
     rounding = 4.0 * np.spacing(np.abs(t).max())
     fits = (10.0**-k for k in range(18) if np.all(np.abs(np.round(t, k) - t) <= rounding))
     return next(fits, 0.0)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from jaxquat._internal.checks import positive, real
-from jaxquat.recordings.recording import Recording, check_recording, check_times
+from jaxquat.recordings.recording import Recording, check_duration, check_recording, check_times
 
-_QUIET = 1e-3
-"""Spreads below this part of their limit need no comparison: coarse digits, simulations."""
-
-_WILD = 1e3
-"""A reading beyond this multiple of its limit is in no rest. Squares of it would round others."""
+_QUIET = 1e-3  # of its limit: smaller spreads need no comparison (coarse digits, simulations)
+_WILD = 1e3  # of its limit: a larger reading is in no rest; its square would round others
 
 
 def rests(
@@ -30,11 +27,7 @@ def rests(
     variance (I. Skog, P. Handel, J.-O. Nilsson and J. Rantakokko, IEEE Trans. Biomed. Eng. 57(11),
     2010, 2657-2666) with the threshold relative to the noise at rest, as in D. Tedaldi, A. Pretto
     and E. Menegatti, ICRA 2014. A rest thus begins half a window after the motion has ended; those
-    that then last for less than ``duration`` are left out. To calibrate on them::
-
-        rests = jq.recordings.rests(recording)
-        means = [np.nanmean(recording.accelerometer[a:b], axis=0) for a, b in rests]
-        sensor, covariance = jq.accelerometer.calibrate(np.stack(means), 9.81)
+    that then last for less than ``duration`` are left out.
 
     Args:
         recording: with gyro, accelerometer or both, each perhaps at its own rate, with NaN in the
@@ -72,9 +65,7 @@ def rests(
     sensors = [name for name in limits if getattr(recording, name) is not None]
     if not sensors:
         raise ValueError("recording: wanted gyro or accelerometer, got neither")
-    if duration > t[-1] - t[0]:
-        wanted = f"at most the {t[-1] - t[0]:.6g} s of the recording"
-        raise ValueError(f"duration: wanted {wanted}, got {duration}")
+    check_duration(duration, t)
     still = np.ones(len(t), bool)
     for name in sensors:
         values = np.asarray(recording[name], float)
@@ -98,10 +89,10 @@ def rests(
 def _moving(
     t: np.ndarray, times: np.ndarray, values: np.ndarray, wild: np.ndarray, duration: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Means (N, 3) and standard deviations (N,) of samples in windows around the times t (N,).
+    """Return means (N, 3) and standard deviations (N,) of samples in windows around times (N,).
 
-    These are infinite where a window leaves the recording, lacks more than 0.3 of its samples or
-    has a wild one.
+    A deviation is infinite if its window leaves the recording, lacks more than 0.3 of its samples
+    or has a wild one.
     """
     early = 1e-6 * duration  # a time on the edge of a window counts
     begin = np.searchsorted(times, t - 0.5 * duration - early)

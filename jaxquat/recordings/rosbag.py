@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -12,16 +11,8 @@ from typing import Any
 import numpy as np
 
 from jaxquat._internal.checks import one_of, place
+from jaxquat.recordings import topics
 from jaxquat.recordings.recording import Recording
-from jaxquat.recordings.topics import (
-    Samples,
-    Source,
-    check_one_topic,
-    checked_samples,
-    checked_sources,
-    package,
-    recording_of,
-)
 from jaxquat.recordings.units import si_value
 
 
@@ -35,22 +26,9 @@ def read_rosbag(
 ) -> Recording:
     """Read channels from a bag of ROS 1 (``.bag``) or ROS 2 (a folder); needs the extra ``logs``.
 
-    ::
-
-        log = jq.recordings.read_rosbag(
-            "flight.bag",
-            {
-                "gyro": "/imu/data.angular_velocity",
-                "accelerometer": "/imu/data.linear_acceleration",
-                "q": "/imu/data.orientation",
-                "magnetometer": "/imu/mag.magnetic_field",
-                "position": "/mavros/local_position/pose.pose.position",
-            },
-        )
-
     As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
-    The time of a message is that of its header, not the one at which the bag received it. What
-    ``sensor_msgs/Imu`` does not estimate (element 0 of its covariance is -1) is missing.
+    The time of a message is the stamp of its header, not the time of reception. Fields that
+    ``sensor_msgs/Imu`` does not estimate (element 0 of their covariance is -1) are missing.
 
     Args:
         path: the bag.
@@ -60,10 +38,9 @@ def read_rosbag(
             of arrays are read by name, "/odom.pose.pose.orientation" and "/joints.position[2]".
         units: the unit of each channel that is not in SI, one of ``recordings.UNITS`` or a number,
             the value of one count in SI units.
-        frame: the axes of gyro, accelerometer, magnetometer and q in the recording. "flu_enu"
-            leaves them as ROS has them (REP 103): body forward-left-up, world east-north-up.
-            "frd_ned" converts them to forward-right-down and north-east-down. A driver may have
-            axes of its own: only its documentation tells.
+        frame: the axes of gyro, accelerometer, magnetometer and q in the recording: "flu_enu" as
+            in ROS (REP 103; body forward-left-up, world east-north-up), or "frd_ned" (body
+            forward-right-down, world north-east-down). Some drivers have other axes.
         duplicates: "raise" refuses times that do not increase. "keep" keeps all messages of one
             topic in the order in which the bag received them, for ``even_clock``.
 
@@ -74,15 +51,16 @@ def read_rosbag(
         ImportError: rosbags is not installed.
 
     Examples:
-        >>> columns = {"gyro": "/imu/data.angular_velocity"}
+        >>> columns = {"gyro": "/imu/data.angular_velocity", "q": "/imu/data.orientation"}
         >>> log = jq.recordings.read_rosbag("flight.bag", columns)  # doctest: +SKIP
     """
-    sources, units = checked_sources(columns, units, frame)
+    sources, units = topics.checked_sources(columns, units, frame)
     one_of("duplicates", duplicates, ("raise", "keep"))
-    if duplicates == "keep":
-        check_one_topic(sources)
-    topics = {source.topic for source in sources.values()}
-    messages, types = _messages(place("path", path), topics)
+    names = {source.topic for source in sources.values()}
+    if duplicates == "keep" and len(names) > 1:
+        wanted = 'one topic with duplicates="keep"; recordings.join joins several recordings'
+        raise ValueError(f"columns: wanted {wanted}, got {', '.join(sorted(names))}")
+    messages, types = _messages(place("path", path), names)
     samples = {}
     for name, source in sources.items():
         if not messages[source.topic]:
@@ -91,23 +69,23 @@ def read_rosbag(
             raise ValueError(f"{os.fspath(path)}: {wanted}, got none in the bag, which has {there}")
         factor = si_value(units.get(name, 1.0))
         samples[name] = _samples(path, messages[source.topic], name, source, factor, duplicates)
-    return recording_of(path, samples, frame == "frd_ned", duplicates)
+    return topics.recording_of(path, samples, frame == "frd_ned", duplicates)
 
 
-def _messages(file: Path, topics: set[str]) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """The messages of these topics as the bag received them, and the types of all its topics."""
-    reader = package("read_rosbag", "rosbags.highlevel").AnyReader
-    typesys = package("read_rosbag", "rosbags.typesys")
+def _messages(file: Path, names: set[str]) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """Return the messages of these topics as the bag received them, and the types of all topics."""
+    reader = topics.package("read_rosbag", "rosbags.highlevel").AnyReader
+    typesys = topics.package("read_rosbag", "rosbags.typesys")
     newest = typesys.get_typestore(typesys.Stores.LATEST)
     if file.is_dir() and not (file / "metadata.yaml").exists():
         got = ", ".join(sorted(part.name for part in file.iterdir())[:5]) or "an empty folder"
         wanted = "metadata.yaml in the folder of a ROS 2 bag; `ros2 bag reindex` writes it"
         raise ValueError(f"{file}: wanted {wanted}, got {got}")
-    messages = {topic: [] for topic in topics}
+    messages = {name: [] for name in names}
     try:  # older bags of ROS 2 do not contain the definitions of their messages
         with reader([file], default_typestore=newest) as bag:
             types = {one.topic: str(one.msgtype) for one in bag.connections}
-            connections = [one for one in bag.connections if one.topic in topics]
+            connections = [one for one in bag.connections if one.topic in names]
             for one, _, raw in bag.messages(connections) if connections else ():
                 messages[one.topic].append(bag.deserialize(raw, one.msgtype))
     except OSError:
@@ -121,10 +99,10 @@ def _samples(
     path: str | os.PathLike,
     messages: list[Any],
     name: str,
-    source: Source,
+    source: topics.Source,
     factor: float,
     duplicates: str,
-) -> Samples:
+) -> topics.Samples:
     where = f"{os.fspath(path)}: topic {source.topic}"
     try:
         stamps = [message.header.stamp for message in messages]
@@ -136,17 +114,15 @@ def _samples(
     t = np.array([stamp.sec + 1e-9 * stamp.nanosec for stamp in stamps])
     if len(source.fields) == 1 and numbers.shape[1] == 1:
         numbers = numbers[:, 0]
-    return checked_samples(where, name, source.fields, Samples(t, numbers), duplicates)
+    samples = topics.Samples(t, numbers)
+    return topics.checked_samples(where, name, source.fields, samples, duplicates)
 
 
 def _numbers(message: Any, field: str) -> np.ndarray:
-    """The numbers of a field such as "pose.position" or "position[2]", NaN if not estimated."""
-    names = re.findall(r"[^.\[\]]+", field)
-    value: Any = functools.reduce(
-        lambda part, name: part[int(name)] if name.isdecimal() else getattr(part, name),
-        names,
-        message,
-    )
+    """Return the numbers of a field such as "pose.position" or "position[2]", NaN if unknown."""
+    value: Any = message
+    for name in re.findall(r"[^.\[\]]+", field):
+        value = value[int(name)] if name.isdecimal() else getattr(value, name)
     if hasattr(value, "z"):
         value = [getattr(value, axis) for axis in "wxyz" if hasattr(value, axis)]
     covariance = getattr(message, f"{field}_covariance", (0.0,))

@@ -26,8 +26,7 @@ from jaxquat.recordings.recording import Recording, from_channels
 from jaxquat.recordings.units import si_value, unlikely_median
 from jaxquat.recordings.writing import OWN, own_channels
 
-_COUNTED = 20
-"""From how many rows on whole numbers that rise by 1 are hardly seconds."""
+_COUNTED = 20  # rows from which on whole numbers that rise by 1 are hardly seconds
 
 
 def read(
@@ -43,50 +42,27 @@ def read(
 ) -> Recording:
     """Read the recording in a text file with a table, plain or gzip (``.gz``).
 
-    Any file with stamps is read by naming its columns. With a time in milliseconds, rates in
-    deg/s, accelerations in g, the attitude of a ROS message and four motors::
-
-        recording = jq.recordings.read(
-            "flight.csv",
-            {
-                "t": "stamp",
-                "gyro": ("gx", "gy", "gz"),
-                "accelerometer": ("ax", "ay", "az"),
-                "q": ("ox", "oy", "oz", "ow"),
-                "motors": ("m1", "m2", "m3", "m4"),
-            },
-            units={"t": "ms", "gyro": "deg/s", "accelerometer": "g"},
-            order="xyzw",
-        )
-        recording.gyro, recording["motors"]  # (N, 3) [rad/s], (N, 4)
-
-    The header is the first line that has all these names; it may follow other lines and may be a
-    comment, as NumPy writes it. Cells are separated as in the header: by commas, semicolons, tabs
-    or spaces. Columns without names, or with names that occur twice, are numbered from 0:
-    ``{"t": 0, "gyro": (1, 2, 3)}``; lines of names above the numbers are then read for units only.
-    Blank lines and lines that begin with ``#`` are skipped, and empty cells at the end of a line
-    are ignored. The text is UTF-8 or else Latin-1.
+    The header is the first line that has the names of all ``columns``; it may follow other lines
+    and may be a comment, as NumPy writes it. Cells are separated as in the header: by commas,
+    semicolons, tabs or spaces. Columns without names, or with names that occur twice, are numbered
+    from 0: ``{"t": 0, "gyro": (1, 2, 3)}``; lines of names above the numbers are then read for
+    units only. Blank lines and lines that begin with ``#`` are skipped, and empty cells at the end
+    of a line are ignored. The text is UTF-8 or else Latin-1.
 
     A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
-    then ``gx``. Columns without a unit are taken to be SI. A name that ends in another unit, such
-    as ``time_us``, ``gyroXDegPerSec``, ``rate_dps_x``, ``acc_g_filtered`` or ``mx_raw``, is refused
-    unless ``units`` says what it has. So are values without a unit whose median is unlikely in SI:
-    intervals of 2 or more, rates of 35 or more, specific forces of 0.5 to 2 or of 100 or more, and
-    magnetic fields of 1 or more. Fields in gauss, 0.25 to 0.65 on Earth, are not noticed. Times of
-    20 rows or more that count by 1 are refused, too: they may be numbers of samples. One error
-    names all channels whose units are refused.
-
-    An export without stamps, or with a counter of samples, is read with ``rate``::
-
-        names = {"t": "PacketCounter", "gyro": ("Gyr_X", "Gyr_Y", "Gyr_Z")}
-        recording = jq.recordings.read("export.txt", names, rate=100.0)
+    then ``gx``. Columns without a unit are taken to be SI. Refused without ``units`` are names that
+    end in another unit (``time_us``, ``gyroXDegPerSec``, ``acc_g_filtered``, ``mx_raw``), times of
+    20 rows or more that count by 1, which may be numbers of samples, and values whose median is
+    unlikely in SI units: intervals of 2 or more, rates of 35 or more, specific forces of 0.5 to 2
+    or of 100 or more, and magnetic fields of 1 or more. Fields in gauss, 0.25 to 0.65 on Earth, are
+    not noticed. One error names all channels whose units are refused.
 
     Without ``columns`` the file is one that ``write`` wrote, or one with the same header: ``t``;
     ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the
     movement phase, 0 at rest). Other channels have an index in their columns, ``motors[0]``,
     ``motors[1]``, or an empty one if they have one number in a row, ``volts[]``. Columns may have
-    any order; those without an index are ignored. A RuntimeWarning says that the last line of such
-    a file has no end: what ``write`` wrote is cut off, perhaps within a number.
+    any order; those without an index are ignored. A RuntimeWarning reports a last line without an
+    end: the file is cut off, perhaps within a number.
 
     A sensor has no sample in a row whose cells are all empty or ``nan``: its numbers are NaN there.
     Times must be in every row.
@@ -101,10 +77,10 @@ def read(
         units: the unit of each channel whose columns do not have it in the header, one of
             ``recordings.UNITS``; or a number, the value of one count in SI units, such as
             ``9.80665 / 2048`` for 2048 counts to standard gravity.
-        rate: the samples in a second [Hz], of a file without stamps: rows are 1/rate apart. If
+        rate: samples per second [Hz] of a file without stamps: rows are 1/rate apart. If
             ``columns`` has "t", it counts samples, and numbers that it omits are a gap.
-        order: of the four columns of q, "wxyz" or "xyzw" (ROS, SciPy, crazyflow). Wherever they
-            come from, ``Recording.q`` is scalar first.
+        order: of the four columns of q, "wxyz" or "xyzw" (ROS, SciPy, crazyflow). In the recording
+            q is scalar first.
         decimal: the decimal point, "." or ",".
         duplicates: "merge" makes one row of all rows with the same time, such as those of sensors
             and of commands, and refuses two different samples of a channel at one time. "first" or
@@ -114,10 +90,9 @@ def read(
             cannot be read; a RuntimeWarning names these lines. With ``rate`` they remain gaps.
 
     Raises:
-        ValueError, TypeError: an argument is bad, by name; or the file is malformed: the message
-            names file, line and column. Times that run back are malformed, and so are times that
-            stand still, unless ``duplicates`` allows them, and a unit that is unknown or of another
-            quantity.
+        ValueError, TypeError: an argument is bad, by name; or the file is malformed, by file, line
+            and column. Times that run back are malformed, and so are times that stand still, unless
+            ``duplicates`` allows them, and a unit that is unknown or of another quantity.
         OSError: the file cannot be opened.
 
     Examples:
@@ -147,20 +122,19 @@ def read(
     else:
         names = [column for channel in channels for column in channel.columns]
         header = (numbered_header if are_numbered else header_of)(text, names, decimal)
-    places = {c.name: _places(path, header, c, given.get(c.name)) for c in channels}
+    channels = [_located(path, header, channel, given.get(channel.name)) for channel in channels]
     options: Any = {"decimal": decimal, "duplicates": duplicates, "skip_damaged": skip_damaged}
-    numbers = {name: [k for k, _ in place] for name, place in places.items()}
-    arrays = numbers_of(path, text, header, channels, numbers, **options)
+    arrays = numbers_of(path, text, header, channels, **options)
     values = {c.name: x if c.is_vector else x[:, 0] for c, x in zip(channels, arrays, strict=True)}
-    _check_units(path, header, values, channels, places, columns is None)
+    _check_units(path, header, channels, values, columns is None)
     if len(values["t"]) < 2:
         wanted = "at least two rows of numbers below the header"
         raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {len(values['t'])}")
     if columns is None and not text.endswith("\n"):
         problem = "its last line has no end: if the file is cut off, a number there lacks digits"
         warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=2)
-    for name, place in places.items():
-        values[name] = values[name] * np.squeeze([si_value(unit or 1.0) for _, unit in place])
+    for name, _, _, _, stated in channels:
+        values[name] = values[name] * np.squeeze([si_value(unit or 1.0) for unit in stated])
     if "q" in values:
         values["q"] = _scalar_first(values["q"], order)
     return from_channels(values.pop("t"), values)
@@ -169,7 +143,7 @@ def read(
 def _given_units(
     units: Mapping[str, str | float] | None, channels: Sequence[Channel], rate: float | None
 ) -> dict[str, str | float]:
-    """The units of channels by the arguments: with ``rate``, t is in numbers of samples."""
+    """Return the units of channels by the arguments: with ``rate``, t counts samples."""
     given = dict(checked_units(units, [channel.name for channel in channels]))
     if rate is None:
         return given
@@ -180,7 +154,7 @@ def _given_units(
 
 
 def _scalar_first(q: np.ndarray, order: str) -> np.ndarray:
-    """Attitudes (N, 4), scalar first, of quaternions (N, 4) or matrices (N, 9)."""
+    """Return attitudes (N, 4), scalar first, from quaternions (N, 4) or matrices (N, 9)."""
     if q.shape[1] == 4:
         return np.roll(q, 1, axis=1) if order == "xyzw" else q
     from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
@@ -195,13 +169,13 @@ def _scalar_first(q: np.ndarray, order: str) -> np.ndarray:
 def _checked_columns(
     columns: Mapping[str, Any] | None, rate: float | None
 ) -> tuple[list[Channel], bool]:
-    """The channels in the argument ``columns`` of ``read``, "t" first; are the columns numbered?"""
+    """Return the channels in ``columns``, "t" first, and whether the columns are numbered."""
     if columns is None:
         if rate is not None:
             raise ValueError(f"rate: wanted columns beside it, got {rate} without them")
         return [], False
     instance("columns", columns, Mapping, 'a dict such as {"t": "time", "gyro": ("x", "y", "z")}')
-    are_numbered = [_are_numbers(value) for value in columns.values()]
+    are_numbered = [_is_number(cell) for value in columns.values() for cell in _cells(value)]
     if any(are_numbered):
         if not all(are_numbered):
             raise TypeError(f"columns: wanted names alone or numbers alone, got {columns}")
@@ -214,30 +188,26 @@ def _checked_columns(
         got = ", ".join(named) or "none"
         hint = "; rate= reads a file without stamps" if named else ""
         raise ValueError(f"columns: wanted one for t, got {got}{hint}")
-    channels = []
-    for name, value in {"t": (), **named}.items():
-        if name in named:
-            _check_names(name, value)
-        is_time, is_vector = name == "t", not isinstance(value, str)
-        places = value if is_vector else (value,)
-        channels.append(Channel(name, places, is_vector and not is_time, not is_time))
-    return channels, any(are_numbered)
-
-
-def _are_numbers(value: Any) -> bool:
-    """Whether a value of ``columns`` has numbers of columns; TypeError if it mixes them."""
-    cells = value if isinstance(value, tuple | list) else (value,)
-    are_numbers = [
-        isinstance(cell, int | np.integer) and not isinstance(cell, bool) and int(cell) >= 0
-        for cell in cells
+    for name, value in named.items():
+        _check_names(name, value)
+    channels = {"t": (), **named}.items()
+    is_vector = lambda name, value: name != "t" and not isinstance(value, str)  # noqa: E731
+    found = [
+        Channel(name, tuple(_cells(value)), is_vector(name, value)) for name, value in channels
     ]
-    if any(are_numbers) and not all(are_numbers):
-        raise TypeError(f"columns: wanted names alone or numbers alone, got {value!r}")
-    return any(are_numbers)
+    return found, any(are_numbered)
+
+
+def _cells(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, tuple | list) else (value,)
+
+
+def _is_number(cell: Any) -> bool:
+    return isinstance(cell, int | np.integer) and not isinstance(cell, bool) and int(cell) >= 0
 
 
 def _check_names(name: str, value: str | tuple[str, ...]) -> None:
-    """ValueError if a channel has too many or too few columns, or one twice."""
+    """Raise ValueError if a channel has too many or too few columns, or one twice."""
     if name in ("t", "movement") and not isinstance(value, str):
         raise ValueError(f"columns: wanted one name for {name}, got {value!r}")
     if not isinstance(value, str) and len(set(value)) < len(value):
@@ -248,64 +218,59 @@ def _check_names(name: str, value: str | tuple[str, ...]) -> None:
         raise ValueError(f"columns: wanted {wanted} names for {name}, got {value!r}")
 
 
-Place = tuple[int, str | float | None]  # where a column is, and its unit if that is known
-
-
-def _places(
+def _located(
     path: str | os.PathLike, header: Header, channel: Channel, unit: str | float | None
-) -> list[Place]:
-    """The places of a channel; without columns it is the number of the row, place -1."""
-    places = [_place(path, header, column, unit) for column in channel.columns]
-    return places or [(-1, unit)]
+) -> Channel:
+    """Return a channel with the places of its columns and their units, stated or in the header."""
+    places = [_place(path, header, column) for column in channel.columns]
+    units = [unit or name_and_unit(header.names[k])[1] for k in places]
+    return channel._replace(places=places, units=units or [unit])
 
 
-def _place(path: str | os.PathLike, header: Header, column: str, unit: str | float | None) -> Place:
-    """The place of a column."""
-    found = positions(header, column)
-    if not found and not header.line:
+def _place(path: str | os.PathLike, header: Header, column: str) -> int:
+    """Return the place of a column."""
+    places = positions(header, column)
+    if not places and not header.line:
         count = len(header.names)
         problem = f"wanted one of columns 0 to {count - 1} of the first row, got {column}"
         raise malformed(path, 1, column, problem if count else "missing from an empty file")
-    if len(found) != 1:
-        problem = "more than once in" if found else "missing from"
+    if len(places) != 1:
+        problem = "more than once in" if places else "missing from"
         got = ", ".join(header.names) or "an empty file"
         hint = '; columns={"t": ..., "gyro": (...)} names those of the file, units= their units'
-        hint = "" if found else hint
+        hint = "" if places else hint
         raise malformed(path, header.line or 1, column, f"{problem} the header, got {got}{hint}")
-    return found[0], unit or name_and_unit(header.names[found[0]])[1]
+    return places[0]
 
 
 def _check_units(
     path: str | os.PathLike,
     header: Header,
-    values: Mapping[str, np.ndarray],
     channels: Sequence[Channel],
-    places: Mapping[str, Sequence[Place]],
+    values: Mapping[str, np.ndarray],
     is_own: bool,
 ) -> None:
-    """ValueError that names every channel with a bad unit, or without one and hardly in SI."""
+    """Raise ValueError that names every channel whose unit is bad, or absent and unlikely SI."""
     problems = []
     for channel in channels:
-        cells = zip(channel.columns, places[channel.name], strict=False)  # t may have none
-        wrong = [(x, _unit_problem(channel.name, header.names[k], unit)) for x, (k, unit) in cells]
+        name, columns, units = channel.name, channel.columns, channel.units
+        cells = zip(columns, channel.places, units, strict=False)  # t may have no columns
+        wrong = [(column, _unit_problem(name, header.names[k], unit)) for column, k, unit in cells]
         wrong = [(column, problem) for column, problem in wrong if problem]
-        units = [unit for _, unit in places[channel.name]]
         if not wrong and any(units) and not all(units):  # numbers of one sensor are not in two
-            others = ", ".join(itertools.compress(channel.columns, units))
-            problem = f"wanted a unit in the header, as {others} of {channel.name} has, got none"
-            wrong = [(channel.columns[units.index(None)], problem)]
+            others = ", ".join(itertools.compress(columns, units))
+            problem = f"wanted a unit in the header, as {others} of {name} has, got none"
+            wrong = [(columns[units.index(None)], problem)]
         if wrong:
             problems.append(str(malformed(path, header.line or 1, *wrong[0])))
-        elif not is_own and not any(units):
-            size = _size_problem(channel.name, values[channel.name])
-            got = f"{channel.name}: its unit is not stated and {size}"
-            problems += [f"{os.fspath(path)}: {got}"] if size else []
+        elif not is_own and not any(units) and (size := _size_problem(name, values[name])):
+            problems.append(f"{os.fspath(path)}: {name}: its unit is not stated and {size}")
     if problems:
         raise ValueError("\n".join(problems))
 
 
 def _unit_problem(channel: str, cell: str, unit: str | float | None) -> str:
-    """What is wrong with the unit of a column under this cell of the header; "" if nothing is."""
+    """Return what is wrong with the unit of a column under this cell of the header, or ""."""
     name, stated = name_and_unit(cell)
     if unit is None:
         if not ends_in_a_unit(name, channel):
@@ -318,7 +283,7 @@ def _unit_problem(channel: str, cell: str, unit: str | float | None) -> str:
 
 
 def _size_problem(channel: str, values: np.ndarray) -> str:
-    """Why values of unknown unit are hardly in SI; "" if they may be."""
+    """Return why values of unknown unit are unlikely in SI units, or ""."""
     steps = np.diff(values) if channel == "t" else np.empty(0)
     if len(steps) >= _COUNTED and np.median(steps) == 1.0 and np.all(values == np.round(values)):
         return "it counts by 1; say rate= if it counts samples, units={'t': 's'} if seconds"

@@ -15,16 +15,9 @@ from typing import Any
 import numpy as np
 
 from jaxquat._internal.checks import boolean, place
+from jaxquat.recordings import topics
 from jaxquat.recordings.columns import ends_in_a_unit
 from jaxquat.recordings.recording import Recording
-from jaxquat.recordings.topics import (
-    Samples,
-    Source,
-    checked_samples,
-    checked_sources,
-    package,
-    recording_of,
-)
 from jaxquat.recordings.ulog_messages import whole_messages
 from jaxquat.recordings.units import si_value
 
@@ -57,32 +50,12 @@ def read_ulog(
 ) -> Recording:
     """Read channels from a PX4 log, a ``.ulg`` file; needs the extra ``logs`` (pyulog).
 
-    ::
-
-        log = jq.recordings.read_ulog(
-            "flight.ulg",
-            {
-                "gyro": "sensor_combined.gyro_rad",
-                "q": "vehicle_attitude.q",
-                "magnetometer": "vehicle_magnetometer:1.magnetometer_ga",
-                "motors": [f"actuator_motors.control[{k}]" for k in range(4)],
-                "speed": [f"esc_status.esc[{k}].esc_rpm" for k in range(4)],
-            },
-            units={"speed": "rpm"},
-        )
-
-    Topics are logged at different times. The recording has a row for every time at which one of
-    these topics was logged, and a channel is NaN in the rows where its topic was not logged:
-    nothing is interpolated, and no time is changed. The time of a message is that of its data,
-    ``timestamp_sample``, if the topic has it, always sets it (0 means unknown) and never repeats
-    it. Otherwise, and in commands (``actuator_...``, ``..._setpoint``), which count from when they
-    are sent, it is ``timestamp``. ``rows_with`` selects the rows of one channel, and ``hold`` holds
-    a command until the next one. For instance, the motors' commands at the times of the
-    gyroscope::
-
-        flight = log.hold("motors").rows_with("gyro")
-
-    A message with NaN in all fields of a channel counts as missing.
+    The recording has a row for every time at which one of the topics was logged, and a channel is
+    NaN in the rows where its topic was not logged: nothing is interpolated, and no time is changed.
+    The time of a message is ``timestamp_sample``, the time of its data, if the topic always sets it
+    (0 means unknown) and never repeats it. Otherwise, and in commands (``actuator_...``,
+    ``..._setpoint``), it is ``timestamp``, the time of sending. A message with NaN in all fields of
+    a channel counts as missing.
 
     Args:
         path: the file.
@@ -92,19 +65,18 @@ def read_ulog(
             default ``recordings.PX4``, with the magnetometer of ``sensor_combined`` or none if
             the log has no other. PX4's quaternions are scalar first.
         units: the unit of each channel that is not in SI, one of ``recordings.UNITS`` or a number,
-            the value of one count in SI units. A field
-            whose name ends in such a unit is refused without it, except ``magnetometer_ga``, which
-            is in gauss.
-        frame: the axes of gyro, accelerometer, magnetometer and q in the recording. "frd_ned"
-            leaves them as PX4 has them: body forward-right-down, world north-east-down. "flu_enu"
-            converts them to body forward-left-up and world east-north-up, the axes of
-            ``estimation.ahrs``. Other channels stay as they are; see ``jq.frames``.
+            the value of one count in SI units. A field whose name ends in such a unit is refused
+            without it, except ``magnetometer_ga``, which is in gauss.
+        frame: the axes of gyro, accelerometer, magnetometer and q in the recording: "frd_ned" as
+            in the log (body forward-right-down, world north-east-down), or "flu_enu" (body
+            forward-left-up, world east-north-up), as for ``estimation.ahrs``. Other channels stay
+            as they are.
         cut_short: whether to accept a file that ends within a message, as after a loss of power,
             and read its complete messages.
         skip_damaged: whether to accept a damaged file. Reading continues where ten messages follow
-            one another again. The message before the damage is skipped too, because the damage may
-            begin in it. A RuntimeWarning says how many bytes are skipped. Damage that is confined
-            to the numbers of a message cannot be noticed, because ULog has no checksums.
+            one another. The message before the damage is skipped too, because the damage may begin
+            in it. A RuntimeWarning has the number of bytes skipped. Damage within the numbers of a
+            message cannot be noticed, because ULog has no checksums.
 
     Raises:
         ValueError, TypeError: a bad argument, by name; a file that is not ULog, is damaged or cut
@@ -114,11 +86,12 @@ def read_ulog(
         ImportError: pyulog is not installed.
 
     Examples:
-        >>> jq.recordings.PX4["gyro"]  # what it reads if nothing else is asked for
-        'sensor_combined.gyro_rad'
-        >>> log = jq.recordings.read_ulog("flight.ulg")  # doctest: +SKIP
+        >>> motors = [f"actuator_motors.control[{k}]" for k in range(4)]
+        >>> columns = {"gyro": jq.recordings.PX4["gyro"], "motors": motors}
+        >>> log = jq.recordings.read_ulog("flight.ulg", columns)  # doctest: +SKIP
+        >>> log.hold("motors").rows_with("gyro")  # doctest: +SKIP
     """
-    sources, units = checked_sources(PX4 if columns is None else columns, units, frame)
+    sources, units = topics.checked_sources(PX4 if columns is None else columns, units, frame)
     boolean("cut_short", cut_short)
     boolean("skip_damaged", skip_damaged)
     for name, source in sources.items():
@@ -128,26 +101,26 @@ def read_ulog(
             if name not in units and ends_in_a_unit(field, name):
                 hint = f"say which it has, as in units={{{name!r}: ...}}"
                 raise ValueError(f"columns: the name {field!r} of {name} ends in a unit; {hint}")
-    topics = sorted({source.topic for source in sources.values()})
-    log = _log(place("path", path), topics, cut_short, skip_damaged)
+    names = sorted({source.topic for source in sources.values()})
+    log = _log(place("path", path), names, cut_short, skip_damaged)
     if columns is None and not _subscriptions(log, sources["magnetometer"]):
         del sources["magnetometer"]
         if any(f"{_GAUSS}[0]" in data.data for data in _subscriptions(log, sources["gyro"])):
             sources["magnetometer"] = sources["gyro"]._replace(fields=(_GAUSS,))
-    samples = {}
-    for name, source in sources.items():
-        factor = si_value(units.get(name, 1.0))
-        samples[name] = _samples(path, log, name, source, factor)
-    return recording_of(path, samples, frame == "flu_enu")
+    samples = {
+        name: _samples(path, log, name, source, si_value(units.get(name, 1.0)))
+        for name, source in sources.items()
+    }
+    return topics.recording_of(path, samples, frame == "flu_enu")
 
 
-def _log(file: Path, topics: list[str], cut_short: bool, skip_damaged: bool) -> Any:
-    """The log as read by pyulog, with only these topics."""
-    reader = package("read_ulog", "pyulog").ULog
+def _log(file: Path, names: list[str], cut_short: bool, skip_damaged: bool) -> Any:
+    """Return the log as read by pyulog, with only these topics."""
+    reader = topics.package("read_ulog", "pyulog").ULog
     content = whole_messages(file, cut_short, skip_damaged)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # pyulog prints messages
-            log = reader(io.BytesIO(content), topics)
+            log = reader(io.BytesIO(content), names)
     except Exception as error:  # damaged bytes may raise anything
         raise ValueError(f"{file}: cannot be read as ULog, {error!r}") from error
     if log.file_corruption:
@@ -157,15 +130,15 @@ def _log(file: Path, topics: list[str], cut_short: bool, skip_damaged: bool) -> 
     return log
 
 
-def _subscriptions(log: Any, source: Source) -> list[Any]:
+def _subscriptions(log: Any, source: topics.Source) -> list[Any]:
     wanted = source.topic, source.instance
     return [data for data in log.data_list if (data.name, data.multi_id) == wanted]
 
 
 def _samples(
-    path: str | os.PathLike, log: Any, name: str, source: Source, factor: float
-) -> Samples:
-    """The samples of a channel; ``factor`` is the value of its unit in SI units."""
+    path: str | os.PathLike, log: Any, name: str, source: topics.Source, factor: float
+) -> topics.Samples:
+    """Return the samples of a channel; ``factor`` is the value of its unit in SI units."""
     where = f"{os.fspath(path)}: topic {source.topic}:{source.instance}"
     subscriptions = _subscriptions(log, source)
     if not subscriptions:
@@ -180,15 +153,21 @@ def _samples(
     numbers = factor * np.stack([data[key].astype(np.float64) for key in keys], axis=-1)
     if len(keys) == 1 and keys[0] in source.fields:
         numbers = numbers[:, 0]
-    samples = Samples(_times(data, source.topic), numbers)
+    t = _times(data, source.topic)
     if "magnetometer_timestamp_relative" in data and keys[0].startswith("magnetometer"):
-        samples = _new_ones(samples, data["magnetometer_timestamp_relative"])
-    t = 1e-6 * samples.t.astype(float)
-    return checked_samples(where, name, keys, samples._replace(t=t))
+        # A row of sensor_combined repeats the last sample of the magnetometer.
+        relative = data["magnetometer_timestamp_relative"]
+        t = t.astype(np.int64) + relative
+        rows = np.flatnonzero(relative != _NO_SAMPLE)
+        rows = rows[np.diff(t[rows], prepend=-1) != 0]
+        t, numbers = t[rows], numbers[rows]
+    return topics.checked_samples(
+        where, name, keys, topics.Samples(1e-6 * t.astype(float), numbers)
+    )
 
 
 def _keys(where: str, data: Mapping[str, np.ndarray], name: str, field: str) -> list[str]:
-    """The columns of a field: several for an array."""
+    """Return the columns of a field: several for an array."""
     if field in data:
         return [field]
     elements = [key for key in data if re.fullmatch(re.escape(field) + r"\[\d+\]", key)]
@@ -198,20 +177,9 @@ def _keys(where: str, data: Mapping[str, np.ndarray], name: str, field: str) -> 
 
 
 def _times(data: Mapping[str, np.ndarray], topic: str) -> np.ndarray:
-    """The times of messages [us]: those of their data, if they are set and known to differ."""
+    """Return the times of messages [us]: ``timestamp_sample`` if all are set and increase."""
     is_command = topic.startswith("actuator_") or topic.endswith("_setpoint")
     sampled = data.get("timestamp_sample")
     if sampled is None or is_command or not (sampled.all() and (sampled[1:] > sampled[:-1]).all()):
         return data["timestamp"]
     return sampled
-
-
-def _new_ones(samples: Samples, relative: np.ndarray) -> Samples:
-    """The samples of the magnetometer, of which a row of sensor_combined repeats the last one.
-
-    ``relative`` has their own times, after those of the rows [us].
-    """
-    t = samples.t.astype(np.int64) + relative
-    rows = np.flatnonzero(relative != _NO_SAMPLE)
-    rows = rows[np.diff(t[rows], prepend=-1) != 0]
-    return Samples(t[rows], samples.numbers[rows])

@@ -3,10 +3,8 @@
 The format is described at https://docs.px4.io/main/en/dev_log/ulog_file_format: a header of 16
 bytes, then messages, each of which begins with its size (2 bytes) and its type (1 byte). pyulog
 silently accepts a file that ends within a message, and may never finish reading a damaged one. So
-the chain of messages is checked here first.
-
-The format has messages of synchronization for a start after damage, but older logs have none, and
-all messages up to the next one would be lost. A chain of messages is as certain a sign.
+the chain of messages is checked here first. Messages of synchronization are not used: older logs
+have none.
 """
 
 from __future__ import annotations
@@ -15,14 +13,12 @@ import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-MAGIC = b"ULog\x01\x12\x35"
-"""The first bytes of a log."""
-
+MAGIC = b"ULog\x01\x12\x35"  # the first bytes of a log
 _HEADER = 16
-_FLAGS = 27  # where the bit is that tells of appended data
+_FLAGS = 27  # the byte whose lowest bit marks appended data
 _TYPES = b"FIMPQARDSOLCB"
 _LONGEST = 10_000  # bytes: the longest message of an unknown type that is accepted
-_CHAIN, _LONG = 10, 2000  # messages in a row, and bytes, that hardly are a coincidence
+_CHAIN, _LONG = 10, 2000  # messages in a row, each this long at most, are no coincidence
 _UNFINISHED, _NO_TOPIC = "an unfinished message begins", "a message of no topic begins"
 
 
@@ -40,23 +36,25 @@ def whole_messages(file: Path, cut_short: bool, skip_damaged: bool) -> bytes:
         message = _message(content, chain.at)
         problem = chain.problem(message, skip_damaged)
         if message.end > chain.end and chain.appended:
-            chain.go_to_appended_data()
+            chain.ignore_to(chain.appended.pop(0))
         elif not problem:
             chain.add(message)
         elif skip_damaged:
             chain.skip_damage(message, problem)
         elif problem == _UNFINISHED and cut_short:
-            chain.leave_out_the_rest()
+            chain.ignore_to(len(content))
         else:
             hint = "skip_damaged=True reads what is after it"
             if problem == _UNFINISHED:
                 hint = "cut_short=True reads what is before it"
             got = f"{problem} at byte {chain.at} of {len(content)}"
             raise ValueError(f"{file}: cannot be read as ULog, {got}; {hint}")
-    if chain.damaged:
-        text = f"{file}: skipped {chain.damaged} damaged bytes of {len(content)}"
+    parts = [chain.content[one.start : one.end] for one in chain.messages]
+    damaged = len(content) - chain.ignored - sum(map(len, parts))
+    if damaged:
+        text = f"{file}: skipped {damaged} damaged bytes of {len(content)}"
         warnings.warn(text, RuntimeWarning, stacklevel=4)
-    return chain.whole()
+    return chain.content[:_HEADER] + b"".join(parts)
 
 
 class _Message(NamedTuple):
@@ -96,16 +94,11 @@ class _Chain:
 
     @property
     def end(self) -> int:
-        """Where the present part of the log ends."""
+        """The end of the present part of the log."""
         return self.appended[0] if self.appended else len(self.content)
 
-    @property
-    def damaged(self) -> int:
-        """How many bytes of the whole log are damage."""
-        return len(self.content) - self.ignored - sum(one.length for one in self.messages)
-
     def problem(self, message: _Message, one_length: bool) -> str:
-        """Say what is wrong with the next message; "" if nothing is.
+        """Return what is wrong with the next message, "" if nothing is.
 
         With ``one_length`` all messages of a topic must have the same length.
         """
@@ -129,15 +122,10 @@ class _Chain:
         self.messages.append(message)
         self.at = message.end
 
-    def go_to_appended_data(self) -> None:
-        """Leave out the unfinished message before the next appended data."""
-        self.ignored += self.end - self.at
-        self.at = self.appended.pop(0)
-
-    def leave_out_the_rest(self) -> None:
-        """Leave out the unfinished message at the end."""
-        self.ignored += len(self.content) - self.at
-        self.at = len(self.content)
+    def ignore_to(self, at: int) -> None:
+        """Leave out the unfinished message before a byte."""
+        self.ignored += at - self.at
+        self.at = at
 
     def skip_damage(self, message: _Message, problem: str) -> None:
         """Go to where messages follow one another again, or to the end.
@@ -157,9 +145,9 @@ class _Chain:
         self.at = next((k for k in places if self._continues(k)), self.end)
 
     def _continues(self, at: int) -> bool:
-        """Whether ten messages, or some up to the end, follow one another and none by coincidence.
+        """Return whether messages follow one another from here, ten of them or all up to the end.
 
-        They have known types and no extraordinary lengths, those of data the length of their topic.
+        They have known types and usual lengths, those of data the length of their topic.
         """
         for _ in range(_CHAIN):
             message = _message(self.content, at)
@@ -171,11 +159,6 @@ class _Chain:
                 break
             at = message.end
         return True
-
-    def whole(self) -> bytes:
-        """Return the header and the messages."""
-        parts = [self.content[one.start : one.end] for one in self.messages]
-        return self.content[:_HEADER] + b"".join(parts)
 
 
 def _appended(content: bytes) -> list[int]:

@@ -9,45 +9,45 @@ from types import MappingProxyType
 
 import numpy as np
 
-_TURN = 2.0 * math.pi
+_DEGREE = math.pi / 180
 _GRAVITY = 9.80665  # standard gravity [m/s^2], exact
+_BY_SI_UNIT: Mapping[str, Mapping[str, float]] = {  # µ is a micro sign, μ is Greek
+    "1": {"1": 1.0, "%": 0.01},
+    "s": {
+        "s, sec": 1.0,
+        "ms, msec": 1e-3,
+        "us, µs, μs, usec": 1e-6,
+        "ns, nsec": 1e-9,
+        "min": 60.0,
+        "h": 3600.0,
+    },
+    "rad": {"rad": 1.0, "deg, °": _DEGREE},
+    "rad/s": {
+        "rad/s, rad/sec, rad s^-1": 1.0,
+        "deg/s, deg/sec, dps, °/s": _DEGREE,
+        "mrad/s": 1e-3,
+        "mdps": 1e-3 * _DEGREE,
+        "rpm": math.pi / 30,
+    },
+    "Hz": {"Hz": 1.0},
+    "m/s^2": {
+        "m/s^2, m/s2, m/s², m/s/s, m s^-2": 1.0,
+        "g": _GRAVITY,
+        "mg": 1e-3 * _GRAVITY,
+    },
+    "T": {"T": 1.0, "mT": 1e-3, "uT, µT, μT": 1e-6, "nT": 1e-9, "gauss": 1e-4, "mgauss": 1e-7},
+    "m": {"m": 1.0, "km": 1000.0, "cm": 1e-2, "mm": 1e-3},
+    "m/s": {"m/s, m s^-1": 1.0, "km/h": 1 / 3.6},
+    "Pa": {"Pa": 1.0, "hPa": 100.0},
+    **{unit: {unit: 1.0} for unit in ("N", "N m", "kg", "A", "V", "W", "K")},
+}
 
 UNITS: Mapping[str, tuple[str, float]] = MappingProxyType(
     {
-        "1": ("1", 1.0),
-        "%": ("1", 0.01),
-        **dict.fromkeys(("s", "sec"), ("s", 1.0)),
-        **dict.fromkeys(("ms", "msec"), ("s", 1e-3)),
-        # micro sign and Greek mu
-        **dict.fromkeys(("us", "µs", "μs", "usec"), ("s", 1e-06)),
-        **dict.fromkeys(("ns", "nsec"), ("s", 1e-9)),
-        "min": ("s", 60.0),
-        "h": ("s", 3600.0),
-        "rad": ("rad", 1.0),
-        **dict.fromkeys(("deg", "°"), ("rad", _TURN / 360)),
-        **dict.fromkeys(("rad/s", "rad/sec", "rad s^-1"), ("rad/s", 1.0)),
-        **dict.fromkeys(("deg/s", "deg/sec", "dps", "°/s"), ("rad/s", _TURN / 360)),
-        "mrad/s": ("rad/s", 1e-3),
-        "mdps": ("rad/s", 1e-3 * _TURN / 360),
-        "rpm": ("rad/s", _TURN / 60),
-        "Hz": ("Hz", 1.0),
-        **dict.fromkeys(("m/s^2", "m/s2", "m/s²", "m/s/s", "m s^-2"), ("m/s^2", 1.0)),
-        "g": ("m/s^2", _GRAVITY),
-        "mg": ("m/s^2", 1e-3 * _GRAVITY),
-        "T": ("T", 1.0),
-        "mT": ("T", 1e-3),
-        **dict.fromkeys(("uT", "µT", "μT"), ("T", 1e-06)),
-        "nT": ("T", 1e-9),
-        "gauss": ("T", 1e-4),
-        "mgauss": ("T", 1e-7),
-        "m": ("m", 1.0),
-        "km": ("m", 1000.0),
-        "cm": ("m", 1e-2),
-        "mm": ("m", 1e-3),
-        **dict.fromkeys(("m/s", "m s^-1"), ("m/s", 1.0)),
-        "km/h": ("m/s", 1 / 3.6),
-        **{name: (name, 1.0) for name in ("N", "N m", "kg", "A", "V", "W", "Pa", "K")},
-        "hPa": ("Pa", 100.0),
+        name: (si_unit, value)
+        for si_unit, values in _BY_SI_UNIT.items()
+        for names, value in values.items()
+        for name in names.split(", ")
     }
 )
 """For every unit that ``read`` knows: its SI unit, and its value in this SI unit.
@@ -57,40 +57,35 @@ Names are case-sensitive. "G" is not included, because it stands for gauss and f
 
 
 def si_value(unit: str | float) -> float:
-    """The value of a unit in SI units: of one of ``UNITS``, or of one count, which is given."""
+    """Return the value in SI units of one of ``UNITS``, or of a count, which is given by it."""
     return UNITS[unit][1] if isinstance(unit, str) else float(unit)
 
 
 def is_value(unit: object) -> bool:
-    """Whether a unit is given as its value in SI units, a positive number."""
+    """Return whether a unit is given by its value in SI units, a positive number."""
     return isinstance(unit, Real) and not isinstance(unit, bool) and 0 < float(unit) < math.inf
 
 
-_LIMITS = {"t": 2.0, "gyro": 35.0, "accelerometer": 100.0, "magnetometer": 1.0}
-"""From which medians on values are hardly in SI.
-
-Intervals of 2 s may be 500 Hz in milliseconds, and ``ahrs`` uses at most 1 s of one. Most
-gyroscopes measure up to 2000 deg/s, 34.9 rad/s. Few bodies are accelerated by 10 g for half of a
-recording. The field of the Earth is 25 to 65 uT; in gauss it is 0.25 to 0.65, which may be T.
-"""
-
-_LIKELY = {
-    "t": (5e-4, 0.5, ("ms", "us", "ns")),
-    "gyro": (0.1, 35.0, ("deg/s", "mdps")),
-    "accelerometer": (7.0, 13.0, ("g", "mg")),
-    "magnetometer": (2e-5, 8e-5, ("uT", "mgauss", "nT")),
+# The least unlikely median in SI units, the range of likely ones, and other units to try.
+# Intervals of 2 s may be 500 Hz in milliseconds, and ahrs uses at most 1 s of an interval. Most
+# gyroscopes measure up to 2000 deg/s, 34.9 rad/s. Few bodies are accelerated by 10 g for half of a
+# recording. The field of the Earth is 25 to 65 uT; in gauss it is 0.25 to 0.65, which may be T.
+_MEDIANS = {
+    "t": (2.0, 5e-4, 0.5, ("ms", "us", "ns")),
+    "gyro": (35.0, 0.1, 35.0, ("deg/s", "mdps")),
+    "accelerometer": (100.0, 7.0, 13.0, ("g", "mg")),
+    "magnetometer": (1.0, 2e-5, 8e-5, ("uT", "mgauss", "nT")),
 }
-"""Between which medians in SI values are likely, and in which other units they may be."""
 
 
 def unlikely_median(channel: str, values: np.ndarray) -> tuple[float, str] | None:
-    """The median size of values if it is hardly one in SI, and a unit that they may have.
+    """Return the median size of values if it is unlikely in SI units, and a unit they may have.
 
-    Values are intervals (N,) for "t", vectors (N, 3) for a sensor. Those that are not finite do not
-    count, nor do intervals of 0. The unit is one in which the median is likely, as Python has it:
-    "'ms'", or "9.80665 / 2048" for counts of an accelerometer, powers of two to g. "" if none is.
+    Values are intervals (N,) for "t", vectors (N, 3) for a sensor. Those that are not finite are
+    ignored, and so are intervals of 0. The unit is written as in Python: "'ms'", "9.80665 / 2048"
+    for counts of an accelerometer (powers of two to g), "" for none.
     """
-    if channel not in _LIMITS or not len(values):
+    if channel not in _MEDIANS or not len(values):
         return None
     rows = np.asarray(values, np.float64).reshape(len(values), -1)
     rows = rows[np.isfinite(rows).all(axis=1)]
@@ -98,10 +93,10 @@ def unlikely_median(channel: str, values: np.ndarray) -> tuple[float, str] | Non
         sizes = np.linalg.norm(rows, axis=1)
     sizes = sizes[sizes > 0] if channel == "t" else sizes
     median = float(np.median(sizes)) if sizes.size else 0.0
+    limit, low, high, units = _MEDIANS[channel]
     is_force_in_g = channel == "accelerometer" and 0.5 < median < 2.0
-    if median < _LIMITS[channel] and not is_force_in_g:
+    if median < limit and not is_force_in_g:
         return None
-    low, high, units = _LIKELY[channel]
     likely = next((repr(unit) for unit in units if low <= median * si_value(unit) < high), "")
     if channel == "accelerometer" and not likely and 100.0 <= median < math.inf:
         likely = f"{_GRAVITY} / {2 ** round(math.log2(median))}"

@@ -11,13 +11,15 @@ import numpy as np
 
 from jaxquat._internal.checks import positive, positive_integer, real
 from jaxquat._internal.reprs import table
-from jaxquat.recordings.recording import Recording, check_recording, check_times
+from jaxquat.recordings.recording import (
+    Recording,
+    check_duration,
+    check_recording,
+    check_times,
+    checked_gap,
+)
 
-_GAP = 10.0
-"""By default an interval is a gap if it is longer than this many median intervals."""
-
-_ON_TIME = 1e-3
-"""A row that is early by up to this fraction of the median interval counts as on time."""
+_ON_TIME = 1e-3  # of the median interval: a row that is less early counts as on time
 
 
 @functools.partial(
@@ -27,18 +29,17 @@ _ON_TIME = 1e-3
 )
 @dataclass(frozen=True, repr=False, eq=False)
 class Windows:
-    """W windows of R rows each, a pytree for ``vmap``.
+    """W windows of R rows each, a pytree for ``vmap``, made by ``windows`` or ``windows_by_time``.
 
-    Make them with ``recordings.windows`` and ``recordings.windows_by_time``. Rows without a
-    measurement repeat the last measurement before them, so that every number is finite; ``mask``
-    and ``present`` mark these rows.
+    Rows without a measurement repeat the last measurement before them, so that every number is
+    finite; ``mask`` and ``present`` mark these rows.
 
     Attributes:
         t: times since the start of the window [s], (W, R), subtracted in float64. Padding repeats
             the last time, so its intervals have length 0.
         mask: whether the row comes from the recording, (W, R) bool; False is padding.
         first: the row of the recording at which the window begins, (W,) int.
-        channels: measurements by name, (W, R) or (W, R, k).
+        channels: the numbers of each channel, (W, R) or (W, R, k).
         present: for each channel, whether it has a sample in the row, (W, R) bool.
 
     Examples:
@@ -62,12 +63,11 @@ class Windows:
         return table(*self._described())
 
     def _described(self) -> tuple[str, list[tuple[str, str]]]:
-        shape = np.shape(self.t)
-        extent = " of ".join(map(str, shape)) + " rows"
+        extent = " of ".join(map(str, np.shape(self.t)))
         facts = [("channels", " ".join(self.channels) or "nothing")]
         if isinstance(self.mask, np.ndarray):
             facts.append(("padding", f"{100.0 * (1.0 - self.mask.mean()):.3g} %"))
-        return f"Windows: {extent}", facts
+        return f"Windows: {extent} rows", facts
 
 
 def windows(recording: Recording, length: int, stride: int, *, gap: float | None = None) -> Windows:
@@ -80,21 +80,9 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
     for ``jq.grid_at`` and ``kinematics.integrate``, so padding changes no state.
 
     In multiple shooting the start of each window is a parameter. With ``stride = length - 1`` a
-    window ends with the row that begins the next one, and the two attitudes there should agree.
-    This continuity is an additional residual, omitted across gaps::
-
-        w = recordings.windows(recording, length=101, stride=100)
-        follows = w.first[1:] == w.first[:-1] + w.mask[:-1].sum(axis=1) - 1  # no gap between
-
-        def attitudes(q0, omega, times):
-            return kinematics.integrate(q0, omega, times=times)
-
-        def residuals(bias, starts):
-            q = jax.vmap(attitudes)(starts, w.channels["gyro"] - bias, w.t)
-            error = quaternion.log(quaternion.relative(w.channels["q"], q))
-            jump = quaternion.log(quaternion.relative(q[:-1, -1], starts[1:]))
-            seen, joined = w.present["q"][..., None], follows[:, None]
-            return jnp.where(seen, error, 0.0), jnp.where(joined, jump, 0.0)
+    window ends with the row that begins the next one, unless there is a gap between, and the two
+    attitudes there should agree: their difference is an additional residual, for the windows of
+    ``w.first[1:] == w.first[:-1] + w.mask[:-1].sum(axis=1) - 1``.
 
     Args:
         recording: a recording of at least ``length`` rows. Missing rows of a channel are filled
@@ -122,9 +110,8 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
     check_times("recording.t", np.asarray(recording.t))
     if not 2 <= length <= rows:
         raise ValueError(f"length: wanted 2 to the {rows} rows of the recording, got {length}")
-    stretches = _stretches(recording, gap)
     first, ends = [], []
-    for begin, end in stretches:
+    for begin, end in _stretches(np.asarray(recording.t), gap):
         starts = [k for k in range(begin, end, stride) if k == begin or k - stride + length < end]
         first += starts
         ends += [min(k + length, end) for k in starts]
@@ -140,14 +127,8 @@ def windows_by_time(
     gap. A window begins with the first row at ``k stride`` or later, and ends with the first row
     ``duration`` after this instant or later: it spans its duration to within an interval, and its
     number of rows varies. The longest window has no padding. Windows are cut short at a gap and at
-    the end of the recording; to select the complete windows::
-
-        w = recordings.windows_by_time(recording, duration=0.25, stride=0.1)
-        whole = w.t[:, -1] > 0.25 - 0.005
-        w = jax.tree.map(lambda x: x[whole], w)
-
-    With ``stride = duration`` a window ends with the row that begins the next one, for multiple
-    shooting as in ``windows``.
+    the end of the recording; ``w.t[:, -1]`` is the duration of a window. With ``stride = duration``
+    a window ends with the row that begins the next one, for multiple shooting as in ``windows``.
 
     Args:
         recording: as for ``windows``.
@@ -171,11 +152,9 @@ def windows_by_time(
     positive("stride", stride)
     t = np.asarray(recording.t)
     check_times("recording.t", t)
-    stretches = _stretches(recording, gap)
+    stretches = _stretches(t, gap)
     early = _ON_TIME * float(np.median(np.diff(t)))
-    if duration > t[-1] - t[0] + early:
-        wanted = f"at most the {t[-1] - t[0]:.6g} s of the recording"
-        raise ValueError(f"duration: wanted {wanted}, got {duration}")
+    check_duration(duration, t, early)
     first, ends = [], []
     for begin, end in stretches:
         since = t[begin:end] - t[begin]
@@ -190,14 +169,9 @@ def windows_by_time(
     return _cut(recording, first, ends, int(np.max(ends - first)))
 
 
-def _stretches(recording: Recording, gap: float | None) -> list[tuple[int, int]]:
-    """The first row, and the row after the last one, of every stretch without a gap."""
-    t = np.asarray(recording.t)
-    if gap is None:
-        gap = _GAP * float(np.median(np.diff(t)))
-    gap = real("gap", gap)
-    positive("gap", gap, or_infinite=True)
-    cuts = [int(k) for k in np.flatnonzero(np.diff(t) > gap) + 1]
+def _stretches(t: np.ndarray, gap: float | None) -> list[tuple[int, int]]:
+    """Return the first row, and the row after the last one, of every stretch without a gap."""
+    cuts = [int(k) for k in np.flatnonzero(np.diff(t) > checked_gap(gap, np.diff(t))) + 1]
     return list(zip([0, *cuts], [*cuts, len(t)], strict=True))
 
 

@@ -24,7 +24,6 @@ class Accelerometer(NamedTuple):
 
     ``measured = (1 + diag(scale)) (1 + M) f + bias + noise`` for the specific force f in body axes
     (at rest it is minus gravity), where M has the six misalignments off its diagonal, row by row.
-    ``Accelerometer.ideal()`` is an accelerometer without errors.
 
     Attributes:
         bias: bias at the first sample [m/s^2], (3,).
@@ -48,20 +47,17 @@ class Accelerometer(NamedTuple):
 
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Accelerometer:
-        """An accelerometer without errors.
+        """Return an accelerometer without errors.
 
         Examples:
-            >>> sensor, key = jq.accelerometer.Accelerometer.ideal(), jax.random.key(0)
-            >>> q, still = jnp.array([[0.0, 1.0, 0.0, 0.0]]), jnp.zeros((1, 3))  # upside down
-            >>> gravity = jnp.array([0.0, 0.0, -9.75])  # m/s^2
-            >>> jq.accelerometer.measure(sensor, q, still, gravity, 0.01, key)
-            Array([[ 0.  ,  0.  , -9.75]], dtype=float32)
+            >>> jq.accelerometer.Accelerometer.ideal().bias
+            Array([0., 0., 0.], dtype=float32)
         """
         return Accelerometer(*axes.ideal(dtype))
 
 
 def response(accelerometer: Accelerometer) -> Array:
-    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured specific force. -> (3, 3).
+    """Return the matrix ``(1 + diag(scale)) (1 + M)`` from true to measured forces. -> (3, 3).
 
     Examples:
         >>> scale = jnp.array([0.25, 0.0, -0.5])
@@ -69,7 +65,7 @@ def response(accelerometer: Accelerometer) -> Array:
         >>> jnp.diag(jq.accelerometer.response(sensor))
         Array([1.25, 1.  , 0.5 ], dtype=float32)
     """
-    return axes.response(_checked(accelerometer))
+    return axes.response(axes.checked(accelerometer, Accelerometer))
 
 
 def measure(
@@ -82,7 +78,7 @@ def measure(
 ) -> Array:
     """Simulate the readings along a true motion at N instants. -> (N, 3) [m/s^2].
 
-    Differentiable by all but the key; the result has the dtype of q.
+    Differentiable with respect to all but the key; the result has the dtype of q.
 
     Args:
         accelerometer: the errors of the accelerometer.
@@ -98,9 +94,8 @@ def measure(
     Examples:
         >>> q, still = jnp.array([[1.0, 0.0, 0.0, 0.0]]), jnp.zeros((1, 3))
         >>> sensor, gravity = jq.accelerometer.Accelerometer.ideal(), jnp.array([0.0, 0.0, -9.75])
-        >>> measured = jq.accelerometer.measure(sensor, q, still, gravity, 0.01, jax.random.key(0))
-        >>> f"{measured[0, 2]:.2f} m/s^2"  # at rest the floor pushes upwards
-        '9.75 m/s^2'
+        >>> jq.accelerometer.measure(sensor, q, still, gravity, 0.01, jax.random.key(0))
+        Array([[0.  , 0.  , 9.75]], dtype=float32)
     """
     acceleration = axes.samples("acceleration", acceleration)
     gravity = exactly("gravity", gravity, (3,))
@@ -108,13 +103,14 @@ def measure(
     single_or_double("q", q)
     unit_quaternion("q", q)
     force = quaternion.rotate_inverse(q, acceleration - gravity[None])
-    return axes.measure(_checked(accelerometer), force, dt, key)
+    return axes.measure(axes.checked(accelerometer, Accelerometer), force, dt, key)
 
 
 def correct(accelerometer: Accelerometer, measured: ArrayLike) -> Array:
     """Estimate the true specific forces from N measured ones. (N, 3) -> (N, 3) [m/s^2].
 
-    Bias, scale and misalignment are corrected; the noise remains. Differentiable by both arguments.
+    Bias, scale and misalignment are corrected; the noise remains. Differentiable with respect to
+    both arguments.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -124,7 +120,7 @@ def correct(accelerometer: Accelerometer, measured: ArrayLike) -> Array:
         >>> jq.accelerometer.correct(sensor, jnp.array([[0.0, 0.0, 12.5]]))  # 12.5/1.25 m/s^2
         Array([[ 0.,  0., 10.]], dtype=float32)
     """
-    return axes.correct(_checked(accelerometer), measured)
+    return axes.correct(axes.checked(accelerometer, Accelerometer), measured)
 
 
 def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, FitCovariance]:
@@ -132,9 +128,9 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
 
     At rest the length of the true specific force is the strength of gravity; least squares fits the
     parameters to it (D. Tedaldi, A. Pretto and E. Menegatti, ICRA 2014, (10), without the means of
-    intervals). A common rotation of the three axes changes no length, so it remains unknown. The
-    body axes of the result are chosen such that the x axis of the sensor is sensitive only along x,
-    and its y axis not along z: xy, xz and yz are 0. The densities of the noise are 0 in the result.
+    intervals). A common rotation of the three axes changes no length, so it remains unknown: the
+    body axes of the result are those for which xy, xz and yz are 0. The densities of the noise are
+    0 in the result.
 
     Args:
         samples: specific forces measured at rest, body axes [m/s^2], (N, 3), N >= 10, in poses that
@@ -152,25 +148,24 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
 
     Examples:
         >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
-        >>> gravity, bias = jnp.array([0.0, 0.0, 9.81]), jnp.array([0.2, -0.1, 0.3])  # m/s^2
-        >>> measured = jq.quaternion.rotate_inverse(poses, gravity) + bias
+        >>> measured = jq.quaternion.rotate_inverse(poses, jnp.array([0.0, 0.0, 9.81])) + 0.2
         >>> sensor, covariance = jq.accelerometer.calibrate(measured, 9.81)
         >>> np.asarray(sensor.bias).round(2)
-        array([ 0.2, -0.1,  0.3], dtype=float32)
+        array([0.2, 0.2, 0.2], dtype=float32)
     """
-    samples = static_samples("samples", samples, 9)
+    samples = static_samples(samples, 9)
     gravity = exactly("gravity", gravity, ()).astype(samples.dtype)
     positive("gravity", gravity)
     one, none = jnp.ones((), samples.dtype), jnp.zeros((), samples.dtype)
     zero = jnp.zeros(3, samples.dtype)
     sphere = {"bias": zero, "scale": zero, "yx": none, "zx": none, "zy": none}
     units = {"bias": zero + gravity, "scale": zero + 1.0, "yx": one, "zx": one, "zy": one}
-    data = "samples", samples, gravity
+    data = samples, gravity
     params, covariance = fit_ellipsoid(*data, _ellipsoid, _lower_root, sphere, units)
-    gains = 1.0 + params["scale"]
     if not jnp.all(jnp.abs(params["scale"]) < 0.5):
         wanted = f"specific forces in the unit of gravity, {gravity}, and gains of 0.5 to 1.5"
-        raise ValueError(f"samples: wanted {wanted}, got gains of {gains.tolist()}")
+        got = (1.0 + params["scale"]).tolist()
+        raise ValueError(f"samples: wanted {wanted}, got gains of {got}")
     angles = _misalignment(params)
     return Accelerometer(params["bias"], params["scale"], angles, none, none), covariance
 
@@ -186,13 +181,9 @@ def _ellipsoid(params: Any) -> tuple[Array, Array]:
 
 
 def _lower_root(square: np.ndarray, bias: np.ndarray) -> dict[str, Any]:
-    """The parameters of the lower triangular matrix with positive gains and this square."""
+    """Return the parameters of the lower triangular matrix with positive gains and this square."""
     root = np.linalg.cholesky(square)
     gains = np.diagonal(root)
     rows = root / gains[:, None]
     lower = {"yx": rows[1, 0], "zx": rows[2, 0], "zy": rows[2, 1]}
     return {"bias": bias, "scale": gains - 1.0, **lower}
-
-
-def _checked(accelerometer: Accelerometer) -> Accelerometer:
-    return axes.checked("accelerometer", accelerometer, Accelerometer)

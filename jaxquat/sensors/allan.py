@@ -1,7 +1,7 @@
-"""Allan variance of a sensor at rest, and the densities of its noise.
+"""Allan variance of a sensor at rest, and the densities of its noise (IEEE Std 952-1997, annex C).
 
-IEEE Std 952-1997, annex C. The densities are those of ``jq.gyro.Gyro``, so a gyroscope or an
-accelerometer can be simulated, and a filter set, from one recording at rest.
+The densities are those of ``jq.gyro.Gyro``, so one recording at rest is enough to simulate a
+gyroscope or an accelerometer, and to set a filter.
 """
 
 from __future__ import annotations
@@ -26,20 +26,17 @@ _MEANS = np.array([1.0, -2.0, 1.0])  # second difference of the integral: differ
 class Noise(reprs.Tabular):
     """The noise of a sensor, fitted to its Allan deviation by ``fit``; the arrays are float64.
 
-    The densities have the meaning of those of ``jq.gyro.Gyro``, [u] is the unit of the samples::
-
-        sensor = jq.gyro.Gyro.ideal()._replace(noise=noise.noise, walk=noise.walk)
+    The densities have the meaning of those of ``jq.gyro.Gyro``; [u] is the unit of the samples.
 
     Attributes:
         noise: density N of the white noise [u/sqrt(Hz)], (3,): angle or velocity random walk.
         walk: density K of the random walk of the bias [u/s/sqrt(Hz)], (3,): rate random walk.
         instability: bias instability B [u], (3,), of noise whose spectrum falls as 1/f. Alone, it
             has the Allan deviation 0.664 B.
-        standard_errors: the standard errors of these three, by name, each (3,). Close to 0 that
-            of a density x is the way upwards, ``sqrt(x^2 + e) - x`` with the standard error e of
-            x^2.
+        standard_errors: the standard errors of these three, by name, each (3,): for a density x
+            it is ``sqrt(x^2 + e) - x`` with the standard error e of x^2.
         reduced_chi_squared: of the fit, (3,): 1 within ``sqrt(2/(m - 3))`` for the m times of the
-            fit if the noise is the sum of these three. Above, look at ``jq.plot.allan_deviation``.
+            fit if the noise is the sum of these three; if not, see ``jq.plot.allan_deviation``.
         times: averaging times [s], (m,).
         deviation: overlapping Allan deviation [u], (m, 3).
         deviation_errors: its standard errors [u], (m, 3), for the fitted noise.
@@ -71,26 +68,25 @@ class Noise(reprs.Tabular):
         return title, rows, ("", "x", "y", "z")
 
     def settings(self) -> dict[str, float]:
-        """The arguments ``gyro`` and ``walk`` of ``estimation.Settings`` and ``estimation.Noises``.
+        """Return ``gyro`` and ``walk`` for ``estimation.Settings`` and ``estimation.Noises``.
 
         They are root mean squares over the axes. A recording too short to show the walk of the bias
         gives 0, which ``Settings`` refuses: use the standard error of the walk as its upper limit.
 
         Examples:
-            >>> walk = np.cumsum(np.random.default_rng(0).normal(size=(2, 20_000, 3)), axis=1)
-            >>> rates = 1e-3 * np.diff(walk[0], axis=0, prepend=0.0) + 1e-5 * walk[1]  # rad/s
-            >>> settings = jq.estimation.Settings(**jq.allan.fit(rates, 0.01).settings())
-            >>> f"{settings.gyro:.1e} {settings.walk:.0e}"  # 1e-3 sqrt(dt), 1e-5/sqrt(dt)
-            '1.0e-04 1e-04'
+            >>> noise = jq.allan.fit(np.random.default_rng(0).normal(size=(20_000, 3)), 0.01)
+            >>> f"{noise.settings()['gyro']:.2f}"
+            '0.10'
         """
         rms = [float(np.sqrt(np.mean(x**2))) for x in (self.noise, self.walk)]
         return dict(zip(("gyro", "walk"), rms, strict=True))
 
 
 def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
-    """The overlapping Allan deviation of N samples at rest. -> (times (m,) [s], deviation (m, 3)).
+    """Return the overlapping Allan deviation of N samples at rest. -> (times [s], deviation).
 
-    The averaging times are ``dt``, ``2 dt``, ``4 dt`` and so on, up to an eighth of the recording.
+    The averaging times (m,) are ``dt``, ``2 dt``, ``4 dt`` and so on, up to an eighth of the
+    recording; the deviation is (m, 3).
 
     Args:
         samples: rates or specific forces measured at rest, (N, 3), N >= 100, without gaps.
@@ -102,10 +98,8 @@ def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
     Examples:
         >>> samples = np.random.default_rng(0).normal(size=(20_000, 3))
         >>> times, deviation = jq.allan.deviation(samples, 0.01)
-        >>> np.round(deviation[:3] * np.sqrt(times[:3, None]), 2)  # falls as 1/sqrt(time)
-        array([[0.1, 0.1, 0.1],
-               [0.1, 0.1, 0.1],
-               [0.1, 0.1, 0.1]])
+        >>> np.round(deviation[:3, 0] * np.sqrt(times[:3]), 2)  # falls as 1/sqrt(time)
+        array([0.1, 0.1, 0.1])
     """
     values, dt = _checked(samples, dt)
     means = _averages(values.shape[1])
@@ -120,16 +114,10 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
     from the model, for this length of the recording, and keeps the three squares from becoming
     negative. The standard errors are those without this bound.
 
-    With a recording of PX4 or ROS::
-
-        still = recording.rows_with("gyro")
-        noise = jq.allan.fit(still.gyro, still.spacing())
-        settings = jq.estimation.Settings(**noise.settings())
-
     Args:
         samples: rates or specific forces measured at rest, (N, 3), N >= 100, without gaps. The walk
             of the bias shows only beyond the time ``sqrt(3) N/K``, so record for hours.
-        dt: time between the samples [s].
+        dt: time between the samples [s], for instance ``recording.spacing()``.
         shortest: the shortest averaging time of the fit [s]. A low-pass filter in the sensor, or
             coarse digits, change the deviation at times near ``dt``; start where it falls as
             1/sqrt(time).
@@ -179,10 +167,10 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
 
 
 def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, float]:
-    """The samples (3, N) in float64, without their mean, and the interval."""
+    """Return the samples (3, N) in float64, without their mean, and the interval."""
     if np.ndim(samples) == 2 and np.shape(samples)[0] < _LEAST:
         raise ValueError(f"samples: wanted at least {_LEAST}, got {np.shape(samples)[0]}")
-    static_samples("samples", samples, 0)
+    static_samples(samples, 0)
     dt = real("dt", dt)
     positive("dt", dt)
     values = np.ascontiguousarray(np.asarray(samples, np.float64).T)
@@ -190,12 +178,12 @@ def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, float]:
 
 
 def _averages(number: int) -> np.ndarray:
-    """Powers of 2 up to an eighth of the number of samples."""
+    """Return the powers of 2 up to an eighth of the number of samples."""
     return 2 ** np.arange(int(np.log2(number / 8.0)) + 1)
 
 
 def _variances(values: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Overlapping Allan variances, (m, 3): half the mean square of differences of means."""
+    """Return overlapping Allan variances, (m, 3): half the mean square of differences of means."""
     sums = np.pad(np.cumsum(values, axis=1), [(0, 0), (1, 0)])
     differences = ((sums[:, 2 * n :] - 2.0 * sums[:, n:-n] + sums[:, : -2 * n]) / n for n in means)
     return np.stack([0.5 * np.mean(x**2, axis=1) for x in differences])
@@ -204,34 +192,24 @@ def _variances(values: np.ndarray, means: np.ndarray) -> np.ndarray:
 def _fitted(
     model: np.ndarray, variances: np.ndarray, moments: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
-    """Squares of N, B and K, their standard errors, chi-squared, and errors of the variances."""
+    """Return squares of N, B and K, their errors, chi-squared, and errors of the variances."""
+    from scipy.optimize import nnls  # here, because it takes 0.1 s
+
     scale = 1.0 / np.max(model / variances[:, None], axis=0)
     design, wanted = scale * model / variances[:, None], np.ones(len(model))
     root = np.diag(variances)  # equal relative errors at first
     for _ in range(10):
-        squares = scale * _not_negative(design, wanted)
+        squares = scale * nnls(design, wanted)[0]
         root = np.linalg.cholesky(np.einsum("ijpq,p,q->ij", moments, squares, squares))
         design, wanted = np.linalg.solve(root, scale * model), np.linalg.solve(root, variances)
-    solution, spread = _not_negative(design, wanted), np.linalg.norm(root, axis=1)
+    solution, spread = nnls(design, wanted)[0], np.linalg.norm(root, axis=1)
     errors = scale * np.sqrt(np.diagonal(np.linalg.inv(design.T @ design)))
     chi_squared = float(np.sum((design @ solution - wanted) ** 2)) / (len(model) - 3)
     return scale * solution, errors, chi_squared, spread
 
 
-def _not_negative(design: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Least squares with solutions of at least 0, by trying which of the three are 0."""
-    best, least = np.zeros(3), np.inf
-    for used in itertools.product((True, False), repeat=3):
-        solution = np.zeros(3)
-        solution[list(used)] = np.linalg.lstsq(design[:, used], wanted)[0]
-        cost = np.sum((design @ solution - wanted) ** 2)
-        if np.all(solution >= 0) and cost < least:
-            best, least = solution, cost
-    return best
-
-
 def _moments(means: np.ndarray, number: int, dt: float) -> np.ndarray:
-    """(m, m, 3, 3): the covariance of two Allan variances, by pairs of the squares N, B and K.
+    """Return the covariance of two Allan variances, by pairs of the squares, (m, m, 3, 3).
 
     An Allan variance is ``sum(z^2)/(2 M)`` over M differences z of neighbouring means, which are
     normal. So the covariance of two is ``sum(R(s - t)^2)/(2 M M')`` over all s < M, t < M', where R
@@ -256,7 +234,7 @@ def _moments(means: np.ndarray, number: int, dt: float) -> np.ndarray:
 
 
 def _sum_over(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and weights of a sum over the integers from the first knot to the last.
+    """Return nodes and weights of a sum over the integers from the first knot to the last.
 
     Short stretches between knots are summed; on long ones the function is smooth, and the sum is
     Gauss's quadrature, with the first term of Euler and Maclaurin.

@@ -1,7 +1,6 @@
 """Bias, gains, misalignment and noise of any sensor with three axes.
 
-``errors`` is a record with the fields of ``jq.gyro.Gyro``, which ``checked`` checks. Its messages
-begin with the name of the sensor and the field, "gyro.bias" for instance.
+``errors`` is a record with the fields of ``jq.gyro.Gyro``, which ``checked`` checks.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ Errors = TypeVar("Errors", bound=tuple)
 
 
 def ideal(dtype: DTypeLike | None) -> tuple[Array, Array, Array, Array, Array]:
-    """The fields of a sensor without errors: bias, scale, misalignment, noise and walk."""
+    """Return the fields of a sensor without errors."""
     zero = jnp.zeros((), floating_dtype("dtype", dtype))
     three = jnp.zeros(3, zero.dtype)
     return three, three, jnp.zeros(6, zero.dtype), zero, zero
 
 
 def misaligned(misalignment: Array) -> Array:
-    """The matrix 1 + M with the six misalignments off its diagonal, row by row. -> (3, 3)."""
+    """Return the matrix 1 + M with six misalignments off its diagonal, row by row. -> (3, 3)."""
     xy, xz, yx, yz, zx, zy = misalignment
     one = jnp.ones_like(xy)
     return stacked([[one, xy, xz], [yx, one, yz], [zx, zy, one]])
@@ -53,8 +52,7 @@ def _no_gain_reversed(name: str, scale: Array) -> None:
 def _spans(name: str, misalignment: Array) -> None:
     rows = misaligned(misalignment)
     if is_concrete(rows) and not np.linalg.det(np.asarray(rows)) > 100 * jnp.finfo(rows.dtype).eps:
-        got = np.asarray(misalignment)
-        raise ValueError(f"{name}: wanted axes that span space, got {got}")
+        raise ValueError(f"{name}: wanted axes that span space, got {np.asarray(misalignment)}")
 
 
 _FIELDS = {
@@ -66,13 +64,13 @@ _FIELDS = {
 }
 
 
-def checked(name: str, errors: Any, kind: type[Errors]) -> Errors:
-    """The record with its fields as checked arrays."""
-    return checked_record(name, errors, kind, _FIELDS)
+def checked(errors: Any, kind: type[Errors]) -> Errors:
+    """Return the record with its fields as checked arrays; errors begin with "gyro.bias"."""
+    return checked_record(kind.__name__.lower(), errors, kind, _FIELDS)
 
 
 def response(errors: Any) -> Array:
-    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured values. -> (3, 3)."""
+    """Return the matrix ``(1 + diag(scale)) (1 + M)`` from true to measured values. -> (3, 3)."""
     return (1.0 + errors.scale)[:, None] * misaligned(errors.misalignment)
 
 
@@ -93,21 +91,21 @@ def correct(errors: Any, measured: ArrayLike) -> Array:
 
 
 def per_axis(density: Array) -> Array:
-    """The density () or (3,) of a noise on each axis, (1, 3)."""
+    """Broadcast the density () or (3,) of a noise to (1, 3)."""
     return jnp.broadcast_to(density, (1, 3))
 
 
 def spacing(dt: ArrayLike, true: Array) -> Array:
-    """The checked time between samples [s], (), in the dtype of the samples."""
+    """Return the checked time between samples [s], (), in the dtype of the samples."""
     dt = exactly("dt", dt, ())
     positive("dt", dt)
     return dt.astype(true.dtype)
 
 
-def samples(name: str, value: ArrayLike) -> Array:
-    """``value`` as an array of N vectors, (N, 3)."""
+def samples(name: str, value: ArrayLike, size: int = 3) -> Array:
+    """Return ``value`` as an array of N vectors, (N, size)."""
     value = floating(name, value)
-    if value.ndim != 2 or value.shape[1] != 3:
-        raise ValueError(f"{name}: wanted shape (N, 3), got {value.shape}")
+    if value.ndim != 2 or value.shape[1] != size:
+        raise ValueError(f"{name}: wanted shape (N, {size}), got {value.shape}")
     single_or_double(name, value)
     return value

@@ -1,10 +1,9 @@
 """Least-squares calibration of sensors that are turned in a field of known strength.
 
-Only the length of the true vectors is known, so the samples lie on an ellipsoid. An error names
-parameters that the sampled directions do not determine. The criterion: with residuals and
-parameters relative to the field, the root mean square of the residuals' derivative along a
-combination of parameters must exceed three times the noise. Noise alone makes this derivative as
-large as the noise. A sphere or a circle have fewer parameters, which fewer directions determine.
+Only the length of the true vectors is known, so the samples lie on an ellipsoid. An error names the
+combinations of parameters that the sampled directions do not determine. A combination is determined
+if the root mean square of the residuals' derivative along it exceeds three times the noise
+(residuals and parameters relative to the field); noise alone makes it as large as the noise.
 """
 
 from __future__ import annotations
@@ -32,19 +31,18 @@ class UndeterminedError(ValueError):
     """The samples do not determine the parameters, which the message names."""
 
 
-def static_samples(name: str, value: Any, parameters: int) -> Array:
-    """``value`` as concrete finite samples (N, 3), more of them than parameters."""
-    array = samples(name, value)
-    concrete(name, array, "a calibration needs values, call it outside jit")
-    finite(name, array)
+def static_samples(value: Any, parameters: int) -> Array:
+    """Return ``value`` as concrete finite samples (N, 3), more of them than parameters."""
+    array = samples("samples", value)
+    concrete("samples", array, "a calibration needs values, call it outside jit")
+    finite("samples", array)
     if len(array) <= parameters:
         wanted = f"more samples than the {parameters} parameters"
-        raise ValueError(f"{name}: wanted {wanted}, got {len(array)}")
+        raise ValueError(f"samples: wanted {wanted}, got {len(array)}")
     return array
 
 
 def fit_ellipsoid(
-    name: str,
     samples: Array,
     strength: Array,
     sensor: Callable[[Any], tuple[Array, Array]],
@@ -52,14 +50,13 @@ def fit_ellipsoid(
     sphere: Any,
     units: Any,
 ) -> tuple[Any, FitCovariance]:
-    """The parameters whose ellipsoid ``matrix u + offset``, |u| = strength, fits (N, 3) samples.
+    """Return the parameters whose ellipsoid ``matrix u + offset``, |u| = strength, fits samples.
 
     The residuals are distances to the ellipsoid to first order (P. D. Sampson, Comput. Graphics
     Image Process. 18, 1982, 97-108), in the unit of the samples.
 
     Args:
-        name: name of the samples, for error messages.
-        samples: measured samples.
+        samples: measured samples, (N, 3).
         strength: strength of the field.
         sensor: ``sensor(params) -> (matrix, offset)``. Compiled programs are cached by this
             function, so pass the same object in all calls.
@@ -74,7 +71,7 @@ def fit_ellipsoid(
         UndeterminedError: the samples do not determine the parameters; the message names them.
     """
     if not np.any(np.asarray(samples)):
-        raise ValueError(f"{name}: wanted samples of a field, got zeros alone")
+        raise ValueError("samples: wanted samples of a field, got zeros alone")
     residuals, linearised = _programs(sensor)
     data = samples, strength
     ellipsoid = _algebraic(samples)
@@ -92,12 +89,12 @@ def fit_ellipsoid(
     scale = np.asarray(ravel_pytree(units)[0], float) / norm
     for params in (sphere, fit.params):  # noise may bend the fitted ellipsoid
         geometry = np.asarray(linearised(params, data)[1], float)
-        _refuse(name, _flat(geometry * scale, 3.0 * np.sqrt(2.0 * fit.cost) / norm), sphere)
+        _refuse(_flat(geometry * scale, 3.0 * np.sqrt(2.0 * fit.cost) / norm), sphere)
     return fit.params, fit.covariance
 
 
-def fit_sphere(name: str, samples: Array) -> tuple[Any, FitCovariance]:
-    """The parameters ``hard_iron``, (3,), and ``radius`` of a sphere or circle near the samples.
+def fit_sphere(samples: Array) -> tuple[Any, FitCovariance]:
+    """Return the parameters ``hard_iron``, (3,), and ``radius`` of a sphere near the samples.
 
     If the samples do not determine a sphere, a circle in their plane is fitted: the component of
     its centre normal to the plane is 0, and a flat direction of the covariance.
@@ -106,15 +103,13 @@ def fit_sphere(name: str, samples: Array) -> tuple[Any, FitCovariance]:
         UndeterminedError: the samples do not determine the circle either.
     """
     try:
-        return _round(name, samples, np.eye(3), 4)
+        return _round(samples, np.eye(3), 4)
     except UndeterminedError:
         normal = np.linalg.eigh(np.cov(np.asarray(samples, float).T))[1][:, 0]
-        return _round(name, samples, np.eye(3) - np.outer(normal, normal), 3)
+        return _round(samples, np.eye(3) - np.outer(normal, normal), 3)
 
 
-def _round(
-    name: str, samples: Array, projection: np.ndarray, parameters: int
-) -> tuple[Any, FitCovariance]:
+def _round(samples: Array, projection: np.ndarray, parameters: int) -> tuple[Any, FitCovariance]:
     """Fit a sphere to projected samples, which determine so many of its four parameters."""
     x = np.asarray(samples, float) @ projection
     middle = x.mean(axis=0)
@@ -129,12 +124,12 @@ def _round(
     jacobian = np.concatenate([normals, np.ones((len(x), 1))], axis=1) / np.sqrt(len(x))
     noise = np.sqrt(2.0 * fit.cost / (len(x) - parameters)) / radius
     flat = _flat(jacobian, 3.0 * noise)
-    _refuse(name, flat[: len(flat) - (4 - parameters)], start)
+    _refuse(flat[: len(flat) - (4 - parameters)], start)
     return fit.params, fit.covariance
 
 
 def _distances(params: Any, data: tuple[Array, Array, Array]) -> Array:
-    """Distances of projected samples from a sphere; ``unit`` keeps squares within range."""
+    """Return distances of projected samples from a sphere; ``unit`` keeps squares in range."""
     samples, projection, unit = data
     from_centre = matvec(projection[None], (samples - params["hard_iron"][None]) / unit)
     return unit * jnp.sqrt(dot(from_centre, from_centre)) - params["radius"]
@@ -147,7 +142,7 @@ def _fitted(residuals: Any, start: Any, data: tuple[Array, ...]) -> LeastSquares
 
 @functools.cache
 def _programs(sensor: Callable[[Any], tuple[Array, Array]]) -> tuple[Any, Any]:
-    """``(params, (samples, strength)) -> residuals``, and a compiled version with the Jacobian."""
+    """Return the residuals as a function of params and data, and their compiled Jacobian."""
 
     def residuals(params: Any, data: tuple[Array, Array]) -> Array:
         samples, strength = data
@@ -163,7 +158,7 @@ def _programs(sensor: Callable[[Any], tuple[Array, Array]]) -> tuple[Any, Any]:
 
 
 def _algebraic(samples: Array) -> tuple[np.ndarray, np.ndarray] | None:
-    """Matrix C and centre c of an ellipsoid ``(x - c)^T C^-1 (x - c) = 1`` near the samples.
+    """Return C and c of an ellipsoid ``(x - c)^T C^-1 (x - c) = 1`` near the samples.
 
     It minimises ``sum((x^T Q x + 2 g^T x - 1)^2)``, which is linear in Q and g. Noise biases it, so
     it is only a start for the fit. None if the quadric is not an ellipsoid.
@@ -186,18 +181,18 @@ def _algebraic(samples: Array) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _flat(jacobian: np.ndarray, tolerance: float) -> np.ndarray:
-    """The right singular vectors whose singular values are hardly above 0."""
+    """Return the right singular vectors whose singular values are hardly above 0."""
     values, directions = np.linalg.svd(jacobian, full_matrices=False)[1:]
     return directions[values <= max(tolerance, 1e-6)]
 
 
-def _refuse(name: str, flat: np.ndarray, params: Any) -> None:
-    """UndeterminedError that names combinations of parameters that hardly change the residuals."""
+def _refuse(flat: np.ndarray, params: Any) -> None:
+    """Raise an error that names combinations of parameters that hardly change the residuals."""
     if len(flat):
-        names = named_numbers(params, name)
+        names = named_numbers(params, "samples")
         combinations = "; ".join(_combination(row, names) for row in flat)
         wanted = "directions that determine every parameter"
-        raise UndeterminedError(f"{name}: wanted {wanted}, got none for {combinations}")
+        raise UndeterminedError(f"samples: wanted {wanted}, got none for {combinations}")
 
 
 def _combination(row: np.ndarray, names: tuple[str, ...]) -> str:

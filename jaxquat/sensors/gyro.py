@@ -21,7 +21,7 @@ class Gyro(NamedTuple):
 
     ``measured = (1 + diag(scale)) (1 + M) omega + bias + noise``, where M has the six misalignments
     off its diagonal, row by row. There are two white noises, as usual: ``noise`` causes the random
-    walk of the angle, ``walk`` drives the bias. ``Gyro.ideal()`` is a gyroscope without errors.
+    walk of the angle, ``walk`` drives the bias.
 
     Attributes:
         bias: bias at the first sample [rad/s], (3,).
@@ -32,8 +32,7 @@ class Gyro(NamedTuple):
 
     Examples:
         >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.01, 0.0, -0.02]))  # rad/s
-        >>> still = jnp.zeros((5, 3))
-        >>> jq.gyro.measure(gyro, still, 0.01, jax.random.key(0))[-1]
+        >>> jq.gyro.measure(gyro, jnp.zeros((5, 3)), 0.01, jax.random.key(0))[-1]
         Array([ 0.01,  0.  , -0.02], dtype=float32)
     """
 
@@ -45,32 +44,31 @@ class Gyro(NamedTuple):
 
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Gyro:
-        """A gyroscope without errors, to start a calibration from.
+        """Return a gyroscope without errors, to start a calibration from.
 
         Examples:
-            >>> gyro, rates = jq.gyro.Gyro.ideal(), jnp.array([[0.25, 0.0, -0.5]])  # rad/s
-            >>> jq.gyro.measure(gyro, rates, 0.01, jax.random.key(0))
-            Array([[ 0.25,  0.  , -0.5 ]], dtype=float32)
+            >>> jq.gyro.Gyro.ideal().scale
+            Array([0., 0., 0.], dtype=float32)
         """
         return Gyro(*axes.ideal(dtype))
 
 
 def response(gyro: Gyro) -> Array:
-    """The matrix ``(1 + diag(scale)) (1 + M)`` from true to measured rate. -> (3, 3).
+    """Return the matrix ``(1 + diag(scale)) (1 + M)`` from true to measured rate. -> (3, 3).
 
     Examples:
         >>> gyro = jq.gyro.Gyro.ideal()._replace(scale=jnp.array([0.25, 0.0, -0.5]))
         >>> jnp.diag(jq.gyro.response(gyro))
         Array([1.25, 1.  , 0.5 ], dtype=float32)
     """
-    return axes.response(_checked(gyro))
+    return axes.response(axes.checked(gyro, Gyro))
 
 
 def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
     """Simulate the readings of a gyroscope for N true rates [rad/s]. (N, 3) -> (N, 3) [rad/s].
 
-    The rates are ``dt`` [s] apart, and ``key`` draws the noise. Differentiable by gyro, omega and
-    dt; the result has the dtype of omega.
+    The rates are ``dt`` [s] apart, and ``key`` draws the noise. Differentiable with respect to
+    gyro, omega and dt; the result has the dtype of omega.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -82,13 +80,13 @@ def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
         >>> f"{measured.std():.3f} rad/s"  # 1e-3/sqrt(0.01 s)
         '0.010 rad/s'
     """
-    return axes.measure(_checked(gyro), axes.samples("omega", omega), dt, key)
+    return axes.measure(axes.checked(gyro, Gyro), axes.samples("omega", omega), dt, key)
 
 
 def sample(
     gyro: Gyro, memory: ArrayLike, omega: ArrayLike, dt: ArrayLike, noise: ArrayLike
 ) -> tuple[Array, Array]:
-    """One sample of the gyroscope, for a loop. -> (measured (3,) [rad/s], memory (3,)).
+    """Simulate one sample of the gyroscope, for a loop. -> (measured (3,) [rad/s], memory (3,)).
 
     The memory is the accumulated walk of the bias [rad/s]; start with zeros. For a whole recording,
     use ``measure``. Differentiable.
@@ -106,21 +104,13 @@ def sample(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
 
     Examples:
-        >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.01, 0.0, 0.0]))
-        >>> def update(t, state, memory, gain, noise):
-        ...     measured, memory = jq.gyro.sample(gyro, memory, state.omega, 0.1, noise)
-        ...     return -gain * measured, memory
-        >>> loop = jq.Controller(lambda start, gain: jnp.zeros(3), update, period=0.1)
-        >>> body, grid = jq.Body.sphere(1.0, 1.0), jq.grid(0.0, 0.1, 300)
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.2, 0.1, 0.0]))
-        >>> noise = jax.random.normal(jax.random.key(0), (300, 2, 3))
-        >>> options = {"controller": loop, "inputs": noise}
-        >>> plant = jq.torques.commanded
-        >>> path = jq.rollout(jq.rkmk4, body, plant, start, grid, 0.2, **options)
-        >>> f"{path.final.omega[0]:.3f} rad/s"  # where the measured rate is 0
-        '-0.010 rad/s'
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.25, 0.0, 0.0]))
+        >>> rate, noise = jnp.array([0.5, 0.0, 0.0]), jnp.zeros((2, 3))
+        >>> measured, memory = jq.gyro.sample(gyro, jnp.zeros(3), rate, 0.1, noise)
+        >>> measured
+        Array([0.75, 0.  , 0.  ], dtype=float32)
     """
-    gyro = _checked(gyro)
+    gyro = axes.checked(gyro, Gyro)
     omega = exactly("omega", omega, (3,))
     memory, noise = exactly("memory", memory, (3,)), exactly("noise", noise, (2, 3))
     for name, value in (("omega", omega), ("memory", memory), ("noise", noise)):
@@ -134,7 +124,8 @@ def sample(
 def correct(gyro: Gyro, measured: ArrayLike) -> Array:
     """Estimate the true rates from N measured ones [rad/s]. (N, 3) -> (N, 3) [rad/s].
 
-    Bias, scale and misalignment are corrected; the noise remains. Differentiable by both arguments.
+    Bias, scale and misalignment are corrected; the noise remains. Differentiable with respect to
+    both arguments.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -144,8 +135,4 @@ def correct(gyro: Gyro, measured: ArrayLike) -> Array:
         >>> jq.gyro.correct(gyro, jnp.array([[2.5, 1.0, 0.0]]))  # (measured - bias)/2
         Array([[1. , 0.5, 0. ]], dtype=float32)
     """
-    return axes.correct(_checked(gyro), measured)
-
-
-def _checked(gyro: Gyro) -> Gyro:
-    return axes.checked("gyro", gyro, Gyro)
+    return axes.correct(axes.checked(gyro, Gyro), measured)

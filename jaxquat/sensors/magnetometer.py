@@ -15,7 +15,6 @@ from jaxquat import quaternion
 from jaxquat._internal.checks import (
     exactly,
     finite,
-    floating,
     floating_dtype,
     is_concrete,
     not_negative,
@@ -40,7 +39,6 @@ class Magnetometer(NamedTuple):
     """The errors of a magnetometer and of the iron that turns with it, a pytree.
 
     ``measured = soft_iron b + hard_iron + noise`` for the field b in body axes, in any unit.
-    ``Magnetometer.ideal()`` is a magnetometer without errors.
 
     Attributes:
         soft_iron: the combined effect of gains, misalignment and soft iron, (3, 3), with positive
@@ -61,13 +59,11 @@ class Magnetometer(NamedTuple):
 
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Magnetometer:
-        """A magnetometer without errors.
+        """Return a magnetometer without errors.
 
         Examples:
-            >>> sensor, field = jq.magnetometer.Magnetometer.ideal(), jnp.array([10.0, 20.0, -40.0])
-            >>> quarter = jq.quaternion.exp(jnp.array([[0.0, 0.0, jnp.pi / 2]]))  # x points along y
-            >>> jq.magnetometer.measure(sensor, quarter, field, 0.01, jax.random.key(0)).round()
-            Array([[ 20., -10., -40.]], dtype=float32)
+            >>> jq.magnetometer.Magnetometer.ideal().hard_iron
+            Array([0., 0., 0.], dtype=float32)
         """
         zero = jnp.zeros((), floating_dtype("dtype", dtype))
         return Magnetometer(jnp.eye(3, dtype=zero.dtype), jnp.zeros(3, zero.dtype), zero)
@@ -78,7 +74,7 @@ def measure(
 ) -> Array:
     """Simulate the readings at N attitudes. -> (N, 3) [unit of the field].
 
-    Differentiable by all but the key; the result has the dtype of q.
+    Differentiable with respect to all but the key; the result has the dtype of q.
 
     Args:
         magnetometer: the errors of the magnetometer.
@@ -91,17 +87,15 @@ def measure(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
 
     Examples:
-        >>> level, field = jnp.array([[1.0, 0.0, 0.0, 0.0]]), jnp.array([0.0, 20.0, -40.0])  # uT
-        >>> iron = jnp.array([10.0, 0.0, -5.0])
-        >>> sensor = jq.magnetometer.Magnetometer.ideal()._replace(hard_iron=iron)
-        >>> jq.magnetometer.measure(sensor, level, field, 0.01, jax.random.key(0)).round()
-        Array([[ 10.,  20., -45.]], dtype=float32)
+        >>> quarter = jq.quaternion.exp(jnp.array([[0.0, 0.0, jnp.pi / 2]]))  # x points along y
+        >>> sensor, field = jq.magnetometer.Magnetometer.ideal(), jnp.array([10.0, 20.0, -40.0])
+        >>> jq.magnetometer.measure(sensor, quarter, field, 0.01, jax.random.key(0)).round()
+        Array([[ 20., -10., -40.]], dtype=float32)
     """
-    soft_iron, hard_iron, noise = _checked(magnetometer)
-    q = floating("q", q)
-    if q.ndim != 2 or q.shape[1] != 4:
-        raise ValueError(f"q: wanted shape (N, 4), got {q.shape}")
-    single_or_double("q", q)
+    soft_iron, hard_iron, noise = checked_record(
+        "magnetometer", magnetometer, Magnetometer, _FIELDS
+    )
+    q = axes.samples("q", q, 4)
     unit_quaternion("q", q)
     field = one_shape("field", field, (3,), (len(q), 3))
     finite("field", field)
@@ -115,7 +109,8 @@ def measure(
 def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
     """Estimate the true fields from N measured ones. (N, 3) -> (N, 3) [unit of the field].
 
-    Soft and hard iron are corrected; the noise remains. Differentiable by both arguments.
+    Soft and hard iron are corrected; the noise remains. Differentiable with respect to both
+    arguments.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -125,7 +120,7 @@ def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
         >>> jq.magnetometer.correct(sensor, jnp.array([[25.0, 0.0, 50.0]]))  # over 1.25
         Array([[20.,  0., 40.]], dtype=float32)
     """
-    soft_iron, hard_iron, _ = _checked(magnetometer)
+    soft_iron, hard_iron, _ = checked_record("magnetometer", magnetometer, Magnetometer, _FIELDS)
     measured = axes.samples("measured", measured)
     return matvec(inverse(soft_iron)[None], measured - hard_iron[None])
 
@@ -161,13 +156,12 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
 
     Examples:
         >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
-        >>> field, iron = jnp.array([0.0, 20.0, -40.0]), jnp.array([10.0, 5.0, -5.0])  # uT
-        >>> measured = jq.quaternion.rotate_inverse(poses, field) + iron
-        >>> sensor, covariance = jq.magnetometer.calibrate(measured, jnp.linalg.norm(field))
+        >>> measured = jq.quaternion.rotate_inverse(poses, jnp.array([0.0, 30.0, -40.0])) + 5.0
+        >>> sensor, covariance = jq.magnetometer.calibrate(measured, 50.0)  # uT
         >>> np.asarray(sensor.hard_iron).round(1)
-        array([10.,  5., -5.], dtype=float32)
+        array([5., 5., 5.], dtype=float32)
     """
-    samples = static_samples("samples", samples, 9)
+    samples = static_samples(samples, 9)
     strength = exactly("strength", strength, ()).astype(samples.dtype)
     positive("strength", strength)
     centre = 0.5 * (jnp.max(samples, axis=0) + jnp.min(samples, axis=0))
@@ -179,12 +173,12 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     sphere = {"hard_iron": centre, **diagonal}
     units = {"hard_iron": jnp.zeros_like(centre) + spread, **dict.fromkeys(_ENTRIES, gain)}
 
-    data = "samples", samples, strength
+    data = samples, strength
     try:
         params, covariance = fit_ellipsoid(*data, _ellipsoid, _positive_root, sphere, units)
     except UndeterminedError as undetermined:
         try:
-            params, covariance = fit_sphere("samples", samples)
+            params, covariance = fit_sphere(samples)
         except UndeterminedError:
             raise undetermined from None
         message = f"{undetermined}; magnetometer.calibrate fitted the hard iron alone"
@@ -197,13 +191,13 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
 
 
 def _ellipsoid(params: Any) -> tuple[Array, Array]:
-    """Soft and hard iron."""
+    """Return soft and hard iron."""
     rows = [("xx", "xy", "xz"), ("xy", "yy", "yz"), ("xz", "yz", "zz")]
     return stacked([[params[name] for name in row] for row in rows]), params["hard_iron"]
 
 
 def _positive_root(square: np.ndarray, hard_iron: np.ndarray) -> dict[str, Any]:
-    """The parameters of the symmetric, positive definite soft iron with this square."""
+    """Return the parameters of the symmetric, positive definite soft iron with this square."""
     values, axes = np.linalg.eigh(square)
     root = (axes * np.sqrt(values)) @ axes.T
     entries = {name: root["xyz".index(name[0]), "xyz".index(name[1])] for name in _ENTRIES}
@@ -221,7 +215,3 @@ _FIELDS = {
     "hard_iron": Field([(3,)], single_or_double, finite),
     "noise": Field([(), (3,)], single_or_double, not_negative),
 }
-
-
-def _checked(magnetometer: Magnetometer) -> Magnetometer:
-    return checked_record("magnetometer", magnetometer, Magnetometer, _FIELDS)

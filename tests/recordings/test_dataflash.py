@@ -125,6 +125,9 @@ def test_the_units_are_those_that_the_log_states_or_those_of_the_user(tmp_path):
     np.testing.assert_allclose(got["latitude"], [47.1234567, np.nan], rtol=1e-15)
     got = recordings.read_dataflash(path, columns, units={"rates": "rpm"})
     np.testing.assert_allclose(got["rates"][0, 0], 6 * np.pi, rtol=1e-15)
+    angles = {"q": recordings.ARDUPILOT["q"]}
+    got = recordings.read_dataflash(written(tmp_path), angles, units={"q": np.pi / 360})  # halves
+    np.testing.assert_allclose(got.q[0], [np.cos(np.pi / 8), 0, 0, np.sin(np.pi / 8)], rtol=1e-15)
     path = written(tmp_path, log(with_units=False, MAG=MAG))
     columns = {"magnetometer": recordings.ARDUPILOT["magnetometer"]}
     got = recordings.read_dataflash(path, columns)

@@ -559,12 +559,6 @@ ARGUMENTS = {
     ),
     "a negative number": (({"t": -1},), {}, "columns: wanted names of columns for 't', got -1"),
     "a boolean": (({"t": True},), {}, "columns: wanted names of columns for 't', got True"),
-    "decimal": ((GYRO,), {"decimal": ";"}, "decimal: wanted one of '.', ',', got ';'"),
-    "duplicates": (
-        (GYRO,),
-        {"duplicates": "mean"},
-        "duplicates: wanted one of 'raise', 'merge', 'first', 'last', 'keep', got 'mean'",
-    ),
     "no names": (({"t": "t", "u": ()},), {}, "columns: wanted names of columns for 'u', got ()"),
     "unknown unit": ((GYRO,), {"units": {"gyro": "deg/min"}}, "units: wanted one of 1, %, s, sec"),
     "unit of another quantity": (
@@ -577,7 +571,6 @@ ARGUMENTS = {
         {"units": {"motors": "rpm"}},
         "units: wanted names among t, gyro, got 'motors'",
     ),
-    "order": ((GYRO,), {"order": "zyxw"}, "order: wanted one of 'wxyz', 'xyzw', got 'zyxw'"),
     "order of nothing": (
         (GYRO,),
         {"order": "xyzw"},

@@ -394,13 +394,6 @@ ARGUMENTS = {
         {},
         "columns: the name 'esc[0].esc_rpm' of speed ends in a unit; say which it has",
     ),
-    "frame": (
-        None,
-        {"frame": "enu"},
-        "frame: wanted one of 'frd_ned', 'flu_enu', got 'enu'",
-    ),
-    "cut_short": (None, {"cut_short": 1}, "cut_short: wanted True or False, got 1"),
-    "skip_damaged": (None, {"skip_damaged": 0}, "skip_damaged: wanted True or False, got 0"),
 }
 
 

@@ -108,7 +108,6 @@ BAD = {
     "longer than the recording": ((11, 1), {}, "length: wanted 2 to the 10 rows of the recording"),
     "one row": ((1, 1), {}, "length: wanted 2 to the 10 rows of the recording, got 1"),
     "no stride": ((4, 0), {}, "stride: wanted at least 1, got 0"),
-    "half a stride": ((4, 0.5), {}, "stride: wanted an integer, got 0.5"),
     "no gap": ((4, 1), {"gap": 0.0}, "gap: wanted positive values, got 0.0"),
 }
 
@@ -123,7 +122,6 @@ BAD_TIMES = {
     "longer than the recording": ((9.5, 1.0), "duration: wanted at most the 9 s of the recording"),
     "no duration": ((0.0, 1.0), "duration: wanted positive values, got 0.0"),
     "backwards": ((1.0, -1.0), "stride: wanted positive values, got -1.0"),
-    "a word": (("1 s", 1.0), "duration: wanted a number, got '1 s'"),
 }
 
 
@@ -181,7 +179,7 @@ def test_a_recording_of_bad_fields_is_refused_by_name(args, fields, message):
 
 @pytest.mark.slow
 def test_multiple_shooting_finds_the_bias_of_a_gyroscope_across_a_gap():
-    """The example of the docstring, by two steps of Gauss and Newton.
+    """The start of each window is a parameter, too, in two steps of Gauss and Newton.
 
     The recording has 160 irregular samples of an exact motion with a hole of 2 s. With and without
     the residual of continuity the fit finds the bias that was added, to the error of order 4.

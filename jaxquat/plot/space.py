@@ -1,7 +1,6 @@
-"""Pictures in space: traces of the body axes, the polhode, the momentum sphere.
+"""Pictures in space: the track of a body, its axes, the polhode, the momentum sphere.
 
-Each function draws a closed surface around the origin and curves on it. Parts of a curve that lie
-behind the surface are dashed, as seen at the time of the call.
+Parts of a curve that lie behind the surface are dashed, as seen at the time of the call.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from matplotlib.colors import is_color_like
 from mpl_toolkits.mplot3d import Axes3D
 
 from jaxquat import quaternion
@@ -20,7 +20,9 @@ from jaxquat.plot.panels import (
     COLOURS,
     FRONT,
     WORLD_AXES,
+    drawn_size,
     frame,
+    metres,
     one_path,
     spatial,
     towards,
@@ -33,8 +35,56 @@ _PHASE = np.linspace(0, 2 * np.pi, 241)  # along an ellipse of equal energy
 _EQUAL = 1e-6  # moments count as equal below this relative difference
 
 
+def track(
+    path: Path,
+    *,
+    frames: int = 8,
+    size: float | None = None,
+    colour: str = "0.25",
+    label: str | None = None,
+    ax: Axes3D | None = None,
+) -> Axes3D:
+    """Draw the positions [m] in space, world axes, with the body axes at some of them.
+
+    The scales of the three axes are equal. Several tracks may share one ``ax``.
+
+    Args:
+        path: one path of a body with a position.
+        frames: number of rows at which the body axes are drawn, from the first to the last.
+        size: length of the body axes [m]; by default a twelfth of the longest side of the box
+            around the path.
+        colour: colour of the line.
+        label: name of the line in a legend, for a picture with several tracks.
+        ax: where to draw; a new figure if None.
+
+    Examples:
+        >>> along = path.t[:, None] * jnp.array([20.0, 0.0, 5.0])  # m
+        >>> moving = path.state._replace(position=along, velocity=jnp.gradient(along, axis=0))
+        >>> ax = jq.plot.track(jq.Path(path.t, moving), frames=5)
+    """
+    path, frames = one_path(path), positive_integer("frames", frames)
+    if path.state.position is None:
+        raise ValueError("path: wanted states with position, got a body that only turns")
+    positions = np.asarray(path.state.position, float)
+    size = drawn_size(size, positions, 12)
+    if not is_color_like(instance("colour", colour, str, "the name of a colour")):
+        raise ValueError(f"colour: wanted the name of a colour, got {colour!r}")
+    ax = spatial(ax)
+    ax.plot(*positions.T, color=colour, linewidth=1.6, label=label)
+    rows = np.linspace(0, len(positions) - 1, frames).round().astype(int)
+    matrices = np.asarray(jax.jit(quaternion.to_matrix)(path.state.q), float)[rows]
+    for k in range(3):
+        style: dict[str, Any] = {"color": COLOURS[k], "linewidth": 2.0, "solid_capstyle": "round"}
+        for center, axis in zip(positions[rows], matrices[:, :, k], strict=True):
+            ax.plot(*np.stack([center, center + size * axis]).T, **style)
+        if f"body {'xyz'[k]}" not in ax.get_legend_handles_labels()[1]:
+            ax.plot([], [], [], label=f"body {'xyz'[k]}", **style)
+    metres(ax)
+    return ax
+
+
 def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3D:
-    """Draw the traces of the three body axes' tips on the unit sphere of the world.
+    """Draw the traces of the tips of the body axes on the unit sphere of the world.
 
     The axes themselves are drawn at ``frames`` rows, from the first to the last; later ones are
     darker. Curves behind the sphere are dashed: turn ``ax`` before the call, not after.
@@ -64,8 +114,8 @@ def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
     """Draw the body rate [rad/s] with the ellipsoids of the initial energy and momentum.
 
     The rate of a free body stays on both; under a torque the curve leaves them. The energy
-    ellipsoid is solid: it hides the parts of the momentum ellipsoid inside and behind it, and the
-    polhode is dashed behind it. Turn ``ax`` before the call, not after. The first rate is not 0.
+    ellipsoid hides the parts of the momentum ellipsoid inside and behind it, and the polhode is
+    dashed behind it. Turn ``ax`` before the call, not after. The first rate is not 0.
 
     Examples:
         >>> ax = jq.plot.polhode(path, body)
@@ -127,10 +177,7 @@ def momentum_sphere(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes
 
 
 def _principal(path: Path, body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return moments (3,), matrix from principal to body axes (3, 3), and body rates (n, 3).
-
-    All are float64. A path that starts at rest raises ValueError.
-    """
+    """Return moments (3,), matrix from principal to body axes (3, 3), and body rates (n, 3)."""
     instance("body", body, Body, "a jq.Body")
     moments, axes = jax.jit(Body.principal)(body)
     if moments.shape != (3,):
@@ -147,7 +194,7 @@ def _levels(moments: np.ndarray) -> list[np.ndarray]:
 
     Let k be an outer axis, j the middle one, i the other outer one, and a = 1/I. On the unit
     sphere, the energy relative to spin about k is ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2``.
-    Setting it to ``share (a_j - a_k)`` gives an ellipse in l_j and l_i; the separatrix has share 1.
+    Setting it to ``share (a_j - a_k)`` gives an ellipse in l_j and l_i.
     """
     inverse, order = 1 / moments, np.argsort(moments)
     curves = []
@@ -165,24 +212,17 @@ def _levels(moments: np.ndarray) -> list[np.ndarray]:
 
 
 def _separatrix(moments: np.ndarray) -> list[np.ndarray]:
-    """Return the two great circles (n, 3) with the energy of spin about the middle axis.
-
-    They lie on the unit sphere of the momentum, in principal axes, and pass through the middle
-    axis. A body with equal moments has none.
-    """
+    """Return the two great circles (n, 3) of share 1, none for a body with equal moments."""
     if np.ptp(moments) <= _EQUAL * moments.max():
         return []
-    inverse = 1 / moments
     low, middle, high = np.argsort(moments)
-    circles = []
-    for side in (-1, 1):
-        direction = np.zeros(3)
-        direction[low] = np.sqrt(inverse[middle] - inverse[high])
-        direction[high] = side * np.sqrt(inverse[low] - inverse[middle])
-        direction /= np.linalg.norm(direction)
-        along_middle = np.outer(np.cos(_PHASE), np.eye(3)[middle])
-        circles.append(along_middle + np.outer(np.sin(_PHASE), direction))
-    return circles
+    inverse = 1 / moments
+    part = (inverse[middle] - inverse[high]) / (inverse[low] - inverse[high])
+    circles = np.zeros((2, len(_PHASE), 3))
+    circles[:, :, middle] = np.cos(_PHASE)
+    circles[:, :, low] = np.sqrt(part) * np.sin(_PHASE)
+    circles[:, :, high] = np.outer([-1, 1], np.sqrt(1 - part) * np.sin(_PHASE))
+    return list(circles)
 
 
 def _unit_sphere(n: int) -> np.ndarray:
@@ -221,14 +261,12 @@ def _curve(
     ``outward`` has the normals (n, 3) of the surface along the curve. A label appears once.
     """
     seen = outward @ towards(ax) >= 0
-    _, labels = ax.get_legend_handles_labels()
-    near = seen | np.append(seen[1:], False) | np.append(False, seen[:-1])
-    # ``near`` reaches one row further than ``seen``, so that the two parts join.
+    near = seen | np.append(seen[1:], False) | np.append(False, seen[:-1])  # so that the parts join
     style: dict[str, Any] = {"color": colour, "linewidth": width}
     ax.plot(*np.where(near[:, None], points, np.nan).T, zorder=FRONT, **style)
     style |= {"linewidth": 0.7 * width, "alpha": 0.6, "zorder": BEHIND}
     ax.plot(*np.where(seen[:, None], np.nan, points).T, linestyle=(0, (3.0, 2.0)), **style)
-    if label not in labels:
+    if label not in ax.get_legend_handles_labels()[1]:
         ax.plot([], [], color=colour, linewidth=width, label=label)
 
 

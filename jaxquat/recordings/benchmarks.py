@@ -1,0 +1,118 @@
+"""Files of benchmarks: sequences of the EuRoC MAV dataset, and trajectories of TUM RGB-D."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from jaxquat._internal.checks import place
+from jaxquat.recordings.recording import (
+    Recording,
+    check_recording,
+    check_samples,
+    check_times,
+    join,
+)
+from jaxquat.recordings.tables import read
+
+_IMU = {
+    "t": "timestamp",
+    "gyro": tuple(f"w_RS_S_{axis}" for axis in "xyz"),
+    "accelerometer": tuple(f"a_RS_S_{axis}" for axis in "xyz"),
+}
+_TRUTH = {
+    "t": "timestamp",
+    "q": tuple(f"q_RS_{axis}" for axis in "wxyz"),
+    "position": tuple(f"p_RS_R_{axis}" for axis in "xyz"),
+    "velocity": tuple(f"v_RS_R_{axis}" for axis in "xyz"),
+    "gyro_bias": tuple(f"b_w_RS_S_{axis}" for axis in "xyz"),
+    "accelerometer_bias": tuple(f"b_a_RS_S_{axis}" for axis in "xyz"),
+}
+
+
+def read_euroc(path: str | os.PathLike) -> Recording:
+    """Read inertial sensor and ground truth of a sequence of the EuRoC MAV dataset.
+
+    The files are ``mav0/imu0/data.csv`` and, if it exists,
+    ``mav0/state_groundtruth_estimate0/data.csv`` (M. Burri et al., The EuRoC micro aerial vehicle
+    datasets, IJRR 2016). Stamps in nanoseconds become seconds; float64 holds those of 2014 to
+    2.4e-7 s. Rows are joined as by ``join``. Axes stay as they are: the sensor's own, and a world
+    whose z is up. Ground truth becomes q, sensor to world, and the channels ``position`` [m] and
+    ``velocity`` [m/s] in world axes, and ``gyro_bias`` [rad/s] and ``accelerometer_bias`` [m/s^2].
+
+    Args:
+        path: the folder of the sequence, which contains ``mav0``, or ``mav0`` itself.
+
+    Raises:
+        ValueError, TypeError: the argument; a malformed file, by line and column.
+        OSError: a file cannot be opened.
+
+    Examples:
+        >>> recording = jq.recordings.read_euroc("V1_01_easy")  # doctest: +SKIP
+    """
+    folder = place("path", path)
+    folder = folder / "mav0" if (folder / "mav0").is_dir() else folder
+    imu = read(folder / "imu0" / "data.csv", _IMU, units={"t": "ns"})
+    truth = folder / "state_groundtruth_estimate0" / "data.csv"
+    return join(imu, read(truth, _TRUTH, units={"t": "ns"})) if truth.exists() else imu
+
+
+def read_tum(path: str | os.PathLike) -> Recording:
+    """Read a trajectory of TUM RGB-D, the format of evo.
+
+    Lines are ``timestamp tx ty tz qx qy qz qw``, comments begin with ``#``. The recording has q,
+    body to world, scalar first, and the channel ``position``, (N, 3) [m]. Axes stay as they are.
+    The format is described at https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats.
+
+    Raises:
+        ValueError, TypeError: the argument; a malformed file, by line and column.
+        OSError: the file cannot be opened.
+
+    Examples:
+        >>> import tempfile
+        >>> file = tempfile.mkdtemp() + "/trajectory.txt"
+        >>> np.savetxt(file, [[0.0, 1, 2, 3, 0, 0, 0, 1], [0.5, 1, 2, 4, 0, 0, 0, 1]])
+        >>> jq.recordings.read_tum(file)["position"][1]
+        array([1., 2., 4.])
+    """
+    columns = {"t": 0, "position": (1, 2, 3), "q": (4, 5, 6, 7)}
+    return read(path, columns, units={"t": "s"}, order="xyzw")
+
+
+def write_tum(path: str | os.PathLike, recording: Recording) -> None:
+    """Write the rows of a recording that have both q and a position, as ``read_tum`` reads them.
+
+    Numbers are read back to the last bit. A file that exists is replaced.
+
+    Args:
+        path: the file.
+        recording: with q, body to world, and a channel ``position``, (N, 3) [m].
+
+    Raises:
+        ValueError, TypeError: the argument; a recording without q or position, or with values that
+            ``read_tum`` would refuse.
+        OSError: the file cannot be written.
+
+    Examples:
+        >>> import tempfile
+        >>> file, q = tempfile.mkdtemp() + "/trajectory.txt", np.tile([1.0, 0.0, 0.0, 0.0], (3, 1))
+        >>> places = {"position": np.ones((3, 3))}
+        >>> recording = jq.recordings.Recording(np.arange(3.0), q=q, channels=places)
+        >>> jq.recordings.write_tum(file, recording)
+        >>> np.loadtxt(file)[0]
+        array([0., 1., 1., 1., 0., 0., 0., 1.])
+    """
+    check_recording(recording)
+    shape = np.shape(recording.channels.get("position", 0.0))
+    if recording.q is None or shape != (len(recording.t), 3):
+        got = ", ".join(f"{name} {recording[name].shape}" for name in recording.names) or "nothing"
+        raise ValueError(f"recording: wanted q and a channel position of shape (N, 3), got {got}")
+    recording = recording.rows_with("q").rows_with("position")
+    check_times("recording.t", np.asarray(recording.t))
+    for name in ("q", "position"):
+        check_samples(f'recording["{name}"]', name, np.asarray(recording[name], np.float64))
+    rows = np.column_stack([recording.t, recording["position"], np.roll(recording.q, -1, axis=1)])
+    lines = [" ".join(map(repr, row)) for row in rows.astype(np.float64).tolist()]
+    header = "# timestamp tx ty tz qx qy qz qw"
+    place("path", path).write_text("\n".join([header, *lines, ""]))
