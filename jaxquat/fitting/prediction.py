@@ -46,14 +46,13 @@ class Prediction(reprs.Tabular):
 
     def _table(self) -> reprs.Table:
         rows = estimates(self.names, self.value, self.standard_errors)
-        cells = [(name, f"{x: .6g}", f"{error:.2g}") for name, x, error in rows]
-        return f"Prediction: {len(cells)} values", cells, ("name", "value", "standard error")
+        return f"Prediction: {len(rows)} values", rows, ("name", "value", "standard error")
 
 
 def propagated(
     function: Callable[[Any], Any], params: Any, root: np.ndarray, flat: np.ndarray
 ) -> Prediction:
-    """The prediction of a function of n parameters whose covariance is ``root root^T``.
+    """Return the prediction of a function of n parameters whose covariance is ``root root^T``.
 
     The rows of ``flat`` (k, n) are directions of infinite variance.
     """
