@@ -1,14 +1,9 @@
 """Updates of an optax optimiser, guarded and compiled: what ``fit`` runs on the device.
 
-Update n draws its batch and its key from ``fold_in(key, n)``, whatever came before. It computes
-loss and gradient, asks the optimiser for the update, and applies it if all of them are finite;
-otherwise parameters and optimiser stay as they are, and the update is counted as skipped. The
-updates from ``first`` to ``stop`` are one loop whose bounds are traced, so one program computes
-every chunk, and no bit depends on where a chunk ends.
-
-The same program also looks ahead: it computes losses and gradients of the next updates without
-moving, and their moments tell whether the descent has converged (convergence.py). This needs no
-second compilation.
+Update n draws its batch and its key from ``fold_in(key, n)``, whatever came before. The updates
+from ``first`` to ``stop`` are one loop whose bounds are traced, so one program computes every
+chunk, and no bit depends on where a chunk ends. The same program also looks ahead: it computes
+losses and gradients of the next updates without moving, for the verdict (convergence.py).
 """
 
 from __future__ import annotations
@@ -65,7 +60,7 @@ class Moments(NamedTuple):
 
 
 def checked_loss(name: str, value: Any) -> Array:
-    """``value`` if it is a scalar array of floating dtype; ValueError or TypeError otherwise."""
+    """Return ``value`` if it is a scalar array of floating dtype."""
     if not hasattr(value, "shape"):
         raise TypeError(f"{name}: wanted a scalar, got {type(value).__name__}")
     if value.shape != ():
@@ -91,7 +86,7 @@ class Objective(NamedTuple):
     rows: int
 
     def at(self, number: Any, data: Any) -> Callable[[Any], Array]:
-        """The loss that update ``number`` sees, as a function of the parameters."""
+        """Return the loss of update ``number`` as a function of the parameters."""
         batch_key, loss_key = jax.random.split(jax.random.fold_in(self.key, number))
         batch = data
         if self.batch_size is not None:
@@ -124,11 +119,11 @@ class Descent:
         self._updates = jax.jit(self._several_updates)
 
     def over_starts(self, function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
-        """``function`` of one start, vmapped over the starts if there are any."""
+        """Return a function of one start, vmapped over the starts if there are any."""
         return function if self.starts is None else jax.vmap(function, in_axes)
 
     def beginning(self, params: Any) -> Position:
-        """The position before the first update."""
+        """Return the position before the first update."""
         state = jax.tree.map(strong, self.over_starts(self.optimizer.init)(params))
         return Position(params, state, jnp.zeros(self.leading, jnp.int32))
 
@@ -138,37 +133,40 @@ class Descent:
         return () if self.starts is None else (self.starts,)
 
     def advance(self, position: Position, first: int, stop: int) -> tuple[Position, Array]:
-        """Make the updates from ``first`` to ``stop``.
+        """Return the position after the updates from ``first`` to ``stop``, and their losses.
 
-        Returns the new position, and the loss before each update, (longest, ...), of which the
-        first ``stop - first`` count.
+        Of the losses (longest, ...) before each update, the first ``stop - first`` count.
         """
         bounds = np.int32(first), np.int32(stop)
         end, losses, _ = self._updates(position, *bounds, self.data, np.True_)
         return end, losses
 
-    def seen(self, position: Position, number: int) -> tuple[np.ndarray, Any]:
-        """The loss and the gradient of each start that update ``number`` sees."""
-        arguments = position, np.int32(number), self.data, np.False_
-        return jax.device_get(self._update(*arguments)[2])
+    def first_seen(self, position: Position) -> tuple[np.ndarray, Any]:
+        """Return the loss and the gradient of each start at update 0."""
+        return jax.device_get(self._update(position, np.int32(0), self.data, np.False_)[2])
 
     def look_ahead(self, position: Position, number: int, count: int) -> Moments:
-        """Moments, in numpy, of what ``count`` updates from ``number`` on would see here."""
+        """Return the moments over ``count`` updates from ``number`` on, without moving."""
         bounds = np.int32(number), np.int32(number + count)
         return jax.device_get(self._updates(position, *bounds, self.data, np.False_)[2])
 
     def losses_at(self, position: Position, number: int) -> Array:
-        """The loss of each start that update ``number`` would see."""
+        """Return the loss of each start at update ``number``."""
         loss = lambda params, data: self.objective.at(number, data)(params)  # noqa: E731
         return jax.jit(self.over_starts(loss, (0, None)))(position.params, self.data)
 
     def _one_update(
         self, position: Position, number: Array, data: Any, moving: Array
     ) -> tuple[Position, Array, tuple[Array, Any]]:
-        """The next position of one start, whether all was finite, and (loss, gradient) before."""
+        """Return the next position of one start, whether all was finite, and (loss, gradient).
+
+        Parameters and optimiser stay as they are where something is not finite.
+        """
         params, state, skipped = position
         loss = self.objective.at(number, data)
-        value_and_grad = self._differentiated(loss, params)
+        few = self.mode == "auto" and self.size <= FORWARD_LIMIT
+        forward = self.mode == "forward" or (few and not wants_reverse(loss, params))
+        value_and_grad = (forward_value_and_grad if forward else jax.value_and_grad)(loss)
         value, gradient = value_and_grad(params)
         value_fn = with_derivative(loss, value_and_grad)
         extra = {"value": value, "grad": gradient, "value_fn": value_fn}
@@ -180,19 +178,10 @@ class Descent:
         old = Position(params, state, skipped + 1)
         return jax.tree.map(partial(jnp.where, good & moving), new, old), good, (value, gradient)
 
-    def _differentiated(self, loss: Callable[[Any], Array], params: Any) -> Callable[[Any], Any]:
-        """``params -> (loss, gradient)`` in the requested mode."""
-        few = self.mode == "auto" and self.size <= FORWARD_LIMIT
-        forward = self.mode == "forward" or (few and not wants_reverse(loss, params))
-        return (forward_value_and_grad if forward else jax.value_and_grad)(loss)
-
     def _several_updates(
         self, position: Position, first: Array, stop: Array, data: Any, moving: Array
     ) -> tuple[Position, Array, Moments]:
-        """Make the updates from ``first`` to ``stop``.
-
-        Of the ``longest`` losses returned, only the first ``stop - first`` count.
-        """
+        """Return position, losses and moments after the updates from ``first`` to ``stop``."""
         shapes = jax.eval_shape(self._update, position, first, data, moving)[2]
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         losses = jnp.zeros((self.longest, *zero[0].shape), zero[0].dtype)
@@ -212,9 +201,9 @@ def _all_finite(tree: Any) -> Array:
 
 
 def _with_one_more(moments: Moments, good: Array, seen: Any) -> Moments:
-    """The moments with one more loss and gradient, if these are finite.
+    """Return the moments with one more loss and gradient, if these are finite.
 
-    Welford's recurrence: it has no cancellation, and equal values give a deviation of exactly 0.
+    Welford's recurrence has no cancellation, and equal values give a deviation of exactly 0.
     """
     count = moments.count + 1
     before = jax.tree.map(jnp.subtract, seen, moments.mean)

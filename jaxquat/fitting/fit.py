@@ -1,9 +1,8 @@
 """Gradient descent on a simulated loss: gains, inertia, calibration.
 
-``fit`` checks its arguments, compiles the descent, and then returns to the host every ``chunk``
-updates: to evaluate the validation, to write a snapshot, to show the loss. The state on the host is
-a ``Snapshot``, which is also what goes to disk; ``_Run`` owns it and advances it. It makes no
-difference to any bit of the result where a chunk, a call or a process ends.
+``fit`` returns from the compiled descent to the host every ``chunk`` updates: to evaluate the
+validation, to write a snapshot, to show the loss. The state on the host is a ``Snapshot``, which is
+also what goes to disk; ``_Run`` owns it and advances it.
 """
 
 from __future__ import annotations
@@ -70,13 +69,12 @@ class Fit(reprs.Tabular):
         converged: whether the descent had reached a minimum when it ended, whichever parameters the
             validation selected. Suppose that every parameter moved again by as much as it has
             moved: ``converged`` is True if the loss would then fall, to first order, by less than a
-            thousandth of what it has fallen. The remaining distance is then about a two-thousandth
-            of the distance covered. Scales and offsets of the loss and of each parameter do not
-            matter. Parameters that did not move at all are treated as frozen. Also True where the
-            gradient vanishes to rounding. None if the loss changes from update to update (batches,
-            draws from the key) and three standard errors of the gradient's mean leave the question
-            open. A saddle, a plateau and a local minimum are not distinguished from the lowest
-            minimum.
+            thousandth of what it has fallen. Scales and offsets of the loss and of each parameter
+            do not matter. Parameters that did not move at all are treated as frozen. Also True
+            where the gradient vanishes to rounding. None if the loss changes from update to update
+            (batches, draws from the key) and three standard errors of the gradient's mean leave the
+            question open. A saddle, a plateau and a local minimum are not distinguished from the
+            lowest minimum.
 
     Examples:
         >>> import optax
@@ -97,24 +95,20 @@ class Fit(reprs.Tabular):
     converged: bool | None = None
 
     def _table(self) -> reprs.Table:
-        return self._headline(), self._rows(), ()
-
-    def _headline(self) -> str:
         losses, skipped = self._of_best(self.history), self._of_best(self.skipped)
         first, last = (reprs.short(losses[k]) for k in (0, -1))
         words = {True: "converged", False: "not converged", None: "convergence unknown"}
-        verdict = words[self.converged]
-        return f"Fit: {losses.size} updates, loss {first} -> {last}, {verdict}, {skipped} skipped"
-
-    def _rows(self) -> list[tuple[str, str]]:
-        rows = []
+        counts = f"{losses.size} updates, loss {first} -> {last}"
+        title = f"Fit: {counts}, {words[self.converged]}, {skipped} skipped"
+        rows: list[tuple[str, ...]] = []
         if self.best_start is not None:
             rows.append(("best_start", f"{self.best_start} of {len(self.history)}"))
         if self.validation is not None:
             lowest = np.nanmin(self._of_best(self.validation))
             rows.append(("best_update", f"{self.best_update}, validation {reprs.short(lowest)}"))
         leaves = reprs.named_leaves(self.params, "params")
-        return rows + [(name, reprs.short(leaf)) for name, leaf in leaves if hasattr(leaf, "dtype")]
+        rows += [(name, reprs.short(leaf)) for name, leaf in leaves if hasattr(leaf, "dtype")]
+        return title, rows, ()
 
     def _of_best(self, values: Any) -> Any:
         return values if self.best_start is None else values[self.best_start]
@@ -188,9 +182,8 @@ def fit(
             inertia as the ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
         optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. An
             optimiser that evaluates the loss itself, as for a line search (``optax.lbfgs()``), gets
-            the loss with the batch and key of the update, differentiated in the same mode. Use it
-            without ``batch_size`` and with a loss that ignores the key; otherwise its memory mixes
-            different functions.
+            the loss with the batch and key of the update. Use it without ``batch_size`` and with a
+            loss that ignores the key; otherwise its memory mixes different functions.
         data: pytree of arrays with one leading axis; None if the loss draws its own from the key.
         steps: number of updates.
         key: a ``jax.random.key``; the same key gives the same fit. Update n draws from
@@ -295,10 +288,11 @@ class _Run:
             self.validate = jax.jit(descent.over_starts(checked))
         none_yet = np.zeros((*descent.leading, 0))
         best = () if self.validate is None else beginning.params
-        self.snapshot = Snapshot(beginning, none_yet, none_yet, best, self._unjudged())
+        self.unjudged = np.full(descent.leading, Verdict.NOT_JUDGED, np.int8)
+        self.snapshot = Snapshot(beginning, none_yet, none_yet, best, self.unjudged)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the fit, as far as comparable; names as in files of version 0.1.0."""
+        """Return what identifies the fit; names as in files of version 0.1.0."""
         key = self.descent.objective.key
         return {
             "params": snapshots.digest(comparable(self.beginning.params))[:16],
@@ -330,89 +324,73 @@ class _Run:
         if self.options.snapshot_dir is not None:
             disk = snapshots.Snapshots(Path(self.options.snapshot_dir), self.fingerprint())
         with contextlib.nullcontext() if disk is None else disk.only_writer():
-            self.begin(disk)
+            if disk is not None:
+                self.snapshot = disk.newest(self.snapshot) or self.snapshot
+            if self.updates > self.steps:
+                done = f"the {self.updates} updates that snapshot_dir has"
+                raise ValueError(f"steps: wanted at least {done}, got {self.steps}")
+            if self.updates == 0:
+                self._evaluate()
             total, shown = self.steps, self.options.progress
             with bars.bar("updates", total, initial=self.updates, shown=shown) as bar:
                 while not self.ended:
                     ends = (k * (self.updates // k + 1) for k in (self.options.chunk, every))
                     stop = min(self.steps, *ends)
-                    self.advance(stop)
+                    self._advance(stop)
                     bar.update(stop - bar.n)
-                    bar.set_postfix(self.shown())
+                    bar.set_postfix(self._shown())
                     if disk is not None and (stop % every == 0 or self.ended):
                         disk.save(stop, self.snapshot)
 
-    def begin(self, disk: snapshots.Snapshots | None) -> None:
-        """Continue from the newest snapshot on disk if there is one."""
-        if disk is not None:
-            self.snapshot = disk.newest(self.snapshot) or self.snapshot
-        if self.updates > self.steps:
-            done = f"the {self.updates} updates that snapshot_dir has"
-            raise ValueError(f"steps: wanted at least {done}, got {self.steps}")
-        if self.updates == 0:
-            self._evaluate()
-
-    def advance(self, stop: int) -> None:
-        """Make the updates up to ``stop``; evaluate the validation if due; judge an ended fit."""
-        snapshot = self.snapshot
-        position, losses = self.descent.advance(snapshot.position, self.updates, stop)
-        self._require_values(losses)
-        losses = np.moveaxis(np.asarray(losses)[: stop - self.updates], 0, -1)
-        history = _appended(snapshot.history, losses)
-        self.snapshot = snapshot._replace(
-            position=position, history=history, verdict=self._unjudged()
-        )
-        if stop % self.options.chunk == 0:
-            self._evaluate()
-        if self.ended:
-            self._judge()
-
-    def shown(self) -> dict[str, Any]:
-        """What the progress bar shows; its loss is the lowest of the starts."""
-        snapshot = self.snapshot
-        lowest = np.fmin.reduce(snapshot.history[..., -1].ravel())
-        shown = {"loss": f"{lowest:.4g}", "skipped": np.sum(snapshot.position.skipped)}
-        if self.ended:
-            shown["converged"] = "/".join(Verdict(int(x)).word for x in snapshot.verdict.ravel())
-        return shown
-
     def reached(self) -> tuple[Any, str]:
-        """The best parameters so far (of all starts), and a description of them in words."""
+        """Return the best parameters so far (of all starts), and a description of them in words."""
         if self.validate is None:
             return whole(self.snapshot.position.params), f"after {self.updates} updates"
         return whole(self.snapshot.best), f"of the lowest validation loss in {self.updates} updates"
 
     def result(self) -> Fit:
-        """The result of the ended fit.
-
-        FloatingPointError if every update was skipped, or no validation loss was finite.
-        """
+        """Return the result of the ended fit."""
         if np.any(self.snapshot.verdict == Verdict.NOT_JUDGED):
             self._judge()  # the snapshot is one that a longer fit wrote before its end
         skipped = np.asarray(self.snapshot.position.skipped)
         if np.all(skipped == self.updates):
             raise FloatingPointError(self._never_finite())
         if self.validate is None:
-            start, update = self._start_of_lowest_loss(), self.updates
-            params = self.snapshot.position.params
+            params, start, update = self.snapshot.position.params, None, self.updates
+            if self.descent.starts is not None:
+                start = self._start_of_lowest_loss()
         else:
             if self.updates % self.options.chunk:
                 self._evaluate()  # not on disk: a fit with more steps would not evaluate here
             start, update = self._lowest_validation()
             params = self.snapshot.best
-        verdict = self.snapshot.verdict if start is None else self.snapshot.verdict[start]
+        place = () if start is None else start
         return Fit(
-            params=whole(
-                jax.tree.map(lambda x: jnp.asarray(x if start is None else x[start]), params)
-            ),
+            params=whole(jax.tree.map(lambda x: jnp.asarray(x[place]), params)),
             history=self.snapshot.history,
             skipped=int(skipped) if self.descent.starts is None else skipped,
             validation=None if self.validate is None else self.snapshot.validation,
             best_update=update,
             best_start=start,
             chunk=self.options.chunk,
-            converged=Verdict(int(verdict)).converged,
+            converged=Verdict(int(self.snapshot.verdict[place])).converged,
         )
+
+    def _advance(self, stop: int) -> None:
+        """Make the updates up to ``stop``; evaluate the validation if due; judge an ended fit."""
+        snapshot = self.snapshot
+        position, losses = self.descent.advance(snapshot.position, self.updates, stop)
+        if not is_concrete(losses):
+            reason = f"it closes over traced arrays; {ON_HOST}"
+            concrete("loss", self.descent.losses_at(snapshot.position, 0), reason)
+            concrete("optimizer", losses, reason)
+        losses = np.moveaxis(np.asarray(losses)[: stop - self.updates], 0, -1)
+        history = _appended(snapshot.history, losses)
+        self.snapshot = snapshot._replace(position=position, history=history, verdict=self.unjudged)
+        if stop % self.options.chunk == 0:
+            self._evaluate()
+        if self.ended:
+            self._judge()
 
     def _evaluate(self) -> None:
         """Append a validation loss, and keep the parameters if it is a new lowest."""
@@ -432,16 +410,24 @@ class _Run:
         losses = _appended(snapshot.validation, value[..., None])
         self.snapshot = snapshot._replace(validation=losses, best=best)
 
-    def _require_values(self, losses: Array) -> None:
-        """Raise a TypeError if the losses are traced, naming the loss or the optimiser as cause."""
-        if not is_concrete(losses):
-            reason = f"it closes over traced arrays; {ON_HOST}"
-            concrete("loss", self.descent.losses_at(self.snapshot.position, 0), reason)
-            concrete("optimizer", losses, reason)
+    def _judge(self) -> None:
+        snapshot = self.snapshot
+        verdict = judge(self.descent, self.beginning, snapshot.position, snapshot.history)
+        self.snapshot = snapshot._replace(verdict=verdict)
+
+    def _shown(self) -> dict[str, Any]:
+        """Return what the progress bar shows; its loss is the lowest of the starts."""
+        snapshot = self.snapshot
+        lowest = np.fmin.reduce(snapshot.history[..., -1].ravel())
+        shown = {"loss": f"{lowest:.4g}", "skipped": np.sum(snapshot.position.skipped)}
+        if self.ended:
+            words = [Verdict(int(x)).name.lower() for x in snapshot.verdict.ravel()]
+            shown["converged"] = "/".join(words)
+        return shown
 
     def _never_finite(self) -> str:
-        """The error message for a fit that skipped all its updates."""
-        first, gradient = self.descent.seen(self.snapshot.position, 0)
+        """Return the error message for a fit that skipped all its updates."""
+        first, gradient = self.descent.first_seen(self.snapshot.position)
         always = f"not finite at all {self.updates} updates; first loss {first}"
         if not np.any(np.isfinite(first)):
             return f"loss: it was {always}"
@@ -450,16 +436,8 @@ class _Run:
                 return f"loss: it or its derivative by {name} was {always}"
         return f"optimizer: its update was {always}, with a finite gradient"
 
-    def _judge(self) -> None:
-        snapshot = self.snapshot
-        verdict = judge(self.descent, self.beginning, snapshot.position, snapshot.history)
-        self.snapshot = snapshot._replace(verdict=verdict)
-
-    def _unjudged(self) -> np.ndarray:
-        return np.full(self.descent.leading, Verdict.NOT_JUDGED, np.int8)
-
     def _lowest_validation(self) -> tuple[int | None, int]:
-        """The start with the lowest validation loss, and the update after which it had it."""
+        """Return the start with the lowest validation loss, and the update that led to it."""
         losses = _comparable(self.snapshot.validation)
         if not np.any(np.isfinite(losses)):
             evaluations = f"any of the {losses.shape[-1]} evaluations"
@@ -470,10 +448,8 @@ class _Run:
             losses = losses[start]
         return start, min(self.updates, self.options.chunk * int(np.argmin(losses)))
 
-    def _start_of_lowest_loss(self) -> int | None:
-        """The start with the lowest loss at the end, or at the last update with a finite loss."""
-        if self.descent.starts is None:
-            return None
+    def _start_of_lowest_loss(self) -> int:
+        """Return the start with the lowest loss at the end, or at the last update with a finite."""
         after_last = self.descent.losses_at(self.snapshot.position, self.updates)
         losses = _comparable(np.column_stack([self.snapshot.history, after_last]))
         last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
@@ -481,7 +457,7 @@ class _Run:
 
 
 def _rows_of(data: Any) -> int:
-    """The length of the leading axis of data, 0 without data; ValueError if it is not common."""
+    """Return the length of the leading axis of data, 0 without data."""
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(arrays("data", data))]
     rows = {shape[:1] for shape in shapes}
     if len(rows) > 1 or () in rows:
@@ -502,7 +478,7 @@ def _checked_batch_size(batch_size: Any, rows: int) -> int | None:
 
 
 def _checked_options(options: Any, validation: Any) -> FitOptions:
-    """The options, with a directory for snapshots that exists; errors name the field."""
+    """Return the options, with a directory for snapshots that exists."""
     instance("options", options, FitOptions, "a jq.FitOptions")
     one_of("mode", options.mode, ("auto", "forward", "reverse"))
     boolean("progress", options.progress)
@@ -519,7 +495,7 @@ def _checked_options(options: Any, validation: Any) -> FitOptions:
 
 
 def _comparable(losses: np.ndarray) -> np.ndarray:
-    """The losses, with infinity in place of every value that is not finite."""
+    """Return the losses, with infinity in place of every value that is not finite."""
     return np.where(np.isfinite(losses), losses, np.inf)
 
 
