@@ -6,6 +6,7 @@ residuals divided by their noise. Forming J^T J would double the number of digit
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -108,38 +109,37 @@ class FitCovariance:
         return propagated(function, fitted("params", self.params), self.root, self.flat)
 
     def __str__(self) -> str:
-        return "\n".join([*self._estimates(), *self._combinations(), *self._judgement()])
+        return "\n".join(itertools.chain(*self._lines()))
 
     def __repr__(self) -> str:
-        parameters, more = reprs.clipped(self._estimates(), 5)
-        flat, more_flat = reprs.clipped(self._combinations(), 1)
-        lines = [*parameters, *more, *flat, *more_flat, *self._judgement()]
-        return "\n".join([self._headline(), *("  " + line for line in lines)])
+        parameters, flat, judgement = self._lines()
+        shown, more = reprs.clipped(parameters, 5)
+        first, more_flat = reprs.clipped(flat, 1)
+        lines = [*shown, *more, *first, *more_flat, *judgement]
+        return "\n".join([self._title(), *("  " + line for line in lines)])
 
     def _repr_html_(self) -> str:
         rows = estimates(self.names, self.params, self.standard_errors)
         cells = [(name, x.strip(), error) for name, x, error in rows]
-        notes = "; ".join([self._headline(), *self._combinations(), *self._judgement()])
-        return reprs.table(notes, cells, ("parameter", "value", "standard error"))
+        title = "; ".join([self._title(), *itertools.chain(*self._lines()[1:])])
+        return reprs.table(title, cells, ("parameter", "value", "standard error"))
 
-    def _headline(self) -> str:
+    def _title(self) -> str:
         return f"FitCovariance: {len(self.names)} parameters, {len(self.flat)} flat directions"
 
-    def _estimates(self) -> list[str]:
-        width = max(map(len, self.names))
+    def _lines(self) -> tuple[list[str], list[str], list[str]]:
+        """Return the lines for the parameters, the flat directions and chi-squared."""
+        width, chi = max(map(len, self.names)), self.reduced_chi_squared
         rows = estimates(self.names, self.params, self.standard_errors)
-        return [f"{name:{width}s}  {x} +- {error}" for name, x, error in rows]
-
-    def _combinations(self) -> list[str]:
-        return [f"not identifiable: {self._combination(parts)}" for parts in self.parts]
-
-    def _combination(self, parts: np.ndarray) -> str:
-        named = zip(parts, self.names, strict=True)
-        return " ".join(f"{x:+.3g} {name}" for x, name in named if x)
-
-    def _judgement(self) -> list[str]:
-        chi = self.reduced_chi_squared
-        return [] if chi is None else [f"chi-squared per degree of freedom: {chi:.3g}"]
+        named = [
+            [f"{x:+.3g} {name}" for x, name in zip(parts, self.names, strict=True) if x]
+            for parts in self.parts
+        ]
+        return (
+            [f"{name:{width}s}  {x} +- {error}" for name, x, error in rows],
+            [f"not identifiable: {' '.join(parts)}" for parts in named],
+            [] if chi is None else [f"chi-squared per degree of freedom: {chi:.3g}"],
+        )
 
 
 def fit_covariance(

@@ -29,34 +29,19 @@ benchmarks/fit_mode.py measures both modes.
 
 
 class Position(NamedTuple):
-    """The state of a descent; with starts, every array has a leading axis (starts,).
-
-    Attributes:
-        params: pytree of floating arrays.
-        state: state of the optimiser.
-        skipped: number of updates skipped because loss, gradient or update was not finite, ()
-            int32.
-    """
+    """The state of a descent; with starts, every array has a leading axis (starts,)."""
 
     params: Any
-    state: Any
-    skipped: Array
+    state: Any  # of the optimiser
+    skipped: Array  # number of updates skipped because something was not finite, () int32
 
 
 class Moments(NamedTuple):
-    """Moments of the loss and the gradient over several updates.
+    """Moments of the loss and the gradient over the updates at which both were finite."""
 
-    Attributes:
-        count: number of updates whose loss and gradient were finite, (); only these enter the other
-            attributes.
-        mean: (loss, gradient).
-        square: sums of the squared deviations from the mean, as (loss, gradient); exactly 0 if all
-            updates had the same bits.
-    """
-
-    count: Any
-    mean: Any
-    square: Any
+    count: Any  # number of these updates
+    mean: Any  # (loss, gradient)
+    square: Any  # sums of squared deviations, exactly 0 if all updates had the same bits
 
 
 def checked_loss(name: str, value: Any) -> Array:
@@ -71,19 +56,12 @@ def checked_loss(name: str, value: Any) -> Array:
 
 
 class Objective(NamedTuple):
-    """The function to minimise; every update sees its own batch of the data and its own key.
+    """The function to minimise; every update has its own batch of the data and its own key."""
 
-    Attributes:
-        loss: ``loss(params, batch, key) -> ()``.
-        key: the key from which every update derives its own.
-        batch_size: rows of data per update, None for all.
-        rows: number of rows of the data, 0 without data.
-    """
-
-    loss: Callable[[Any, Any, Array], Array]
+    loss: Callable[[Any, Any, Array], Array]  # loss(params, batch, key) -> ()
     key: Array
     batch_size: int | None
-    rows: int
+    rows: int  # number of rows of the data, 0 without data
 
     def at(self, number: Any, data: Any) -> Callable[[Any], Array]:
         """Return the loss of update ``number`` as a function of the parameters."""

@@ -53,21 +53,13 @@ class Reason(enum.Enum):
 
 
 class Problem(NamedTuple):
-    """A least-squares problem in n bounded parameters x, float64 arrays on the host.
+    """A least-squares problem in n bounded parameters x, float64 arrays on the host."""
 
-    Attributes:
-        residuals: x (n,) -> f (m,).
-        linearised: x (n,) -> f (m,), J (m, n).
-        bounds: bounds of x.
-        loss: loss of f.
-        rounding: the epsilon of the dtype in which f and J are computed.
-    """
-
-    residuals: Callable[[np.ndarray], np.ndarray]
-    linearised: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    residuals: Callable[[np.ndarray], np.ndarray]  # x (n,) -> f (m,)
+    linearised: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # x -> f (m,), J (m, n)
     bounds: Bounds
     loss: Loss
-    rounding: float
+    rounding: float  # the epsilon of the dtype in which f and J are computed
 
     def cost(self, x: np.ndarray) -> float:
         """Return half the sum of squares of the transformed residuals."""
@@ -148,26 +140,15 @@ class Problem(NamedTuple):
 
 
 class Linearised(NamedTuple):
-    """The problem, linearised at a point.
-
-    Attributes:
-        x: the parameters, (n,).
-        residuals: f (m,), as given, not transformed by the loss.
-        jacobian: J (m, n), of f with respect to x.
-        cost: half the sum of squares of the transformed f.
-        triangle: R of the QR decomposition of the derivative of the transformed f with respect to
-            x, (k, n) with k = min(m, n).
-        projection: Q^T f of the transformed f, (k,).
-        finite: whether f and J are finite.
-    """
+    """The problem, linearised at a point, with k = min(m, n)."""
 
     x: np.ndarray
-    residuals: np.ndarray
-    jacobian: np.ndarray
-    cost: float
-    triangle: np.ndarray
-    projection: np.ndarray
-    finite: bool
+    residuals: np.ndarray  # f (m,), not transformed by the loss
+    jacobian: np.ndarray  # J (m, n), of f with respect to x
+    cost: float  # half the sum of squares of the transformed f
+    triangle: np.ndarray  # R (k, n) of the QR decomposition of the derivative of the transformed f
+    projection: np.ndarray  # Q^T f (k,) of the transformed f
+    finite: bool  # whether f and J are finite
 
     def lengths(self) -> np.ndarray:
         """Return the lengths of the columns of the derivative, (n,)."""
@@ -194,36 +175,20 @@ class Minimum(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What is known after a step was tried; the rules of ``STOPS`` decide by it.
+    """What is known after a step was tried; the rules of ``STOPS`` decide by it."""
 
-    Attributes:
-        accepted: whether the iteration has moved.
-        finite: whether the residuals, and for a promising step the derivatives, were finite.
-        gain: the decrease of the cost as a fraction of the predicted one; 0 if not accepted.
-        zero: whether the residuals vanish compared with the start, and hardly any parameter would
-            change on the way to the minimum of the linear model.
-        small_change: whether the cost has changed, and could change, by less than ``ftol``.
-        small_step: whether the minimum of the linear model is nearer than ``xtol``.
-        small_slope: whether the largest cosine is below ``gtol``.
-        flat: whether rounding could hide the decrease that the slope promises.
-        stuck: whether a refused step was so short that shorter ones make no sense.
-        probe_due: whether the next test for rounding is due.
-        is_rounding: tests whether the residuals are only rounding; takes two evaluations.
-        last: whether this was the last step allowed.
-    """
-
-    accepted: bool
-    finite: bool
-    gain: float
-    zero: bool
-    small_change: bool
-    small_step: bool
-    small_slope: bool
-    flat: bool
-    stuck: bool
+    accepted: bool  # the iteration has moved
+    finite: bool  # the residuals, and for a promising step the derivatives, were finite
+    gain: float  # decrease of the cost as a fraction of the predicted one; 0 if not accepted
+    zero: bool  # residuals vanish compared with the start, and hardly a parameter would change
+    small_change: bool  # the cost has changed, and could change, by less than ftol
+    small_step: bool  # the minimum of the linear model is nearer than xtol
+    small_slope: bool  # the largest cosine is below gtol
+    flat: bool  # rounding could hide the decrease that the slope promises
+    stuck: bool  # a refused step was so short that shorter ones make no sense
     probe_due: bool
-    is_rounding: Callable[[], bool]
-    last: bool
+    is_rounding: Callable[[], bool]  # tests it by two evaluations
+    last: bool  # max_steps is reached
 
 
 STOPS: list[tuple[Reason, Callable[[Step], bool]]] = [
