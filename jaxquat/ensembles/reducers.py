@@ -133,11 +133,11 @@ class Extremes(reprs.Tabular):
             ``jax.vmap(draw)(keys(key, members))`` draws them again.
 
     Examples:
-        >>> draw, simulate = jax.random.normal, lambda member: member**2
-        >>> options = {"reduce": jq.ensembles.largest(3), "progress": False}
-        >>> worst = jq.ensembles.run(draw, simulate, 1000, jax.random.key(0), **options).result
-        >>> again = jax.vmap(draw)(jq.ensembles.keys(jax.random.key(0), worst.members))
-        >>> bool(np.allclose(again**2, worst.value, rtol=1e-5))
+        >>> key, reducer = jax.random.key(0), jq.ensembles.largest(3)
+        >>> drawn = np.array(jq.ensembles.members(jax.random.normal, 100, key))
+        >>> worst = reducer.finish(reducer.summarise(drawn, np.arange(100)))
+        >>> again = jax.vmap(jax.random.normal)(jq.ensembles.keys(key, worst.members))
+        >>> bool(np.allclose(again, worst.value))
         True
     """
 

@@ -102,9 +102,8 @@ def run(
         key: a ``jax.random.key`` of a generator whose numbers do not depend on vmap (the default,
             not "rbg").
         chunk: number of members simulated at once, a multiple of the mesh's devices; the last chunk
-            is padded, so one program serves all chunks. Default: the chunk of the store; otherwise
-            2^14 per CPU device, 2^18 per device of another kind, fewer if these would need more
-            than half of the free memory.
+            is padded. Default: the chunk of the store; otherwise 2^14 per CPU device, 2^18 per
+            device of another kind, fewer if these would need more than half of the free memory.
         reduce: a reducer (``jq.ensembles.mean()``, ...) or a pytree of them. They see only the
             outputs of the members that did not fail.
         until: a rule such as ``jq.ensembles.standard_error(of, below)``, evaluated after each chunk
@@ -116,8 +115,8 @@ def run(
         store: a folder for the outputs of all members, a zarr group with one array (n, ...) per
             output (extra ``store``), named by its place in the pytree. After a kill, the same call
             resumes from the store and gives the result that it would have given; a finished store
-            serves another ``reduce`` without a simulation. A run that ``until`` stopped leaves a
-            store of n members of which the last are missing; a stricter rule goes on from there.
+            serves another ``reduce`` without a simulation. Members that a run with ``until`` did
+            not reach are missing; a stricter rule goes on from there.
         progress: show a bar with members per second and the remaining time.
 
     Returns:
@@ -127,12 +126,12 @@ def run(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of
-            another run (another n, chunk, key, number of processes, shapes and dtypes of members
-            and outputs; functions are not compared); tracing or differentiating (use
-            ``jq.ensembles.members``); a lost or damaged chunk of the store, by its members.
+            another run (n, chunk, key, number of processes, shapes and dtypes are compared,
+            functions are not); tracing or differentiating (use ``jq.ensembles.members``); a lost or
+            damaged chunk of the store, by its members.
         MemoryError: the chunk does not fit; the message says which size would.
-        OSError: the store cannot be written. BlockingIOError: another run, in the process that the
-            message names, writes to it (not detected where files have no locks, as on Windows).
+        OSError: the store cannot be written. BlockingIOError: another run writes to it (not
+            detected where files have no locks, as on Windows).
         ImportError: a store without zarr.
 
     Examples:

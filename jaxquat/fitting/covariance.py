@@ -61,7 +61,7 @@ class FitCovariance:
             it was estimated.
         reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)`` with the given sigma; it is 1
             within about ``sqrt(2/(m - rank))`` if sigma and model are right. None if sigma was
-            estimated, which would make it 1, or if m = rank.
+            estimated, or if m = rank.
         root: (n, rank); ``root root^T`` is the covariance without the flat directions.
 
     Examples:
@@ -92,14 +92,11 @@ class FitCovariance:
         the function is linear over the standard errors.
 
         Args:
-            function: ``function(params) -> pytree of floating arrays``, jittable.
+            function: ``function(params) -> pytree of floating arrays``, jittable; its values and
+                derivatives must be finite.
 
         Returns:
             Prediction. A value that changes along a flat direction has an infinite standard error.
-
-        Raises:
-            TypeError, ValueError: ``function`` is not such a function, or its values or derivatives
-                are not finite.
 
         Examples:
             >>> ratio = sure.predict(lambda p: p["gain"] / p["inertia"])
@@ -176,10 +173,8 @@ def fit_covariance(
         errors. J is computed in forward mode if n <= m, unless the residuals contain something that
         has a derivative in reverse mode only, or a rollout of the fused engine. A RuntimeWarning is
         issued if chi-squared per degree of freedom is more than five of its standard deviations
-        above 1 and makes the errors too small by a factor of 1.5 or more. A value far below 1 means
-        that the errors are too large. It gives no warning, because it may be intended: the
-        residuals may not be independent draws, or, in a forecast, the model is compared with
-        itself.
+        above 1 and makes the errors too small by a factor of 1.5 or more. A value far below 1,
+        where the errors are too large, gives no warning, because it may be intended.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or

@@ -58,8 +58,8 @@ class Fit(reprs.Tabular):
     Attributes:
         params: the parameters after update ``best_update``.
         history: the loss before each update, (updates,).
-        skipped: how many updates were skipped because the loss, its gradient or the update was not
-            finite, () or (starts,).
+        skipped: number of updates skipped because loss, gradient or update was not finite, () or
+            (starts,).
         validation: the validation loss at the start, after every ``chunk`` updates and after the
             last, (evaluations,); None without validation.
         best_update: the number of updates that led to ``params``: up to the lowest validation loss,
@@ -68,13 +68,12 @@ class Fit(reprs.Tabular):
         chunk: updates between two evaluations of the validation.
         converged: whether the descent had reached a minimum when it ended, whichever parameters the
             validation selected. Suppose that every parameter moved again by as much as it has
-            moved: ``converged`` is True if the loss would then fall, to first order, by less than a
-            thousandth of what it has fallen. Scales and offsets of the loss and of each parameter
-            do not matter. Parameters that did not move at all are treated as frozen. Also True
-            where the gradient vanishes to rounding. None if the loss changes from update to update
-            (batches, draws from the key) and three standard errors of the gradient's mean leave the
-            question open. A saddle, a plateau and a local minimum are not distinguished from the
-            lowest minimum.
+            moved: True if the loss would then fall, to first order, by less than a thousandth of
+            what it has fallen, or if the gradient vanishes to rounding. Scales and offsets of the
+            loss and of each parameter do not matter. Parameters that did not move at all are
+            treated as frozen. None if the loss changes from update to update (batches, draws from
+            the key) and three standard errors of the gradient's mean leave the question open. A
+            saddle, a plateau and a local minimum count as minima.
 
     Examples:
         >>> import optax
@@ -119,20 +118,20 @@ class FitOptions(NamedTuple):
 
     Attributes:
         mode: how to differentiate. "forward" needs the time of a few simulations for each
-            parameter, and no memory. "reverse" needs the time of about fourteen simulations for any
-            number of parameters, and memory. "auto" is forward up to 6 parameters, unless something
-            in the loss has a derivative in reverse mode only (``jax.custom_vjp``), or a cheap
-            derivative in reverse mode (the fused engine).
+            parameter, and no memory; "reverse" that of about fourteen simulations for any number of
+            parameters, and memory. "auto" is forward up to 6 parameters, unless something in the
+            loss has a derivative in reverse mode only (``jax.custom_vjp``), or a cheap one (the
+            fused engine).
         chunk: updates between two returns to the host; changes nothing in the result except when
             the validation is evaluated.
         patience: stop after this many evaluations without a new lowest validation loss in any
             start.
         snapshot_dir: local directory that receives snapshots of the fit (extra ``store``). After an
             interruption, or even a kill, the same call continues from the newest snapshot and ends
-            with the same bits; with more steps it continues a fit that had ended. Snapshots of
-            another fit are refused: a fit that differs in params (also in arrays, numbers, strings
-            and keys among them that are held), data, batch size, key, starts, the optimiser's state
-            at the start or the times of validation. Functions and other objects cannot be compared.
+            with the same bits; with more steps it continues a fit that had ended. Snapshots of a
+            fit with other params (fitted or held), data, batch size, key, starts, initial state of
+            the optimiser or times of validation are refused. Functions and other objects cannot be
+            compared.
         snapshot_every: updates between two snapshots, any number; the end is always written.
         progress: show a progress bar with the loss.
 
@@ -175,26 +174,25 @@ def fit(
         loss: jittable. ``batch`` is the part of ``data`` that this update sees (None without data);
             ``key`` is new at each update.
         params: pytree; its arrays of floats, and Python floats, are fitted. All other leaves, such
-            as functions, strings, booleans and keys, are held as they are: a network of equinox is
-            a pytree like that. A signed integer is held too, with a UserWarning that names its
-            place: write 1.0, not 1, and close over what is not to be fitted (a counter of a module
-            of equinox can be a static field). Pass positive quantities as logarithms, and an
-            inertia as the ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
-        optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. An
-            optimiser that evaluates the loss itself, as for a line search (``optax.lbfgs()``), gets
-            the loss with the batch and key of the update. Use it without ``batch_size`` and with a
-            loss that ignores the key; otherwise its memory mixes different functions.
+            as functions, strings and keys, are held: a network of equinox is a pytree like that. A
+            signed integer is held with a UserWarning: write 1.0, not 1, and close over what is not
+            to be fitted (a counter of a module of equinox can be a static field). Pass positive
+            quantities as logarithms, and an inertia as the ``theta`` of
+            ``jq.Body.from_parameters``: a Body here is a TypeError.
+        optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. Use a line
+            search (``optax.lbfgs()``) without ``batch_size`` and with a loss that ignores the key;
+            otherwise its memory mixes different functions.
         data: pytree of arrays with one leading axis; None if the loss draws its own from the key.
         steps: number of updates.
-        key: a ``jax.random.key``; the same key gives the same fit. Update n draws from
-            ``fold_in(key, n)``, whatever the number of steps and the chunk.
+        key: a ``jax.random.key``. Update n draws from ``fold_in(key, n)``, whatever the number of
+            steps and the chunk.
         batch_size: rows of data per update, drawn without replacement at each; None for all.
-        starts: number of starts to fit from at once, vmapped; the best is kept. Every fitted leaf
-            of ``params`` then has this leading axis; held leaves are shared by all starts. All
-            starts see the same batches and keys, so each takes the path that it would take alone.
-            The best has the lowest validation loss. Without validation, it has the lowest loss
-            after the last update, on the draws that the next update would see (if that is finite at
-            no start, the lowest loss at the last update where some start had a finite one).
+        starts: number of starts to fit from at once, vmapped; every fitted leaf of ``params`` then
+            has this leading axis, and held leaves are shared. All starts see the same batches and
+            keys, so each takes the path that it would take alone. The best has the lowest
+            validation loss. Without validation, it has the lowest loss after the last update, on
+            the draws that the next update would see (if that is finite at no start, the lowest loss
+            at the last update where some start had a finite one).
         validation: ``validation(params) -> ()``, jittable, evaluated at the start, every
             ``options.chunk`` updates and after the last; the result has the parameters at which it
             was lowest.
@@ -205,17 +203,13 @@ def fit(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a snapshot in
-            ``snapshot_dir`` that is damaged (the message says whether an older one is intact, and
-            how to go on) or belongs to another fit.
-        FloatingPointError: every update was skipped, or no validation loss was finite. The message
-            names what was not finite: the loss, its gradient, the update of the optimizer, or the
-            validation.
+            ``snapshot_dir`` that is damaged (the message says how to go on) or of another fit.
+        FloatingPointError: every update was skipped, or no validation loss was finite.
         KeyboardInterrupt: its attribute ``params`` has the parameters of the lowest validation loss
-            so far (without validation, those after the last complete chunk); with starts, those of
-            all starts.
-        OSError: a snapshot could not be written, on a full disk for instance; the last one written
-            stays. BlockingIOError: another fit, in the process that the message names, writes to
-            ``snapshot_dir`` (not detected where files have no locks, as on Windows).
+            so far (without validation, those after the last complete chunk) of all starts.
+        OSError: a snapshot could not be written; the last one written stays. BlockingIOError:
+            another fit writes to ``snapshot_dir`` (not detected where files have no locks, as on
+            Windows).
         ImportError: ``snapshot_dir`` without orbax-checkpoint.
 
     Examples:

@@ -69,9 +69,8 @@ class LeastSquares(reprs.Tabular):
             sum of the squared residuals.
         residuals: the residuals at the end, (m,), as the function returned them, in their dtype.
         converged: whether the iteration ended at a stationary point, where the gradient vanishes
-            except for parameters at a bound. This is a minimum, not always the lowest, or the start
-            itself: the derivatives also vanish at a maximum, and an iteration that starts there
-            ends at once.
+            except for parameters at a bound: a minimum, not always the lowest, or a maximum at
+            which the iteration started.
         reason: why the iteration ended, in words.
         evaluations: how often residuals were computed, from all starts; scipy's ``nfev``.
         jacobians: how often their Jacobian was computed, from all starts; scipy's ``njev``.
@@ -79,8 +78,8 @@ class LeastSquares(reprs.Tabular):
         covariance: the covariance of the parameters, and the directions that the data do not
             determine.
         best_start: the index of the start that led to this result; None without starts.
-        costs: the final cost from each start, (starts,); infinite for a start at which residuals or
-            derivatives were not finite; None without starts.
+        costs: the final cost from each start, (starts,), infinite where the start was not finite;
+            None without starts.
 
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)
@@ -187,8 +186,7 @@ def least_squares(
             data, it is called as ``residuals(params, data)``.
         params: where to start, a pytree whose arrays of float32 or float64 are fitted, n numbers in
             all. Other leaves are held, signed integers with a UserWarning (write 1.0, not 1). A
-            Body is a TypeError, as in ``jq.fit``: pass the ``theta`` of
-            ``jq.Body.from_parameters``.
+            Body is a TypeError, as in ``jq.fit``.
         data: pytree of arrays. A second call with the same function and data of the same shapes
             does not compile again. Without data, each call compiles, because values that the
             function closes over may have changed.
@@ -200,17 +198,14 @@ def least_squares(
         bounds: ``(lower, upper)``, each a tree like params or a prefix of it; each bound is () or
             has the shape of its leaf. None or an infinity leaves a side open; a bound for held
             leaves alone is a ValueError. The start must lie between the bounds, or on one. No step
-            passes a bound, and a minimum at a bound lies exactly on it. Each step minimises the
-            linear model between the bounds (C. L. Lawson and R. J. Hanson, Solving Least Squares
-            Problems, 1974, chapter 23). If residuals at a bound are not finite, the step is
-            refused. ``covariance`` is computed as if there were no bounds.
+            passes a bound, and a minimum at a bound lies exactly on it. If residuals at a bound are
+            not finite, the step is refused. ``covariance`` is computed as if there were no bounds.
         sigma: standard deviation of the noise in each residual, () or (m,), used for the covariance
             alone: it does not weigh the residuals. None estimates it from the residuals, as in
             ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is the one
             of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
-            ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, with psi the derivative of the loss. Because
-            m - rank replaces Huber's m, the variance is larger than his by a factor of
-            ``m/(m - rank)``.
+            ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, with psi the derivative of the loss and
+            m - rank in place of Huber's m.
         prefixes: rising fractions of the residuals, between 0 and 1: ``(0.1,)`` first fits the
             first tenth of them, then all. Over a long simulation a poor guess loses the phase and
             the cost has spurious minima; over a short part it has none. The residuals must then be
