@@ -54,9 +54,9 @@ class Experiment(NamedTuple):
         return len(owners) > 1
 
     @property
-    def local_devices(self) -> list[Any]:
-        """The devices of this process; without a mesh, the default device comes first."""
-        return jax.local_devices() if self.mesh is None else list(self.mesh.local_devices)
+    def device(self) -> Any:
+        """The first device of this process."""
+        return (jax.local_devices() if self.mesh is None else self.mesh.local_devices)[0]
 
     @property
     def key_data(self) -> np.ndarray:
@@ -168,7 +168,7 @@ def fetch(x: Array) -> np.ndarray:
 
 def free_bytes(experiment: Experiment) -> float:
     """Return the free memory for each device of this process; infinite if unknown."""
-    device = experiment.local_devices[0]
+    device = experiment.device
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -177,7 +177,7 @@ def free_bytes(experiment: Experiment) -> float:
         return math.inf
     lines = memory.read_text().splitlines()
     (line,) = [line for line in lines if line.startswith("MemAvailable")]
-    sharing = 1 if experiment.mesh is None else len(experiment.local_devices)
+    sharing = 1 if experiment.mesh is None else len(experiment.mesh.local_devices)
     return 1024 * int(line.split()[1]) / sharing
 
 
@@ -200,9 +200,8 @@ def fitting(experiment: Experiment, size: int, needed: float, free: float) -> in
 
 def default(experiment: Experiment) -> tuple[int, Any]:
     """Return the default size of a chunk, and its program."""
-    mesh, devices = experiment.mesh, experiment.devices
-    device = jax.local_devices()[0] if mesh is None else mesh.devices.flat[0]
-    share = CPU_CHUNK if device.platform == "cpu" else ACCELERATOR_CHUNK
+    devices = experiment.devices
+    share = CPU_CHUNK if experiment.device.platform == "cpu" else ACCELERATOR_CHUNK
     size = min(share, -(-experiment.n // devices)) * devices
     program = compiled(experiment, size)
     needed, half = needed_bytes(program), free_bytes(experiment) / 2

@@ -31,7 +31,7 @@ from jaxquat._internal.checks import (
 )
 from jaxquat.fitting.differentiation import with_jacobian
 from jaxquat.fitting.held import checked_params, estimates, fitted, size_of_one_start, whole
-from jaxquat.fitting.prediction import Prediction, propagated
+from jaxquat.fitting.prediction import Prediction, propagated, with_unknown
 
 __all__ = ["FitCovariance", "fit_covariance"]
 
@@ -240,9 +240,7 @@ def covariance_of(
     elif freedom > 0:
         reduced = float(np.sum((value / sigma) ** 2) / freedom)
         _warn_if_too_small(reduced, freedom)
-    infinite = np.any(parts != 0.0, axis=0)
-    covariance = np.where(np.logical_or.outer(infinite, infinite), np.nan, root @ root.T)
-    covariance[infinite, infinite] = np.inf
+    covariance = with_unknown(root @ root.T, np.any(parts != 0.0, axis=0))
     return FitCovariance(
         names=reprs.named_numbers(params, "params"),
         params=whole(params),

@@ -235,7 +235,10 @@ def fit(
     if starts is None:
         finite("params", ravel_pytree(params)[0])
     rows = _rows_of(data)
-    batch_size = _checked_batch_size(batch_size, rows)
+    batch_size = None if batch_size is None else positive_integer("batch_size", batch_size)
+    if batch_size is not None and batch_size > rows:
+        got = f"{batch_size} for {rows or 'no data'}"
+        raise ValueError(f"batch_size: wanted at most the rows of data, got {got}")
     if validation is not None:
         takes("validation", validation, "params")
     options = _checked_options(options, validation)
@@ -459,16 +462,6 @@ def _rows_of(data: Any) -> int:
     if (0,) in rows:
         raise ValueError(f"data: wanted at least one row, got {shapes}")
     return min(rows)[0] if rows else 0
-
-
-def _checked_batch_size(batch_size: Any, rows: int) -> int | None:
-    if batch_size is None:
-        return None
-    batch_size = positive_integer("batch_size", batch_size)
-    if batch_size > rows:
-        got = f"{batch_size} for {rows or 'no data'}"
-        raise ValueError(f"batch_size: wanted at most the rows of data, got {got}")
-    return batch_size
 
 
 def _checked_options(options: Any, validation: Any) -> FitOptions:

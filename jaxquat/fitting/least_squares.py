@@ -361,28 +361,26 @@ def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
         raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
 
 
-def _bound(residuals: Callable[..., Any], data: Any) -> Callable[[Any], Array]:
-    """Return the residuals as a function of the parameters alone, checked."""
-    arguments = () if data is None else (data,)
-    return lambda params: vector("residuals", residuals(whole(params), *arguments))
-
-
+@functools.lru_cache(maxsize=8)
 def _programs(residuals: Callable[..., Any]) -> tuple[Any, Any]:
-    """Return the compiled ``(params, data) -> f`` and ``(params, data) -> f, J``."""
-    value = lambda params, data: _bound(residuals, data)(params)  # noqa: E731
-    both = lambda params, data: with_jacobian(_bound(residuals, data))(params)  # noqa: E731
+    """Compile ``(params, data) -> f`` and ``(params, data) -> f, J``."""
+
+    def value(params: Any, data: Any) -> Array:
+        arguments = () if data is None else (data,)
+        return vector("residuals", residuals(whole(params), *arguments))
+
+    def both(params: Any, data: Any) -> tuple[Array, Array]:
+        return with_jacobian(lambda params: value(params, data))(params)
+
     return jax.jit(value), jax.jit(both)
-
-
-_kept_programs = functools.lru_cache(maxsize=8)(_programs)
 
 
 def _programs_for(residuals: Callable[..., Any], data: Any) -> tuple[Any, Any]:
     """Return the programs; with data, those of an earlier call with the same function."""
     if data is not None:
         with contextlib.suppress(TypeError):  # a callable without a hash
-            return _kept_programs(residuals)
-    return _programs(residuals)
+            return _programs(residuals)
+    return _programs.__wrapped__(residuals)
 
 
 def _result(

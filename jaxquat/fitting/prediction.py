@@ -49,6 +49,13 @@ class Prediction(reprs.Tabular):
         return f"Prediction: {len(rows)} values", rows, ("name", "value", "standard error")
 
 
+def with_unknown(covariance: np.ndarray, infinite: np.ndarray) -> np.ndarray:
+    """Return the covariance with infinite variances, and NaN beside them, where ``infinite``."""
+    covariance = np.where(np.logical_or.outer(infinite, infinite), np.nan, covariance)
+    covariance[infinite, infinite] = np.inf
+    return covariance
+
+
 def propagated(
     function: Callable[[Any], Any], params: Any, root: np.ndarray, flat: np.ndarray
 ) -> Prediction:
@@ -79,8 +86,7 @@ def propagated(
     tolerance = np.sqrt(jnp.finfo(x.dtype).eps)
     changes, parts = np.abs(jacobian @ flat.T), np.abs(jacobian) @ np.abs(flat.T)
     infinite = np.any(changes > tolerance * parts, axis=1)
-    covariance = np.where(np.logical_or.outer(infinite, infinite), np.nan, covariance)
-    covariance[infinite, infinite] = np.inf
+    covariance = with_unknown(covariance, infinite)
     errors = jnp.asarray(np.sqrt(np.diag(covariance)), values.dtype)
     return Prediction(
         names=reprs.named_numbers(tree, "value"),
