@@ -284,11 +284,10 @@ class _Bins:
     A positive x is in bin ``offset + ceil(log(x) / width)``, infinity in ``middle``, a negative x
     in minus the bin of -x, zero in 0; ``middle`` is then added so that no bin number is negative.
     The bin of a NaN does not matter: the least and greatest values are then NaN, and quantiles are
-    clipped to them.
+    clipped to them. The value of a bin lies within a relative ``accuracy`` of all values in it.
     """
 
     def __init__(self, accuracy: float) -> None:
-        """The value of a bin lies within a relative ``accuracy`` of all values in it."""
         self.accuracy = accuracy
         self.width = math.log((1 + accuracy) / (1 - accuracy))  # log of the ratio of a bin's edges
         self.offset = math.ceil(-math.log(5e-324) / self.width) + 1  # of the least positive number

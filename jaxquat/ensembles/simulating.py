@@ -129,7 +129,7 @@ def run(
             another run (n, chunk, key, number of processes, shapes and dtypes are compared,
             functions are not); tracing or differentiating (use ``jq.ensembles.members``); a lost or
             damaged chunk of the store, by its members.
-        MemoryError: the chunk does not fit; the message says which size would.
+        MemoryError: the chunk does not fit; the message names a size that would.
         OSError: the store cannot be written. BlockingIOError: another run writes to it (not
             detected where files have no locks, as on Windows).
         ImportError: a store without zarr.
@@ -215,10 +215,12 @@ def _problem(ensemble: Ensemble) -> str:
 
 
 class _Tally:
-    """Statistics and failures of the chunks so far; chunks are added in their order."""
+    """Statistics and failures of the chunks so far; chunks are added in their order.
+
+    ``outputs`` are the shapes and dtypes of one member's outputs.
+    """
 
     def __init__(self, experiment: Experiment, reduce: Any, outputs: Any) -> None:
-        """``outputs`` are the shapes and dtypes of one member's outputs."""
         self.experiment, self.outputs = experiment, jax.tree.structure(outputs)
         self.reducers, self.structure = jax.tree.flatten(reduce)
         none = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), outputs)

@@ -76,7 +76,10 @@ class Objective(NamedTuple):
 
 
 class Descent:
-    """The updates of an optimiser on an objective, compiled once."""
+    """The updates of an optimiser on an objective, compiled once.
+
+    Each start has ``size`` parameters; ``advance`` makes at most ``longest`` updates.
+    """
 
     def __init__(
         self,
@@ -89,7 +92,6 @@ class Descent:
         starts: int | None,
         longest: int,
     ) -> None:
-        """Each start has ``size`` parameters; ``advance`` makes at most ``longest`` updates."""
         self.objective, self.data, self.starts = objective, data, starts
         self.optimizer = optax.with_extra_args_support(optimizer)
         self.mode, self.size, self.longest = mode, size, longest

@@ -171,8 +171,8 @@ def fit(
     """Minimise ``loss(params, batch, key) -> ()`` by ``steps`` updates of an optax optimiser.
 
     Args:
-        loss: jittable. ``batch`` is the part of ``data`` that this update sees (None without data);
-            ``key`` is new at each update.
+        loss: jittable. ``batch`` is a part of ``data``, None without data; ``key`` is new at each
+            update.
         params: pytree; its arrays of floats, and Python floats, are fitted. All other leaves, such
             as functions, strings and keys, are held: a network of equinox is a pytree like that. A
             signed integer is held with a UserWarning: write 1.0, not 1, and close over what is not
@@ -188,10 +188,10 @@ def fit(
             steps and the chunk.
         batch_size: rows of data per update, drawn without replacement at each; None for all.
         starts: number of starts to fit from at once, vmapped; every fitted leaf of ``params`` then
-            has this leading axis, and held leaves are shared. All starts see the same batches and
+            has this leading axis, and held leaves are shared. All starts have the same batches and
             keys, so each takes the path that it would take alone. The best has the lowest
             validation loss. Without validation, it has the lowest loss after the last update, on
-            the draws that the next update would see (if that is finite at no start, the lowest loss
+            the draws of the next update (if that is finite at no start, the lowest loss
             at the last update where some start had a finite one).
         validation: ``validation(params) -> ()``, jittable, evaluated at the start, every
             ``options.chunk`` updates and after the last; the result has the parameters at which it
@@ -203,7 +203,7 @@ def fit(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a snapshot in
-            ``snapshot_dir`` that is damaged (the message says how to go on) or of another fit.
+            ``snapshot_dir`` that is damaged or of another fit.
         FloatingPointError: every update was skipped, or no validation loss was finite.
         KeyboardInterrupt: its attribute ``params`` has the parameters of the lowest validation loss
             so far (without validation, those after the last complete chunk) of all starts.

@@ -217,7 +217,7 @@ def least_squares(
 
     Returns:
         LeastSquares. A step to residuals that are not finite is refused, and a shorter one is
-        tried. If no step helps, ``converged`` is False and ``reason`` says why.
+        tried. If no step helps, ``converged`` is False.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
@@ -282,10 +282,12 @@ def least_squares(
 
 
 class _Search:
-    """The minima from the starts so far, and the latest point of the iteration in progress."""
+    """The minima from the starts so far, and the latest point of the iteration in progress.
+
+    ``start`` is a tree of parameters; the problem has ``number`` residuals.
+    """
 
     def __init__(self, start: Any, number: int, bar: Any) -> None:
-        """``start`` is a tree of parameters; the problem has ``number`` residuals."""
         self.start, self.number, self.bar = start, number, bar
         self.minima: list[Minimum | None] = []
         self.latest: list[Linearised] = []
@@ -350,7 +352,7 @@ def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
 
 
 def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
-    """ValueError or TypeError if the covariance cannot be computed."""
+    """Raise ValueError or TypeError if the covariance cannot be computed."""
     if sigma is not None:
         positive("sigma", one_shape("sigma", sigma, (), (number,)))
         if loss.name != "linear":
