@@ -283,10 +283,9 @@ def _outputs(
     if done == plan.chunks:
         return
     try:
-        for k, launched in _launched(experiment, plan, program, done):
+        for k, padded in _simulated(experiment, plan, program, done):
             members = plan.members(k)
-            size = members.stop - members.start
-            leaves = [chunks.fetch(x)[:size] for x in jax.tree.leaves(launched)]
+            leaves = [rows[: members.stop - members.start] for rows in padded]
             if store is not None:
                 store.write(k, members, leaves)
             yield leaves
@@ -298,19 +297,19 @@ def _outputs(
         raise MemoryError(f"chunk: wanted one that fits into memory, got {got}") from error
 
 
-def _launched(
+def _simulated(
     experiment: Experiment, plan: Plan, program: Any, first: int
-) -> Iterator[tuple[int, Any]]:
-    """Yield each chunk from ``first`` on when the next one has been launched."""
+) -> Iterator[tuple[int, list[np.ndarray]]]:
+    """Yield the rows of each chunk from ``first`` on, after the launch of the next one."""
     if program is None:
         program = chunks.within_memory(experiment, plan.size)
-    data, before = experiment.key_data, None
-    for k in range(first, plan.chunks):
-        launched = program(data, np.uint32(k * plan.size))
-        if before is not None:
-            yield k - 1, before
+    data, launched = experiment.key_data, None
+    for k in range(first, plan.chunks + 1):
         before = launched
-    yield plan.chunks - 1, before
+        if k < plan.chunks:
+            launched = program(data, np.uint32(k * plan.size))
+        if before is not None:
+            yield k - 1, [chunks.fetch(x) for x in jax.tree.leaves(before)]
 
 
 def _check_reduce(reduce: Any, store: Any) -> None:
