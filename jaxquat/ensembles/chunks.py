@@ -191,7 +191,7 @@ def needed_bytes(program: Any) -> int:
 
 
 def fitting(experiment: Experiment, size: int, needed: float, free: float) -> int:
-    """Return the chunk that needs 0.9 of the free memory, from what one of ``size`` members needs.
+    """Return the chunk that takes 0.9 of the free memory if ``size`` members take ``needed``.
 
     It is a multiple of the devices; 0 if none fits.
     """

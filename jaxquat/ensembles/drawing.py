@@ -43,7 +43,7 @@ def keys(key: Array, index: ArrayLike) -> Array:
 
 
 def members(draw: Callable[[Array], Any], n: int, key: Array) -> Any:
-    """Draw the first n members of an ensemble: a pytree of ``draw(fold_in(key, i))``, axis n first.
+    """Return the first n members of an ensemble, ``draw(fold_in(key, i))``, with leading axis n.
 
     Unlike ``jq.ensembles.run``, this is traceable and differentiable. For instance, use
     ``jax.lax.map(simulate, members(draw, n, key), batch_size=...)`` under ``jit`` and ``grad``.
@@ -61,7 +61,7 @@ def members(draw: Callable[[Array], Any], n: int, key: Array) -> Any:
 
 
 def bodies(key: Array, body: Body, spread: ArrayLike, shape: tuple[int, ...] = ()) -> Body:
-    """Draw physical bodies around a given one: a Body with these leading axes.
+    """Draw random, physical bodies around a given one: a Body with leading axes ``shape``.
 
     To first order in ``spread``, the mass and the second moment of mass along every axis through
     the centre of mass, ``int x^2 dm``, have this relative standard deviation. The mass and the
