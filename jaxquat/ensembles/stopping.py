@@ -1,4 +1,4 @@
-"""When an ensemble may stop: reducers that say whether their result suffices."""
+"""Rules by which an ensemble stops: reducers whose result may suffice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxquat.ensembles.reducers import Mean, Of, Reducer, mean, selector
 
 @dataclass(frozen=True)
 class StoppingRule(Reducer):
-    """A reducer that also says whether its result suffices: ``until`` of ``jq.ensembles.run``.
+    """A reducer that decides whether its result suffices: ``until`` of ``jq.ensembles.run``.
 
     Attributes:
         summarise: as in ``Reducer``.

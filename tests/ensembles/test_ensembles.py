@@ -388,35 +388,22 @@ def test_statistics_are_pytrees():
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [
-        ({"draw": None}, TypeError, "draw: wanted a function, got None"),
-        ({"simulate": 1.0}, TypeError, "simulate: wanted a function, got float"),
-        ({"n": 0}, ValueError, "n: wanted at least 1, got 0"),
         ({"n": 2**31 + 1}, ValueError, "n: wanted at most 2^31 members, got 2147483649"),
-        ({"key": 0}, TypeError, "key: wanted a jax.random.key, got 0"),
-        ({"key": jax.random.split(KEY)}, ValueError, "key: wanted one key, got shape (2,)"),
         (
             {"key": jax.random.key(0, impl="rbg")},
             ValueError,
             "key: wanted a generator whose numbers do not depend on vmap",
         ),
-        ({"chunk": 0}, ValueError, "chunk: wanted at least 1, got 0"),
-        ({"chunk": 2.0}, TypeError, "chunk: wanted an integer, got 2.0"),
         (
             {"reduce": None},
             ValueError,
             "reduce: wanted reducers, a store, or both, got neither; for all outputs in memory",
         ),
         (
-            {"reduce": "mean"},
-            TypeError,
-            "reduce: wanted reducers such as jq.ensembles.mean(), got 'mean'",
-        ),
-        (
             {"reduce": ensembles.mean},
             TypeError,
             "reduce: wanted reducers such as jq.ensembles.mean(), got function",
         ),
-        ({"mesh": 8}, TypeError, "mesh: wanted a jax.sharding.Mesh, got int"),
         (
             {"simulate": lambda x: ()},
             ValueError,
@@ -426,11 +413,6 @@ def test_statistics_are_pytrees():
             {"simulate": lambda x: KEY},
             TypeError,
             "simulate: wanted outputs of floats, integers or booleans, got key<fry>",
-        ),
-        (
-            {"simulate": lambda x: x.astype(jnp.complex128)},
-            TypeError,
-            "wanted outputs of floats, integers or booleans, got complex128",
         ),
         (
             {"reduce": ensembles.largest(3, lambda out: out[:, None])},
@@ -450,31 +432,8 @@ def test_refused_by_name(changes, kind, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("make", "kind", "message"),
-    [
-        (
-            lambda: ensembles.quantiles([]),
-            ValueError,
-            "probabilities: wanted a sequence of numbers from 0 to 1, got []",
-        ),
-        (
-            lambda: ensembles.quantiles([50]),
-            ValueError,
-            "probabilities: wanted a sequence of numbers from 0 to 1, got [50]",
-        ),
-        (
-            lambda: ensembles.quantiles([0.5], accuracy=0.0),
-            ValueError,
-            "accuracy: wanted a relative error from 1e-6 to below 1",
-        ),
-        (lambda: ensembles.largest(0), ValueError, "k: wanted at least 1, got 0"),
-        (lambda: ensembles.mean("x"), TypeError, "of: wanted a function, got 'x'"),
-        (lambda: ensembles.members(normal, 0, KEY), ValueError, "n: wanted at least 1, got 0"),
-        (lambda: ensembles.members(1.0, 3, KEY), TypeError, "draw: wanted a function, got float"),
-    ],
-)
-def test_makers_refuse_by_name(make, kind, message):
-    with pytest.raises(kind) as caught:
-        make()
-    assert message in str(caught.value)
+@pytest.mark.parametrize("probabilities", [[], [50]])
+def test_probabilities_lie_between_0_and_1(probabilities):
+    message = "probabilities: wanted a sequence of numbers from 0 to 1, got "
+    with pytest.raises(ValueError, match=message):
+        ensembles.quantiles(probabilities)
