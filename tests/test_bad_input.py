@@ -211,7 +211,7 @@ FIT = {
     "optimizer": Argument(optax.sgd(0.1)),
     "data": optional(None, int="data", wrong="data", nan="gaps", inf="gaps"),
     "steps": Argument(2),
-    "key": key(),
+    "key": optional(KEY),
     "batch_size": optional(None),
     "starts": optional(None),
     "validation": optional(None),
@@ -224,10 +224,10 @@ FIT = {
     "progress": Argument(False),
 }
 ENSEMBLE = {
+    "key": key(),
     "draw": Argument(lambda key: jax.random.normal(key)),
     "simulate": Argument(lambda member: member),
     "n": Argument(3),
-    "key": key(),
     "chunk": optional(None),
     "reduce": Argument(ensembles.mean()),
     "until": optional(None),
@@ -477,7 +477,7 @@ TABLE = {
     "ensembles.keys": {"key": key(), "index": Argument(np.arange(3), {"int": "numbers"})},
     "ensembles.largest": {"k": Argument(1), "of": OF},
     "ensembles.mean": {"of": OF},
-    "ensembles.members": {"draw": Argument(lambda key: key), "n": Argument(3), "key": key()},
+    "ensembles.members": {"key": key(), "draw": Argument(lambda key: key), "n": Argument(3)},
     "ensembles.quantiles": {
         "probabilities": Argument([0.5], {"wrong": "seven", "int": "numbers"}),
         "of": OF,

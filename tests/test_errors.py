@@ -727,7 +727,7 @@ CASES = [
         "key: wanted one key, got shape (2,)",
     ),
     (
-        lambda: jq.ensembles.members(lambda key: key, 3, jax.random.split(KEY)),
+        lambda: jq.ensembles.members(jax.random.split(KEY), lambda key: key, 3),
         ValueError,
         "key: wanted one key, got shape (2,)",
     ),
@@ -1025,24 +1025,24 @@ CASES = [
     # ensembles
     (
         lambda: jq.ensembles.run(
-            lambda key: 1.0, lambda m: "ab", 3, KEY, reduce=jq.ensembles.mean()
+            KEY, lambda key: 1.0, lambda m: "ab", 3, reduce=jq.ensembles.mean()
         ),
         TypeError,
         "simulate: wanted arrays",
     ),
     (
         lambda: jq.ensembles.run(
-            lambda key: "ab", lambda m: 1.0, 3, KEY, reduce=jq.ensembles.mean()
+            KEY, lambda key: "ab", lambda m: 1.0, 3, reduce=jq.ensembles.mean()
         ),
         TypeError,
         "draw: wanted arrays",
     ),
     (
         lambda: jq.ensembles.run(
+            KEY,
             lambda key: 1.0,
             jnp.sin,
             3,
-            KEY,
             reduce=jq.ensembles.mean(lambda rows: "ab"),
             progress=False,
         ),
@@ -1226,7 +1226,7 @@ CASES = [
     ),
     (
         lambda: jq.ensembles.run(
-            lambda key: None, lambda member: V, 5, KEY, reduce=jq.ensembles.mean(), progress=False
+            KEY, lambda key: None, lambda member: V, 5, reduce=jq.ensembles.mean(), progress=False
         ),
         ValueError,
         "draw: wanted at least one array of a member, got None",
@@ -1598,9 +1598,9 @@ ARGUMENTS = [
         "measure: wanted measure(state, input), got",
     ),
     (lambda: control.follow(lambda: Q, 0.0), "attitude: wanted attitude(t), got"),
-    (lambda: jq.ensembles.run(lambda: 0, lambda m: m, 3, KEY), "draw: wanted draw(key), got"),
+    (lambda: jq.ensembles.run(KEY, lambda: 0, lambda m: m, 3), "draw: wanted draw(key), got"),
     (
-        lambda: jq.ensembles.run(lambda key: key, lambda: 0, 3, KEY),
+        lambda: jq.ensembles.run(KEY, lambda key: key, lambda: 0, 3),
         "simulate: wanted simulate(member), got",
     ),
     (lambda: torques.gravity_gradient(BODY, lambda: V), "position: wanted position(t), got"),

@@ -220,6 +220,8 @@ RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
 """Old names of arguments, and of fields of records, by function or class."""
 
 OLD_ORDERS = {
+    "ensembles.members": ("draw n key", "key draw n"),
+    "ensembles.run": ("draw simulate n key", "key draw simulate n"),
     "planning.ilqr": (
         "scheme body torque start grid commands residuals params=None",
         "scheme body torque start grid params commands residuals",

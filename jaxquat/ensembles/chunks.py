@@ -29,7 +29,7 @@ These keep a device busy, for a second or less, if memory allows.
 
 _NOT_TRACED = (
     "jq.ensembles.run runs chunk by chunk and is neither traced nor differentiated; "
-    "under jit, vmap or grad use jax.lax.map over jq.ensembles.members(draw, n, key)"
+    "under jit, vmap or grad use jax.lax.map over jq.ensembles.members(key, draw, n)"
 )
 
 

@@ -20,6 +20,7 @@ from jaxquat._internal.checks import (
     takes,
 )
 from jaxquat._internal.checks import shape as checked_shape
+from jaxquat._internal.renamed import order_of
 from jaxquat.dynamics.body import Body, check_body
 
 LARGEST = 2**31
@@ -42,19 +43,20 @@ def keys(key: Array, index: ArrayLike) -> Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, index.astype(jnp.uint32))
 
 
-def members(draw: Callable[[Array], Any], n: int, key: Array) -> Any:
+def members(key: Array, draw: Callable[[Array], Any], n: int) -> Any:
     """Return the first n members of an ensemble, ``draw(fold_in(key, i))``, with leading axis n.
 
     Unlike ``jq.ensembles.run``, this is traceable and differentiable. For instance, use
-    ``jax.lax.map(simulate, members(draw, n, key), batch_size=...)`` under ``jit`` and ``grad``.
+    ``jax.lax.map(simulate, members(key, draw, n), batch_size=...)`` under ``jit`` and ``grad``.
 
     Examples:
         >>> draw = lambda key: jax.random.uniform(key)
-        >>> few = jq.ensembles.members(draw, 3, jax.random.key(0))
-        >>> many = jq.ensembles.members(draw, 1000, jax.random.key(0))
+        >>> few = jq.ensembles.members(jax.random.key(0), draw, 3)
+        >>> many = jq.ensembles.members(jax.random.key(0), draw, 1000)
         >>> bool((few == many[:3]).all())  # a member depends on its number alone
         True
     """
+    key = random_key("key", key, order_of("ensembles.members"))
     takes("draw", draw, "key")
     n = positive_integer("n", n)
     return jax.vmap(draw)(keys(key, jnp.arange(n, dtype=jnp.uint32)))

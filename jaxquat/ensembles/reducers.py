@@ -42,7 +42,7 @@ class Reducer:
         ... )
         >>> draw, simulate = jax.random.uniform, lambda member: 20.0 * member  # s
         >>> options = {"reduce": share, "progress": False}
-        >>> ensemble = jq.ensembles.run(draw, simulate, 1000, jax.random.key(0), **options)
+        >>> ensemble = jq.ensembles.run(jax.random.key(0), draw, simulate, 1000, **options)
         >>> f"{ensemble.result:.1f}"
         '0.5'
     """
@@ -134,7 +134,7 @@ class Extremes(reprs.Tabular):
 
     Examples:
         >>> key, reducer = jax.random.key(0), jq.ensembles.largest(3)
-        >>> drawn = np.array(jq.ensembles.members(jax.random.normal, 100, key))
+        >>> drawn = np.array(jq.ensembles.members(key, jax.random.normal, 100))
         >>> worst = reducer.finish(reducer.summarise(drawn, np.arange(100)))
         >>> again = jax.vmap(jax.random.normal)(jq.ensembles.keys(key, worst.members))
         >>> bool(np.allclose(again, worst.value))

@@ -34,6 +34,7 @@ from jaxquat._internal.checks import (
     reproducible_key,
     takes,
 )
+from jaxquat._internal.renamed import order_of
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
 from jaxquat.ensembles.drawing import LARGEST, keys
@@ -56,7 +57,7 @@ class Ensemble(reprs.Tabular):
     Examples:
         >>> draw, simulate = jax.random.normal, jnp.sqrt  # of a negative number it is NaN
         >>> options = {"reduce": jq.ensembles.mean(), "progress": False}
-        >>> ensemble = jq.ensembles.run(draw, simulate, 100, jax.random.key(0), **options)
+        >>> ensemble = jq.ensembles.run(jax.random.key(0), draw, simulate, 100, **options)
         >>> ensemble.result.n + len(ensemble.failed_index)
         100
         >>> bool((jax.vmap(draw)(ensemble.failed_key) < 0.0).all())  # these have failed
@@ -80,10 +81,10 @@ class Ensemble(reprs.Tabular):
 
 
 def run(
+    key: Array,
     draw: Callable[[Array], Any],
     simulate: Callable[[Any], Any],
     n: int,
-    key: Array,
     *,
     chunk: int | None = None,
     reduce: Any = None,
@@ -95,12 +96,12 @@ def run(
     """Simulate n random members in chunks of bounded memory; keep statistics, all outputs, or both.
 
     Args:
+        key: a ``jax.random.key`` of a generator whose numbers do not depend on vmap (the default,
+            not "rbg").
         draw: ``draw(key) -> member``, any pytree; member i has the key ``fold_in(key, i)``.
         simulate: ``simulate(member) -> outputs`` for ONE member, jittable; ``run`` vmaps it. The
             outputs are a small pytree of arrays, such as a settling time from a ``jq.rollout``.
         n: number of members, up to 2^31; with ``until`` the largest number.
-        key: a ``jax.random.key`` of a generator whose numbers do not depend on vmap (the default,
-            not "rbg").
         chunk: number of members simulated at once, a multiple of the mesh's devices; the last chunk
             is padded. Default: the chunk of the store; otherwise 2^14 per CPU device, 2^18 per
             device of another kind, fewer if these would need more than half of the free memory.
@@ -142,12 +143,12 @@ def run(
         ...     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
         ...     return jq.rollout(jq.rkmk2, body, damper, start, grid).final.omega
         >>> options = {"reduce": jq.ensembles.mean(), "progress": False}
-        >>> mean = jq.ensembles.run(draw, simulate, 1000, jax.random.key(0), **options).result
+        >>> mean = jq.ensembles.run(jax.random.key(0), draw, simulate, 1000, **options).result
         >>> mean.std.round(2)  # rad/s: 1 at first, times exp(-5 s/2 s)
         array([0.08, 0.08, 0.08])
     """
     # Check and convert.
-    experiment = _checked_experiment(draw, simulate, n, key, mesh)
+    experiment = _checked_experiment(key, draw, simulate, n, mesh)
     boolean("progress", progress)
     if until is not None:
         instance("until", until, StoppingRule, "a rule such as jq.ensembles.standard_error(...)")
@@ -183,8 +184,9 @@ def run(
     return ensemble
 
 
-def _checked_experiment(draw: Any, simulate: Any, n: Any, key: Any, mesh: Any) -> Experiment:
+def _checked_experiment(key: Any, draw: Any, simulate: Any, n: Any, mesh: Any) -> Experiment:
     """Return the Experiment of these arguments of ``run``."""
+    key = reproducible_key("key", key, order_of("ensembles.run"))
     takes("draw", draw, "key")
     takes("simulate", simulate, "member")
     n = positive_integer("n", n)
@@ -197,7 +199,7 @@ def _checked_experiment(draw: Any, simulate: Any, n: Any, key: Any, mesh: Any) -
         if owners not in ({jax.process_index()}, set(range(count))):
             wanted = f"devices of this process alone or of all {count} processes"
             raise ValueError(f"mesh: wanted {wanted}, got {sorted(owners)}")
-    return Experiment(draw, simulate, n, reproducible_key("key", key), mesh)
+    return Experiment(draw, simulate, n, key, mesh)
 
 
 def _problem(ensemble: Ensemble) -> str:
@@ -317,7 +319,7 @@ def _check_reduce(reduce: Any, store: Any) -> None:
     for reducer in reducers:
         instance("reduce", reducer, Reducer, "reducers such as jq.ensembles.mean()")
     if not reducers and store is None:
-        hint = "for all outputs in memory jax.vmap(simulate)(jq.ensembles.members(draw, n, key))"
+        hint = "for all outputs in memory jax.vmap(simulate)(jq.ensembles.members(key, draw, n))"
         raise ValueError(f"reduce: wanted reducers, a store, or both, got neither; {hint}")
 
 

@@ -58,15 +58,16 @@ def checked_loss(name: str, value: Any) -> Array:
 class Objective(NamedTuple):
     """The function to minimise; every update has its own batch of the data and its own key."""
 
-    loss: Callable[[Any, Any, Array], Array]  # loss(params, batch, key) -> ()
-    key: Array
+    loss: Callable[[Any, Any, Array | None], Array]  # loss(params, batch, key) -> ()
+    key: Array | None
     batch_size: int | None
     rows: int  # number of rows of the data, 0 without data
 
     def at(self, number: Any, data: Any) -> Callable[[Any], Array]:
         """Return the loss of update ``number`` as a function of the parameters."""
-        batch_key, loss_key = jax.random.split(jax.random.fold_in(self.key, number))
-        batch = data
+        batch, batch_key, loss_key = data, None, None
+        if self.key is not None:
+            batch_key, loss_key = jax.random.split(jax.random.fold_in(self.key, number))
         if self.batch_size is not None:
             # Draw without replacement: the rows of the largest random numbers are cheaper than a
             # permutation.

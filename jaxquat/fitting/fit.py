@@ -162,7 +162,7 @@ def fit(
     data: Any = None,
     *,
     steps: int,
-    key: Array,
+    key: Array | None = None,
     batch_size: int | None = None,
     starts: int | None = None,
     validation: Callable[[Any], Array] | None = None,
@@ -184,8 +184,8 @@ def fit(
             otherwise its memory mixes different functions.
         data: pytree of arrays with one leading axis; None if the loss draws its own from the key.
         steps: number of updates.
-        key: a ``jax.random.key``. Update n draws from ``fold_in(key, n)``, whatever the number of
-            steps and the chunk.
+        key: a ``jax.random.key``; None, which the loss then receives, if nothing is random. Update
+            n draws from ``fold_in(key, n)``, whatever the number of steps and the chunk.
         batch_size: rows of data per update, drawn without replacement at each; None for all.
         starts: number of starts to fit from at once, vmapped; every fitted leaf of ``params`` then
             has this leading axis, and held leaves are shared. All starts have the same batches and
@@ -226,7 +226,9 @@ def fit(
     takes("loss", loss, "params, batch, key")
     wanted = "an optax gradient transformation, e.g. optax.adam(1e-2)"
     instance("optimizer", optimizer, optax.GradientTransformation, wanted)
-    steps, key = positive_integer("steps", steps), random_key("key", key)
+    steps = positive_integer("steps", steps)
+    if key is not None or batch_size is not None:
+        key = random_key("key", key, "" if batch_size is None else ", to draw batches")
     params = jax.tree.map(strong, checked_params(params, stacklevel=4))
     for name, value in (("params", params), ("data", data), ("key", key)):
         concrete(name, value, ON_HOST)
@@ -296,7 +298,7 @@ class _Run:
             "optimizer": snapshots.digest(self.beginning.state)[:16],
             "data": snapshots.digest(self.descent.data)[:16],
             "batch": self.descent.objective.batch_size,
-            "key": f"{key.dtype} {snapshots.digest(key)[:16]}",
+            "key": None if key is None else f"{key.dtype} {snapshots.digest(key)[:16]}",
             "starts": self.descent.starts,
             "validation": None if self.validate is None else f"every {self.options.chunk} updates",
         }

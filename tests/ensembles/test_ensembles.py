@@ -51,7 +51,7 @@ def tumble(engine, start):
 
 def run(draw=normal, simulate=lambda x: x, n=50, key=KEY, **options):
     options = {"reduce": ensembles.mean(), "progress": False, "chunk": 16} | options
-    return ensembles.run(draw, simulate, n, key, **options)
+    return ensembles.run(key, draw, simulate, n, **options)
 
 
 # Members
@@ -73,7 +73,7 @@ def test_members_are_the_same_whatever_the_chunk_and_the_engine():
 
     @jax.jit
     def again(index):
-        return ensembles.members(draw, 1000, KEY), jax.vmap(draw)(ensembles.keys(KEY, index))
+        return ensembles.members(KEY, draw, 1000), jax.vmap(draw)(ensembles.keys(KEY, index))
 
     drawn, chosen = again(index)
     chex.assert_trees_all_close(drawn, whole["start"], atol=3e-7)
@@ -102,10 +102,10 @@ def test_members_are_the_differentiable_way():
     """d/da mean (a x)^2 = 2 a mean x^2, exactly for these draws."""
 
     def loss(a):
-        members = ensembles.members(normal, 50, KEY)
+        members = ensembles.members(KEY, normal, 50)
         return jnp.mean(jax.lax.map(lambda x: (a * x) ** 2, members, batch_size=16))
 
-    wanted = 2 * 3.0 * jnp.mean(ensembles.members(normal, 50, KEY) ** 2)
+    wanted = 2 * 3.0 * jnp.mean(ensembles.members(KEY, normal, 50) ** 2)
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(3.0), wanted, rtol=1e-14)
 
 
@@ -127,7 +127,7 @@ def test_ensemble_is_neither_traced_nor_differentiated():
 
 def test_members_that_fail_are_left_out_and_named():
     """A single NaN below -1, an infinity above 1; the reducers see the others only."""
-    draws = np.asarray(ensembles.members(normal, 50, KEY))
+    draws = np.asarray(ensembles.members(KEY, normal, 50))
 
     def failing(x):
         infinite, nan = jnp.where(x > 1, 0.0, 1.0), jnp.where(x < -1, jnp.nan, 0.0)
