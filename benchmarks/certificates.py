@@ -49,6 +49,7 @@ VARIANTS = {
 }
 FAMILIES = ("munthe_kaas", "crouch_grossman", "commutator_free", "pcdm", "splitting", "implicit")
 MODULES = [importlib.import_module(f"jaxquat.schemes.{family}") for family in FAMILIES]
+BY_SCAN = jq.RolloutOptions(engine="scan")
 
 
 # What the measurements share.
@@ -122,14 +123,12 @@ def errors_of(name):
 
 def microseconds(name, bodies):
     """Time a step of HEAVY in a rollout of 500, in float32 as users run it, the best of five."""
-    scheme, grid = jq.SCHEMES[name], jq.grid(0.0, 0.01, 500)
+    scheme, grid = jq.SCHEMES[name], jq.grid(0.0, 0.01, 500, save_every=500)
     body, begin = narrow((body_of(name), start(name)))
     begins = jax.tree.map(lambda x: jnp.broadcast_to(x, (bodies, *x.shape)), begin)
 
     def one(state, body):
-        return jq.rollout(
-            scheme, body, problems.heavy, state, grid, save_every=500, engine="scan"
-        ).state
+        return jq.rollout(scheme, body, problems.heavy, state, grid, options=BY_SCAN).state
 
     run = jax.jit(jax.vmap(one, (0, None))).lower(begins, body).compile()
     times = []
@@ -145,14 +144,13 @@ def gradient(name):
 
     The loss is one of 20 steps, by three torque parameters.
     """
-    scheme, grid = jq.SCHEMES[name], jq.grid(0.0, 0.05, 20)
+    scheme, grid = jq.SCHEMES[name], jq.grid(0.0, 0.05, 20, save_every=20)
 
     def torque(t, state, pull):
         return jq.quaternion.rotate_inverse(state.q, pull)
 
     def loss(pull):
-        options = {"save_every": 20, "engine": "scan"}
-        path = jq.rollout(scheme, body_of(name), torque, start(name), grid, pull, **options)
+        path = jq.rollout(scheme, body_of(name), torque, start(name), grid, pull, options=BY_SCAN)
         return jnp.sum(path.final.q * jnp.arange(4.0)) + jnp.sum(path.final.omega)
 
     at, h = jnp.array([0.3, -0.5, 0.8]), 1e-3
@@ -184,8 +182,8 @@ def marched(name, torque, q0, cast=unchanged):
 
     @jax.jit
     def run():
-        grid = jq.grid(0.0, 0.05, 100_000)
-        return jq.rollout(scheme, body, torque, begin, grid, save_every=100, engine="scan").state
+        grid = jq.grid(0.0, 0.05, 100_000, save_every=100)
+        return jq.rollout(scheme, body, torque, begin, grid, options=BY_SCAN).state
 
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), run())
 
@@ -313,8 +311,9 @@ def orbit(name):
         energy = jq.dynamics.energy(body, state) + jq.forces.potential(body, state, pull)
         return energy, jq.dynamics.momentum(body, state, about=jnp.zeros(3))
 
-    grid, options = jq.grid(0.0, 0.01, 1_000_000), {"save": invariants, "save_every": 100}
-    run = jax.jit(lambda: jq.rollout(jq.SCHEMES[name], body, field, begin, grid, **options).saved)
+    scheme, grid = jq.SCHEMES[name], jq.grid(0.0, 0.01, 1_000_000, save_every=100)
+    options = jq.RolloutOptions(save=invariants)
+    run = jax.jit(lambda: jq.rollout(scheme, body, field, begin, grid, options=options).saved)
     energy, momentum = map(np.asarray, run())
     error = np.abs(energy / energy[0] - 1)
     half = len(error) // 2
@@ -538,10 +537,9 @@ def stiff():
         return jnp.cross(jnp.array([0.3, -0.2, 0.5]), field)
 
     def end(scheme, torque, size, rate, steps):
-        body, grid = jq.Body(size * moments), jq.grid(0.0, 2.0 / steps, steps)
+        body, grid = jq.Body(size * moments), jq.grid(0.0, 2.0 / steps, steps, save_every=steps)
         begin = jq.State(q, rate)
-        path = jq.rollout(scheme, body, torque, begin, grid, save_every=steps, engine="scan")
-        return path.final.q
+        return jq.rollout(scheme, body, torque, begin, grid, options=BY_SCAN).final.q
 
     def terminal(t, q, params):
         return jnp.linalg.solve(damping, dipole(t, jq.State(q, still), params))
@@ -602,9 +600,8 @@ def one_program(scheme, body, torque, chunk=10):
         dt = end / n
 
         def steps(k, state):
-            grid = jq.grid(chunk * k * dt, dt, chunk)
-            options = {"save_every": chunk, "engine": "scan"}
-            return jq.rollout(scheme, body, torque, state, grid, **options).final
+            grid = jq.grid(chunk * k * dt, dt, chunk, save_every=chunk)
+            return jq.rollout(scheme, body, torque, state, grid, options=BY_SCAN).final
 
         return jax.lax.fori_loop(0, n // chunk, steps, state)
 

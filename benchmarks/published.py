@@ -96,7 +96,7 @@ def sheared():
     q = jq.quaternion.exp(jnp.array([0.4, 1.1, 0.0]))
     start = jq.State(q, jq.flow.jeffery_rate(semi_axes, jeffery.SHEAR)(0.0, q))
     half, fine = (
-        jq.rollout(jq.rkmk6, body, torque, start, jq.grid(0.0, 1 / n, 10 * n), save_every=n).state
+        jq.rollout(jq.rkmk6, body, torque, start, jq.grid(0.0, 1 / n, 10 * n, save_every=n)).state
         for n in (100, 200)
     )
     assert float(jnp.max(jq.quaternion.distance(half.q, fine.q))) < 1e-11

@@ -47,8 +47,9 @@ def flight(fresh, engine, steps):
     def fly(key):
         start = drawn(0.0, jq.State(jnp.zeros(4), jnp.zeros(3), Episode(jnp.zeros(()))), key)
         start = start._replace(aux=()) if fresh is None else start
-        grid, options = jq.grid(0.0, 0.02, steps), {"save_every": steps, "engine": engine}
-        return jq.rollout(scheme, BODY, torque, start, grid, key, **options).final
+        grid = jq.grid(0.0, 0.02, steps, save_every=steps)
+        options = jq.RolloutOptions(engine=engine)
+        return jq.rollout(scheme, BODY, torque, start, grid, key, options=options).final
 
     return jax.jit(jax.vmap(fly))
 

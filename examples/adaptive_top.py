@@ -71,8 +71,8 @@ def marcher(scheme, chunk=10):
     @jax.jit
     def march(n):
         def advance(k, state):
-            grid = jq.grid(k * chunk / n, 1.0 / n, chunk)
-            return jq.rollout(scheme, BODY, TORQUE, state, grid, save_every=chunk).final
+            grid = jq.grid(k * chunk / n, 1.0 / n, chunk, save_every=chunk)
+            return jq.rollout(scheme, BODY, TORQUE, state, grid).final
 
         return jax.lax.fori_loop(0, n // chunk, advance, START)
 

@@ -158,8 +158,8 @@ def precision(scheme, evaluations):
 
     @jax.jit
     def advance(state, dt):
-        grid = jq.grid(0.0, dt, 50)
-        return jq.rollout(scheme, BOX, jq.torques.zero, state, grid, save_every=50).final
+        grid = jq.grid(0.0, dt, 50, save_every=50)
+        return jq.rollout(scheme, BOX, jq.torques.zero, state, grid).final
 
     exact, work, error = jq.exact.free_body(BOX, 8.0, FLIPPING), [], []
     for parts in (2, 4, 8, 16, 32):

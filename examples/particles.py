@@ -61,10 +61,11 @@ def fly(engine, key):
         body,
         jq.torques.zero,
         jq.State(q, rate(0.0, q)),
-        jq.grid(0.0, STEP, ROWS * EVERY),
-        save_every=EVERY,
-        save=lambda t, state, *_: jq.quaternion.rotate(state.q, jnp.array([0.0, 0.0, 1.0])),
-        engine=engine,
+        jq.grid(0.0, STEP, ROWS * EVERY, save_every=EVERY),
+        options=jq.RolloutOptions(
+            save=lambda t, state, *_: jq.quaternion.rotate(state.q, jnp.array([0.0, 0.0, 1.0])),
+            engine=engine,
+        ),
     )
     return path.saved
 

@@ -94,8 +94,9 @@ def fly(log_gains, flight, engine="auto"):
     )
     controller = rotors.commanding_speeds(cascade, ROTORS, lowest=0.05, highest=0.6 * WEIGHT)
     return jq.rollout(
-        jq.rkmk2, BODY, plant, flight.start, GRID, log_gains, controller=controller, engine=engine
-    )
+        jq.rkmk2, BODY, plant, flight.start, GRID, log_gains,
+        controller=controller, options=jq.RolloutOptions(engine=engine),
+    )  # fmt: skip
 
 
 def random_flights(key, n):
