@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ class Episode(NamedTuple):
 
     Attributes:
         number: how many restarts there were, a float () in the dtype of the state.
-        aux: the aux states that the torque of the rollout sees and moves; none by default.
+        aux: the aux states that the torque of the rollout receives and moves; none by default.
 
     Examples:
         >>> aux = jq.schemes.Episode(jnp.zeros(()))
@@ -39,28 +38,24 @@ def restarted(
     ended: Callable[[Array, State, Any], Array],
     fresh: Callable[[Array, State, Any], State],
 ) -> Scheme:
-    """The scheme, after whose steps the state is replaced where an event has happened.
+    """Replace the state after a step of the scheme where an event has happened.
 
     Where ``ended(t, state, params)`` is true after a step, the state is ``fresh(t, state, params)``
-    at the same time t. An episode of a simulated world ends and the next begins; a body hits the
-    ground, and its velocity is reflected; a stage separates, and its rate jumps. The event counts
-    at the end of the step in which it happens, so the order is 1 at most.
+    at the same time t: an episode ends and the next begins, a body hits the ground and its velocity
+    is reflected, a stage separates. The event counts at the end of the step in which it happens, so
+    the order is 1 at most.
 
     If ``state.aux`` is an ``Episode(number, aux)``, ``number`` counts the restarts. ``fresh`` gets
     the state with the number of the new episode, ``ended`` and controllers with that of the current
-    one; the torque sees the inner aux states alone, so any scheme and torque work unchanged.
-
-    A state has floats only. For random restarts put a ``jax.random.key`` into params, one for each
-    body; the key of an episode is ``fold_in(key, state.aux.number.astype(jnp.uint32))``.
-
-    A controller is not told, and its memory goes on. One that must forget compares
-    ``state.aux.number`` with the number in its memory.
+    one; the torque gets the inner aux states alone, so any scheme and torque work unchanged. For
+    random restarts put a ``jax.random.key`` into params, one for each body; the key of an episode
+    is ``fold_in(key, state.aux.number.astype(jnp.uint32))``. The memory of a controller goes on;
+    one that must forget compares ``state.aux.number`` with the number in its memory.
 
     Derivatives are those along the path: after a restart they are the derivatives of ``fresh``. The
-    instant of the event has none. ``fresh`` is computed after every step, so it must have finite
-    derivatives there, too. In reverse mode, so must the step whose result is replaced: if it has
-    overflowed, 0 times infinity makes the gradient NaN. So let an episode end well before that; a
-    test by ``isnan`` or ``isinf`` is too late. Forward mode is not affected.
+    instant of the event has none. ``fresh`` is computed after every step, so its derivatives must
+    be finite there, too. In reverse mode, so must those of the step whose result is replaced: after
+    an overflow the gradient is NaN (a tangent is not), so let an episode end well before that.
     ``checkpoint="reversible"`` is refused.
 
     Put ``restarted`` outermost: ``damped``, ``langevin`` and ``compose`` refuse a restarted scheme,
@@ -106,9 +101,7 @@ def restarted(
     )
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["scheme", "ended", "fresh"], meta_fields=[]
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Restarted(StepAround):
     """The step of ``restarted``."""
@@ -121,7 +114,7 @@ class Restarted(StepAround):
 
     @property
     def noise(self) -> Callable[[State], int]:
-        """How many standard normals a step takes; a deterministic scheme has no such attribute."""
+        """The number of normals that a step takes; a deterministic scheme has no such attribute."""
         count = self.scheme.step.noise  # type: ignore[attr-defined]
         return lambda state: count(_inner(state))
 
@@ -143,5 +136,5 @@ class Restarted(StepAround):
 
 
 def _inner(state: State) -> State:
-    """The state that the scheme itself moves."""
+    """Return the state that the scheme itself moves."""
     return state._replace(aux=state.aux.aux) if isinstance(state.aux, Episode) else state
