@@ -26,7 +26,6 @@ from jax.typing import ArrayLike
 from jaxquat import quaternion, so3
 from jaxquat._internal.checks import (
     exactly,
-    finite,
     instance,
     not_negative,
     positive,
@@ -36,7 +35,7 @@ from jaxquat._internal.checks import (
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import check_parts
+from jaxquat.dynamics.contract import check_parts, constant
 from jaxquat.dynamics.state import State, Wrench, one_body
 
 
@@ -77,7 +76,7 @@ def slosh_masses(
     stiffness: ArrayLike,
     damping: ArrayLike,
 ) -> Appendages:
-    """Point masses on springs that slide along axes of the body: the first modes of fuel in tanks.
+    """Make point masses on springs along axes of the body: the first modes of fuel in tanks.
 
     The body does not include them. The model is exact for displacements of any size. F. T. Dodge,
     The New "Dynamic Behavior of Liquids in Moving Containers", SwRI, 2000, computes mass
@@ -98,7 +97,8 @@ def slosh_masses(
         0.5
     """
     mass = _column("mass", mass, positive)
-    position, axis = _rows("position", position, mass), _rows("axis", axis, mass)
+    rows = (*mass.shape, 3)
+    position, axis = constant("position", position, rows), constant("axis", axis, rows)
     unit_vector("axis", axis)
     moved = mass[:, None] * axis
     stiffness = _column("stiffness", stiffness, not_negative, mass)
@@ -109,7 +109,7 @@ def slosh_masses(
 def flexible_modes(
     frequency: ArrayLike, ratio: ArrayLike, translation: ArrayLike, rotation: ArrayLike
 ) -> Appendages:
-    """Modes of flexible panels or booms clamped to the body: hybrid coordinates.
+    """Make modes of flexible panels or booms clamped to the body: hybrid coordinates.
 
     The body includes the undeformed appendages. Their modes have unit mass, so a displacement x
     has the unit [m sqrt(kg)], and the participations l and d are the rows of the matrices that
@@ -133,12 +133,14 @@ def flexible_modes(
     """
     frequency = _column("frequency", frequency, positive)
     ratio = _column("ratio", ratio, not_negative, frequency)
-    translation = _rows("translation", translation, frequency)
-    rotation = _rows("rotation", rotation, frequency)
+    rows = (*frequency.shape, 3)
+    translation = constant("translation", translation, rows)
+    rotation = constant("rotation", rotation, rows)
     one, none = jnp.ones_like(frequency), jnp.zeros_like(frequency)
     damping = 2.0 * ratio * frequency
-    nowhere = jnp.zeros_like(translation)
-    return Appendages(one, translation, rotation, frequency**2, damping, none, nowhere)
+    return Appendages(
+        one, translation, rotation, frequency**2, damping, none, jnp.zeros_like(translation)
+    )
 
 
 def coupled(
@@ -213,15 +215,8 @@ def coupled(
     return Wrench(tau, body.mass * quaternion.rotate(state.q, a)), acceleration
 
 
-_FIELDS = {
-    "mass": Field([("n",)]),
-    "translation": Field([("n", 3)]),
-    "rotation": Field([("n", 3)]),
-    "stiffness": Field([("n",)]),
-    "damping": Field([("n",)]),
-    "added": Field([("n",)]),
-    "position": Field([("n", 3)]),
-}
+_VECTORS = ("translation", "rotation", "position")
+_FIELDS = {x: Field([("n", 3) if x in _VECTORS else ("n",)]) for x in Appendages._fields}
 
 
 class _Equations(NamedTuple):
@@ -292,10 +287,4 @@ def _accelerations(equations: _Equations, mass: Array) -> tuple[Array, Array]:
 def _column(name: str, value: ArrayLike, check: Any, like: Array | None = None) -> Array:
     value = vector(name, value) if like is None else exactly(name, value, like.shape)
     check(name, value)
-    return value
-
-
-def _rows(name: str, value: ArrayLike, like: Array) -> Array:
-    value = exactly(name, value, (*like.shape, 3))
-    finite(name, value)
     return value

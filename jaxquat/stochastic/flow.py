@@ -25,9 +25,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, finite, positive, takes
+from jaxquat._internal.checks import exactly, positive, takes
 from jaxquat._internal.linear import matmul, transpose
-from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.contract import Torque, constant
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import to_matrix
 
@@ -160,9 +160,8 @@ def _sum_of_others(v: Array) -> Array:
 def _of_state(gradient: Gradient) -> Callable[..., Array]:
     """Return the gradient as a function of (t, state, params), and of the command if any."""
     if not callable(gradient):
-        constant = exactly("gradient", gradient, (3, 3))
-        finite("gradient", constant)
-        return lambda t, state, params, *command: constant
+        value = constant("gradient", gradient, (3, 3))
+        return lambda t, state, params, *command: value
 
     def at(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         arguments = "t, state, params, command" if command else "t, state, params"
