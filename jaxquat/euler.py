@@ -67,7 +67,7 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
     w, x, y, z = q[..., 0], q[..., 1 + i], q[..., 1 + j], sign * q[..., 1 + k]
     if not proper:  # q e_j(pi/2) = e_i(a) e_j(b + pi/2) e_i(-sign c), up to sqrt(2)
         w, x, y, z = w - y, x - z, y + w, z + x
-    cosine, sine = _length(w, x), _length(y, z)
+    cosine, sine = root(w * w + x * x), root(y * y + z * z)
     tiny = 4.0 * jnp.finfo(q.dtype).eps * (cosine + sine)
     determined, inclined = ~(cosine <= tiny), ~(sine <= tiny)  # true for NaN, which propagates
     half_sum, half_difference = _angle(x, w, determined), _angle(z, y, inclined)
@@ -137,10 +137,6 @@ def _about(axis: int, angle: Array) -> Array:
     parts = [jnp.cos(0.5 * angle), *[jnp.zeros_like(angle)] * 3]
     parts[1 + axis] = jnp.sin(0.5 * angle)
     return jnp.stack(parts, axis=-1)
-
-
-def _length(a: Array, b: Array) -> Array:
-    return root(a * a + b * b)
 
 
 def _angle(sine: Array, cosine: Array, determined: Array) -> Array:

@@ -283,11 +283,8 @@ def _is_pair(returned: Any) -> bool:
 
 
 def _check_part(name: str, part: Any, state: State) -> None:
-    if not hasattr(part, "dtype") or part.shape != (3,) or not _same_dtype(part, state.omega):
+    right = getattr(part, "weak_type", False) or getattr(part, "dtype", None) == state.omega.dtype
+    if not right or part.shape != (3,):
         error = ValueError if hasattr(part, "shape") else TypeError
         wanted = f"an array of shape (3,) and dtype {state.omega.dtype}"
         raise error(f"{name}: wanted {wanted}, got {describe(part)}")
-
-
-def _same_dtype(value: Array, reference: Array) -> bool:
-    return value.dtype == reference.dtype or getattr(value, "weak_type", False)

@@ -61,7 +61,11 @@ def from_six(theta: Array) -> Array:
     x, y, z = second[0, 0], second[1, 1], second[2, 2]
     diagonal = jnp.stack([y + z, z + x, x + y])  # tr(S) - S_kk would cancel for a needle
     inertia = jnp.where(jnp.eye(3, dtype=bool), diagonal[:, None], -second)
-    _check_range(theta, inertia)
+    if is_concrete(inertia):
+        moments, tiny = np.diagonal(inertia), np.finfo(inertia.dtype).tiny
+        if not (np.all(np.isfinite(inertia)) and np.all(moments >= tiny)):
+            wanted = f"exponentials of theta[:3] and products that {inertia.dtype} can hold"
+            raise ValueError(f"theta: wanted {wanted}, got {theta}, of moments {moments}")
     return inertia
 
 
@@ -114,13 +118,3 @@ def _check_finite(name: str, values: np.ndarray) -> None:
     if not np.all(np.isfinite(values)):
         hint = other_units(values.dtype) if np.any(np.isinf(values)) else ""
         raise ValueError(f"{name}: wanted finite values, got {values}{hint}")
-
-
-def _check_range(theta: Array, inertia: Array) -> None:
-    """Raise ValueError if concrete parameters make an inertia beyond the range of their dtype."""
-    if not is_concrete(inertia):
-        return
-    moments = np.diagonal(inertia)
-    if not (np.all(np.isfinite(inertia)) and np.all(moments >= np.finfo(inertia.dtype).tiny)):
-        wanted = f"exponentials of theta[:3] and products that {inertia.dtype} can hold"
-        raise ValueError(f"theta: wanted {wanted}, got {theta}, of moments {moments}")

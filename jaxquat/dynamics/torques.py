@@ -15,7 +15,6 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -82,7 +81,18 @@ def total(*torques: Torque) -> Torque:
     """
     for torque in torques:
         function("torques", torque)
-    return _Total(torques)
+
+    def total(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
+        tau, rates, force = zero(t, state, params), None, None
+        for torque in torques:
+            part = _part("torque", torque, t, state, params, *command)
+            rates = _added(rates, part.aux_rates)
+            force = _added(force, part.force)
+            tau = tau + part.torque
+        return Parts(tau, rates, force).joined()
+
+    total.__name__ = f"total({', '.join(map(name_of, torques))})"
+    return total
 
 
 def in_world(world_torque: Torque) -> Torque:
@@ -98,36 +108,14 @@ def in_world(world_torque: Torque) -> Torque:
         >>> torque(0.0, jq.State(q, jnp.zeros(3)), None)
         Array([0., 0., 3.], dtype=float32)
     """
-    return _InWorld(function("world_torque", world_torque))
+    function("world_torque", world_torque)
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Total:
-    torques: tuple[Torque, ...]
-
-    def __call__(self, t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
-        tau, rates, force = zero(t, state, params), None, None
-        for torque in self.torques:
-            part = _part("torque", torque, t, state, params, *command)
-            rates = _added(rates, part.aux_rates)
-            force = _added(force, part.force)
-            tau = tau + part.torque
-        return Parts(tau, rates, force).joined()
-
-    def __repr__(self) -> str:
-        return f"total({', '.join(map(name_of, self.torques))})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _InWorld:
-    world_torque: Torque
-
-    def __call__(self, t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
-        part = _part("world_torque", self.world_torque, t, state, params, *command)
+    def in_world(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
+        part = _part("world_torque", world_torque, t, state, params, *command)
         return part._replace(torque=quaternion.rotate_inverse(state.q, part.torque)).joined()
 
-    def __repr__(self) -> str:
-        return f"in_world({name_of(self.world_torque)})"
+    in_world.__name__ = f"in_world({name_of(world_torque)})"
+    return in_world
 
 
 def gravity_gradient(

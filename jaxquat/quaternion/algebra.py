@@ -12,8 +12,7 @@ from jaxquat._internal.linear import cross, dot, near_one, square, stacked
 
 
 def multiply(p: ArrayLike, q: ArrayLike) -> Array:
-    """Multiply by Hamilton's product ``p q``, the rotation q followed by p. (..., 4), (..., 4) ->
-    (..., 4).
+    """Return Hamilton's product ``p q``, q followed by p. (..., 4), (..., 4) -> (..., 4).
 
     Examples:
         >>> roll = jq.quaternion.exp(jnp.array([jnp.pi / 2, 0.0, 0.0]))  # 90 deg about x

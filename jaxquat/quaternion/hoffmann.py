@@ -53,8 +53,7 @@ def hoffmann_v(hoffmann: ArrayLike) -> Array:
 
 
 def hoffmann_w(hoffmann: ArrayLike) -> Array:
-    """Return Hoffmann's W(Q) = 2 V(Q) (3.25), with inverse V(Q)^T/2 (3.28). (..., 4) -> (..., 4,
-    4).
+    """Return his W(Q) = 2 V(Q) (3.25), with inverse V(Q)^T/2 (3.28). (..., 4) -> (..., 4, 4).
 
     Examples:
         >>> Q = jnp.array([0.0, 0.0, 0.0, 1.0])

@@ -77,10 +77,9 @@ def of_rotation(m: Array) -> Array:
 
 
 def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
-    """Return the turn by ``angle`` [rad] about the unit vector ``axis``. (..., 3), (...) -> (...,
-    4).
+    """Return the right-handed turn by ``angle`` [rad] about a unit vector ``axis``.
 
-    The turn is right-handed. ValueError for a concrete axis whose length is off 1 by more than
+    (..., 3), (...) -> (..., 4). ValueError for a concrete axis whose length is off 1 by more than
     1e-4.
 
     Examples:

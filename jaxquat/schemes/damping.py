@@ -42,7 +42,7 @@ from jaxquat.dynamics.torques import zero
 from jaxquat.dynamics.units import own_units
 from jaxquat.quaternion import rotate, rotate_inverse
 from jaxquat.schemes.relaxation import relaxation
-from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, as_part, norm_alone
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, around, as_part
 
 SEMIDEFINITE = "a positive semidefinite matrix"
 
@@ -62,22 +62,18 @@ def damped(
     relaxation time ``I/damping``, the body turns at the terminal rate, at which drag and torque are
     in balance, with an error of first order in dt; the turn during the decay to it is lost.
     ``resistance`` and ``wind`` add the force ``-resistance (velocity - wind)`` on a body that also
-    moves. docs/schemes.md compares the errors.
-
-    The step must be short compared with the time in which the torque itself turns the body against
-    the drag: for a dipole m in a field B it must be below ``damping/(m B)``. Steps longer than
-    twice that time make the attitude oscillate about its equilibrium, without an error message.
+    moves.
 
     Torque and force may depend on time, attitude and position, but not on the rates, and aux states
-    are refused. For torques that depend on the rate use ``torques.drag`` with ``jq.rkmk4`` if dt is
-    below twice the relaxation time, and otherwise with ``jq.lie_midpoint``, which refuses aux
-    states and positions.
+    are refused. The step must be shorter than the time in which the torque turns the body against
+    the drag, for a dipole m in a field B ``damping/(m B)``; from twice that time the attitude
+    oscillates about its equilibrium, without an error message. docs/schemes.md compares the errors
+    with those of ``torques.drag`` under other schemes.
 
     If ``scheme`` is reversible, so is the result, but a step back amplifies rounding by the factor
-    by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused if fewer than
-    three digits would remain between two rows; if drag, body or grid are traced, the derivatives
-    are NaN then. ``jq.compose`` raises the order only for weak drag: its substeps of negative
-    length amplify in the same way.
+    by which the drag has reduced the rate, and so do the negative substeps of ``jq.compose``.
+    ``checkpoint="reversible"`` is refused if fewer than three digits would remain between two rows;
+    if drag, body or grid are traced, the derivatives are NaN then.
 
     Args:
         scheme: the scheme for the free body. Its order matters little, as no torque acts in it.
@@ -117,17 +113,8 @@ def damped(
         if damping is None:
             raise ValueError("toward: wanted a damping with it, got none")
     resistance, wind = resistance_and_wind(resistance, wind, not_negative)
-    return dataclasses.replace(
-        scheme,
-        step=Damped(scheme, damping, resistance, toward, wind),
-        name=f"damped({scheme.name})",
-        order=None if scheme.order is None else min(scheme.order, 2),
-        evaluations=2,
-        torques="attitude",
-        aux=False,
-        conserves=norm_alone(scheme),
-        doc="",
-    )
+    step = Damped(scheme, damping, resistance, toward, wind)
+    return around(scheme, step, "damped", 2, evaluations=2, torques="attitude", aux=False)
 
 
 @jax.tree_util.register_dataclass

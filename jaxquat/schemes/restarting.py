@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from jax import Array
 from jaxquat._internal.checks import instance, takes
 from jaxquat.dynamics.contract import Step
 from jaxquat.dynamics.state import State, describe, one_bool
-from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, as_scheme
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, around, as_scheme
 
 
 class Episode(NamedTuple):
@@ -89,16 +88,8 @@ def restarted(
     scheme = as_scheme("scheme", scheme)
     takes("ended", ended, "t, state, params")
     takes("fresh", fresh, "t, state, params")
-    return dataclasses.replace(
-        scheme,
-        step=Restarted(scheme, ended, fresh),
-        name=f"restarted({scheme.name})",
-        order=None if scheme.order is None else min(scheme.order, 1),
-        conserves=(),
-        reversible=False,
-        aux=True,
-        doc="",
-    )
+    step = Restarted(scheme, ended, fresh)
+    return around(scheme, step, "restarted", 1, conserves=(), reversible=False, aux=True)
 
 
 @jax.tree_util.register_dataclass

@@ -358,9 +358,21 @@ def has_drag(scheme: Scheme) -> bool:
     return any(getattr(inner.step, "has_drag", False) for inner in _nested(scheme))
 
 
-def norm_alone(scheme: Scheme) -> tuple[Conserved, ...]:
-    """Return what a scheme still conserves under a drag or noise: the norm, if it does."""
-    return ("norm",) if "norm" in scheme.conserves else ()
+def around(
+    scheme: Scheme, step: Callable[..., State], name: str, order: int, **facts: Any
+) -> Scheme:
+    """Return a scheme of at most this order whose step is made of the steps of another one.
+
+    It has the facts of that scheme, but does not conserve momentum and energy.
+    """
+    return dataclasses.replace(
+        scheme,
+        step=step,
+        name=f"{name}({scheme.name})",
+        order=None if scheme.order is None or order is None else min(scheme.order, order),
+        doc="",
+        **{"conserves": tuple(x for x in scheme.conserves if x == "norm")} | facts,
+    )
 
 
 def _nested(scheme: Scheme) -> Iterator[Scheme]:

@@ -21,7 +21,6 @@ A first-order Gauss-Markov torque has the relaxation of a rate under drag and th
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -51,10 +50,10 @@ from jaxquat.schemes.scheme import (
     Scheme,
     StepArguments,
     StepAround,
+    around,
     as_scheme,
     has_drag,
     is_stochastic,
-    norm_alone,
 )
 
 
@@ -107,14 +106,9 @@ def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
 
     Examples:
         >>> scheme = jq.stochastic.with_torque_noise(jq.rkmk4, 2e-5)  # N m/sqrt(Hz)
-        >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> def fly(key):
-        ...     grid = jq.grid(0.0, 0.5, 200)
-        ...     return jq.rollout(scheme, body, jq.torques.zero, start, grid, noise=key).final
-        >>> final = jax.jit(jax.vmap(fly))(jax.random.split(jax.random.key(0), 500))
-        >>> f"{1e3 * final.omega[:, 0].std():.1f} mrad/s"  # 2e-5 sqrt(100 s)/2
-        '0.1 mrad/s'
+        >>> scheme.noise(start), scheme.order
+        (6, 2)
     """
     density = one_shape("density", density, (), (3,), (3, 3))
     if density.ndim == 2:
@@ -123,7 +117,7 @@ def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
         not_negative("density", density)
     scheme = as_scheme("scheme", scheme)
     order = 1 if has_drag(scheme) else 2
-    return _disturbed(scheme, TorqueNoise(scheme, density), "with_torque_noise", order)
+    return around(scheme, TorqueNoise(scheme, density), "with_torque_noise", order)
 
 
 def with_gauss_markov_torque(
@@ -168,20 +162,7 @@ def with_gauss_markov_torque(
     positive("time_constant", time_constant)
     scheme = as_scheme("scheme", scheme)
     step = GaussMarkov(scheme, deviation, time_constant)
-    scheme = _disturbed(scheme, step, "with_gauss_markov_torque", 2)
-    return dataclasses.replace(scheme, aux=True, reversible=False)
-
-
-def _disturbed(scheme: Scheme, step: StepAround, name: str, order: int) -> Scheme:
-    """Return the Scheme of a step around this scheme, whose weak order is at most ``order``."""
-    return dataclasses.replace(
-        scheme,
-        step=step,
-        name=f"{name}({scheme.name})",
-        order=None if scheme.order is None else min(scheme.order, order),
-        conserves=norm_alone(scheme),
-        doc="",
-    )
+    return around(scheme, step, "with_gauss_markov_torque", 2, aux=True, reversible=False)
 
 
 @jax.tree_util.register_dataclass
