@@ -53,11 +53,10 @@ class Appendages(NamedTuple):
 
     Examples:
         >>> one, axis = jnp.ones(1), jnp.array([[1.0, 0.0, 0.0]])
-        >>> tank = jq.dynamics.slosh_masses(20.0 * one, 0.5 * axis, axis, 5.0 * one, 0.2 * one)
         >>> panel = jq.dynamics.flexible_modes(one, 0.01 * one, axis, 2.0 * axis)
-        >>> both = jax.tree.map(lambda *x: jnp.concatenate(x), tank, panel)  # on one body
-        >>> both.mass, both.added
-        (Array([20.,  1.], dtype=float32), Array([20.,  0.], dtype=float32))
+        >>> two = jax.tree.map(lambda *x: jnp.concatenate(x), panel, panel)  # on one body
+        >>> two.mass
+        Array([1., 1.], dtype=float32)
     """
 
     mass: Array

@@ -100,10 +100,8 @@ class Body:
         """Inertia (3, 3) in body axes [kg m^2].
 
         Examples:
-            >>> quarter = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 2]))  # a quarter turn
-            >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]), quarter)  # kg m^2
-            >>> [f"{x:.2f}" for x in jnp.diag(body.inertia)]  # the first moment is about body y
-            ['3.00', '2.00', '4.00']
+            >>> jq.Body.sphere(10.0, radius=0.5).inertia[2, 2]
+            Array(1., dtype=float32)
         """
         if self._moments is None:
             return self._inertia
@@ -135,10 +133,8 @@ class Body:
 
         Examples:
             >>> tilt = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 6]))  # 30 degrees about z
-            >>> xx = lambda moments: jq.Body.from_principal(moments, tilt).inertia[0, 0]
-            >>> slope = jax.jit(jax.grad(xx))
-            >>> [f"{x:.2f}" for x in slope(jnp.array([2.0, 2.0, 3.0]))]  # cos^2 and sin^2 of tilt
-            ['0.75', '0.25', '0.00']
+            >>> jq.Body.from_principal(jnp.array([2.0, 4.0, 5.0]), tilt).inertia[0, 0].round(2)
+            Array(2.5, dtype=float32)
         """
         moments = exactly("moments", moments, (3,))
         single_or_double("moments", moments)
@@ -162,10 +158,9 @@ class Body:
         and Wensing, IEEE RA-L 7(2), 2022).
 
         Every theta whose exponentials the dtype can hold gives a positive definite inertia with the
-        triangle inequality, up to rounding of the largest moment. If the smallest moment of a rod
-        is less than that (1e-7 of the largest in float32), the result may violate them.
-        Exponentials beyond the dtype raise ValueError; if theta is traced, the inertia is infinite,
-        NaN or 0. ``body.parameters`` is the inverse.
+        triangle inequality, up to rounding of the largest moment. Exponentials beyond the dtype
+        raise ValueError; if theta is traced, the inertia is infinite, NaN or 0.
+        ``body.parameters`` is the inverse.
 
         Examples:
             >>> theta = jnp.zeros(6).at[:3].set(jnp.log(jnp.array([1.0, 2.0, 3.0])))
@@ -245,11 +240,8 @@ class Body:
         (JAX's default without it).
 
         Examples:
-            >>> keys = jax.random.split(jax.random.key(0), 1000)
-            >>> inertias = jax.jit(jax.vmap(lambda key: jq.Body.random(key).inertia))(keys)
-            >>> small, middle, large = jnp.linalg.eigvalsh(inertias).T
-            >>> bool(jnp.all(small + middle > large))
-            True
+            >>> jq.Body.random(jax.random.key(0)).inertia.shape
+            (3, 3)
         """
         key, dtype = random_key("key", key), floating_dtype("dtype", dtype)
         return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype), mass)
@@ -266,9 +258,6 @@ class Body:
             >>> moments, axes = jq.Body(inertia).principal()
             >>> [f"{x:.2f}" for x in moments]
             ['6.00', '1.00', '6.50']
-            >>> x, y, _ = jq.quaternion.rotate(axes, jnp.array([1.0, 0.0, 0.0]))
-            >>> f"{y / x:.2f}"  # the first axis is along (2, 1, 0)
-            '0.50'
         """
         if self._moments is not None:
             return self._moments, self._axes
@@ -280,9 +269,8 @@ class Body:
         """Return the body about a point at ``offset`` d (3,) [m] from its centre of mass.
 
         By the parallel axis theorem its inertia is ``I + m (|d|^2 1 - d d^T)``, with the mass m
-        [kg]. The theorem holds only for an inertia about the centre of mass: to change from one
-        point to another, shift the body about its centre. The result has no mass, because it turns
-        about a fixed point.
+        [kg], if I is that about the centre of mass. The result has no mass, because it turns about
+        a fixed point.
 
         Examples:
             >>> cube = jq.Body.box(12.0, jnp.ones(3))  # kg, m: 2 kg m^2 about every axis

@@ -53,9 +53,8 @@ class Torque(Protocol):
     Examples:
         >>> def spring(t, state, stiffness):
         ...     return -stiffness * jq.quaternion.log(state.q)
-        >>> turned = jq.State(jq.quaternion.exp(jnp.array([0.0, 0.0, 0.1])), jnp.zeros(3))
-        >>> spring(0.0, turned, 2.0)[2].round(3)  # N m
-        Array(-0.2, dtype=float32)
+        >>> spring(0.0, jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)), 2.0).shape
+        (3,)
     """
 
     # With **_ after *command, type checkers accept torques with a command and torques without.

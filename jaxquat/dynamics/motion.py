@@ -84,10 +84,9 @@ def linear_momentum(body: Body, state: State) -> Array:
     velocity or a body without mass.
 
     Examples:
-        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])), mass=12.0)
         >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
         >>> state = jq.State(level, still, position=still, velocity=jnp.array([3.0, 0.0, 0.0]))
-        >>> jq.dynamics.linear_momentum(body, state)  # 12 kg at 3 m/s
+        >>> jq.dynamics.linear_momentum(jq.Body.sphere(12.0, radius=1.0), state)  # 12 kg at 3 m/s
         Array([36.,  0.,  0.], dtype=float32)
     """
     return mass_of(body) * moving(broadcastable("state", state)).velocity
@@ -170,13 +169,10 @@ def linearize(
 ) -> tuple[Array, Array]:
     """Return the matrices A (n, n) and B (n, m) of one step in error coordinates about ``state``.
 
-    Compare two steps, one from ``state`` with ``params``, the other from ``retract(state, delta)``
-    with ``params + d``. To first order, the second ends at the error ``A delta + B d`` (``local``)
-    from the end of the first. n is the length of such an error, m the number of parameters, in the
-    order of ``ravel_pytree(params)``.
-
-    For an LQR, pass the command as parameters: ``torque = lambda t, state, u: u``, or for a plant
-    with both params and command, ``lambda t, state, u: plant(t, state, params, u)``.
+    A step from ``retract(state, delta)`` with ``params + d`` ends, to first order, at the error
+    ``A delta + B d`` (``local``) from the end of the step from ``state`` with ``params``. n is the
+    length of such an error, m the number of parameters, in the order of ``ravel_pytree(params)``.
+    For an LQR, pass the command as parameters: ``lambda t, state, u: plant(t, state, params, u)``.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))

@@ -76,10 +76,8 @@ class Rates(NamedTuple):
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> torque = lambda t, state, params: jnp.array([0.0, 0.0, 2.0])  # N m
-        >>> rates = jq.dynamics.derivative(body, torque, 0.0, state, None)
-        >>> rates.omega, rates.velocity
-        (Array([0. , 0. , 0.5], dtype=float32), None)
+        >>> jq.dynamics.derivative(body, jq.torques.zero, 0.0, state, None).omega
+        Array([0., 0., 0.], dtype=float32)
     """
 
     omega: Array
@@ -104,9 +102,8 @@ def retract(state: State, delta: ArrayLike) -> State:
     Examples:
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
         >>> delta = jnp.array([0.0, 0.0, jnp.pi / 3, 0.0, 0.0, 0.5])  # 60 deg and 0.5 rad/s about z
-        >>> other = jq.dynamics.retract(state, delta)
-        >>> other.q.round(2), other.omega
-        (Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32), Array([0. , 0. , 1.5], dtype=float32))
+        >>> jq.dynamics.retract(state, delta).omega
+        Array([0. , 0. , 1.5], dtype=float32)
     """
     state = one_body("state", state)
     aux, unravel = ravel_pytree(state.aux)

@@ -26,7 +26,7 @@ from jaxquat.dynamics.contract import evaluate_at_attitude, without_aux
 from jaxquat.dynamics.inertia import equal_moments
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import conjugate, correct_norm, expm1, multiply, rotate, rotate_inverse
-from jaxquat.schemes.scheme import Demand, Scheme, StepArguments, StepObject
+from jaxquat.schemes.scheme import Conserved, Demand, Scheme, StepArguments, StepObject
 from jaxquat.schemes.weights import KAHAN_LI6, SUZUKI4, composed_order
 
 
@@ -141,7 +141,11 @@ def _with_axis_last(axes: Array, moments: Array) -> tuple[Array, Array]:
 
 
 def _splitting(
-    name: str, kicks: tuple[float, ...], drifts: tuple[float, ...], **facts: Any
+    name: str,
+    kicks: tuple[float, ...],
+    drifts: tuple[float, ...],
+    conserves: tuple[Conserved, ...] = ("norm", "momentum"),
+    **facts: Any,
 ) -> Scheme:
     """Return the Scheme of these shares of kicks and drifts."""
     return Scheme(
@@ -151,7 +155,8 @@ def _splitting(
         torques="attitude",
         reversible=True,
         aux=False,
-        **{"conserves": ("norm", "momentum")} | facts,
+        conserves=conserves,
+        **facts,
     )
 
 

@@ -23,10 +23,8 @@ def coarsened(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Ar
     Each row is made of two rows of ``noise``, and is standard normal if they are. For ``brownian``
     it is their sum over sqrt(2), for ``langevin`` the normals with which one step from rest,
     without load and gyroscopic term, ends at the rate and velocity of both steps, and at the sums
-    of their turns and displacements. So a path in long steps follows one in short steps, and the
-    difference is the error of the step, without that of sampling: compare final states for the
-    strong order, or means over bodies for that of a mean (M. B. Giles, Oper. Res. 56(3), 2008,
-    607-617).
+    of their turns and displacements. So the difference of the two paths is the error of the step,
+    without that of sampling (M. B. Giles, Oper. Res. 56(3), 2008, 607-617).
 
     Args:
         scheme: ``langevin(...)`` or ``brownian(...)``. Its temperature has no effect.
@@ -45,8 +43,7 @@ def coarsened(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Ar
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]))  # kg m^2
         >>> scheme = jq.stochastic.langevin(jq.no_squish, jnp.array(0.4), 1e-2)
-        >>> noise = jax.random.normal(jax.random.key(0), (100, 6))
-        >>> jq.stochastic.coarsened(scheme, body, noise, 0.1).shape
+        >>> jq.stochastic.coarsened(scheme, body, jnp.ones((100, 6)), 0.1).shape
         (50, 6)
     """
     step = scheme.step if isinstance(scheme, Scheme) else scheme

@@ -65,9 +65,8 @@ class Disturbance(NamedTuple):
         aux: the aux states that the torque of the rollout receives and moves; none by default.
 
     Examples:
-        >>> wheels = jnp.zeros(3)  # N m s
-        >>> aux = jq.stochastic.Disturbance(jnp.array([1e-3, 0.0, 0.0]), wheels)
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), aux)
+        >>> disturbance = jq.stochastic.Disturbance(jnp.array([1e-3, 0.0, 0.0]))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), disturbance)
     """
 
     torque: Array
