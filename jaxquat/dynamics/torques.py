@@ -27,6 +27,7 @@ from jaxquat._internal.checks import exactly, function, instance, takes
 from jaxquat._internal.linear import cross, dot, matvec
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Parts, Torque, check_parts, constant, name_of
+from jaxquat.dynamics.forces import EARTH
 from jaxquat.dynamics.state import State, broadcastable
 
 __all__ = [
@@ -119,7 +120,7 @@ def in_world(world_torque: Torque) -> Torque:
 
 
 def gravity_gradient(
-    body: Body, position: Callable[[ArrayLike], Array], mu: ArrayLike = 3.986004418e14
+    body: Body, position: Callable[[ArrayLike], Array], mu: ArrayLike = EARTH
 ) -> Torque:
     """Make the gravity gradient on an orbit: ``3 mu/r^5 (r × I r)``, r in body axes.
 

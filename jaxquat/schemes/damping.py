@@ -26,11 +26,12 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import finite, is_concrete, not_negative, one_shape, report, takes
-from jaxquat._internal.linear import inverse_inertia, matmul, matvec, scale_of, transpose
+from jaxquat._internal.checks import is_concrete, not_negative, one_shape, report, takes
+from jaxquat._internal.linear import inverse_inertia, matmul, matvec, scale_of
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Step,
+    constant,
     evaluate_at_attitude,
     given_command_of,
     rate_at_attitude,
@@ -44,7 +45,10 @@ from jaxquat.quaternion import rotate, rotate_inverse
 from jaxquat.schemes.relaxation import relaxation
 from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, around, as_part
 
-SEMIDEFINITE = "a positive semidefinite matrix"
+SEMIDEFINITE = (
+    "a positive semidefinite matrix",
+    lambda linalg, d, rounding: linalg.eigvalsh(d + d.T).min() / 2 >= -rounding,
+)
 
 
 def damped(
@@ -107,7 +111,7 @@ def damped(
     if damping is None and resistance is None:
         raise ValueError("damping, resistance: wanted one of them or both, got neither")
     if damping is not None:
-        damping = damping_matrix(damping, _check_positive)
+        damping = damping_matrix(damping, *SEMIDEFINITE)
     if toward is not None:
         check_toward(toward)
         if damping is None:
@@ -142,10 +146,7 @@ class Damped(StepObject):
     def report(self) -> None:
         """Report traced numbers that ``damped`` refuses where they are known."""
         if self.damping is not None:
-            damping = scale_of(self.damping) * self.damping
-            least = jnp.linalg.eigvalsh(damping + transpose(damping)).min() / 2
-            rounding = 100 * jnp.finfo(damping.dtype).eps
-            report("damping", SEMIDEFINITE, least >= -rounding, self.damping)
+            report_damping(self.damping, *SEMIDEFINITE)
         if self.resistance is not None:
             resistance = jnp.diagonal(self.resistance)
             report("resistance", "numbers that are not negative", resistance >= 0, resistance)
@@ -209,19 +210,26 @@ def _response(inertia: Array, damping: Array | None, duration: Array) -> Array:
     return lax.optimization_barrier(duration * matmul(relaxation(decay).mean, inverted))
 
 
-def damping_matrix(value: ArrayLike, check: Callable[[np.ndarray, float], None]) -> Array:
+def damping_matrix(value: ArrayLike, wanted: str, met: Callable[..., Any]) -> Array:
     """Return the argument ``damping`` as a matrix (3, 3).
 
-    ``check(numbers, rounding)`` raises an error if a concrete one is refused.
+    ValueError for a concrete one where ``met(linalg, matrix, rounding)`` is false.
     """
-    damping = one_shape("damping", value, (), (3,), (3, 3))
-    finite("damping", damping)
+    damping = constant("damping", value, (), (3,), (3, 3))
     if is_concrete(damping):
         numbers = np.asarray(damping, np.float64)
         numbers = numbers if numbers.ndim == 2 else np.diag(np.broadcast_to(numbers, 3))
-        check(numbers, 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max())
+        rounding = 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max()
+        if not met(np.linalg, numbers, rounding):
+            raise ValueError(f"damping: wanted {wanted}, got {numbers.tolist()}")
     with jax.ensure_compile_time_eval() if is_concrete(damping) else contextlib.nullcontext():
         return damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
+
+
+def report_damping(damping: Array, wanted: str, met: Callable[..., Any]) -> None:
+    """Report a traced damping that ``damping_matrix`` refuses where it is known."""
+    rounding = 100 * jnp.finfo(damping.dtype).eps
+    report("damping", wanted, met(jnp.linalg, scale_of(damping) * damping, rounding), damping)
 
 
 def resistance_and_wind(
@@ -239,12 +247,6 @@ def resistance_and_wind(
     check("resistance", resistance)
     matrix = jnp.diag(jnp.broadcast_to(resistance, (3,)))
     return matrix, None if wind is None else wind_at(wind)
-
-
-def _check_positive(damping: np.ndarray, rounding: float) -> None:
-    """Raise ValueError if a damping would accelerate the body in some direction."""
-    if np.linalg.eigvalsh(damping + damping.T).min() / 2 < -rounding:
-        raise ValueError(f"damping: wanted {SEMIDEFINITE}, got {damping.tolist()}")
 
 
 def check_toward(toward: Any) -> None:

@@ -33,7 +33,6 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -51,12 +50,20 @@ from jaxquat.dynamics.state import State
 from jaxquat.dynamics.torques import zero
 from jaxquat.dynamics.units import Scales, own_units, torque_in
 from jaxquat.quaternion import correct_norm, exp, multiply, rotate, rotate_inverse
-from jaxquat.schemes.damping import check_toward, damping_matrix, resistance_and_wind
+from jaxquat.schemes.damping import (
+    check_toward,
+    damping_matrix,
+    report_damping,
+    resistance_and_wind,
+)
 from jaxquat.schemes.relaxation import inverse_by_rows
 from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, as_part
 from jaxquat.stochastic.ornstein_uhlenbeck import ornstein_uhlenbeck
 
-DEFINITE = "a symmetric, positive definite matrix"
+DEFINITE = (
+    "a symmetric, positive definite matrix",
+    lambda linalg, d, rounding: (abs(d - d.T).max() <= rounding) & (linalg.eigvalsh(d).min() > 0),
+)
 
 
 def langevin(
@@ -167,13 +174,6 @@ def _stochastic(step: Thermal, name: str, evaluations: int, source: str) -> Sche
     )
 
 
-def _check_definite(damping: np.ndarray, rounding: float) -> None:
-    """Raise ValueError if a damping is not symmetric and positive definite."""
-    symmetric = np.abs(damping - damping.T).max() <= rounding
-    if not symmetric or not np.linalg.eigvalsh(damping).min() > 0:
-        raise ValueError(f"damping: wanted {DEFINITE}, got {damping.tolist()}")
-
-
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Fluid:
@@ -188,11 +188,7 @@ class Fluid:
 
     def report(self) -> None:
         """Report traced numbers that ``langevin`` and ``brownian`` refuse where they are known."""
-        damping = scale_of(self.damping) * self.damping
-        rounding = 100 * jnp.finfo(damping.dtype).eps
-        symmetric = jnp.abs(damping - transpose(damping)).max() <= rounding
-        definite = jnp.linalg.eigvalsh(damping).min() > 0
-        report("damping", DEFINITE, symmetric & definite, self.damping)
+        report_damping(self.damping, *DEFINITE)
         wanted = "a number that is not negative"
         report("temperature", wanted, self.temperature >= 0, self.temperature)
         if self.resistance is not None:
@@ -251,7 +247,7 @@ def _fluid(
     """Return the checked arguments."""
     if toward is not None:
         check_toward(toward)
-    damping = damping_matrix(damping, _check_definite)
+    damping = damping_matrix(damping, *DEFINITE)
     temperature = exactly("temperature", temperature, ())
     not_negative("temperature", temperature)
     resistance, wind = resistance_and_wind(resistance, wind, positive)
