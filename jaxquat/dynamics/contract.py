@@ -282,8 +282,9 @@ def _is_pair(returned: Any) -> bool:
 
 
 def _check_part(name: str, part: Any, state: State) -> None:
-    right = getattr(part, "weak_type", False) or getattr(part, "dtype", None) == state.omega.dtype
-    if not right or part.shape != (3,):
+    of_three = hasattr(part, "dtype") and part.shape == (3,)
+    weak = getattr(part, "weak_type", False)
+    if not of_three or not (weak or part.dtype == state.omega.dtype):
         error = ValueError if hasattr(part, "shape") else TypeError
         wanted = f"an array of shape (3,) and dtype {state.omega.dtype}"
         raise error(f"{name}: wanted {wanted}, got {describe(part)}")

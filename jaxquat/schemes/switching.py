@@ -47,10 +47,9 @@ def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
     derivative with respect to an instant outside of the step, or at its beginning or end, is 0. NaN
     among the instants makes the state NaN.
 
-    A step computes one part more than there are instants, most of them empty if only few are within
-    the step, so a step as long as the interval between two commands wastes least.
-    ``checkpoint="reversible"`` is refused. Put ``switched`` outside of ``compose`` and ``damped``,
-    and inside of ``restarted`` and random torques.
+    A step computes one part more than there are instants, so a step as long as the interval between
+    two commands wastes least. ``checkpoint="reversible"`` is refused. Put ``switched`` outside of
+    ``compose`` and ``damped``, and inside of ``restarted`` and random torques.
 
     Args:
         scheme: any deterministic scheme without restarts.

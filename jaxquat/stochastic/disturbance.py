@@ -131,8 +131,8 @@ def with_gauss_markov_torque(
     Start with zeros, or with a draw ``deviation * jax.random.normal(key, (3,))``.
 
     A step takes six standard normals. N after the step and the impulse of N in the step have their
-    exact joint distribution for steps of any length: N moves by its exact transition, and the
-    scheme sees the mean of N over the step. Weak and strong order are those of the scheme, but at
+    exact joint distribution for steps of any length; the scheme gets the mean of N over the step.
+    Weak and strong order are those of the scheme, but at
     most 2, in steps that are shorter than the time constant. In longer ones N acts as a white
     torque of the density ``deviation sqrt(2 time_constant)`` that is constant within a step.
 
