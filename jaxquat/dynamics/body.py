@@ -299,11 +299,9 @@ jax.tree_util.register_pytree_with_keys(
 
 def scaled(body: Body, inertia: ArrayLike, mass: ArrayLike) -> Body:
     """Return the body with the inertia and, if it has one, the mass multiplied by these numbers."""
-    inertia, moments, mass = (
-        None if leaf is None else factor * leaf
-        for factor, leaf in ((inertia, body._inertia), (inertia, body._moments), (mass, body.mass))
-    )
-    return Body._unchecked(inertia, moments, body._axes, mass)
+    pairs = (inertia, body._inertia), (inertia, body._moments), (mass, body.mass)
+    leaves = [None if leaf is None else factor * leaf for factor, leaf in pairs]
+    return Body._unchecked(leaves[0], leaves[1], body._axes, leaves[2])
 
 
 def mass_of(body: Body) -> Array:

@@ -82,7 +82,7 @@ def full_quat(at: StepArguments) -> State:
     spin = jnp.triu(spin[:3, :3], 1)
     spin = _bordered(spin - spin.T)
     product = matmul(matmul(_bordered(inverted), spin), matmul(inertia, v))
-    forcing = matvec(transpose(v), jnp.stack([*components, jnp.zeros_like(x)]))
+    forcing = matvec(transpose(v), jnp.stack([*components, jnp.zeros_like(components[0])]))
     p_dot = -2.0 * matvec(matmul(transpose(v), product), p) + forcing
     return _moved(hoffmann, p + dt * p_dot, dt)
 
