@@ -57,14 +57,7 @@ def at_attitude(t: Any, state: Any, params: Any) -> Any:
     return jq.quaternion.rotate_inverse(state.q, world)
 
 
-def weight(t: Any, state: Any, params: Any) -> Any:
-    """Return the torque of a potential."""
-    down = jnp.array([0.0, 0.0, -1.0], state.q.dtype)
-    lever = params["force"] * jnp.array([0.1, 0.0, 0.3], state.q.dtype)
-    return jnp.cross(lever, jq.quaternion.rotate_inverse(state.q, down))
-
-
-TORQUES: dict[str, Any] = {"any": torque, "attitude": at_attitude, "potential": weight}
+TORQUES: dict[str, Any] = {"any": torque, "attitude": at_attitude}
 
 
 def problem(name: str, dtype: Any) -> tuple[Callable[..., Any], Any]:

@@ -1,9 +1,7 @@
 """The motion of one rigid body: its state, Euler's equation, energy, momentum, error states.
 
-``coupled`` adds slosh masses and flexible modes.
-
-``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes. The
-conventions are those of ``jaxquat.quaternion``.
+``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes; with a
+position ``m velocity' = force`` in world axes. The conventions are those of ``jaxquat.quaternion``.
 """
 
 from jaxquat.dynamics.appendages import Appendages, coupled, flexible_modes, slosh_masses

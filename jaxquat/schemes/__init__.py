@@ -1,7 +1,6 @@
 """Every scheme of the library, and the factories that make more.
 
-``SCHEMES[name]`` is also ``jaxquat.<name>``. Tests and the tables of the documentation are
-generated from ``SCHEMES``.
+``SCHEMES[name]`` is also ``jaxquat.<name>``.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ __all__ = [
 
 
 def _named(scheme: Scheme, name: str, source: str) -> Scheme:
-    """A scheme that a factory made from a tableau, with its own name."""
+    """Return a scheme that a factory made from a tableau, with its own name."""
     factory = scheme.name.partition("(")[0]
     doc = f"{source}; order {scheme.order}, {scheme.evaluations} torques a step. See ``{factory}``."
     return dataclasses.replace(scheme, name=name, source=source, doc=doc)

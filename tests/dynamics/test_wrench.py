@@ -163,11 +163,7 @@ def flown(start):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: jq.Body(jnp.eye(3), 0.0), ValueError, "mass: wanted .*positive.*got 0"),
         (lambda: jq.Body(jnp.eye(3), -1.0), ValueError, "mass: wanted .*positive.*got -1"),
-        (lambda: jq.Body(jnp.eye(3), np.nan), ValueError, "mass: wanted .*got nan"),
-        (lambda: jq.Body(jnp.eye(3), np.inf), ValueError, "mass: wanted .*got inf"),
-        (lambda: jq.Body(jnp.eye(3), np.ones(2)), ValueError, r"mass: wanted .*got \(2,\)"),
         (lambda: jq.Body(jnp.eye(3), np.float32(1)), TypeError, "mass: wanted the dtype of the in"),
         (
             lambda: jq.rkmk4(NO_MASS, wrench, *STEP),

@@ -33,7 +33,9 @@ def test_every_scheme_is_its_step_and_says_what_it_is():
     for name, scheme in jq.SCHEMES.items():
         assert getattr(jq, name) is scheme
         assert scheme.name == name
+        assert scheme.source
         assert scheme.source in repr(scheme)
+        assert scheme.torques in ("any", "attitude")
         assert len(repr(scheme).splitlines()) == 1
         assert inspect.getdoc(scheme) != inspect.getdoc(jq.Scheme)
 

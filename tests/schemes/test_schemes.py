@@ -352,15 +352,6 @@ def test_float32_and_float64_agree():
     assert angles(ends[0].q[-1].astype(jnp.float64), ends[1].q[-1]) < 200 * np.finfo(np.float32).eps
 
 
-def test_table_is_consistent():
-    for name, scheme in jq.SCHEMES.items():
-        assert getattr(jq, name) is scheme
-        assert scheme.name == name
-        assert scheme.__doc__
-        assert scheme.source
-        assert scheme.torques in ("any", "attitude", "potential")
-
-
 def callbacks(jaxpr):
     """How often a program calls back when it runs: a scan does so at each of its steps."""
     total = 0
