@@ -531,7 +531,7 @@ def thrusters(decay, longer=0.0):
     widths = jnp.where(widths > 0.0, widths + longer, 0.0)
     attitude, rate, position, _, change = compared(
         states, 0.0, TOTAL, torque, (), lambda state: 0.0,
-        jq.schemes.switched(jq.rkmk4, instants), inputs=(begins, widths),
+        jq.schemes.split_steps(jq.rkmk4, instants), inputs=(begins, widths),
         sample_every=round(INTERVAL / SPACE[0]),
     )  # fmt: skip
     return attitude, rate, position, None, change

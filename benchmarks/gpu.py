@@ -69,7 +69,7 @@ def correctness(schemes, steps):
 def compared(name, dtype, steps):
     """Return the largest relative differences of value and gradient for one scheme."""
     starts, gains = peers.random_starts(1000, dtype), jnp.asarray([6.0, 4.0], dtype)
-    scheme, body = jq.SCHEMES[name], jq.Body(jnp.asarray(peers.INERTIA, dtype))
+    scheme, body = jq.schemes.SCHEMES[name], jq.Body(jnp.asarray(peers.INERTIA, dtype))
     grid = jq.grid(0.0, peers.DT, steps, save_every=steps)
 
     def run(start, gains, engine):

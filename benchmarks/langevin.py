@@ -64,7 +64,7 @@ def speed():
     bodies, steps = 2048, 200
     keys = jax.random.split(jax.random.key(0), bodies)
     rows = {
-        "none, `damped`": jnp.zeros(bodies),
+        "none, `damp`": jnp.zeros(bodies),
         "array": jax.vmap(lambda key: jax.random.normal(key, (steps, 6)))(keys),
         "key": keys,
     }
@@ -72,7 +72,7 @@ def speed():
     def rates(damping, starts, noise, engine, name):
         def one(start, noise):
             noisy = not name.startswith("none")
-            scheme = langevin(damping) if noisy else jq.schemes.damped(jq.no_squish, damping)
+            scheme = langevin(damping) if noisy else jq.schemes.damp(jq.no_squish, damping)
             path = jq.rollout(
                 scheme, BODY, dipole, start, jq.grid(0.0, 0.1, steps, save_every=steps), 1.0,
                 noise=noise if noisy else None, options=jq.RolloutOptions(engine=engine),

@@ -226,7 +226,7 @@ def loops():
     schemes = {
         "explicit Euler, then normalise": euler_and_normalise,
         "averaged rates, one exponential (as MJX's RK4)": averaged_rk4,
-        "RK4 of the four components, then normalise": jq.formulation2,
+        "RK4 of the four components, then normalise": jq.schemes.formulation2,
         "`rkmk4`": jq.rkmk4,
     }
     lines = ["| loop | error at h = 0.05 [rad] | at h = 0.025 | order |", "|---|---|---|---|"]

@@ -142,7 +142,7 @@ def rows(options):
     yield "|---" * len(heads) + "|"
     for name in SCHEMES:
         for dt in (1.0, 10.0, 30.0, 60.0):
-            scheme = jq.SCHEMES[name]
+            scheme = jq.schemes.SCHEMES[name]
             off = [
                 error(scheme, jnp.float64, dt, options),
                 error(scheme, jnp.float32, dt, options),
@@ -178,7 +178,7 @@ def main():
     print("\ntimes in units of that in float32: scheme, engine: float64, compensated")
     for name in SCHEMES:
         for options.engine in ("scan", "fused"):
-            double, kept = times(jq.SCHEMES[name], options)
+            double, kept = times(jq.schemes.SCHEMES[name], options)
             print(f"{name}, {options.engine}: {double:.1f}, {kept:.1f}", flush=True)
 
 

@@ -62,7 +62,7 @@ TORQUES: dict[str, Any] = {"any": torque, "attitude": at_attitude}
 
 def problem(name: str, dtype: Any) -> tuple[Callable[..., Any], Any]:
     """Return ``path(engine, numbers)`` of a forced problem for this scheme, and its numbers."""
-    scheme, cast = jq.SCHEMES[name], lambda x: jnp.asarray(x, dtype)
+    scheme, cast = jq.schemes.SCHEMES[name], lambda x: jnp.asarray(x, dtype)
     symmetric, own = name.startswith("symmetric"), name.startswith("full_quat")
     numbers = {
         "params": {"damping": cast([0.1, 0.2, 0.05]), "force": cast(0.7)},
@@ -97,7 +97,7 @@ def loss_of(path: Callable[..., Any], *arguments: Any) -> Any:
 
 def schemes() -> Iterator[tuple[str, Group]]:
     """Yield every scheme, in both precisions, by its engines: path and gradients."""
-    for name in jq.SCHEMES:
+    for name in jq.schemes.SCHEMES:
         for dtype in (np.float32, np.float64):
             path, numbers = problem(name, dtype)
             label = f"{name}/{np.dtype(dtype)}"

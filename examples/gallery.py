@@ -187,7 +187,7 @@ def draw_control(folder):
         plot.fan(paths.t, angle, "attitude error [deg]", label=label, ax=right[1])
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
     plot.fit_history(fit, ax=left[2])
-    schemes = {name: jq.SCHEMES[name] for name in SCHEMES}
+    schemes = {name: jq.schemes.SCHEMES[name] for name in SCHEMES}
     runs = {name: precision(scheme, scheme.evaluations) for name, scheme in schemes.items()}
     plot.work_precision(runs, "torque evaluations in 8 s of flips", ax=right[2])
     figure.savefig(folder / "plotting_control.png")

@@ -1071,7 +1071,7 @@ CASES = [
     ),
     (lambda: dynamics.energy(BODY, None), TypeError, "state: wanted a jq.State, got None"),
     (
-        lambda: jq.symmetric_top_bm4(None, torques.zero, 0.0, START, 0.1, None),
+        lambda: jq.schemes.symmetric_top_bm4(None, torques.zero, 0.0, START, 0.1, None),
         TypeError,
         "body: wanted a jq.Body, got None",
     ),
@@ -1503,7 +1503,7 @@ MISLEADING = [
         "float32, got float64",
     ),
     (
-        lambda: jq.cf4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None),
+        lambda: jq.schemes.cf4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None),
         TypeError,
         "state: wanted one dtype",
     ),
@@ -1568,11 +1568,11 @@ ARGUMENTS = [
         "got spring(t, state, params)",
     ),
     (
-        lambda: jq.compose(lambda state: state, (1.0,)),
+        lambda: jq.schemes.compose(lambda state: state, (1.0,)),
         "scheme: wanted scheme(body, torque, t, state, dt, params), got",
     ),
     (
-        lambda: jq.schemes.damped(jnp.sin, V),
+        lambda: jq.schemes.damp(jnp.sin, V),
         "scheme: wanted scheme(body, torque, t, state, dt, params), got sin(",
     ),
     (lambda: fit(loss=lambda p: p), "loss: wanted loss(params, batch, key), got <lambda>(p)"),
@@ -1671,7 +1671,7 @@ def test_a_step_called_directly_keeps_the_dtype_of_its_state():
 
 
 def test_a_tableau_is_what_the_factory_takes():
-    assert callable(jq.rkmk(tableaus.HEUN))
+    assert callable(jq.schemes.rkmk(tableaus.HEUN))
 
 
 def test_the_hint_of_batches_is_for_batches_alone():

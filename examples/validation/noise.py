@@ -57,7 +57,7 @@ class EulerMaruyama(NamedTuple):
 
 def euler_maruyama(damping, temperature):
     """The Scheme of Euler and Maruyama."""
-    return jq.Scheme(EulerMaruyama(damping, temperature), "Euler-Maruyama")
+    return jq.schemes.Scheme(EulerMaruyama(damping, temperature), "Euler-Maruyama")
 
 
 def langevin(damping, temperature):
@@ -422,7 +422,7 @@ def strong_errors(name, moments, bodies=1000):
     noise = jnp.asarray(np.random.default_rng(5).normal(size=(bodies, FINE, count)))
     steps, fine, errors, relative = FINE, last(name, moments, noise), {}, {}
     while steps > min(COUNTS):
-        rows = jq.stochastic.coarsened(scheme, body, noise.reshape(-1, count), 1.0 / steps)
+        rows = jq.stochastic.coarsen(scheme, body, noise.reshape(-1, count), 1.0 / steps)
         noise = rows.reshape(bodies, -1, count)
         steps //= 2
         if steps in COUNTS:

@@ -439,7 +439,7 @@ FAST_TORQUE = jq.torques.heavy_top(147.15, jnp.array([0.0, 0, 1]))
 
 @functools.cache
 def fast_march(name):
-    return marcher(jq.SCHEMES[name], FAST_TORQUE)
+    return marcher(jq.schemes.SCHEMES[name], FAST_TORQUE)
 
 
 @functools.cache

@@ -14,15 +14,13 @@ from jaxquat.dynamics.motion import (
     linearize,
     momentum,
 )
-from jaxquat.dynamics.state import Rates, State, Wrench, local, retract
+from jaxquat.dynamics.state import Rates, local, retract
 
 __all__ = [
     "Appendages",
     "Rates",
-    "State",
     "Step",
     "Torque",
-    "Wrench",
     "angular_acceleration",
     "coupled",
     "derivative",

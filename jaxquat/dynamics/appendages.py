@@ -35,7 +35,7 @@ from jaxquat._internal.checks import (
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import check_parts, constant
+from jaxquat.dynamics.contract import check_parts, constant_of
 from jaxquat.dynamics.state import State, Wrench, one_body
 
 
@@ -97,7 +97,7 @@ def slosh_masses(
     """
     mass = _column("mass", mass, positive)
     rows = (*mass.shape, 3)
-    position, axis = constant("position", position, rows), constant("axis", axis, rows)
+    position, axis = constant_of("position", position, rows), constant_of("axis", axis, rows)
     unit_vector("axis", axis)
     moved = mass[:, None] * axis
     stiffness = _column("stiffness", stiffness, not_negative, mass)
@@ -133,8 +133,8 @@ def flexible_modes(
     frequency = _column("frequency", frequency, positive)
     ratio = _column("ratio", ratio, not_negative, frequency)
     rows = (*frequency.shape, 3)
-    translation = constant("translation", translation, rows)
-    rotation = constant("rotation", rotation, rows)
+    translation = constant_of("translation", translation, rows)
+    rotation = constant_of("rotation", rotation, rows)
     one, none = jnp.ones_like(frequency), jnp.zeros_like(frequency)
     damping = 2.0 * ratio * frequency
     return Appendages(

@@ -180,11 +180,11 @@ def vector_of(name: str, value: Any) -> Callable[..., Array]:
     """Return a vector (3,), or a function that returns one, as a function of any arguments."""
     if callable(value):
         return lambda *arguments: exactly(f"{name}(...)", value(*arguments), (3,))
-    vector = constant(name, value, (3,))
+    vector = constant_of(name, value, (3,))
     return lambda *arguments: vector
 
 
-def constant(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
+def constant_of(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
     """Return ``value`` as a finite floating array of one of these shapes."""
     array = one_shape(name, value, *shapes)
     finite(name, array)

@@ -29,7 +29,7 @@ from jax.typing import ArrayLike
 from jaxquat._internal.checks import instance, not_negative, one_shape, takes
 from jaxquat._internal.linear import cross, dot, matvec, root, trace
 from jaxquat.dynamics.body import Body, mass_of
-from jaxquat.dynamics.contract import Torque, constant, vector_of, wind_at
+from jaxquat.dynamics.contract import Torque, constant_of, vector_of, wind_at
 from jaxquat.dynamics.state import State, Wrench, broadcastable, moving
 from jaxquat.quaternion import rotate, rotate_inverse
 
@@ -56,7 +56,7 @@ def gravity(body: Body, acceleration: Vector = (0.0, 0.0, -9.80665)) -> Torque:
         >>> jq.forces.gravity(body)(0.0, state, None).force.round(1)  # N
         Array([   0. ,    0. , -980.7], dtype=float32)
     """
-    mass, g = mass_of(body), constant("acceleration", acceleration, (3,))
+    mass, g = mass_of(body), constant_of("acceleration", acceleration, (3,))
 
     def gravity(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
         return _force(state, mass * jnp.asarray(g, mass.dtype))
@@ -75,7 +75,7 @@ def point_mass(body: Body, mu: ArrayLike = EARTH) -> Torque:
         >>> f"{jq.forces.point_mass(body)(0.0, in_orbit, None).force[0]:.0f} N"  # 8.13 m/s^2
         '-813 N'
     """
-    mass, mu = mass_of(body), constant("mu", mu, ())
+    mass, mu = mass_of(body), constant_of("mu", mu, ())
 
     def point_mass(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
         distance, up = _polar(state)
@@ -103,7 +103,7 @@ def gravity_gradient(body: Body, mu: ArrayLike = EARTH) -> Torque:
         '-1.74e-05 N m'
     """
     instance("body", body, Body, "a jq.Body")
-    inertia, mu = body.inertia, constant("mu", mu, ())
+    inertia, mu = body.inertia, constant_of("mu", mu, ())
 
     def gravity_gradient(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
         distance, up = _polar(state)
@@ -127,7 +127,7 @@ def potential(body: Body, state: State, mu: ArrayLike = EARTH) -> Array:
         >>> f"{jq.forces.potential(body, in_orbit):.3e} J"  # -mu m/r
         '-5.694e+09 J'
     """
-    mass, mu = mass_of(body), constant("mu", mu, ())
+    mass, mu = mass_of(body), constant_of("mu", mu, ())
     state = broadcastable("state", state)
     distance, up = _polar(state)
     u = rotate_inverse(state.q, up)
@@ -194,7 +194,7 @@ def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0
         (Array(-2., dtype=float32), Array(20., dtype=float32))
     """
     force_at = vector_of("force", force)
-    arm = constant("offset", offset, (3,))
+    arm = constant_of("offset", offset, (3,))
 
     def thrust(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
         if callable(force):

@@ -26,7 +26,7 @@ from jaxquat import quaternion
 from jaxquat._internal.checks import exactly, function, instance, takes
 from jaxquat._internal.linear import cross, dot, matvec
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Parts, Torque, check_parts, constant, name_of
+from jaxquat.dynamics.contract import Parts, Torque, check_parts, constant_of, name_of
 from jaxquat.dynamics.forces import EARTH
 from jaxquat.dynamics.state import State, broadcastable
 
@@ -137,7 +137,7 @@ def gravity_gradient(
     """
     instance("body", body, Body, "a jq.Body")
     takes("position", position, "t")
-    mu = constant("mu", mu, ())
+    mu = constant_of("mu", mu, ())
 
     def gravity_gradient(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         r = exactly("position(t)", position(t), (3,))
@@ -162,7 +162,7 @@ def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
         >>> torque(0.0, jq.State(q, jnp.zeros(3)), None)[0].round(3)  # N m: it falls further
         Array(1., dtype=float32)
     """
-    weight, offset = constant("weight", weight, ()), constant("offset", offset, (3,))
+    weight, offset = constant_of("weight", weight, ()), constant_of("offset", offset, (3,))
 
     def heavy_top(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         down = jnp.asarray([0.0, 0.0, -1.0], state.q.dtype)
@@ -180,7 +180,7 @@ def drag(damping: ArrayLike) -> Torque:
         >>> torque(0.0, state, None)
         Array([-0.1, -0.2, -0.3], dtype=float32)
     """
-    damping = constant("damping", damping, (), (3,), (3, 3))
+    damping = constant_of("damping", damping, (), (3,), (3, 3))
 
     def drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         return -(matvec(damping, state.omega) if damping.ndim == 2 else damping * state.omega)
@@ -208,7 +208,7 @@ def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
         >>> f"{torque(0.0, state, None)[1]:.1e} N m"
         '6.0e-05 N m'
     """
-    dipole = constant("dipole", dipole, (3,))
+    dipole = constant_of("dipole", dipole, (3,))
     takes("field", field, "t")
 
     def magnetic(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:

@@ -31,7 +31,7 @@ def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
         ValueError: the weights do not sum to 1.
 
     Examples:
-        >>> fourth = jq.compose(jq.no_squish, jq.schemes.weights.SUZUKI4)
+        >>> fourth = jq.schemes.compose(jq.no_squish, jq.schemes.weights.SUZUKI4)
         >>> fourth.order, fourth.evaluations, fourth.reversible
         (4, 10, True)
     """

@@ -14,8 +14,7 @@ from jax import Array, lax
 from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import State, displaced
 from jaxquat.quaternion import correct_norm, expm1, multiply
-from jaxquat.schemes.munthe_kaas import of_tableau
-from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, of_tableau
 from jaxquat.schemes.tableaus import Tableau, combine
 
 
@@ -26,7 +25,7 @@ def crouch_grossman(tableau: Tableau) -> Scheme:
     conditions the tableau must satisfy those for products of exponentials, which are not checked.
 
     Examples:
-        >>> scheme = jq.crouch_grossman(jq.schemes.tableaus.CROUCH_GROSSMAN3)
+        >>> scheme = jq.schemes.crouch_grossman(jq.schemes.tableaus.CROUCH_GROSSMAN3)
         >>> scheme.order, scheme.evaluations
         (3, 3)
     """

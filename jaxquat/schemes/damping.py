@@ -31,7 +31,7 @@ from jaxquat._internal.linear import inverse_inertia, matmul, matvec, scale_of
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Step,
-    constant,
+    constant_of,
     evaluate_at_attitude,
     given_command_of,
     rate_at_attitude,
@@ -51,7 +51,7 @@ SEMIDEFINITE = (
 )
 
 
-def damped(
+def damp(
     scheme: Scheme | Step,
     damping: ArrayLike | None = None,
     toward: Callable[..., Array] | None = None,
@@ -75,7 +75,7 @@ def damped(
     with those of ``torques.drag`` under other schemes.
 
     If ``scheme`` is reversible, so is the result, but a step back amplifies rounding by the factor
-    by which the drag has reduced the rate, and so do the negative substeps of ``jq.compose``.
+    by which the drag has reduced the rate, and so do the negative substeps of ``compose``.
     ``checkpoint="reversible"`` is refused if fewer than three digits would remain between two rows;
     if drag, body or grid are traced, the derivatives are NaN then.
 
@@ -101,7 +101,7 @@ def damped(
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
         >>> push = lambda t, state, params: jnp.array([0.0, 0.0, 0.8])  # N m
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> scheme = jq.schemes.damped(jq.no_squish, jnp.full(3, 4e4))  # N m s: relaxes in 0.1 ms
+        >>> scheme = jq.schemes.damp(jq.no_squish, jnp.full(3, 4e4))  # N m s: relaxes in 0.1 ms
         >>> f"{scheme(body, push, 0.0, start, 2.5, None).omega[2]:.2e} rad/s"
         '2.00e-05 rad/s'
     """
@@ -124,7 +124,7 @@ def damped(
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Damped(StepObject):
-    """The step of ``damped``."""
+    """The step of ``damp``."""
 
     has_drag = True
 
@@ -144,7 +144,7 @@ class Damped(StepObject):
         return settled(at.t + at.dt, self.scheme(*free))
 
     def report(self) -> None:
-        """Report traced numbers that ``damped`` refuses where they are known."""
+        """Report traced numbers that ``damp`` refuses where they are known."""
         if self.damping is not None:
             report_damping(self.damping, *SEMIDEFINITE)
         if self.resistance is not None:
@@ -215,7 +215,7 @@ def damping_matrix(value: ArrayLike, wanted: str, met: Callable[..., Any]) -> Ar
 
     ValueError for a concrete one where ``met(linalg, matrix, rounding)`` is false.
     """
-    damping = constant("damping", value, (), (3,), (3, 3))
+    damping = constant_of("damping", value, (), (3,), (3, 3))
     if is_concrete(damping):
         numbers = np.asarray(damping, np.float64)
         numbers = numbers if numbers.ndim == 2 else np.diag(np.broadcast_to(numbers, 3))

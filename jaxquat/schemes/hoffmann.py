@@ -23,6 +23,8 @@ from jaxquat.dynamics.units import own_units
 from jaxquat.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
 from jaxquat.schemes.scheme import StepArguments, scheme
 
+__all__ = ["full_quat_start", "lagrange"]
+
 
 @scheme(order=1, evaluations=1, conserves=(), aux=True, source="Hoffmann 1978, as published")
 def half_quat(at: StepArguments) -> State:

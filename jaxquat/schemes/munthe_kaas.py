@@ -7,17 +7,15 @@ with order 4 it is the algorithm (B.1) of Z. Terze, A. Mueller and D. Zlatar, Mu
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from jax import Array, lax
 
 from jaxquat import so3
-from jaxquat._internal.checks import instance
 from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import Rates, State, displaced
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply
-from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, of_tableau
 from jaxquat.schemes.tableaus import Tableau, combine
 
 
@@ -28,26 +26,11 @@ def rkmk(tableau: Tableau) -> Scheme:
     closed form. The tableau itself integrates aux states, positions and velocities.
 
     Examples:
-        >>> heun = jq.rkmk(jq.schemes.tableaus.HEUN)
+        >>> heun = jq.schemes.rkmk(jq.schemes.tableaus.HEUN)
         >>> heun.order, heun.evaluations
         (2, 2)
     """
     return of_tableau(MuntheKaas, tableau, "rkmk", "Munthe-Kaas 1998, 1999")
-
-
-def of_tableau(
-    step: Callable[[Tableau], StepObject], tableau: Tableau, name: str, source: str
-) -> Scheme:
-    """Return the Scheme of ``step(tableau)``, which has the order of the tableau."""
-    instance("tableau", tableau, Tableau, "a Tableau")
-    return Scheme(
-        step(tableau),
-        name=f"{name}(tableau of order {tableau.order})",
-        order=tableau.order,
-        evaluations=len(tableau.b),
-        conserves=("norm",),
-        source=source,
-    )
 
 
 @dataclass(frozen=True)

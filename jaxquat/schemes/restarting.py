@@ -32,7 +32,7 @@ class Episode(NamedTuple):
     aux: Any = ()
 
 
-def restarted(
+def restart(
     scheme: Scheme | Step,
     ended: Callable[[Array, State, Any], Array],
     fresh: Callable[[Array, State, Any], State],
@@ -57,7 +57,7 @@ def restarted(
     an overflow the gradient is NaN (a tangent is not), so let an episode end well before that.
     ``checkpoint="reversible"`` is refused.
 
-    Put ``restarted`` outside of ``damped``, ``langevin`` and ``compose``, which refuse a restarted
+    Put ``restart`` outside of ``damp``, ``langevin`` and ``compose``, which refuse a restarted
     scheme. Random torques may be outside or inside.
 
     Args:
@@ -76,7 +76,7 @@ def restarted(
         >>> below = lambda t, state, params: state.position[2] < 0.0
         >>> def bounce(t, state, params):
         ...     return state._replace(velocity=state.velocity.at[2].multiply(-1.0))
-        >>> bouncing = jq.schemes.restarted(jq.rkmk2, below, bounce)
+        >>> bouncing = jq.schemes.restart(jq.rkmk2, below, bounce)
         >>> ball = jq.Body.sphere(0.5, radius=0.1)  # kg, m
         >>> low, down = jnp.zeros(3), jnp.array([0.0, 0.0, -2.0])  # m, m/s
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), low, position=low, velocity=down)
@@ -93,7 +93,7 @@ def restarted(
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Restarted(StepAround):
-    """The step of ``restarted``."""
+    """The step of ``restart``."""
 
     outermost = "restarted"
 

@@ -25,6 +25,7 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.state import State, describe
 from jaxquat.dynamics.units import own_units, torque_in
+from jaxquat.schemes.tableaus import Tableau
 
 Torques = Literal["any", "attitude"]
 Conserved = Literal["norm", "momentum", "energy"]
@@ -212,7 +213,7 @@ class Scheme:
         arrays of the scheme that are refused where they are known, such as a negative damping.
 
         Examples:
-            >>> jq.symmetric_top_bm4.check(body)
+            >>> jq.schemes.symmetric_top_bm4.check(body)
             Traceback (most recent call last):
                 ...
             ValueError: body: symmetric_top_bm4 wanted two equal principal moments, ...
@@ -239,7 +240,7 @@ class Scheme:
         A step of -dt amplifies rounding by up to ``exp(dt decay)``.
 
         Examples:
-            >>> f"{jq.schemes.damped(jq.no_squish, jnp.full(3, 0.4)).decay(body):.2f} per second"
+            >>> f"{jq.schemes.damp(jq.no_squish, jnp.full(3, 0.4)).decay(body):.2f} per second"
             '0.20 per second'
         """
         instance("body", body, Body, "a jq.Body")
@@ -403,3 +404,18 @@ def as_part(name: str, value: Any) -> Scheme:
             text = f"wanted one that is not {outermost}, got {scheme.name}"
             raise TypeError(f"{name}: {text}; put {outermost} outermost")
     return scheme
+
+
+def of_tableau(
+    step: Callable[[Tableau], StepObject], tableau: Tableau, name: str, source: str
+) -> Scheme:
+    """Return the Scheme of ``step(tableau)``, which has the order of the tableau."""
+    instance("tableau", tableau, Tableau, "a Tableau")
+    return Scheme(
+        step(tableau),
+        name=f"{name}(tableau of order {tableau.order})",
+        order=tableau.order,
+        evaluations=len(tableau.b),
+        conserves=("norm",),
+        source=source,
+    )

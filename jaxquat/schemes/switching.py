@@ -28,7 +28,7 @@ from jaxquat.dynamics.state import State
 from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, as_part
 
 
-def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
+def split_steps(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
     """Split the steps of a scheme at the instants at which the torque jumps.
 
     ``instants(t, state, params, command)`` returns them at the beginning of each step, for instance
@@ -48,8 +48,8 @@ def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
     among the instants makes the state NaN.
 
     A step computes one part more than there are instants, so a step as long as the interval between
-    two commands wastes least. ``checkpoint="reversible"`` is refused. Put ``switched`` outside of
-    ``compose`` and ``damped``, and inside of ``restarted`` and random torques.
+    two commands wastes least. ``checkpoint="reversible"`` is refused. Put ``split_steps`` outside
+    of ``compose`` and ``damp``, and inside of ``restart`` and random torques.
 
     Args:
         scheme: any deterministic scheme without restarts.
@@ -61,7 +61,7 @@ def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
             are no floats.
 
     Examples:
-        >>> pulsed = jq.schemes.switched(jq.rkmk2, lambda t, state, params, widths: widths)
+        >>> pulsed = jq.schemes.split_steps(jq.rkmk2, lambda t, state, params, widths: widths)
         >>> def thruster(t, state, params, command):
         ...     widths, passed = command
         ...     return jnp.where(passed[0], 0.0, jnp.array([0.0, 0.0, 2.0]))  # N m
@@ -87,7 +87,7 @@ def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Switched(StepAround):
-    """The step of ``switched``."""
+    """The step of ``split_steps``."""
 
     outermost = "switched"
 

@@ -6,19 +6,19 @@ the torques of a viscous flow.
 
 from __future__ import annotations
 
-from jaxquat.stochastic.coarsening import coarsened
+from jaxquat.stochastic.coarsening import coarsen
 from jaxquat.stochastic.disturbance import (
     Disturbance,
-    with_gauss_markov_torque,
-    with_torque_noise,
+    add_gauss_markov_torque,
+    add_torque_noise,
 )
 from jaxquat.stochastic.langevin import brownian, langevin
 
 __all__ = [
     "Disturbance",
+    "add_gauss_markov_torque",
+    "add_torque_noise",
     "brownian",
-    "coarsened",
+    "coarsen",
     "langevin",
-    "with_gauss_markov_torque",
-    "with_torque_noise",
 ]

@@ -17,7 +17,7 @@ from jaxquat.stochastic.langevin import Brownian, Thermal
 from jaxquat.stochastic.ornstein_uhlenbeck import ornstein_uhlenbeck
 
 
-def coarsened(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Array:
+def coarsen(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Array:
     """Return the noise of steps of ``2 dt`` that move a body like steps of ``dt`` with this noise.
 
     Each row is made of two rows of ``noise``, and is standard normal if they are. For ``brownian``
@@ -43,7 +43,7 @@ def coarsened(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Ar
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]))  # kg m^2
         >>> scheme = jq.stochastic.langevin(jq.no_squish, jnp.array(0.4), 1e-2)
-        >>> jq.stochastic.coarsened(scheme, body, jnp.ones((100, 6)), 0.1).shape
+        >>> jq.stochastic.coarsen(scheme, body, jnp.ones((100, 6)), 0.1).shape
         (50, 6)
     """
     step = scheme.step if isinstance(scheme, Scheme) else scheme

@@ -73,7 +73,7 @@ class Disturbance(NamedTuple):
     aux: Any = ()
 
 
-def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
+def add_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
     """Add a white torque in body axes to a scheme, given by the root of its spectral density.
 
     In the time t the torque changes the momentum by a random vector of the variance ``density^2 t``
@@ -85,7 +85,7 @@ def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
     principal axis have the covariance of an integrated Wiener process, and ``<|I omega|^2>`` of a
     free body grows by ``tr(density density^T) dt`` exactly if the scheme conserves the momentum.
     The weak order, the field ``order``, is that of the scheme, but at most 2, for any torque that
-    the scheme takes; the strong order, along one path of the noise, is 1. With ``damped``,
+    the scheme takes; the strong order, along one path of the noise, is 1. With ``damp``,
     ``langevin`` and ``brownian`` a step takes three normals, the torque is constant within it, and
     the weak order is 1; steps may be longer than the relaxation time.
 
@@ -104,7 +104,7 @@ def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
         ValueError: ``density`` has a wrong shape, is not finite or is negative.
 
     Examples:
-        >>> scheme = jq.stochastic.with_torque_noise(jq.rkmk4, 2e-5)  # N m/sqrt(Hz)
+        >>> scheme = jq.stochastic.add_torque_noise(jq.rkmk4, 2e-5)  # N m/sqrt(Hz)
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
         >>> scheme.noise(start), scheme.order
         (6, 2)
@@ -116,10 +116,10 @@ def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
         not_negative("density", density)
     scheme = as_scheme("scheme", scheme)
     order = 1 if has_drag(scheme) else 2
-    return around(scheme, TorqueNoise(scheme, density), "with_torque_noise", order)
+    return around(scheme, TorqueNoise(scheme, density), "add_torque_noise", order)
 
 
-def with_gauss_markov_torque(
+def add_gauss_markov_torque(
     scheme: Scheme | Step, deviation: ArrayLike, time_constant: ArrayLike
 ) -> Scheme:
     """Add a torque in body axes to a scheme; its correlation decays as ``exp(-t/time_constant)``.
@@ -149,7 +149,7 @@ def with_gauss_markov_torque(
             constant.
 
     Examples:
-        >>> scheme = jq.stochastic.with_gauss_markov_torque(jq.no_squish, 1e-3, 20.0)  # N m, s
+        >>> scheme = jq.stochastic.add_gauss_markov_torque(jq.no_squish, 1e-3, 20.0)  # N m, s
         >>> calm = jq.stochastic.Disturbance(jnp.zeros(3))
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), calm)
         >>> scheme.noise(start)
@@ -161,13 +161,13 @@ def with_gauss_markov_torque(
     positive("time_constant", time_constant)
     scheme = as_scheme("scheme", scheme)
     step = GaussMarkov(scheme, deviation, time_constant)
-    return around(scheme, step, "with_gauss_markov_torque", 2, aux=True, reversible=False)
+    return around(scheme, step, "add_gauss_markov_torque", 2, aux=True, reversible=False)
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TorqueNoise(StepAround):
-    """The step of ``with_torque_noise``."""
+    """The step of ``add_torque_noise``."""
 
     scheme: Scheme
     density: Array  # (), (3,) or (3, 3), body axes
@@ -188,7 +188,7 @@ class TorqueNoise(StepAround):
             return self.scheme(*self._shaken_constantly(at))
         if self.scheme.aux is False and jax.tree.leaves(state.aux):
             wanted = f"none because torques under {self.scheme.name} have no aux states"
-            raise TypeError(f"state.aux: with_torque_noise wanted {wanted}, got some")
+            raise TypeError(f"state.aux: add_torque_noise wanted {wanted}, got some")
         turn, first, last = self._kicks(at)
         state = _turned(state, turn)
         state = state._replace(omega=state.omega + first)
@@ -232,7 +232,7 @@ class TorqueNoise(StepAround):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GaussMarkov(StepAround):
-    """The step of ``with_gauss_markov_torque``."""
+    """The step of ``add_gauss_markov_torque``."""
 
     scheme: Scheme
     deviation: Array  # () or (3,), body axes, and so is the time constant

@@ -2,11 +2,11 @@
 
     rate = flow.jeffery_rate(semi_axes, gradient)
     damping = flow.rotational_resistance(semi_axes, viscosity)
-    scheme = schemes.damped(jq.no_squish, damping, toward=rate)
+    scheme = schemes.damp(jq.no_squish, damping, toward=rate)
 
 The torque on the body is ``damping (rate - omega)`` (Jeffery). ``flow.jeffery`` is this torque as a
 function to add to others, for steps shorter than the relaxation time of the body;
-``schemes.damped`` has no such limit. For a particle that also settles, add
+``schemes.damp`` has no such limit. For a particle that also settles, add
 ``resistance=flow.translational_resistance(...)``. All formulas are for creeping flow, without the
 inertia of the fluid.
 
@@ -27,7 +27,7 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import exactly, positive, takes
 from jaxquat._internal.linear import matmul, transpose
-from jaxquat.dynamics.contract import Torque, constant
+from jaxquat.dynamics.contract import Torque, constant_of
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import to_matrix
 
@@ -80,7 +80,7 @@ def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Arra
     """Return the rate (3,) [rad/s], body axes, of an ellipsoid without inertia, as a function.
 
     The result can be called as ``rate(t, q, params)``, for ``kinematics.rollout_of_attitude``, and
-    as ``rate(t, state, params)``, for the argument ``toward`` of ``schemes.damped``; in both cases
+    as ``rate(t, state, params)``, for the argument ``toward`` of ``schemes.damp``; in both cases
     with the command as fourth argument if there is one. Called with q, it passes a State at rest to
     the gradient. The rate is ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23`` about the first axis
     and cyclic, with the rate of strain E and half the vorticity W in body axes. Jeffery 1922, (37).
@@ -118,7 +118,7 @@ def jeffery(semi_axes: ArrayLike, viscosity: ArrayLike, gradient: Gradient) -> T
     """Return the torque of a viscous flow on an ellipsoid, ``K (rate - omega)``.
 
     K is ``rotational_resistance`` and the rate is ``jeffery_rate``. The torque depends on the
-    body's rate; use ``schemes.damped`` for schemes that do not accept such torques, and for steps
+    body's rate; use ``schemes.damp`` for schemes that do not accept such torques, and for steps
     longer than the relaxation time of the body. Jeffery 1922, (36).
 
     Examples:
@@ -159,7 +159,7 @@ def _sum_of_others(v: Array) -> Array:
 def _of_state(gradient: Gradient) -> Callable[..., Array]:
     """Return the gradient as a function of (t, state, params), and of the command if any."""
     if not callable(gradient):
-        value = constant("gradient", gradient, (3, 3))
+        value = constant_of("gradient", gradient, (3, 3))
         return lambda t, state, params, *command: value
 
     def at(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:

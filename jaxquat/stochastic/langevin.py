@@ -87,7 +87,7 @@ def langevin(
 
     Torques and forces may depend on time, attitude and position, but not on rate and velocity. Aux
     states are refused. The noise has the standard deviation ``sqrt(temperature)``, whose derivative
-    at 0 is infinite. At temperature 0 the scheme is that of a drag, as ``damped``.
+    at 0 is infinite. At temperature 0 the scheme is that of a drag, as ``damp``.
 
     Args:
         scheme: a scheme for the free body, for the gyroscopic term alone.
@@ -95,7 +95,7 @@ def langevin(
             a leaf of the Scheme, so gradients reach it.
         temperature: k T [J], (), not negative. Gradients reach it, too.
         toward: ``toward(t, state, params)`` is the rate (3,) of the fluid [rad/s] in BODY axes, as
-            in ``schemes.damped``; zero by default.
+            in ``schemes.damp``; zero by default.
         resistance: force per velocity [N s/m], () or along the body axes (3,), positive, for a
             state with a position; None for a state without. Gradients reach it, too.
         wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``;

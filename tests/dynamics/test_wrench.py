@@ -258,9 +258,9 @@ def test_what_is_refused(call, error, message):
         call()
 
 
-@pytest.mark.parametrize("name", [n for n, s in jq.SCHEMES.items() if not s.translation])
+@pytest.mark.parametrize("name", [n for n, s in jq.schemes.SCHEMES.items() if not s.translation])
 def test_schemes_that_do_not_move_bodies_say_so(name):
     state = problems.start_of(name, TURNING.q, TURNING.omega)
     state = state._replace(position=MOVING.position, velocity=MOVING.velocity)
     with pytest.raises(TypeError, match=f"{name}: wanted a state without position, got one with"):
-        jq.SCHEMES[name](BODY, jq.torques.zero, 0.0, state, 0.1, None)
+        jq.schemes.SCHEMES[name](BODY, jq.torques.zero, 0.0, state, 0.1, None)

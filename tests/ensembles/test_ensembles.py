@@ -347,7 +347,7 @@ def test_results_show_themselves_in_few_lines():
     worst = ensembles.Extremes(np.array([9.0, 8.0]), np.array([4, 1]))
     index = np.array([0, 3])
     result = {"mean": mean, "quantiles": np.linspace(0.0, 1.0, 9), "worst": worst}
-    found = jq.Ensemble(5, result, index, ensembles.keys(KEY, index))
+    found = jq.ensembles.Ensemble(5, result, index, ensembles.keys(KEY, index))
     assert repr(found).splitlines() == [
         "Ensemble: 5 members, 2 failed (0, 3)",
         "  mean.x     2.5 +- 0.25",
@@ -370,7 +370,7 @@ def test_results_show_themselves_in_few_lines():
     ]
     covariance = ensembles.Covariance(3, np.zeros(30), np.eye(30))
     assert len(repr(covariance).splitlines()) == 10
-    assert repr(jq.Ensemble(5, covariance, index, found.failed_key)).splitlines()[1] == (
+    assert repr(jq.ensembles.Ensemble(5, covariance, index, found.failed_key)).splitlines()[1] == (
         "  result  mean float64[30] from 0 to 0, matrix float64[30, 30] from 0 to 1"
     )
 
