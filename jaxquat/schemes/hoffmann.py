@@ -23,7 +23,7 @@ from jaxquat.dynamics.units import own_units
 from jaxquat.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
 from jaxquat.schemes.scheme import StepArguments, scheme
 
-__all__ = ["full_quat_start", "lagrange"]
+__all__ = ["full_quat", "full_quat_corrected", "full_quat_start", "half_quat", "lagrange"]
 
 
 @scheme(order=1, evaluations=1, conserves=(), aux=True, source="Hoffmann 1978, as published")
@@ -50,6 +50,11 @@ def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
     """Return the State at which the Full-Quat schemes start. (4,), (3,) [rad/s] -> State.
 
     Its aux is P = dQ/dt (4,), in Hoffmann's order of components.
+
+    Examples:
+        >>> level, spin = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 0.5])
+        >>> jq.schemes.hoffmann.full_quat_start(level, spin).aux
+        Array([ 0.  ,  0.  , -0.25,  0.  ], dtype=float32)
     """
     q, omega = exactly("q", q, (4,)), exactly("omega", omega, (3,))
     return State(q, omega, 0.5 * matvec(transpose(hoffmann_v(to_hoffmann(q))), _extended(omega)))
@@ -114,6 +119,12 @@ def lagrange(body: Body, hoffmann: ArrayLike, p: ArrayLike, generalized: ArrayLi
     ``dP/dt = -|P|^2 Q + 1/2 V^T J^-1 (1/2 V M_L - omega × J omega)``. The first term holds |Q| = 1;
     it is missing in (5.14), which treats Q as four free coordinates. For a sphere, J = j, the
     result is ``-|P|^2 Q + M_L/(4 j)``, instead of (10.2).
+
+    Examples:
+        >>> sphere = jq.Body.from_principal(jnp.ones(3))
+        >>> level, p = jnp.array([0.0, 0.0, 0.0, 1.0]), jnp.array([0.0, 0.0, 0.25, 0.0])
+        >>> jq.schemes.hoffmann.lagrange(sphere, level, p, jnp.zeros(4))  # -|P|^2 Q
+        Array([ 0.    ,  0.    ,  0.    , -0.0625], dtype=float32)
     """
     hoffmann, p = exactly("hoffmann", hoffmann, (4,)), exactly("p", p, (4,))
     generalized = exactly("generalized", generalized, (4,))

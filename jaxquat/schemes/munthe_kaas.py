@@ -7,6 +7,7 @@ with order 4 it is the algorithm (B.1) of Z. Terze, A. Mueller and D. Zlatar, Mu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from jax import Array, lax
