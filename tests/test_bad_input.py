@@ -1048,6 +1048,8 @@ ELSEWHERE = {
     "schemes.Scheme.undo": "a step: tests/stochastic/test_noise.py",
     "schemes.Scheme.tree_flatten": "called by JAX",
     "schemes.Scheme.tree_unflatten": "called by JAX",
+    "schemes.tableaus.combine": "internal",
+    "schemes.weights.composed_order": "internal",
     "dynamics.Step": "a type",
     "dynamics.Torque": "a type",
 }

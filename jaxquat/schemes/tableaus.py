@@ -20,21 +20,6 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import numbers, positive, positive_integer, real
 
-__all__ = [
-    "BUTCHER6",
-    "CROUCH_GROSSMAN3",
-    "CROUCH_GROSSMAN4",
-    "DORMAND_PRINCE5",
-    "EULER",
-    "HEUN",
-    "KUTTA3",
-    "MIDPOINT",
-    "RK4",
-    "RK4_38",
-    "Tableau",
-    "tableau",
-]
-
 
 class Tableau(NamedTuple):
     """Coefficients of an explicit method of s stages.

@@ -15,8 +15,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-__all__ = ["KAHAN_LI6", "SUZUKI4", "TRIPLE_JUMP4"]
-
 _S = 1 / (4 - 4 ** (1 / 3))
 SUZUKI4 = (_S, _S, 1 - 4 * _S, _S, _S)
 
