@@ -23,7 +23,7 @@ from jax import Array
 
 from jaxquat._internal.checks import missing_package, positive_integer
 from jaxquat.fused import loading
-from jaxquat.fused.kernel import CACHED, Loop, members_last
+from jaxquat.fused.kernel import CACHED, Loop, members_last, results_in_layout
 from jaxquat.fused.targets import host, objects
 
 WORK = 100_000
@@ -75,7 +75,7 @@ def call(
     worth = int(vectors * loop.steps * loop.step.cost() / WORK)
     threads = max(1, min(_threads.value, vectors, worth))
     memory = jax.ShapeDtypeStruct((threads, scratch), np.uint8)
-    run = jax.ffi.ffi_call(loading.target(name), [*loop.shapes(kind, members), memory])
+    run = jax.ffi.ffi_call(loading.target(name), [*results_in_layout(loop, kind, members), memory])
     *results, _ = run(*members_last(operands, batched), np.array([members, threads], np.int32))
     return [jnp.moveaxis(x, -1, 0) for x in results]
 

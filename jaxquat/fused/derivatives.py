@@ -32,8 +32,8 @@ from jax.interpreters import ad, mlir
 
 from jaxquat.fused import checking
 from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.kernel import START
 from jaxquat.fused.keys import (
-    START,
     Key,
     Operand,
     Operands,

@@ -26,9 +26,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat.fused.recurrence import CARRY, ENDS, Live, Place, Recurrence
-
-START = ("constants", "inputs", "state", "memory")
+from jaxquat.fused.kernel import CARRY, OPERANDS, POINT, RESULTS, START
+from jaxquat.fused.recurrence import Live, Place, Recurrence
 
 # Whether an array of G is a tangent in terms of F, by its role and by whether its leaf is one of
 # F's, which come first in each group of G, or a tangent, which come after these. G has the results
@@ -96,20 +95,23 @@ def floats(f: Recurrence, role: str, groups: Sequence[str]) -> list[Key]:
     return [Key(role, group, i) for group in groups for i in f.smooth(group)]
 
 
+def _keys(f: Recurrence, places: Sequence[tuple[str, str]]) -> list[Key]:
+    return [key for role, group in places for key in leaves(f, role, (group,))]
+
+
 def primals(f: Recurrence) -> list[Key]:
     """Return the operands of F."""
-    return leaves(f, "primal", START)
+    return _keys(f, OPERANDS["forward"])
 
 
 def results(f: Recurrence, keep: bool) -> list[Key]:
     """Return the results of F; with ``keep``, the residuals too."""
-    return leaves(f, "result", ENDS) + (leaves(f, "residual", CARRY) if keep else [])
+    return _keys(f, RESULTS["keeping" if keep else "forward"])
 
 
 def point(f: Recurrence) -> list[Key]:
     """Return the arrays that replace x where F is differentiated in reverse mode."""
-    carried = leaves(f, "residual", CARRY) + leaves(f, "result", CARRY)
-    return leaves(f, "primal", START[:2]) + carried
+    return _keys(f, POINT)
 
 
 def cotangents(f: Recurrence, live: Live) -> list[Key]:
@@ -177,10 +179,7 @@ def live_of_primal(g: Recurrence, live: Live) -> Live | None:
 
 def shape_of(f: Recurrence, key: Key, members: int | None = None) -> jax.ShapeDtypeStruct:
     """Shape and dtype of an array: axes of members and rows, if it has them, then its elements."""
-    layout = f.layout
-    leaf = getattr(layout, key.group)[key.number]
-    rows = {"inputs": (layout.samples,), "saved": (layout.rows + 1,)}.get(key.group, ())
-    rows = (layout.segments,) if key.role == "residual" else rows
+    leaf, rows = f.specs[key.group][key.number], f.layout.leading(key.role, key.group)
     first = () if members is None else (members,)
     return jax.ShapeDtypeStruct((*first, *rows, leaf.size), leaf.dtype)
 

@@ -18,7 +18,7 @@ from jax.interpreters import mlir
 from jaxquat._internal.varying import typed
 from jaxquat.fused import checking, cpu, partitioning
 from jaxquat.fused.errors import report
-from jaxquat.fused.kernel import CACHED, Loop
+from jaxquat.fused.kernel import CACHED, CARRY, Loop
 from jaxquat.fused.keys import (
     Operand,
     cotangents,
@@ -29,7 +29,7 @@ from jaxquat.fused.keys import (
     zeros,
 )
 from jaxquat.fused.primitives import LoopPrimitive, value, vjp
-from jaxquat.fused.recurrence import CARRY, Live, Recurrence
+from jaxquat.fused.recurrence import Live, Recurrence
 from jaxquat.fused.scanned import scanned
 from jaxquat.fused.targets import nvptx
 
@@ -45,10 +45,7 @@ def _kernel_shapes(
     *operands: Any, loop: Loop, kind: str, members: int | None, batched: tuple[bool, ...]
 ) -> list[Any]:
     first = () if members is None else (members,)
-    return [
-        typed((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype, operands)
-        for leaf, rows in loop.results(kind)
-    ]
+    return [typed((*first, *x.shape), x.dtype, operands) for x in loop.results(kind)]
 
 
 @functools.lru_cache(maxsize=CACHED)

@@ -31,21 +31,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxquat._internal.branches import branched
 from jaxquat._internal.jaxprs import depends_on
 from jaxquat._internal.varying import axes_of, shaped
 from jaxquat.fused import passes
 from jaxquat.fused.ir.program import Program
-from jaxquat.fused.kernel import Leaf, Loop
+from jaxquat.fused.kernel import CARRY, ENDS, GROUPS, Leaf, Leaves, Loop, is_smooth
 from jaxquat.fused.trace.tracing import program_of
 from jaxquat.fused.trace.values import scalar_dtype
 
-CARRY = ("state", "memory", "command")
-ENDS = ("saved", *CARRY)  # the groups of the results
 # The arguments of each function of a recurrence, after constants and k, and its results.
 FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "step": (("state", "command"), ("state",)),
@@ -56,8 +52,6 @@ FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 # the cache: 700 to 850 with 16384 members and 1024 steps, but 150 with 64 or 1024 members
 # (benchmarks/fused.py --tables keeping). How many members there will be is not known here.
 KEEPING = 800
-GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
-Specs = tuple[jax.ShapeDtypeStruct, ...]
 Place = tuple[str, int]  # of a leaf: its group and its number within the group
 Live = tuple[Place, ...]  # results with a cotangent
 F = TypeVar("F", bound=Callable[..., Any])
@@ -112,7 +106,7 @@ class Recurrence:
             leaves that have tangents.
     """
 
-    specs: dict[str, Specs]
+    specs: dict[str, Leaves]
     of_functions: Callable[[bool], Functions]
     steps: int
     sample_every: int
@@ -160,33 +154,27 @@ class Recurrence:
             return self.segment
         step, sample = self._programs["step"], self._programs.get("sample")
         again = step.cost() + (sample.cost() / self.sample_every if sample is not None else 0)
-        kept = sum(math.prod(x.shape) for name in GROUPS[2:5] for x in self.specs[name])
+        kept = sum(leaf.size for group in CARRY for leaf in self.specs[group])
         return 1 if again > KEEPING * kept else math.isqrt(self.steps - 1) + 1
 
     @functools.cached_property
     def layout(self) -> Loop:
         """The loop without programs: enough to know the arrays of a kernel."""
-
-        def leaf(spec: jax.ShapeDtypeStruct) -> Leaf:
-            return Leaf(scalar_dtype(np.dtype(spec.dtype)), math.prod(spec.shape))
-
-        arrays = {name: tuple(map(leaf, self.specs[name])) for name in GROUPS}
-        loop = Loop(
-            steps=self.steps,
-            sample_every=self.sample_every,
-            save_every=self.save_every,
-            segment=self.kept_every,
-        )
-        return loop._replace(**arrays)
+        for place in self.places(GROUPS):
+            scalar_dtype(self.spec(place).dtype)
+        return Loop(
+            steps=self.steps, sample_every=self.sample_every, save_every=self.save_every,
+            segment=self.kept_every, **self.specs,
+        )  # fmt: skip
 
     @property
-    def number(self) -> jax.ShapeDtypeStruct:
+    def number(self) -> Leaf:
         """The shape and dtype of the number of a step."""
         return shaped((), jnp.int32, self.specs["state"][0])
 
     def smooth(self, group: str) -> tuple[int, ...]:
         """Return the numbers of the float leaves in a group."""
-        return tuple(i for i, leaf in enumerate(getattr(self.layout, group)) if leaf.smooth)
+        return tuple(i for i, leaf in enumerate(self.specs[group]) if is_smooth(leaf))
 
     @property
     def smooth_ends(self) -> Live:
@@ -202,7 +190,7 @@ class Recurrence:
         """Return all leaves of some groups."""
         return [(group, i) for group in groups for i in range(len(self.specs[group]))]
 
-    def spec(self, place: Place) -> jax.ShapeDtypeStruct:
+    def spec(self, place: Place) -> Leaf:
         """Shape and dtype of a leaf."""
         group, i = place
         return self.number if group == "k" else self.specs[group][i]
@@ -286,7 +274,7 @@ class Recurrence:
 
     def _scalars(self, places: Sequence[Place]) -> list[Place]:
         """Return, for each number in these leaves, the place of its leaf."""
-        return [place for place in places for _ in range(math.prod(self.spec(place).shape))]
+        return [place for place in places for _ in range(self.spec(place).size)]
 
     def unused(self, live: Live) -> set[int]:
         """Return the numbers of the constants whose cotangent is 0 for all values.

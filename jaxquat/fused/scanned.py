@@ -14,7 +14,8 @@ from jax.extend.core import jaxpr_as_fun
 
 from jaxquat._internal.checkpointing import scan
 from jaxquat._internal.varying import axes_of, cast
-from jaxquat.fused.recurrence import CARRY, FLOWS, GROUPS, Recurrence
+from jaxquat.fused.kernel import CARRY, START
+from jaxquat.fused.recurrence import FLOWS, Recurrence
 
 Groups = dict[str, list[Array]]
 
@@ -76,13 +77,11 @@ class _Functions:
 
 def _shaped(f: Recurrence, operands: Sequence[Array]) -> Groups:
     """Return the operands of "forward" in their shapes, by group."""
-    leading = [rows for _, rows in f.layout.operands("forward")]
-    shapes = [f.spec(place).shape for place in f.places(GROUPS[:4])]
     arrays = [
-        x.reshape(shape if rows is None else (rows, *shape))
-        for x, shape, rows in zip(operands, shapes, leading, strict=True)
+        x.reshape(*f.layout.leading("primal", group), *f.specs[group][i].shape)
+        for x, (group, i) in zip(operands, f.places(START), strict=True)
     ]
-    return _by_group(f, GROUPS[:4], arrays)
+    return _by_group(f, START, arrays)
 
 
 def _by_group(f: Recurrence, groups: Sequence[str], arrays: Sequence[Array]) -> Groups:

@@ -28,8 +28,8 @@ from jax.interpreters import partial_eval as pe
 
 from jaxquat._internal.varying import shaped
 from jaxquat.fused.derivatives import gradients_of, is_zero, tangent_along
+from jaxquat.fused.kernel import ENDS, START
 from jaxquat.fused.keys import (
-    START,
     Key,
     Operand,
     Operands,
@@ -47,7 +47,7 @@ from jaxquat.fused.keys import (
     zeros,
 )
 from jaxquat.fused.primitives import LoopPrimitive, by_key, jvp, jvp_of_vjp, value, vjp
-from jaxquat.fused.recurrence import ENDS, Recurrence
+from jaxquat.fused.recurrence import Recurrence
 
 Arrays = dict[Key, Any]
 

@@ -10,8 +10,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from jaxquat.fused.ir.builder import Builder
+from jaxquat.fused.ir.builder import Builder, Scalar, fma
 from jaxquat.fused.ir.elementary import EXPANSIONS
 from jaxquat.fused.ir.program import Op, Program, Routine
 
@@ -28,10 +29,10 @@ def lowered(program: Program) -> Program:
 def expanded(program: Program) -> Program:
     """Return the same program without the functions of ``elementary``."""
 
-    def rule(b: Builder, op: Op, values: list[int]) -> int:
+    def rule(b: Builder, op: Op, values: list[Scalar]) -> Scalar:
         args = [values[a] for a in op.args]
         if op.name in EXPANSIONS and op.dtype.kind == "f":
-            return EXPANSIONS[op.name](*map(b.scalar, args)).number
+            return EXPANSIONS[op.name](*args)
         return b.emit(op.name, *args, dtype=op.dtype)
 
     if not any(op.name == "call" or op.name in EXPANSIONS for op in program.ops):
@@ -46,15 +47,15 @@ def contracted(program: Program) -> Program:
     """
     products = _summed(program)
 
-    def rule(b: Builder, op: Op, values: list[int]) -> int:
+    def rule(b: Builder, op: Op, values: list[Scalar]) -> Scalar:
         first, second = op.args if op.name in ("add", "sub") else (-1, -1)
         if first in products:
             x, y = (values[a] for a in products[first])
             z = values[second]
-            return b.emit("fma", x, y, z if op.name == "add" else b.emit("neg", z))
+            return fma(x, y, z if op.name == "add" else -z)
         if second in products:
             x, y = (values[a] for a in products[second])
-            return b.emit("fma", x if op.name == "add" else b.emit("neg", x), y, values[first])
+            return fma(x if op.name == "add" else -x, y, values[first])
         return b.emit(op.name, *(values[a] for a in op.args), dtype=op.dtype)
 
     return _rewritten(program, rule, contracted)
@@ -76,28 +77,26 @@ def _summed(program: Program) -> dict[int, tuple[int, ...]]:
 
 def _rewritten(
     program: Program,
-    rule: Callable[[Builder, Op, list[int]], int],
+    rule: Callable[[Builder, Op, list[Scalar]], Scalar],
     of_routine: Callable[[Program], Program],
 ) -> Program:
     """Return the program with operations replaced by ``rule``, and with routines by ``of_routine``.
 
-    The arguments of ``rule`` are the operation and the new number of each earlier value.
+    The arguments of ``rule`` are the operation and the new values of all earlier ones.
     """
     b = Builder(program.inputs)
-    values = list(range(len(program.inputs)))
+    values: list[Any] = list(b.arguments)  # the value of a call is the list of its items
     routines: dict[int, Routine] = {}
-    items: dict[int, list[int]] = {}  # of each call
-    for number, op in enumerate(program.ops, len(program.inputs)):
+    for op in program.ops:
         if op.name == "const":
             values.append(b.const(op.number))
         elif op.name == "call":
             if id(op.value) not in routines:
                 inner = of_routine(op.value.program)
                 routines[id(op.value)] = op.value._replace(program=inner)
-            items[number] = b.call(routines[id(op.value)], [values[a] for a in op.args])
-            values.append(-1)
+            values.append(b.call(routines[id(op.value)], [values[a] for a in op.args]))
         elif op.name == "item":
-            values.append(items[op.args[0]][op.value])
+            values.append(values[op.args[0]][op.value])
         else:
             values.append(rule(b, op, values))
     return b.finish([values[k] for k in program.outputs])

@@ -35,15 +35,14 @@ def parts(decimal: str, dtype: np.dtype) -> list[float]:
 def with_large_angles(x: Scalar, r: Scalar, k: Scalar) -> tuple[Scalar, Scalar]:
     """Return the remainder ``r`` and the quarter turns ``k`` of x, replaced where x is large."""
     far = abs(x) > FAR[x.dtype.itemsize]
-    arguments = [value.number for value in (far, x, r, k)]
-    items = x.b.call(_routine(x.dtype), arguments)
-    return x.b.scalar(items[0]), x.b.scalar(items[1])
+    r, k = x.b.call(_routine(x.dtype), [far, x, r, k])
+    return r, k
 
 
 @functools.cache
 def _routine(dtype: np.dtype) -> Routine:
     b = Builder([np.dtype(bool), dtype, dtype, np.dtype(f"i{dtype.itemsize}")])
-    far, x, r, k = map(b.scalar, range(4))
+    far, x, r, k = b.arguments
     digits = _product_with_two_over_pi(x)
     remainder, quarter = (_single if dtype.itemsize == 4 else _double)(digits)
     negative = x < 0
@@ -53,7 +52,7 @@ def _routine(dtype: np.dtype) -> Routine:
     quarter = quarter.convert(k.dtype)
     quarter = where(negative, -quarter, quarter)
     results = [where(far, remainder, r), where(far, quarter, k)]
-    return Routine(b.finish([value.number for value in results]), 1, 2, 2, "rare")
+    return Routine(b.finish(results), 1, 2, 2, "rare")
 
 
 def _low(x: Scalar) -> Scalar:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxquat.fused.ir.program import Program, Routine
-from jaxquat.fused.targets.memory import Memory, Place
+from jaxquat.fused.targets.memory import Cell, Memory
 from jaxquat.fused.targets.operations import operation
 from jaxquat.fused.targets.text import Index
 
@@ -32,7 +32,7 @@ class Programs(Memory):
     """Writes scalar programs into a function."""
 
     def program(
-        self, program: Program, inputs: Sequence[str | Place], targets: Sequence[Place] = ()
+        self, program: Program, inputs: Sequence[str | Cell], targets: Sequence[Cell] = ()
     ) -> list[str]:
         """Return the names of the outputs; with ``targets`` the outputs are written there instead.
 
@@ -51,7 +51,7 @@ class Programs(Memory):
         return names
 
     def _values(
-        self, program: Program, inputs: Sequence[str | Place], target_of: dict[int, Place]
+        self, program: Program, inputs: Sequence[str | Cell], target_of: dict[int, Cell]
     ) -> list[Any]:
         """All values of a program; ``target_of`` has the places of the outputs by their numbers."""
         values: list[Any] = list(inputs)
@@ -75,9 +75,9 @@ class Programs(Memory):
         self,
         routine: Routine,
         dtypes: Sequence[np.dtype],
-        args: Sequence[str | Place],
-        wanted: Sequence[Place | None],
-    ) -> Sequence[str | Place]:
+        args: Sequence[str | Cell],
+        wanted: Sequence[Cell | None],
+    ) -> Sequence[str | Cell]:
         """The items of a routine; ``wanted`` has the place where each may be written, or None."""
         if routine.kind in ("branch", "rare"):
             return self._branch(routine, dtypes, args)
@@ -88,8 +88,8 @@ class Programs(Memory):
         return self._loop(routine, args, wanted)
 
     def _loop(
-        self, routine: Routine, args: Sequence[str | Place], wanted: Sequence[Place | None]
-    ) -> list[str | Place]:
+        self, routine: Routine, args: Sequence[str | Cell], wanted: Sequence[Cell | None]
+    ) -> list[str | Cell]:
         program, trips, n = routine.program, routine.trips, routine.carried
         fixed, starts, rows = routine.split(args)
         kinds = program.inputs[routine.fixed + n :]
@@ -113,7 +113,7 @@ class Programs(Memory):
         ]
         return [*(self.read_from(place) for place in carried), *items]
 
-    def _targets(self, routine: Routine, wanted: Sequence[Place | None]) -> list[tuple[Place, int]]:
+    def _targets(self, routine: Routine, wanted: Sequence[Cell | None]) -> list[tuple[Cell, int]]:
         """Return, for each row of results of a loop, the place of the first result, and the stride.
 
         Rows without places in ``wanted`` share a buffer, where the results of a trip are adjacent.
@@ -130,8 +130,8 @@ class Programs(Memory):
         return [target for target in targets if target is not None]
 
     def _branch(
-        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Place]
-    ) -> list[str | Place]:
+        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Cell]
+    ) -> list[str | Cell]:
         """Write a branch, taken if the first argument is true for any member of the vector.
 
         A rare branch is a separate function, out of the way of the other lines.
@@ -150,7 +150,7 @@ class Programs(Memory):
                 self.write_to(place, new)
         return [self.read_from(place) for place in carried]
 
-    def _while(self, routine: Routine, args: Sequence[str | Place]) -> list[str | Place]:
+    def _while(self, routine: Routine, args: Sequence[str | Cell]) -> list[str | Cell]:
         """Write a loop that goes on while the first carried value is true for any member."""
         fixed, starts, _ = routine.split(args)
         dtypes = routine.program.inputs[routine.fixed :]
@@ -165,8 +165,8 @@ class Programs(Memory):
         return [self.read_from(place) for place in carried]
 
     def _call(
-        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Place]
-    ) -> Sequence[Place]:
+        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Cell]
+    ) -> Sequence[Cell]:
         """Call the function of a routine, which writes its results to memory."""
         passed, values, k = [], [], 0
         while k < len(args):
@@ -195,7 +195,7 @@ class Programs(Memory):
         self.line(f"call fastcc void {routines[key]}({arguments})")
         return [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(results)]
 
-    def _row_from(self, values: Sequence[str | Place], k: int) -> list[Place]:
+    def _row_from(self, values: Sequence[str | Cell], k: int) -> list[Cell]:
         """Return the places of the values from the k-th on, as long as they are adjacent."""
         first, row = self.place(values[k]), []
         while first and k < len(values) and self.place(values[k]) == first:
@@ -223,10 +223,10 @@ class Programs(Memory):
             if between is None:
                 between = w.number(f"%pitch{number}")
                 parameters.append(f"i64 {between}")
-            first = Place(dtype, f"%x{number}", 0, between, kind)
+            first = Cell(dtype, f"%x{number}", 0, between, kind)
             inputs += [first._replace(element=element) for element in range(length)]
         dtypes = [routine.dtype(item) for item in range(routine.items)]
-        out = Place(dtypes[0], "%out", 0, apart, "slot")
+        out = Cell(dtypes[0], "%out", 0, apart, "slot")
         places = [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(dtypes)]
         w.program(routine.program, inputs, places)
         kind = "noinline cold" if routine.kind == "rare" else "noinline"

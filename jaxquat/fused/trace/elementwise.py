@@ -212,9 +212,8 @@ def _mul(x: Scalar, y: Scalar) -> Scalar:
     So it is 0 even where the other factor is NaN or infinite. Within a dot it is not a select.
     """
     for number, other in ((x, y), (y, x)) if x.dtype.kind == "f" else ():
-        op = number.b.made_by(number.number, "convert")
-        if op and number.b.dtype(op.args[0]).kind == "b":
-            return where(number.b.scalar(op.args[0]), other, 0)
+        if number.made_by("convert", "b"):
+            return where(number.args[0], other, 0)
     return x * y
 
 

@@ -20,7 +20,7 @@ def elementwise(b: Builder, rule: Callable[..., Scalar], args: list[Values]) -> 
     shape = np.broadcast_shapes(*(a.shape for a in args))
     columns = [np.broadcast_to(a, shape).ravel() for a in args]
     results = mapped(b, rule, columns) if columns[0].size >= WIDE else None
-    return (each(b, rule, *columns) if results is None else results).reshape(shape)
+    return (each(rule, *columns) if results is None else results).reshape(shape)
 
 
 def mapped(b: Builder, rule: Callable[..., Scalar], columns: list[Values]) -> Values | None:
@@ -29,42 +29,40 @@ def mapped(b: Builder, rule: Callable[..., Scalar], columns: list[Values]) -> Va
     A column has the values of one operand for all elements. A loop is no better where a column has
     no kind (``_kind``), where none is a row, and for short operations.
     """
-    kinds = [_kind(b, column) for column in columns]
+    kinds = list(map(_kind, columns))
     if None in kinds or "row" not in kinds:
         return None
     of_kind = lambda kind: [c for c, k in zip(columns, kinds, strict=True) if k == kind]  # noqa: E731
-    fixed = list(dict.fromkeys(int(column[0]) for column in of_kind("fixed")))
+    fixed = dict.fromkeys(column[0] for column in of_kind("fixed"))
     # in the order in which the values were computed, so that they are adjacent in memory
-    order = np.argsort(of_kind("row")[0], kind="stable")
-    rows = {column.tobytes(): column[order] for column in of_kind("row")}
-    inner = Builder([b.dtype(k) for k in (*fixed, *(int(row[0]) for row in rows.values()))])
+    order = np.argsort([x.number for x in of_kind("row")[0]], kind="stable")
+    rows = {tuple(column): column[order] for column in of_kind("row")}
+    inner = Builder([x.dtype for x in (*fixed, *(row[0] for row in rows.values()))])
+    inside = dict(zip((*fixed, *rows), inner.arguments, strict=True))
 
     def value(column: Values, kind: str | None) -> Scalar:
         """Return the value that stands for a column in the body of the loop."""
         if kind == "constant":
-            return inner.scalar(inner.const(b.literal(int(column[0]))))
-        if kind == "fixed":
-            return inner.scalar(fixed.index(int(column[0])))
-        return inner.scalar(len(fixed) + list(rows).index(column.tobytes()))
+            return inner.const(column[0].literal)
+        return inside[column[0] if kind == "fixed" else tuple(column)]
 
-    program = inner.finish([rule(*map(value, columns, kinds)).number])
+    program = inner.finish([rule(*map(value, columns, kinds))])
     if order.size * sum(expanded(program).counts().values()) < LARGE:
         return None
-    arguments = [*fixed, *(int(k) for row in rows.values() for k in row)]
-    results = np.empty(order.size, np.int64)
+    arguments = [*fixed, *(x for row in rows.values() for x in row)]
+    results = np.empty(order.size, object)
     results[order] = b.call(Routine(program, order.size, len(fixed)), arguments)
     return results
 
 
-def _kind(b: Builder, column: Values) -> str | None:
+def _kind(column: Values) -> str | None:
     """Return the kind of a column, or None if only some of its values repeat or some are constants.
 
     "constant" and "fixed": the same value for all elements, which is a constant or not. "row": a
     different value for each element.
     """
-    numbers = column.tolist()
-    has_literal = any(b.literal(k) is not None for k in numbers)
-    count = len(set(numbers))
+    has_literal = any(x.literal is not None for x in column)
+    count = len(set(column))
     if count == 1:
         return "constant" if has_literal else "fixed"
-    return "row" if count == len(numbers) and not has_literal else None
+    return "row" if count == len(column) and not has_literal else None

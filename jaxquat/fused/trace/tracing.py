@@ -1,11 +1,11 @@
 """From a traced function to a scalar program: every array dissolves into its scalars.
 
 JAX traces the function to a jaxpr. ``Tracing.run`` walks through its equations in order. Each
-variable has an array of value numbers (``Values``): integers that name values of the program, in
-the shape of the array that they stand for. So an operation that moves elements, such as a
-transpose or a slice, moves numbers and emits nothing, while an elementwise one emits one scalar
-operation for each element. Each primitive has a rule: the rules in ``ELEMENTWISE`` work on scalars;
-those in ``ON_ARRAYS``, which the other modules of this package define, work on arrays of numbers.
+variable has an array of scalars (``Values``), in the shape of the array that they stand for. So an
+operation that moves elements, such as a transpose or a slice, emits nothing, while an elementwise
+one emits one scalar operation for each element. Each primitive has a rule: the rules in
+``ELEMENTWISE`` take scalars; those in ``ON_ARRAYS``, which the other modules of this package
+define, take arrays of them.
 
 Calls are inlined and loops of known length are unrolled. Where the code would grow too long, a
 ``Routine`` is used instead: for matrix products (``products``), wide elementwise operations
@@ -44,10 +44,11 @@ from jaxquat.fused.trace.values import (
     Values,
     constants,
     fits,
-    numbered,
+    flat,
     opened,
     raw_dtype,
     raw_shape,
+    shaped,
 )  # fmt: skip
 
 LONGEST = 200_000  # operations
@@ -90,9 +91,9 @@ def program_of(closed: Any, sums: bool = True) -> Program:
     sizes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in closed.jaxpr.invars]
     dtypes = [dtype for shape, dtype in sizes for _ in range(math.prod(shape))]
     tracing = Tracing(dtypes, calls.sites(closed.jaxpr, {}), {}, sums)
-    inputs = numbered([shape for shape, _ in sizes])
+    inputs = shaped(tracing.arguments, [shape for shape, _ in sizes])
     outputs = tracing.run(closed.jaxpr, closed.consts, inputs)
-    return tracing.finish([int(k) for values in outputs for k in values.ravel()])
+    return tracing.finish(flat(outputs))
 
 
 def dissolves(equation: Any) -> bool:
@@ -143,7 +144,8 @@ class Tracing(Builder):
                 raise NotScalarError(
                     f"{name}: more than {LONGEST} scalar operations; use engine='scan'"
                 )
-            known.update(zip(equation.outvars, results, strict=True))
+            # a rule may return a scalar in place of an array of shape ()
+            known.update(zip(equation.outvars, map(np.asarray, results), strict=True))
         return [read(v) for v in jaxpr.outvars]
 
     def traced(self, function: Callable[..., Any], specs: Any, args: Sequence[Values]) -> Any:
