@@ -1,9 +1,9 @@
 """For a fused loop, ``checkify`` reports the errors of the scan.
 
-A kernel is opaque to ``checkify.checkify(f, errors=checkify.float_checks)``. So where automatic
-checks of JAX's operations are requested, the program of the scan runs in place of the kernel, as
-one ``jit``, for which ``checkify`` has a rule. Checks that the user calls are effects, which a
-kernel never has.
+A kernel is opaque to ``checkify``. So where automatic checks of JAX's operations are requested, the
+program of the scan runs in its place, as one ``jit``. Checks that the user calls are effects, which
+a kernel never has.
+
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def report(primitive: Primitive, program: Callable[..., list[Array]]) -> None:
     """Let ``checkify`` report the errors of a program that computes the results of a primitive."""
 
     def rule(*arguments: Any, **params: Any) -> Any:
-        """(error, results) from (error, enabled errors, *operands); jax 0.12 adds a context."""
+        """Map (error, enabled errors, *operands) to (error, results); jax 0.12 adds a context."""
         first = len(arguments) - len(params["batched"])
         (*_, error, enabled), operands = arguments[:first], arguments[first:]
         if set(enabled) <= set(checkify.user_checks):

@@ -1,11 +1,8 @@
 """Kernels for the CPU: compiled by llvmlite, kept in memory and on disk, called by XLA.
 
-The primitive is lowered to ``call``. It chooses the number of lanes, gets the kernel (``_kernel``)
-and calls it through XLA's foreign function interface; the last operand has the number of members.
+The hash of a kernel's assembly, of the processor and of LLVM's version is the key under which its
+object code is kept: in memory by ``loading``, on disk by ``targets.objects``.
 
-``_kernel`` writes the assembly. The hash of this text, of the processor and of LLVM's version is
-the key under which object code is kept: in memory by ``loading``, on disk by ``objects``. A kernel
-that is in neither is compiled.
 """
 
 from __future__ import annotations
@@ -82,7 +79,7 @@ def call(
 
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[str, int]:
-    """The name of the kernel, and the bytes of scratch memory that each of its threads needs."""
+    """Return the name of the kernel, and the bytes of scratch memory of each of its threads."""
     import llvmlite.binding as llvm
 
     text, scratch = host.module(loop, kind, batched, lanes)

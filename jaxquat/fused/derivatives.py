@@ -81,7 +81,6 @@ def gradients_of(g: Recurrence, keys: Collection[Key]) -> tuple[Key, ...]:
 def _with_tangents(
     g: Recurrence, keys: Collection[Key], arrays: Operands, tangents: Tangents
 ) -> Operands:
-    """Return the arrays ``keys`` of G, from arrays of F and their tangents."""
 
     def operand(key: Key) -> Operand:
         x = arrays[key.primal]
@@ -102,7 +101,6 @@ def _with_slopes(y: Operands, keys: Sequence[Key]) -> tuple[list[Any], list[Any]
 
 
 def _zero_at(x: Array) -> ad.Zero:
-    """JAX's symbol for a tangent of 0 at x."""
     return ad.Zero(jax.typeof(x).to_tangent_aval())
 
 
@@ -146,7 +144,7 @@ def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[
 def _jvp_by_scan(
     primitive: LoopPrimitive, xs: Any, tangents: Any, params: dict[str, Any]
 ) -> tuple[list[Any], list[Any]]:
-    """The second derivative by ``lax.scan``, where it depends on rules of custom derivatives.
+    """Differentiate by ``lax.scan``, where the result depends on rules of custom derivatives.
 
     ``vjp`` of the tangent would apply these rules in the other order.
     """
@@ -161,7 +159,7 @@ def _jvp_by_scan(
 def _jvp_of(
     function: Callable[..., list[Array]], xs: Any, tangents: Any
 ) -> tuple[list[Any], list[Any]]:
-    """``jax.jvp`` of a function with respect to the operands whose tangent is not zero."""
+    """Differentiate a function with respect to the operands whose tangent is not zero."""
     moving = [k for k, x in enumerate(tangents) if not is_zero(x)]
 
     def of_moving(*moved: Any) -> list[Array]:

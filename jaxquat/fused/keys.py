@@ -158,7 +158,7 @@ def of_tangent(g: Recurrence, keys: Collection[Key], arrays: dict[Key, Any]) -> 
 
 
 def live_of_tangent(f: Recurrence, live: Live, moved: Live = ()) -> Live:
-    """The results of the tangent of F with cotangents, if ``live`` are the results of F with some.
+    """Return the results of the tangent of F with cotangents, from those of F, ``live``.
 
     ``moved`` are the results among ``live`` whose cotangents have tangents.
     """
@@ -178,7 +178,7 @@ def live_of_primal(g: Recurrence, live: Live) -> Live | None:
 
 
 def shape_of(f: Recurrence, key: Key, members: int | None = None) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of an array: axes of members and rows, if it has them, then its elements."""
+    """Return shape and dtype of an array: axes of members and rows, if any, then its elements."""
     leaf, rows = f.specs[key.group][key.number], f.layout.leading(key.role, key.group)
     first = () if members is None else (members,)
     return jax.ShapeDtypeStruct((*first, *rows, leaf.size), leaf.dtype)
@@ -191,7 +191,7 @@ def zeros(f: Recurrence, key: Key, members: int | None = None) -> Array:
 
 
 def primals_at(f: Recurrence, arrays: Operands) -> Operands:
-    """The operands of F, from the arrays of its ``point``: the first residual is the start."""
+    """Return the operands of F from its ``point``: the first residual is the start."""
     fixed = {key: arrays[key] for key in leaves(f, "primal", START[:2])}
     kept = {key: arrays[key.at("residual")] for key in leaves(f, "primal", START[2:])}
     return fixed | {key: Operand(x.array[..., 0, :], x.batched) for key, x in kept.items()}

@@ -22,6 +22,7 @@ from jaxquat.fused.kernel import CACHED, CARRY, Loop
 from jaxquat.fused.keys import (
     Operand,
     cotangents,
+    gradients,
     leaves,
     primals,
     primals_at,
@@ -101,11 +102,11 @@ def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
 
 
 def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[Array]:
-    """The results of ``value`` or ``vjp`` by a kernel, or by a scan where there can be none."""
+    """Compute ``value`` or ``vjp`` by a kernel, or by a scan where there can be none."""
     f, keep, live, by = (params[name] for name in ("recurrence", "keep", "live", "by"))
     members, batched = params["members"], params["batched"]
     if members == 0:
-        return [zeros(f, key, members) for key in primitive.keys(f, keep, live)[1]]
+        return [zeros(f, key, members) for key in primitive.keys_of(params)[1]]
     kind = "backward" if primitive is vjp else "keeping" if keep else "forward"
     try:
         loop = None if _is_for_scan(f, kind) else checked_loop(f, kind, live)
@@ -119,7 +120,11 @@ def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> lis
         return _by_scan(primitive, *operands, **params)
     if primitive is vjp and by is not None:
         loop = loop.by({key.number for key in by if key.group == "constants"})
-    return kernel.bind(*operands, loop=loop, kind=kind, members=members, batched=batched)
+    outputs = kernel.bind(*operands, loop=loop, kind=kind, members=members, batched=batched)
+    if by is None:
+        return outputs
+    named = dict(zip(gradients(f), outputs, strict=True))
+    return [named[key] for key in by]
 
 
 def _is_for_scan(f: Recurrence, kind: str) -> bool:
@@ -133,7 +138,7 @@ def _by_scan(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[
     """Return the same results by ``lax.scan``; only the first row of the residuals is right."""
     f = params["recurrence"]
     of_one = (
-        functools.partial(_vjp_of_one, f, params["live"])
+        functools.partial(_vjp_of_one, f, params["live"], params["by"])
         if primitive is vjp
         else functools.partial(_value_of_one, f, params["keep"])
     )
@@ -144,7 +149,6 @@ def _by_scan(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[
 
 
 def _value_of_one(f: Recurrence, keep: bool, *operands: Array) -> list[Array]:
-    """``value`` of one member, by ``lax.scan``."""
     outputs = scanned(f, operands)
     if not keep:
         return outputs
@@ -155,9 +159,8 @@ def _value_of_one(f: Recurrence, keep: bool, *operands: Array) -> list[Array]:
     return outputs
 
 
-def _vjp_of_one(f: Recurrence, live: Live, *operands: Array) -> list[Array]:
-    """``vjp`` of one member, by differentiating ``lax.scan``."""
-    inner, outer = vjp.keys(f, False, live)
+def _vjp_of_one(f: Recurrence, live: Live, by: Any, *operands: Array) -> list[Array]:
+    inner, outer = vjp.keys(f, False, live, by)
     arrays = {key: Operand(x, False) for key, x in zip(inner, operands, strict=True)}
     x = {key: x for key, (x, _) in primals_at(f, arrays).items()}
     smooth = [key.at("primal") for key in outer]
@@ -172,22 +175,8 @@ def _vjp_of_one(f: Recurrence, live: Live, *operands: Array) -> list[Array]:
     return back([arrays[key].array for key in cotangents(f, live)])[0]
 
 
-def _wanted(
-    primitive: LoopPrimitive, compute: Callable[..., list[Array]]
-) -> Callable[..., list[Array]]:
-    """Return a function for the results that ``by`` selects, from one that computes all of them."""
-
-    def some(*operands: Array, **params: Any) -> list[Array]:
-        outputs = compute(primitive, *operands, **params)
-        keys, selected = (primitive.keys_of(params | {"by": by})[1] for by in (None, params["by"]))
-        named = dict(zip(keys, outputs, strict=True))
-        return [named[key] for key in selected]
-
-    return some
-
-
 def _lower(primitive: LoopPrimitive) -> None:
-    by_kernel, by_scan = _wanted(primitive, _by_kernel), _wanted(primitive, _by_scan)
+    by_kernel, by_scan = (functools.partial(f, primitive) for f in (_by_kernel, _by_scan))
     primitive.by_scan = by_scan
     kernels, scans = (mlir.lower_fun(f, multiple_results=True) for f in (by_kernel, by_scan))
 

@@ -8,12 +8,13 @@ terms):
 - ``vjp``: b F'(x), the derivative in reverse mode;
 - ``jvp_of_vjp``: the derivative of ``vjp`` in a direction (dx, db), linear in it.
 
-``jvp`` and ``jvp_of_vjp`` are parts of ``value`` and ``vjp`` of the tangent G of F: they are
-lowered to these (``derivatives``), which are lowered to kernels (``lowering``).
+``jvp`` and ``jvp_of_vjp`` are parts of ``value`` and ``vjp`` of the tangent G of F, to which they
+are lowered (``derivatives``).
 
-All primitives batch alike: ``jax.vmap`` runs the loop for many members, and another ``jax.vmap``
-multiplies their number (``_Axes``). The exception: where only tangents are batched, all of them go
-through one loop (``_in_one_loop``), so ``jax.jacfwd`` by eight parameters is one kernel.
+``jax.vmap`` runs the loop for many members, and another ``jax.vmap`` multiplies their number
+(``_Axes``). Only where just tangents are batched, all of them go through one loop
+(``_in_one_loop``), so ``jax.jacfwd`` with eight parameters is one kernel.
+
 """
 
 from __future__ import annotations
@@ -156,12 +157,12 @@ value, jvp, vjp, jvp_of_vjp = map(LoopPrimitive, ("value", "jvp", "vjp", "jvp_of
 
 
 def by_key(keys: Sequence[Key], outputs: Sequence[Any], members: int | None) -> Operands:
-    """Results by key; all of them have the axis of members if there is one."""
+    """Return results by key; all of them have the axis of members if there is one."""
     return {key: Operand(x, members is not None) for key, x in zip(keys, outputs, strict=True)}
 
 
 class _Axes(NamedTuple):
-    """Two axes that the kernel sees as one: that of a ``jax.vmap``, and that of members before it.
+    """Two axes that the kernel has as one: that of a ``jax.vmap``, and that of members before it.
 
     Members stay sharded over devices if their axis is the first of the two, so that is what it is
     where only tangents or cotangents are batched.
@@ -178,7 +179,6 @@ class _Axes(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The number of members after the merge."""
         return self.size if self.members is None else self.size * self.members
 
     def merged(self, x: Array, axis: int | None, batched: bool) -> Array:
@@ -193,7 +193,7 @@ class _Axes(NamedTuple):
         return x.reshape(self.total, *x.shape[2:])
 
     def split(self, x: Array, moves: bool) -> Array:
-        """A result with both axes; if it does not move along the new one, without this one."""
+        """Split the axis of a result; drop the new one if the result does not move along it."""
         if self.members is not None:
             sizes = (self.members, self.size) if self.is_last else (self.size, self.members)
             x = x.reshape(*sizes, *x.shape[1:])
@@ -237,7 +237,7 @@ def _in_one_loop(
 
 
 def _grouped(x: Array, axis: int | None, size: int, inner: int) -> Array:
-    """``size`` tangents, in groups of ``inner`` that follow each other in the last axis."""
+    """Return ``size`` tangents in groups of ``inner``, which follow each other in the last axis."""
     x = jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
     x = jnp.pad(x, [(0, -size % inner)] + [(0, 0)] * (x.ndim - 1))
     x = jnp.moveaxis(x.reshape(len(x) // inner, inner, *x.shape[1:]), 1, -2)
@@ -245,6 +245,5 @@ def _grouped(x: Array, axis: int | None, size: int, inner: int) -> Array:
 
 
 def _ungrouped(x: Array, size: int, inner: int) -> Array:
-    """Return the inverse of ``_grouped``: a leading axis of ``size``."""
     x = jnp.moveaxis(x.reshape(*x.shape[:-1], inner, x.shape[-1] // inner), -2, 1)
     return x.reshape(len(x) * inner, *x.shape[2:])[:size]

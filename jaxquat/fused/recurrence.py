@@ -191,12 +191,13 @@ class Recurrence:
         return [(group, i) for group in groups for i in range(len(self.specs[group]))]
 
     def spec(self, place: Place) -> Leaf:
-        """Shape and dtype of a leaf."""
+        """Return shape and dtype of a leaf."""
         group, i = place
         return self.number if group == "k" else self.specs[group][i]
 
     # Reverse mode.
 
+    @_kept
     def with_vjp(self, live: Live | None = None) -> Loop:
         """Return the loop with the programs of its derivative in reverse mode.
 
@@ -204,10 +205,7 @@ class Recurrence:
         save the other saved leaves. Its programs leave out results without influence on the live
         ones: 0 times an infinite slope would be NaN.
         """
-        return self._with_vjp(self.smooth_ends if live is None else live)
-
-    @_kept
-    def _with_vjp(self, live: Live) -> Loop:
+        live = self.smooth_ends if live is None else live
         parts = self.live_of_functions(live)
         programs = {f"{name}_back": self._back(name, part) for name, part in parts.items()}
         saved = tuple(self.layout.saved[i] for name, i in live if name == "saved")
@@ -253,7 +251,7 @@ class Recurrence:
         )
 
     def unmoved(self, moving: set[Place]) -> frozenset[Place]:
-        """Return the float results whose derivative by the leaves ``moving`` is zero at every step.
+        """Return the float results whose derivative with respect to ``moving`` is always zero.
 
         ``moving`` are places in constants, inputs, and state and memory at the start.
         """
@@ -261,7 +259,7 @@ class Recurrence:
 
     @functools.cached_property
     def _slopes(self) -> list[tuple[Place, Place]]:
-        """The leaves (argument, result) of functions that have a derivative by the argument."""
+        """Leaves (argument, result) of functions that may have a derivative."""
         slopes = []
         for name, closed in self.branched.items():
             inputs, results = self.inputs(name), self.places(FLOWS[name][1])
@@ -328,7 +326,7 @@ class Recurrence:
         )  # fmt: skip
 
     def _pushed(self, name: str, closed: Any, tangents: Tangents) -> Any:
-        """``jvp`` of a function; in each group the tangents follow the leaves."""
+        """Apply ``passes.jvp``; in each group the tangents follow the leaves."""
         numbers, zero, count = tangents
         inner, outer = self.inputs(name), self.places(FLOWS[name][1])
         has = lambda place: place[1] in numbers.get(place[0], ())  # noqa: E731
@@ -337,7 +335,6 @@ class Recurrence:
         both = passes.jvp(closed, moving, slopes, count)
 
         def grouped(places: Sequence[Place], with_tangent: Sequence[int]) -> list[Any]:
-            """The order of leaves and tangents: in each group, the tangents follow the leaves."""
             later = {k: len(places) + j for j, k in enumerate(with_tangent)}
             order: list[Any] = []
             for group in dict.fromkeys(group for group, _ in places):

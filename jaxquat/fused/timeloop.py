@@ -79,7 +79,6 @@ class _Member:
             carried["memory"].set(memory)
 
     def step(self, k: Number) -> None:
-        """Replace the state by the next one."""
         self.carried["state"].set(self.target.run(self.loop.step, self.point(k)))
 
 
@@ -166,20 +165,17 @@ class _Cotangents:
             receive(part)
 
     def step(self, point: Values) -> None:
-        """Propagate back through ``step`` at a point."""
         constants, state, command = (self.by[x] for x in ("constants", "state", "command"))
         inputs = [*point, *state.get()]
         receivers = {"constants": constants.add, "state": state.set, "command": command.add}
         self.run(self.loop.step_back, inputs, **receivers)
 
     def save(self, point: Values, row: Number) -> None:
-        """Propagate the cotangents of a row back through ``save`` at a point."""
         inputs = [*point, *self.target.read(self.saved, row)]
         receivers = {group: self.by[group].add for group in ("constants", "state", "command")}
         self.run(self.loop.save_back, inputs, **receivers)
 
     def sample(self, k: Number, past: dict[str, Values], row: Number) -> None:
-        """Propagate back through ``sample`` before step k."""
         by, target = self.by, self.target
         inputs = [*self.member.constants, k, *past["state"], *past["memory"]]
         inputs += [*target.read(self.member.inputs, row), *by["command"].get(), *by["memory"].get()]

@@ -89,19 +89,16 @@ def _split_vjp(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
 
 
 def _known(arrays: Operands, keys: Sequence[Key]) -> Operands:
-    """Return the known values of tracers."""
     return {key: Operand(arrays[key].array.pval.get_known(), arrays[key].batched) for key in keys}
 
 
 def _constants(trace: Any, arrays: Operands) -> Operands:
-    """Tracers of known values."""
     return {key: Operand(trace.new_const(x), batched) for key, (x, batched) in arrays.items()}
 
 
 def _staged(
     trace: Any, primitive: LoopPrimitive, arrays: Operands, params: dict[str, Any]
 ) -> Operands:
-    """Return the results of a primitive that is computed once its unknown operands are known."""
     inner, outer = primitive.keys_of(params)
     params = params | {"batched": tuple(arrays[key].batched for key in inner)}
     operands = [arrays[key].array for key in inner]
@@ -162,7 +159,7 @@ def _vjp_at(
 
 
 def _filled(f: Recurrence, arrays: Arrays, members: int | None) -> Operands:
-    """Arrays as operands, with zeros in place of None and of JAX's symbol for 0."""
+    """Return operands, with zeros in place of None and of JAX's symbol for 0."""
     full = [zeros(f, k, members) if x is None or is_zero(x) else x for k, x in arrays.items()]
     return by_key(list(arrays), full, members)
 
@@ -199,7 +196,7 @@ def _transpose_jvp_of_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> l
 def _of_operands(
     operands: Operands, members: int | None, cotangent: Callable[[Key], Any]
 ) -> list[Any]:
-    """What a transpose returns: a cotangent for each operand in which the primitive is linear."""
+    """Return a cotangent for each operand in which the primitive is linear."""
     outputs = []
     for key, (x, batched) in operands.items():
         if not ad.is_undefined_primal(x):

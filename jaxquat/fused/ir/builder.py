@@ -123,7 +123,6 @@ class Builder:
         return None
 
     def _neutral(self, name: str, args: tuple[Scalar, ...]) -> Scalar | None:
-        """Return the other argument if one is neutral."""
         kind = args[0].dtype.kind
         for x, other, is_second in zip(args, reversed(args), (False, True), strict=True):
             if x.literal is None:

@@ -62,7 +62,7 @@ def contracted(program: Program) -> Program:
 
 
 def _summed(program: Program) -> dict[int, tuple[int, ...]]:
-    """The products of floats that are used only in sums and differences, with their factors."""
+    """Return the float products that are used only in sums and differences, with their factors."""
     products = {
         k: op.args
         for k, op in enumerate(program.ops, len(program.inputs))

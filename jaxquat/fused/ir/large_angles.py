@@ -64,7 +64,7 @@ def _high(x: Scalar) -> Scalar:
 
 
 def _product_with_two_over_pi(x: Scalar) -> list[Scalar]:
-    """The words of x times 2/pi, without whole turns; the first begins with the quarter turns."""
+    """Return words of x times 2/pi without whole turns; quarter turns come first."""
     is_single = x.dtype.itemsize == 4
     place, bias, words = (23, 127, 3) if is_single else (52, 1023, 6)
     bits = abs(x).bitcast(f"u{x.dtype.itemsize}").convert(np.uint64)
@@ -87,7 +87,7 @@ def _product_with_two_over_pi(x: Scalar) -> list[Scalar]:
 
 
 def _window(first: Scalar, words: int, bias: int, place: int) -> list[Scalar]:
-    """``words`` words of 32 bits of 2/pi, from bit ``first`` of the table on."""
+    """Return ``words`` words of 32 bits of 2/pi, from bit ``first`` of the table on."""
     begin, turn = first >> 5, first & 31
     largest = bias - place + 64 - 2
     count = largest // 32 + 1
@@ -96,7 +96,6 @@ def _window(first: Scalar, words: int, bias: int, place: int) -> list[Scalar]:
     smallest = (int(math.log2(FAR[4 if place == 23 else 8])) - place + 64 - 2) // 32
 
     def word(offset: int) -> Scalar:
-        """Return the word of the table at ``offset`` words after the first one that matters."""
         value = first.like(table[smallest + offset])
         for start in range(smallest + 1, count):
             value = where(begin >= start, table[start + offset], value)
@@ -125,7 +124,7 @@ def _single(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
 
 
 def _double(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
-    """Return the remainder of a float64: the fraction in two floats, times pi/2 in two floats."""
+    """Return the remainder of a float64: the fraction times pi/2, in two floats each."""
     fraction, quarter = _fraction(digits)
     high, low, _ = parts(HALF_PI, np.dtype(np.float64))
     upper = fraction & -(2**11)  # a float has these bits exactly
@@ -139,11 +138,10 @@ def _double(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
 
 
 def _two_over_pi(bits: int) -> int:
-    """2/pi times 2^bits, rounded down; pi by Machin's formula in integers."""
+    """Return 2/pi times 2^bits, rounded down; pi by Machin's formula in integers."""
     one = 1 << (bits + 64)
 
     def inverse_tangent(n: int) -> int:
-        """Return the arctangent of 1/n, in units of 1/one."""
         total, power, k = 0, one // n, 1
         while power:
             total += power // k if k % 4 == 1 else -(power // k)

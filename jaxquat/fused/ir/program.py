@@ -134,7 +134,7 @@ class Program(NamedTuple):
         return Program(self.inputs, tuple(ops), tuple(outputs))
 
     def routines(self) -> list[Routine]:
-        """The routines of the program, each once, and after the routines that it contains."""
+        """Return the routines of the program, each once, and after those that it contains."""
         routines: dict[Routine, None] = {}
         for op in self.ops:
             if op.name == "call" and op.value not in routines:

@@ -18,5 +18,5 @@ from string import Template
 
 
 def template(name: str, **values: object) -> str:
-    """The text of a file of this folder, with ``$name`` replaced by the value of that name."""
+    """Return the text of a file of this folder, with ``$name`` replaced by its value."""
     return Template((resources.files(__name__) / name).read_text("utf-8")).substitute(values)

@@ -30,7 +30,7 @@ def register_bytes() -> int:
 
 
 def lanes(loop: Loop, members: int) -> int:
-    """Members in a vector, a power of two: as many as fill a register, but at most ``members``."""
+    """Return the members in a vector: a power of two, at most a register or ``members``."""
     leaves = (*loop.constants, *loop.state, *loop.memory, *loop.command)
     widest = max((leaf.dtype.itemsize for leaf in leaves if is_smooth(leaf)), default=8)
     return min(register_bytes() // widest, 1 << (members.bit_length() - 1))

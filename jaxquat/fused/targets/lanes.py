@@ -2,9 +2,8 @@
 
 Operands and results have the layout (rows, size, members). A function that is written here uses
 these names: ``%first`` is its first member, ``%members`` the number of all, ``%scratch`` its own
-memory. The caller that makes a kernel of the function finds the members, sets ``sources`` and
-``targets`` to the pointers of operands and results, and calls the function. On a GPU, a vector of
-one lane is a thread.
+memory. The caller sets ``sources`` and ``targets`` to the pointers of operands and results. On a
+GPU, a vector of one lane is a thread.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Lanes(Programs):
         self.targets: list[str] = []
 
     def read(self, arrays: Arrays, row: Index = 0) -> list[str | Cell]:
-        """One row of some operands."""
+        """Return one row of some operands."""
         values: list[str | Cell] = []
         for k, leaf in enumerate(arrays.leaves, arrays.number):
             values += self.elements(leaf, self.array(leaf, self.sources[k], row, self.batched[k]))
@@ -117,7 +116,7 @@ class Lanes(Programs):
                 add_one(value, k)
 
     def together(self, leaf: Leaf, values: Sequence[str | Cell]) -> Cell | None:
-        """The place of the first value of a long leaf if its values are adjacent, in order."""
+        """Return the place of the first value of a long leaf if its values are adjacent."""
         first, stride = (self.regular(values) if leaf.size > LONG else None) or (None, 0)
         return first if stride == 1 else None
 

@@ -121,15 +121,15 @@ class Memory(Text):
     # Memory of the function, and rows of values in it.
 
     def pitch(self, dtypes: Sequence[np.dtype]) -> int:
-        """Bytes for a value of any of the dtypes."""
+        """Return the bytes for a value of any of the dtypes."""
         return self.lanes * max(dtype.itemsize for dtype in dtypes)
 
     def slot(self, dtype: np.dtype) -> Cell:
-        """Memory for a value, which LLVM keeps in a register."""
+        """Return memory for a value, which LLVM keeps in a register."""
         return Cell(dtype, self.local(self.vector(dtype)), 0, self.pitch([dtype]), "slot")
 
     def buffer(self, dtypes: Sequence[np.dtype], count: int) -> Cell:
-        """Memory for ``count`` values of any of the dtypes, for this function alone.
+        """Return memory for ``count`` values of any of the dtypes, for this function alone.
 
         One copy is enough, because no function is entered again before it has returned.
         """
@@ -161,7 +161,7 @@ class Memory(Text):
         return (first, stride) if places == row else None
 
     def row(self, dtype: np.dtype, values: Sequence[str | Cell]) -> tuple[Cell, int]:
-        """As ``regular``, for any values: values without equal spacing are copied to a buffer."""
+        """Return ``regular``; values without equal spacing are copied to a buffer."""
         regular = self.regular(values)
         if regular:
             return regular

@@ -101,13 +101,11 @@ def call(
 
 
 def _name(kind: str) -> str:
-    """Return the name of a kernel, which a profiler shows."""
     return f"fused_{kind}"
 
 
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]:
-    """Return the PTX of a kernel, and the bytes of scratch memory of each of its threads."""
     text, scratch = module(loop, kind, batched)
     return compiled(text), scratch
 

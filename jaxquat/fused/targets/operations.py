@@ -35,7 +35,6 @@ def operation(text: Text, op: Op, args: list[str], kinds: list[np.dtype]) -> str
 
 
 def _convert(text: Text, dtype: np.dtype, old: np.dtype, value: str) -> str:
-    """Return a value of dtype ``old`` converted to ``dtype``, as in XLA."""
     source, target = text.vector(old), text.vector(dtype)
     if dtype.kind == "f":
         if old.kind == "f":

@@ -53,7 +53,7 @@ class Programs(Memory):
     def _values(
         self, program: Program, inputs: Sequence[str | Cell], target_of: dict[int, Cell]
     ) -> list[Any]:
-        """All values of a program; ``target_of`` has the places of the outputs by their numbers."""
+        """Return all values of a program; ``target_of`` has places of outputs by number."""
         values: list[Any] = list(inputs)
         operations = list(enumerate(program.ops, len(inputs)))
         items = {(op.args[0], op.value): number for number, op in operations if op.name == "item"}
@@ -62,7 +62,7 @@ class Programs(Memory):
             if op.name == "call":
                 numbers = [items.get((number, item), -1) for item in range(op.value.items)]
                 wanted = [target_of.get(item) for item in numbers]
-                values.append(self._routine(op.value, dtypes, args, wanted))
+                values.append(self._routine(op.value, args, wanted))
             elif op.name == "item":
                 values.append(args[0][op.value])
             elif op.name == "take":
@@ -72,19 +72,14 @@ class Programs(Memory):
         return values
 
     def _routine(
-        self,
-        routine: Routine,
-        dtypes: Sequence[np.dtype],
-        args: Sequence[str | Cell],
-        wanted: Sequence[Cell | None],
+        self, routine: Routine, args: Sequence[str | Cell], wanted: Sequence[Cell | None]
     ) -> Sequence[str | Cell]:
-        """The items of a routine; ``wanted`` has the place where each may be written, or None."""
         if routine.kind in ("branch", "rare"):
-            return self._branch(routine, dtypes, args)
+            return self._branch(routine, args)
         if routine.kind == "while":
             return self._while(routine, args)
         if routine.trips == 1:
-            return self._call(routine, dtypes, args)
+            return self._call(routine, args)
         return self._loop(routine, args, wanted)
 
     def _loop(
@@ -94,16 +89,13 @@ class Programs(Memory):
         fixed, starts, rows = routine.split(args)
         kinds = program.inputs[routine.fixed + n :]
         sources = [self.row(dtype, row) for dtype, row in zip(kinds, rows, strict=True)]
-        carried = [self.slot(dtype) for dtype in program.inputs[routine.fixed :][:n]]
-        for place, start in zip(carried, starts, strict=True):
-            self.write_to(place, self.value(start))
+        carried = self._slots(program.inputs[routine.fixed :][:n], starts)
         targets = self._targets(routine, wanted)
         with self.loop(trips) as trip:
             values = [self.read_from(place) for place in carried]
             values += [self.read_from(place, trip * stride) for place, stride in sources]
             results = self.program(program, [*fixed, *values])
-            for place, value in zip(carried, results[:n], strict=True):
-                self.write_to(place, value)
+            self._set(carried, results[:n])
             for (place, stride), value in zip(targets, results[n:], strict=True):
                 self.write_to(place, value, trip * stride)
         items = [
@@ -114,61 +106,55 @@ class Programs(Memory):
         return [*(self.read_from(place) for place in carried), *items]
 
     def _targets(self, routine: Routine, wanted: Sequence[Cell | None]) -> list[tuple[Cell, int]]:
-        """Return, for each row of results of a loop, the place of the first result, and the stride.
+        """Return the place of the first result and the stride, for each row of results of a loop.
 
         Rows without places in ``wanted`` share a buffer, where the results of a trip are adjacent.
         """
         firsts = range(routine.carried, routine.items, routine.trips)
-        targets = [self.regular(wanted[first : first + routine.trips]) for first in firsts]
-        dtypes = [routine.dtype(first) for first in firsts]
-        missing = [k for k, target in enumerate(targets) if target is None]
+        targets: dict[int, Any] = {k: self.regular(wanted[k : k + routine.trips]) for k in firsts}
+        missing = {k: routine.dtype(k) for k, target in targets.items() if target is None}
         if missing:
-            buffer = self.buffer([dtypes[k] for k in missing], len(missing) * routine.trips)
-            for number, k in enumerate(missing):
-                place = buffer._replace(dtype=dtypes[k], element=number)
-                targets[k] = place, len(missing)
-        return [target for target in targets if target is not None]
+            buffer = self.buffer([*missing.values()], len(missing) * routine.trips)
+            for number, (k, dtype) in enumerate(missing.items()):
+                targets[k] = buffer._replace(dtype=dtype, element=number), len(missing)
+        return list(targets.values())
 
-    def _branch(
-        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Cell]
-    ) -> list[str | Cell]:
+    def _slots(self, dtypes: Sequence[np.dtype], values: Sequence[str | Cell]) -> list[Cell]:
+        slots = [self.slot(dtype) for dtype in dtypes]
+        self._set(slots, values)
+        return slots
+
+    def _set(self, places: Sequence[Cell], values: Sequence[str | Cell]) -> None:
+        for place, value in zip(places, values, strict=True):
+            self.write_to(place, self.value(value))
+
+    def _branch(self, routine: Routine, args: Sequence[str | Cell]) -> list[str | Cell]:
         """Write a branch, taken if the first argument is true for any member of the vector.
 
         A rare branch is a separate function, out of the way of the other lines.
         """
-        names = [self.value(x) for x in args]
-        carried = [self.slot(dtype) for dtype in dtypes[routine.fixed :]]
-        for place, name in zip(carried, names[routine.fixed :], strict=True):
-            self.write_to(place, name)
-        rare = routine.kind == "rare"
+        names, rare = [self.value(x) for x in args], routine.kind == "rare"
+        carried = self._slots(routine.program.inputs[routine.fixed :], names[routine.fixed :])
         with self.when(self.any(names[0]), rarely=rare):
             if rare:
-                results = [self.read_from(x) for x in self._call(routine, dtypes, names)]
+                results = [self.read_from(x) for x in self._call(routine, names)]
             else:
                 results = self.program(routine.program, names)
-            for place, new in zip(carried, results, strict=True):
-                self.write_to(place, new)
+            self._set(carried, results)
         return [self.read_from(place) for place in carried]
 
     def _while(self, routine: Routine, args: Sequence[str | Cell]) -> list[str | Cell]:
         """Write a loop that goes on while the first carried value is true for any member."""
         fixed, starts, _ = routine.split(args)
-        dtypes = routine.program.inputs[routine.fixed :]
-        carried = [self.slot(dtype) for dtype in dtypes]
-        for place, start in zip(carried, starts, strict=True):
-            self.write_to(place, self.value(start))
+        carried = self._slots(routine.program.inputs[routine.fixed :], starts)
         with self.repeat(lambda: self.any(self.read_from(carried[0]))):
             values = [self.read_from(place) for place in carried]
-            results = self.program(routine.program, [*fixed, *values])
-            for place, new in zip(carried, results, strict=True):
-                self.write_to(place, new)
+            self._set(carried, self.program(routine.program, [*fixed, *values]))
         return [self.read_from(place) for place in carried]
 
-    def _call(
-        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Cell]
-    ) -> Sequence[Cell]:
+    def _call(self, routine: Routine, args: Sequence[str | Cell]) -> Sequence[Cell]:
         """Call the function of a routine, which writes its results to memory."""
-        passed, values, k = [], [], 0
+        passed, values, k, dtypes = [], [], 0, routine.program.inputs
         while k < len(args):
             row = self._row_from(args, k)
             if len(row) < ROW:

@@ -51,7 +51,6 @@ def _iota(b: Builder, equation: Any) -> Values:
 
 
 def _empty(b: Builder, equation: Any) -> Values:
-    """Zeros for an uninitialised array."""
     aval = equation.outvars[0].aval
     return constants(b, np.zeros(aval.shape, aval.dtype))
 

@@ -1,8 +1,12 @@
-"""Functions called several times: all calls of a long one share a routine."""
+"""Functions called several times: all calls of a long one share a routine.
+
+The first functions count calls and operations in a jaxpr, before there is scalar code.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +36,36 @@ def sites(jaxpr: Any, counts: dict[int, int], times: int = 1) -> dict[int, int]:
             if counts[id(inner)] == often:
                 sites(opened(inner)[0], counts, 1 if name == "jit" else often)
     return counts
+
+
+def size(jaxpr: Any) -> int:
+    """Return the approximate number of scalar operations of a jaxpr, open or closed."""
+    total = 0
+    for equation in opened(jaxpr)[0].eqns:
+        results = sum(math.prod(v.aval.shape) for v in equation.outvars)
+        total += 2 * _multiplied(equation) or results
+        total += _trips(equation) * sum(map(size, nested(equation)))
+    return total
+
+
+def multiplications(jaxpr: Any) -> int:
+    """Return the number of multiplications in the matrix products of a jaxpr."""
+    return sum(
+        _multiplied(equation) + _trips(equation) * sum(map(multiplications, nested(equation)))
+        for equation in opened(jaxpr)[0].eqns
+    )
+
+
+def _trips(equation: Any) -> int:
+    return equation.params.get("length", 1)
+
+
+def _multiplied(equation: Any) -> int:
+    if equation.primitive.name != "dot_general":
+        return 0
+    (axes, _), _ = equation.params["dimension_numbers"]
+    summed = math.prod(equation.invars[0].aval.shape[axis] for axis in axes)
+    return summed * math.prod(equation.outvars[0].aval.shape)
 
 
 def traced_apart(

@@ -106,7 +106,6 @@ def _while_any(
 
 
 def _any(t: Any, go: Values) -> Values:
-    """Return whether any of these holds, ()."""
     return np.array(functools.reduce(operator.or_, go.flat))
 
 
@@ -117,7 +116,7 @@ def _where(go: Values, new: Values, old: Values) -> Values:
 
 
 def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
-    """The results of the chosen branch; only that branch is traced if the choice is known."""
+    """Return the results of the chosen branch; trace it alone if the choice is known."""
     branches, number = equation.params["branches"], _of_boolean(which[()])
     if number.literal is not None:
         chosen = branches[min(max(int(number.literal), 0), len(branches) - 1)]
@@ -158,7 +157,7 @@ def _branch(
 
 
 def _is(which: Scalar, number: int, count: int) -> Scalar:
-    """Whether branch ``number`` is chosen; out-of-range choices mean the first or last branch."""
+    """Return whether branch ``number`` is chosen, the first or last one for other numbers."""
     if which.dtype.kind == "b":
         return which if number else ~which
     if number == 0:

@@ -34,12 +34,11 @@ def _plain(name: str) -> Rule:
 
 
 def _of(function: Rule) -> Rule:
-    """Return the rule of a function that needs only the scalars."""
     return lambda params, dtype, *args: function(*args)
 
 
 def power(x: Scalar, n: int) -> Scalar:
-    """x^n for an integer n, by repeated squaring."""
+    """Return x^n for an integer n, by repeated squaring."""
     if n < 0:
         return 1 / power(x, -n)
     result = None
@@ -53,7 +52,7 @@ def power(x: Scalar, n: int) -> Scalar:
 
 
 def _pow(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
-    """x^y; for a constant y such as 2, 1.5 or -2.5, by products and a square root.
+    """Return x^y; for a constant y such as 2, 1.5 or -2.5, by products and a square root.
 
     Up to PRODUCTS_OF_POWER the products lose no more digits than the function does. A negative
     power is a product of 1/x, not 1/x^n: 1/x overflows only where the power does too, while x^n
@@ -146,7 +145,7 @@ def _shift(name: str) -> Rule:
 
 
 def _reduce_precision(params: Any, dtype: Any, x: Scalar) -> Scalar:
-    """The nearest number with fewer bits, as XLA defines it; halfway cases go to the even one.
+    """Return the nearest number with fewer bits; halfway cases go to the even one, as in XLA.
 
     A number beyond the remaining exponents becomes infinite or zero.
     """
@@ -176,7 +175,7 @@ def _bitcast(params: Any, dtype: Any, x: Scalar) -> Scalar:
 
 
 def choice(which: Scalar, choices: list[Scalar]) -> Scalar:
-    """The choice with number ``which``, from 0; for a boolean, False means the first choice."""
+    """Return the choice with number ``which``, from 0; False means the first choice."""
     if which.dtype.kind == "b":
         return where(which, choices[1], choices[0]) if len(choices) == 2 else choices[0]
     value = choices[-1]
@@ -186,13 +185,13 @@ def choice(which: Scalar, choices: list[Scalar]) -> Scalar:
 
 
 def _arc(x: Scalar, sine: bool) -> Scalar:
-    """asin(x) or acos(x), by atan2 with ``sqrt((1 - x)(1 + x))``."""
+    """Return asin(x) or acos(x), by atan2 with ``sqrt((1 - x)(1 + x))``."""
     root = sqrt((1 - x) * (1 + x))
     return operation("atan2", x, root) if sine else operation("atan2", root, x)
 
 
 def _hyperbolic(x: Scalar, sense: str) -> Scalar:
-    """cosh, ``(e^x + 1/e^x)/2``, or sinh, ``(m + m/(m + 1))/2`` with ``m = e^x - 1``.
+    """Return cosh, ``(e^x + 1/e^x)/2``, or sinh, ``(m + m/(m + 1))/2`` with ``m = e^x - 1``.
 
     Where e^x may overflow, both are ``e^(x - 1) e/2``.
     """
@@ -218,7 +217,7 @@ def _mul(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _in_total_order(name: str) -> Rule:
-    """A comparison in which -0 is below 0, and NaN is above all (below, if its sign bit is set)."""
+    """Compare with -0 below 0 and NaN above all (below, if its sign bit is set)."""
 
     def key(x: Scalar) -> Scalar:
         if x.dtype.kind != "f":

@@ -78,7 +78,6 @@ def _start(
 
 
 def _taken(b: Builder, elements: Values, start: _Start, offset: int) -> Scalar:
-    """Return the element ``offset`` after the beginning of a slice."""
     candidates = [elements[at + offset] for at in start.offsets]
     if len(candidates) <= FEW:
         return choice(start.number, candidates)
@@ -91,7 +90,6 @@ def _taken(b: Builder, elements: Values, start: _Start, offset: int) -> Scalar:
 def _replaced(
     t: Any, elements: Values, start: _Start, offset: int, combine: Combine, new: Scalar
 ) -> None:
-    """Combine the element ``offset`` after the beginning of a slice with a new value."""
     places = [at + offset for at in start.offsets]
     if len(places) < MANY:
         for k, place in enumerate(places):
@@ -106,7 +104,7 @@ def _replaced(
 
 
 def _window(sizes: Sequence[int], shape: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
-    """Each place in a slice, with its flat offset in the array from the beginning of the slice."""
+    """Return each place in a slice, with its flat offset from the beginning of the slice."""
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     flat = lambda place: sum(k * stride for k, stride in zip(place, strides, strict=True))  # noqa: E731
     return [(place, flat(place)) for place in np.ndindex(*sizes)]
@@ -175,7 +173,7 @@ def _newest(t: Any, old: Scalar, new: Scalar) -> Scalar:
 
 
 def _by_jaxpr(equation: Any) -> Combine:
-    """The result of ``scatter`` for an element: the new value, or with ``apply`` a function."""
+    """Combine as ``scatter`` does: by its function, or to the new value without one."""
     jaxpr, consts = equation.params["update_jaxpr"], equation.params["update_consts"]
     if jaxpr is None:
         return _newest

@@ -17,7 +17,7 @@ from jaxquat.fused.trace.values import Values
 
 
 def _over_batch(function: Callable[..., list[Values]], *arrays: Values) -> list[Values]:
-    """The results of a function of matrices for each place in the batch axes of the first one."""
+    """Apply a function of matrices at each place in the batch axes of the first array."""
     batch = arrays[0].shape[:-2]
     rows = [function(*(x[place] for x in arrays)) for place in np.ndindex(batch)]
     columns = zip(*rows, strict=True)
@@ -46,7 +46,7 @@ def _pivot(column: np.ndarray, k: int, none: Scalar) -> Scalar:
 
 
 def _lu(b: Builder, equation: Any, matrix: Values) -> list[Values]:
-    """``P A = L U`` by rows, with the pivots and their permutation.
+    """Factorize ``P A = L U`` by rows, with the pivots and their permutation.
 
     A column whose pivot is zero is not divided by it.
     """
@@ -71,7 +71,6 @@ def _lu(b: Builder, equation: Any, matrix: Values) -> list[Values]:
 
 
 def _permutation(none: Scalar, pivots: np.ndarray, size: int) -> Values:
-    """Return the order of the rows after all exchanges."""
     order = np.array([none.like(k) for k in range(size)], object)
     for k, pivot in enumerate(pivots):
         _exchanged(order, k, pivot)
@@ -138,7 +137,7 @@ def _triangular_solve(b: Builder, equation: Any, matrix: Values, sides: Values) 
 
 
 def _platform_index(b: Builder, equation: Any) -> Values:
-    """The branch of ``lax.platform_dependent`` that is used: the default for all platforms."""
+    """Return the branch of ``lax.platform_dependent`` for all platforms."""
     platforms = equation.params["platforms"]
     named = {name for names in platforms for name in names or ()}
     if None not in platforms or named & {"cpu", "cuda"}:

@@ -24,7 +24,7 @@ def elementwise(b: Builder, rule: Callable[..., Scalar], args: list[Values]) -> 
 
 
 def mapped(b: Builder, rule: Callable[..., Scalar], columns: list[Values]) -> Values | None:
-    """An elementwise operation as a loop over its elements, or None where a loop is no better.
+    """Return an elementwise operation as a loop over its elements, or None if a loop is no better.
 
     A column has the values of one operand for all elements. A loop is no better where a column has
     no kind (``_kind``), where none is a row, and for short operations.
@@ -41,7 +41,6 @@ def mapped(b: Builder, rule: Callable[..., Scalar], columns: list[Values]) -> Va
     inside = dict(zip((*fixed, *rows), inner.arguments, strict=True))
 
     def value(column: Values, kind: str | None) -> Scalar:
-        """Return the value that stands for a column in the body of the loop."""
         if kind == "constant":
             return inner.const(column[0].literal)
         return inside[column[0] if kind == "fixed" else tuple(column)]

@@ -63,7 +63,7 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
 
 
 def computed(t: Any, product: Product) -> Values:
-    """The array of a product with short sums, entered in ``t.products`` by its first number."""
+    """Return the array of a product with short sums, and enter it in ``t.products``."""
     product = _in_rows(product)
     x, y, order = product
     sums = _product_by_loops(t, x[0, 0].like(0), x, y)
@@ -100,7 +100,7 @@ def _first(values: Values) -> int:
 
 
 def joined(t: Any, p: Values, q: Values) -> Values | None:
-    """The sum of two arrays as one product, if both are products with short sums, else None."""
+    """Return the sum of two arrays as one product, if both are products with short sums."""
     if p.shape != q.shape:
         return None
     one, other = factored(t, p), factored(t, q)
@@ -113,7 +113,6 @@ def joined(t: Any, p: Values, q: Values) -> Values | None:
 
 
 def _product(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
-    """Write ``x y^T`` out."""
     sums = np.empty((len(x), len(y)), object)
     for i, j in np.ndindex(sums.shape):
         sums[i, j] = sum(map(operator.mul, x[i], y[j]), zero)
@@ -121,7 +120,7 @@ def _product(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
 
 
 def _product_by_loops(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
-    """``x y^T`` by loops over the terms of the sums, where each loop carries several sums.
+    """Compute ``x y^T`` by loops over the terms of the sums, where each loop carries several sums.
 
     If the sums are short, one loop goes over the rows of x. About half of ``x x^T``, which is
     symmetric, is computed.
@@ -149,7 +148,7 @@ def _product_by_loops(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
 
 
 def _sums(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
-    """``x y^T`` by one loop.
+    """Compute ``x y^T`` by one loop.
 
     If there are few sums, each is split into parts that are added at the end: additions to
     different sums do not wait for each other.

@@ -13,7 +13,7 @@ from jaxquat.fused.trace.values import Values, array, constants, raw_specs
 
 
 def _threefry(b: Builder, equation: Any, *words: Values) -> list[Values]:
-    """Threefry 2x32 with 20 rounds (Salmon et al., SC 2011): two words of key, two of counter."""
+    """Apply Threefry 2x32, 20 rounds (Salmon et al., SC 2011): two words of key, two of counter."""
     pairs = []
     arrays = np.broadcast_arrays(*words)
     for first, second, p, q in zip(*(x.flat for x in arrays), strict=True):
@@ -51,7 +51,6 @@ def _random(name: str) -> Callable[..., Values]:
 
 
 def _iota_words(b: Builder, equation: Any) -> list[Values]:
-    """Return the high and the low words of 0, 1, 2, ..."""
     shape = equation.params["shape"]
     low = np.arange(int(np.prod(shape)), dtype=np.uint32).reshape(shape)
     return [constants(b, np.zeros_like(low)), constants(b, low)]

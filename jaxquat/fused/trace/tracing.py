@@ -154,7 +154,6 @@ class Tracing(Builder):
         return self.run(closed.jaxpr, closed.consts, args)
 
     def _apply(self, equation: Any, args: list[Values]) -> list[Values]:
-        """Return the outputs of one equation, by the rule of its primitive."""
         name, params = equation.primitive.name, equation.params
         if name == "jit" and self.sites.get(id(params["jaxpr"]), 0) > 1:
             outputs = calls.called(self, equation, args)

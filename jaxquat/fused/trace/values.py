@@ -53,7 +53,7 @@ def scalar_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def raw_specs(equation: Any, args: Sequence[Values]) -> list[jax.ShapeDtypeStruct]:
-    """Shapes and dtypes of the inputs of an equation; random keys count as their words."""
+    """Return shapes and dtypes of an equation's inputs; random keys count as their words."""
     pairs = zip(args, equation.invars, strict=True)
     return [jax.ShapeDtypeStruct(x.shape, raw_dtype(v.aval)) for x, v in pairs]
 
