@@ -582,8 +582,8 @@ MUTATIONS = {
     ),
     "derivatives: the tangents of cotangents are left out": Mutation(
         DERIVATIVES,
-        "more = live_of_tangent(f, live, moved)",
-        "more = live_of_tangent(f, live)",
+        "more = keys.live_of_tangent(f, live, moved)",
+        "more = keys.live_of_tangent(f, live)",
         of_engine("fused_grid_at", "the_second_derivative_by_the_times_is_that_of_the_scan"),
     ),
     "derivatives: tangents of constants that are 0 are arrays": Mutation(
@@ -615,13 +615,13 @@ MUTATIONS = {
     ),
     "derivatives: no second derivatives by the start": Mutation(
         TRANSPOSES,
-        "return zeros(f, key.primal, members).at[..., 0, :].set(by_start)",
+        "return keys.zeros(f, key.primal, members).at[..., 0, :].set(by_start)",
         "return None",
         of_second("jacrev of grad"),
     ),
     "derivatives: a checkpoint forgets which results have cotangents": Mutation(
         TRANSPOSES,
-        'live = live_of_primal(g, equation.params["live"])',
+        'live = keys.live_of_primal(g, equation.params["live"])',
         "live = ()",
         of_engine(
             "scanning", "checkpoint_keeps_the_value_of_a_gradient_whose_cotangent_is_constant"
@@ -714,10 +714,10 @@ MUTATIONS = {
         "== jax.lax.GatherScatterMode.FILL_OR_DROP",
         of_engine("scalarize", "all_operations_and_their_vjps[moves]"),
     ),
-    "recurrence: a constant is unused where one function does not use it": Mutation(
+    "recurrence: a constant that is used has no gradient": Mutation(
         RECURRENCE,
-        "if not all(row[k] for row in zeros)",
-        "if not any(row[k] for row in zeros)",
+        '("constants", i) not in reached}',
+        '("constants", i) in reached}',
         of_engine("derivatives", "a_derivative[value_and_grad-loss]"),
     ),
     "recurrence: a tangent keeps states of its own choice": Mutation(

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr
 
 from jaxquat._internal.varying import shaped
 
@@ -76,27 +76,32 @@ def _of_branches(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
 
 def _of_scan(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
     consts, carried = inputs_of_scan(equation)
-    body, rows = equation.params["jaxpr"], inputs[consts + carried :]
-    carry = inputs[consts : consts + carried]
-    while True:
-        outputs = depends_on(body, [*inputs[:consts], *carry, *rows], slope)
-        after = _either(carry, outputs[:carried])
-        if after == carry:
-            return [*carry, *outputs[carried:]]
-        carry = after
+    rows = inputs[consts + carried :]
+
+    def once(carry: list[bool]) -> list[bool]:
+        return depends_on(equation.params["jaxpr"], [*inputs[:consts], *carry, *rows], slope)
+
+    carry = _settled(inputs[consts : consts + carried], lambda carry: once(carry)[:carried])
+    return [*carry, *once(carry)[carried:]]
 
 
 def _of_while(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
     params = equation.params
     first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    carry, body = inputs[second:], params["body_jaxpr"]
-    while True:
-        after = _either(carry, depends_on(body, [*inputs[first:second], *carry], slope))
+
+    def once(carry: list[bool]) -> list[bool]:
         if any(depends_on(params["cond_jaxpr"], [*inputs[:first], *carry], slope)):
-            after = [True] * len(carry)  # the condition decides how often all values change
-        if after == carry:
-            return carry
+            return [True] * len(carry)  # the condition decides how often all values change
+        return depends_on(params["body_jaxpr"], [*inputs[first:second], *carry], slope)
+
+    return _settled(inputs[second:], once)
+
+
+def _settled(carry: list[bool], once: Callable[[list[bool]], list[bool]]) -> list[bool]:
+    """Repeat an iteration until no further carried value becomes dependent."""
+    while (after := [a or b for a, b in zip(carry, once(carry), strict=True)]) != carry:
         carry = after
+    return carry
 
 
 _RULES: dict[str, Callable[[Any, list[bool], bool], list[bool]]] = {
@@ -137,10 +142,6 @@ def _alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return types[0] == types[1]
 
 
-def _either(one: list[bool], other: list[bool]) -> list[bool]:
-    return [a or b for a, b in zip(one, other, strict=True)]
-
-
 def _open(jaxpr: Any) -> Any:
     return getattr(jaxpr, "jaxpr", jaxpr)
 
@@ -159,10 +160,3 @@ def closed_jaxpr(
 def specs(variables: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
     """Return shapes and dtypes of variables, varying over the same ``shard_map`` axes."""
     return [shaped(v.aval.shape, v.aval.dtype, v.aval) for v in variables]
-
-
-def call_of(closed: Any) -> Any:
-    """Return the equation of a ``jax.jit`` call of a closed jaxpr, with the jaxpr's own inputs."""
-    traced = jax.make_jaxpr(jax.jit(jaxpr_as_fun(closed)))(*specs(closed.jaxpr.invars))
-    (equation,) = traced.jaxpr.eqns
-    return equation

@@ -14,7 +14,7 @@ role           the array
 =============  ==============================================================
 
 The tangent G of F is the function (x, dx) -> (F(x), F'(x) dx), so each array of G is an array of F
-or its tangent: ``primal_key`` says which.
+or its tangent (``primal_key``).
 """
 
 from __future__ import annotations
@@ -28,23 +28,6 @@ from jax import Array
 
 from jaxquat.fused.kernel import CARRY, OPERANDS, POINT, RESULTS, START
 from jaxquat.fused.recurrence import Live, Place, Recurrence
-
-# Whether an array of G is a tangent in terms of F, by its role and by whether its leaf is one of
-# F's, which come first in each group of G, or a tangent, which come after these. G has the results
-# F(x) and F'(x) dx. Let db be the cotangent of the former and b that of the latter; the gradients
-# are those of db F(x) + b F'(x) dx.
-IS_TANGENT = {
-    ("primal", "leaf of F"): False,  # x
-    ("primal", "tangent"): True,  # dx
-    ("result", "leaf of F"): False,  # F(x)
-    ("result", "tangent"): True,  # F'(x) dx
-    ("residual", "leaf of F"): False,
-    ("residual", "tangent"): True,
-    ("cotangent", "leaf of F"): True,  # db
-    ("cotangent", "tangent"): False,  # b
-    ("gradient", "leaf of F"): True,  # by x: db F'(x) + b F''(x) dx, the tangent of the next row
-    ("gradient", "tangent"): False,  # by dx: b F'(x)
-}
 
 
 class Key(NamedTuple):
@@ -129,7 +112,13 @@ def gradients(f: Recurrence) -> list[Key]:
 
 
 def primal_key(g: Recurrence, key: Key) -> Key:
-    """Return the key in terms of F of an array of its tangent G, by the table ``IS_TANGENT``.
+    """Return the key in terms of F of an array of its tangent G.
+
+    In each group of G the leaves of F come first, then their tangents. The primals, results and
+    residuals of G are those of F and their tangents. Let db be the cotangent of F(x) and b that of
+    F'(x) dx. The gradients of db F(x) + b F'(x) dx are db F'(x) + b F''(x) dx with respect to x,
+    the tangent of the gradient with respect to dx, b F'(x). So among cotangents and gradients those
+    of the leaves of F are the tangents.
 
     For example, let the state of F be one float q. The state of G is (q, dq), with the numbers 0
     and 1. The start dq of G is the tangent of the start of F, but the cotangent of the last dq is
@@ -140,11 +129,11 @@ def primal_key(g: Recurrence, key: Key) -> Key:
     """
     assert g.primal is not None
     assert g.tangents is not None
-    first = len(g.primal.specs[key.group])
+    is_bar, first = key.role in ("cotangent", "gradient"), len(g.primal.specs[key.group])
     if key.number < first:
-        return key._replace(is_tangent=IS_TANGENT[key.role, "leaf of F"])
+        return key._replace(is_tangent=is_bar)
     number = g.tangents.numbers[key.group][key.number - first]
-    return Key(key.role, key.group, number, IS_TANGENT[key.role, "tangent"])
+    return Key(key.role, key.group, number, not is_bar)
 
 
 def of_primal(g: Recurrence, arrays: dict[Key, Any]) -> dict[Key, Any]:

@@ -16,19 +16,10 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxquat._internal.varying import typed
-from jaxquat.fused import checking, cpu, partitioning
+from jaxquat.fused import cpu, keys, partitioning
 from jaxquat.fused.errors import report
 from jaxquat.fused.kernel import CACHED, CARRY, Loop
-from jaxquat.fused.keys import (
-    Operand,
-    cotangents,
-    gradients,
-    leaves,
-    primals,
-    primals_at,
-    results,
-    zeros,
-)
+from jaxquat.fused.keys import Operand
 from jaxquat.fused.primitives import LoopPrimitive, value, vjp
 from jaxquat.fused.recurrence import Live, Recurrence
 from jaxquat.fused.scanned import scanned
@@ -106,7 +97,7 @@ def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> lis
     f, keep, live, by = (params[name] for name in ("recurrence", "keep", "live", "by"))
     members, batched = params["members"], params["batched"]
     if members == 0:
-        return [zeros(f, key, members) for key in primitive.keys_of(params)[1]]
+        return [keys.zeros(f, key, members) for key in primitive.keys_of(params)[1]]
     kind = "backward" if primitive is vjp else "keeping" if keep else "forward"
     try:
         loop = None if _is_for_scan(f, kind) else checked_loop(f, kind, live)
@@ -123,7 +114,7 @@ def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> lis
     outputs = kernel.bind(*operands, loop=loop, kind=kind, members=members, batched=batched)
     if by is None:
         return outputs
-    named = dict(zip(gradients(f), outputs, strict=True))
+    named = dict(zip(keys.gradients(f), outputs, strict=True))
     return [named[key] for key in by]
 
 
@@ -152,9 +143,9 @@ def _value_of_one(f: Recurrence, keep: bool, *operands: Array) -> list[Array]:
     outputs = scanned(f, operands)
     if not keep:
         return outputs
-    first = dict(zip(primals(f), operands, strict=True))
-    for key in leaves(f, "residual", CARRY):
-        kept, begin = zeros(f, key), first.get(key.at("primal"))
+    first = dict(zip(keys.primals(f), operands, strict=True))
+    for key in keys.leaves(f, "residual", CARRY):
+        kept, begin = keys.zeros(f, key), first.get(key.at("primal"))
         outputs.append(kept if begin is None else kept.at[0].set(begin))
     return outputs
 
@@ -162,31 +153,29 @@ def _value_of_one(f: Recurrence, keep: bool, *operands: Array) -> list[Array]:
 def _vjp_of_one(f: Recurrence, live: Live, by: Any, *operands: Array) -> list[Array]:
     inner, outer = vjp.keys(f, False, live, by)
     arrays = {key: Operand(x, False) for key, x in zip(inner, operands, strict=True)}
-    x = {key: x for key, (x, _) in primals_at(f, arrays).items()}
+    x = {key: x for key, (x, _) in keys.primals_at(f, arrays).items()}
     smooth = [key.at("primal") for key in outer]
 
     def ends(of_smooth: list[Array]) -> list[Array]:
         merged = x | dict(zip(smooth, of_smooth, strict=True))
-        outputs = scanned(f, [merged[key] for key in primals(f)])
-        named = dict(zip(results(f, keep=False), outputs, strict=True))
-        return [named[key.at("result")] for key in cotangents(f, live)]
+        outputs = scanned(f, [merged[key] for key in keys.primals(f)])
+        named = dict(zip(keys.results(f, keep=False), outputs, strict=True))
+        return [named[key.at("result")] for key in keys.cotangents(f, live)]
 
     back = jax.vjp(ends, [x[key] for key in smooth])[1]
-    return back([arrays[key].array for key in cotangents(f, live)])[0]
+    return back([arrays[key].array for key in keys.cotangents(f, live)])[0]
 
 
 def _lower(primitive: LoopPrimitive) -> None:
     by_kernel, by_scan = (functools.partial(f, primitive) for f in (_by_kernel, _by_scan))
     primitive.by_scan = by_scan
+    primitive.define(by_kernel, by_scan)
     kernels, scans = (mlir.lower_fun(f, multiple_results=True) for f in (by_kernel, by_scan))
 
     def rule(context: Any, *operands: Any, **params: Any) -> Any:
         exported = context.module_context.lowering_parameters.for_export
         return (scans if exported else kernels)(context, *operands, **params)
 
-    primitive.primitive.def_impl(by_kernel)
-    checking.report(primitive.primitive, by_scan)
-    mlir.register_lowering(primitive.primitive, scans)
     for platform in ("cpu", "cuda"):
         mlir.register_lowering(primitive.primitive, rule, platform=platform)
 

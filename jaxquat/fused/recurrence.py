@@ -245,9 +245,10 @@ class Recurrence:
         A leaf may reach a live result through other leaves, over several steps: the leaves from
         which a needed leaf is computed are needed at the step before.
         """
-        reached = _closure(live, [(result, place) for place, result in self._slopes])
         return frozenset(
-            (group, i) for group, i in reached if group in CARRY and i in self.smooth(group)
+            (group, i)
+            for group, i in self._upstream(live)
+            if group in CARRY and i in self.smooth(group)
         )
 
     def unmoved(self, moving: set[Place]) -> frozenset[Place]:
@@ -270,26 +271,13 @@ class Recurrence:
                 slopes += [(place, x) for x, d in zip(results, depends, strict=True) if d]
         return slopes
 
-    def _scalars(self, places: Sequence[Place]) -> list[Place]:
-        """Return, for each number in these leaves, the place of its leaf."""
-        return [place for place in places for _ in range(self.spec(place).size)]
-
     def unused(self, live: Live) -> set[int]:
-        """Return the numbers of the constants whose cotangent is 0 for all values.
+        """Return the numbers of the constants on which the results ``live`` do not depend."""
+        reached = self._upstream(live)
+        return {i for i in self.smooth("constants") if ("constants", i) not in reached}
 
-        Empty where the derivative has no scalar form.
-        """
-        try:
-            loop = self.with_vjp(live)
-        except Exception:  # the kernel that needs the same programs reports it
-            if self.strict:
-                raise
-            return set()
-        programs = loop.step_back, loop.save_back, loop.sample_back
-        zeros = [program.zeros() for program in programs if program is not None]
-        smooth = [("constants", i) for i in self.smooth("constants")]
-        used = {p for k, p in enumerate(self._scalars(smooth)) if not all(row[k] for row in zeros)}
-        return {i for group, i in smooth if (group, i) not in used}
+    def _upstream(self, live: Live) -> set[Place]:
+        return _closure(live, [(result, place) for place, result in self._slopes])
 
     # Forward mode.
 

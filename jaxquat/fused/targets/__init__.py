@@ -5,8 +5,7 @@ line of text: ``%v7 = fmul <8 x float> %v5, %v6``. Each module builds on the one
 
 - ``text``: the lines of a function, the integers that it computes, loops and branches;
 - ``memory``: where values lie;
-- ``operations``: the line of each scalar operation;
-- ``programs``: scalar programs, and the routines that they call;
+- ``programs``: the line of each scalar operation, and the routines that programs call;
 - ``lanes``: the operands, results and variables of a time loop. ``timeloop`` is written with it.
 
 ``host`` puts the time loop into an LLVM module for this processor: ``host.ll`` finds the operands

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxquat.fused.ir.program import Program, Routine
+from jaxquat.fused.ir.operations import OPERATIONS
+from jaxquat.fused.ir.program import Op, Program, Routine
 from jaxquat.fused.targets.memory import Cell, Memory
-from jaxquat.fused.targets.operations import operation
-from jaxquat.fused.targets.text import Index
+from jaxquat.fused.targets.text import Index, Text
 
 ROW = 4  # at least this many adjacent arguments are passed as a pointer
 
@@ -68,7 +68,7 @@ class Programs(Memory):
             elif op.name == "take":
                 values.append(self.taken(self.value(args[0]), *self.row(op.dtype, args[1:])))
             else:
-                values.append(operation(self, op, [self.value(x) for x in args], dtypes))
+                values.append(_operation(self, op, [self.value(x) for x in args], dtypes))
         return values
 
     def _routine(
@@ -218,3 +218,48 @@ class Programs(Memory):
         kind = "noinline cold" if routine.kind == "rare" else "noinline"
         head = f"internal fastcc void {name}({', '.join(parameters)}) {kind} #0"
         self.module.functions.append(w.function(head))
+
+
+def _operation(text: Text, op: Op, args: list[str], kinds: list[np.dtype]) -> str:
+    """Return the name of the result of one operation; ``kinds``: the dtypes of its arguments."""
+    name, dtype = op.name, op.dtype
+    if name == "const":
+        return text.constant(dtype, op.number)
+    real, unsigned = kinds[-1].kind == "f", kinds[-1].kind in "ub"
+    width = 1 if kinds[-1].kind == "b" else 8 * kinds[-1].itemsize
+    kind, suffix = text.vector(kinds[-1]), f"v{text.lanes}{'f' if real else 'i'}{width}"
+    if name == "select":
+        mask = f"{text.vector(kinds[0])} {args[0]}"
+        return text.set(f"select {mask}, {kind} {args[1]}, {kind} {args[2]}")
+    if name in OPERATIONS:
+        instructions = OPERATIONS[name].llvm
+        assert instructions is not None
+        instruction = instructions[0 if real else 2 if unsigned else 1]
+        if "." in instruction:
+            return text.call(kind, f"{instruction}.{suffix}", [(kind, a) for a in args])
+        return text.set(f"{instruction} {kind} {', '.join(args)}")
+    if name == "bitcast":
+        return text.set(f"bitcast {kind} {args[0]} to {text.vector(dtype)}")
+    if name == "convert":
+        return _convert(text, dtype, kinds[0], args[0])
+    raise AssertionError(name)
+
+
+def _convert(text: Text, dtype: np.dtype, old: np.dtype, value: str) -> str:
+    source, target = text.vector(old), text.vector(dtype)
+    if dtype.kind == "f":
+        if old.kind == "f":
+            word = "fpext" if dtype.itemsize > old.itemsize else "fptrunc"
+        else:
+            word = "sitofp" if old.kind == "i" else "uitofp"
+        return text.set(f"{word} {source} {value} to {target}")
+    if old.kind == "f":
+        sense = "fptoui" if dtype.kind == "u" else "fptosi"
+        integers, floats = f"i{8 * dtype.itemsize}", f"f{8 * old.itemsize}"
+        name = f"llvm.{sense}.sat.v{text.lanes}{integers}.v{text.lanes}{floats}"
+        return text.call(target, name, [(source, value)])
+    if old.kind == "b" or dtype.itemsize > old.itemsize:
+        return text.set(f"{'sext' if old.kind == 'i' else 'zext'} {source} {value} to {target}")
+    if dtype.itemsize < old.itemsize:
+        return text.set(f"trunc {source} {value} to {target}")
+    return value

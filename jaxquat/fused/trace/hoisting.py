@@ -27,11 +27,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import Var
+from jax.extend.core import Var, jaxpr_as_fun
 
 from jaxquat._internal.branches import bind, is_rare
 from jaxquat._internal.checks import is_key
-from jaxquat._internal.jaxprs import call_of, closed_jaxpr, specs
+from jaxquat._internal.jaxprs import closed_jaxpr, specs
 from jaxquat._internal.varying import axes_of, cast, within_shard_map
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.trace.calls import LONG, sites, size
@@ -243,7 +243,8 @@ class _Walk:
         free = [v for v in (*self.fixed, *self.sources, *self.numbers) if v in used - inside]
         free = list(dict.fromkeys(free))
         callee = closed_jaxpr(inner, [*parameters, *free], own, body, {})
-        return _Callee(call_of(callee), free, own, results)
+        call = jax.make_jaxpr(jax.jit(jaxpr_as_fun(callee)))(*specs(callee.jaxpr.invars))
+        return _Callee(call.jaxpr.eqns[0], free, own, results)
 
 
 def _name(v: Any) -> Any:

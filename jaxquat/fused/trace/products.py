@@ -14,8 +14,9 @@ returns the factors, which are short, and its caller multiplies them (``calls``)
 from __future__ import annotations
 
 import functools
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,12 +41,7 @@ class Product(NamedTuple):
 
 def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
     (xc, yc), (xb, yb) = equation.params["dimension_numbers"]
-    x = np.moveaxis(x, (*xb, *xc), (*range(len(xb)), *range(x.ndim - len(xc), x.ndim)))
-    y = np.moveaxis(y, (*yb, *yc), (*range(len(yb)), *range(y.ndim - len(yc), y.ndim)))
-    batch, contracted = x.shape[: len(xb)], x.shape[x.ndim - len(xc) :]
-    left, right = x.shape[len(xb) : x.ndim - len(xc)], y.shape[len(yb) : y.ndim - len(yc)]
-    x = x.reshape(int(np.prod(batch)), int(np.prod(left)), int(np.prod(contracted)))
-    y = y.reshape(int(np.prod(batch)), int(np.prod(right)), int(np.prod(contracted)))
+    (x, batch, left), (y, _, right) = _matrices(x, xb, xc), _matrices(y, yb, yc)
     dtype = np.dtype(equation.outvars[0].aval.dtype)
     # for booleans, integers count the places where both hold; the result is whether any does
     zero = b.const(np.zeros((), np.int32 if dtype.kind == "b" else dtype)[()])
@@ -60,6 +56,14 @@ def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
     sums = flat(product(b, zero, *pair) for pair in zip(x, y, strict=True))
     sums = [total.differs(0) for total in sums] if dtype.kind == "b" else sums
     return array(sums, (*batch, *left, *right))
+
+
+def _matrices(z: Values, batch: Sequence[int], summed: Sequence[int]) -> tuple[Any, Any, Any]:
+    """Return an operand with axes (batch, free, summed), and the shapes of the first two."""
+    free = [axis for axis in range(z.ndim) if axis not in (*batch, *summed)]
+    shapes = [tuple(z.shape[axis] for axis in axes) for axes in (batch, free, summed)]
+    z = z.transpose(*batch, *free, *summed).reshape(*map(math.prod, shapes))
+    return z, shapes[0], shapes[1]
 
 
 def computed(t: Any, product: Product) -> Values:

@@ -8,9 +8,9 @@ one emits one scalar operation for each element. Each primitive has a rule: the 
 define, take arrays of them.
 
 Calls are inlined and loops of known length are unrolled. Where the code would grow too long, a
-``Routine`` is used instead: for matrix products (``products``), wide elementwise operations
-(``maps``), long functions called several times (``calls``), and branches and loops whose course is
-known only at run time (``control``).
+``Routine`` is used instead: for matrix products (``products``), wide elementwise operations, long
+functions called several times (``calls``), and branches and loops whose course is known only at
+run time (``control``).
 
 A primitive without a rule raises NotScalarError.
 """
@@ -34,12 +34,11 @@ from jaxquat.fused.trace import (
     control,
     indexing,
     linear_algebra,
-    maps,
     products,
     random,
     reductions,
 )  # fmt: skip
-from jaxquat.fused.trace.elementwise import ELEMENTWISE
+from jaxquat.fused.trace.elementwise import ELEMENTWISE, elementwise
 from jaxquat.fused.trace.values import (
     Values,
     constants,
@@ -171,7 +170,7 @@ class Tracing(Builder):
         if name in ELEMENTWISE:
             dtype = raw_dtype(equation.outvars[0].aval)
             rule = ELEMENTWISE[name]
-            return [maps.elementwise(self, lambda *x: rule(params, dtype, *x), args)]
+            return [elementwise(self, lambda *x: rule(params, dtype, *x), args)]
         if name in ON_ARRAYS:
             result = ON_ARRAYS[name](self, equation, *args)
             return list(result) if isinstance(result, (list, tuple)) else [result]
