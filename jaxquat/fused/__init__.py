@@ -20,7 +20,7 @@ A loop passes through these modules:
   programs (``ir``), and ``timeloop`` puts the loop over time around them, once for all ``targets``.
 - ``targets`` write LLVM code, which llvmlite compiles (extra ``fused``). On a CPU, ``cpu`` keeps
   the compiled code and XLA calls it through ``loading``. On an NVIDIA GPU, XLA launches it
-  (``targets.nvptx``), if ``vouching`` knows that kernels are right on this kind of GPU.
+  (``targets.nvptx``), if kernels are known to be right on this kind of GPU (``vouching``).
 
 docs/fused_inside.md follows one torque through all of these modules.
 

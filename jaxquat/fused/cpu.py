@@ -64,7 +64,7 @@ def call(
     """Return the results of a kernel, with shapes (members, rows, size) or (members, size).
 
     ``operands`` have these shapes too, without the axis of members where they are not ``batched``.
-    ``kind`` is as in ``Loop.arrays``.
+    ``kind`` is as in ``kernel.OPERANDS``.
     """
     lanes = host.lanes(loop, members)
     name, scratch = _kernel(loop, kind, tuple(batched), lanes)

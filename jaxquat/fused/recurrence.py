@@ -1,4 +1,4 @@
-"""A loop as a function that knows its derivatives, before any of it is scalar code.
+"""A loop as a function with its derivatives, before any of it is scalar code.
 
 A ``Recurrence`` has the functions of a time loop (step, save, sample) as jaxprs, and the shapes of
 their arguments. All else is made from these on demand, by passes from jaxpr to jaxpr:
@@ -162,10 +162,11 @@ class Recurrence:
         """The loop without programs: enough to know the arrays of a kernel."""
         for place in self.places(GROUPS):
             scalar_dtype(self.spec(place).dtype)
-        return Loop(
+        loop = Loop(
             steps=self.steps, sample_every=self.sample_every, save_every=self.save_every,
-            segment=self.kept_every, **self.specs,
+            segment=self.kept_every,
         )  # fmt: skip
+        return loop._replace(**self.specs)
 
     @property
     def number(self) -> Leaf:
@@ -299,18 +300,14 @@ class Recurrence:
         numbers |= {"constants": constants, "inputs": inputs}
         tangents = Tangents(numbers, zero, count)
 
-        def of_functions(separate: bool) -> Functions:
-            functions = self.branched if separate else self.functions
-            return {name: self._pushed(name, f, tangents) for name, f in functions.items()}
-
         specs = {}
         for group in GROUPS:
             leaves = [self.specs[group][i] for i in tangents.numbers[group]]
             more = [shaped((tangents.directions, *x.shape), x.dtype, x) for x in leaves]
             specs[group] = (*self.specs[group], *more)
         return replace(
-            self, segment=self.kept_every, specs=specs, of_functions=of_functions, primal=self,
-            tangents=tangents,
+            self, segment=self.kept_every, specs=specs, primal=self, tangents=tangents,
+            of_functions=self._mapped(lambda name, f: self._pushed(name, f, tangents)),
         )  # fmt: skip
 
     def _pushed(self, name: str, closed: Any, tangents: Tangents) -> Any:
@@ -354,12 +351,17 @@ class Recurrence:
     @functools.cached_property
     def by_rules(self) -> Recurrence:
         """The same values, computed by the rules of functions with a custom derivative."""
+        of_functions = self._mapped(lambda _, closed: passes.by_rules(closed))
+        return replace(self, segment=self.kept_every, of_functions=of_functions)
+
+    def _mapped(self, rule: Callable[[str, Any], Any]) -> Callable[[bool], Functions]:
+        """Return ``of_functions`` with the results of a rule for the name and each function."""
 
         def of_functions(separate: bool) -> Functions:
             functions = self.branched if separate else self.functions
-            return {name: passes.by_rules(closed) for name, closed in functions.items()}
+            return {name: rule(name, closed) for name, closed in functions.items()}
 
-        return replace(self, segment=self.kept_every, of_functions=of_functions)
+        return of_functions
 
 
 def recurrence_of(functions: Functions, **attributes: Any) -> Recurrence:

@@ -1,7 +1,7 @@
 """The derivatives of the fused loop in reverse mode: the linear parts, and their transposes.
 
 JAX computes the known part, stages the part that is linear in the unknown directions, and
-transposes the linear part. ``derivatives`` says what these parts are. The transposes are:
+transposes the linear part. ``derivatives`` defines these parts. The transposes are:
 
 - ``jvp`` with respect to dx: ``vjp`` of F;
 - ``jvp_of_vjp`` with respect to (dx, db): let c be the cotangents of its results. The Hessian of

@@ -22,15 +22,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from jaxquat.fused.ir.builder import (
-    Scalar,
-    floor,
-    fma,
-    maximum,
-    minimum,
-    nearest,
-    where,
-)  # fmt: skip
+from jaxquat.fused.ir.builder import Scalar, floor, fma, maximum, minimum, nearest, where
 from jaxquat.fused.ir.large_angles import HALF_PI, parts, with_large_angles
 from jaxquat.fused.ir.remainder import magnitude_of_remainder
 

@@ -13,24 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxquat.fused.ir.builder import (
-    Scalar,
-    exp,
-    fma,
-    minimum,
-    nearest,
-    operation,
-    sqrt,
-    where,
-)  # fmt: skip
-from jaxquat.fused.ir.elementary import (
-    bits,
-    exponent,
-    horner,
-    single,
-    two_to,
-    with_sign,
-)  # fmt: skip
+from jaxquat.fused.ir.builder import Scalar, exp, fma, minimum, nearest, operation, sqrt, where
+from jaxquat.fused.ir.elementary import bits, exponent, horner, single, two_to, with_sign
 
 _LARGE = 2.0**60  # log x and log1p(x) are the same, and x^2 is finite in float32
 

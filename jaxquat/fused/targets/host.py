@@ -39,7 +39,7 @@ def lanes(loop: Loop, members: int) -> int:
 def module(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> tuple[str, int]:
     """Return the text of a module, and the bytes of scratch memory that each of its threads needs.
 
-    ``kind`` is as in ``Loop.arrays``; ``batched`` says which operands have a value per member. XLA
+    ``kind`` is as in ``kernel.OPERANDS``; ``batched`` marks operands with a value per member. XLA
     calls the function ``jaxquat_kernel`` of the module (host.ll).
     """
     shared = Module(lanes)

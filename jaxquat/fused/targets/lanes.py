@@ -24,7 +24,7 @@ LONG = 16  # a leaf with more numbers than this stays in memory, and loops go th
 
 
 class Lanes(Programs):
-    """The operations of a time loop; ``batched`` says which operands have a value per member."""
+    """The operations of a time loop; ``batched`` marks operands with a value per member."""
 
     def __init__(self, module: Module, batched: Sequence[bool]) -> None:
         super().__init__(module)

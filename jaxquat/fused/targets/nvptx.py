@@ -14,7 +14,7 @@ to XLA, which launches it through its own custom call; the driver translates it 
 PTX for compute capability 8.0 runs on all later ones.
 
 Elementary functions and remainders are the same programs as on the CPU, division and square root
-are rounded correctly, and the scalar program says where a product and a sum are joined. So the
+are rounded correctly, and the scalar program decides where a product and a sum are joined. So the
 results of the same operands have the CPU's bits, except that denormal numbers count as zero on the
 CPU.
 """

@@ -23,7 +23,7 @@ def _pad(b: Builder, equation: Any, x: Values, filler: Values) -> Values:
     for axis, (low, high, inner) in enumerate(equation.params["padding_config"]):
         length = max(0, x.shape[axis] + (x.shape[axis] - 1) * inner) if x.shape[axis] else 0
         shape = (*x.shape[:axis], length + max(low, 0) + max(high, 0), *x.shape[axis + 1 :])
-        wide = np.full(shape, filler[()], object)
+        wide = np.full(shape, filler.item(), object)
         where = [slice(None)] * x.ndim
         where[axis] = slice(max(low, 0), max(low, 0) + length, inner + 1)
         wide[tuple(where)] = x

@@ -1,12 +1,15 @@
 """Elementwise primitives: unrolled, or as a loop over the elements if there are many.
 
-A rule is ``rule(params, dtype of the result, *scalars) -> scalar``.
+``ELEMENTWISE`` has functions of scalars. A rule that depends on the parameters of the equation is
+``rule(params, dtype of the result, *scalars) -> scalar``.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,7 +32,7 @@ from jaxquat.fused.ir.builder import (
 from jaxquat.fused.ir.elementary import bits, with_sign
 from jaxquat.fused.ir.expansion import expanded
 from jaxquat.fused.ir.program import Routine
-from jaxquat.fused.trace.values import Values, each
+from jaxquat.fused.trace.values import Values, each, raw_dtype
 
 WIDE = 16  # an elementwise operation on this many scalars may become a loop
 LARGE = 500  # it does from this many operations on, counted with its functions expanded
@@ -38,7 +41,7 @@ PRODUCTS_OF_POWER = 4  # the largest exponent for which products compute a power
 Rule = Callable[..., Scalar]
 
 
-def elementwise(b: Builder, rule: Rule, args: list[Values]) -> Values:
+def elementwise(b: Builder, rule: Rule, args: Sequence[Values]) -> Values:
     """Return the results of a rule for scalars, applied to the broadcast arrays."""
     shape = np.broadcast_shapes(*(a.shape for a in args))
     columns = [np.broadcast_to(a, shape).ravel() for a in args]
@@ -90,14 +93,6 @@ def _kind(column: Values) -> str | None:
     return "row" if count == len(column) and not has_literal else None
 
 
-def _plain(name: str) -> Rule:
-    return lambda params, dtype, *args: operation(name, *args)
-
-
-def _of(function: Rule) -> Rule:
-    return lambda params, dtype, *args: function(*args)
-
-
 def power(x: Scalar, n: int) -> Scalar:
     """Return x^n for an integer n, by repeated squaring."""
     if n < 0:
@@ -112,7 +107,7 @@ def power(x: Scalar, n: int) -> Scalar:
     return x.like(1) if result is None else result
 
 
-def _pow(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
+def _pow(x: Scalar, y: Scalar) -> Scalar:
     """Return x^y; for a constant y such as 2, 1.5 or -2.5, by products and a square root.
 
     Up to PRODUCTS_OF_POWER the products lose no more digits than the function does. A negative
@@ -142,10 +137,11 @@ def _pow(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
     return where((x < 0) & (size < np.inf), np.nan, value)
 
 
-def _sign(params: Any, dtype: Any, x: Scalar) -> Scalar:
-    if dtype.kind == "u":
+def _sign(x: Scalar) -> Scalar:
+    kind = x.dtype.kind
+    if kind == "u":
         return where(x.equals(0), x, 1)
-    nothing = x * 0 if dtype.kind == "f" else x.like(0)  # x * 0 keeps NaN and the sign of zero
+    nothing = x * 0 if kind == "f" else x.like(0)  # x * 0 keeps NaN and the sign of zero
     return where(x > 0, 1, where(x < 0, -1, nothing))
 
 
@@ -175,7 +171,8 @@ def _quotient(name: str) -> Rule:
     result, so the divisor is replaced by 1.
     """
 
-    def rule(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
+    def rule(x: Scalar, y: Scalar) -> Scalar:
+        dtype = x.dtype
         if dtype.kind == "f":
             return operation(name, x, y)
         by_zero = y.equals(0)
@@ -195,9 +192,9 @@ def _shift(name: str) -> Rule:
     The count is read as an unsigned number.
     """
 
-    def rule(params: Any, dtype: Any, x: Scalar, count: Scalar) -> Scalar:
-        bits = 8 * dtype.itemsize
-        within = count.bitcast(f"u{dtype.itemsize}") < bits
+    def rule(x: Scalar, count: Scalar) -> Scalar:
+        bits = 8 * x.dtype.itemsize
+        within = count.bitcast(f"u{x.dtype.itemsize}") < bits
         value = operation(name, x, where(within, count, 0))
         beyond = operation(name, x, bits - 1) if name == "sar" else x.like(0)
         return where(within, value, beyond)
@@ -286,7 +283,7 @@ def _in_total_order(name: str) -> Rule:
         word, last = bits(x), 8 * x.dtype.itemsize - 1
         return word ^ ((word >> last) & (2**last - 1))
 
-    return lambda params, dtype, x, y: operation(name, key(x), key(y))
+    return lambda x, y: operation(name, key(x), key(y))
 
 
 _SAME_NAME = (
@@ -295,51 +292,63 @@ _SAME_NAME = (
 )  # fmt: skip
 
 ELEMENTWISE: dict[str, Rule] = {
-    **{name: _plain(name) for name in _SAME_NAME},
-    "add_any": _plain("add"),
-    "mul": lambda params, dtype, x, y: _mul(x.convert(dtype), y.convert(dtype)),
-    "neg": _of(lambda x: -x),
-    "abs": _of(lambda x: abs(x)),
-    "not": _of(lambda x: ~x),
+    **{name: partial(operation, name) for name in _SAME_NAME},
+    "add_any": partial(operation, "add"),
+    "neg": operator.neg,
+    "abs": abs,
+    "not": operator.invert,
     "div": _quotient("div"),
     "rem": _quotient("rem"),
-    "ge": _of(lambda x, y: x >= y),
-    "gt": _of(lambda x, y: x > y),
+    "ge": operator.ge,
+    "gt": operator.gt,
     "eq_to": _in_total_order("eq"),
     "lt_to": _in_total_order("lt"),
     "le_to": _in_total_order("le"),
-    "tan": _of(lambda x: operation("sin", x) / operation("cos", x)),
-    "rsqrt": _of(lambda x: 1 / sqrt(x)),
-    "logistic": _of(lambda x: 1 / (1 + exp(-x))),
-    "exp2": _of(lambda x: exp(x * float(np.log(2.0)))),
-    "one_minus_square": _of(lambda x: (1 - x) * (1 + x)),
-    "square": _of(lambda x: x * x),
-    "atan": _of(lambda x: operation("atan2", x, 1)),
-    "asin": _of(functools.partial(_arc, sine=True)),
-    "acos": _of(functools.partial(_arc, sine=False)),
-    "sinh": _of(functools.partial(_hyperbolic, sense="sinh")),
-    "cosh": _of(functools.partial(_hyperbolic, sense="cosh")),
-    "asinh": _of(special.asinh),
-    "acosh": _of(special.acosh),
-    "atanh": _of(special.atanh),
-    "cbrt": _of(special.cbrt),
-    "erf": _of(special.erf),
-    "erfc": _of(special.erfc),
-    "erf_inv": _of(special.erf_inv),
-    "ceil": _of(lambda x: -floor(-x)),
-    "is_finite": _of(lambda x: abs(x) < np.inf),
-    "integer_pow": lambda params, dtype, x: power(x, params["y"]),
-    "polynomial": _of(lambda x, *a: functools.reduce(lambda y, c: y * x + c, reversed(a))),
+    "tan": lambda x: operation("sin", x) / operation("cos", x),
+    "rsqrt": lambda x: 1 / sqrt(x),
+    "logistic": lambda x: 1 / (1 + exp(-x)),
+    "exp2": lambda x: exp(x * float(np.log(2.0))),
+    "one_minus_square": lambda x: (1 - x) * (1 + x),
+    "square": lambda x: x * x,
+    "atan": lambda x: operation("atan2", x, 1),
+    "asin": partial(_arc, sine=True),
+    "acos": partial(_arc, sine=False),
+    "sinh": partial(_hyperbolic, sense="sinh"),
+    "cosh": partial(_hyperbolic, sense="cosh"),
+    "asinh": special.asinh,
+    "acosh": special.acosh,
+    "atanh": special.atanh,
+    "cbrt": special.cbrt,
+    "erf": special.erf,
+    "erfc": special.erfc,
+    "erf_inv": special.erf_inv,
+    "ceil": lambda x: -floor(-x),
+    "is_finite": lambda x: abs(x) < np.inf,
+    "polynomial": lambda x, *a: functools.reduce(lambda y, c: y * x + c, reversed(a)),
     "pow": _pow,
     "sign": _sign,
-    "clamp": _of(lambda low, x, high: minimum(maximum(x, low), high)),
-    "select_n": _of(lambda which, *choices: choice(which, list(choices))),
+    "clamp": lambda low, x, high: minimum(maximum(x, low), high),
+    "select_n": lambda which, *choices: choice(which, list(choices)),
+    "shift_left": _shift("shl"),
+    "shift_right_logical": _shift("shr"),
+    "shift_right_arithmetic": _shift("sar"),
+    **{name: lambda x: x for name in ("copy", "copy_p", "stop_gradient")},
+}
+
+_WITH_PARAMS: dict[str, Rule] = {
+    "mul": lambda params, dtype, x, y: _mul(x.convert(dtype), y.convert(dtype)),
     "round": _round,
     "convert_element_type": _convert,
     "bitcast_convert_type": _bitcast,
     "reduce_precision": _reduce_precision,
-    "shift_left": _shift("shl"),
-    "shift_right_logical": _shift("shr"),
-    "shift_right_arithmetic": _shift("sar"),
-    **{name: _of(lambda x: x) for name in ("copy", "copy_p", "stop_gradient")},
+    "integer_pow": lambda params, dtype, x: power(x, params["y"]),
 }
+
+
+def _of_equation(rule: Rule) -> Rule:
+    return lambda b, equation, *args: elementwise(
+        b, partial(rule, equation.params, raw_dtype(equation.outvars[0].aval)), args
+    )
+
+
+RULES = {name: _of_equation(rule) for name, rule in _WITH_PARAMS.items()}

@@ -1,7 +1,7 @@
 """Slices, gathers and scatters, at indices that are constants or known only at run time.
 
 A slice whose first index is known only at run time can begin at several places. So each of its
-elements is one of several candidates, and one number says which (``_Start``). Reading uses the
+elements is one of several candidates, and one number selects it (``_Start``). Reading uses the
 operation "take". Writing goes through all candidates and replaces the chosen one. Where the indices
 are constants there is one candidate, the builder folds the selects away, and elements only move.
 """
@@ -15,14 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxquat.fused.ir.builder import (
-    Builder,
-    Scalar,
-    maximum,
-    minimum,
-    operation,
-    where,
-)  # fmt: skip
+from jaxquat.fused.ir.builder import Builder, Scalar, maximum, minimum, operation, where
 from jaxquat.fused.ir.program import Routine
 from jaxquat.fused.trace.elementwise import choice
 from jaxquat.fused.trace.values import Values, array, raw_dtype
@@ -112,13 +105,15 @@ def _window(sizes: Sequence[int], shape: Sequence[int]) -> list[tuple[tuple[int,
 
 def _dynamic_slice(b: Builder, equation: Any, x: Values, *index: Values) -> Values:
     sizes = equation.params["slice_sizes"]
-    start = _start(b, x.shape, sizes, {axis: k[()] for axis, k in enumerate(index)}, False)
+    start = _start(b, x.shape, sizes, {axis: k.item() for axis, k in enumerate(index)}, False)
     elements = x.ravel()
     return array((_taken(b, elements, start, k) for _, k in _window(sizes, x.shape)), sizes)
 
 
 def _update_slice(b: Any, equation: Any, x: Values, update: Values, *index: Values) -> Values:
-    start = _start(b, x.shape, update.shape, {axis: k[()] for axis, k in enumerate(index)}, False)
+    start = _start(
+        b, x.shape, update.shape, {axis: k.item() for axis, k in enumerate(index)}, False
+    )
     elements = x.flatten()
     for place, offset in _window(update.shape, x.shape):
         _replaced(b, elements, start, offset, _newest, update[place])
@@ -180,7 +175,7 @@ def _by_jaxpr(equation: Any) -> Combine:
 
     def combine(t: Any, old: Scalar, new: Scalar) -> Scalar:
         (result,) = t.run(jaxpr, consts, [np.array(old), np.array(new)])
-        return result[()]
+        return result.item()
 
     return combine
 

@@ -32,13 +32,14 @@ from jaxquat.fused.trace import (
     arrays,
     calls,
     control,
+    elementwise,
     indexing,
     linear_algebra,
     products,
     random,
     reductions,
 )  # fmt: skip
-from jaxquat.fused.trace.elementwise import ELEMENTWISE, elementwise
+from jaxquat.fused.trace.elementwise import ELEMENTWISE
 from jaxquat.fused.trace.values import (
     Values,
     constants,
@@ -52,10 +53,10 @@ from jaxquat.fused.trace.values import (
 
 LONGEST = 200_000  # operations
 
-ON_ARRAYS: dict[str, Callable[..., Any]] = {
-    **arrays.RULES, **indexing.RULES, **reductions.RULES, **products.RULES, **control.RULES,
-    **random.RULES, **linear_algebra.RULES,
-}  # fmt: skip
+_MODULES = (
+    arrays, control, elementwise, indexing, linear_algebra, products, random, reductions,
+)  # fmt: skip
+ON_ARRAYS = {name: rule for module in _MODULES for name, rule in module.RULES.items()}
 
 
 def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
@@ -168,9 +169,7 @@ class Tracing(Builder):
             if values is not None:
                 return [values]
         if name in ELEMENTWISE:
-            dtype = raw_dtype(equation.outvars[0].aval)
-            rule = ELEMENTWISE[name]
-            return [elementwise(self, lambda *x: rule(params, dtype, *x), args)]
+            return [elementwise.elementwise(self, ELEMENTWISE[name], args)]
         if name in ON_ARRAYS:
             result = ON_ARRAYS[name](self, equation, *args)
             return list(result) if isinstance(result, (list, tuple)) else [result]
