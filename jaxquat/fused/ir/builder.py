@@ -22,45 +22,49 @@ import numpy as np
 from jaxquat.fused.ir.operations import OPERATIONS, converted
 from jaxquat.fused.ir.program import Op, Program, Routine
 
+_BOOLEAN = np.dtype(bool)
+
 
 class Builder:
     """Appends operations after sharing, folding and shortening (see the top of this file)."""
 
     def __init__(self, inputs: Sequence[np.dtype]) -> None:
         self.arguments = [Scalar(self, k, np.dtype(d)) for k, d in enumerate(inputs)]
+        self.values = list(self.arguments)  # and one for each operation
         self.ops: list[Op] = []
         self._known: dict[Any, Scalar] = {}
 
     def const(self, value: Any) -> Scalar:
         """Return a constant, from a numpy scalar."""
         bits = value.tobytes()
-        return self._append(Op("const", value.dtype, (), bits), (), bits, value)
+        return self._append(Op("const", value.dtype, (), bits), bits, value)
 
     def emit(self, name: str, *args: Scalar, dtype: Any = None) -> Scalar:
         """Return the result of an operation; "convert" and "bitcast" need its ``dtype``."""
-        if dtype is None:
-            compares = name in OPERATIONS and OPERATIONS[name].compares
-            dtype = np.bool_ if compares else args[-1].dtype
-        dtype = np.dtype(dtype)
+        row = OPERATIONS.get(name)
+        if row is not None:
+            dtype = _BOOLEAN if row.compares else args[-1].dtype
+        else:
+            dtype = args[-1].dtype if dtype is None else np.dtype(dtype)
         literals = [x.literal for x in args]
-        if all(x is not None for x in literals):
+        if literals[0] is not None and all(x is not None for x in literals):
             folded = _folded(name, dtype, literals)
             if folded is not None:
                 return self.const(folded)
         shorter = self._shorter(name, args, dtype)
         if shorter is not None:
             return shorter
-        if name in OPERATIONS and OPERATIONS[name].commutes:
-            args = tuple(sorted(args, key=lambda x: x.number))
-        return self._append(Op(name, dtype, tuple(x.number for x in args)), args)
+        numbers = tuple([x.number for x in args])
+        if row is not None and row.commutes and numbers[0] > numbers[1]:
+            numbers = numbers[::-1]
+        return self._append(Op(name, dtype, numbers))
 
     def call(self, routine: Routine, args: Sequence[Scalar]) -> list[Scalar]:
         """Return the items of a call."""
-        # the key has the program as text, where the constants 0.0 and -0.0 differ
-        op = Op("call", np.dtype(np.void), tuple(x.number for x in args), routine)
-        call = self._append(op, tuple(args), (str(routine.program), routine[1:]))
+        op = Op("call", np.dtype(np.void), tuple([x.number for x in args]), routine)
+        call = self._append(op, routine)
         return [
-            self._append(Op("item", routine.dtype(k), (call.number,), k), (call,), k)
+            self._append(Op("item", routine.dtype(k), (call.number,), k), k)
             for k in range(routine.items)
         ]
 
@@ -74,19 +78,25 @@ class Builder:
         for number, op in enumerate(self.ops, base):
             if number in needed:
                 new[number] = base + len(ops)
-                ops.append(op._replace(args=tuple([new[a] for a in op.args])))
+                args = tuple([new[a] for a in op.args])
+                ops.append(op if args == op.args else Op(op.name, op.dtype, args, op.value))
         inputs = tuple(x.dtype for x in self.arguments)
         return Program(inputs, tuple(ops), tuple(new[x.number] for x in outputs))
 
-    def _append(
-        self, op: Op, args: tuple[Scalar, ...], value: Any = None, literal: Any = None
-    ) -> Scalar:
+    def forget(self) -> None:
+        """Drop all values, which refer to this builder: Python would free such a circle late."""
+        self.arguments.clear()
+        self.values.clear()
+        self._known.clear()
+
+    def _append(self, op: Op, value: Any = None, literal: Any = None) -> Scalar:
         key = op.name, op.dtype, op.args, value
-        if key not in self._known:
-            number = len(self.arguments) + len(self.ops)
-            self._known[key] = Scalar(self, number, op.dtype, op.name, args, literal)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Scalar(self, len(self.values), op.dtype, literal)
+            self.values.append(known)
             self.ops.append(op)
-        return self._known[key]
+        return known
 
     def _shorter(self, name: str, args: tuple[Scalar, ...], dtype: np.dtype) -> Scalar | None:
         """Return an earlier value that equals the result, or that of a shorter operation."""
@@ -103,11 +113,13 @@ class Builder:
 
     def _without_sign(self, name: str, args: tuple[Scalar, ...]) -> Scalar | None:
         """Move signs of floats out of an operation or into it."""
-        negated = [x.made_by("neg") for x in args]
-        if name not in ("neg", "add", "sub", "mul", "div") or not any(negated):
+        if name not in ("neg", "add", "sub", "mul", "div"):
             return None
-        sizes = [x.args[0] if minus else x for minus, x in zip(negated, args, strict=True)]
-        match name, *negated:
+        positive = [x.made_by("neg") for x in args]
+        if not any(positive):
+            return None
+        sizes = [size or x for size, x in zip(positive, args, strict=True)]
+        match name, *map(bool, positive):
             case "neg", True:
                 return sizes[0]
             case "add", _, True:
@@ -123,6 +135,8 @@ class Builder:
         return None
 
     def _neutral(self, name: str, args: tuple[Scalar, ...]) -> Scalar | None:
+        if args[0].literal is None and args[1].literal is None:
+            return None
         kind = args[0].dtype.kind
         for x, other, is_second in zip(args, reversed(args), (False, True), strict=True):
             if x.literal is None:
@@ -184,22 +198,24 @@ class Scalar:
 
     Attributes:
         b, number: the builder, and the number of the value in it.
-        name, args: the operation that computes the value, "" for an input, and its arguments.
         literal: the constant that the value is, or None.
     """
 
-    __slots__ = ("args", "b", "dtype", "literal", "name", "number")
+    __slots__ = ("b", "dtype", "literal", "number")
 
-    def __init__(
-        self, b: Builder, number: int, dtype: np.dtype, name: str = "",
-        args: tuple[Scalar, ...] = (), literal: Any = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, b: Builder, number: int, dtype: np.dtype, literal: Any = None) -> None:
         self.b, self.number, self.dtype, self.literal = b, number, dtype, literal
-        self.name, self.args = name, args
 
-    def made_by(self, name: str, kind: str = "f") -> bool:
-        """Return whether this operation computes the value, from an argument of this kind."""
-        return self.name == name and self.args[0].dtype.kind == kind
+    def made_by(self, name: str, kind: str = "f") -> Scalar | None:
+        """Return the argument of the operation that computes the value.
+
+        None if it does not have this name, or its argument not this kind of dtype.
+        """
+        place = self.number - len(self.b.arguments)
+        if place < 0 or self.b.ops[place].name != name:
+            return None
+        x = self.b.values[self.b.ops[place].args[0]]
+        return x if x.dtype.kind == kind else None
 
     def like(self, value: Any) -> Scalar:
         """Return a constant of the same dtype; a Scalar is returned as it is."""

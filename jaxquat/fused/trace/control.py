@@ -167,7 +167,7 @@ def _is(which: Scalar, number: int, count: int) -> Scalar:
 
 def _of_boolean(which: Scalar) -> Scalar:
     """Return the boolean that was converted to this number, or the number itself if none was."""
-    return which.args[0] if which.made_by("convert", "b") else which
+    return which.made_by("convert", "b") or which
 
 
 def _expanded(t: Any, equation: Any, *args: Values) -> list[Values]:

@@ -269,8 +269,9 @@ def _mul(x: Scalar, y: Scalar) -> Scalar:
     So it is 0 even where the other factor is NaN or infinite. Within a dot it is not a select.
     """
     for number, other in ((x, y), (y, x)) if x.dtype.kind == "f" else ():
-        if number.made_by("convert", "b"):
-            return where(number.args[0], other, 0)
+        condition = number.made_by("convert", "b")
+        if condition:
+            return where(condition, other, 0)
     return x * y
 
 

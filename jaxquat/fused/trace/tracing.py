@@ -161,9 +161,6 @@ class Tracing(Builder):
                 return outputs
         if name == "psum_invariant" and not self.sums:
             return args
-        inner = called(equation)
-        if inner is not None:
-            return self.run(*opened(inner), args)
         if name in ("add", "add_any"):
             values = products.joined(self, *args)
             if values is not None:
@@ -173,4 +170,7 @@ class Tracing(Builder):
         if name in ON_ARRAYS:
             result = ON_ARRAYS[name](self, equation, *args)
             return list(result) if isinstance(result, (list, tuple)) else [result]
+        inner = called(equation)
+        if inner is not None:
+            return self.run(*opened(inner), args)
         raise NotScalarError(f"{name}: this primitive has no scalar form; use engine='scan'")

@@ -68,7 +68,7 @@ def fits(name: str, shape: tuple[int, ...]) -> None:
 
 def array(scalars: Iterable[Scalar], shape: tuple[int, ...]) -> Values:
     """Return an array of this shape, filled in order."""
-    return np.array(list(scalars), object).reshape(shape)
+    return np.fromiter(scalars, object).reshape(shape)
 
 
 def shaped(scalars: Iterable[Scalar], shapes: Sequence[tuple[int, ...]]) -> list[Values]:
