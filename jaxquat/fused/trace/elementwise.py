@@ -292,7 +292,7 @@ _SAME_NAME = (
     "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor",
 )  # fmt: skip
 
-ELEMENTWISE: dict[str, Rule] = {
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
     **{name: partial(operation, name) for name in _SAME_NAME},
     "add_any": partial(operation, "add"),
     "neg": operator.neg,
@@ -346,7 +346,7 @@ _WITH_PARAMS: dict[str, Rule] = {
 }
 
 
-def _of_equation(rule: Rule) -> Rule:
+def _of_equation(rule: Rule) -> Callable[..., Values]:
     return lambda b, equation, *args: elementwise(
         b, partial(rule, equation.params, raw_dtype(equation.outvars[0].aval)), args
     )
