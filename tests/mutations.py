@@ -258,8 +258,8 @@ MUTATIONS = {
     ),
     "rotors: thrust not turned with the body": Mutation(
         "actuators/rotors.py",
-        "Wrench(torque, rotate(state.q, force))",
-        "Wrench(torque, force)",
+        "Wrench(torque, rotate(q, jnp.sum(forces, axis=0)))",
+        "Wrench(torque, jnp.sum(forces, axis=0))",
         "actuators/test_rotors.py::test_a_lagging_rotor_pushes_along_its_axis_in_the_world",
     ),
     "ornstein_uhlenbeck: a turn that does not know the noise of the rate": Mutation(

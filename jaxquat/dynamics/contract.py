@@ -179,6 +179,14 @@ def wind_at(wind: Any) -> Callable[..., Array]:
     return vector_of("wind", takes("wind", wind, "t, position") if callable(wind) else wind)
 
 
+def mass_of(body: Body) -> Array:
+    """Return the mass () of a body; ValueError if it has none."""
+    instance("body", body, Body, "a jq.Body")
+    if body.mass is None:
+        raise ValueError("body: wanted a mass, got none; jq.Body(inertia, mass) has one")
+    return body.mass
+
+
 def vector_of(name: str, value: Any) -> Callable[..., Array]:
     """A vector (3,), or a function that returns one, as a function of any arguments."""
     if callable(value):

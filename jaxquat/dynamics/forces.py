@@ -27,16 +27,15 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, finite, instance, not_negative, one_shape, takes
+from jaxquat._internal.checks import exactly, finite, not_negative, one_shape, takes
 from jaxquat._internal.linear import cross, dot, matvec, root, trace
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, vector_of, wind_at
-from jaxquat.dynamics.state import State, Wrench, broadcastable
+from jaxquat.dynamics.contract import Torque, mass_of, vector_of, wind_at
+from jaxquat.dynamics.state import State, Wrench, broadcastable, position_of
 from jaxquat.quaternion import rotate, rotate_inverse
 
 __all__ = [
     "gravity",
-    "gravity_gradient",
     "linear_drag",
     "point_mass",
     "potential",
@@ -45,6 +44,7 @@ __all__ = [
 ]
 
 _EARTH = 3.986004418e14  # m^3/s^2
+_WHY = "which a force needs"
 
 Vector = ArrayLike | Sequence[float]
 Wind = Vector | Callable[[ArrayLike, Array], Array]
@@ -57,7 +57,7 @@ def gravity(body: Body, acceleration: Vector = (0.0, 0.0, -9.80665)) -> Torque:
         >>> jq.forces.gravity(body)(0.0, state, None).force.round(1)  # N
         Array([   0. ,    0. , -980.7], dtype=float32)
     """
-    mass = _mass(body)
+    mass = mass_of(body)
     g = exactly("acceleration", acceleration, (3,))
     finite("acceleration", g)
 
@@ -70,16 +70,16 @@ def gravity(body: Body, acceleration: Vector = (0.0, 0.0, -9.80665)) -> Torque:
 def point_mass(body: Body, mu: ArrayLike = _EARTH) -> Torque:
     """The attraction ``-mu m x/|x|^3`` to the origin of world axes.
 
-    ``mu`` is the constant of the centre [m^3/s^2], by default the Earth's. ``gravity_gradient``
-    adds the next term of the field. Integrate in float64: in float32 an orbit of 7000 km is off by
-    50 m after one revolution with steps of 10 s, and by 180 m with steps of 1 s; in float64 the
-    latter is off by 1.4e-6 m (``rkmk4``, benchmarks/orbit.py).
+    ``mu`` is the constant of the centre [m^3/s^2], by default the Earth's.
+    ``torques.gravity_gradient`` adds the next term of the field. Integrate in float64: in float32
+    an orbit of 7000 km is off by 50 m after one revolution with steps of 10 s, and by 180 m with
+    steps of 1 s; in float64 the latter is off by 1.4e-6 m (``rkmk4``, benchmarks/orbit.py).
 
     Examples:
-        >>> f"{jq.forces.point_mass(body)(0.0, in_orbit, None).force[0]:.0f} N"  # 8.13 m/s^2
+        >>> f"{jq.forces.pointmass_of(body)(0.0, in_orbit, None).force[0]:.0f} N"  # 8.13 m/s^2
         '-813 N'
     """
-    mass, mu = _mass(body), _constant("mu", mu)
+    mass, mu = mass_of(body), _constant("mu", mu)
 
     def point_mass(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
         distance, up = _polar(state)
@@ -89,40 +89,8 @@ def point_mass(body: Body, mu: ArrayLike = _EARTH) -> Torque:
     return point_mass
 
 
-def gravity_gradient(body: Body, mu: ArrayLike = _EARTH) -> Torque:
-    """The torque of the gravity gradient on the body, and its reaction on the orbit.
-
-    With u the direction from the centre to the body, in body axes, the torque is
-    ``3 mu/r^3 (u × I u)`` and the force ``-3 mu/(2 r^4) ((tr I - 5 u . I u) u + 2 I u)``. Both have
-    the potential ``-mu/(2 r^3) (tr I - 3 u . I u)``, the second term of MacCullagh's formula. So
-    with ``point_mass`` the energy and the angular momentum about the origin are constant. P. C.
-    Hughes, Spacecraft Attitude Dynamics, 1986, sections 8.1 and 8.2. ``torques.gravity_gradient``
-    is this torque for a position that is known in advance.
-
-    Examples:
-        >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])), mass=100.0)
-        >>> q = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 4]))  # 45 deg off the vertical
-        >>> state = in_orbit._replace(q=q)
-        >>> f"{jq.forces.gravity_gradient(body)(0.0, state, None).torque[2]:.2e} N m"
-        '-1.74e-05 N m'
-    """
-    instance("body", body, Body, "a jq.Body")
-    inertia, mu = body.inertia, _constant("mu", mu)
-
-    def gravity_gradient(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
-        distance, up = _polar(state)
-        u = rotate_inverse(state.q, up)
-        moment = matvec(inertia, u)
-        strength = 3.0 * (jnp.asarray(mu, u.dtype) / distance / distance / distance)
-        pull = 0.5 * (trace(inertia) - 5.0 * dot(u, moment)) * u + moment
-        force = -(strength / distance) * rotate(state.q, pull)
-        return Wrench(strength * cross(u, moment), force)
-
-    return gravity_gradient
-
-
 def potential(body: Body, state: State, mu: ArrayLike = _EARTH) -> Array:
-    """The potential energy [J] of ``point_mass`` and ``gravity_gradient`` together. -> ().
+    """The potential energy [J] of ``point_mass`` and ``torques.gravity_gradient``. -> ().
 
     It is ``-mu m/r - mu/(2 r^3) (tr I - 3 u . I u)``, for one state with position.
     ``dynamics.energy`` is the kinetic part.
@@ -131,7 +99,7 @@ def potential(body: Body, state: State, mu: ArrayLike = _EARTH) -> Array:
         >>> f"{jq.forces.potential(body, in_orbit):.3e} J"  # -mu m/r
         '-5.694e+09 J'
     """
-    mass, mu = _mass(body), _constant("mu", mu)
+    mass, mu = mass_of(body), _constant("mu", mu)
     state = broadcastable("state", state)
     distance, up = _polar(state)
     u = rotate_inverse(state.q, up)
@@ -216,26 +184,20 @@ def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0
 
 def _force(state: State, force: Array) -> Wrench:
     """The wrench of a force without torque; ValueError for a state without position."""
-    _position(state)
+    position_of(state, _WHY)
     return Wrench(jnp.zeros_like(state.omega), force)
-
-
-def _position(state: State) -> Array:
-    if state.position is None:
-        raise ValueError("state: wanted position and velocity, which a force needs, got neither")
-    return state.position
 
 
 def _polar(state: State) -> tuple[Array, Array]:
     """The distance () of the body from the origin, and the unit vector (3,) to the body."""
-    position = _position(state)
+    position = position_of(state, _WHY)
     distance = jnp.sqrt(dot(position, position))
     return distance, position / distance
 
 
 def _relative(air: Callable[[ArrayLike, Array], Array], t: ArrayLike, state: State) -> Array:
     """The velocity (3,) relative to the air, world axes."""
-    position = _position(state)
+    position = position_of(state, _WHY)
     return state.velocity - jnp.asarray(air(t, position), position.dtype)
 
 
@@ -245,13 +207,6 @@ def _along(coefficients: Array, state: State, vector: Array) -> Array:
     if coefficients.ndim == 0:
         return coefficients * vector
     return rotate(state.q, coefficients * rotate_inverse(state.q, vector))
-
-
-def _mass(body: Body) -> Array:
-    instance("body", body, Body, "a jq.Body")
-    if body.mass is None:
-        raise ValueError("body: wanted a mass, got none; jq.Body(inertia, mass) has one")
-    return body.mass
 
 
 def _constant(name: str, value: ArrayLike) -> Array:

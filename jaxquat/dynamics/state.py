@@ -215,6 +215,13 @@ def _moving(name: str, state: State, checked: Callable[..., Array]) -> tuple[Any
     )
 
 
+def position_of(state: State, why: str, name: str = "state") -> Array:
+    """Return the position; ValueError, with ``why`` in its message, if the state has none."""
+    if state.position is None:
+        raise ValueError(f"{name}: wanted position and velocity, {why}, got neither")
+    return state.position
+
+
 def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
     array = floating(name, value)
     hint = "; steps and rollouts see one body: use jax.vmap for a batch"
