@@ -188,10 +188,8 @@ def start(omega=RATE):
 def fly(dt, save_every=1, body=BODY):
     """Return the function of a start that flies."""
     controller = jq.Controller(lambda start, params: (), update)
-    grid = jq.grid(0.0, dt, round(DURATION / dt))
-    return lambda begin: jq.rollout(
-        jq.rkmk4, body, torque, begin, grid, controller=controller, save_every=save_every
-    )
+    grid = jq.grid(0.0, dt, round(DURATION / dt), save_every=save_every)
+    return lambda begin: jq.rollout(jq.rkmk4, body, torque, begin, grid, controller=controller)
 
 
 def differences():
@@ -256,7 +254,7 @@ def wheels_of_basilisk(spins, motors, options, unbalanced=(0.0, 0.0)):
     return states, np.asarray(speeds.wheelSpeeds)[:, : len(AXES)], jnp.asarray(normals)
 
 
-def compared(states, theirs, body, torque, aux, ours, scheme=jq.rkmk4, **options):
+def compared(states, theirs, body, torque, aux, ours, scheme=jq.rkmk4, sample_every=1, **held):
     """Return the largest differences: attitude, rate, position, and ``ours(state) - theirs``.
 
     The last number is what the component does: the rates differ by it from those without the
@@ -265,8 +263,8 @@ def compared(states, theirs, body, torque, aux, ours, scheme=jq.rkmk4, **options
     q = jax.vmap(jq.quaternion.from_mrp)(jnp.asarray(states.sigma_BN))
     moving = np.asarray(states.r_BN_N), np.asarray(states.v_BN_N)
     begin = jq.State(q[0], jnp.asarray(states.omega_BN_B)[0], aux, *(x[0] for x in moving))
-    grid = jq.grid(0.0, SPACE[0], round(SPACE[1] / SPACE[0]))
-    run = jax.jit(lambda on: jq.rollout(scheme, body, torque, begin, grid, on, **options).state)
+    grid = jq.grid(0.0, SPACE[0], round(SPACE[1] / SPACE[0]), sample_every=sample_every)
+    run = jax.jit(lambda on: jq.rollout(scheme, body, torque, begin, grid, on, **held).state)
     state, without = run(1.0), run(0.0)
     pairs = (
         (states.omega_BN_B, state.omega),
@@ -533,7 +531,7 @@ def thrusters(decay, longer=0.0):
     widths = jnp.where(widths > 0.0, widths + longer, 0.0)
     attitude, rate, position, _, change = compared(
         states, 0.0, TOTAL, torque, (), lambda state: 0.0,
-        jq.schemes.switched(jq.rkmk4, instants), inputs=(begins, widths),
+        jq.schemes.split_steps(jq.rkmk4, instants), inputs=(begins, widths),
         sample_every=round(INTERVAL / SPACE[0]),
     )  # fmt: skip
     return attitude, rate, position, None, change

@@ -49,6 +49,7 @@ VARIANTS = {
 }
 FAMILIES = ("munthe_kaas", "crouch_grossman", "commutator_free", "pcdm", "splitting", "implicit")
 MODULES = [importlib.import_module(f"jaxquat.schemes.{family}") for family in FAMILIES]
+BY_SCAN = jq.RolloutOptions(engine="scan")
 
 
 # What the measurements share.
@@ -101,7 +102,7 @@ def header(columns):
 
 def slopes_of(name):
     """Return the slopes of the RMS errors in attitude and rate over 64 forced bodies."""
-    scheme = jq.SCHEMES[name]
+    scheme = jq.schemes.SCHEMES[name]
     forced = orders.forced(name in orders.ANY_TORQUE, name == "symmetric_top_bm4")
     _, slopes = orders.measured(name, scheme, scheme.order, *forced)
     return [f"{slope:.2f}" for slope in slopes]
@@ -109,12 +110,12 @@ def slopes_of(name):
 
 def errors_of(name):
     """Return the rotation angle errors at h = .05 on FREE, HEAVY and DRIVEN."""
-    cells, any_torque = [], jq.SCHEMES[name].torques == "any"
+    cells, any_torque = [], jq.schemes.SCHEMES[name].torques == "any"
     for problem, (torque, q0, q, _) in problems.REFERENCE.items():
         if name == "symmetric_top_bm4" or (problem == "DRIVEN" and not any_torque):
             cells.append("-")
             continue
-        march = problems.marcher(jq.SCHEMES[name], torque)
+        march = problems.marcher(jq.schemes.SCHEMES[name], torque)
         end = march(body_of(name), start(name, q0), 0.0, 10.0, 200)
         cells.append(f"{angle(end, q):.1e}")
     return cells
@@ -122,14 +123,12 @@ def errors_of(name):
 
 def microseconds(name, bodies):
     """Time a step of HEAVY in a rollout of 500, in float32 as users run it, the best of five."""
-    scheme, grid = jq.SCHEMES[name], jq.grid(0.0, 0.01, 500)
+    scheme, grid = jq.schemes.SCHEMES[name], jq.grid(0.0, 0.01, 500, save_every=500)
     body, begin = narrow((body_of(name), start(name)))
     begins = jax.tree.map(lambda x: jnp.broadcast_to(x, (bodies, *x.shape)), begin)
 
     def one(state, body):
-        return jq.rollout(
-            scheme, body, problems.heavy, state, grid, save_every=500, engine="scan"
-        ).state
+        return jq.rollout(scheme, body, problems.heavy, state, grid, options=BY_SCAN).state
 
     run = jax.jit(jax.vmap(one, (0, None))).lower(begins, body).compile()
     times = []
@@ -145,14 +144,13 @@ def gradient(name):
 
     The loss is one of 20 steps, by three torque parameters.
     """
-    scheme, grid = jq.SCHEMES[name], jq.grid(0.0, 0.05, 20)
+    scheme, grid = jq.schemes.SCHEMES[name], jq.grid(0.0, 0.05, 20, save_every=20)
 
     def torque(t, state, pull):
         return jq.quaternion.rotate_inverse(state.q, pull)
 
     def loss(pull):
-        options = {"save_every": 20, "engine": "scan"}
-        path = jq.rollout(scheme, body_of(name), torque, start(name), grid, pull, **options)
+        path = jq.rollout(scheme, body_of(name), torque, start(name), grid, pull, options=BY_SCAN)
         return jnp.sum(path.final.q * jnp.arange(4.0)) + jnp.sum(path.final.omega)
 
     at, h = jnp.array([0.3, -0.5, 0.8]), 1e-3
@@ -172,7 +170,7 @@ def accuracy(name):
     """Return the cells of a scheme."""
     cells = [VARIANTS.get(name, ""), *slopes_of(name), *errors_of(name)]
     times = [microseconds(name, 1), microseconds(name, 64)]
-    return [*cells, str(jq.SCHEMES[name].evaluations), *times, gradient(name)]
+    return [*cells, str(jq.schemes.SCHEMES[name].evaluations), *times, gradient(name)]
 
 
 # The table of conservation.
@@ -180,12 +178,12 @@ def accuracy(name):
 
 def marched(name, torque, q0, cast=unchanged):
     """Return, in float64, every hundredth of 1e5 steps of .05; ``cast`` may narrow the run."""
-    scheme, body, begin = jq.SCHEMES[name], cast(body_of(name)), cast(start(name, q0))
+    scheme, body, begin = jq.schemes.SCHEMES[name], cast(body_of(name)), cast(start(name, q0))
 
     @jax.jit
     def run():
-        grid = jq.grid(0.0, 0.05, 100_000)
-        return jq.rollout(scheme, body, torque, begin, grid, save_every=100, engine="scan").state
+        grid = jq.grid(0.0, 0.05, 100_000, save_every=100)
+        return jq.rollout(scheme, body, torque, begin, grid, options=BY_SCAN).state
 
     return jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), run())
 
@@ -197,7 +195,7 @@ def drifts(name):
     """
     columns = [relative_drifts(name, cast) for cast in (unchanged, narrow)]
     cells = ["; ".join(map(one_digit, pair)) for pair in zip(*columns, strict=True)]
-    if "norm" not in jq.SCHEMES[name].conserves or name.startswith("formulation"):
+    if "norm" not in jq.schemes.SCHEMES[name].conserves or name.startswith("formulation"):
         return [*cells, "-"]
     controllers = [module.correct_norm for module in MODULES]
     for module in MODULES:
@@ -231,7 +229,7 @@ def norm_drift(states):
 
 def reversibility(name):
     """Return the error after 2000 steps of .01 forth and 2000 back, HEAVY."""
-    scheme, body, begin = jq.SCHEMES[name], body_of(name), start(name)
+    scheme, body, begin = jq.schemes.SCHEMES[name], body_of(name), start(name)
 
     def march(state, dt):
         def advance(state, _):
@@ -259,7 +257,7 @@ def rounding(name):
     cells, counts = [], (10_000, 100_000, 1_000_000)
     for dtype in (jnp.float32, jnp.float64):
         bodies = problems.FreeBodies(dtype, "given", symmetric=name == "symmetric_top_bm4")
-        for errors in bodies.drifts(jq.SCHEMES[name], counts, "fused").T:
+        for errors in bodies.drifts(jq.schemes.SCHEMES[name], counts, "fused").T:
             cells.append(", ".join(f"{x:.1e}" for x in errors))
             cells.append(f"{-problems.slope(np.array(counts), errors):.2f}")
     return cells
@@ -283,7 +281,7 @@ def short_steps():
 
 def has_rounding(name):
     """Return whether the table has this scheme: it conserves momentum, or serves to compare."""
-    return "momentum" in jq.SCHEMES[name].conserves or name in ("rkmk4", "zhao")
+    return "momentum" in jq.schemes.SCHEMES[name].conserves or name in ("rkmk4", "zhao")
 
 
 # The table of orbits.
@@ -313,8 +311,9 @@ def orbit(name):
         energy = jq.dynamics.energy(body, state) + jq.forces.potential(body, state, pull)
         return energy, jq.dynamics.momentum(body, state, about=jnp.zeros(3))
 
-    grid, options = jq.grid(0.0, 0.01, 1_000_000), {"save": invariants, "save_every": 100}
-    run = jax.jit(lambda: jq.rollout(jq.SCHEMES[name], body, field, begin, grid, **options).saved)
+    scheme, grid = jq.schemes.SCHEMES[name], jq.grid(0.0, 0.01, 1_000_000, save_every=100)
+    options = jq.RolloutOptions(save=invariants)
+    run = jax.jit(lambda: jq.rollout(scheme, body, field, begin, grid, options=options).saved)
     energy, momentum = map(np.asarray, run())
     error = np.abs(energy / energy[0] - 1)
     half = len(error) // 2
@@ -328,7 +327,7 @@ def orbit(name):
 
 def has_orbit(name):
     """Return whether the table has this scheme: it moves bodies by the Verlet method."""
-    scheme = jq.SCHEMES[name]
+    scheme = jq.schemes.SCHEMES[name]
     return scheme.translation and "momentum" in scheme.conserves and name != "symmetric_top_bm4"
 
 
@@ -436,7 +435,7 @@ def comparison():
     names = ("rkmk4", "formulation1", "formulation2")
     lines = header(["problem", "h", *names, "best"])
     for title, (body, torque, begin, end, q) in cases().items():
-        marches = {name: problems.marcher(jq.SCHEMES[name], torque) for name in names}
+        marches = {name: problems.marcher(jq.schemes.SCHEMES[name], torque) for name in names}
         for h in LONG_STEPS.get(title, (0.05, 0.1, 0.2, 0.5)):
             n = round(end / h / 10) * 10
             ends = {name: march(body, begin, 0.0, end, n) for name, march in marches.items()}
@@ -509,7 +508,9 @@ def nearly_linear():
 
         def spins(name, omega, body=body, grid=grid):
             begin = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
-            return jq.rollout(jq.SCHEMES[name], body, jq.torques.zero, begin, grid).state.omega
+            return jq.rollout(
+                jq.schemes.SCHEMES[name], body, jq.torques.zero, begin, grid
+            ).state.omega
 
         fastest = {}
         for name in names:
@@ -538,18 +539,17 @@ def stiff():
         return jnp.cross(jnp.array([0.3, -0.2, 0.5]), field)
 
     def end(scheme, torque, size, rate, steps):
-        body, grid = jq.Body(size * moments), jq.grid(0.0, 2.0 / steps, steps)
+        body, grid = jq.Body(size * moments), jq.grid(0.0, 2.0 / steps, steps, save_every=steps)
         begin = jq.State(q, rate)
-        path = jq.rollout(scheme, body, torque, begin, grid, save_every=steps, engine="scan")
-        return path.final.q
+        return jq.rollout(scheme, body, torque, begin, grid, options=BY_SCAN).final.q
 
     def terminal(t, q, params):
         return jnp.linalg.solve(damping, dipole(t, jq.State(q, still), params))
 
     dragged = jq.torques.total(dipole, jq.torques.drag(damping))
     methods = {
-        "`damped(no_squish)`": (jq.schemes.damped(jq.no_squish, damping), dipole),
-        "`lie_midpoint`": (jq.lie_midpoint, dragged),
+        "`damped(no_squish)`": (jq.schemes.damp(jq.no_squish, damping), dipole),
+        "`lie_midpoint`": (jq.schemes.lie_midpoint, dragged),
         "`rkmk4`": (jq.rkmk4, dragged),
     }
     ends = {
@@ -588,7 +588,7 @@ REPEATS = 51  # of each run; the picture has the median of their times
 
 def takes(name, title):
     """Return whether a method solves a case."""
-    attitude_only = name in jq.SCHEMES and jq.SCHEMES[name].torques != "any"
+    attitude_only = name in jq.schemes.SCHEMES and jq.schemes.SCHEMES[name].torques != "any"
     if title == "DRIVEN" and attitude_only:
         return False
     return name != "symmetric_top_bm4" or title == "fast heavy top"
@@ -602,9 +602,8 @@ def one_program(scheme, body, torque, chunk=10):
         dt = end / n
 
         def steps(k, state):
-            grid = jq.grid(chunk * k * dt, dt, chunk)
-            options = {"save_every": chunk, "engine": "scan"}
-            return jq.rollout(scheme, body, torque, state, grid, **options).final
+            grid = jq.grid(chunk * k * dt, dt, chunk, save_every=chunk)
+            return jq.rollout(scheme, body, torque, state, grid, options=BY_SCAN).final
 
         return jax.lax.fori_loop(0, n // chunk, steps, state)
 
@@ -631,8 +630,8 @@ def measured():
     """Return {title: {name of the method: (evaluations, seconds, errors)}}."""
     methods: dict[str, tuple[Any, Any]] = {"averaged-rate RK4": (averaged_rk4, 4)}
     for name in DRAWN:
-        if name in jq.SCHEMES:
-            methods[name] = (jq.SCHEMES[name], jq.SCHEMES[name].evaluations)
+        if name in jq.schemes.SCHEMES:
+            methods[name] = (jq.schemes.SCHEMES[name], jq.schemes.SCHEMES[name].evaluations)
     curves = {}
     for title, (body, torque, begin, end, q) in cases().items():
         names = [name for name in DRAWN if takes(name, title)]
@@ -704,7 +703,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names, titles = list(jq.SCHEMES), [*TABLES, *OTHERS]
+    names, titles = list(jq.schemes.SCHEMES), [*TABLES, *OTHERS]
     parser.add_argument("--schemes", nargs="*", default=names, choices=names, metavar="NAME")
     parser.add_argument("--tables", nargs="*", default=titles, choices=titles, metavar="TITLE")
     parser.add_argument("--noise", action="store_true", help="measure the stochastic schemes")

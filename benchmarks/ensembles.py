@@ -37,8 +37,8 @@ def draw(key):
 def simulate(engine, steps, start):
     """Return the rate at the end."""
     body, gains = jq.Body(jnp.asarray(INERTIA, start.q.dtype)), jnp.array([6.0, 4.0])
-    grid, options = jq.grid(0.0, 0.01, steps), {"save_every": steps, "engine": engine}
-    return jq.rollout(jq.rkmk4, body, torque, start, grid, gains, **options).final.omega
+    grid, options = jq.grid(0.0, 0.01, steps, save_every=steps), jq.RolloutOptions(engine=engine)
+    return jq.rollout(jq.rkmk4, body, torque, start, grid, gains, options=options).final.omega
 
 
 def clock(times):
@@ -55,7 +55,7 @@ def rate(simulate, chunk, mesh):
     times = []
     reduce = (ensembles.mean(), ensembles.quantiles([0.05, 0.5, 0.95]), clock(times))
     options = {"chunk": chunk, "mesh": mesh, "reduce": reduce, "progress": False}
-    ensembles.run(draw, simulate, CHUNKS * chunk, jax.random.key(0), **options)
+    ensembles.run(jax.random.key(0), draw, simulate, CHUNKS * chunk, **options)
     return (CHUNKS - 1) * chunk / (times[-1] - times[1])  # times[0] is that of no member
 
 

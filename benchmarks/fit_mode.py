@@ -34,9 +34,9 @@ def loss(params: Array) -> Array:
     body = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5]))
 
     def one(q: Array, omega: Array) -> Array:
-        start, grid = jq.State(q, omega), jq.grid(0.0, 0.05, STEPS)
-        options = {"save_every": STEPS, "engine": "scan"}
-        path = jq.rollout(jq.rkmk4, body, law, start, grid, gains, **options)
+        start, grid = jq.State(q, omega), jq.grid(0.0, 0.05, STEPS, save_every=STEPS)
+        options = jq.RolloutOptions(engine="scan")
+        path = jq.rollout(jq.rkmk4, body, law, start, grid, gains, options=options)
         return jq.quaternion.squared_distance(path.final.q, LEVEL)
 
     turn, spin = jax.random.split(jax.random.key(0))

@@ -86,11 +86,9 @@ def by_jaxquat(scheme, step, count):
 
 def spun(scheme, engine, step, count, start):
     """Return the last state of one body."""
-    grid = jq.grid(0.0, step, count)
-    options = {"save_every": count, "engine": engine}
-    return jq.rollout(
-        scheme, problems.reference_body(), jq.torques.zero, start, grid, **options
-    ).final
+    body, grid = problems.reference_body(), jq.grid(0.0, step, count, save_every=count)
+    options = jq.RolloutOptions(engine=engine)
+    return jq.rollout(scheme, body, jq.torques.zero, start, grid, options=options).final
 
 
 ROWS = {

@@ -296,13 +296,13 @@ def keeping(dtype, steps, bodies):
 def kept_every(numbers, torque, params, count, steps):
     """Return the cells of these numbers m; the programs run in turn."""
     starts = peers.random_starts(count, "float32")
-    body, grid = jq.Body(jnp.asarray(peers.INERTIA, jnp.float32)), jq.grid(0.0, peers.DT, steps)
-    runs = []
+    body = jq.Body(jnp.asarray(peers.INERTIA, jnp.float32))
+    grid, runs = jq.grid(0.0, peers.DT, steps, save_every=steps), []
     for m in ("none", *numbers):
-        options = {"save_every": steps, "checkpoint": m, "engine": "fused"}
+        options = jq.RolloutOptions(engine="fused", checkpoint=m)
 
         def end(start, params, options=options):
-            return jq.rollout(jq.rkmk4, body, torque, start, grid, params, **options).final
+            return jq.rollout(jq.rkmk4, body, torque, start, grid, params, options=options).final
 
         def loss(params, end=end):
             return peers.mean_square(jax.vmap(lambda start: end(start, params))(starts))

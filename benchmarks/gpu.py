@@ -69,12 +69,12 @@ def correctness(schemes, steps):
 def compared(name, dtype, steps):
     """Return the largest relative differences of value and gradient for one scheme."""
     starts, gains = peers.random_starts(1000, dtype), jnp.asarray([6.0, 4.0], dtype)
-    scheme, body = jq.SCHEMES[name], jq.Body(jnp.asarray(peers.INERTIA, dtype))
-    grid = jq.grid(0.0, peers.DT, steps)
+    scheme, body = jq.schemes.SCHEMES[name], jq.Body(jnp.asarray(peers.INERTIA, dtype))
+    grid = jq.grid(0.0, peers.DT, steps, save_every=steps)
 
     def run(start, gains, engine):
-        options = {"save_every": steps, "engine": engine}
-        return jq.rollout(scheme, body, peers.torque, start, grid, gains, **options).final
+        options = jq.RolloutOptions(engine=engine)
+        return jq.rollout(scheme, body, peers.torque, start, grid, gains, options=options).final
 
     values, gradients = [], []
     for name_of_engine in ("fused", "scan"):

@@ -107,12 +107,12 @@ def drift(relaxation, bodies, steps, reference=None, ratio=5.0):
     body, damping = heavy(relaxation, ratio)
     rate, period = flow.jeffery_rate(spheroid(ratio), SHEAR), 2 * np.pi * (ratio + 1 / ratio)
     torque = flow.jeffery(spheroid(ratio), VISCOSITY, SHEAR) if reference else jq.torques.zero
-    scheme = reference or jq.schemes.damped(jq.symmetric_top, damping, toward=rate)
-    grid = jq.grid(0.0, period / steps, steps)
+    scheme = reference or jq.schemes.damp(jq.symmetric_top, damping, toward=rate)
+    grid = jq.grid(0.0, period / steps, steps, save_every=steps)
 
     def turn(q):
         start = jq.State(q, rate(0.0, q))
-        path = jq.rollout(scheme, body, torque, start, grid, save_every=steps)
+        path = jq.rollout(scheme, body, torque, start, grid)
         return orbit_constant(path.final.q, ratio) / orbit_constant(q, ratio) - 1
 
     run, q = jax.jit(jax.vmap(turn)), starts(bodies)

@@ -64,7 +64,7 @@ def speed():
     bodies, steps = 2048, 200
     keys = jax.random.split(jax.random.key(0), bodies)
     rows = {
-        "none, `damped`": jnp.zeros(bodies),
+        "none, `damp`": jnp.zeros(bodies),
         "array": jax.vmap(lambda key: jax.random.normal(key, (steps, 6)))(keys),
         "key": keys,
     }
@@ -72,10 +72,12 @@ def speed():
     def rates(damping, starts, noise, engine, name):
         def one(start, noise):
             noisy = not name.startswith("none")
-            scheme = langevin(damping) if noisy else jq.schemes.damped(jq.no_squish, damping)
-            options = {"noise": noise if noisy else None, "save_every": steps, "engine": engine}
-            grid = jq.grid(0.0, 0.1, steps)
-            return jq.rollout(scheme, BODY, dipole, start, grid, 1.0, **options).final.omega
+            scheme = langevin(damping) if noisy else jq.schemes.damp(jq.no_squish, damping)
+            path = jq.rollout(
+                scheme, BODY, dipole, start, jq.grid(0.0, 0.1, steps, save_every=steps), 1.0,
+                noise=noise if noisy else None, options=jq.RolloutOptions(engine=engine),
+            )  # fmt: skip
+            return path.final.omega
 
         return jnp.sum(jax.vmap(one)(starts, noise) ** 2)
 
@@ -107,8 +109,11 @@ def long():
         return MOMENTS * state.omega**2 / HEAT, cosine(state)
 
     def one(start, key):
-        grid, options = jq.grid(0.0, 0.2, STEPS), {"save_every": STEPS // 100, "save": saved}
-        return jq.rollout(langevin(), BODY, dipole, start, grid, field, noise=key, **options).saved
+        grid = jq.grid(0.0, 0.2, STEPS, save_every=STEPS // 100)
+        return jq.rollout(
+            langevin(), BODY, dipole, start, grid, field, noise=key,
+            options=jq.RolloutOptions(save=saved),
+        ).saved  # fmt: skip
 
     began = time.perf_counter()
     heats, cosines = jax.block_until_ready(jax.jit(jax.vmap(one))(starts(bodies), keys))
@@ -174,10 +179,11 @@ def dumbbells():
         return jnp.diagonal(DUMBBELL.inertia) * state.omega**2 / HEAT, state.velocity**2 / HEAT
 
     def one(start, key):
-        grid, options = jq.grid(0.0, 0.02, STEPS), {"save_every": STEPS // 1000, "save": saved}
+        grid = jq.grid(0.0, 0.02, STEPS, save_every=STEPS // 1000)
         return jq.rollout(
-            scheme, DUMBBELL, attraction, start, grid, 1.0, noise=key, **options
-        ).saved
+            scheme, DUMBBELL, attraction, start, grid, 1.0, noise=key,
+            options=jq.RolloutOptions(save=saved),
+        ).saved  # fmt: skip
 
     began = time.perf_counter()
     keys = jax.random.split(jax.random.key(5), bodies)
@@ -222,13 +228,13 @@ def gradients():
 
 def spreads(scheme, dt, horizons):
     """Return the spread of the derivative of cos by the field over 2000 bodies, as text."""
-    steps = round(horizons[-1] / dt)
+    grid = jq.grid(0.0, dt, round(horizons[-1] / dt), save_every=round(1 / dt))
+    options = jq.RolloutOptions(save=lambda t, state, p: cosine(state))
 
     def one(start, key):
         def cosines(field):
-            options = {"noise": key, "save_every": round(1 / dt), "save": lambda t, s, p: cosine(s)}
             return jq.rollout(
-                scheme, BODY, dipole, start, jq.grid(0.0, dt, steps), field, **options
+                scheme, BODY, dipole, start, grid, field, noise=key, options=options
             ).saved
 
         return jax.jvp(cosines, (1.0,), (1.0,))[1]
@@ -248,8 +254,10 @@ def closed_forms():
         """The cosine over the last three quarters, from equilibrium at the temperature."""
         heat, scale, field = numbers
         scheme = jq.stochastic.brownian(scale * DAMPING, heat)
-        options = {"noise": key, "save_every": 40, "save": lambda t, state, p: cosine(state)}
-        path = jq.rollout(scheme, BODY, dipole, start, jq.grid(0.0, dt, steps), field, **options)
+        path = jq.rollout(
+            scheme, BODY, dipole, start, jq.grid(0.0, dt, steps, save_every=40), field, noise=key,
+            options=jq.RolloutOptions(save=lambda t, state, p: cosine(state)),
+        )  # fmt: skip
         return jnp.mean(path.saved[10:])
 
     slope = jax.jit(jax.vmap(jax.grad(measured), (None, 0, 0)))
@@ -330,8 +338,10 @@ def peers():
 
             def one(start, key):
                 scheme, grid = langevin(jnp.asarray(damping)), jq.grid(0.0, dt, steps)
-                options = {"noise": key, "save": saved}
-                return jq.rollout(scheme, BODY, dipole, start, grid, field, **options).saved
+                return jq.rollout(
+                    scheme, BODY, dipole, start, grid, field, noise=key,
+                    options=jq.RolloutOptions(save=saved),
+                ).saved  # fmt: skip
 
             keys = jax.random.split(key, bodies)
             return jax.tree.map(lambda x: x.swapaxes(0, 1), jax.vmap(one)(first, keys))

@@ -226,7 +226,7 @@ def loops():
     schemes = {
         "explicit Euler, then normalise": euler_and_normalise,
         "averaged rates, one exponential (as MJX's RK4)": averaged_rk4,
-        "RK4 of the four components, then normalise": jq.formulation2,
+        "RK4 of the four components, then normalise": jq.schemes.formulation2,
         "`rkmk4`": jq.rkmk4,
     }
     lines = ["| loop | error at h = 0.05 [rad] | at h = 0.025 | order |", "|---|---|---|---|"]
@@ -244,7 +244,7 @@ def differences():
 
     It compares differences of the rollout with automatic differentiation.
     """
-    body, grid = problems.reference_body(), jq.grid(0.0, 0.01, 500)
+    body, grid = problems.reference_body(), jq.grid(0.0, 0.01, 500, save_every=500)
     start = jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0))
 
     def law(t, state, gains):
@@ -252,8 +252,8 @@ def differences():
 
     @jax.jit
     def last(gains):
-        options = {"save_every": 500, "engine": "scan"}
-        path = jq.rollout(jq.rkmk4, body, law, start, grid, gains, **options)
+        options = jq.RolloutOptions(engine="scan")
+        path = jq.rollout(jq.rkmk4, body, law, start, grid, gains, options=options)
         return jq.quaternion.squared_distance(path.final.q, IDENTITY)
 
     at = jnp.array([2.0, 0.4])

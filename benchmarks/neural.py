@@ -56,9 +56,10 @@ def loss(function, starts, engine, params):
     """Return the mean square of the last rates."""
 
     def final(start):
-        grid = jq.grid(0.0, 0.02, STEPS)
-        options = {"save_every": STEPS, "engine": engine}
-        return jq.rollout(jq.rkmk4, BODY, function, start, grid, params, **options).final.omega
+        grid = jq.grid(0.0, 0.02, STEPS, save_every=STEPS)
+        options = jq.RolloutOptions(engine=engine)
+        path = jq.rollout(jq.rkmk4, BODY, function, start, grid, params, options=options)
+        return path.final.omega
 
     return jnp.mean((final(starts) if starts.q.ndim == 1 else jax.vmap(final)(starts)) ** 2)
 

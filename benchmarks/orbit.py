@@ -93,7 +93,7 @@ def flight(scheme, dtype, dt, options, units=SI, keep=False, duration=DAY):
     moments = jnp.array([1.0, 1.5, 2.0], dtype)
     body = jq.Body.from_principal(moments, mass=jnp.ones((), dtype))
     pull = jq.forces.point_mass(body, MU * second**2 / length**3)
-    grid = jq.grid(0.0, dt / second, steps)
+    grid = jq.grid(0.0, dt / second, steps, save_every=steps)
     step, torque, aux = scheme, pull, ()
     if keep:
         step, aux = compensated(scheme), (zero, zero)
@@ -105,8 +105,8 @@ def flight(scheme, dtype, dt, options, units=SI, keep=False, duration=DAY):
         q = jnp.array([1.0, 0.0, 0.0, 0.0], dtype)
         spin = jnp.array([0.0, 0.0, 1e-3 * second], dtype)
         start = jq.State(q, spin, aux, x, v)
-        choice = {"save_every": grid.steps, "engine": options.engine}
-        return jq.rollout(step, body, torque, start, grid, **choice).final.position
+        choice = jq.RolloutOptions(engine=options.engine)
+        return jq.rollout(step, body, torque, start, grid, options=choice).final.position
 
     start = jnp.asarray(x / length, dtype), jnp.asarray(v * second / length, dtype)
     return lambda: np.asarray(last(*start), float) * length, right
@@ -142,7 +142,7 @@ def rows(options):
     yield "|---" * len(heads) + "|"
     for name in SCHEMES:
         for dt in (1.0, 10.0, 30.0, 60.0):
-            scheme = jq.SCHEMES[name]
+            scheme = jq.schemes.SCHEMES[name]
             off = [
                 error(scheme, jnp.float64, dt, options),
                 error(scheme, jnp.float32, dt, options),
@@ -178,7 +178,7 @@ def main():
     print("\ntimes in units of that in float32: scheme, engine: float64, compensated")
     for name in SCHEMES:
         for options.engine in ("scan", "fused"):
-            double, kept = times(jq.SCHEMES[name], options)
+            double, kept = times(jq.schemes.SCHEMES[name], options)
             print(f"{name}, {options.engine}: {double:.1f}, {kept:.1f}", flush=True)
 
 

@@ -104,7 +104,7 @@ def ours(start: jq.State, hessian: str, tolerance: float) -> planning.Plan:
     guess = jnp.broadcast_to(level, (SAMPLES, len(level)))
     grid = jq.grid(0.0, DT, SAMPLES)
     return planning.ilqr(
-        semi_implicit, BODY, torque, start, grid, guess, planning.Residuals(residuals, final),
+        semi_implicit, BODY, torque, start, grid, None, guess, planning.Residuals(residuals, final),
         solver=planning.Solver(tolerance=tolerance, hessian=hessian),
     )  # fmt: skip
 
@@ -255,7 +255,7 @@ def slews(number: int) -> list[str]:
     def slew(hessian: str, start: jq.State, goal: Array) -> tuple[planning.Plan, Array]:
         guess = jnp.zeros((20, 3))
         plan = planning.ilqr(
-            jq.rkmk2, body, motors, start, grid, guess, planning.Residuals(effort, missed), goal,
+            jq.rkmk2, body, motors, start, grid, goal, guess, planning.Residuals(effort, missed),
             solver=planning.Solver(tolerance=1e-10, hessian=hessian),
         )  # fmt: skip
 

@@ -96,7 +96,7 @@ def sheared():
     q = jq.quaternion.exp(jnp.array([0.4, 1.1, 0.0]))
     start = jq.State(q, jq.flow.jeffery_rate(semi_axes, jeffery.SHEAR)(0.0, q))
     half, fine = (
-        jq.rollout(jq.rkmk6, body, torque, start, jq.grid(0.0, 1 / n, 10 * n), save_every=n).state
+        jq.rollout(jq.rkmk6, body, torque, start, jq.grid(0.0, 1 / n, 10 * n, save_every=n)).state
         for n in (100, 200)
     )
     assert float(jnp.max(jq.quaternion.distance(half.q, fine.q))) < 1e-11
@@ -120,7 +120,7 @@ CASES = {
 
 def marched(case, name):
     """Yield the states at all seconds, for each number of steps."""
-    march = problems.marcher(jq.SCHEMES[name], case.torque, chunk=5)
+    march = problems.marcher(jq.schemes.SCHEMES[name], case.torque, chunk=5)
     for n in STEPS:
         states = [jax.tree.map(lambda x: x[0], case.states)]
         for k in range(len(SECONDS) - 1):
@@ -140,7 +140,7 @@ def errors():
     for title, make in CASES.items():
         case = make()
         for name in SCHEMES:
-            if title == "spheroid in shear" and jq.SCHEMES[name].torques != "any":
+            if title == "spheroid in shear" and jq.schemes.SCHEMES[name].torques != "any":
                 continue
             off = [
                 float(jnp.max(jq.quaternion.distance(states.q, case.states.q)))

@@ -150,14 +150,14 @@ def placed(sim, start):
     return sim.data.replace(states=states)
 
 
-def ours(parameters, controller, grid, engine, scheme=jq.rkmk4, **options):
+def ours(parameters, controller, grid, engine, scheme=jq.rkmk4):
     """Return a program of the last states of all bodies."""
     body, torque = plant(parameters)
 
     def fly(start, params):
         return jq.rollout(
-            scheme, body, torque, start, grid, params, controller=controller,
-            save_every=grid.steps, engine=engine, **options,
+            scheme, body, torque, start, grid, params,
+            controller=controller, options=jq.RolloutOptions(engine=engine),
         ).final  # fmt: skip
 
     return jax.jit(jax.vmap(fly))
@@ -195,8 +195,9 @@ def speed(bodies):
         controls = sim.data.controls
         law = mellinger(one(controls.attitude.params), one(controls.force_torque.params))
         wanted = jax.vmap(lambda x: jq.euler.to_quaternion(x, "xyz"))(angles)
+        grid = jq.grid(0.0, 1 / RATE, steps, save_every=steps)
         for engine in ("scan", "fused"):
-            program = ours(parameters, law, jq.grid(0.0, 1 / RATE, steps), engine)
+            program = ours(parameters, law, grid, engine)
             run = partial(program, start, (wanted, force))
             row.append(timed(run))
             ends.append(jnp.roll(run().q, -1, axis=-1))
@@ -227,7 +228,8 @@ def accuracy(bodies=1024):
     hold = jq.Controller(lambda start, params: (), lambda t, s, m, params, _: (params, m))
 
     def flown(rate, scheme=jq.rkmk4, engine="fused"):
-        program = ours(parameters, hold, jq.grid(0.0, 1 / rate, rate), engine, scheme)
+        grid = jq.grid(0.0, 1 / rate, rate, save_every=rate)
+        program = ours(parameters, hold, grid, engine, scheme)
         run = partial(program, start, command)
         return jnp.roll(run().q, -1, axis=-1), run
 

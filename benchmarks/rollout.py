@@ -36,9 +36,10 @@ def torque(t, state, gains):
 
 def library(start, gains, steps, checkpoint, engine="scan"):
     """Run ``jq.rollout`` with rkmk4."""
-    body, grid = jq.Body(jnp.asarray(INERTIA, start.q.dtype)), jq.grid(0.0, DT, steps)
-    options = {"save_every": steps, "checkpoint": checkpoint, "engine": engine}
-    return jq.rollout(jq.rkmk4, body, torque, start, grid, gains, **options).final
+    body = jq.Body(jnp.asarray(INERTIA, start.q.dtype))
+    grid = jq.grid(0.0, DT, steps, save_every=steps)
+    options = jq.RolloutOptions(engine=engine, checkpoint=checkpoint)
+    return jq.rollout(jq.rkmk4, body, torque, start, grid, gains, options=options).final
 
 
 def product_by_hand(p, q):

@@ -57,19 +57,12 @@ def at_attitude(t: Any, state: Any, params: Any) -> Any:
     return jq.quaternion.rotate_inverse(state.q, world)
 
 
-def weight(t: Any, state: Any, params: Any) -> Any:
-    """Return the torque of a potential."""
-    down = jnp.array([0.0, 0.0, -1.0], state.q.dtype)
-    lever = params["force"] * jnp.array([0.1, 0.0, 0.3], state.q.dtype)
-    return jnp.cross(lever, jq.quaternion.rotate_inverse(state.q, down))
-
-
-TORQUES: dict[str, Any] = {"any": torque, "attitude": at_attitude, "potential": weight}
+TORQUES: dict[str, Any] = {"any": torque, "attitude": at_attitude}
 
 
 def problem(name: str, dtype: Any) -> tuple[Callable[..., Any], Any]:
     """Return ``path(engine, numbers)`` of a forced problem for this scheme, and its numbers."""
-    scheme, cast = jq.SCHEMES[name], lambda x: jnp.asarray(x, dtype)
+    scheme, cast = jq.schemes.SCHEMES[name], lambda x: jnp.asarray(x, dtype)
     symmetric, own = name.startswith("symmetric"), name.startswith("full_quat")
     numbers = {
         "params": {"damping": cast([0.1, 0.2, 0.05]), "force": cast(0.7)},
@@ -88,9 +81,9 @@ def problem(name: str, dtype: Any) -> tuple[Callable[..., Any], Any]:
         plain = jq.State(q, omega, omega if scheme.aux else ())
         start = jq.schemes.hoffmann.full_quat_start(q, omega) if own else plain
         acting, grid = TORQUES[scheme.torques], jq.grid(0.0, 0.05, STEPS)
-        state = jq.rollout(
-            scheme, body, acting, start, grid, numbers["params"], engine=engine
-        ).state
+        options = jq.RolloutOptions(engine=engine)
+        path = jq.rollout(scheme, body, acting, start, grid, numbers["params"], options=options)
+        state = path.state
         return {"q": state.q, "omega": state.omega, "aux": state.aux}
 
     return path, numbers
@@ -104,7 +97,7 @@ def loss_of(path: Callable[..., Any], *arguments: Any) -> Any:
 
 def schemes() -> Iterator[tuple[str, Group]]:
     """Yield every scheme, in both precisions, by its engines: path and gradients."""
-    for name in jq.SCHEMES:
+    for name in jq.schemes.SCHEMES:
         for dtype in (np.float32, np.float64):
             path, numbers = problem(name, dtype)
             label = f"{name}/{np.dtype(dtype)}"
@@ -175,7 +168,7 @@ def motions() -> Iterator[tuple[str, Group]]:
 
     def mean() -> Any:
         key, options = jax.random.key(3), {"reduce": jq.ensembles.mean(), "progress": False}
-        return jq.ensembles.run(draw, jnp.square, 100, key, **options).result
+        return jq.ensembles.run(key, draw, jnp.square, 100, **options).result
 
     yield "ensemble", mean
     yield "covariance", lambda: jq.fit_covariance(residuals, jnp.array([1.0, 1.0])).covariance
@@ -189,20 +182,27 @@ def rollouts(body: Any, start: Any) -> Iterator[tuple[str, Group]]:
     def law(t: Any, state: Any, gains: Any) -> Any:
         return jq.control.quaternion_law(state, gains, IDENTITY)
 
-    def controlled(options: Any, gains: Any) -> Any:
-        return jq.rollout(jq.rkmk4, body, law, start, grid, gains, **options).state
+    def controlled(grid: Any, options: Any, gains: Any) -> Any:
+        return jq.rollout(jq.rkmk4, body, law, start, grid, gains, options=options).state
 
-    for options in ({}, {"save_every": 4}, {"checkpoint": 5}):
+    rarely = jq.grid(0.0, 0.05, STEPS, save_every=4)
+    for name, times, checkpoint in (
+        ("{}", grid, "none"),
+        ("{'save_every': 4}", rarely, "none"),
+        ("{'checkpoint': 5}", grid, 5),
+    ):
         for engine in ("scan", "fused"):
-            end = functools.partial(controlled, options | {"engine": engine})
-            label = f"controlled {engine} {options}"
+            options = jq.RolloutOptions(engine=engine, checkpoint=checkpoint)
+            end = functools.partial(controlled, times, options)
+            label = f"controlled {engine} {name}"
             yield f"{label} path", functools.partial(jax.jit(end), gains)
             gradient = jax.jit(jax.grad(functools.partial(loss_of, end)))
             yield f"{label} reverse", functools.partial(gradient, gains)
 
     def free(omega: Any) -> Any:
         begin, zero = start._replace(omega=omega), jq.torques.zero
-        return jq.rollout(jq.no_squish, body, zero, begin, grid, checkpoint="reversible").state
+        options = jq.RolloutOptions(checkpoint="reversible")
+        return jq.rollout(jq.no_squish, body, zero, begin, grid, options=options).state
 
     gradient = jax.jit(jax.grad(functools.partial(loss_of, free)))
     yield "reversible reverse", functools.partial(gradient, start.omega)

@@ -44,9 +44,9 @@ def functions(steps, engine):
     """Return the final rates of bodies, and the gradients of the sum of their squares."""
 
     def end(omega, gains):
-        start, grid = jq.State(LEVEL, omega), jq.grid(0.0, 0.01, steps)
-        options = {"save_every": steps, "engine": engine}
-        return jq.rollout(jq.rkmk4, BODY, torque, start, grid, gains, **options).final.omega
+        start, grid = jq.State(LEVEL, omega), jq.grid(0.0, 0.01, steps, save_every=steps)
+        options = jq.RolloutOptions(engine=engine)
+        return jq.rollout(jq.rkmk4, BODY, torque, start, grid, gains, options=options).final.omega
 
     value = jax.vmap(end, (0, None))
     return value, jax.value_and_grad(lambda *x: jnp.sum(value(*x) ** 2), (0, 1))

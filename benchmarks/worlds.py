@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxquat as jq
-from jaxquat.schemes import Episode, restarted
+from jaxquat.schemes import Episode, restart
 
 BODY = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
 
@@ -42,13 +42,14 @@ def drawn(t, state, key):
 
 def flight(fresh, engine, steps):
     """Return the last states of many worlds as a function of their keys, compiled."""
-    scheme = jq.rkmk2 if fresh is None else restarted(jq.rkmk2, at_rest, fresh)
+    scheme = jq.rkmk2 if fresh is None else restart(jq.rkmk2, at_rest, fresh)
 
     def fly(key):
         start = drawn(0.0, jq.State(jnp.zeros(4), jnp.zeros(3), Episode(jnp.zeros(()))), key)
         start = start._replace(aux=()) if fresh is None else start
-        grid, options = jq.grid(0.0, 0.02, steps), {"save_every": steps, "engine": engine}
-        return jq.rollout(scheme, BODY, torque, start, grid, key, **options).final
+        grid = jq.grid(0.0, 0.02, steps, save_every=steps)
+        options = jq.RolloutOptions(engine=engine)
+        return jq.rollout(scheme, BODY, torque, start, grid, key, options=options).final
 
     return jax.jit(jax.vmap(fly))
 

@@ -119,7 +119,7 @@ def stages() -> Iterator[tuple[str, str, str]]:
     )
 
     simulation = checked_simulation(
-        jq.lie_midpoint, BODY, torque, START, jq.grid(0.0, 0.01, 100, save_every=50), GAIN
+        jq.schemes.lie_midpoint, BODY, torque, START, jq.grid(0.0, 0.01, 100, save_every=50), GAIN
     )
     recurrence, _, _ = kernels.trace(simulation)
     loop = recurrence.loop

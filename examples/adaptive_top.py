@@ -71,8 +71,8 @@ def marcher(scheme, chunk=10):
     @jax.jit
     def march(n):
         def advance(k, state):
-            grid = jq.grid(k * chunk / n, 1.0 / n, chunk)
-            return jq.rollout(scheme, BODY, TORQUE, state, grid, save_every=chunk).final
+            grid = jq.grid(k * chunk / n, 1.0 / n, chunk, save_every=chunk)
+            return jq.rollout(scheme, BODY, TORQUE, state, grid).final
 
         return jax.lax.fori_loop(0, n // chunk, advance, START)
 
@@ -120,7 +120,7 @@ def draw(runs, splitting, file):
 
 def main():
     """Solve for each tolerance, compare, print, draw."""
-    rkmk5, splitting = marcher(jq.rkmk5), marcher(jq.symmetric_top_bm4)
+    rkmk5, splitting = marcher(jq.schemes.rkmk5), marcher(jq.schemes.symmetric_top_bm4)
     reference = splitting(1600)
     angle = jax.jit(lambda state: jq.quaternion.distance(state.q, reference.q))
     tip = jq.quaternion.rotate(reference.q, jnp.array([0.0, 0.0, 1.0]))
@@ -132,7 +132,7 @@ def main():
     counts = np.array([20, 40, 80, 160, 320])
     errors = np.array([float(angle(splitting(n))) for n in counts])
     print(f"\nsymmetric_top_bm4, made for such bodies, in 80 fixed steps: {errors[2]:.1e} rad")
-    evaluations = jq.SCHEMES["symmetric_top_bm4"].evaluations
+    evaluations = jq.schemes.SCHEMES["symmetric_top_bm4"].evaluations
     draw(runs, (evaluations * counts, errors), "adaptive_top.png")
     print("\ndrawn to adaptive_top.png")
 

@@ -163,10 +163,9 @@ def simulate(keys, semi_axes, diffusivity, rate, dt, rows, every):
             jq.Body.from_principal(jnp.ones(3)),  # not used: there is no inertia
             jq.torques.zero,
             jq.State(jq.quaternion.random(attitude), jnp.zeros(3)),
-            jq.grid(0.0, dt, rows * every),
+            jq.grid(0.0, dt, rows * every, save_every=every),
             noise=noise,
-            save_every=every,
-            save=lambda t, state, *_: axis_of(state.q),
+            options=jq.RolloutOptions(save=lambda t, state, *_: axis_of(state.q)),
         ).saved[1:]
 
     return jax.vmap(one)(keys)

@@ -153,12 +153,10 @@ def fly(key, minutes):
         BODY,
         PLANT,
         tipped_off(first),
-        jq.grid(0.0, DT, minutes * per_minute),
+        jq.grid(0.0, DT, minutes * per_minute, sample_every=SAMPLE, save_every=per_minute),
         second,
         controller=jq.Controller(begin, update),
-        sample_every=SAMPLE,
-        save_every=per_minute,
-        save=observe,
+        options=jq.RolloutOptions(save=observe),
     )
 
 

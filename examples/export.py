@@ -69,8 +69,8 @@ def simulate(log_gains, q, omega):
     body = jq.Body(INERTIA)
 
     def one(q, omega):
-        start = jq.State(q, omega)
-        return jq.rollout(jq.rkmk4, body, torque, start, GRID, log_gains, engine="scan").state
+        start, options = jq.State(q, omega), jq.RolloutOptions(engine="scan")
+        return jq.rollout(jq.rkmk4, body, torque, start, GRID, log_gains, options=options).state
 
     states = jax.vmap(one)(q, omega)
     return states.q, states.omega

@@ -56,9 +56,8 @@ def observe(t, state, log_gains):
 
 def simulate(scheme, log_gains, start, engine="scan"):
     """Return the values that ``observe`` saves along one trajectory of 10 s."""
-    body = jq.Body(INERTIA)
-    path = jq.rollout(scheme, body, torque, start, GRID, log_gains, save=observe, engine=engine)
-    return path.saved
+    body, options = jq.Body(INERTIA), jq.RolloutOptions(save=observe, engine=engine)
+    return jq.rollout(scheme, body, torque, start, GRID, log_gains, options=options).saved
 
 
 def loss(scheme, engine, log_gains, starts, key):

@@ -158,8 +158,8 @@ def precision(scheme, evaluations):
 
     @jax.jit
     def advance(state, dt):
-        grid = jq.grid(0.0, dt, 50)
-        return jq.rollout(scheme, BOX, jq.torques.zero, state, grid, save_every=50).final
+        grid = jq.grid(0.0, dt, 50, save_every=50)
+        return jq.rollout(scheme, BOX, jq.torques.zero, state, grid).final
 
     exact, work, error = jq.exact.free_body(BOX, 8.0, FLIPPING), [], []
     for parts in (2, 4, 8, 16, 32):
@@ -187,7 +187,7 @@ def draw_control(folder):
         plot.fan(paths.t, angle, "attitude error [deg]", label=label, ax=right[1])
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
     plot.fit_history(fit, ax=left[2])
-    schemes = {name: jq.SCHEMES[name] for name in SCHEMES}
+    schemes = {name: jq.schemes.SCHEMES[name] for name in SCHEMES}
     runs = {name: precision(scheme, scheme.evaluations) for name, scheme in schemes.items()}
     plot.work_precision(runs, "torque evaluations in 8 s of flips", ax=right[2])
     figure.savefig(folder / "plotting_control.png")

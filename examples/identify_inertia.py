@@ -67,9 +67,10 @@ def matrix(entries):
 def rates(body, omega, torque, dt, scheme=jq.rkmk4, finer=1):
     """Return body rates (N, 3) at the times of N commanded torques (N, 3), from the first rate."""
     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
-    grid = jq.grid(0.0, dt / finer, finer * (len(torque) - 1))
-    options = {"inputs": torque[:-1], "sample_every": finer, "save_every": finer}
-    return jq.rollout(scheme, body, jq.torques.commanded, start, grid, **options).state.omega
+    steps = finer * (len(torque) - 1)
+    grid = jq.grid(0.0, dt / finer, steps, sample_every=finer, save_every=finer)
+    path = jq.rollout(scheme, body, jq.torques.commanded, start, grid, inputs=torque[:-1])
+    return path.state.omega
 
 
 # The data.
@@ -82,7 +83,7 @@ def simulated(seed, seconds=60.0):
     torque = np.repeat(rng.normal(0.0, 0.2, (samples // hold + 1, 3)), hold, axis=0)[:samples]
     torque -= torque.mean(axis=0)
     omega = jnp.asarray(rng.normal(0.0, 0.8, 3))
-    fine = jax.jit(partial(rates, dt=PERIOD, scheme=jq.crouch_grossman4, finer=10))
+    fine = jax.jit(partial(rates, dt=PERIOD, scheme=jq.schemes.crouch_grossman4, finer=10))
     rate = np.asarray(fine(jq.Body(matrix(TRUE)), omega, jnp.asarray(torque)))
     noise = rng.normal(0.0, NOISE, rate.shape)
     return Telemetry(PERIOD * np.arange(samples), rate + noise, torque)

@@ -19,6 +19,7 @@ extra ``fused``.
 """
 
 import argparse
+import dataclasses
 import math
 import resource
 import statistics
@@ -109,10 +110,9 @@ def fly(engine, member, save_every=GRID.steps):
         member.body,
         jq.torques.commanded,
         member.start,
-        GRID,
+        dataclasses.replace(GRID, save_every=save_every),
         controller=jq.Controller(begin, update),
-        save_every=save_every,
-        engine=engine,
+        options=jq.RolloutOptions(engine=engine),
     )
 
 
@@ -208,7 +208,7 @@ def main():
         "worst": jq.ensembles.largest(10, lambda outcome: outcome.settling),
     }
     one, began = partial(simulate, options.engine), time.perf_counter()
-    ensemble = jq.ensembles.run(draw_member, one, n, key, reduce=reduce, store=options.store)
+    ensemble = jq.ensembles.run(key, draw_member, one, n, reduce=reduce, store=options.store)
     seconds = time.perf_counter() - began
     print(f"\n{n} members of {GRID.steps} steps in {seconds:.1f} s, compilation included")
     print(f"{len(ensemble.failed_index)} members not finite")

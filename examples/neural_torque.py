@@ -124,9 +124,10 @@ NETWORKS = {"jax": plain, "equinox": equinox, "flax": flax}
 
 def trajectory(torque, params, start, t0=0.0, steps=STEPS, finer=1, scheme=jq.rkmk4, engine="scan"):
     """Return the states after 0, 1 ... ``steps`` periods of 0.05 s."""
-    body, grid = jq.Body.from_principal(MOMENTS), jq.grid(t0, DT / finer, steps * finer)
-    options = {"save_every": finer, "engine": engine}
-    return jq.rollout(scheme, body, torque, start, grid, params, **options).state
+    body = jq.Body.from_principal(MOMENTS)
+    grid = jq.grid(t0, DT / finer, steps * finer, save_every=finer)
+    options = jq.RolloutOptions(engine=engine)
+    return jq.rollout(scheme, body, torque, start, grid, params, options=options).state
 
 
 def random_starts(key, n):
@@ -141,7 +142,7 @@ def truth(key, n):
 
     Another scheme computes them, with a step five times finer.
     """
-    one = partial(trajectory, true, None, finer=5, scheme=jq.cf4)
+    one = partial(trajectory, true, None, finer=5, scheme=jq.schemes.cf4)
     return jax.vmap(one)(random_starts(key, n))
 
 

@@ -57,14 +57,15 @@ def fly(engine, key):
     mass = RELAXATION * damping[0] * 5.0 / (1.0 + ratio**2)  # kg: for turns across the axis
     body = jq.Body.ellipsoid(mass, semi_axes)
     path = jq.rollout(
-        jq.schemes.damped(jq.symmetric_top, damping, toward=rate),
+        jq.schemes.damp(jq.symmetric_top, damping, toward=rate),
         body,
         jq.torques.zero,
         jq.State(q, rate(0.0, q)),
-        jq.grid(0.0, STEP, ROWS * EVERY),
-        save_every=EVERY,
-        save=lambda t, state, *_: jq.quaternion.rotate(state.q, jnp.array([0.0, 0.0, 1.0])),
-        engine=engine,
+        jq.grid(0.0, STEP, ROWS * EVERY, save_every=EVERY),
+        options=jq.RolloutOptions(
+            save=lambda t, state, *_: jq.quaternion.rotate(state.q, jnp.array([0.0, 0.0, 1.0])),
+            engine=engine,
+        ),
     )
     return path.saved
 

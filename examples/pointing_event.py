@@ -132,7 +132,7 @@ def main():
     fine = degrees(fixed(jq.rkmk6, moment / 20_000, 20_000).final.q)
     print(f"a rollout of order 6 to that time, in 20000 steps: {fine:.10f} deg")
 
-    paths = {dt: fixed(jq.rkmk5, dt, 600) for dt in (1.0, 0.5, 0.1)}
+    paths = {dt: fixed(jq.schemes.rkmk5, dt, 600) for dt in (1.0, 0.5, 0.1)}
     print_rows(paths, moment)
     draw(ends, paths, "pointing_event.png")
     print("\ndrawn to pointing_event.png")

@@ -92,8 +92,9 @@ def fly(log_gains, flight, engine="auto"):
     )
     controller = rotors.command_speeds(cascade, ROTORS, min=0.05, max=0.6 * WEIGHT)
     return jq.rollout(
-        jq.rkmk2, BODY, plant, flight.start, GRID, log_gains, controller=controller, engine=engine
-    )
+        jq.rkmk2, BODY, plant, flight.start, GRID, log_gains,
+        controller=controller, options=jq.RolloutOptions(engine=engine),
+    )  # fmt: skip
 
 
 def random_flights(key, n):

@@ -146,9 +146,10 @@ def fly(weights, flight, noise, save=None):
 
     plant = torques.total(forces.gravity(body), forces.linear_drag(DRAG, wind), rotors)
     controller = jq.Controller(lambda start, weights: flight.memory, update, DT)
-    options = {"controller": controller, "inputs": noise, "save": save}
-    grid = jq.grid(0.0, DT, len(noise))
-    return jq.rollout(jq.rkmk2, body, plant, flight.state, grid, weights, **options)
+    return jq.rollout(
+        jq.rkmk2, body, plant, flight.state, jq.grid(0.0, DT, len(noise)), weights,
+        controller=controller, inputs=noise, options=jq.RolloutOptions(save=save),
+    )  # fmt: skip
 
 
 def cost(t, state, weights, command):

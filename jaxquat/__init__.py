@@ -35,40 +35,18 @@ from jaxquat.actuators import rotors
 from jaxquat.dynamics import forces, torques
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, Wrench
-from jaxquat.ensembles import Ensemble
 from jaxquat.fitting.covariance import FitCovariance, fit_covariance
 from jaxquat.fitting.fit import Fit, FitOptions, fit
 from jaxquat.fitting.least_squares import LeastSquares, LeastSquaresOptions, least_squares
 from jaxquat.fitting.prediction import Prediction
 from jaxquat.schemes import (
-    SCHEMES,
-    Scheme,
-    cf4,
-    compose,
-    crouch_grossman,
-    crouch_grossman3,
-    crouch_grossman4,
-    formulation1,
-    formulation2,
-    full_quat,
-    full_quat_corrected,
-    half_quat,
     lgvi,
     lie_euler,
-    lie_midpoint,
     no_squish,
-    no_squish_kl6,
-    pcdm1,
-    rkmk,
     rkmk2,
-    rkmk3,
     rkmk4,
-    rkmk5,
     rkmk6,
-    simo_wong,
     symmetric_top,
-    symmetric_top_bm4,
-    symmetric_top_suzuki4,
     zhao,
 )
 from jaxquat.sensors import accelerometer, allan, gyro, magnetometer
@@ -93,7 +71,7 @@ _ON_DEMAND = ("interop", "plot")  # these import the packages of their extras
 def __getattr__(name: str) -> Any:
     if name in _ON_DEMAND or name in renamed.MOVED:  # an old place gives a warning
         return importlib.import_module(f"jaxquat.{name}")
-    return renamed.missing("", name, __dir__())
+    return renamed.found("", __dir__(), name, stacklevel=3)
 
 
 def __dir__() -> list[str]:
@@ -101,10 +79,8 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "SCHEMES",
     "Body",
     "Controller",
-    "Ensemble",
     "Fit",
     "FitCovariance",
     "FitOptions",
@@ -115,19 +91,13 @@ __all__ = [
     "Path",
     "Prediction",
     "RolloutOptions",
-    "Scheme",
     "State",
     "Wrench",
     "accelerometer",
     "actuators",
     "allan",
-    "cf4",
     "check_gpu",
-    "compose",
     "control",
-    "crouch_grossman",
-    "crouch_grossman3",
-    "crouch_grossman4",
     "dynamics",
     "ensembles",
     "estimation",
@@ -138,43 +108,29 @@ __all__ = [
     "fit_covariance",
     "flow",
     "forces",
-    "formulation1",
-    "formulation2",
     "frames",
-    "full_quat",
-    "full_quat_corrected",
     "fused",
     "grid",
     "grid_at",
     "gyro",
-    "half_quat",
     "kinematics",
     "least_squares",
     "lgvi",
     "lie_euler",
-    "lie_midpoint",
     "magnetometer",
     "no_squish",
-    "no_squish_kl6",
-    "pcdm1",
     "planning",
     "quaternion",
     "recordings",
-    "rkmk",
     "rkmk2",
-    "rkmk3",
     "rkmk4",
-    "rkmk5",
     "rkmk6",
     "rollout",
     "rotors",
     "schemes",
-    "simo_wong",
     "so3",
     "stochastic",
     "symmetric_top",
-    "symmetric_top_bm4",
-    "symmetric_top_suzuki4",
     "torques",
     "zhao",
 ]

@@ -32,9 +32,7 @@ ORDERS = (*_INTRINSIC, *(order.lower() for order in _INTRINSIC))
 
 
 def to_quaternion(angles: ArrayLike, order: str) -> Array:
-    """Unit quaternion of three angles [rad] in the order of the letters. (..., 3) -> (..., 4).
-
-    For instance ``to_quaternion(yaw_pitch_roll, "ZYX")``.
+    """Return the unit quaternion of three angles [rad] in this order. (..., 3) -> (..., 4).
 
     Examples:
         >>> yaw_pitch_roll = jnp.radians(jnp.array([60.0, 0.0, 0.0]))
@@ -47,7 +45,7 @@ def to_quaternion(angles: ArrayLike, order: str) -> Array:
 
 
 def from_quaternion(q: ArrayLike, order: str) -> Array:
-    """Three angles [rad] in the order of the letters. (..., 4) -> (..., 3).
+    """Return the three angles [rad] in the order of the letters. (..., 4) -> (..., 3).
 
     The first and the third lie in [-pi, pi]; the second lies in [-pi/2, pi/2] (three different
     axes) or in [0, pi]. The scale and the sign of q have no effect. For gimbal lock see the module
@@ -69,7 +67,7 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
     w, x, y, z = q[..., 0], q[..., 1 + i], q[..., 1 + j], sign * q[..., 1 + k]
     if not proper:  # q e_j(pi/2) = e_i(a) e_j(b + pi/2) e_i(-sign c), up to sqrt(2)
         w, x, y, z = w - y, x - z, y + w, z + x
-    cosine, sine = _length(w, x), _length(y, z)
+    cosine, sine = root(w * w + x * x), root(y * y + z * z)
     tiny = 4.0 * jnp.finfo(q.dtype).eps * (cosine + sine)
     determined, inclined = ~(cosine <= tiny), ~(sine <= tiny)  # true for NaN, which propagates
     half_sum, half_difference = _angle(x, w, determined), _angle(z, y, inclined)
@@ -84,7 +82,7 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
 
 
 def rate_matrix(angles: ArrayLike, order: str) -> Array:
-    """The matrix B with ``omega_body = B angles'``. (..., 3) -> (..., 3, 3).
+    """Return the matrix B with ``omega_body = B angles'``. (..., 3) -> (..., 3, 3).
 
     Hoffmann's (6.16) is "ZXZ"; his (7.16), where entry (3, 3) should be 0, is "ZYX".
 
@@ -106,7 +104,7 @@ def rate_matrix(angles: ArrayLike, order: str) -> Array:
 
 
 def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
-    """The matrix B^-1 with ``angles' = B^-1 omega_body``. (..., 3) -> (..., 3, 3).
+    """Return the matrix B^-1 with ``angles' = B^-1 omega_body``. (..., 3) -> (..., 3, 3).
 
     It is infinite or NaN in gimbal lock.
 
@@ -120,7 +118,7 @@ def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
 
 
 def _axes(order: str) -> list[int]:
-    """Axis numbers of the equivalent intrinsic order: extrinsic letters are reversed."""
+    """Return axis numbers of the equivalent intrinsic order: extrinsic letters are reversed."""
     if not isinstance(order, str) or order not in ORDERS:
         wanted = "three of XYZ (intrinsic) or xyz (extrinsic), no axis twice in a row"
         raise ValueError(f'order: wanted {wanted}, got {order!r}; "ZYX" is yaw, pitch, roll')
@@ -129,28 +127,24 @@ def _axes(order: str) -> list[int]:
 
 
 def _intrinsic(angles: ArrayLike, order: str) -> tuple[list[int], Array]:
-    """Axis numbers and angles (..., 3) of the equivalent intrinsic order."""
+    """Return axis numbers and angles (..., 3) of the equivalent intrinsic order."""
     axes, angles = _axes(order), trailing("angles", angles, (3,))
     return axes, angles[..., ::-1] if order.islower() else angles
 
 
 def _about(axis: int, angle: Array) -> Array:
-    """Unit quaternion of the turn by ``angle`` [rad] about a coordinate axis. (...) -> (..., 4)."""
+    """Return the turn by ``angle`` [rad] about a coordinate axis. (...) -> (..., 4)."""
     parts = [jnp.cos(0.5 * angle), *[jnp.zeros_like(angle)] * 3]
     parts[1 + axis] = jnp.sin(0.5 * angle)
     return jnp.stack(parts, axis=-1)
 
 
-def _length(a: Array, b: Array) -> Array:
-    return root(a * a + b * b)
-
-
 def _angle(sine: Array, cosine: Array, determined: Array) -> Array:
-    """``atan2(sine, cosine)``; a constant 0 where it is not determined."""
+    """Return ``atan2(sine, cosine)``; a constant 0 where it is not determined."""
     return jnp.arctan2(jnp.where(determined, sine, 0.0), jnp.where(determined, cosine, 1.0))
 
 
 def _wrapped(angle: Array) -> Array:
-    """An angle in [-3 pi, 3 pi], wrapped to [-pi, pi]."""
+    """Return an angle in [-3 pi, 3 pi], wrapped to [-pi, pi]."""
     raised = jnp.where(angle < -jnp.pi, angle + 2 * jnp.pi, angle)
     return jnp.where(angle > jnp.pi, angle - 2 * jnp.pi, raised)

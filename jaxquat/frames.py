@@ -1,9 +1,8 @@
 """Axes of aircraft, FRD and NED, to those of robots, FLU and ENU, and back.
 
 FRD and FLU are axes of the body: forward, right, down, and forward, left, up. NED and ENU are axes
-of the world: north, east, down, and east, north, up. Every function here is its own inverse: the
-same call converts in both directions, ``ned_enu(ned_enu(v)) = v``. docs/frames.md says who uses
-which axes.
+of the world: north, east, down, and east, north, up. Every function here is its own inverse,
+``ned_enu(ned_enu(v)) = v``.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ __all__ = ["attitude", "covariance", "frd_flu", "ned_enu"]
 
 
 def ned_enu(vector: ArrayLike) -> Array:
-    """North-east-down to east-north-up, or back: (y, x, -z). (..., 3) -> (..., 3).
+    """Convert north-east-down to east-north-up, or back: (y, x, -z). (..., 3) -> (..., 3).
 
-    For vectors in world axes: positions, velocities, forces, magnetic fields. It is exact, and its
-    own inverse.
+    For vectors in world axes: positions, velocities, forces, magnetic fields. It is exact.
 
     Examples:
         >>> velocity = jnp.array([3.0, 1.0, -0.5])  # m/s: north, east, down
@@ -35,10 +33,10 @@ def ned_enu(vector: ArrayLike) -> Array:
 
 
 def frd_flu(vector: ArrayLike) -> Array:
-    """Forward-right-down to forward-left-up, or back: (x, -y, -z). (..., 3) -> (..., 3).
+    """Convert forward-right-down to forward-left-up, or back: (x, -y, -z). (..., 3) -> (..., 3).
 
     For vectors in body axes: rates, torques, readings of accelerometer and magnetometer, places on
-    the body. It is exact, and its own inverse.
+    the body. It is exact.
 
     Examples:
         >>> force = jnp.array([0.5, 0.2, -9.8])  # m/s^2: an accelerometer in FRD, nearly level
@@ -49,10 +47,9 @@ def frd_flu(vector: ArrayLike) -> Array:
 
 
 def attitude(q: ArrayLike) -> Array:
-    """The attitude FRD to NED as FLU to ENU, or back. (..., 4) -> (..., 4).
+    """Convert an attitude FRD to NED into FLU to ENU, or back. (..., 4) -> (..., 4).
 
-    It is ``sqrt(1/2) (w + z, x + y, x - y, w - z)``, linear in q. It is its own inverse to
-    rounding, sign included.
+    It is ``sqrt(1/2) (w + z, x + y, x - y, w - z)``, its own inverse to rounding, sign included.
 
     Examples:
         >>> north = jnp.array([1.0, 0.0, 0.0, 0.0])  # level, forward is north: FRD is NED
@@ -64,10 +61,9 @@ def attitude(q: ArrayLike) -> Array:
 
 
 def covariance(change: Callable[[ArrayLike], Array], matrix: ArrayLike) -> Array:
-    """The covariance ``M P M^T`` of a vector that ``change`` turns into M v. -> (..., 3, 3).
+    """Return the covariance ``M P M^T`` of a vector that ``change`` turns into M v. -> (..., 3, 3).
 
-    Inertias and matrices of gains, (..., 3, 3), change in the same way. It is exact, and its own
-    inverse.
+    Inertias and matrices of gains, (..., 3, 3), change in the same way. It is exact.
 
     Args:
         change: ``frames.ned_enu`` for world axes, ``frames.frd_flu`` for body axes.

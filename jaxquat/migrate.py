@@ -185,15 +185,16 @@ def _orders(source: _Source) -> None:
         old, new = (order.split() for order in OLD_ORDERS[path])
         names = [name.partition("=")[0] for name in new]
         given = {k.arg: source.text[source.at(k.value)] for k in call.keywords if k.arg in new}
-        by_hand = any(isinstance(x, ast.Starred) for x in call.args)
-        by_hand |= not {name.partition("=")[0] for name in old[: len(call.args)]} <= {*names}
-        if by_hand or None in [k.arg for k in call.keywords]:
-            source.notes.append(f"line {call.lineno}: the order is {path}({', '.join(new)})")
-            continue
         for name, argument in zip(old, call.args, strict=False):
             given[name.partition("=")[0]] = source.text[source.at(argument)]
         defaults = dict(name.split("=") for name in old if "=" in name)
         values = [given.get(name, defaults.get(name)) for name in names]
+        hidden = any(isinstance(x, ast.Starred) for x in call.args)
+        hidden |= not {name.partition("=")[0] for name in old[: len(call.args)]} <= {*names}
+        hidden |= None in [k.arg for k in call.keywords] and not set(names) <= set(given)
+        if hidden:
+            source.notes.append(f"line {call.lineno}: the order is {path}({', '.join(new)})")
+            continue
         slots = [source.at(argument) for argument in call.args]
         if not slots or None in values:
             continue

@@ -7,7 +7,7 @@ def some(cases, quick=(), slow=None):
     """All cases; those that are not among ``quick`` run in the slow suite.
 
     With ``slow``, those that are not there either run once a week.
-    ``some(jq.SCHEMES, ("rkmk4", "lgvi"))``. A case of several arguments is a tuple.
+    ``some(jq.schemes.SCHEMES, ("rkmk4", "lgvi"))``. A case of several arguments is a tuple.
     """
 
     def marks(case):

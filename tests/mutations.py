@@ -863,8 +863,8 @@ MUTATIONS = {
     ),
     "check_state: no velocity": Mutation(
         "dynamics/state.py",
-        'velocity", state.velocity)',
-        'velocity", state.position)',
+        '("omega", "aux", "position", "velocity"):',
+        '("omega", "aux", "position"):',
         "dynamics/test_wrench.py::test_what_is_refused",
     ),
     "allocate: yaw takes the wrong way": Mutation(

@@ -211,7 +211,7 @@ FIT = {
     "optimizer": Argument(optax.sgd(0.1)),
     "data": optional(None, int="data", wrong="data", nan="gaps", inf="gaps"),
     "steps": Argument(2),
-    "key": key(),
+    "key": optional(KEY),
     "batch_size": optional(None),
     "starts": optional(None),
     "validation": optional(None),
@@ -224,10 +224,10 @@ FIT = {
     "progress": Argument(False),
 }
 ENSEMBLE = {
+    "key": key(),
     "draw": Argument(lambda key: jax.random.normal(key)),
     "simulate": Argument(lambda member: member),
     "n": Argument(3),
-    "key": key(),
     "chunk": optional(None),
     "reduce": Argument(ensembles.mean()),
     "until": optional(None),
@@ -375,7 +375,7 @@ TABLE = {
         "momentum": algebra(V),
         "motor": algebra(V),
     },
-    "compose": {"scheme": Argument(jq.no_squish), "weights": Argument((0.5, 0.5))},
+    "schemes.compose": {"scheme": Argument(jq.no_squish), "weights": Argument((0.5, 0.5))},
     "control.at_rest": {"q": Argument(Q)},
     "control.cascade": {
         "body": Argument(BODY),
@@ -454,7 +454,7 @@ TABLE = {
         "reference": Argument(REFERENCE),
         "body": Argument(BODY),
     },
-    "crouch_grossman": {"tableau": Argument(TABLEAU)},
+    "schemes.crouch_grossman": {"tableau": Argument(TABLEAU)},
     "ensembles.bodies": {
         "key": key(),
         "body": Argument(BODY),
@@ -465,7 +465,7 @@ TABLE = {
     "ensembles.keys": {"key": key(), "index": Argument(np.arange(3), {"int": "numbers"})},
     "ensembles.largest": {"k": Argument(1), "of": OF},
     "ensembles.mean": {"of": OF},
-    "ensembles.members": {"draw": Argument(lambda key: key), "n": Argument(3), "key": key()},
+    "ensembles.members": {"key": key(), "draw": Argument(lambda key: key), "n": Argument(3)},
     "ensembles.quantiles": {
         "probabilities": Argument([0.5], {"wrong": "seven", "int": "numbers"}),
         "of": OF,
@@ -801,7 +801,7 @@ TABLE = {
         "path": Argument("/dev/null", {"str": "a file"}),
         "recording": Argument(TRAJECTORY),
     },
-    "rkmk": {"tableau": Argument(TABLEAU)},
+    "schemes.rkmk": {"tableau": Argument(TABLEAU)},
     "rollout": ROLLOUT,
     "rotors.allocate": {
         "rotors": Argument(ROTORS),
@@ -835,7 +835,7 @@ TABLE = {
         "resistance": Argument(V + 1.0, word="resistance|wind"),
         "wind": optional(V),
     },
-    "stochastic.coarsened": {
+    "stochastic.coarsen": {
         "scheme": Argument(stochastic.brownian(V + 1.0, 0.1)),
         "body": Argument(BODY),
         "noise": Argument(FOUR),
@@ -849,7 +849,7 @@ TABLE = {
         "resistance": Argument(V + 1.0, word="resistance|wind"),
         "wind": optional(V),
     },
-    "schemes.damped": {
+    "schemes.damp": {
         "scheme": Argument(jq.no_squish),
         "damping": Argument(V, word="damping|toward"),
         "toward": optional(lambda t, state, params: jnp.asarray(V)),
@@ -863,12 +863,12 @@ TABLE = {
         "generalized": algebra(Q),
     },
     "schemes.hoffmann.full_quat_start": {"q": algebra(Q), "omega": algebra(V)},
-    "schemes.restarted": {
+    "schemes.restart": {
         "scheme": Argument(jq.no_squish),
         "ended": Argument(lambda t, state, params: t > 1.0),
         "fresh": Argument(lambda t, state, params: state),
     },
-    "schemes.switched": {
+    "schemes.split_steps": {
         "scheme": Argument(jq.no_squish),
         "instants": Argument(lambda t, state, params, command: command),
     },
@@ -879,12 +879,12 @@ TABLE = {
         "order": Argument(2),
         "tolerance": Argument(1e-13, {"int": "a number"}),
     },
-    "stochastic.with_gauss_markov_torque": {
+    "stochastic.add_gauss_markov_torque": {
         "scheme": Argument(jq.no_squish),
         "deviation": Argument(V),
         "time_constant": Argument(V),
     },
-    "stochastic.with_torque_noise": {"scheme": Argument(jq.no_squish), "density": Argument(V)},
+    "stochastic.add_torque_noise": {"scheme": Argument(jq.no_squish), "density": Argument(V)},
     "so3.dexp": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
     "so3.dexpinv": {"u": algebra(V), "v": algebra(V), "frame": Argument("body")},
     "so3.log": {"matrix": Argument(np.eye(3))},
@@ -940,10 +940,11 @@ for _name in (
 ):
     TABLE[_name.split()[0]] = {_name.split()[1]: algebra(V)}
 TAKEN = {**STEP, "noise": optional(None)}
-for _name in jq.SCHEMES:
+PLACES = {name: name if name in dir(jq) else f"schemes.{name}" for name in jq.schemes.SCHEMES}
+for _name in PLACES.values():
     TABLE[_name] = TAKEN
 FULL_QUAT_START = jax.jit(schemes.hoffmann.full_quat_start)(Q, V)
-for _name in ("full_quat", "full_quat_corrected"):
+for _name in ("schemes.full_quat", "schemes.full_quat_corrected"):
     TABLE[_name] = {**TAKEN, "state": Argument(FULL_QUAT_START, PROPAGATES)}
 MOVED = {"position": ROWS[:2], "velocity": ROWS[:2]}
 PATH = jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.stack([V, V])))
@@ -1032,16 +1033,16 @@ ELSEWHERE = {
     "interop.diffrax.Heun": "called by diffrax",
     "interop.diffrax.Interpolation": "called by diffrax",
     "interop.diffrax.Interpolation.evaluate": "called by diffrax",
-    "Scheme.check": "a check itself: tests/schemes/test_scheme.py",
-    "Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
-    "Scheme.noise": "a fact of a scheme and a state: tests/stochastic/test_noise.py",
-    "Scheme.undo": "a step: tests/stochastic/test_noise.py",
-    "Scheme.tree_flatten": "called by JAX",
-    "Scheme.tree_unflatten": "called by JAX",
-    "dynamics.Step": "a type",
-    "dynamics.Torque": "a type",
+    "schemes.Scheme.check": "a check itself: tests/schemes/test_scheme.py",
+    "schemes.Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
+    "schemes.Scheme.noise": "a fact of a scheme and a state: tests/stochastic/test_noise.py",
+    "schemes.Scheme.undo": "a step: tests/stochastic/test_noise.py",
+    "schemes.Scheme.tree_flatten": "called by JAX",
+    "schemes.Scheme.tree_unflatten": "called by JAX",
     "schemes.tableaus.combine": "internal",
     "schemes.weights.composed_order": "internal",
+    "dynamics.Step": "a type",
+    "dynamics.Torque": "a type",
 }
 """These are not called here, and the values say why."""
 
@@ -1205,7 +1206,8 @@ def films_end(request):
 
 # Every scheme checks its arguments by the same function. Here is one of each module.
 OF_EACH_MODULE = {"lie_euler", "cf4", "crouch_grossman3", "zhao", "no_squish", "lgvi"}
-ALIKE = {*jq.SCHEMES} - OF_EACH_MODULE - {"formulation1", "half_quat", "full_quat"}
+OF_EACH_MODULE |= {"formulation1", "half_quat", "full_quat"}
+ALIKE = {place for name, place in PLACES.items() if name not in OF_EACH_MODULE}
 
 
 @pytest.mark.filterwarnings("ignore:Animation was deleted:UserWarning")
@@ -1216,7 +1218,7 @@ def test_what_cannot_be_meant_is_refused_by_the_name_of_the_argument(name):
 
 
 TRACED = [name for name in TABLE if name != "fit_covariance" and not name.startswith("plot.")]
-QUICK = ("schemes.damped", "estimation.mekf", "Path.at", "actuators.hold_momentum")
+QUICK = ("schemes.damp", "estimation.mekf", "Path.at", "actuators.hold_momentum")
 
 
 def test_a_scalar_limit_written_inside_of_jit_is_checked():

@@ -97,7 +97,7 @@ def test_the_table_of_schemes_has_their_orders_and_evaluations():
     page = (ROOT / "docs" / "schemes.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\d) \| (\d+) \|", page, re.M)
     assert {name: (int(order), int(count)) for name, order, count in rows} == {
-        name: (scheme.order, scheme.evaluations) for name, scheme in jq.SCHEMES.items()
+        name: (scheme.order, scheme.evaluations) for name, scheme in jq.schemes.SCHEMES.items()
     }
 
 
@@ -171,7 +171,7 @@ def test_the_numbers_of_the_gallery_are_those_that_the_examples_printed():
 FLOORS = """
     _internal | _internal.jaxprs | _internal.branches | _internal.series | fused
     | quaternion | so3 euler frames | dynamics
-    | dynamics.torques dynamics.forces dynamics.environment
+    | dynamics.forces dynamics.environment | dynamics.torques
     | simulation.controller simulation.grid simulation.options | simulation.intervals | schemes
     | stochastic actuators
     | control simulation.noise simulation.path | actuators.rotors simulation.simulation

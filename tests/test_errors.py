@@ -726,7 +726,7 @@ CASES = [
         "key: wanted one key, got shape (2,)",
     ),
     (
-        lambda: jq.ensembles.members(lambda key: key, 3, jax.random.split(KEY)),
+        lambda: jq.ensembles.members(jax.random.split(KEY), lambda key: key, 3),
         ValueError,
         "key: wanted one key, got shape (2,)",
     ),
@@ -1024,24 +1024,24 @@ CASES = [
     # ensembles
     (
         lambda: jq.ensembles.run(
-            lambda key: 1.0, lambda m: "ab", 3, KEY, reduce=jq.ensembles.mean()
+            KEY, lambda key: 1.0, lambda m: "ab", 3, reduce=jq.ensembles.mean()
         ),
         TypeError,
         "simulate: wanted arrays",
     ),
     (
         lambda: jq.ensembles.run(
-            lambda key: "ab", lambda m: 1.0, 3, KEY, reduce=jq.ensembles.mean()
+            KEY, lambda key: "ab", lambda m: 1.0, 3, reduce=jq.ensembles.mean()
         ),
         TypeError,
         "draw: wanted arrays",
     ),
     (
         lambda: jq.ensembles.run(
+            KEY,
             lambda key: 1.0,
             jnp.sin,
             3,
-            KEY,
             reduce=jq.ensembles.mean(lambda rows: "ab"),
             progress=False,
         ),
@@ -1070,7 +1070,7 @@ CASES = [
     ),
     (lambda: dynamics.energy(BODY, None), TypeError, "state: wanted a jq.State, got None"),
     (
-        lambda: jq.symmetric_top_bm4(None, torques.zero, 0.0, START, 0.1, None),
+        lambda: jq.schemes.symmetric_top_bm4(None, torques.zero, 0.0, START, 0.1, None),
         TypeError,
         "body: wanted a jq.Body, got None",
     ),
@@ -1225,7 +1225,7 @@ CASES = [
     ),
     (
         lambda: jq.ensembles.run(
-            lambda key: None, lambda member: V, 5, KEY, reduce=jq.ensembles.mean(), progress=False
+            KEY, lambda key: None, lambda member: V, 5, reduce=jq.ensembles.mean(), progress=False
         ),
         ValueError,
         "draw: wanted at least one array of a member, got None",
@@ -1502,7 +1502,7 @@ MISLEADING = [
         "float32, got float64",
     ),
     (
-        lambda: jq.cf4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None),
+        lambda: jq.schemes.cf4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None),
         TypeError,
         "state: wanted one dtype",
     ),
@@ -1567,11 +1567,11 @@ ARGUMENTS = [
         "got spring(t, state, params)",
     ),
     (
-        lambda: jq.compose(lambda state: state, (1.0,)),
+        lambda: jq.schemes.compose(lambda state: state, (1.0,)),
         "scheme: wanted scheme(body, torque, t, state, dt, params), got",
     ),
     (
-        lambda: jq.schemes.damped(jnp.sin, V),
+        lambda: jq.schemes.damp(jnp.sin, V),
         "scheme: wanted scheme(body, torque, t, state, dt, params), got sin(",
     ),
     (lambda: fit(loss=lambda p: p), "loss: wanted loss(params, batch, key), got <lambda>(p)"),
@@ -1597,9 +1597,9 @@ ARGUMENTS = [
         "measure: wanted measure(state, input), got",
     ),
     (lambda: control.follow(lambda: Q, 0.0), "attitude: wanted attitude(t), got"),
-    (lambda: jq.ensembles.run(lambda: 0, lambda m: m, 3, KEY), "draw: wanted draw(key), got"),
+    (lambda: jq.ensembles.run(KEY, lambda: 0, lambda m: m, 3), "draw: wanted draw(key), got"),
     (
-        lambda: jq.ensembles.run(lambda key: key, lambda: 0, 3, KEY),
+        lambda: jq.ensembles.run(KEY, lambda key: key, lambda: 0, 3),
         "simulate: wanted simulate(member), got",
     ),
     (
@@ -1673,7 +1673,7 @@ def test_a_step_called_directly_keeps_the_dtype_of_its_state():
 
 
 def test_a_tableau_is_what_the_factory_takes():
-    assert callable(jq.rkmk(tableaus.HEUN))
+    assert callable(jq.schemes.rkmk(tableaus.HEUN))
 
 
 def test_the_hint_of_batches_is_for_batches_alone():

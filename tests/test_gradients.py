@@ -473,7 +473,7 @@ CANCELLATION = {
 
 for name, reference in STEPS.items():
     CASES[name] = Case(
-        functools.partial(stepped, jq.SCHEMES[name]),
+        functools.partial(stepped, jq.schemes.SCHEMES[name]),
         functools.partial(exact_stepped, reference),
         17,
         [
@@ -680,7 +680,9 @@ def test_derivatives(pairs: Sequence[tuple[str, str]], dtype: str) -> None:
 
 def test_every_scheme_of_tableaus_has_a_reference() -> None:
     """test_scheme_gradients.py and benchmarks/certificates.py differentiate the other schemes."""
-    lifted = {name for name, scheme in jq.SCHEMES.items() if isinstance(scheme.step, MuntheKaas)}
+    lifted = {
+        name for name, scheme in jq.schemes.SCHEMES.items() if isinstance(scheme.step, MuntheKaas)
+    }
     assert set(STEPS) == lifted | {"zhao"}
 
 

@@ -18,7 +18,7 @@ import jaxquat as jq
 from examples.validation import effort, problems
 from jaxquat import quaternion
 
-MOVES = [name for name, scheme in jq.SCHEMES.items() if scheme.translation]
+MOVES = [name for name, scheme in jq.schemes.SCHEMES.items() if scheme.translation]
 INERTIA = jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]])
 BODY = jq.Body(INERTIA, 1.7)
 START = jq.State(
@@ -38,7 +38,7 @@ def weight(t, state, params):
 @pytest.mark.parametrize("name", some(MOVES, ("rkmk2",)))
 def test_a_free_fall_is_a_parabola_and_does_not_disturb_the_rotation(name):
     """Those of order 2 or more fall exactly; the attitude is that of the body without position."""
-    scheme, gravity = jq.SCHEMES[name], jnp.array([0.0, 0.3, -9.81])
+    scheme, gravity = jq.schemes.SCHEMES[name], jnp.array([0.0, 0.3, -9.81])
     body = jq.Body.from_principal(jnp.array([0.7, 0.7, 1.0]), mass=1.7)
     fall = lambda t, state, params: jq.Wrench(jnp.zeros_like(state.omega), body.mass * params)
 
@@ -132,7 +132,7 @@ def test_the_energy_of_a_tumbling_orbiter_stays_bounded_over_a_million_steps(nam
         save = lambda t, s, params: (of_energy(s), of_momentum(s))
         grid = jq.grid(0.0, 0.01, 1_000_000, save_every=10)
         path = jq.rollout(
-            jq.SCHEMES[name],
+            jq.schemes.SCHEMES[name],
             ORBITER,
             torque,
             ON_ORBIT,
@@ -209,7 +209,7 @@ def test_the_fused_engine_flies_like_the_scan(scheme, bodies, dtype, bound):
             start, params, mass = given
             start = start._replace(position=scale * start.position)
             mass = scale * mass
-            path = guided(start, params, mass, engine, jq.SCHEMES[scheme], save_every=4)
+            path = guided(start, params, mass, engine, jq.schemes.SCHEMES[scheme], save_every=4)
             return path.state, path.command, path.memory
 
         return jax.jit(jax.vmap(one))(scales)

@@ -25,7 +25,7 @@ TILTED = np.array([0.8, 0.4, -0.2, 0.4])
 WEIGHTS = 0.5, -0.25, 0.75, 0.3, -0.6
 # full_quat adds torques to accelerations, as published. Those of ``MADE_OF_OTHERS`` are composed of
 # a scheme or lifted from a tableau, as others here are, and take minutes.
-NAMES = [name for name in jq.SCHEMES if name not in ("no_squish_kl6", "full_quat")]
+NAMES = [name for name in jq.schemes.SCHEMES if name not in ("no_squish_kl6", "full_quat")]
 MADE_OF_OTHERS = "symmetric_top_suzuki4", "symmetric_top_bm4", "rkmk6"
 SCHEMES = [(n, kind, engine) for n in NAMES if n not in MADE_OF_OTHERS
            for kind, engine in (("full", "fused"), ("principal", "scan"))]  # fmt: skip
@@ -47,7 +47,7 @@ def pull(t, state, strength):
 
 def motion(name, kind, engine):
     """(end, arguments): the numbers of the last state of a rollout by (inertia, strength, mass)."""
-    scheme = jq.SCHEMES[name]
+    scheme = jq.schemes.SCHEMES[name]
 
     def end(inertia, strength, mass=None):
         make = jq.Body if kind == "full" else jq.Body.from_principal
@@ -137,7 +137,7 @@ def test_drag_does_not_know_the_size_of_moments_and_mass():
         q, omega = jnp.asarray(TILTED, dtype), jnp.asarray([0.9, 0.4, -0.6], dtype)
         start = jq.State(q, omega, (), jnp.zeros_like(omega), omega)
         torque = jq.torques.total(jq.torques.in_world(pull), push)
-        scheme = jq.schemes.damped(jq.no_squish, damping, resistance=resistance)
+        scheme = jq.schemes.damp(jq.no_squish, damping, resistance=resistance)
         path = jq.rollout(scheme, body, torque, start, jq.grid(0.0, 0.05, 8), strength)
         return jnp.concatenate([x.ravel() for x in jax.tree.leaves(path.final)])
 
@@ -263,10 +263,10 @@ def test_equal_moments_are_known_at_every_size():
     turn = Rotation.from_quat(TILTED[[1, 2, 3, 0]]).as_matrix()
     for size in (1e-33, 1.0, 1e37):
         top = size * turn @ np.diag([0.6, 0.6, 1.0]) @ turn.T
-        jq.symmetric_top_bm4.check(jq.Body(jnp.asarray(top, jnp.float32)))
+        jq.schemes.symmetric_top_bm4.check(jq.Body(jnp.asarray(top, jnp.float32)))
         other = jq.Body.from_principal(jnp.asarray(size * MOMENTS, jnp.float32))
         with pytest.raises(ValueError, match="two equal principal moments"):
-            jq.symmetric_top_bm4.check(other)
+            jq.schemes.symmetric_top_bm4.check(other)
 
 
 def test_six_parameters_go_there_and_back_at_every_size():
@@ -309,7 +309,7 @@ def test_a_step_of_ones_own_sees_the_body_as_it_was_made():
 
     body = jq.Body.from_principal(jnp.asarray(1e-20 * MOMENTS), mass=1e-9)
     constant = lambda t, state, params: jnp.full(3, 1e-20)
-    twice = jq.compose(step, [0.5, 0.5])
+    twice = jq.schemes.compose(step, [0.5, 0.5])
     twice(body, constant, 0.0, still(np.float64), 0.1, None)
     for inertia, mass, tau in seen:
         np.testing.assert_array_equal(np.diag(inertia), 1e-20 * MOMENTS)

@@ -417,11 +417,11 @@ def test_angles_of_all_orders_from_quaternions(angles, q):
 # These tests check paths. A problem is a dict of numbers for a body, its start and a torque. The
 # torque depends on time, on attitude and, where the scheme allows it, on the rate.
 
-NAMES = list(jq.SCHEMES)
+NAMES = list(jq.schemes.SCHEMES)
 OF_ONE_STEP = [name for name in NAMES if name not in COMPOSED]
 QUICK = ("rkmk2", "cf4", "zhao", "no_squish", "lgvi")
 SPLITTING = {name for name in NAMES if name.startswith(("no_squish", "symmetric_top"))}
-REVERSIBLE = {name for name in NAMES if jq.SCHEMES[name].reversible}
+REVERSIBLE = {name for name in NAMES if jq.schemes.SCHEMES[name].reversible}
 STEPS = 10
 # This is the difference in ulp of two computations of a path. A step has at most ten sub-steps, and
 # each computation rounds each of them by one ulp.
@@ -490,7 +490,7 @@ def torque_of(name):
     oscillating thrust fixed in the body. A term linear in the rate follows where the scheme allows
     it.
     """
-    scheme = jq.SCHEMES[name]
+    scheme = jq.schemes.SCHEMES[name]
 
     def torque(t, state, x):
         # rotate is a rotation only for a unit q
@@ -516,7 +516,9 @@ def body_of(name, x):
 
 def rollout(name, x, start):
     grid = jq.grid(x["t0"], x["dt"], STEPS)
-    return jq.rollout(jq.SCHEMES[name], body_of(name, x), torque_of(name), start, grid, x).state
+    return jq.rollout(
+        jq.schemes.SCHEMES[name], body_of(name, x), torque_of(name), start, grid, x
+    ).state
 
 
 @functools.cache
@@ -697,7 +699,7 @@ def test_back_by_negative_steps(name):
         back = moved(name, x, far, x["t0"] + 1, x["t0"], steps)
         return call(quaternion.distance, x["q"], back.q), np.linalg.norm(back.omega - x["omega"])
 
-    order = jq.SCHEMES[name].order
+    order = jq.schemes.SCHEMES[name].order
     assert_slopes(errors, order + 1 - order % 2)
 
 
@@ -723,7 +725,7 @@ def test_a_path_seen_from_elsewhere_to_the_order_of_the_scheme(name, view):
         q, omega = of_path(problems.TILTED, end.q, end.omega)
         return call(quaternion.distance, q, other.q), np.linalg.norm(other.omega - omega)
 
-    assert_slopes(errors, jq.SCHEMES[name].order)
+    assert_slopes(errors, jq.schemes.SCHEMES[name].order)
 
 
 # These tests compute the same path in another way.
@@ -780,7 +782,7 @@ def test_paths_under_vmap(name, data):
 def test_one_step_without_jit(name, data):
     x = data.draw(problem_of(name))
     first = jax.tree.map(lambda leaf: leaf[1], path(name, x))
-    got = jq.SCHEMES[name](
+    got = jq.schemes.SCHEMES[name](
         body_of(name, x), torque_of(name), x["t0"], start_of(name, x), x["dt"], x
     )
     close_paths(got, first.q, first.omega)

@@ -72,7 +72,7 @@ def test_every_public_name_has_an_example():
 
 
 def is_long(name):
-    return name.startswith("jaxquat.interop.") or name == "jaxquat.schemes.damped"
+    return name.startswith("jaxquat.interop.")
 
 
 @pytest.mark.slow

@@ -75,11 +75,13 @@ def test_the_reference_names_what_there_is():
 def test_the_reference_has_every_public_name():
     """A module with all of it, a name of the package itself, or a scheme in the list of them."""
     listed = re.findall(r"`(\w+)`", (DOCS / "api" / "schemes.md").read_text())
-    assert set(jq.SCHEMES) <= set(listed)
+    assert set(jq.schemes.SCHEMES) <= set(listed)
     for name in jq.__all__:
         value = getattr(jq, name)
         place = value.__name__ if isinstance(value, types.ModuleType) else f"jaxquat.{name}"
-        assert place in REFERENCE or name in jq.SCHEMES, f"{place} is in no page of the reference"
+        assert place in REFERENCE or name in jq.schemes.SCHEMES, (
+            f"{place} is in no page of the reference"
+        )
 
 
 def option(key, block):
@@ -149,7 +151,7 @@ RECORDS = [
     jq.Grid,
     jq.GridAt,
     jq.Controller,
-    jq.Ensemble,
+    jq.ensembles.Ensemble,
     jq.Fit,
     jq.FitCovariance,
     jq.FitOptions,

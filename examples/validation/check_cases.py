@@ -8,7 +8,6 @@ and what it is.
 
 import csv
 import gzip
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -214,8 +213,8 @@ def history(case):
     """Return the columns of a case, each tenth of a second, by their names in the files."""
     body, start = start_of(case)
     earth = Earth()._replace(**case.earth)
-    every = round(SAVED / STEP)
-    grid = jq.grid(0.0, STEP, round(case.seconds / STEP))
+    steps, every = round(case.seconds / STEP), round(SAVED / STEP)
+    grid = jq.grid(0.0, STEP, steps, save_every=every)
 
     def observe(t, state, params):
         now = situation(case, t, state)
@@ -237,8 +236,8 @@ def history(case):
             "aero_bodyMoment_ftlbf": moment / (POUND * FOOT),
         }
 
-    rollout = partial(jq.rollout, save=observe, save_every=every)
-    path = jax.jit(lambda: rollout(jq.rkmk4, body, acting(case), start, grid))()
+    options = jq.RolloutOptions(save=observe)
+    path = jax.jit(lambda: jq.rollout(jq.rkmk4, body, acting(case), start, grid, options=options))()
     saved = jax.tree.map(np.asarray, path.saved)
     columns = {name: value for name, value in saved.items() if value.ndim == 1}
     for stem, ends in (

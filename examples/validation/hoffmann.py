@@ -24,7 +24,7 @@ def excited(name, steps=11, dt=0.1, torque_steps=1):
 
     start = problems.start_of(name, REST.q, REST.omega)
     return jax.jit(
-        lambda: jq.rollout(jq.SCHEMES[name], BODY, torque, start, jq.grid(0.0, dt, steps))
+        lambda: jq.rollout(jq.schemes.SCHEMES[name], BODY, torque, start, jq.grid(0.0, dt, steps))
     )().state
 
 

@@ -57,7 +57,7 @@ class EulerMaruyama(NamedTuple):
 
 def euler_maruyama(damping, temperature):
     """The Scheme of Euler and Maruyama."""
-    return jq.Scheme(EulerMaruyama(damping, temperature), "Euler-Maruyama")
+    return jq.schemes.Scheme(EulerMaruyama(damping, temperature), "Euler-Maruyama")
 
 
 def langevin(damping, temperature):
@@ -99,12 +99,10 @@ def chunk(name, states, keys, dt, kT):
     """Take 100 steps in float32; return the states, and means of cos and omega^2 by body."""
     scheme = SCHEMES[name](jnp.asarray(DAMPING, jnp.float32), kT)
     body = jq.Body.from_principal(jnp.asarray(MOMENTS, jnp.float32))
-    grid = jq.grid(0.0, dt, CHUNK)
+    grid = jq.grid(0.0, dt, CHUNK, save_every=CHUNK // 10)
 
     def one(state, key):
-        path = jq.rollout(
-            scheme, body, dipole, state, grid, 2.0 * kT, noise=key, save_every=CHUNK // 10
-        )
+        path = jq.rollout(scheme, body, dipole, state, grid, 2.0 * kT, noise=key)
         cosines = quaternion.to_matrix(path.state.q[1:])[:, 2, 2]
         return path.final, jnp.mean(cosines), jnp.mean(path.state.omega[1:] ** 2, axis=0)
 
@@ -325,7 +323,7 @@ def diffusion(bodies=1_000_000, steps=100, dt=0.01):
         rest = jq.State(single([1.0, 0.0, 0.0, 0.0]), single(np.zeros(3)))
         path = jq.rollout(
             scheme, jq.Body.from_principal(single(MOMENTS)), jq.torques.zero, rest,
-            jq.grid(0.0, dt, steps), noise=key, save_every=steps // 2,
+            jq.grid(0.0, dt, steps, save_every=steps // 2), noise=key,
         )  # fmt: skip
         q = path.state.q[1:]
         first = jnp.diagonal(quaternion.to_matrix(q), axis1=1, axis2=2)
@@ -424,7 +422,7 @@ def strong_errors(name, moments, bodies=1000):
     noise = jnp.asarray(np.random.default_rng(5).normal(size=(bodies, FINE, count)))
     steps, fine, errors, relative = FINE, last(name, moments, noise), {}, {}
     while steps > min(COUNTS):
-        rows = jq.stochastic.coarsened(scheme, body, noise.reshape(-1, count), 1.0 / steps)
+        rows = jq.stochastic.coarsen(scheme, body, noise.reshape(-1, count), 1.0 / steps)
         noise = rows.reshape(bodies, -1, count)
         steps //= 2
         if steps in COUNTS:

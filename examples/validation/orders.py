@@ -9,7 +9,7 @@ import numpy as np
 import jaxquat as jq
 from examples.validation import problems
 
-ANY_TORQUE = {name for name, scheme in jq.SCHEMES.items() if scheme.torques == "any"}
+ANY_TORQUE = {name for name, scheme in jq.schemes.SCHEMES.items() if scheme.torques == "any"}
 # Composed of the steps or flows of others, which they take in other lengths.
 COMPOSED = ("symmetric_top_suzuki4", "symmetric_top_bm4", "no_squish_kl6")
 # Each order has its numbers of steps per second.

@@ -326,9 +326,8 @@ class FreeBodies:
         """Yields (steps done, states (64, 1001, ...)) every 1000 steps."""
 
         def of_one(body, state):
-            return jq.rollout(
-                step, body, jq.torques.zero, state, jq.grid(0.0, self.h, self.chunk), engine=engine
-            ).state
+            grid, options = jq.grid(0.0, self.h, self.chunk), jq.RolloutOptions(engine=engine)
+            return jq.rollout(step, body, jq.torques.zero, state, grid, options=options).state
 
         run = jax.jit(jax.vmap(of_one), compiler_options=effort.FULL)
         last = jax.jit(lambda states: jax.tree.map(lambda x: x[:, -1], states))
@@ -408,16 +407,9 @@ def marcher(step, torque, chunk=10, batch=False):
     """
 
     def advance(body, state, t0, dt, params):
-        path = jq.rollout(
-            step,
-            body,
-            torque,
-            state,
-            jq.grid(t0, dt, chunk),
-            params,
-            save_every=chunk,
-            engine="scan",
-        )
+        grid = jq.grid(t0, dt, chunk, save_every=chunk)
+        options = jq.RolloutOptions(engine="scan")
+        path = jq.rollout(step, body, torque, state, grid, params, options=options)
         return jax.tree.map(lambda x: x[-1], path.state)
 
     advance = jax.jit(jax.vmap(advance, in_axes=(0, 0, None, None, 0)) if batch else advance)
@@ -447,7 +439,7 @@ FAST_TORQUE = jq.torques.heavy_top(147.15, jnp.array([0.0, 0, 1]))
 
 @functools.cache
 def fast_march(name):
-    return marcher(jq.SCHEMES[name], FAST_TORQUE)
+    return marcher(jq.schemes.SCHEMES[name], FAST_TORQUE)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 
 import jaxquat as jq
-from jaxquat.stochastic import Disturbance, with_gauss_markov_torque, with_torque_noise
+from jaxquat.stochastic import Disturbance, add_gauss_markov_torque, add_torque_noise
 
 MOMENTS = np.array([1.0, 2.0, 2.5])  # kg m^2
 FACTOR = np.array([[0.3, 0.1, 0.0], [0.2, 0.4, -0.1], [0.0, 0.3, 0.2]])  # N m/sqrt(Hz)
@@ -36,9 +36,9 @@ def problem(kind, scheme):
         return pull - drag if scheme.torques == "any" else pull
 
     if kind == "white":
-        return with_torque_noise(scheme, FACTOR), body, torque, jq.State(q, omega)
+        return add_torque_noise(scheme, FACTOR), body, torque, jq.State(q, omega)
     start = jq.State(q, omega, Disturbance(jnp.array([0.1, -0.2, 0.3])))
-    return with_gauss_markov_torque(scheme, DEVIATION, TIME), body, torque, start
+    return add_gauss_markov_torque(scheme, DEVIATION, TIME), body, torque, start
 
 
 # Along a path: a longer step takes the noise of the shorter ones.

@@ -247,9 +247,9 @@ def is_key(value: Any) -> bool:
     return not isinstance(dtype, np.dtype | None) and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
-def reproducible_key(name: str, key: Any) -> Array:
+def reproducible_key(name: str, key: Any, hint: str = "") -> Array:
     """Return ``key`` as one key; ValueError for a generator whose numbers depend on vmap."""
-    key = random_key(name, key)
+    key = random_key(name, key, hint)
     generator = jax.random.key_impl(key)
     if "rbg" in str(generator):
         wanted = "a generator whose numbers do not depend on vmap"
@@ -257,7 +257,7 @@ def reproducible_key(name: str, key: Any) -> Array:
     return key
 
 
-def random_key(name: str, value: Any) -> Array:
+def random_key(name: str, value: Any, hint: str = "") -> Array:
     """Return ``value`` as one ``jax.random.key``; old keys (uint32) are converted.
 
     TypeError if it is not a key, ValueError if it is several keys.
@@ -267,7 +267,7 @@ def random_key(name: str, value: Any) -> Array:
         with contextlib.suppress(TypeError, ValueError):
             key = jax.random.wrap_key_data(value)
     if not is_key(key):
-        raise TypeError(f"{name}: wanted a jax.random.key, got {value!r}")
+        raise TypeError(f"{name}: wanted a jax.random.key, got {value!r}{hint}")
     if key.shape != ():
         raise ValueError(f"{name}: wanted one key, got shape {key.shape}")
     return key

@@ -79,12 +79,12 @@ _ANSWERS: dict[str, dict[str, str]] = {
         "with jq.forces.point_mass"
     },
     "actuators": {
-        "pulse": "jq.actuators.pulse_widths, with jq.schemes.switched",
+        "pulse": "jq.actuators.pulse_widths, with jq.schemes.split_steps",
         "wheel reaction_wheel": "jq.actuators.wheel_torque",
     },
     "dynamics": {"potential_energy": "mass * 9.80665 * z with jq.forces.gravity"},
     "torques": {
-        "pulse step": "jq.schemes.switched, for a torque that jumps",
+        "pulse step": "jq.schemes.split_steps, for a torque that jumps",
         "constant": "lambda t, state, params: params: a torque is any function of these",
     },
     "control": {
@@ -131,11 +131,20 @@ INSTEAD = {
 _PUBLIC: dict[str, list[str]] = {}
 """The public names of each module, for the names that users seek in another one."""
 
+_IN_SCHEMES = """
+    SCHEMES Scheme cf4 compose crouch_grossman crouch_grossman3 crouch_grossman4 formulation1
+    formulation2 full_quat full_quat_corrected half_quat lie_midpoint no_squish_kl6 pcdm1 rkmk rkmk3
+    rkmk5 simo_wong symmetric_top_bm4 symmetric_top_suzuki4
+"""
 RENAMED = {
+    **{name: f"schemes.{name}" for name in _IN_SCHEMES.split()},
+    "Ensemble": "ensembles.Ensemble",
     "actuators.delayed": "actuators.delay_record",
     "actuators.lagged": "actuators.lag_record",
     "control.Course": "control.ReferenceTrajectory",
     "control.delayed": "control.delay",
+    "dynamics.State": "State",
+    "dynamics.Wrench": "Wrench",
     "forces.gravity_gradient": "torques.gravity_gradient",
     "fused.check_gpu": "check_gpu",
     "fused.explain": "explain",
@@ -143,10 +152,13 @@ RENAMED = {
     "rotors.lagging": "rotors.lag",
     "schemes.Disturbance": "stochastic.Disturbance",
     "schemes.brownian": "stochastic.brownian",
-    "schemes.coarsened": "stochastic.coarsened",
+    "schemes.coarsened": "stochastic.coarsen",
+    "schemes.damped": "schemes.damp",
     "schemes.langevin": "stochastic.langevin",
-    "schemes.with_gauss_markov_torque": "stochastic.with_gauss_markov_torque",
-    "schemes.with_torque_noise": "stochastic.with_torque_noise",
+    "schemes.restarted": "schemes.restart",
+    "schemes.switched": "schemes.split_steps",
+    "schemes.with_gauss_markov_torque": "stochastic.add_gauss_markov_torque",
+    "schemes.with_torque_noise": "stochastic.add_torque_noise",
 }
 """Names of the last release and their new names. The next release removes them."""
 
@@ -246,6 +258,8 @@ OLD_ORDERS = {
         "state position velocity gains reference body mass gravity=9.80665",
         "state gains reference body gravity",
     ),
+    "ensembles.members": ("draw n key", "key draw n"),
+    "ensembles.run": ("draw simulate n key", "key draw simulate n"),
     "planning.ilqr": (
         "scheme body torque start grid commands residuals params=None",
         "scheme body torque start grid params commands residuals",
@@ -334,13 +348,13 @@ def _in_new_names(owner: str, kwargs: dict[str, Any], stacklevel: int = 3) -> di
     return {names.get(name, name): value for name, value in kwargs.items()}
 
 
-def _missing_in(module: ModuleType, owner: str, name: str) -> Any:
-    """``missing`` for a module; a renamed object is returned with a DeprecationWarning."""
-    new = RENAMED.get(f"{owner}.{name}")
+def found(owner: str, names: Iterable[str], name: str, stacklevel: int = 2) -> Any:
+    """Return a renamed object with a DeprecationWarning; otherwise the name is ``missing``."""
+    new = RENAMED.get(f"{owner}.{name}".lstrip("."))
     if new is None:
-        missing(owner, name, module.__all__)
+        missing(owner, name, names)
     text = f"{_place(owner)}.{name} is now called jq.{new}"
-    warnings.warn(text, DeprecationWarning, stacklevel=2)
+    warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
     return functools.reduce(getattr, new.split("."), sys.modules["jaxquat"])
 
 
@@ -388,7 +402,7 @@ def answer(owners: Mapping[str, Any]) -> None:
         # instance, so copy and pickle work as before.
         if isinstance(value, ModuleType):
             _PUBLIC[owner] = value.__all__
-            value.__getattr__ = functools.partial(_missing_in, value, owner)
+            value.__getattr__ = functools.partial(found, owner, value.__all__)
             value.__dir__ = functools.partial(sorted, value.__all__)
         elif owner in INSTEAD:
             value.__getattr__ = functools.partialmethod(_missing_of, owner)

@@ -90,7 +90,7 @@ def pulse_widths(
     """Return how long to open on-off thrusters in an interval for mean forces. -> (...) [s].
 
     The width is ``interval * force/thrust``, at most the interval, and 0 if that is below the
-    minimum, for instance a valve's least on-time. ``schemes.switched`` steps to the ends of the
+    minimum, for instance a valve's least on-time. ``schemes.split_steps`` steps to the ends of the
     pulses.
 
     Args:

@@ -24,9 +24,8 @@ from jaxquat.control.flight import Lift, check_gravity
 from jaxquat.control.laws import check_gains, shortest
 from jaxquat.control.pid import checked_times, function_of
 from jaxquat.control.reference import ReferenceTrajectory, attitude_of, check_trajectory
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import mass_of
-from jaxquat.dynamics.state import State, broadcastable, position_of
+from jaxquat.dynamics.body import Body, mass_of
+from jaxquat.dynamics.state import State, broadcastable, moving
 from jaxquat.dynamics.units import own_units
 from jaxquat.quaternion import conjugate, multiply, rotate, rotate_inverse
 from jaxquat.simulation.controller import Controller
@@ -168,7 +167,7 @@ def cascade(
     ) -> tuple[Lift, CascadeMemory]:
         c, k = reference_at(t, params, sampled_input), gains_of(params)
         state = broadcastable("measure(...)", measure(state, sampled_input))
-        x, v = position_of(state, "which the cascade needs", "measure(...)"), state.velocity
+        x, v = moving(state, "measure(...)").position, state.velocity
 
         velocity_error = c.velocity + _shortened(k.position * (c.position - x), speed) - v
         uncut = c.acceleration + g * z + k.velocity * velocity_error + memory.acceleration

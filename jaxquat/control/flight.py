@@ -14,9 +14,8 @@ from jaxquat._internal.linear import cross, dot
 from jaxquat._internal.renamed import refuses_old_keywords, takes_old_names
 from jaxquat.control.laws import Gains, check_gains, geometric_law
 from jaxquat.control.reference import ReferenceTrajectory, attitude_of, check_trajectory, follow
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import mass_of
-from jaxquat.dynamics.state import State, check_state, position_of
+from jaxquat.dynamics.body import Body, mass_of
+from jaxquat.dynamics.state import State, check_state, moving
 from jaxquat.quaternion import rotate
 
 
@@ -101,7 +100,7 @@ def flight_law(
     """
     state, reference = check_state("state", state), check_trajectory(reference)
     gains, mass = check_gains(gains, FlightGains), jnp.asarray(mass_of(body), state.q.dtype)
-    x, v = position_of(state, "which flight_law needs"), state.velocity
+    x, v = moving(state).position, state.velocity
     gravity = check_gravity(gravity, state.q.dtype)
     z = jnp.asarray([0.0, 0.0, 1.0], state.q.dtype)
     weight = mass * gravity * z

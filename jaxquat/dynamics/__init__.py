@@ -1,9 +1,7 @@
 """The motion of one rigid body: its state, Euler's equation, energy, momentum, error states.
 
-``coupled`` adds slosh masses and flexible modes.
-
-``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes. The
-conventions are those of ``jaxquat.quaternion``.
+``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes; with a
+position ``m velocity' = force`` in world axes. The conventions are those of ``jaxquat.quaternion``.
 """
 
 from jaxquat.dynamics.appendages import Appendages, coupled, flexible_modes, slosh_masses
@@ -16,15 +14,13 @@ from jaxquat.dynamics.motion import (
     linearize,
     momentum,
 )
-from jaxquat.dynamics.state import Rates, State, Wrench, local, retract
+from jaxquat.dynamics.state import Rates, local, retract
 
 __all__ = [
     "Appendages",
     "Rates",
-    "State",
     "Step",
     "Torque",
-    "Wrench",
     "angular_acceleration",
     "coupled",
     "derivative",

@@ -26,7 +26,6 @@ from jax.typing import ArrayLike
 from jaxquat import quaternion, so3
 from jaxquat._internal.checks import (
     exactly,
-    finite,
     instance,
     not_negative,
     positive,
@@ -36,7 +35,7 @@ from jaxquat._internal.checks import (
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import check_parts
+from jaxquat.dynamics.contract import check_parts, constant_of
 from jaxquat.dynamics.state import State, Wrench, one_body
 
 
@@ -54,11 +53,10 @@ class Appendages(NamedTuple):
 
     Examples:
         >>> one, axis = jnp.ones(1), jnp.array([[1.0, 0.0, 0.0]])
-        >>> tank = jq.dynamics.slosh_masses(20.0 * one, 0.5 * axis, axis, 5.0 * one, 0.2 * one)
         >>> panel = jq.dynamics.flexible_modes(one, 0.01 * one, axis, 2.0 * axis)
-        >>> both = jax.tree.map(lambda *x: jnp.concatenate(x), tank, panel)  # on one body
-        >>> both.mass, both.added
-        (Array([20.,  1.], dtype=float32), Array([20.,  0.], dtype=float32))
+        >>> two = jax.tree.map(lambda *x: jnp.concatenate(x), panel, panel)  # on one body
+        >>> two.mass
+        Array([1., 1.], dtype=float32)
     """
 
     mass: Array
@@ -77,7 +75,7 @@ def slosh_masses(
     stiffness: ArrayLike,
     damping: ArrayLike,
 ) -> Appendages:
-    """Point masses on springs that slide along axes of the body: the first modes of fuel in tanks.
+    """Make point masses on springs along axes of the body: the first modes of fuel in tanks.
 
     The body does not include them. The model is exact for displacements of any size. F. T. Dodge,
     The New "Dynamic Behavior of Liquids in Moving Containers", SwRI, 2000, computes mass
@@ -98,7 +96,8 @@ def slosh_masses(
         0.5
     """
     mass = _column("mass", mass, positive)
-    position, axis = _rows("position", position, mass), _rows("axis", axis, mass)
+    rows = (*mass.shape, 3)
+    position, axis = constant_of("position", position, rows), constant_of("axis", axis, rows)
     unit_vector("axis", axis)
     moved = mass[:, None] * axis
     stiffness = _column("stiffness", stiffness, not_negative, mass)
@@ -109,7 +108,7 @@ def slosh_masses(
 def flexible_modes(
     frequency: ArrayLike, ratio: ArrayLike, translation: ArrayLike, rotation: ArrayLike
 ) -> Appendages:
-    """Modes of flexible panels or booms clamped to the body: hybrid coordinates.
+    """Make modes of flexible panels or booms clamped to the body: hybrid coordinates.
 
     The body includes the undeformed appendages. Their modes have unit mass, so a displacement x
     has the unit [m sqrt(kg)], and the participations l and d are the rows of the matrices that
@@ -133,12 +132,14 @@ def flexible_modes(
     """
     frequency = _column("frequency", frequency, positive)
     ratio = _column("ratio", ratio, not_negative, frequency)
-    translation = _rows("translation", translation, frequency)
-    rotation = _rows("rotation", rotation, frequency)
+    rows = (*frequency.shape, 3)
+    translation = constant_of("translation", translation, rows)
+    rotation = constant_of("rotation", rotation, rows)
     one, none = jnp.ones_like(frequency), jnp.zeros_like(frequency)
     damping = 2.0 * ratio * frequency
-    nowhere = jnp.zeros_like(translation)
-    return Appendages(one, translation, rotation, frequency**2, damping, none, nowhere)
+    return Appendages(
+        one, translation, rotation, frequency**2, damping, none, jnp.zeros_like(translation)
+    )
 
 
 def coupled(
@@ -160,10 +161,8 @@ def coupled(
 
     The position of the state is that of the body alone, without slosh masses. Without a position
     the body turns about a fixed point, from which positions and rotations then count, so give a
-    free spacecraft one. With ``S = sum x l``, plus the first moment of slosh masses, a free body
-    conserves ``R (M v + sum x' l + omega × S)`` in world axes, v in body axes. Add uniform gravity,
-    and ``forces.point_mass``, outside by ``torques.total``: they accelerate body and appendages
-    alike. All else belongs into ``acting``.
+    free spacecraft one. Add uniform gravity, and ``forces.point_mass``, outside by
+    ``torques.total``: they accelerate body and appendages alike. All else belongs into ``acting``.
 
     Args:
         body: with a mass if the state has a position.
@@ -177,14 +176,12 @@ def coupled(
         A torque, or a ``Wrench`` if the state has a position, and x'' (n,).
 
     Examples:
-        >>> body, axis = jq.Body(jnp.eye(3), mass=3.0), jnp.array([[1.0, 0.0, 0.0]])
+        >>> axis, still = jnp.array([[1.0, 0.0, 0.0]]), jnp.zeros(3)
         >>> tank = jq.dynamics.slosh_masses(jnp.ones(1), axis, axis, jnp.ones(1), jnp.zeros(1))
-        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
-        >>> state = jq.State(level, still, position=still, velocity=still)
-        >>> x, rate = jnp.array([0.3]), jnp.zeros(1)  # m, m/s
-        >>> acting, acceleration = jq.dynamics.coupled(body, tank, state, x, rate, still)
-        >>> acting.force.round(3), acceleration.round(3)  # pulled forth; k/m + k/M
-        (Array([0.3, 0. , 0. ], dtype=float32), Array([-0.4], dtype=float32))
+        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), still, (), still, still)
+        >>> x, rate, body = jnp.array([0.3]), jnp.zeros(1), jq.Body(jnp.eye(3), mass=3.0)
+        >>> jq.dynamics.coupled(body, tank, state, x, rate, still)[1].round(3)  # k/m + k/M
+        Array([-0.4], dtype=float32)
     """
     instance("body", body, Body, "a jq.Body")
     appendages = checked_record(
@@ -213,15 +210,8 @@ def coupled(
     return Wrench(tau, body.mass * quaternion.rotate(state.q, a)), acceleration
 
 
-_FIELDS = {
-    "mass": Field([("n",)]),
-    "translation": Field([("n", 3)]),
-    "rotation": Field([("n", 3)]),
-    "stiffness": Field([("n",)]),
-    "damping": Field([("n",)]),
-    "added": Field([("n",)]),
-    "position": Field([("n", 3)]),
-}
+_VECTORS = ("translation", "rotation", "position")
+_FIELDS = {x: Field([("n", 3) if x in _VECTORS else ("n",)]) for x in Appendages._fields}
 
 
 class _Equations(NamedTuple):
@@ -292,10 +282,4 @@ def _accelerations(equations: _Equations, mass: Array) -> tuple[Array, Array]:
 def _column(name: str, value: ArrayLike, check: Any, like: Array | None = None) -> Array:
     value = vector(name, value) if like is None else exactly(name, value, like.shape)
     check(name, value)
-    return value
-
-
-def _rows(name: str, value: ArrayLike, like: Array) -> Array:
-    value = exactly(name, value, (*like.shape, 3))
-    finite(name, value)
     return value

@@ -22,16 +22,14 @@ from jaxquat._internal.checks import (
     is_concrete,
     measurable,
     random_key,
+    single_or_double,
     unit_quaternion,
 )
 from jaxquat._internal.linear import dot, matmul, power_of_two, transpose
 from jaxquat._internal.reprs import short
 from jaxquat.dynamics.inertia import (
-    box_moments,
     check_inertia,
     check_moments,
-    cylinder_moments,
-    ellipsoid_moments,
     equal_moments,
     from_six,
     principal_axes,
@@ -51,19 +49,15 @@ class Body:
 
     A body is immutable. It is a pytree whose leaves are the numbers it was made from: the inertia,
     or moments and axes after ``from_principal``. All leaves are differentiable.
-    ``body.principal()`` returns moments and axes of any body.
 
-    Do not let an optimiser update a body. Its updates could make moments negative and move the axes
-    off the unit sphere, and bodies that JAX rebuilds are not checked; ``jq.fit`` refuses a Body
-    among its params. Make the body within the loss instead, from unconstrained real numbers:
-    ``jq.Body.from_parameters(theta)`` or ``jq.Body.from_principal(jnp.exp(logarithms))``.
+    Do not let an optimiser update a body: moments could become negative, and bodies that JAX
+    rebuilds are not checked. Make the body within the loss instead, from unconstrained real
+    numbers: ``jq.Body.from_parameters(theta)`` or ``jq.Body.from_principal(jnp.exp(logarithms))``.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])), mass=12.0)  # kg m^2, kg
         >>> body.principal()[0]
         Array([2., 3., 4.], dtype=float32)
-        >>> jq.Body.box(12.0, jnp.array([0.5, 1.0, 2.0])).principal()[0]  # kg, m
-        Array([5.  , 4.25, 1.25], dtype=float32)
     """
 
     _inertia: Any = None  # None after from_principal
@@ -80,7 +74,7 @@ class Body:
             3: "; make a batch with jax.vmap(jq.Body)",
         }
         inertia = exactly("inertia", inertia, (3, 3), hints.get(inertia.ndim, ""))
-        _check_dtype("inertia", inertia)
+        single_or_double("inertia", inertia)
         check_inertia(inertia)
         object.__setattr__(self, "_inertia", symmetric_part(inertia))
         object.__setattr__(self, "mass", _mass(mass, inertia.dtype))
@@ -89,7 +83,7 @@ class Body:
     def _unchecked(
         cls, inertia: Any = None, moments: Any = None, axes: Any = None, mass: Any = None
     ) -> Body:
-        """A body of these leaves, unchecked: JAX also makes bodies of placeholders."""
+        """Return a body of these leaves, unchecked: JAX also makes bodies of placeholders."""
         body = object.__new__(cls)
         vars(body).update(_inertia=inertia, _moments=moments, _axes=axes, mass=mass)
         return body
@@ -103,13 +97,11 @@ class Body:
 
     @property
     def inertia(self) -> Array:
-        """(3, 3) inertia in body axes [kg m^2].
+        """Inertia (3, 3) in body axes [kg m^2].
 
         Examples:
-            >>> quarter = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 2]))  # a quarter turn
-            >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]), quarter)  # kg m^2
-            >>> [f"{x:.2f}" for x in jnp.diag(body.inertia)]  # the first moment is about body y
-            ['3.00', '2.00', '4.00']
+            >>> jq.Body.sphere(10.0, radius=0.5).inertia[2, 2]
+            Array(1., dtype=float32)
         """
         if self._moments is None:
             return self._inertia
@@ -118,7 +110,7 @@ class Body:
 
     @property
     def parameters(self) -> Array:
-        """The six numbers from which ``Body.from_parameters`` makes this body.
+        """Six numbers from which ``Body.from_parameters`` makes this body.
 
         NaN for a flat body, ``I1 + I2 = I3``: the first three would be infinite.
 
@@ -133,21 +125,19 @@ class Body:
     def from_principal(
         cls, moments: ArrayLike, axes: ArrayLike | None = None, mass: ArrayLike | None = None
     ) -> Body:
-        """A body of principal moments (3,) [kg m^2] and axes (4,), principal to body axes.
+        """Make a body of principal moments (3,) [kg m^2] and axes (4,), principal to body axes.
 
-        ``axes`` is a unit quaternion; by default principal and body axes coincide. The body keeps
-        moments and axes. So a scheme that works in principal axes needs no eigenvectors, and
-        gradients exist at repeated moments. TypeError if moments and axes differ in dtype.
+        ``axes`` is a unit quaternion; by default principal and body axes coincide. A scheme that
+        works in principal axes then needs no eigenvectors, and gradients exist at repeated moments.
+        TypeError if moments and axes differ in dtype.
 
         Examples:
             >>> tilt = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 6]))  # 30 degrees about z
-            >>> xx = lambda moments: jq.Body.from_principal(moments, tilt).inertia[0, 0]
-            >>> slope = jax.jit(jax.grad(xx))
-            >>> [f"{x:.2f}" for x in slope(jnp.array([2.0, 2.0, 3.0]))]  # cos^2 and sin^2 of tilt
-            ['0.75', '0.25', '0.00']
+            >>> jq.Body.from_principal(jnp.array([2.0, 4.0, 5.0]), tilt).inertia[0, 0].round(2)
+            Array(2.5, dtype=float32)
         """
         moments = exactly("moments", moments, (3,))
-        _check_dtype("moments", moments)
+        single_or_double("moments", moments)
         if axes is None:
             axes = jnp.asarray([1.0, 0.0, 0.0, 0.0], moments.dtype)
         axes = exactly("axes", axes, (4,))
@@ -160,7 +150,7 @@ class Body:
 
     @classmethod
     def from_parameters(cls, theta: ArrayLike, mass: ArrayLike | None = None) -> Body:
-        """A body of any six real numbers (6,): a smooth chart of physical inertias, for optimisers.
+        """Make a body of any six real numbers (6,): a smooth chart of physical inertias.
 
         L is lower triangular: its diagonal is ``exp(theta[:3])``; below the diagonal it has
         theta[3] in the second row, and theta[4] and theta[5] in the third. ``S = L L^T`` is the
@@ -168,10 +158,9 @@ class Body:
         and Wensing, IEEE RA-L 7(2), 2022).
 
         Every theta whose exponentials the dtype can hold gives a positive definite inertia with the
-        triangle inequality, up to rounding of the largest moment. If the smallest moment of a rod
-        is less than that (1e-7 of the largest in float32), the result may violate them.
-        Exponentials beyond the dtype raise ValueError; if theta is traced, the inertia is infinite,
-        NaN or 0. ``body.parameters`` is the inverse.
+        triangle inequality, up to rounding of the largest moment. Exponentials beyond the dtype
+        raise ValueError; if theta is traced, the inertia is infinite, NaN or 0.
+        ``body.parameters`` is the inverse.
 
         Examples:
             >>> theta = jnp.zeros(6).at[:3].set(jnp.log(jnp.array([1.0, 2.0, 3.0])))
@@ -186,7 +175,7 @@ class Body:
 
     @classmethod
     def box(cls, mass: ArrayLike, sides: ArrayLike) -> Body:
-        """A homogeneous box: mass [kg], sides (3,) [m] along the body axes.
+        """Make a homogeneous box: mass [kg], sides (3,) [m] along the body axes.
 
         Examples:
             >>> box = jq.Body.box(12.0, jnp.array([1.0, 2.0, 3.0]))  # kg, m
@@ -194,11 +183,11 @@ class Body:
             Array([13., 10.,  5.], dtype=float32)
         """
         mass, sides = _positive("mass", mass, ()), _positive("sides", sides, (3,))
-        return cls._of_moments(box_moments(mass, sides), mass)
+        return cls._of_moments(mass / 12.0 * _sums_of_others(sides * sides), mass)
 
     @classmethod
     def cylinder(cls, mass: ArrayLike, radius: ArrayLike, height: ArrayLike) -> Body:
-        """A homogeneous cylinder: mass [kg], radius and height [m], its axis along body z.
+        """Make a homogeneous cylinder: mass [kg], radius and height [m], its axis along body z.
 
         Examples:
             >>> wheel = jq.Body.cylinder(8.0, radius=0.5, height=0.1)  # kg, m
@@ -207,11 +196,12 @@ class Body:
         """
         mass = _positive("mass", mass, ())
         radius, height = _positive("radius", radius, ()), _positive("height", height, ())
-        return cls._of_moments(cylinder_moments(mass, radius, height), mass)
+        across = mass * (3.0 * radius * radius + height * height) / 12.0
+        return cls._of_moments(jnp.stack([across, across, 0.5 * mass * radius * radius]), mass)
 
     @classmethod
     def sphere(cls, mass: ArrayLike, radius: ArrayLike) -> Body:
-        """A homogeneous sphere: mass [kg], radius [m]; each moment is ``2/5 m r^2``.
+        """Make a homogeneous sphere: mass [kg], radius [m]; each moment is ``2/5 m r^2``.
 
         Examples:
             >>> ball = jq.Body.sphere(10.0, radius=0.5)  # kg, m
@@ -219,12 +209,11 @@ class Body:
             '1.00 kg m^2'
         """
         mass, radius = _positive("mass", mass, ()), _positive("radius", radius, ())
-        moments = ellipsoid_moments(mass, jnp.broadcast_to(radius, (3,)))
-        return cls._of_moments(moments, mass)
+        return cls.ellipsoid(mass, jnp.broadcast_to(radius, (3,)))
 
     @classmethod
     def ellipsoid(cls, mass: ArrayLike, semi_axes: ArrayLike) -> Body:
-        """A homogeneous ellipsoid: mass [kg], semi-axes (3,) [m] along the body axes.
+        """Make a homogeneous ellipsoid: mass [kg], semi-axes (3,) [m] along the body axes.
 
         The moments are ``m/5 (b^2 + c^2)`` about the first axis and cyclic. ``jq.flow`` has its
         torque and drag in a viscous fluid, for the same ``semi_axes``.
@@ -235,7 +224,7 @@ class Body:
             Array([13., 10.,  5.], dtype=float32)
         """
         mass, semi_axes = _positive("mass", mass, ()), _positive("semi_axes", semi_axes, (3,))
-        return cls._of_moments(ellipsoid_moments(mass, semi_axes), mass)
+        return cls._of_moments(mass / 5.0 * _sums_of_others(semi_axes * semi_axes), mass)
 
     @classmethod
     def _of_moments(cls, moments: Array, mass: Array) -> Body:
@@ -245,23 +234,20 @@ class Body:
     def random(
         cls, key: Array, *, dtype: DTypeLike | None = None, mass: ArrayLike | None = None
     ) -> Body:
-        """A body of random physical inertia with products of inertia, its moments of order 1.
+        """Draw a body of physical inertia with products of inertia, its moments of order 1.
 
         It is ``from_parameters`` of six normal numbers with standard deviation 0.3, in ``dtype``
         (JAX's default without it).
 
         Examples:
-            >>> keys = jax.random.split(jax.random.key(0), 1000)
-            >>> inertias = jax.jit(jax.vmap(lambda key: jq.Body.random(key).inertia))(keys)
-            >>> small, middle, large = jnp.linalg.eigvalsh(inertias).T
-            >>> bool(jnp.all(small + middle > large))
-            True
+            >>> jq.Body.random(jax.random.key(0)).inertia.shape
+            (3, 3)
         """
         key, dtype = random_key("key", key), floating_dtype("dtype", dtype)
         return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype), mass)
 
     def principal(self) -> tuple[Array, Array]:
-        """Moments (3,) [kg m^2] and axes (4,), a unit quaternion from principal to body axes.
+        """Return moments (3,) [kg m^2] and axes (4,), a quaternion from principal to body axes.
 
         After ``from_principal`` they are its arguments. For any other body Jacobi's rotations
         compute them, in the order in which the principal axes lie nearest to the body axes. Their
@@ -272,9 +258,6 @@ class Body:
             >>> moments, axes = jq.Body(inertia).principal()
             >>> [f"{x:.2f}" for x in moments]
             ['6.00', '1.00', '6.50']
-            >>> x, y, _ = jq.quaternion.rotate(axes, jnp.array([1.0, 0.0, 0.0]))
-            >>> f"{y / x:.2f}"  # the first axis is along (2, 1, 0)
-            '0.50'
         """
         if self._moments is not None:
             return self._moments, self._axes
@@ -283,12 +266,11 @@ class Body:
         return unit * moments, axes
 
     def shifted(self, mass: ArrayLike, offset: ArrayLike) -> Body:
-        """The same body about a point at ``offset`` d (3,) [m] from its centre of mass.
+        """Return the body about a point at ``offset`` d (3,) [m] from its centre of mass.
 
         By the parallel axis theorem its inertia is ``I + m (|d|^2 1 - d d^T)``, with the mass m
-        [kg]. The theorem holds only for an inertia about the centre of mass: to change from one
-        point to another, shift the body about its centre. The result has no mass, because it turns
-        about a fixed point.
+        [kg], if I is that about the centre of mass. The result has no mass, because it turns about
+        a fixed point.
 
         Examples:
             >>> cube = jq.Body.box(12.0, jnp.ones(3))  # kg, m: 2 kg m^2 about every axis
@@ -316,12 +298,18 @@ jax.tree_util.register_pytree_with_keys(
 
 
 def scaled(body: Body, inertia: ArrayLike, mass: ArrayLike) -> Body:
-    """The body with the inertia and, if it has one, the mass multiplied by these numbers."""
-    times = lambda factor, leaf: None if leaf is None else factor * leaf  # noqa: E731
-    return Body._unchecked(
-        times(inertia, body._inertia), times(inertia, body._moments), body._axes,
-        times(mass, body.mass),
-    )  # fmt: skip
+    """Return the body with the inertia and, if it has one, the mass multiplied by these numbers."""
+    pairs = (inertia, body._inertia), (inertia, body._moments), (mass, body.mass)
+    leaves = [None if leaf is None else factor * leaf for factor, leaf in pairs]
+    return Body._unchecked(leaves[0], leaves[1], body._axes, leaves[2])
+
+
+def mass_of(body: Body) -> Array:
+    """Return the mass of a body; TypeError for another object, ValueError if it has none."""
+    instance("body", body, Body, "a jq.Body")
+    if body.mass is None:
+        raise ValueError("body: wanted a mass, got none; jq.Body(inertia, mass) has one")
+    return body.mass
 
 
 def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
@@ -367,6 +355,10 @@ def refuse_bodies(name: str, tree: Any) -> None:
             )
 
 
+def _sums_of_others(square: Array) -> Array:
+    return jnp.roll(square, 1) + jnp.roll(square, -1)
+
+
 def _positive(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
     array = exactly(name, value, shape)
     measurable(name, array)
@@ -374,7 +366,7 @@ def _positive(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def _mass(mass: ArrayLike | None, dtype: Any) -> Array | None:
-    """The mass in the dtype of the inertia: a Python number is cast, an array must have it."""
+    """Return the mass in the dtype of the inertia: a number is cast, an array must have it."""
     if mass is None:
         return None
     array = _positive("mass", mass, ())
@@ -383,13 +375,8 @@ def _mass(mass: ArrayLike | None, dtype: Any) -> Array | None:
     return array.astype(dtype)
 
 
-def _check_dtype(name: str, value: Array) -> None:
-    if value.dtype not in (jnp.float32, jnp.float64):
-        raise TypeError(f"{name}: wanted float32 or float64, got {value.dtype}")
-
-
 def _shown(leaf: Any) -> str:
-    """A leaf in one line: one inertia by its rows, anything else as in other reprs."""
+    """Return a leaf in one line: one inertia by its rows, anything else as in other reprs."""
     if isinstance(leaf, np.ndarray | Array) and leaf.shape == (3, 3) and is_concrete(leaf):
         return f"[{', '.join(map(short, np.asarray(leaf)))}]"
     return short(leaf)

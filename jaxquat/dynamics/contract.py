@@ -12,7 +12,7 @@ from jax import Array
 from jax.extend.core import jaxpr_as_fun
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, finite, instance, takes
+from jaxquat._internal.checks import exactly, finite, instance, one_shape, takes
 from jaxquat._internal.jaxprs import depends_on
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, Wrench, describe, one_body
@@ -23,7 +23,7 @@ class Torque(Protocol):
 
     Every function with these arguments is a torque. ``jq.torques`` has factories of common ones,
     and ``jq.torques.total`` adds several. For example, a spring and a damper pull the body to the
-    attitude (1, 0, 0, 0), with stiffness and damping to differentiate by or to fit:
+    attitude (1, 0, 0, 0):
 
         def spring(t, state, params):
             angle = quaternion.log(state.q)  # rotation vector [rad]
@@ -53,16 +53,13 @@ class Torque(Protocol):
     Examples:
         >>> def spring(t, state, stiffness):
         ...     return -stiffness * jq.quaternion.log(state.q)
-        >>> turned = jq.State(jq.quaternion.exp(jnp.array([0.0, 0.0, 0.1])), jnp.zeros(3))
-        >>> spring(0.0, turned, 2.0)[2].round(3)  # N m
-        Array(-0.2, dtype=float32)
-        >>> jax.jacfwd(spring, argnums=2)(0.0, turned, 2.0)[2].round(3)
-        Array(-0.1, dtype=float32)
+        >>> spring(0.0, jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)), 2.0).shape
+        (3,)
     """
 
     # With **_ after *command, type checkers accept torques with a command and torques without.
     def __call__(self, t: Array, state: State, params: Any, /, *command: Any, **_: Any) -> Any:
-        """The torque on one body at one time.
+        """Return the torque on one body at one time.
 
         Args:
             t: time [s], () in the dtype of the state.
@@ -102,13 +99,13 @@ class Parts(NamedTuple):
     force: Array | None = None
 
     def joined(self) -> Any:
-        """The value that a torque with these parts returns."""
+        """Return the value that a torque with these parts returns."""
         acting = self.torque if self.force is None else Wrench(self.torque, self.force)
         return acting if self.aux_rates is None else (acting, self.aux_rates)
 
 
 def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> Parts:
-    """The parts of the torque on one body, checked.
+    """Return the checked parts of the torque on one body.
 
     Without aux states the rates are the empty aux; with a position there is a force.
     """
@@ -127,7 +124,7 @@ def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> Parts:
 def evaluate_at_attitude(
     name: str, torque: Torque, t: ArrayLike, state: State, params: Any
 ) -> tuple[Array, Array | None]:
-    """(torque, force), for a scheme whose torques depend on time, attitude and position only.
+    """Return (torque, force), for a scheme of torques of time, attitude and position only.
 
     The force is None without a position. TypeError if torque or force depends on a rate or
     velocity, or if the state has aux states; ``name`` is the scheme's, for the message.
@@ -145,7 +142,7 @@ def evaluate_at_attitude(
 def rate_at_attitude(
     name: str, role: str, rate: Callable[..., Array], t: ArrayLike, state: State, params: Any
 ) -> Array:
-    """A rate (3,) from a function of (t, state, params) that depends on time and attitude only.
+    """Return a rate (3,) from a function of (t, state, params) of time and attitude only.
 
     TypeError if it depends on a rate or velocity, or has other arguments; ValueError for a wrong
     shape. ``name`` is the scheme's and ``role`` the function's, for the messages.
@@ -175,25 +172,23 @@ def _at_attitude(
 
 
 def wind_at(wind: Any) -> Callable[..., Array]:
-    """The velocity of the air as a function of (t, position)."""
+    """Return the velocity of the air as a function of (t, position)."""
     return vector_of("wind", takes("wind", wind, "t, position") if callable(wind) else wind)
 
 
-def mass_of(body: Body) -> Array:
-    """Return the mass () of a body; ValueError if it has none."""
-    instance("body", body, Body, "a jq.Body")
-    if body.mass is None:
-        raise ValueError("body: wanted a mass, got none; jq.Body(inertia, mass) has one")
-    return body.mass
-
-
 def vector_of(name: str, value: Any) -> Callable[..., Array]:
-    """A vector (3,), or a function that returns one, as a function of any arguments."""
+    """Return a vector (3,), or a function that returns one, as a function of any arguments."""
     if callable(value):
         return lambda *arguments: exactly(f"{name}(...)", value(*arguments), (3,))
-    constant = exactly(name, value, (3,))
-    finite(name, constant)
-    return lambda *arguments: constant
+    vector = constant_of(name, value, (3,))
+    return lambda *arguments: vector
+
+
+def constant_of(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
+    """Return ``value`` as a finite floating array of one of these shapes."""
+    array = one_shape(name, value, *shapes)
+    finite(name, array)
+    return array
 
 
 def without_aux(name: str, state: State) -> None:
@@ -222,7 +217,7 @@ class Commanded:
         return name_of(self.torque)
 
     def __call__(self, t: Array, state: State, params: Any) -> Any:
-        """The torque at this command."""
+        """Return the torque at this command."""
         return self.torque(t, state, params, self.command)
 
 
@@ -232,12 +227,12 @@ def given_command_of(torque: Torque, function: Callable[..., Any]) -> Callable[.
 
 
 def name_of(torque: Torque) -> str:
-    """The name of a torque in messages: a function's name, the repr of any other object."""
+    """Return the name of a torque in messages: that of a function, or the repr."""
     return getattr(torque, "__name__", repr(torque))
 
 
 def check_parts(name: str, returned: Any, state: State) -> Parts:
-    """The parts of what a torque returned, or an error that begins with ``name``.
+    """Return the parts of what a torque returned, or raise an error that begins with ``name``.
 
     If the state has aux, a pair is (torque, d aux/dt). A torque alone is accepted, too, because not
     every torque in a sum moves aux states.
@@ -249,9 +244,8 @@ def check_parts(name: str, returned: Any, state: State) -> Parts:
         if got != wanted:
             raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
     elif _is_pair(returned):
-        wanted = "an array of shape (3,)" + (
-            " or a jq.Wrench" if state.position is not None else ""
-        )
+        wrench = "" if state.position is None else " or a jq.Wrench"
+        wanted = f"an array of shape (3,){wrench}"
         hint = "for d aux/dt, put the initial aux states into the start"
         got = f"{describe(returned)} for a state without aux"
         raise TypeError(f"{name}: wanted {wanted}, got {got}; {hint}")
@@ -267,7 +261,7 @@ def check_parts(name: str, returned: Any, state: State) -> Parts:
 
 
 def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[Array, State, Array]:
-    """Time, state and step as arrays of one dtype; TypeError or ValueError for a wrong argument.
+    """Return time, state and step as arrays of one dtype; errors name the argument.
 
     ``check_state`` checks the values, once for a trajectory.
     """
@@ -288,11 +282,9 @@ def _is_pair(returned: Any) -> bool:
 
 
 def _check_part(name: str, part: Any, state: State) -> None:
-    if not hasattr(part, "dtype") or part.shape != (3,) or not _same_dtype(part, state.omega):
+    of_three = hasattr(part, "dtype") and part.shape == (3,)
+    weak = getattr(part, "weak_type", False)
+    if not of_three or not (weak or part.dtype == state.omega.dtype):
         error = ValueError if hasattr(part, "shape") else TypeError
         wanted = f"an array of shape (3,) and dtype {state.omega.dtype}"
         raise error(f"{name}: wanted {wanted}, got {describe(part)}")
-
-
-def _same_dtype(value: Array, reference: Array) -> bool:
-    return value.dtype == reference.dtype or getattr(value, "weak_type", False)

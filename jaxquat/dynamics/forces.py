@@ -4,10 +4,9 @@
 
 They are made, called and added like those of ``jq.torques``, and need a state with position and
 velocity. Forces are in world axes, torques in body axes. Forces proportional to the mass use the
-mass of the body, so gradients by ``body.mass`` are right. Other numbers (a wind, a resistance, a
-thrust) are cast to the dtype of the state. On an orbit, the origin of world axes is the centre of
-attraction. Integrate orbits in float64: in float32 a satellite is kilometres off after a day, in
-any units (docs/flight.md).
+mass of the body, so gradients reach it; other numbers are cast to the dtype of the state. On an
+orbit, the origin of world axes is the centre of attraction. Integrate orbits in float64: in float32
+a satellite is kilometres off after a day, in any units (docs/flight.md).
 
 Examples:
     The examples of the functions use a cube that rests, and one on an orbit:
@@ -27,11 +26,11 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, finite, not_negative, one_shape, takes
+from jaxquat._internal.checks import not_negative, one_shape, takes
 from jaxquat._internal.linear import cross, dot, matvec, root, trace
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, mass_of, vector_of, wind_at
-from jaxquat.dynamics.state import State, Wrench, broadcastable, position_of
+from jaxquat.dynamics.body import Body, mass_of
+from jaxquat.dynamics.contract import Torque, constant_of, vector_of, wind_at
+from jaxquat.dynamics.state import State, Wrench, broadcastable, moving
 from jaxquat.quaternion import rotate, rotate_inverse
 
 __all__ = [
@@ -43,23 +42,20 @@ __all__ = [
     "thrust",
 ]
 
-_EARTH = 3.986004418e14  # m^3/s^2
-_WHY = "which a force needs"
+EARTH = 3.986004418e14  # m^3/s^2
 
 Vector = ArrayLike | Sequence[float]
 Wind = Vector | Callable[[ArrayLike, Array], Array]
 
 
 def gravity(body: Body, acceleration: Vector = (0.0, 0.0, -9.80665)) -> Torque:
-    """The weight ``m g`` in a uniform field of ``acceleration`` (3,) [m/s^2], world axes, z up.
+    """Make the weight ``m g`` in a uniform field of ``acceleration`` (3,) [m/s^2], world axes.
 
     Examples:
         >>> jq.forces.gravity(body)(0.0, state, None).force.round(1)  # N
         Array([   0. ,    0. , -980.7], dtype=float32)
     """
-    mass = mass_of(body)
-    g = exactly("acceleration", acceleration, (3,))
-    finite("acceleration", g)
+    mass, g = mass_of(body), constant_of("acceleration", acceleration, (3,))
 
     def gravity(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
         return _force(state, mass * jnp.asarray(g, mass.dtype))
@@ -67,19 +63,19 @@ def gravity(body: Body, acceleration: Vector = (0.0, 0.0, -9.80665)) -> Torque:
     return gravity
 
 
-def point_mass(body: Body, mu: ArrayLike = _EARTH) -> Torque:
-    """The attraction ``-mu m x/|x|^3`` to the origin of world axes.
+def point_mass(body: Body, mu: ArrayLike = EARTH) -> Torque:
+    """Make the attraction ``-mu m x/|x|^3`` to the origin of world axes.
 
     ``mu`` is the constant of the centre [m^3/s^2], by default the Earth's.
-    ``torques.gravity_gradient`` adds the next term of the field. Integrate in float64: in float32
-    an orbit of 7000 km is off by 50 m after one revolution with steps of 10 s, and by 180 m with
-    steps of 1 s; in float64 the latter is off by 1.4e-6 m (``rkmk4``, benchmarks/orbit.py).
+    ``torques.gravity_gradient`` adds the next term of the field. In float32 an orbit of 7000 km is
+    off by 50 m after one revolution with steps of 10 s of ``rkmk4``, in float64 by 1.4e-6 m with
+    steps of 1 s.
 
     Examples:
-        >>> f"{jq.forces.pointmass_of(body)(0.0, in_orbit, None).force[0]:.0f} N"  # 8.13 m/s^2
+        >>> f"{jq.forces.point_mass(body)(0.0, in_orbit, None).force[0]:.0f} N"  # 8.13 m/s^2
         '-813 N'
     """
-    mass, mu = mass_of(body), _constant("mu", mu)
+    mass, mu = mass_of(body), constant_of("mu", mu, ())
 
     def point_mass(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
         distance, up = _polar(state)
@@ -89,8 +85,8 @@ def point_mass(body: Body, mu: ArrayLike = _EARTH) -> Torque:
     return point_mass
 
 
-def potential(body: Body, state: State, mu: ArrayLike = _EARTH) -> Array:
-    """The potential energy [J] of ``point_mass`` and ``torques.gravity_gradient``. -> ().
+def potential(body: Body, state: State, mu: ArrayLike = EARTH) -> Array:
+    """Return the potential energy [J] of ``point_mass`` plus gravity gradient. -> ().
 
     It is ``-mu m/r - mu/(2 r^3) (tr I - 3 u . I u)``, for one state with position.
     ``dynamics.energy`` is the kinetic part.
@@ -99,7 +95,7 @@ def potential(body: Body, state: State, mu: ArrayLike = _EARTH) -> Array:
         >>> f"{jq.forces.potential(body, in_orbit):.3e} J"  # -mu m/r
         '-5.694e+09 J'
     """
-    mass, mu = mass_of(body), _constant("mu", mu)
+    mass, mu = mass_of(body), constant_of("mu", mu, ())
     state = broadcastable("state", state)
     distance, up = _polar(state)
     u = rotate_inverse(state.q, up)
@@ -109,7 +105,7 @@ def potential(body: Body, state: State, mu: ArrayLike = _EARTH) -> Array:
 
 
 def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
-    """The force ``-K (v - wind)``, as of a viscous fluid.
+    """Make the force ``-K (v - wind)``, as of a viscous fluid.
 
     ``resistance`` is K [N s/m]: () for a body with equal drag in all directions, or (3,) along the
     body axes, as from ``flow.translational_resistance``. ``wind`` is the velocity of the air (3,)
@@ -117,10 +113,8 @@ def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
 
     Examples:
         >>> state = state._replace(velocity=jnp.array([2.0, 1.0, -1.0]))  # m/s
-        >>> drag = jq.forces.linear_drag(0.5)  # N s/m
+        >>> drag = jq.forces.linear_drag(0.5, wind=(4.0, 3.0, 1.0))  # N s/m, m/s
         >>> drag(0.0, state, None).force  # N
-        Array([-1. , -0.5,  0.5], dtype=float32)
-        >>> jq.forces.linear_drag(0.5, wind=(4.0, 3.0, 1.0))(0.0, state, None).force
         Array([1., 1., 1.], dtype=float32)
     """
     resistance, air = _coefficients("resistance", resistance), wind_at(wind)
@@ -133,7 +127,7 @@ def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
 
 
 def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
-    """The force ``-k |v - wind| (v - wind)``.
+    """Make the force ``-k |v - wind| (v - wind)``.
 
     ``coefficient`` is k = 1/2 rho C A [kg/m], () or (3,) along the body axes. ``wind`` is as in
     ``linear_drag``.
@@ -154,7 +148,7 @@ def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torq
 
 
 def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0)) -> Torque:
-    """A force in body axes that acts at a point of the body; its torque is ``offset × force``.
+    """Make a force in body axes at a point of the body; its torque is ``offset × force``.
 
     ``force`` (3,) [N] is in BODY axes, a constant or ``force(t, state, params)``. With a controller
     or inputs the function receives the command as fourth argument. ``offset`` (3,) [m] leads from
@@ -168,8 +162,7 @@ def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0
         (Array(-2., dtype=float32), Array(20., dtype=float32))
     """
     force_at = vector_of("force", force)
-    arm = exactly("offset", offset, (3,))
-    finite("offset", arm)
+    arm = constant_of("offset", offset, (3,))
 
     def thrust(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
         if callable(force):
@@ -183,36 +176,29 @@ def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0
 
 
 def _force(state: State, force: Array) -> Wrench:
-    """The wrench of a force without torque; ValueError for a state without position."""
-    position_of(state, _WHY)
-    return Wrench(jnp.zeros_like(state.omega), force)
+    """Return the wrench of a force without torque; ValueError for a state without position."""
+    return Wrench(jnp.zeros_like(moving(state).omega), force)
 
 
 def _polar(state: State) -> tuple[Array, Array]:
-    """The distance () of the body from the origin, and the unit vector (3,) to the body."""
-    position = position_of(state, _WHY)
+    """Return the distance () of the body from the origin, and the unit vector (3,) to it."""
+    position = moving(state).position
     distance = jnp.sqrt(dot(position, position))
     return distance, position / distance
 
 
 def _relative(air: Callable[[ArrayLike, Array], Array], t: ArrayLike, state: State) -> Array:
-    """The velocity (3,) relative to the air, world axes."""
-    position = position_of(state, _WHY)
+    """Return the velocity (3,) relative to the air, world axes."""
+    position = moving(state).position
     return state.velocity - jnp.asarray(air(t, position), position.dtype)
 
 
 def _along(coefficients: Array, state: State, vector: Array) -> Array:
-    """The vector (3,), world axes, scaled by () or along the body axes by (3,)."""
+    """Return the vector (3,), world axes, scaled by () or along the body axes by (3,)."""
     coefficients = jnp.asarray(coefficients, vector.dtype)
     if coefficients.ndim == 0:
         return coefficients * vector
     return rotate(state.q, coefficients * rotate_inverse(state.q, vector))
-
-
-def _constant(name: str, value: ArrayLike) -> Array:
-    array = exactly(name, value, ())
-    finite(name, array)
-    return array
 
 
 def _coefficients(name: str, value: ArrayLike) -> Array:

@@ -1,7 +1,4 @@
-"""Inertias [kg m^2]: moments of solids, inertias from six numbers, and checks of their values.
-
-The solids are homogeneous, and their moments are about the centre of mass.
-"""
+"""Inertias [kg m^2]: principal axes, inertias from six numbers, and checks of their values."""
 
 from __future__ import annotations
 
@@ -16,33 +13,13 @@ from jaxquat._internal.checks import is_concrete, other_units, symmetric
 from jaxquat._internal.linear import matmul, power_of_two, trace, transpose
 
 
-def box_moments(mass: Array, sides: Array) -> Array:
-    """The moments (3,) of a box, ``m/12 (b^2 + c^2)`` about the first axis and cyclic."""
-    return mass / 12.0 * _sums_of_others(sides * sides)
-
-
-def ellipsoid_moments(mass: Array, semi_axes: Array) -> Array:
-    """The moments (3,) of an ellipsoid, ``m/5 (b^2 + c^2)`` about the first axis and cyclic."""
-    return mass / 5.0 * _sums_of_others(semi_axes * semi_axes)
-
-
-def cylinder_moments(mass: Array, radius: Array, height: Array) -> Array:
-    """The moments (3,) of a cylinder along the third axis."""
-    across = mass * (3.0 * radius * radius + height * height) / 12.0
-    return jnp.stack([across, across, 0.5 * mass * radius * radius])
-
-
-def _sums_of_others(square: Array) -> Array:
-    return jnp.roll(square, 1) + jnp.roll(square, -1)
-
-
 def symmetric_part(matrix: Array) -> Array:
-    """The symmetric part of a matrix: a skew part left by rounding would make the energy drift."""
+    """Return the symmetric part: a skew part left by rounding would make the energy drift."""
     return 0.5 * (matrix + transpose(matrix))
 
 
 def principal_axes(matrix: Array) -> tuple[Array, Array]:
-    """Moments (3,) and axes (4,), principal to body, of an inertia, by Jacobi's rotations."""
+    """Return moments (3,) and axes (4,), principal to body, of an inertia (Jacobi)."""
     axes = jnp.asarray([1.0, 0.0, 0.0, 0.0], matrix.dtype)
     for _ in range(5):
         for k in range(3):
@@ -53,7 +30,7 @@ def principal_axes(matrix: Array) -> tuple[Array, Array]:
 
 
 def _jacobi(matrix: Array, k: int) -> Array:
-    """The smaller turn about axis k, (4,), that makes the product of the other two axes 0."""
+    """Return the smaller turn about axis k, (4,), that makes the product of the other two 0."""
     i, j = (k + 1) % 3, (k + 2) % 3
     off, gap = 2.0 * matrix[i, j], matrix[i, i] - matrix[j, j]
     size = off * off + gap * gap
@@ -65,7 +42,7 @@ def _jacobi(matrix: Array, k: int) -> Array:
 
 
 def equal_moments(moments: Array, axis: int | None = None) -> Array:
-    """Whether two of the moments (3,) are equal, to 100 units of rounding of the largest. -> ().
+    """Return whether two of the moments (3,) are equal, to 100 units of rounding of the largest.
 
     Without ``axis`` any two count, with it those about the other two axes.
     """
@@ -76,7 +53,7 @@ def equal_moments(moments: Array, axis: int | None = None) -> Array:
 
 
 def from_six(theta: Array) -> Array:
-    """The inertia (3, 3) of six numbers, as described in ``Body.from_parameters``."""
+    """Return the inertia (3, 3) of six numbers, as described in ``Body.from_parameters``."""
     a, b, c = jnp.exp(theta[0]), jnp.exp(theta[1]), jnp.exp(theta[2])
     zero = jnp.zeros_like(a)
     factor = jnp.stack([a, zero, zero, theta[3], b, zero, theta[4], theta[5], c]).reshape(3, 3)
@@ -84,12 +61,16 @@ def from_six(theta: Array) -> Array:
     x, y, z = second[0, 0], second[1, 1], second[2, 2]
     diagonal = jnp.stack([y + z, z + x, x + y])  # tr(S) - S_kk would cancel for a needle
     inertia = jnp.where(jnp.eye(3, dtype=bool), diagonal[:, None], -second)
-    _check_range(theta, inertia)
+    if is_concrete(inertia):
+        moments, tiny = np.diagonal(inertia), np.finfo(inertia.dtype).tiny
+        if not (np.all(np.isfinite(inertia)) and np.all(moments >= tiny)):
+            wanted = f"exponentials of theta[:3] and products that {inertia.dtype} can hold"
+            raise ValueError(f"theta: wanted {wanted}, got {theta}, of moments {moments}")
     return inertia
 
 
 def to_six(inertia: Array) -> Array:
-    """The six numbers (..., 6) of inertias (..., 3, 3); NaN for a flat body."""
+    """Return the six numbers (..., 6) of inertias (..., 3, 3); NaN for a flat body."""
     half = trace(0.5 * inertia)  # halved first: the trace may leave the range of the dtype
     second = half[..., None, None] * jnp.eye(3, dtype=inertia.dtype) - inertia
     factor = jnp.linalg.cholesky(second)
@@ -137,13 +118,3 @@ def _check_finite(name: str, values: np.ndarray) -> None:
     if not np.all(np.isfinite(values)):
         hint = other_units(values.dtype) if np.any(np.isinf(values)) else ""
         raise ValueError(f"{name}: wanted finite values, got {values}{hint}")
-
-
-def _check_range(theta: Array, inertia: Array) -> None:
-    """Raise ValueError if concrete parameters make an inertia beyond the range of their dtype."""
-    if not is_concrete(inertia):
-        return
-    moments = np.diagonal(inertia)
-    if not (np.all(np.isfinite(inertia)) and np.all(moments >= np.finfo(inertia.dtype).tiny)):
-        wanted = f"exponentials of theta[:3] and products that {inertia.dtype} can hold"
-        raise ValueError(f"theta: wanted {wanted}, got {theta}, of moments {moments}")

@@ -1,8 +1,4 @@
-"""The motion of one rigid body: Euler's and Newton's equations, energy, momenta, linear steps.
-
-``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes; with a
-position ``m velocity' = force`` in world axes. The conventions are those of ``jaxquat.quaternion``.
-"""
+"""The motion of one rigid body: Euler's and Newton's equations, energy, momenta, linear steps."""
 
 from __future__ import annotations
 
@@ -18,22 +14,23 @@ from jax.typing import ArrayLike
 from jaxquat import quaternion
 from jaxquat._internal.checks import arrays, instance, takes, trailing
 from jaxquat._internal.linear import cross, dot, inverse_inertia, matvec
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque, evaluate
+from jaxquat.dynamics.body import Body, mass_of
+from jaxquat.dynamics.contract import Step, Torque, check_step, evaluate
 from jaxquat.dynamics.state import (
     Rates,
     State,
     broadcastable,
     error_size,
     local,
+    moving,
     one_body,
     retract,
 )
-from jaxquat.dynamics.units import own_step, own_units
+from jaxquat.dynamics.units import own_units, torque_in
 
 
 def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
-    """Euler's equation, ``omega' = I^-1 (tau - omega × (I omega))``, in body axes.
+    """Return ``omega' = I^-1 (tau - omega × (I omega))``, Euler's equation in body axes.
 
     (3,) [rad/s], (3,) [N m] -> (3,) [rad/s^2], all of one dtype.
 
@@ -50,9 +47,7 @@ def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
 
 
 def euler(body: Body) -> Callable[[Array, Array], Array]:
-    """``angular_acceleration`` as a function of (omega, tau), for several calls.
-
-    Body and torque are in the units of the body (units.py).
+    """Return ``angular_acceleration`` as a function of (omega, tau), in the units of the body.
 
     The inertia and its inverse are computed once, and so are their derivatives. If every call
     computed the inverse, XLA's program would take several times as long to compile and to run.
@@ -63,7 +58,7 @@ def euler(body: Body) -> Callable[[Array, Array], Array]:
 
 
 def energy(body: Body, state: State) -> Array:
-    """Kinetic energy [J], ``1/2 omega . I omega``, plus ``1/2 m v . v`` with a velocity. -> (...).
+    """Return the kinetic energy [J]: ``1/2 omega . I omega``, plus ``1/2 m v . v``. -> (...).
 
     One body; the leading axes (...) are those of the states. ValueError for a state with velocity
     and a body without mass.
@@ -79,28 +74,26 @@ def energy(body: Body, state: State) -> Array:
     rotation = 0.5 * dot(state.omega, matvec(body.inertia, state.omega))
     if state.velocity is None:
         return rotation
-    return rotation + 0.5 * _mass(body) * dot(state.velocity, state.velocity)
+    return rotation + 0.5 * mass_of(body) * dot(state.velocity, state.velocity)
 
 
 def linear_momentum(body: Body, state: State) -> Array:
-    """Linear momentum ``m v`` in WORLD axes [N s]. -> (..., 3).
+    """Return the linear momentum ``m v`` in WORLD axes [N s]. -> (..., 3).
 
     One body; the leading axes (...) are those of the states. ValueError for a state without
     velocity or a body without mass.
 
     Examples:
-        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])), mass=12.0)
         >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
         >>> state = jq.State(level, still, position=still, velocity=jnp.array([3.0, 0.0, 0.0]))
-        >>> jq.dynamics.linear_momentum(body, state)  # 12 kg at 3 m/s
+        >>> jq.dynamics.linear_momentum(jq.Body.sphere(12.0, radius=1.0), state)  # 12 kg at 3 m/s
         Array([36.,  0.,  0.], dtype=float32)
     """
-    instance("body", body, Body, "a jq.Body")
-    return _mass(body) * _velocity(broadcastable("state", state))
+    return mass_of(body) * moving(broadcastable("state", state)).velocity
 
 
 def momentum(body: Body, state: State, about: ArrayLike | None = None) -> Array:
-    """Angular momentum of the body in WORLD axes [N m s]. -> (..., 3).
+    """Return the angular momentum of the body in WORLD axes [N m s]. -> (..., 3).
 
     It is ``R I omega`` about the centre of mass; about the point ``about`` (..., 3) [m], world
     axes, it is ``R I omega + (position - about) × m velocity``. One body; the leading axes (...)
@@ -118,13 +111,13 @@ def momentum(body: Body, state: State, about: ArrayLike | None = None) -> Array:
     spin = quaternion.rotate(state.q, matvec(body.inertia, state.omega))
     if about is None:
         return spin
-    velocity = _velocity(state)
+    velocity = moving(state).velocity
     arm = jnp.asarray(state.position) - trailing("about", about, (3,))
-    return spin + _mass(body) * cross(arm, velocity)
+    return spin + mass_of(body) * cross(arm, velocity)
 
 
 def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: Any) -> Rates:
-    """The rates of one body at time t [s], by Euler's and Newton's equations and the torque.
+    """Return the rates of one body at time t [s], by Euler's and Newton's equations.
 
     TypeError or ValueError, with the name of the torque, if the torque returns a wrong shape or
     dtype.
@@ -136,15 +129,13 @@ def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: A
         >>> jq.dynamics.derivative(body, drag, 0.0, state, None).omega[2].round(3)  # rad/s^2
         Array(-0.2, dtype=float32)
     """
-    body, torque, t, state, _ = own_step(body, torque, t, state, 0.0)
-    return rates_of(body, torque, params)(t, state)
+    t, state, _ = check_step(body, t, state, 0.0)
+    body, scales = own_units(body)
+    return rates_of(body, torque_in(scales, torque), params)(t, state)
 
 
 def rates_of(body: Body, torque: Torque, params: Any) -> Callable[[Array, State], Rates]:
-    """``derivative`` as a function of (t, state), for the stages of a step; unchecked.
-
-    Body and torque are in the units of the body (units.py).
-    """
+    """Return ``derivative`` as a function of (t, state), unchecked, in the units of the body."""
     acceleration = euler(body)
 
     def rates(t: Array, state: State) -> Rates:
@@ -155,19 +146,19 @@ def rates_of(body: Body, torque: Torque, params: Any) -> Callable[[Array, State]
 
 
 def newton(body: Body, state: State, force: Array | None) -> tuple[Array | None, Array | None]:
-    """The rates (position', velocity') under a force (3,), world axes; None without a position."""
+    """Return (position', velocity') under a force (3,), world axes; None without a position."""
     return (None, None) if force is None else (state.velocity, force / body.mass)
 
 
 def drifted(state: State, duration: Array) -> State:
-    """The state after its position, if it has one, has moved with its velocity."""
+    """Return the state after its position, if it has one, has moved with its velocity."""
     if state.position is None:
         return state
     return state._replace(position=state.position + duration * state.velocity)
 
 
 def kicked(body: Body, state: State, force: Array | None, duration: Array) -> State:
-    """The state after a force (3,), world axes, has changed its velocity, if it has one."""
+    """Return the state after a force (3,), world axes, has changed its velocity, if it has one."""
     if force is None:
         return state
     return state._replace(velocity=state.velocity + duration * (force / body.mass))
@@ -176,15 +167,12 @@ def kicked(body: Body, state: State, force: Array | None, duration: Array) -> St
 def linearize(
     scheme: Step, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
 ) -> tuple[Array, Array]:
-    """The matrices A (n, n) and B (n, m) of one step in error coordinates about ``state``.
+    """Return the matrices A (n, n) and B (n, m) of one step in error coordinates about ``state``.
 
-    Compare two steps, one from ``state`` with ``params``, the other from ``retract(state, delta)``
-    with ``params + d``. To first order, the second ends at the error ``A delta + B d`` (``local``)
-    from the end of the first. n is the length of such an error, m the number of parameters, in the
-    order of ``ravel_pytree(params)``.
-
-    For an LQR, pass the command as parameters: ``torque = lambda t, state, u: u``, or for a plant
-    with both params and command, ``lambda t, state, u: plant(t, state, params, u)``.
+    A step from ``retract(state, delta)`` with ``params + d`` ends, to first order, at the error
+    ``A delta + B d`` (``local``) from the end of the step from ``state`` with ``params``. n is the
+    length of such an error, m the number of parameters, in the order of ``ravel_pytree(params)``.
+    For an LQR, pass the command as parameters: ``lambda t, state, u: plant(t, state, params, u)``.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
@@ -211,15 +199,3 @@ def linearize(
     zero = jnp.zeros(error_size(state), state.q.dtype)
     a, b = jax.jacfwd(error, argnums=(0, 1))(zero, flat)
     return a, b
-
-
-def _mass(body: Body) -> Array:
-    if body.mass is None:
-        raise ValueError("body: wanted a mass, got none; jq.Body(inertia, mass) has one")
-    return body.mass
-
-
-def _velocity(state: State) -> Array:
-    if state.velocity is None:
-        raise ValueError("state: wanted position and velocity, got neither")
-    return state.velocity

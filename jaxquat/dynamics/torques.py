@@ -2,10 +2,9 @@
 
     plant = torques.total(torques.commanded, torques.gravity_gradient(body), own_torque)
 
-A torque of the library keeps the arrays that its factory received, so gradients flow to each of
-them. With a controller or inputs, all torques are called with the command as fourth argument:
-``commanded`` returns it, ``total`` and ``in_world`` pass it on, the others ignore it. The function
-that a factory returns has the name of the factory, for error messages.
+Gradients reach the arrays that a factory received. With a controller or inputs, all torques are
+called with the command as fourth argument: ``commanded`` returns it, ``total`` and ``in_world``
+pass it on, the others ignore it.
 
 Examples:
     The examples of the functions use a body that turns about its z axis:
@@ -16,7 +15,6 @@ Examples:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -25,12 +23,13 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat._internal.checks import exactly, finite, function, instance, one_shape, takes
+from jaxquat._internal.checks import exactly, function, instance, takes
 from jaxquat._internal.linear import cross, dot, matvec, trace
 from jaxquat._internal.renamed import order_of
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Parts, Torque, check_parts, name_of
-from jaxquat.dynamics.state import State, Wrench, broadcastable, position_of
+from jaxquat.dynamics.contract import Parts, Torque, check_parts, constant_of, name_of
+from jaxquat.dynamics.forces import EARTH
+from jaxquat.dynamics.state import State, Wrench, broadcastable, moving
 
 __all__ = [
     "commanded",
@@ -45,7 +44,7 @@ __all__ = [
 
 
 def zero(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
-    """No torque: the free body.
+    """Return no torque: the free body.
 
     Examples:
         >>> jq.torques.zero(0.0, state, None)
@@ -55,10 +54,9 @@ def zero(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
 
 
 def commanded(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
-    """The command itself: the controller's, or the input if there is no controller.
+    """Return the command: the controller's, or the input if there is no controller.
 
-    ``total(commanded, drag(damping))`` is a plant with drag. TypeError if there is neither
-    controller nor input.
+    TypeError if there is neither controller nor input.
 
     Examples:
         >>> jq.torques.commanded(0.0, state, None, jnp.array([0.5, 0.0, 0.0]))  # N m
@@ -72,12 +70,11 @@ def commanded(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
 
 
 def total(*torques: Torque) -> Torque:
-    """The sum of several torques, each its own argument.
+    """Add several torques, each its own argument.
 
-    All are called with the same arguments, including the command if there is one. If the state has
-    aux, the torques that move aux states return ``(torque, d aux/dt)`` and the others a torque
-    alone; the rates are added, too, and so are the forces of those that return a ``Wrench``. The
-    sum of no torques is ``zero``.
+    All are called with the same arguments, including the command if there is one. The rates of aux
+    states that some of them return are added, too, and so are the forces of those that return a
+    ``Wrench``. The sum of no torques is ``zero``.
 
     Examples:
         >>> plant = jq.torques.total(jq.torques.commanded, jq.torques.drag(jnp.full(3, 0.1)))
@@ -86,11 +83,22 @@ def total(*torques: Torque) -> Torque:
     """
     for torque in torques:
         function("torques", torque)
-    return _Total(torques)
+
+    def total(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
+        tau, rates, force = zero(t, state, params), None, None
+        for torque in torques:
+            part = _part("torque", torque, t, state, params, *command)
+            rates = _added(rates, part.aux_rates)
+            force = _added(force, part.force)
+            tau = tau + part.torque
+        return Parts(tau, rates, force).joined()
+
+    total.__name__ = f"total({', '.join(map(name_of, torques))})"
+    return total
 
 
 def in_world(world_torque: Torque) -> Torque:
-    """The torque ``world_torque(t, state, params)`` in WORLD axes, converted to body axes.
+    """Convert ``world_torque(t, state, params)``, a torque in WORLD axes, to body axes.
 
     ``state.omega`` is still the rate in body axes; ``quaternion.rotate(state.q, state.omega)`` is
     the rate in world axes. A force, which is always in world axes, and rates of aux states are
@@ -102,44 +110,22 @@ def in_world(world_torque: Torque) -> Torque:
         >>> torque(0.0, jq.State(q, jnp.zeros(3)), None)
         Array([0., 0., 3.], dtype=float32)
     """
-    return _InWorld(function("world_torque", world_torque))
+    function("world_torque", world_torque)
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Total:
-    torques: tuple[Torque, ...]
-
-    def __call__(self, t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
-        tau, rates, force = zero(t, state, params), None, None
-        for torque in self.torques:
-            part = _part("torque", torque, t, state, params, *command)
-            rates = _added(rates, part.aux_rates)
-            force = _added(force, part.force)
-            tau = tau + part.torque
-        return Parts(tau, rates, force).joined()
-
-    def __repr__(self) -> str:
-        return f"total({', '.join(map(name_of, self.torques))})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _InWorld:
-    world_torque: Torque
-
-    def __call__(self, t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
-        part = _part("world_torque", self.world_torque, t, state, params, *command)
+    def in_world(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
+        part = _part("world_torque", world_torque, t, state, params, *command)
         return part._replace(torque=quaternion.rotate_inverse(state.q, part.torque)).joined()
 
-    def __repr__(self) -> str:
-        return f"in_world({name_of(self.world_torque)})"
+    in_world.__name__ = f"in_world({name_of(world_torque)})"
+    return in_world
 
 
 def gravity_gradient(
     body: Body,
-    mu: ArrayLike = 3.986004418e14,
+    mu: ArrayLike = EARTH,
     position: Callable[[ArrayLike], Array] | None = None,
 ) -> Torque:
-    """The gravity gradient on an orbit: its torque, and its reaction on the orbit.
+    """Make the gravity gradient on an orbit: its torque, and its reaction on the orbit.
 
     ``mu`` is the constant of the centre of attraction [m^3/s^2], by default the Earth's. With u the
     direction from the centre to the body, in body axes, and r the distance, the torque is
@@ -168,14 +154,13 @@ def gravity_gradient(
     if callable(mu):
         order = order_of("torques.gravity_gradient")
         raise TypeError(f"mu: wanted a number, got a function{order}")
-    inertia, mu = body.inertia, exactly("mu", mu, ())
-    finite("mu", mu)
+    inertia, mu = body.inertia, constant_of("mu", mu, ())
     if position is not None:
         takes("position", position, "t")
 
     def gravity_gradient(t: ArrayLike, state: State, params: Any, *command: Any) -> Array | Wrench:
         if position is None:
-            r = position_of(state, "or torques.gravity_gradient(body, mu, position)")
+            r = moving(state, hint="; or pass torques.gravity_gradient a position(t)").position
         else:
             r = exactly("position(t)", position(t), (3,))
         distance = jnp.sqrt(dot(r, r))
@@ -193,7 +178,7 @@ def gravity_gradient(
 
 
 def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
-    """The torque of a weight [N] that pulls along world -z at ``offset`` (3,) [m], body axes.
+    """Make the torque of a weight [N] that pulls along world -z at ``offset`` (3,) [m], body axes.
 
     The offset leads from the fixed point to the centre of mass; the potential is
     ``weight (R offset)_z`` [J].
@@ -204,9 +189,7 @@ def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
         >>> torque(0.0, jq.State(q, jnp.zeros(3)), None)[0].round(3)  # N m: it falls further
         Array(1., dtype=float32)
     """
-    weight, offset = exactly("weight", weight, ()), exactly("offset", offset, (3,))
-    finite("weight", weight)
-    finite("offset", offset)
+    weight, offset = constant_of("weight", weight, ()), constant_of("offset", offset, (3,))
 
     def heavy_top(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         down = jnp.asarray([0.0, 0.0, -1.0], state.q.dtype)
@@ -216,7 +199,7 @@ def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
 
 
 def drag(damping: ArrayLike) -> Torque:
-    """Viscous drag ``-D omega``; ``damping`` is D [N m s]: (3, 3), (3,) for a diagonal, or ().
+    """Make the drag ``-D omega``; ``damping`` is D [N m s]: (3, 3), (3,) for a diagonal, or ().
 
     Examples:
         >>> torque = jq.torques.drag(jnp.array([0.1, 0.2, 0.3]))  # N m s
@@ -224,8 +207,7 @@ def drag(damping: ArrayLike) -> Torque:
         >>> torque(0.0, state, None)
         Array([-0.1, -0.2, -0.3], dtype=float32)
     """
-    damping = one_shape("damping", damping, (), (3,), (3, 3))
-    finite("damping", damping)
+    damping = constant_of("damping", damping, (), (3,), (3, 3))
 
     def drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         return -(matvec(damping, state.omega) if damping.ndim == 2 else damping * state.omega)
@@ -234,14 +216,13 @@ def drag(damping: ArrayLike) -> Torque:
 
 
 def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
-    """The torque ``dipole × B`` on a dipole (3,) [A m^2] in body axes.
+    """Make the torque ``dipole × B`` on a dipole (3,) [A m^2] in body axes.
 
-    ``field(t)`` is B (3,) [T] in world axes; it is converted to body axes.
-
-    The dipole part of the Earth's field is 30 µT at the magnetic equator and 60 µT at the poles on
-    the ground, and 0.8 of that at a height of 500 km (IGRF-13: P. Alken et al., Earth, Planets and
-    Space 73:49, 2021). So a coil of 0.2 A m^2 in a cubesat makes at most 10 µN m. Multiply a field
-    in nT by 1e-9, one in gauss by 1e-4. For a field that depends on the position, or a commanded
+    ``field(t)`` is B (3,) [T] in world axes. The dipole part of the Earth's field is 30 µT at the
+    magnetic equator and 60 µT at the poles on the ground, and 0.8 of that at a height of 500 km
+    (IGRF-13: P. Alken et al., Earth, Planets and Space 73:49, 2021). So a coil of 0.2 A m^2 in a
+    cubesat makes at most 10 µN m. Multiply a field in nT by 1e-9, one in gauss by 1e-4. For a field
+    that depends on the position, or a commanded
     dipole, write the torque yourself::
 
         def coils(t, state, params, dipole):
@@ -254,8 +235,7 @@ def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
         >>> f"{torque(0.0, state, None)[1]:.1e} N m"
         '6.0e-05 N m'
     """
-    dipole = exactly("dipole", dipole, (3,))
-    finite("dipole", dipole)
+    dipole = constant_of("dipole", dipole, (3,))
     takes("field", field, "t")
 
     def magnetic(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
@@ -268,7 +248,7 @@ def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
 def _part(
     role: str, torque: Torque, t: ArrayLike, state: State, params: Any, *command: Any
 ) -> Parts:
-    """The checked parts of a torque within another one; ``role`` is its argument name there."""
+    """Return the checked parts of a torque within another one, whose argument ``role`` it is."""
     arguments, why = "t, state, params", "there is neither controller nor inputs"
     if command:
         arguments, why = "t, state, params, command", "there is a controller, or inputs"
@@ -277,7 +257,7 @@ def _part(
 
 
 def _added(rates: Any, more: Any) -> Any:
-    """The sum of two rates of aux states, or of two forces; either may be None."""
+    """Add two rates of aux states, or two forces; either may be None."""
     if rates is None or more is None:
         return more if rates is None else rates
     return jax.tree.map(jnp.add, rates, more)

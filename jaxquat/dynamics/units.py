@@ -2,10 +2,10 @@
 
 Euler's and Newton's equations depend only on the ratios of torques to moments and of forces to the
 mass. A step therefore divides moments and torques by the power of two next to the largest moment,
-and mass and forces by the power of two next to the mass. That changes no digit. But the
-intermediate values of a step stay within the range of the dtype, for a molecule as for a planet.
-Derivatives do, too: JAX computes the derivative of x / y by y as -x y^-2, which leaves the range
-long before x / y does.
+and mass and forces by the power of two next to the mass. That changes no digit, but intermediate
+values stay within the range of the dtype, for a molecule as for a planet. Derivatives do, too: JAX
+computes the derivative of x / y with respect to y as -x y^-2, which leaves the range long before
+x / y does.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import Array
-from jax.typing import ArrayLike
 
 from jaxquat._internal.linear import scale_of
 from jaxquat.dynamics.body import Body, scaled
-from jaxquat.dynamics.contract import Torque, check_step, evaluate, name_of
+from jaxquat.dynamics.contract import Torque, evaluate, name_of
 from jaxquat.dynamics.state import State, Wrench
 
 
@@ -35,23 +34,14 @@ class Scales(NamedTuple):
 
 
 def own_units(body: Body) -> tuple[Body, Scales]:
-    """The body in its own units, and the scales that convert to them."""
+    """Return the body in its own units, and the scales that convert to them."""
     moments = jax.tree.leaves(body)[0]  # or the inertia
     scales = Scales(scale_of(moments), 1.0 if body.mass is None else scale_of(body.mass))
     return scaled(body, *scales), scales
 
 
-def own_step(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike
-) -> tuple[Body, Torque, Array, State, Array]:
-    """The checked arguments of a step, with body and torque in the units of the body."""
-    t, state, dt = check_step(body, t, state, dt)
-    body, scales = own_units(body)
-    return body, torque_in(scales, torque), t, state, dt
-
-
 def torque_in(scales: Scales, torque: Torque) -> Torque:
-    """The torque, and its force if the state has a position, in the units of these scales."""
+    """Return the torque in the units of these scales, and so its force if there is one."""
 
     def torque_in_units(t: Array, state: State, params: Any) -> Any:
         tau, aux_rates, force = evaluate(torque, t, state, params)

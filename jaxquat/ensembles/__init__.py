@@ -1,10 +1,8 @@
 """Monte Carlo: many members of one simulation, drawn, simulated, reduced and stored chunk by chunk.
 
-``jq.ensembles.run`` does all of it. Member i is ``draw(fold_in(key, i))``, so it does not depend on
-the chunk, the devices or the engine (XLA may round the last bit differently), and it can be drawn
-alone: ``jax.vmap(draw)(jq.ensembles.keys(key, index))``. Statistics are reducers: ``mean``,
-``covariance``, ``quantiles``, ``largest``, ``smallest``, or a ``Reducer`` of your own. With
-``until=standard_error(of, below)`` the run stops when a mean is known well enough.
+Member i is ``draw(fold_in(key, i))``, so it does not depend on the chunk, the devices or the engine
+(XLA may round the last bit differently), and it can be drawn alone:
+``jax.vmap(draw)(jq.ensembles.keys(key, index))``.
 """
 
 from __future__ import annotations

@@ -29,20 +29,12 @@ These keep a device busy, for a second or less, if memory allows.
 
 _NOT_TRACED = (
     "jq.ensembles.run runs chunk by chunk and is neither traced nor differentiated; "
-    "under jit, vmap or grad use jax.lax.map over jq.ensembles.members(draw, n, key)"
+    "under jit, vmap or grad use jax.lax.map over jq.ensembles.members(key, draw, n)"
 )
 
 
 class Experiment(NamedTuple):
-    """What to simulate, and where.
-
-    Attributes:
-        draw: ``draw(key) -> member``.
-        simulate: ``simulate(member) -> outputs``.
-        n: number of members.
-        key: member i has the key ``fold_in(key, i)``.
-        mesh: devices over which a chunk is split; None for the default device.
-    """
+    """What to simulate, and where: the arguments of ``run``."""
 
     draw: Callable[[Array], Any]
     simulate: Callable[[Any], Any]
@@ -56,9 +48,15 @@ class Experiment(NamedTuple):
         return 1 if self.mesh is None else self.mesh.size
 
     @property
-    def local_devices(self) -> list[Any]:
-        """The devices of this process; without a mesh, the default device comes first."""
-        return jax.local_devices() if self.mesh is None else list(self.mesh.local_devices)
+    def together(self) -> bool:
+        """Whether several processes make this run together."""
+        owners = {} if self.mesh is None else {x.process_index for x in self.mesh.devices.flat}
+        return len(owners) > 1
+
+    @property
+    def device(self) -> Any:
+        """The first device of this process."""
+        return (jax.local_devices() if self.mesh is None else self.mesh.local_devices)[0]
 
     @property
     def key_data(self) -> np.ndarray:
@@ -67,17 +65,11 @@ class Experiment(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How the members are divided into chunks, and which of them this process computes.
+    """How the members are divided into chunks, and which of them this process computes."""
 
-    Attributes:
-        n: number of members.
-        size: number of members in a chunk; the last chunk may have fewer.
-        own: the rows of every chunk that this process computes.
-    """
-
-    n: int
-    size: int
-    own: slice
+    n: int  # number of members
+    size: int  # number of members in a chunk; the last chunk may have fewer
+    own: slice  # the rows of every chunk that this process computes
 
     @property
     def chunks(self) -> int:
@@ -90,21 +82,17 @@ class Plan(NamedTuple):
         return self.own.stop - self.own.start
 
     def length(self, k: int) -> int:
-        """Number of members in chunk k."""
+        """Return the number of members in chunk k."""
         return min((k + 1) * self.size, self.n) - k * self.size
 
     def members(self, k: int) -> slice:
-        """The numbers of the members in chunk k that this process computes."""
+        """Return the numbers of the members in chunk k that this process computes."""
         first = k * self.size
         return slice(min(first + self.own.start, self.n), min(first + self.own.stop, self.n))
 
 
 def shapes(experiment: Experiment) -> tuple[Any, Any]:
-    """Shapes and dtypes of one member and of its outputs.
-
-    TypeError for tracers, and for outputs that are not numbers; ValueError if a member or its
-    outputs have no arrays.
-    """
+    """Return the shapes and dtypes of one member and of its outputs, checked."""
 
     def one(key: Array) -> tuple[Any, Any]:
         member = arrays("draw", experiment.draw(key))
@@ -128,9 +116,9 @@ def shapes(experiment: Experiment) -> tuple[Any, Any]:
 
 
 def compiled(experiment: Experiment, size: int) -> Callable[[np.ndarray, np.uint32], Any]:
-    """The program ``(key data, number of the first member) -> outputs`` of ``size`` members.
+    """Compile ``(key data, number of the first member) -> outputs`` for ``size`` members.
 
-    The members are consecutive; past the last member of the ensemble, that member is repeated.
+    Past the last member of the ensemble, that member is repeated.
     """
     mesh, kind = experiment.mesh, jax.random.key_impl(experiment.key)
     share = size // experiment.devices
@@ -156,7 +144,7 @@ def compiled(experiment: Experiment, size: int) -> Callable[[np.ndarray, np.uint
 
 
 def own_rows(experiment: Experiment, size: int) -> slice:
-    """The rows of a chunk that this process computes; ValueError if they are not contiguous."""
+    """Return the rows of a chunk that this process computes, which must be contiguous."""
     mesh = experiment.mesh
     if mesh is None:
         return slice(0, size)
@@ -173,14 +161,14 @@ def own_rows(experiment: Experiment, size: int) -> slice:
 
 
 def fetch(x: Array) -> np.ndarray:
-    """The rows that this process computed."""
+    """Return the rows that this process computed."""
     parts = sorted(x.addressable_shards, key=lambda shard: shard.index[0].start or 0)
     return np.concatenate([np.asarray(shard.data) for shard in parts])
 
 
 def free_bytes(experiment: Experiment) -> float:
-    """Free memory for each device of this process; infinite if unknown."""
-    device = experiment.local_devices[0]
+    """Return the free memory for each device of this process; infinite if unknown."""
+    device = experiment.device
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:
         return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
@@ -189,12 +177,12 @@ def free_bytes(experiment: Experiment) -> float:
         return math.inf
     lines = memory.read_text().splitlines()
     (line,) = [line for line in lines if line.startswith("MemAvailable")]
-    sharing = 1 if experiment.mesh is None else len(experiment.local_devices)
+    sharing = 1 if experiment.mesh is None else len(experiment.mesh.local_devices)
     return 1024 * int(line.split()[1]) / sharing
 
 
 def needed_bytes(program: Any) -> int:
-    """Memory needed on each device while the outputs of the previous chunk are still there."""
+    """Return the memory needed on each device beside the outputs of the previous chunk."""
     memory = program.memory_analysis()
     if memory is None:
         return 0
@@ -203,22 +191,17 @@ def needed_bytes(program: Any) -> int:
 
 
 def fitting(experiment: Experiment, size: int, needed: float, free: float) -> int:
-    """The chunk that needs 0.9 of the free memory, a multiple of the devices; 0 if none fits.
+    """Return the chunk that takes 0.9 of the free memory if ``size`` members take ``needed``.
 
-    ``needed`` is the memory of a chunk of ``size`` members; memory is proportional to the members.
+    It is a multiple of the devices; 0 if none fits.
     """
     return int(0.9 * size * free / needed) // experiment.devices * experiment.devices
 
 
 def default(experiment: Experiment) -> tuple[int, Any]:
-    """The default size of a chunk, and its program.
-
-    2^14 members per CPU device, 2^18 per other device, fewer if these need more than half of the
-    free memory.
-    """
-    mesh, devices = experiment.mesh, experiment.devices
-    device = jax.local_devices()[0] if mesh is None else mesh.devices.flat[0]
-    share = CPU_CHUNK if device.platform == "cpu" else ACCELERATOR_CHUNK
+    """Return the default size of a chunk, and its program."""
+    devices = experiment.devices
+    share = CPU_CHUNK if experiment.device.platform == "cpu" else ACCELERATOR_CHUNK
     size = min(share, -(-experiment.n // devices)) * devices
     program = compiled(experiment, size)
     needed, half = needed_bytes(program), free_bytes(experiment) / 2
@@ -229,7 +212,7 @@ def default(experiment: Experiment) -> tuple[int, Any]:
 
 
 def within_memory(experiment: Experiment, size: int) -> Any:
-    """The program of a chunk of ``size`` members; MemoryError if it does not fit."""
+    """Compile the program of a chunk of ``size`` members; MemoryError if it does not fit."""
     program = compiled(experiment, size)
     needed, free = needed_bytes(program), free_bytes(experiment)
     if needed > free:

@@ -20,6 +20,7 @@ from jaxquat._internal.checks import (
     takes,
 )
 from jaxquat._internal.checks import shape as checked_shape
+from jaxquat._internal.renamed import order_of
 from jaxquat.dynamics.body import Body, check_body
 
 LARGEST = 2**31
@@ -27,10 +28,7 @@ LARGEST = 2**31
 
 
 def keys(key: Array, index: ArrayLike) -> Array:
-    """The keys of members by their numbers, ``fold_in(key, index)``: (m,) integers -> (m,) keys.
-
-    ``jax.vmap(draw)`` of these keys gives the members. ValueError or TypeError for a bad key or
-    index.
+    """Return the keys (m,) of members by their numbers (m,), ``fold_in(key, index)``.
 
     Examples:
         >>> draw = lambda key: jax.random.normal(key, (3,))
@@ -45,43 +43,42 @@ def keys(key: Array, index: ArrayLike) -> Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, index.astype(jnp.uint32))
 
 
-def members(draw: Callable[[Array], Any], n: int, key: Array) -> Any:
-    """The first n members of an ensemble, a pytree with leading axis n: ``draw(fold_in(key, i))``.
+def members(key: Array, draw: Callable[[Array], Any], n: int) -> Any:
+    """Return the first n members of an ensemble, ``draw(fold_in(key, i))``, with leading axis n.
 
     Unlike ``jq.ensembles.run``, this is traceable and differentiable. For instance, use
-    ``jax.lax.map(simulate, members(draw, n, key), batch_size=...)`` under ``jit`` and ``grad``.
-    ValueError or TypeError for a bad n.
+    ``jax.lax.map(simulate, members(key, draw, n), batch_size=...)`` under ``jit`` and ``grad``.
 
     Examples:
         >>> draw = lambda key: jax.random.uniform(key)
-        >>> few = jq.ensembles.members(draw, 3, jax.random.key(0))
-        >>> many = jq.ensembles.members(draw, 1000, jax.random.key(0))
+        >>> few = jq.ensembles.members(jax.random.key(0), draw, 3)
+        >>> many = jq.ensembles.members(jax.random.key(0), draw, 1000)
         >>> bool((few == many[:3]).all())  # a member depends on its number alone
         True
     """
+    key = random_key("key", key, order_of("ensembles.members"))
     takes("draw", draw, "key")
     n = positive_integer("n", n)
     return jax.vmap(draw)(keys(key, jnp.arange(n, dtype=jnp.uint32)))
 
 
 def bodies(key: Array, body: Body, spread: ArrayLike, shape: tuple[int, ...] = ()) -> Body:
-    """Random bodies around a given one, all of them physical: a Body with these leading axes.
+    """Draw random, physical bodies around a given one: a Body with leading axes ``shape``.
 
     To first order in ``spread``, the mass and the second moment of mass along every axis through
-    the centre of mass, ``int x^2 dm``, have this relative standard deviation, whatever the choice
-    of axes. The mass and the second moments along the principal axes are independent. A moment of
-    inertia is the sum of two second moments, so its own is between ``spread/sqrt(2)`` and
-    ``spread``. The factor of Cholesky of the second moments is multiplied by another one, with
-    normal logarithms on its diagonal (log-Cholesky; Rucker and Wensing, IEEE RA-L 7(2), 2022). So
-    inertias are positive definite and keep the triangle inequality, up to rounding, for any spread.
-    Their mean differs from ``body`` by the order of ``spread^2``; the mass is log-normal, with that
-    of ``body`` as its median.
+    the centre of mass, ``int x^2 dm``, have this relative standard deviation. The mass and the
+    second moments along the principal axes are independent. A moment of inertia is the sum of two
+    second moments, so its own is between ``spread/sqrt(2)`` and ``spread``. The factor of Cholesky
+    of the second moments is multiplied by another one, with normal logarithms on its diagonal
+    (log-Cholesky; Rucker and Wensing, IEEE RA-L 7(2), 2022). So inertias are positive definite and
+    keep the triangle inequality, up to rounding, for any spread. Their mean differs from ``body``
+    by the order of ``spread^2``; the mass is log-normal, with that of ``body`` as its median.
 
     Args:
         key: a ``jax.random.key``.
         body: one body, not a flat one (I1 + I2 = I3). Without a mass, the bodies have none. Draw an
             offset of the centre of mass as part of what it acts on, such as ``forces.thrust``.
-        spread: (), not negative. Derivatives by it and by the body are those of each body drawn.
+        spread: (), not negative. Bodies are differentiable with respect to it and to ``body``.
         shape: leading axes.
 
     Raises:

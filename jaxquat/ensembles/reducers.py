@@ -42,7 +42,7 @@ class Reducer:
         ... )
         >>> draw, simulate = jax.random.uniform, lambda member: 20.0 * member  # s
         >>> options = {"reduce": share, "progress": False}
-        >>> ensemble = jq.ensembles.run(draw, simulate, 1000, jax.random.key(0), **options)
+        >>> ensemble = jq.ensembles.run(jax.random.key(0), draw, simulate, 1000, **options)
         >>> f"{ensemble.result:.1f}"
         '0.5'
     """
@@ -60,15 +60,15 @@ class Mean(reprs.Tabular):
     Attributes:
         n: number of members that did not fail.
         mean: mean of the members.
-        std: standard deviation of the members, with n - 1.
+        std: their standard deviation, with n - 1.
         standard_error: standard error of the mean, ``std / sqrt(n)``.
 
     Examples:
-        >>> draw, simulate = jax.random.normal, lambda member: 5.0 + 2.0 * member
-        >>> options = {"reduce": jq.ensembles.mean(), "progress": False}
-        >>> mean = jq.ensembles.run(draw, simulate, 10_000, jax.random.key(0), **options).result
-        >>> f"{mean.mean:.1f} +- {mean.standard_error:.2f}, std {mean.std:.1f}"
-        '5.0 +- 0.02, std 2.0'
+        >>> rows = np.array([4.0, 6.0, 5.0])
+        >>> reducer = jq.ensembles.mean()
+        >>> result = reducer.finish(reducer.summarise(rows, np.arange(3)))
+        >>> f"{result.mean:.1f} +- {result.standard_error:.2f}, std {result.std:.1f}"
+        '5.0 +- 0.58, std 1.0'
     """
 
     n: int
@@ -77,7 +77,6 @@ class Mean(reprs.Tabular):
     standard_error: Any
 
     def _brief(self) -> list[tuple[str, str]]:
-        """One line per leaf: its place, and its mean with the standard error."""
         return [(name, f"{x} +- {error}") for name, x, _, error in self._table()[1]]
 
     def _table(self) -> reprs.Table:
@@ -101,13 +100,11 @@ class Covariance(reprs.Tabular):
         matrix: covariance of the members, (d, d), with n - 1.
 
     Examples:
-        >>> draw = lambda key: jax.random.normal(key, (2,))
-        >>> simulate = lambda member: jnp.array([member[0], member[0] + member[1]])
-        >>> options = {"reduce": jq.ensembles.covariance(), "progress": False}
-        >>> both = jq.ensembles.run(draw, simulate, 10_000, jax.random.key(0), **options).result
-        >>> both.mean.shape, both.matrix.round(1)
-        ((2,), array([[1., 1.],
-               [1., 2.]]))
+        >>> reducer = jq.ensembles.covariance()
+        >>> rows = np.array([[1.0, 1.0], [3.0, 5.0]])  # of two members
+        >>> result = reducer.finish(reducer.summarise(rows, np.arange(2)))
+        >>> result.mean, result.matrix[1]
+        (array([2., 3.]), array([4., 8.]))
     """
 
     n: int
@@ -115,7 +112,6 @@ class Covariance(reprs.Tabular):
     matrix: np.ndarray
 
     def _brief(self) -> list[tuple[str, str]]:
-        """One line, without a place."""
         return [("", f"mean {reprs.short(self.mean)}, matrix {reprs.short(self.matrix)}")]
 
     def _table(self) -> reprs.Table:
@@ -137,11 +133,11 @@ class Extremes(reprs.Tabular):
             ``jax.vmap(draw)(keys(key, members))`` draws them again.
 
     Examples:
-        >>> draw, simulate = jax.random.normal, lambda member: member**2
-        >>> options = {"reduce": jq.ensembles.largest(3), "progress": False}
-        >>> worst = jq.ensembles.run(draw, simulate, 1000, jax.random.key(0), **options).result
-        >>> again = jax.vmap(draw)(jq.ensembles.keys(jax.random.key(0), worst.members))
-        >>> bool(np.allclose(again**2, worst.value, rtol=1e-5))
+        >>> key, reducer = jax.random.key(0), jq.ensembles.largest(3)
+        >>> drawn = np.array(jq.ensembles.members(key, jax.random.normal, 100))
+        >>> worst = reducer.finish(reducer.summarise(drawn, np.arange(100)))
+        >>> again = jax.vmap(jax.random.normal)(jq.ensembles.keys(key, worst.members))
+        >>> bool(np.allclose(again, worst.value))
         True
     """
 
@@ -149,7 +145,6 @@ class Extremes(reprs.Tabular):
     members: np.ndarray
 
     def _brief(self) -> list[tuple[str, str]]:
-        """One line, without a place."""
         return [("", f"{reprs.short(self.value)} of members {reprs.short(self.members)}")]
 
     def _table(self) -> reprs.Table:
@@ -159,7 +154,7 @@ class Extremes(reprs.Tabular):
 
 
 def brief(result: Any) -> list[tuple[str, str]]:
-    """Lines that show a pytree of results: (place, text)."""
+    """Return the lines that show a pytree of results: (place, text)."""
     rows, kind = [], reprs.Tabular
     for name, leaf in reprs.named_leaves(result, kinds=kind):
         parts = leaf._brief() if isinstance(leaf, kind) else [("", reprs.short(leaf))]
@@ -175,24 +170,18 @@ class _Moments(NamedTuple):
     square: np.ndarray  # sum of the squared deviations from the mean, or of their outer products
 
 
-class _Counts(NamedTuple):
-    """The count of each bin, for each of a member's numbers."""
-
-    least: np.ndarray
-    greatest: np.ndarray
-    where: np.ndarray  # (k,) int64, sorted: number of the member and bin, in one integer
-    counts: np.ndarray  # (k,) int64
+def _over_moments(function: Callable[..., Any], *trees: Any) -> Any:
+    return jax.tree.map(function, *trees, is_leaf=lambda x: isinstance(x, _Moments))
 
 
 def mean(of: Of = None) -> Reducer:
-    """Mean, standard deviation and standard error, as a ``Mean``.
+    """Reduce to mean, standard deviation and standard error, as a ``Mean``.
 
-    They are computed in float64 for outputs of any dtype: a million members in float32 do not
-    drift. Chunks are merged in their order by the pairwise formula of Chan, Golub and LeVeque (Am.
-    Stat. 37, 1983, 242), so the same chunks give the same bits; another size of chunk changes the
-    result by rounding, some 1e-15 of the largest magnitude. If ``of`` returns an infinity, the mean
-    is that infinity and the deviation is NaN. Deviations are squared in float64, so they must lie
-    between 1e-154 and 1e154.
+    They are computed in float64 for outputs of any dtype. Chunks are merged in their order by the
+    pairwise formula of Chan, Golub and LeVeque (Am. Stat. 37, 1983, 242), so the same chunks give
+    the same bits; another size of chunk changes the result by some 1e-15 of the largest magnitude.
+    If ``of`` returns an infinity, the mean is that infinity and the deviation is NaN. Deviations
+    are squared in float64, so they must lie between 1e-154 and 1e154.
 
     Examples:
         >>> error = jq.ensembles.mean(lambda outputs: np.degrees(outputs["error"]))
@@ -207,28 +196,27 @@ def mean(of: Of = None) -> Reducer:
         return jax.tree.map(lambda x: _moments(x, lambda d: np.sum(d * d, axis=0)), selected(rows))
 
     def merge(a: Any, b: Any) -> Any:
-        return jax.tree.map(lambda x, y: _merged(x, y, np.square), a, b, is_leaf=_is_moments)
+        return _over_moments(lambda x, y: _merged(x, y, np.square), a, b)
 
     def finish(summary: Any) -> Mean:
         n = int(jax.tree.leaves(summary)[0])
-        std = jax.tree.map(lambda m: np.sqrt(_over(m.square, n - 1)), summary, is_leaf=_is_moments)
-        middle = jax.tree.map(lambda m: _over(m.mean, min(n, 1)), summary, is_leaf=_is_moments)
+        std = _over_moments(lambda m: np.sqrt(_over(m.square, n - 1)), summary)
+        middle = _over_moments(lambda m: _over(m.mean, min(n, 1)), summary)
         return Mean(n, middle, std, jax.tree.map(lambda x: _over(x, math.sqrt(n)), std))
 
     return Reducer(summarise, merge, finish)
 
 
 def covariance(of: Of = None) -> Reducer:
-    """Mean and covariance matrix of all d numbers of a member, as a ``Covariance``.
+    """Reduce to the mean and covariance matrix of all d numbers of a member, as a ``Covariance``.
 
     Its numerics are those of ``mean``. It stores d^2 numbers.
 
     Examples:
-        >>> statistic = jq.ensembles.covariance()
-        >>> rows = np.array([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])  # of three members
-        >>> statistic.finish(statistic.summarise(rows, np.arange(3))).matrix
-        array([[  1.,  10.],
-               [ 10., 100.]])
+        >>> every = jq.ensembles.covariance(lambda outputs: (outputs["q"], outputs["omega"]))
+        >>> rows = {"q": np.ones((10, 4)), "omega": np.ones((10, 3))}  # of ten members
+        >>> every.finish(every.summarise(rows, np.arange(10))).matrix.shape
+        (7, 7)
     """
     selected = selector(of)
 
@@ -247,7 +235,7 @@ def covariance(of: Of = None) -> Reducer:
 def quantiles(
     probabilities: Sequence[float] | np.ndarray, of: Of = None, accuracy: float = 1e-3
 ) -> Reducer:
-    """Quantiles of every number: a float64 pytree with a leading axis of the probabilities.
+    """Reduce to quantiles of every number, float64 with a leading axis of the probabilities.
 
     The value for p lies within a relative ``accuracy`` of the member at rank floor(p (n - 1)) in
     sorted order, counted from 0; p = 0 and 1 give exactly the least and the greatest member. Values
@@ -269,50 +257,45 @@ def quantiles(
         raise ValueError(f"probabilities: wanted {wanted}, got {probabilities}")
     if not 1e-6 <= accuracy < 1:
         raise ValueError(f"accuracy: wanted a relative error from 1e-6 to below 1, got {accuracy}")
-    selected, bins = selector(of), _Bins.of(accuracy)
+    selected, bins = selector(of), _Bins(accuracy)
 
-    def finish(counts: _Counts) -> np.ndarray:
-        return bins.quantiles(counts, levels)
-
-    def is_counts(x: Any) -> bool:
-        return isinstance(x, _Counts)
+    def over_counts(function: Callable[..., Any], *trees: Any) -> Any:
+        return jax.tree.map(function, *trees, is_leaf=lambda x: isinstance(x, _Counts))
 
     return Reducer(
         lambda rows, index: jax.tree.map(bins.counted, selected(rows)),
-        lambda a, b: jax.tree.map(_added, a, b, is_leaf=is_counts),
-        lambda summary: jax.tree.map(finish, summary, is_leaf=is_counts),
+        lambda a, b: over_counts(_added, a, b),
+        lambda summary: over_counts(lambda counts: bins.quantiles(counts, levels), summary),
     )
 
 
-@dataclass(frozen=True)
+class _Counts(NamedTuple):
+    """The count of each bin, for each of a member's numbers."""
+
+    least: np.ndarray
+    greatest: np.ndarray
+    where: np.ndarray  # (k,) int64, sorted: number of the member and bin, in one integer
+    counts: np.ndarray  # (k,) int64
+
+
 class _Bins:
     """Logarithmic bins, numbered from the most negative values through zero to the largest.
 
     A positive x is in bin ``offset + ceil(log(x) / width)``, infinity in ``middle``, a negative x
     in minus the bin of -x, zero in 0; ``middle`` is then added so that no bin number is negative.
     The bin of a NaN does not matter: the least and greatest values are then NaN, and quantiles are
-    clipped to them.
+    clipped to them. The value of a bin lies within a relative ``accuracy`` of all values in it.
     """
 
-    accuracy: float
-    width: float  # logarithm of the ratio of a bin's edges
-    offset: int  # makes the bin number of the least positive float64 positive
-    middle: int  # beyond the bin of the greatest float64
-
-    @classmethod
-    def of(cls, accuracy: float) -> _Bins:
-        """The bins whose values lie within a relative ``accuracy`` of the value of the bin."""
-        width = math.log((1 + accuracy) / (1 - accuracy))
-        offset = math.ceil(-math.log(5e-324) / width) + 1
-        return cls(accuracy, width, offset, offset + math.ceil(710 / width) + 1)
-
-    @property
-    def count(self) -> int:
-        """Number of bins."""
-        return 2 * self.middle + 1
+    def __init__(self, accuracy: float) -> None:
+        self.accuracy = accuracy
+        self.width = math.log((1 + accuracy) / (1 - accuracy))  # log of the ratio of a bin's edges
+        self.offset = math.ceil(-math.log(5e-324) / self.width) + 1  # of the least positive number
+        self.middle = self.offset + math.ceil(710 / self.width) + 1  # beyond the greatest number
+        self.count = 2 * self.middle + 1
 
     def counted(self, x: np.ndarray) -> _Counts:
-        """The counts of the rows of x in the bins."""
+        """Return the counts of the rows of x in the bins."""
         size = np.abs(x)
         logarithm = np.log(np.where((size > 0) & np.isfinite(size), size, 1.0))
         level = self.offset + np.ceil(logarithm / self.width).astype(np.int64)
@@ -323,7 +306,7 @@ class _Bins:
         return _Counts(least, greatest, *np.unique(where, return_counts=True))
 
     def quantiles(self, counts: _Counts, levels: np.ndarray) -> np.ndarray:
-        """The values at these levels, (levels, ...); NaN without members."""
+        """Return the values at these levels, (levels, ...); NaN without members."""
         values = np.full((levels.size, counts.least.size), np.nan)
         column, bins = np.divmod(counts.where, self.count)
         for k in range(counts.least.size if bins.size else 0):
@@ -337,7 +320,7 @@ class _Bins:
         return values.reshape(levels.size, *counts.least.shape)
 
     def _value(self, signed: np.ndarray) -> np.ndarray:
-        """The value that represents a bin, at equal relative distances from both edges."""
+        """Return the value at equal relative distances from both edges of a bin."""
         logarithm = (np.abs(signed) - self.offset) * self.width + math.log1p(-self.accuracy)
         size = np.exp(np.minimum(logarithm, math.log(np.finfo(np.float64).max)))
         return np.sign(signed) * np.where(np.abs(signed) == self.middle, np.inf, size)
@@ -352,10 +335,9 @@ def _added(a: _Counts, b: _Counts) -> _Counts:
 
 
 def largest(k: int, of: Of = None) -> Reducer:
-    """The k members with the largest values of one number, as ``Extremes``.
+    """Reduce to the k members with the largest values of one number, as ``Extremes``.
 
-    ``of`` returns one number per member, shape (members,). Among equals the members with the lowest
-    numbers come first and are kept, so the result does not depend on chunks and devices.
+    ``of`` returns one number per member, shape (members,). The result does not depend on chunks.
 
     Examples:
         >>> worst = jq.ensembles.largest(2, lambda outputs: outputs["error"])
@@ -367,7 +349,7 @@ def largest(k: int, of: Of = None) -> Reducer:
 
 
 def smallest(k: int, of: Of = None) -> Reducer:
-    """The k members with the smallest values of one number; otherwise like ``largest``.
+    """Reduce to the k members with the smallest values of one number; otherwise like ``largest``.
 
     Examples:
         >>> margin = jq.ensembles.smallest(1, lambda outputs: outputs["margin"])
@@ -399,7 +381,7 @@ def _extremes(k: int, of: Of, sign: float) -> Reducer:
 
 
 def selector(of: Of, dtype: Any = np.float64) -> Callable[[Any], Any]:
-    """The function from rows of outputs to rows of the values to reduce; None keeps the dtypes."""
+    """Return the function from outputs to the values to reduce; a dtype of None keeps theirs."""
     if of is not None:
         function("of", of)
 
@@ -418,10 +400,6 @@ def selector(of: Of, dtype: Any = np.float64) -> Callable[[Any], Any]:
     return selected
 
 
-def _is_moments(x: Any) -> bool:
-    return isinstance(x, _Moments)
-
-
 @np.errstate(invalid="ignore")
 def _moments(x: np.ndarray, squares: Callable[[np.ndarray], np.ndarray]) -> _Moments:
     middle = np.sum(x, axis=0) / max(len(x), 1)
@@ -438,5 +416,5 @@ def _merged(a: _Moments, b: _Moments, squares: Callable[[np.ndarray], np.ndarray
 
 
 def _over(x: np.ndarray, divisor: float) -> np.ndarray:
-    """x/divisor; NaN if there are too few members."""
+    """Return x/divisor; NaN if there are too few members."""
     return x / divisor if divisor > 0 else np.full_like(x, np.nan)

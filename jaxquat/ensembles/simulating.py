@@ -1,10 +1,9 @@
 """``run``: the devices simulate a chunk while the host reduces and stores the previous one.
 
-``run`` checks its arguments, chooses the size of a chunk, opens the store, and then processes the
-chunks in order. Chunks that are complete in the store are read; the others are simulated, one chunk
-ahead of the host. Either way the outputs of a chunk go to the ``_Tally``, which owns the statistics
-and the failures. ``until`` is one more reducer; when its result suffices, the remaining chunks are
-neither read nor stored, and the one that the devices have begun is dropped.
+Chunks that are complete in the store are read; the others are simulated, one chunk ahead of the
+host. Either way the outputs of a chunk go to the ``_Tally``, which owns the statistics and the
+failures. ``until`` is one more reducer; when its result suffices, the remaining chunks are neither
+read nor stored, and the one that the devices have begun is dropped.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from jaxquat._internal.checks import (
     reproducible_key,
     takes,
 )
+from jaxquat._internal.renamed import order_of
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
 from jaxquat.ensembles.drawing import LARGEST, keys
@@ -57,7 +57,7 @@ class Ensemble(reprs.Tabular):
     Examples:
         >>> draw, simulate = jax.random.normal, jnp.sqrt  # of a negative number it is NaN
         >>> options = {"reduce": jq.ensembles.mean(), "progress": False}
-        >>> ensemble = jq.ensembles.run(draw, simulate, 100, jax.random.key(0), **options)
+        >>> ensemble = jq.ensembles.run(jax.random.key(0), draw, simulate, 100, **options)
         >>> ensemble.result.n + len(ensemble.failed_index)
         100
         >>> bool((jax.vmap(draw)(ensemble.failed_key) < 0.0).all())  # these have failed
@@ -81,10 +81,10 @@ class Ensemble(reprs.Tabular):
 
 
 def run(
+    key: Array,
     draw: Callable[[Array], Any],
     simulate: Callable[[Any], Any],
     n: int,
-    key: Array,
     *,
     chunk: int | None = None,
     reduce: Any = None,
@@ -96,17 +96,15 @@ def run(
     """Simulate n random members in chunks of bounded memory; keep statistics, all outputs, or both.
 
     Args:
-        draw: ``draw(key) -> member``, any pytree; member i has the key ``fold_in(key, i)``.
-        simulate: ``simulate(member) -> outputs`` for ONE member, jittable; ``run`` vmaps it. The
-            outputs are a small pytree of arrays, such as a settling time from a ``jq.rollout`` with
-            either engine.
-        n: number of members, up to 2^31; with ``until`` the largest number.
         key: a ``jax.random.key`` of a generator whose numbers do not depend on vmap (the default,
             not "rbg").
+        draw: ``draw(key) -> member``, any pytree; member i has the key ``fold_in(key, i)``.
+        simulate: ``simulate(member) -> outputs`` for ONE member, jittable; ``run`` vmaps it. The
+            outputs are a small pytree of arrays, such as a settling time from a ``jq.rollout``.
+        n: number of members, up to 2^31; with ``until`` the largest number.
         chunk: number of members simulated at once, a multiple of the mesh's devices; the last chunk
-            is padded, so one program serves all chunks. Default: the chunk of the store; otherwise
-            2^14 per CPU device, 2^18 per device of another kind, fewer if XLA's memory analysis
-            says that these need more than half of the free memory.
+            is padded. Default: the chunk of the store; otherwise 2^14 per CPU device, 2^18 per
+            device of another kind, fewer if these would need more than half of the free memory.
         reduce: a reducer (``jq.ensembles.mean()``, ...) or a pytree of them. They see only the
             outputs of the members that did not fail.
         until: a rule such as ``jq.ensembles.standard_error(of, below)``, evaluated after each chunk
@@ -118,8 +116,8 @@ def run(
         store: a folder for the outputs of all members, a zarr group with one array (n, ...) per
             output (extra ``store``), named by its place in the pytree. After a kill, the same call
             resumes from the store and gives the result that it would have given; a finished store
-            serves another ``reduce`` without a simulation. A run that ``until`` stopped leaves a
-            store of n members of which the last are missing; a stricter rule goes on from there.
+            serves another ``reduce`` without a simulation. Members that a run with ``until`` did
+            not reach are missing; a stricter rule goes on from there.
         progress: show a bar with members per second and the remaining time.
 
     Returns:
@@ -129,12 +127,12 @@ def run(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of
-            another run (another n, chunk, key, number of processes, shapes and dtypes of members
-            and outputs; functions are not compared); tracing or differentiating (use
-            ``jq.ensembles.members``); a lost or damaged chunk of the store, by its members.
-        MemoryError: the chunk does not fit; the message says which size would.
-        OSError: the store cannot be written. BlockingIOError: another run, in the process that the
-            message names, writes to it (not detected where files have no locks, as on Windows).
+            another run (n, chunk, key, number of processes, shapes and dtypes are compared,
+            functions are not); tracing or differentiating (use ``jq.ensembles.members``); a lost or
+            damaged chunk of the store, by its members.
+        MemoryError: the chunk does not fit; the message names a size that would.
+        OSError: the store cannot be written. BlockingIOError: another run writes to it (not
+            detected where files have no locks, as on Windows).
         ImportError: a store without zarr.
 
     Examples:
@@ -145,44 +143,40 @@ def run(
         ...     start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega)
         ...     return jq.rollout(jq.rkmk2, body, damper, start, grid).final.omega
         >>> options = {"reduce": jq.ensembles.mean(), "progress": False}
-        >>> mean = jq.ensembles.run(draw, simulate, 1000, jax.random.key(0), **options).result
+        >>> mean = jq.ensembles.run(jax.random.key(0), draw, simulate, 1000, **options).result
         >>> mean.std.round(2)  # rad/s: 1 at first, times exp(-5 s/2 s)
         array([0.08, 0.08, 0.08])
     """
     # Check and convert.
-    experiment = _checked_experiment(draw, simulate, n, key, mesh)
+    experiment = _checked_experiment(key, draw, simulate, n, mesh)
     boolean("progress", progress)
     if until is not None:
         instance("until", until, StoppingRule, "a rule such as jq.ensembles.standard_error(...)")
     _check_reduce((reduce, until), store)
-    together = _several_processes(experiment.mesh)
     member, outputs = chunks.shapes(experiment)
-    tally = _Tally((reduce, until), outputs)
+    tally = _Tally(experiment, (reduce, until), outputs)
     folder = None if store is None else place("store", store).resolve()
     existing = None if folder is None else stores.fingerprint(folder)
-    size, program = _chunk(experiment, chunk, existing, together)
+    size, program = _chunk(experiment, chunk, existing)
     plan = Plan(experiment.n, size, chunks.own_rows(experiment, size))
 
     # Compute.
     opened = None
     if folder is not None:
         here = _fingerprint(experiment, plan, member, outputs)
-        opened = _opened(folder, here, existing, plan, together)
-    quiet = not progress or (together and jax.process_index() != 0)
+        opened = _opened(experiment, folder, here, existing, plan)
+    quiet = not progress or (experiment.together and jax.process_index() != 0)
     bar = bars.bar("members", plan.n, scaled=True, shown=not quiet)
     with _locked(opened, plan), bar:
         members = 0
-        for k, leaves in enumerate(_Run(experiment, plan, opened, bar).outputs(program, together)):
+        for k, leaves in enumerate(_outputs(experiment, plan, opened, bar, program)):
             tally.add(plan.members(k), leaves)
             bar.update(plan.length(k))
             members += plan.length(k)
-            if until is not None and tally.meets(until, together):
+            if until is not None and tally.meets(until):
                 break
-    if together:
-        tally.merge_processes()
-    result, statistic = tally.result()
+    (result, statistic), failed = tally.result()
     met = None if until is None else _is_met(until, statistic)
-    failed = tally.failed_index
     ensemble = Ensemble(members, result, failed, keys(experiment.key, failed), statistic, met)
     problem = _problem(ensemble)
     if problem:
@@ -190,8 +184,9 @@ def run(
     return ensemble
 
 
-def _checked_experiment(draw: Any, simulate: Any, n: Any, key: Any, mesh: Any) -> Experiment:
-    """The Experiment of these arguments of ``run``."""
+def _checked_experiment(key: Any, draw: Any, simulate: Any, n: Any, mesh: Any) -> Experiment:
+    """Return the Experiment of these arguments of ``run``."""
+    key = reproducible_key("key", key, order_of("ensembles.run"))
     takes("draw", draw, "key")
     takes("simulate", simulate, "member")
     n = positive_integer("n", n)
@@ -200,11 +195,15 @@ def _checked_experiment(draw: Any, simulate: Any, n: Any, key: Any, mesh: Any) -
     if mesh is not None:
         instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
         mesh = Mesh(mesh.devices, mesh.axis_names)  # without its axis types, which do not matter
-    return Experiment(draw, simulate, n, reproducible_key("key", key), mesh)
+        owners, count = {x.process_index for x in mesh.devices.flat}, jax.process_count()
+        if owners not in ({jax.process_index()}, set(range(count))):
+            wanted = f"devices of this process alone or of all {count} processes"
+            raise ValueError(f"mesh: wanted {wanted}, got {sorted(owners)}")
+    return Experiment(draw, simulate, n, key, mesh)
 
 
 def _problem(ensemble: Ensemble) -> str:
-    """The text of the warning for an ensemble without statistics or an unmet rule, or ""."""
+    """Return the text of the warning for an ensemble without statistics or an unmet rule."""
     n, failed = ensemble.n, ensemble.failed_index
     if failed.size == n:
         problem = f"all {n} members failed, each with an output that is not finite"
@@ -218,21 +217,18 @@ def _problem(ensemble: Ensemble) -> str:
 
 
 class _Tally:
-    """Statistics and failures of the chunks so far; chunks are added in their order."""
+    """Statistics and failures of the chunks so far; chunks are added in their order.
 
-    def __init__(self, reduce: Any, outputs: Any) -> None:
-        """``outputs`` are the shapes and dtypes of one member's outputs."""
+    ``outputs`` are the shapes and dtypes of one member's outputs.
+    """
+
+    def __init__(self, experiment: Experiment, reduce: Any, outputs: Any) -> None:
+        self.experiment, self.outputs = experiment, jax.tree.structure(outputs)
         self.reducers, self.structure = jax.tree.flatten(reduce)
-        self.outputs = jax.tree.structure(outputs)
         none = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), outputs)
         no_index = np.zeros(0, np.int64)
         self.summaries = [reducer.summarise(none, no_index) for reducer in self.reducers]
         self.failed = [no_index]
-
-    @property
-    def failed_index(self) -> np.ndarray:
-        """The numbers of the members that failed, ascending."""
-        return np.concatenate(self.failed)
 
     def add(self, members: slice, leaves: list[np.ndarray]) -> None:
         """Add these members; ``leaves`` are the leaves of their outputs."""
@@ -246,86 +242,76 @@ class _Tally:
         rows = jax.tree.unflatten(self.outputs, good_leaves)
         self._merge([reducer.summarise(rows, index[good]) for reducer in self.reducers])
 
-    def meets(self, until: StoppingRule, together: bool) -> bool:
-        """Whether ``until``, the last of the reducers, is met by the members of all processes."""
-        parts = _gather(self.summaries[-1]) if together else self.summaries[-1:]
+    def meets(self, until: StoppingRule) -> bool:
+        """Return whether the members of all processes meet ``until``, the last of the reducers."""
+        parts = _gather(self.experiment, self.summaries[-1])
         return _is_met(until, until.finish(functools.reduce(until.merge, parts)))
 
-    def merge_processes(self) -> None:
-        """Merge the tallies of all processes, in their order, so that all have the same."""
-        first, *others = _gather((self.summaries, self.failed_index))
-        failed = [first[1], *(index for _, index in others)]
-        self.summaries, self.failed = first[0], [np.sort(np.concatenate(failed))]
-        for summaries, _ in others:
-            self._merge(summaries)
+    def result(self) -> tuple[Any, np.ndarray]:
+        """Return the results in the structure of ``reduce``, and the numbers of failed members.
 
-    def result(self) -> Any:
-        """The results of the reducers, in the structure of ``reduce``."""
+        Those of all processes are merged in their order, so that all have the same.
+        """
+        parts = _gather(self.experiment, (self.summaries, np.concatenate(self.failed)))
+        self.summaries = parts[0][0]
+        for summaries, _ in parts[1:]:
+            self._merge(summaries)
         pairs = zip(self.reducers, self.summaries, strict=True)
-        return jax.tree.unflatten(self.structure, [reducer.finish(x) for reducer, x in pairs])
+        results = [reducer.finish(summary) for reducer, summary in pairs]
+        failed = np.sort(np.concatenate([index for _, index in parts]))
+        return jax.tree.unflatten(self.structure, results), failed
 
     def _merge(self, later: list[Any]) -> None:
         pairs = zip(self.reducers, self.summaries, later, strict=True)
         self.summaries = [reducer.merge(a, b) for reducer, a, b in pairs]
 
 
-@dataclass(frozen=True)
-class _Run:
-    """A run in progress: the outputs of its chunks are read from the store or simulated."""
+def _outputs(
+    experiment: Experiment, plan: Plan, store: stores.Store | None, bar: Any, program: Any
+) -> Iterator[list[np.ndarray]]:
+    """Yield the leaves of the outputs of each chunk, in order.
 
-    experiment: Experiment
-    plan: Plan
-    store: stores.Store | None
-    bar: Any
+    Chunks that every process has in its store are read, the others simulated and stored.
+    ``program`` is None if it is not compiled yet.
+    """
+    done = 0
+    if store is not None:
+        digests = store.digests()[: plan.chunks]
+        done = _least(experiment, len(digests))
+        for k, digest in enumerate(digests[:done]):
+            yield store.read(k, plan.members(k), digest)
+        bar.initial = bar.n  # reading does not count in the members per second
+        bar.unpause()
+    if done == plan.chunks:
+        return
+    try:
+        for k, padded in _simulated(experiment, plan, program, done):
+            members = plan.members(k)
+            leaves = [rows[: members.stop - members.start] for rows in padded]
+            if store is not None:
+                store.write(k, members, leaves)
+            yield leaves
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
+            raise
+        smaller = max(plan.size // 2 // experiment.devices, 1) * experiment.devices
+        got = f"{plan.size}; try {smaller} ({error})"
+        raise MemoryError(f"chunk: wanted one that fits into memory, got {got}") from error
 
-    def outputs(self, program: Any, together: bool) -> Iterator[list[np.ndarray]]:
-        """The leaves of the outputs of each chunk, in order.
 
-        Chunks that every process has in its store are read. ``program`` is None if it is not
-        compiled yet.
-        """
-        done = 0
-        if self.store is not None:
-            digests = self.store.digests()[: self.plan.chunks]
-            done = _least(len(digests)) if together else len(digests)
-            for k, digest in enumerate(digests[:done]):
-                yield self.store.read(k, self.plan.members(k), digest)
-            self.bar.initial = self.bar.n  # reading does not count in the members per second
-            self.bar.unpause()
-        if done < self.plan.chunks:
-            yield from self._simulated(program, done)
-
-    def _simulated(self, program: Any, first: int) -> Iterator[list[np.ndarray]]:
-        """The leaves of the outputs of the chunks from ``first`` on."""
-        try:
-            if program is None:
-                program = chunks.within_memory(self.experiment, self.plan.size)
-            data, launched = self.experiment.key_data, None
-            for k in range(first, self.plan.chunks):
-                before = launched
-                launched = program(data, np.uint32(k * self.plan.size))
-                if before is not None:
-                    yield self._received(k - 1, before)
-            yield self._received(self.plan.chunks - 1, launched)
-        except jax.errors.JaxRuntimeError as error:
-            if "RESOURCE_EXHAUSTED" not in str(error) and "Out of memory" not in str(error):
-                raise
-            raise self._out_of_memory(error) from error
-
-    def _received(self, k: int, launched: Any) -> list[np.ndarray]:
-        """Wait for the outputs of chunk k, and store them."""
-        members = self.plan.members(k)
-        size = members.stop - members.start
-        leaves = [chunks.fetch(x)[:size] for x in jax.tree.leaves(launched)]
-        if self.store is not None:
-            self.store.write(k, members, leaves)
-        return leaves
-
-    def _out_of_memory(self, error: Exception) -> MemoryError:
-        size, devices = self.plan.size, self.experiment.devices
-        smaller = max(size // 2 // devices, 1) * devices
-        wanted = "one that fits into memory"
-        return MemoryError(f"chunk: wanted {wanted}, got {size}; try {smaller} ({error})")
+def _simulated(
+    experiment: Experiment, plan: Plan, program: Any, first: int
+) -> Iterator[tuple[int, list[np.ndarray]]]:
+    """Yield the rows of each chunk from ``first`` on, after the launch of the next one."""
+    if program is None:
+        program = chunks.within_memory(experiment, plan.size)
+    data, launched = experiment.key_data, None
+    for k in range(first, plan.chunks + 1):
+        before = launched
+        if k < plan.chunks:
+            launched = program(data, np.uint32(k * plan.size))
+        if before is not None:
+            yield k - 1, [chunks.fetch(x) for x in jax.tree.leaves(before)]
 
 
 def _check_reduce(reduce: Any, store: Any) -> None:
@@ -333,7 +319,7 @@ def _check_reduce(reduce: Any, store: Any) -> None:
     for reducer in reducers:
         instance("reduce", reducer, Reducer, "reducers such as jq.ensembles.mean()")
     if not reducers and store is None:
-        hint = "for all outputs in memory jax.vmap(simulate)(jq.ensembles.members(draw, n, key))"
+        hint = "for all outputs in memory jax.vmap(simulate)(jq.ensembles.members(key, draw, n))"
         raise ValueError(f"reduce: wanted reducers, a store, or both, got neither; {hint}")
 
 
@@ -344,29 +330,15 @@ def _is_met(until: StoppingRule, statistic: Any) -> bool:
     return bool(met)
 
 
-def _several_processes(mesh: Mesh | None) -> bool:
-    """Whether several processes make this run together; ValueError if some do, but not all."""
-    if mesh is None:
-        return False
-    owners, count = {device.process_index for device in mesh.devices.flat}, jax.process_count()
-    if owners not in ({jax.process_index()}, set(range(count))):
-        wanted = f"devices of this process alone or of all {count} processes"
-        raise ValueError(f"mesh: wanted {wanted}, got {sorted(owners)}")
-    return len(owners) > 1
-
-
-def _chunk(
-    experiment: Experiment, chunk: Any, there: dict[str, Any] | None, together: bool
-) -> tuple[int, Any]:
-    """The size of a chunk, and its program if finding the size had to compile it."""
+def _chunk(experiment: Experiment, chunk: Any, there: dict[str, Any] | None) -> tuple[int, Any]:
+    """Return the size of a chunk, and its program if finding the size had to compile it."""
     program = None
     if chunk is None and there is not None:
         chunk = there["chunk"]
     if chunk is None:
-        chunk, program = chunks.default(experiment)
-        smallest = _least(chunk) if together else chunk
-        if chunk != smallest:
-            chunk, program = smallest, None
+        largest, program = chunks.default(experiment)
+        chunk = _least(experiment, largest)
+        program = program if chunk == largest else None
     chunk, devices = positive_integer("chunk", chunk), experiment.devices
     if chunk % devices:
         raise ValueError(f"chunk: wanted a multiple of the mesh's {devices} devices, got {chunk}")
@@ -374,7 +346,7 @@ def _chunk(
 
 
 def _fingerprint(experiment: Experiment, plan: Plan, member: Any, outputs: Any) -> dict[str, Any]:
-    """What must agree for a store to be resumed, in values that JSON returns unchanged."""
+    """Return what must agree for a store to be resumed, in values that JSON returns unchanged."""
     generator = str(jax.random.key_impl(experiment.key))
     return {
         "n": experiment.n,
@@ -387,8 +359,8 @@ def _fingerprint(experiment: Experiment, plan: Plan, member: Any, outputs: Any) 
 
 
 def _described(tree: Any) -> dict[str, Any]:
-    """Shape and dtype of every leaf by its place; ValueError if two places have one name."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    """Return the shape and dtype of every leaf by its place."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
     places = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
     kinds = [[list(x.shape), str(x.dtype)] for _, x in leaves]
     named = {place or "outputs": kind for place, kind in zip(places, kinds, strict=True)}
@@ -399,15 +371,17 @@ def _described(tree: Any) -> dict[str, Any]:
 
 
 def _opened(
-    folder: Path, here: dict[str, Any], there: dict[str, Any] | None, plan: Plan, together: bool
+    experiment: Experiment,
+    folder: Path,
+    here: dict[str, Any],
+    there: dict[str, Any] | None,
+    plan: Plan,
 ) -> stores.Store:
-    """The store of this run; the first process creates it if there is none."""
-    if there is None and not (together and jax.process_index() != 0):
+    """Return the store of this run; the first process creates it if there is none."""
+    if there is None and not (experiment.together and jax.process_index() != 0):
         stores.create(folder, here, plan.n, plan.rows)
-    if together:
-        _barrier()  # now the store exists
-    stores.check(folder, here, stores.fingerprint(folder) or {})
-    return stores.attach(folder, here["outputs"], plan.own.start // plan.rows)
+    _least(experiment, 0)  # waits for all processes: now the store exists
+    return stores.attach(folder, here, plan.own.start // plan.rows)
 
 
 def _locked(store: stores.Store | None, plan: Plan) -> contextlib.AbstractContextManager[None]:
@@ -417,14 +391,13 @@ def _locked(store: stores.Store | None, plan: Plan) -> contextlib.AbstractContex
     return store.only_writer()
 
 
-# Communication between the processes of one run (``jax.distributed``).
-
-
-def _gather(tree: Any) -> list[Any]:
-    """Gather this pytree of NumPy arrays from every process, in the order of the processes.
+def _gather(experiment: Experiment, tree: Any) -> list[Any]:
+    """Return this pytree of NumPy arrays of each process of the run, in their order.
 
     This is also a barrier. Shapes may differ between processes, the structure may not.
     """
+    if not experiment.together:
+        return [tree]
     from jax.experimental.multihost_utils import process_allgather
 
     leaves, structure = jax.tree.flatten(tree)
@@ -441,11 +414,6 @@ def _gather(tree: Any) -> list[Any]:
     return trees
 
 
-def _least(number: int) -> int:
-    """The smallest of this number over all processes. This is also a barrier."""
-    return int(min(_gather(np.asarray(number))))
-
-
-def _barrier() -> None:
-    """Wait until every process has reached this point."""
-    _gather(np.zeros(0))
+def _least(experiment: Experiment, number: int) -> int:
+    """Return the smallest of this number over all processes. This is also a barrier."""
+    return int(min(_gather(experiment, np.asarray(number))))

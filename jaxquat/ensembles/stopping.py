@@ -1,4 +1,4 @@
-"""When an ensemble may stop: reducers that say whether their result suffices."""
+"""Rules by which an ensemble stops: reducers whose result may suffice."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jaxquat.ensembles.reducers import Mean, Of, Reducer, mean, selector
 
 @dataclass(frozen=True)
 class StoppingRule(Reducer):
-    """A reducer that also says whether its result suffices: ``until`` of ``jq.ensembles.run``.
+    """A reducer that decides whether its result suffices: ``until`` of ``jq.ensembles.run``.
 
     Attributes:
         summarise: as in ``Reducer``.
@@ -34,7 +34,7 @@ class StoppingRule(Reducer):
         ... )
         >>> draw, simulate = jax.random.normal, lambda member: member
         >>> options = {"until": rule, "chunk": 1000, "progress": False}
-        >>> found = jq.ensembles.run(draw, simulate, 1_000_000, jax.random.key(0), **options)
+        >>> found = jq.ensembles.run(jax.random.key(0), draw, simulate, 1_000_000, **options)
         >>> found.met, found.statistic >= 20, found.n < 20_000
         (True, True, True)
     """
@@ -72,7 +72,7 @@ def standard_error(of: Of, below: Any, *, minimum: int = 100) -> StoppingRule:
         >>> rule = jq.ensembles.standard_error(lambda outputs: outputs["missed"], 0.01)
         >>> draw, simulate = jax.random.normal, lambda member: {"missed": jnp.abs(member) > 2.0}
         >>> options = {"until": rule, "chunk": 100, "progress": False}
-        >>> found = jq.ensembles.run(draw, simulate, 100_000, jax.random.key(0), **options)
+        >>> found = jq.ensembles.run(jax.random.key(0), draw, simulate, 100_000, **options)
         >>> found.met, bool(found.statistic.standard_error < 0.01), found.n < 1000
         (True, True, True)
     """

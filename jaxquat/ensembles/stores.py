@@ -2,11 +2,10 @@
 
 Each array has one file for the rows of a chunk that one process computes. The file
 ``digests-<part>`` has one line for each chunk whose part is complete: the SHA-256 of its outputs.
-The line is written after the arrays of the chunk, so arrays of a killed run without a line are not
-trusted, and are written again. Chunks are checked against their lines when they are read, because
-zarr silently returns a flipped bit, and NaN for a lost file. The file lies in the folder of the
-first array, because zarr, when it lists a group, warns of unknown files in the folder of the group,
-but not in the folder of an array.
+The line is written after the arrays of the chunk, so arrays of a killed run without a line are
+written again. Chunks are checked against their lines when they are read, because zarr silently
+returns a flipped bit, and NaN for a lost file. The file lies in the folder of the first array: zarr
+warns of unknown files in the folder of a group.
 """
 
 from __future__ import annotations
@@ -34,22 +33,15 @@ _UNKNOWN = b"-" * 64
 
 @dataclass(frozen=True)
 class Store:
-    """The part of a store that one process writes.
+    """The part of a store that one process writes."""
 
-    Attributes:
-        folder: folder of the zarr group.
-        arrays: zarr arrays (n, ...), in the order of the leaves of the outputs.
-        dtypes: dtypes of these leaves.
-        part: which part of every chunk belongs to this process.
-    """
-
-    folder: Path
-    arrays: list[Any]
-    dtypes: list[np.dtype]
-    part: int
+    folder: Path  # of the zarr group
+    arrays: list[Any]  # zarr arrays (n, ...), in the order of the leaves of the outputs
+    dtypes: list[np.dtype]  # of these leaves
+    part: int  # which part of every chunk belongs to this process
 
     def digests(self) -> list[bytes]:
-        """A digest for each chunk whose part of this process is complete."""
+        """Return a digest for each chunk whose part of this process is complete."""
         if self._digests.exists():
             return self._digests.read_bytes().split(b"\n")[:-1]
         counter = next((old for old in self._counters if old.exists()), None)
@@ -60,7 +52,7 @@ class Store:
         return disk.only_writer("store", self.folder, f"{self._about}/lock-{self.part}")
 
     def read(self, k: int, rows: slice, digest: bytes) -> list[np.ndarray]:
-        """The outputs of these members of chunk k; ValueError if they have another digest."""
+        """Return the outputs of these members of chunk k, which must have this digest."""
         try:
             pairs = zip(self.arrays, self.dtypes, strict=True)
             leaves = [np.asarray(array[rows]).astype(dtype, copy=False) for array, dtype in pairs]
@@ -92,7 +84,7 @@ class Store:
 
     @property
     def _about(self) -> str:
-        """The subfolder of the group for files that are not zarr's."""
+        """Subfolder of the group for files that are not zarr's."""
         return self.arrays[0].path
 
     @property
@@ -113,10 +105,7 @@ class Store:
 
 
 def fingerprint(folder: Path) -> dict[str, Any] | None:
-    """The fingerprint of the run that made the store; None if the folder does not exist.
-
-    ValueError if it exists and is not a store.
-    """
+    """Return the fingerprint of the run that made the store; None if the folder does not exist."""
     if not folder.exists():
         return None
     try:
@@ -126,18 +115,6 @@ def fingerprint(folder: Path) -> dict[str, Any] | None:
     except Exception as error:  # zarr raises many kinds for a damaged file
         wanted = "a new folder or the store of an ensemble"
         raise ValueError(f"store: wanted {wanted}, got {folder}, which is neither") from error
-
-
-def check(folder: Path, here: dict[str, Any], there: dict[str, Any]) -> None:
-    """Raise a ValueError that lists all differences if another run made the store."""
-    if here != there:
-        differences = "; ".join(
-            f"{name} {here[name]} here, {there.get(name)} there"
-            for name in here
-            if here[name] != there.get(name)
-        )
-        wanted = "a new folder or the store of this run"
-        raise ValueError(f"store: wanted {wanted}, got {folder} of another run: {differences}")
 
 
 def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
@@ -165,22 +142,31 @@ def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
             raise _unwritten(error, folder) from error
 
 
-def attach(folder: Path, outputs: dict[str, Any], part: int) -> Store:
-    """Open the store in a folder for writing by this process; ValueError if it is damaged.
+def attach(folder: Path, run: dict[str, Any], part: int) -> Store:
+    """Open the store in a folder for writing; ``run`` is the fingerprint that it must have.
 
-    ``outputs`` are the shapes and dtypes of one member's outputs, as in the fingerprint.
+    ValueError if it is damaged, or lists all differences if another run made it.
     """
-    dtypes = [np.dtype(dtype) for _, dtype in outputs.values()]
+    there = fingerprint(folder) or {}
+    if run != there:
+        differences = "; ".join(
+            f"{name} {run[name]} here, {there.get(name)} there"
+            for name in run
+            if run[name] != there.get(name)
+        )
+        wanted = "a new folder or the store of this run"
+        raise ValueError(f"store: wanted {wanted}, got {folder} of another run: {differences}")
+    dtypes = [np.dtype(dtype) for _, dtype in run["outputs"].values()]
     try:
         group = _zarr().open_group(folder, mode="r+")
-        return Store(folder, [group[name] for name in outputs], dtypes, part)
+        return Store(folder, [group[name] for name in run["outputs"]], dtypes, part)
     except Exception as error:  # zarr raises many kinds
         wanted = "the arrays of an ensemble as they were made"
         raise ValueError(f"store: wanted {wanted}, got in {folder}: {error}") from error
 
 
 def _kept(dtype: str) -> np.dtype:
-    """The dtype on disk: zarr has only NumPy's dtypes, which hold all others exactly."""
+    """Return the dtype on disk: zarr has only NumPy's dtypes, which hold all others exactly."""
     wide = np.float32 if jnp.issubdtype(dtype, jnp.floating) else np.int32
     return np.dtype(dtype) if np.dtype(dtype).isbuiltin == 1 else np.dtype(wide)
 

@@ -1,9 +1,7 @@
 """Exact motions of rigid bodies in closed form, against which the schemes are tested.
 
-Each is a function of time, start and inertia, differentiable by all of them where the motion
-depends on them smoothly. A function handles one body and one time; use ``jax.vmap`` for many. For
-instance ``jq.exact.free_body(body, t, start)`` is the State of a free body t seconds after
-``start``.
+Each is differentiable with respect to time, start and inertia where the motion depends on them
+smoothly. A function handles one body and one time; use ``jax.vmap`` for many.
 
 References: E. T. Whittaker, Analytical Dynamics of Particles and Rigid Bodies, 4th ed. 1937,
 sections 69-71; L. D. Landau and E. M. Lifshitz, Mechanics, 3rd ed. 1976, sections 35-37; R. van Zon

@@ -1,6 +1,6 @@
 """Jacobi's elliptic functions and an integral of the third kind by theta series.
 
-They are differentiable by every argument. Every function needs the parameter m = k^2, its
+Every function is differentiable with respect to all arguments. It needs the parameter m = k^2, its
 complement m1 = 1 - m and the root k' = sqrt(m1), because computing one from another loses digits:
 near m = 1 the motion of a body that flips depends on log m1, and k' is still a normal number where
 m1 underflows.
@@ -53,14 +53,14 @@ class Pole(NamedTuple):
 
 
 def complete(modulus: Modulus) -> Array:
-    """K(m), the quarter period; infinite at m1 = 0."""
+    """Return K(m), the quarter period; infinite at m1 = 0."""
     circular, hyperbolic, is_circular = _halves(modulus)
     q = circular.m * _nome_ratio(circular.m, circular.m1)
     return jnp.where(is_circular, 0.5 * jnp.pi * _constants(q)[1] ** 2, _quarter(hyperbolic))
 
 
 def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Array, Array]:
-    """(sn, cn, dn)(u | m) and an integral of the third kind, an angle.
+    """Return (sn, cn, dn)(u | m) and an integral of the third kind, an angle.
 
     Near m = 1 small values of cn and dn keep their relative accuracy. The integral is that of
     ``(1 - dn)/(1 + kappa dn)`` from 0 to u times ``sqrt(1 + ratio) (1 - kappa)/2``. With this
@@ -80,7 +80,7 @@ def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Arr
 
 
 def _halves(modulus: Modulus) -> tuple[Modulus, Modulus, Array]:
-    """A modulus for each half, and whether ``modulus`` lies in the circular one.
+    """Return a modulus for each half, and whether ``modulus`` lies in the circular one.
 
     The half that contains ``modulus`` gets it, the other half gets an ordinary one.
     """
@@ -95,7 +95,7 @@ def _halves(modulus: Modulus) -> tuple[Modulus, Modulus, Array]:
 
 
 def _nome_ratio(m: Array, m1: Array) -> Array:
-    """q/m for m <= 1/2, by the series in ``(1 - m1^(1/4))/(1 + m1^(1/4))/2`` = share m."""
+    """Return q/m for m <= 1/2, by the series in ``(1 - m1^(1/4))/(1 + m1^(1/4))/2`` = share m."""
     half = jnp.sqrt(m1)
     share = 0.5 / ((1.0 + jnp.sqrt(half)) ** 2 * (1.0 + half))
     x = (share * m) ** 4
@@ -103,13 +103,13 @@ def _nome_ratio(m: Array, m1: Array) -> Array:
 
 
 def _constants(q: Array) -> tuple[Array, Array, Array]:
-    """theta_2(0)/q^(1/4), theta_3(0) and theta_4(0)."""
+    """Return theta_2(0)/q^(1/4), theta_3(0) and theta_4(0)."""
     even, odd = q**4, q + q**9
     return 2.0 * (1.0 + q**2 + q**6), 1.0 + 2.0 * (even + odd), 1.0 + 2.0 * (even - odd)
 
 
 def _circular(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Array, Array]:
-    """(sn, cn, dn, the integral) by trigonometric series.
+    """Return (sn, cn, dn, the integral) by trigonometric series.
 
     The integral comes from arg theta_4(z + i v | q^2), in whose series e^(2v) = e/q = 1/f.
     """
@@ -135,7 +135,7 @@ def _circular(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Arr
 
 
 def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
-    """(e, q/e) for ``e = exp(-pi g/K)`` with ``sn(g | m1) = kappa``.
+    """Return (e, q/e) for ``e = exp(-pi g/K)`` with ``sn(g | m1) = kappa``.
 
     Ascending Landen transformations bring the parameter m1 closer to 1, where e = cn^2/(1 + sn)^2.
     They start from the end, 0 or K', that is nearer to g; many steps would be needed from the
@@ -169,19 +169,19 @@ def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
 
 
 def _log_nome(modulus: Modulus) -> Array:
-    """log(q1) in the hyperbolic half, computed from the root; where that is 0, for root = 1."""
+    """Return log(q1) in the hyperbolic half from the root; where that is 0, for root = 1."""
     root = jnp.where(modulus.root > 0, modulus.root, 1.0)
     return jnp.log(_nome_ratio(modulus.m1, modulus.m)) + 2.0 * jnp.log(root)
 
 
 def _quarter(modulus: Modulus) -> Array:
-    """K(m) in the hyperbolic half: ``-K' log(q1)/pi``."""
+    """Return K(m) in the hyperbolic half: ``-K' log(q1)/pi``."""
     three = _constants(modulus.m1 * _nome_ratio(modulus.m1, modulus.m))[1]
     return jnp.where(modulus.root > 0, -0.5 * three**2 * _log_nome(modulus), jnp.inf)
 
 
 def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array, Array, Array]:
-    """(sn, cn, dn, the integral) by series of exponentials.
+    """Return (sn, cn, dn, the integral) by series of exponentials.
 
     The functions are computed at the distance, at most K, of u from the next multiple of 2 K.
     """
@@ -205,7 +205,7 @@ def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array,
 
 
 def _grown(x: Array, q: Array, modulus: Modulus) -> Array:
-    """``q e^x``, at most q^(1/2): where q underflows, the derivative of e^x by K overflows."""
+    """Return ``q e^x``, at most q^(1/2), without a derivative that overflows where q underflows."""
     flips = modulus.root > 0
     flat = q * jnp.exp(jnp.where(flips, 0.0, x))
     return jnp.where(flips, jnp.exp(x + _log_nome(modulus)), flat)
@@ -214,7 +214,7 @@ def _grown(x: Array, q: Array, modulus: Modulus) -> Array:
 def _exponential_functions(
     distance: Array, quarter: Array, q: Array, modulus: Modulus
 ) -> tuple[Array, Array, Array]:
-    """(sn, cn, dn) for 0 <= distance <= K; beyond K/2 by reflection of the values below."""
+    """Return (sn, cn, dn) for 0 <= distance <= K; beyond K/2 by reflection of the values below."""
     two, three, four = _constants(q)
     mirrored = (modulus.root > 0) & (distance > 0.5 * quarter)
     y = jnp.where(mirrored, quarter - distance, distance) / three**2
@@ -244,7 +244,7 @@ def _exponential_functions(
 def _exponential_argument(
     distance: Array, q: Array, modulus: Modulus, ratio: Array
 ) -> tuple[Array, Array, Array]:
-    """(a, slope, argument) of the integral: slope u minus arg theta_2(a - i y/2 | q1^(1/2)).
+    """Return a, slope and argument of the integral slope u - arg theta_2(a - i y/2 | q1^(1/2)).
 
     The argument grows by a over the half period K.
     """
@@ -263,7 +263,7 @@ def _exponential_argument(
 
 
 def _angle(modulus: Modulus, ratio: Array) -> Array:
-    """``pi b/(4 K')`` with ``sn(b | m1) = 1/sqrt(1 + ratio)``, by descending Landen steps."""
+    """Return ``pi b/(4 K')`` with ``sn(b | m1) = 1/sqrt(1 + ratio)``, by Landen steps."""
 
     def descended(carry: _Three, _: None) -> tuple[_Three, None]:
         phase, a, b = carry

@@ -32,25 +32,23 @@ from jaxquat.quaternion import conjugate, exp, multiply, normalize, rotate, rota
 
 
 def free_body(body: Body, t: ArrayLike, start: State) -> State:
-    """The State of a free body with any three moments, at one time t [s] after ``start``.
+    """Return the State of a free body with any three moments, at one time t [s] after ``start``.
 
-    The result has the dtype and the aux of the start. Values, and derivatives by start, inertia and
-    time, are correct for every spin: about a principal axis, of a symmetric body, of a sphere, on
-    the separatrix, at rest. The rates follow Whittaker 1937, section 69; the attitude follows van
-    Zon and Schofield; addition theorems express both by the start.
+    The result has the dtype and the aux of the start. Values, and derivatives with respect to
+    start, inertia and time, are correct for every spin: about a principal axis, of a symmetric
+    body, of a sphere, on the separatrix, at rest. The rates follow Whittaker 1937, section 69; the
+    attitude follows van Zon and Schofield.
 
-    Accuracy: the error is a few units of rounding times ``1 + sum |x dy/dx|`` over the input
-    numbers x: moments, rates in principal axes, time. This is more than ``|omega| t`` only near the
-    separatrix. A body that flips does so at intervals ``log(16/m1)/rate``. There m1 is proportional
-    to ``gap - fall``, with ``gap = I3 (I3 - I2) w3^2``, ``fall = I1 (I2 - I1) w1^2`` and axis 2 the
-    middle one. A relative error e of w1 or w3 therefore shifts each flip by up to
-    ``2 e (gap + fall)/|gap - fall|/rate``. So ``omega = (1e-14, 0.3, 1e-14)`` flips on time. But if
-    gap and fall agree to rounding, or if converting omega to principal axes leaves no digits of w1
-    and w3, the data do not determine the time of the flip. Then the result is the exact motion from
-    a start that differs by some units of rounding; momentum and energy are those of the start.
+    The error is a few units of rounding times ``1 + sum |x dy/dx|`` over the input numbers x:
+    moments, rates in principal axes, time. This is more than ``|omega| t`` only near the
+    separatrix. There a relative error e of w1 or w3 shifts each flip by up to
+    ``2 e (gap + fall)/|gap - fall|/rate``, with ``gap = I3 (I3 - I2) w3^2``,
+    ``fall = I1 (I2 - I1) w1^2`` and axis 2 the middle one. If gap and fall agree to rounding, or if
+    converting omega to principal axes leaves no digits of w1 and w3, the result is the exact motion
+    from a start that differs by some units of rounding.
 
-    Near the middle axis, derivatives by the start grow like exp(rate t). Exactly on it they stop
-    growing where they would leave the range of the dtype.
+    Near the middle axis, derivatives with respect to the start grow like exp(rate t). Exactly on it
+    they stop growing where they would leave the range of the dtype.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
@@ -68,7 +66,7 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
 
 
 def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
-    """The State of a free body with I1 = I2, at one time t [s] after ``start``.
+    """Return the State of a free body with I1 = I2, at one time t [s] after ``start``.
 
     ``q = exp(L t/I1) q0 exp(e3 w3 (1 - I3/I1) t)`` with axis 3 of ``body.principal()``. The result
     has the dtype and the aux of the start. ValueError for a concrete body with I1 != I2; use
@@ -93,11 +91,10 @@ def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
 
 
 def flip_interval(body: Body, omega: ArrayLike) -> Array:
-    """The time [s] between flips of a body that spins near its middle axis. (3,) -> ().
+    """Return the time [s] between flips of a body that spins near its middle axis. (3,) -> ().
 
-    It is the interval of the Dzhanibekov effect, half a period of the rates. It is infinite on the
-    separatrix, at the middle axis itself, and if moments are so equal that there is no period. It
-    has the dtype of omega.
+    It is half a period of the rates, infinite on the separatrix, at the middle axis itself, and if
+    moments are so equal that there is no period. It has the dtype of omega.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
@@ -121,14 +118,14 @@ def flip_interval(body: Body, omega: ArrayLike) -> Array:
 
 
 def _checked(body: Body, t: ArrayLike, start: State) -> tuple[Array, State]:
-    """Return time and start, checked, in the dtype of the start; errors name the argument."""
+    """Return time and start, checked, in the dtype of the start."""
     start = check_state("start", start)
     check_body(body, start.q.dtype, "the start")
     return scalar("t", t).astype(start.q.dtype), start
 
 
 def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
-    """The turn (4,) of a free body in time t and its rates (3,) at the end, in principal axes."""
+    """Return the turn (4,) of a free body in time t and its rates (3,), in principal axes."""
     still = jnp.max(jnp.abs(omega)) == 0
     size = power_of_two(jnp.where(still, 1.0, omega))
     omega_in_size = jnp.where(still, 1.0, omega / size)
@@ -152,12 +149,12 @@ def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
 
 
 def _ordinary(dtype: jnp.dtype) -> tuple[Array, Array]:
-    """Moments and rates of a motion at which every formula here is finite."""
+    """Return moments and rates of a motion at which every formula here is finite."""
     return jnp.asarray([1.0, 2.0, 3.0], dtype), jnp.asarray([0.5, 0.5, 1.0], dtype)
 
 
 def _squared_frequencies(moments: Array, omega: Array) -> tuple[Array, Array]:
-    """The squares of the frequency and of k times the frequency, sums of positive terms."""
+    """Return the squares of the frequency and of k times the frequency, sums of positive terms."""
     (i1, i2, i3), (w1, w2, w3) = moments, omega
     outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
     both = upper * lower / (i1 * i3) * w2 * w2
@@ -165,7 +162,7 @@ def _squared_frequencies(moments: Array, omega: Array) -> tuple[Array, Array]:
 
 
 def _modulus(moments: Array, start: Array) -> tuple[Array, elliptic.Modulus]:
-    """The frequency and the modulus of the elliptic functions; not for constant motions."""
+    """Return the frequency and the modulus of the elliptic functions; not for constant motions."""
     (i1, i2, i3), (w1, _, w3) = moments, start
     large, small = _squared_frequencies(moments, start)
     unit = lax.stop_gradient(jnp.maximum(jnp.abs(w1), jnp.abs(w3)))  # w1^2 and w3^2 may underflow
@@ -180,10 +177,10 @@ def _modulus(moments: Array, start: Array) -> tuple[Array, elliptic.Modulus]:
 
 
 def _rates(moments: Array, start: Array, s: Array, c: Array, d: Array) -> Array:
-    """The rates from those at the start by the addition theorems.
+    """Return the rates from those at the start by the addition theorems.
 
-    s = sn/frequency, c = cn and d = dn. The denominator is 1 - m sn^2 sn0^2, written as a sum of
-    squares. It could underflow when a body flips, so ``scale`` is divided out.
+    s = sn/frequency, c = cn and d = dn. The denominator, 1 - m sn^2 sn0^2 as a sum of squares,
+    could underflow when a body flips, so ``scale`` is divided out.
     """
     (i1, i2, i3), (w1, w2, w3) = moments, start
     c1, c2, c3 = (i2 - i3) / i1, (i3 - i1) / i2, (i1 - i2) / i3  # of Euler's equations
@@ -201,7 +198,7 @@ _NODES, _WEIGHTS = (0.5 * x for x in np.polynomial.legendre.leggauss(3))
 
 
 def _short(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
-    """Half the turn about the momentum, and the rates, over a short time.
+    """Return half the turn about the momentum, and the rates, over a short time.
 
     It is used where the argument of the elliptic functions is below 1/128. The functions are
     computed by their Taylor series (Abramowitz and Stegun, 16.22), whose coefficients are
@@ -225,13 +222,13 @@ def _short(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
 
 
 def _cn_series(own: Array, other: Array, both: Array) -> Array:
-    """Cn by its series in the squares of the phase and of k times it; swapped, they give dn."""
+    """Return cn by its series in the squares of the phase and of k times it; swapped, dn."""
     fourth, sixth = own * own + 4.0 * both, own * own + 44.0 * both + 16.0 * other**2
     return 1.0 - own / 2.0 + fourth / 24.0 - own * sixth / 720.0
 
 
 def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
-    """Half the turn about the momentum, and the rates, at any time; not for constant motions.
+    """Return half the turn about the momentum, and the rates; not for constant motions.
 
     With l the unit momentum in these axes, the frame of ``_upright`` turns about it at
     ``(2 E/L + w3)/(1 + l3)``, and l3 = kappa dn(u + u0). By the addition theorem of the third kind,
@@ -262,7 +259,7 @@ def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
 
 
 def _ordered(moments: Array, omega: Array) -> tuple[Array, Array, Array]:
-    """(moments, matrix to the ordered axes, rates), where the momentum circles axis 3.
+    """Return (moments, matrix to the ordered axes, rates), where the momentum circles axis 3.
 
     The moments increase or decrease towards it, and w1 and w3 are not negative. If the momentum
     circles no axis, either order is valid.
@@ -279,6 +276,6 @@ def _ordered(moments: Array, omega: Array) -> tuple[Array, Array, Array]:
 
 
 def _upright(momentum: Array) -> Array:
-    """The smallest turn (4,) that takes a vector (3,) with z >= 0 to axis 3."""
+    """Return the smallest turn (4,) that takes a vector (3,) with z >= 0 to axis 3."""
     x, y, z = momentum / lax.stop_gradient(jnp.max(jnp.abs(momentum)))
     return normalize(jnp.stack([jnp.sqrt(x * x + y * y + z * z) + z, y, -x, jnp.zeros_like(x)]))

@@ -18,10 +18,10 @@ from jaxquat.dynamics.state import State
 
 
 def coning(t: ArrayLike, *, half_angle: ArrayLike, rate: ArrayLike) -> State:
-    """The State of a body whose axis z describes a cone, at one time t [s].
+    """Return the State of a body whose axis z describes a cone, at one time t [s].
 
     The attitude is a turn by ``half_angle`` [rad] about a horizontal axis, which itself turns at
-    ``rate`` [rad/s]. It is defined for all values; the dtype is that to which the three promote.
+    ``rate`` [rad/s]. The dtype is that to which the three promote.
 
     Examples:
         >>> state = jq.exact.coning(0.0, half_angle=0.1, rate=2.0)  # rad, rad/s
@@ -44,10 +44,7 @@ def prescribed(
     """Return ``(state, torque)``: a freely chosen motion and the torque that produces it.
 
     ``attitude(t) -> (4,)`` is a smooth function that returns unit quaternions. ``state(t)`` is the
-    State at time t [s]; ``torque(t, state, params)`` depends only on t. For instance::
-
-        turn = lambda t: jq.exact.coning(t, half_angle=0.3, rate=2.0).q
-        state, torque = jq.exact.prescribed(body, turn)
+    State at time t [s]; ``torque(t, state, params)`` depends only on t.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))

@@ -23,7 +23,7 @@ def steady_precession(
     spin: ArrayLike,
     fast: bool = False,
 ) -> State:
-    """The State of a heavy symmetric top that precesses at constant tilt, at one time t [s].
+    """Return the State of a heavy symmetric top that precesses at constant tilt, at one time t [s].
 
     At t = 0 the attitude is a turn by the tilt about x. Landau and Lifshitz 1976, section 35.
 
@@ -82,7 +82,6 @@ def steady_precession(
 
 
 def _check_principal_axes(inertia: Array) -> None:
-    """ValueError for a concrete inertia with products of inertia."""
     across = jnp.max(jnp.abs(inertia - jnp.diag(jnp.diagonal(inertia))))
     if is_concrete(across) and across > 100 * jnp.finfo(inertia.dtype).eps * jnp.max(inertia):
         got = f"the inertia {inertia.tolist()}"

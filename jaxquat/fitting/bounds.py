@@ -1,8 +1,4 @@
-"""Bounds of parameters; steps of the iteration end at them (trust_region.py).
-
-Parameters are not transformed. A logarithm or a logistic function would lose the digits of a
-parameter whose bound is far away, and would flatten the cost near a bound.
-"""
+"""Bounds of parameters, at which the steps of the iteration end (trust_region.py)."""
 
 from __future__ import annotations
 
@@ -21,32 +17,28 @@ class Bounds(NamedTuple):
     upper: np.ndarray
 
     def room(self, x: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The lowest and highest step from x to the bounds, times a scale."""
+        """Return the lowest and highest step from x to the bounds, times a scale."""
         with np.errstate(over="ignore"):  # a bound may be too far away to matter
             return (self.lower - x) * scale, (self.upper - x) * scale
 
     def moved(self, x: np.ndarray, step: np.ndarray, scale: np.ndarray) -> np.ndarray:
-        """``x + step/scale``, exactly a bound where the step reaches one."""
+        """Return ``x + step/scale``, exactly a bound where the step reaches one."""
         lowest, highest = self.room(x, scale)
         inside = np.clip(x + step / scale, self.lower, self.upper)
         return np.select([step <= lowest, step >= highest], [self.lower, self.upper], inside)
 
 
 def checked_bounds(bounds: Any, params: Any) -> Bounds:
-    """The checked bounds of a tree of parameters, from a pair of prefixes of that tree.
+    """Return the bounds of a tree of parameters, from a pair of prefixes of that tree.
 
-    They are rounded inwards to the parameters' dtypes. ValueError or TypeError, by name, if they do
-    not fit the tree or each other.
+    They are rounded inwards to the parameters' dtypes.
     """
     if bounds is None:
         bounds = None, None
     if not isinstance(bounds, tuple) or len(bounds) != 2:
         raise TypeError(f"bounds: wanted a pair (lower, upper) or None, got {bounds!r}")
-    sides = [
-        _side(f"bounds[{k}]", side, params, fill)
-        for k, (side, fill) in enumerate(zip(bounds, (-np.inf, np.inf), strict=True))
-    ]
-    lower, upper = sides
+    lower = _side("bounds[0]", bounds[0], params, -np.inf)
+    upper = _side("bounds[1]", bounds[1], params, np.inf)
     if not np.all(lower < upper):
         raise ValueError(f"bounds: wanted lower below upper, got {lower} and {upper}")
     return Bounds(lower, upper)
@@ -60,7 +52,7 @@ def check_inside(bounds: Bounds, x: np.ndarray, names: tuple[str, ...]) -> None:
 
 
 def _side(name: str, side: Any, params: Any, fill: float) -> np.ndarray:
-    """The bounds of one side, (n,), from a prefix of the tree of parameters."""
+    """Return the bounds of one side, (n,), from a prefix of the tree of parameters."""
 
     def of_leaves(path: Any, bound: Any, subtree: Any) -> Any:
         if bound is not None and not jax.tree.leaves(subtree):
@@ -84,7 +76,7 @@ def _side(name: str, side: Any, params: Any, fill: float) -> np.ndarray:
 
 
 def _bound_of(name: str, value: Any, leaf: Any, inwards: float) -> np.ndarray:
-    """The bounds of a leaf, in its shape: float64 numbers that its dtype represents exactly."""
+    """Return the bounds of a leaf, in its shape: float64 numbers that its dtype represents."""
     if np.shape(value) not in ((), leaf.shape):
         raise ValueError(f"{name}: wanted shape () or {leaf.shape}, got {np.shape(value)}")
     with np.errstate(over="ignore"):  # a bound may exceed the dtype's largest number

@@ -13,7 +13,7 @@ errors leave no doubt, and unknown otherwise.
 from __future__ import annotations
 
 import enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -44,89 +44,53 @@ class Verdict(enum.IntEnum):
         """The verdict as in ``Fit.converged``."""
         return {Verdict.NO: False, Verdict.YES: True}.get(self)
 
-    @property
-    def word(self) -> str:
-        """The verdict as the progress bar shows it."""
-        return self.name.lower().replace("_", " ")
-
-
-class _Evidence(NamedTuple):
-    """What is known at the end: arrays (starts,), and (starts, parameters) for the last four."""
-
-    seen: np.ndarray  # updates whose loss and gradient were finite
-    loss: np.ndarray  # magnitude of the loss at the end
-    fallen: np.ndarray  # decrease of the loss
-    noise: np.ndarray  # standard error of that decrease
-    slope: np.ndarray
-    slope_error: np.ndarray
-    params: np.ndarray
-    way: np.ndarray
-
 
 def judge(descent: Descent, beginning: Position, end: Position, history: np.ndarray) -> np.ndarray:
-    """The ``Verdict`` on each start as int8, from the losses before each update, (..., updates)."""
-    evidence = _evidence(descent, beginning, end, history)
-    eps = max(float(jnp.finfo(x.dtype).eps) for x in jax.tree.leaves(end.params))
-    return _verdicts(evidence, eps).astype(np.int8).reshape(history.shape[:-1])
-
-
-def _evidence(
-    descent: Descent, beginning: Position, end: Position, history: np.ndarray
-) -> _Evidence:
-    number = history.shape[-1]
-    here, first_loss = descent.look_ahead(end, number, 2), history[..., 0]
-    fallen = np.asarray(first_loss, float) - here.mean[0]
-    noise = np.zeros_like(first_loss, float)
+    """Return the ``Verdict`` on each start, int8, from the losses before each update (..., n)."""
+    number, first = history.shape[-1], np.asarray(history[..., 0], float)
+    here, noise = descent.look_ahead(end, number, 2), np.zeros(first.size)
     if _is_noisy(here):
         count = max(NOISY_UPDATES, number // 20)
         here, there = (descent.look_ahead(x, number, count) for x in (end, beginning))
-        fallen = np.asarray(there.mean[0], float) - here.mean[0]
-        noise = np.hypot(*(_standard_error(x.square[0], x.count) for x in (here, there)))
-    starts = noise.size
-    params, seen = _rows(end.params, starts), np.reshape(here.count, -1)
-    return _Evidence(
-        seen=seen,
-        loss=np.reshape(np.abs(here.mean[0]), -1),
-        fallen=np.reshape(fallen, -1),
-        noise=np.reshape(noise, -1),
-        slope=np.abs(_rows(here.mean[1], starts)),
-        slope_error=_standard_error(_rows(here.square[1], starts), seen[:, None]),
-        params=params,
-        way=np.abs(params - _rows(beginning.params, starts)),
+        first = np.asarray(there.mean[0], float)
+        noise = np.hypot(*(_standard_error(x.square[0], x.count).ravel() for x in (here, there)))
+    seen, loss = np.ravel(here.count), np.abs(np.ravel(here.mean[0]))
+    params, begun, slope, square = (
+        _rows(tree, seen.size)
+        for tree in (end.params, beginning.params, here.mean[1], here.square[1])
     )
-
-
-def _verdicts(evidence: _Evidence, eps: float) -> np.ndarray:
-    """The verdicts; a gradient that vanishes to rounding is a minimum, too, wherever it started."""
-    seen, loss, fallen, noise, slope, slope_error, params, way = evidence
-    steepest = slope + DOUBT * slope_error
-    flattest = np.maximum(slope - DOUBT * slope_error, 0.0)
+    fallen, way = first.ravel() - np.ravel(here.mean[0]), np.abs(params - begun)
+    slope, doubt = np.abs(slope), DOUBT * _standard_error(square, seen[:, None])
+    steepest, flattest = slope + doubt, np.maximum(slope - doubt, 0.0)
     moved = np.any(way > 0, axis=1)  # a start that did not move at all has not converged
     has_scale = np.all((steepest == 0) | (params != 0), axis=1)
+    eps = max(float(jnp.finfo(x.dtype).eps) for x in jax.tree.leaves(end.params))
     with np.errstate(over="ignore", invalid="ignore"):  # the fit may have diverged
         yes = moved & (np.sum(steepest * way, axis=1) <= SHARE * (fallen - DOUBT * noise))
+        # A gradient that vanishes to rounding is a minimum, too, wherever the descent started.
         yes |= has_scale & (np.sum(steepest * np.abs(params), axis=1) <= np.sqrt(eps) * loss)
         most_fallen = np.maximum(fallen + DOUBT * noise, 0.0)
         no = ~moved | (np.sum(flattest * way, axis=1) > SHARE * most_fallen)
     # A start without finite losses has no minimum; one update alone has no standard error.
     conditions = [seen == 0, seen == 1, yes, no]
     verdicts = [Verdict.NO, Verdict.UNKNOWN, Verdict.YES, Verdict.NO]
-    return np.select(conditions, verdicts, Verdict.UNKNOWN)
+    chosen = np.select(conditions, verdicts, Verdict.UNKNOWN)
+    return chosen.astype(np.int8).reshape(history.shape[:-1])
 
 
 def _is_noisy(moments: Moments) -> bool:
-    """Whether two updates saw different losses or gradients, or one saw values not finite."""
+    """Return whether two updates differ in loss or gradient, or one is not finite."""
     deviates = any(np.any(x != 0) for x in jax.tree.leaves(moments.square))
     return bool(np.any(moments.count == 1)) or deviates
 
 
 def _standard_error(square: Any, count: Any) -> np.ndarray:
-    """The standard error of a mean over two or more updates, from summed squared deviations."""
+    """Return the standard error of a mean, from the sum of the squared deviations."""
     square = np.maximum(np.asarray(square, float), 0.0)  # rounding may make it negative
     return np.sqrt(square / np.maximum(count * (count - 1.0), 1.0))
 
 
 def _rows(tree: Any, starts: int) -> np.ndarray:
-    """The leaves side by side, (starts, numbers)."""
+    """Return the leaves side by side, (starts, numbers)."""
     leaves = [np.reshape(x, (starts, -1)).astype(float) for x in jax.tree.leaves(tree)]
     return np.concatenate(leaves, axis=1)

@@ -1,19 +1,12 @@
-"""How well data determine fitted parameters: Gauss-Newton covariance, and flat directions.
+"""Covariance of fitted parameters, and directions that the data do not determine.
 
-Let J be the Jacobian of the residuals, divided by their noise sigma, at the least-squares optimum.
-The covariance of the parameters is ``inv(J^T J)``. It is computed from singular values: J^T J is
-never formed, because that would double the number of digits that are lost, and a singular J^T J is
-never inverted.
-
-The columns of J are first scaled to length 1, so the units of the parameters do not matter. A
-singular value of at most ``tolerance`` times the largest belongs to a flat direction: a combination
-of parameters along which the residuals do not change. A parameter with a part in a flat direction
-has an infinite standard error; the standard errors of the others come from the remaining
-directions.
+The covariance ``inv(J^T J)`` is computed from the singular values of J, the Jacobian of the
+residuals divided by their noise. Forming J^T J would double the number of digits that are lost.
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,7 +31,7 @@ from jaxquat._internal.checks import (
 )
 from jaxquat.fitting.differentiation import with_jacobian
 from jaxquat.fitting.held import checked_params, estimates, fitted, size_of_one_start, whole
-from jaxquat.fitting.prediction import Prediction, propagated
+from jaxquat.fitting.prediction import Prediction, propagated, with_unknown
 
 __all__ = ["FitCovariance", "fit_covariance"]
 
@@ -47,10 +40,9 @@ ON_HOST = "its ranks and warnings need values, call it outside jit, grad and vma
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FitCovariance:
-    """The result of ``fit_covariance`` for n parameters.
+    """The result of ``fit_covariance`` for n parameters, in the order of ``names`` throughout.
 
-    The parameters are in the order of ``names`` throughout. ``print`` shows all parameters and flat
-    directions, ``repr`` only the first ones.
+    ``print`` shows all parameters and flat directions, ``repr`` only the first ones.
 
     Attributes:
         names: the names of the n parameters, from their places in the tree.
@@ -60,18 +52,16 @@ class FitCovariance:
         covariance: (n, n); for parameters with a part in a flat direction, infinite on the diagonal
             and NaN off it.
         flat: (k, n) unit vectors, directions along which the residuals do not change; k = 0 if the
-            data determine all parameters. Each component has the unit of its parameter, so compare
-            it with that parameter.
+            data determine all parameters. Each component has the unit of its parameter.
         parts: (k, n) unit vectors: ``flat`` with each component multiplied by the length of its
-            column of J, the change of the residuals due to that component alone. ``print`` shows
-            these, because they do not depend on units.
+            column of J. ``print`` shows these, because they do not depend on units.
         singular_values: (n,) singular values of the Jacobian with columns scaled to length 1, as
             fractions of the largest, in falling order.
         sigma: standard deviation of the noise in the residuals: () or (m,) if it was given, () if
             it was estimated.
         reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)`` with the given sigma; it is 1
             within about ``sqrt(2/(m - rank))`` if sigma and model are right. None if sigma was
-            estimated, which would make it 1, or if m = rank.
+            estimated, or if m = rank.
         root: (n, rank); ``root root^T`` is the covariance without the flat directions.
 
     Examples:
@@ -95,21 +85,18 @@ class FitCovariance:
     root: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
     def predict(self, function: Callable[[Any], Any]) -> Prediction:
-        """Values that follow from the parameters, with standard errors by the delta method.
+        """Return values that follow from the parameters, with errors by the delta method.
 
         The covariance of ``function(params)`` is ``G C G^T``, with the covariance C of the
         parameters and the Jacobian G of the function, computed in forward mode. This is accurate if
         the function is linear over the standard errors.
 
         Args:
-            function: ``function(params) -> pytree of floating arrays``, jittable.
+            function: ``function(params) -> pytree of floating arrays``, jittable; its values and
+                derivatives must be finite.
 
         Returns:
             Prediction. A value that changes along a flat direction has an infinite standard error.
-
-        Raises:
-            TypeError, ValueError: ``function`` is not such a function, or its values or derivatives
-                are not finite.
 
         Examples:
             >>> ratio = sure.predict(lambda p: p["gain"] / p["inertia"])
@@ -119,39 +106,37 @@ class FitCovariance:
         return propagated(function, fitted("params", self.params), self.root, self.flat)
 
     def __str__(self) -> str:
-        return "\n".join([*self._estimates(), *self._combinations(), *self._judgement()])
+        return "\n".join(itertools.chain(*self._lines()))
 
     def __repr__(self) -> str:
-        estimates, more = reprs.clipped(self._estimates(), 5)
-        flat, more_flat = reprs.clipped(self._combinations(), 1)
-        lines = [*estimates, *more, *flat, *more_flat, *self._judgement()]
-        return "\n".join([self._headline(), *("  " + line for line in lines)])
+        parameters, flat, judgement = self._lines()
+        shown, more = reprs.clipped(parameters, 5)
+        first, more_flat = reprs.clipped(flat, 1)
+        lines = [*shown, *more, *first, *more_flat, *judgement]
+        return "\n".join([self._title(), *("  " + line for line in lines)])
 
     def _repr_html_(self) -> str:
-        rows = [(name, f"{x:.6g}", f"{e:.2g}") for name, x, e in self._numbers()]
-        notes = "; ".join([self._headline(), *self._combinations(), *self._judgement()])
-        return reprs.table(notes, rows, ("parameter", "value", "standard error"))
+        rows = estimates(self.names, self.params, self.standard_errors)
+        cells = [(name, x.strip(), error) for name, x, error in rows]
+        title = "; ".join([self._title(), *itertools.chain(*self._lines()[1:])])
+        return reprs.table(title, cells, ("parameter", "value", "standard error"))
 
-    def _headline(self) -> str:
+    def _title(self) -> str:
         return f"FitCovariance: {len(self.names)} parameters, {len(self.flat)} flat directions"
 
-    def _numbers(self) -> list[tuple[str, float, float]]:
-        return estimates(self.names, self.params, self.standard_errors)
-
-    def _estimates(self) -> list[str]:
-        width = max(map(len, self.names))
-        return [f"{name:{width}s}  {x: .6g} +- {e:.2g}" for name, x, e in self._numbers()]
-
-    def _combinations(self) -> list[str]:
-        return [f"not identifiable: {self._combination(parts)}" for parts in self.parts]
-
-    def _combination(self, parts: np.ndarray) -> str:
-        named = zip(parts, self.names, strict=True)
-        return " ".join(f"{x:+.3g} {name}" for x, name in named if x)
-
-    def _judgement(self) -> list[str]:
-        chi = self.reduced_chi_squared
-        return [] if chi is None else [f"chi-squared per degree of freedom: {chi:.3g}"]
+    def _lines(self) -> tuple[list[str], list[str], list[str]]:
+        """Return the lines for the parameters, the flat directions and chi-squared."""
+        width, chi = max(map(len, self.names)), self.reduced_chi_squared
+        rows = estimates(self.names, self.params, self.standard_errors)
+        named = [
+            [f"{x:+.3g} {name}" for x, name in zip(parts, self.names, strict=True) if x]
+            for parts in self.parts
+        ]
+        return (
+            [f"{name:{width}s}  {x} +- {error}" for name, x, error in rows],
+            [f"not identifiable: {' '.join(parts)}" for parts in named],
+            [] if chi is None else [f"chi-squared per degree of freedom: {chi:.3g}"],
+        )
 
 
 def fit_covariance(
@@ -161,13 +146,14 @@ def fit_covariance(
     sigma: ArrayLike | None = None,
     tolerance: float | None = None,
 ) -> FitCovariance:
-    """Covariance of parameters at a least-squares optimum: ``inv(J^T J / sigma^2)``.
+    """Return the covariance of parameters at a least-squares optimum, ``inv(J^T J / sigma^2)``.
 
     J is the Jacobian of the residuals. Flat directions, along which the residuals do not change,
     are reported, not inverted. To find them, the columns of J are scaled to length 1, so that units
     do not matter; the flat directions are then the right singular vectors whose singular value is
     at most ``tolerance`` times the largest. If there are several, they are combined so that each
-    has few nonzero components.
+    has few nonzero components. A parameter with a part in a flat direction has an infinite standard
+    error; the standard errors of the others come from the remaining directions.
 
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in
@@ -183,15 +169,12 @@ def fit_covariance(
             ``J^T J`` has no correct digit.
 
     Returns:
-        FitCovariance. The covariance is the one of linear least squares; for a nonlinear model it
-        is accurate if the noise is so small that the model is linear over the standard errors. J is
-        computed in forward mode if n <= m, unless the residuals contain something that has a
-        derivative in reverse mode only, or a rollout of the fused engine. A RuntimeWarning is
-        issued if the residuals contradict the given sigma: chi-squared per degree of freedom is
-        more than five of its standard deviations above 1, and the errors are too small by a factor
-        of 1.5 or more. A value far below 1 means that the errors are too large. It gives no
-        warning, because it may be intended: the residuals may not be independent draws, or, in a
-        forecast, the model is compared with itself.
+        FitCovariance. For a nonlinear model it is accurate if the model is linear over the standard
+        errors. J is computed in forward mode if n <= m, unless the residuals contain something that
+        has a derivative in reverse mode only, or a rollout of the fused engine. A RuntimeWarning is
+        issued if chi-squared per degree of freedom is more than five of its standard deviations
+        above 1 and makes the errors too small by a factor of 1.5 or more. A value far below 1,
+        where the errors are too large, gives no warning, because it may be intended.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
@@ -212,7 +195,11 @@ def fit_covariance(
     single_or_double("params", params)
     size_of_one_start(params, None)
     finite("params", ravel_pytree(params)[0])
-    value, jacobian = _linearised(lambda params: residuals(whole(params)), params)
+    value, jacobian = jax.jit(with_jacobian(lambda params: residuals(whole(params))))(params)
+    concrete("residuals", value, ON_HOST)
+    finite("residuals", value)
+    finite("derivatives of residuals", jacobian)
+    value, jacobian = np.asarray(value, float), np.asarray(jacobian, float)
     return covariance_of(params, value, jacobian, sigma, tolerance)
 
 
@@ -225,10 +212,9 @@ def covariance_of(
     *,
     noise: Callable[[np.ndarray, int], float] | None = None,
 ) -> FitCovariance:
-    """The covariance from residuals (m,) and their Jacobian (m, n) at an optimum, float64.
+    """Return the covariance from residuals (m,) and their Jacobian (m, n), as ``fit_covariance``.
 
-    This works like ``fit_covariance``. ``noise(residuals, m - rank)`` estimates sigma if none is
-    given; the default estimate is ``sqrt(sum(residuals^2) / (m - rank))``.
+    ``noise(residuals, m - rank)`` replaces its estimate of sigma.
     """
     # Check and convert.
     flat, unravel = ravel_pytree(params)
@@ -246,15 +232,15 @@ def covariance_of(
     freedom = len(value) - root.shape[1]
     deviation, reduced = sigma, None
     if sigma is None:
-        _require_freedom(len(value), freedom)
-        deviation = (noise or _root_mean_square)(value, freedom)
+        if freedom <= 0:
+            wanted = f"more than the {root.shape[1]} identifiable parameters to estimate sigma from"
+            raise ValueError(f"residuals: wanted {wanted}, got {len(value)}; give sigma")
+        deviation = noise(value, freedom) if noise else np.sqrt(np.sum(value**2) / freedom)
         root = deviation * root
     elif freedom > 0:
         reduced = float(np.sum((value / sigma) ** 2) / freedom)
         _warn_if_too_small(reduced, freedom)
-    infinite = np.any(parts != 0.0, axis=0)
-    covariance = np.where(np.logical_or.outer(infinite, infinite), np.nan, root @ root.T)
-    covariance[infinite, infinite] = np.inf
+    covariance = with_unknown(root @ root.T, np.any(parts != 0.0, axis=0))
     return FitCovariance(
         names=reprs.named_numbers(params, "params"),
         params=whole(params),
@@ -269,24 +255,13 @@ def covariance_of(
     )
 
 
-def _linearised(residuals: Callable[[Any], Array], params: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The residuals (m,) and their Jacobian (m, n), float64; ValueError if they are not finite."""
-    value, jacobian = jax.jit(with_jacobian(residuals))(params)
-    concrete("residuals", value, ON_HOST)
-    finite("residuals", value)
-    finite("derivatives of residuals", jacobian)
-    return np.asarray(value, float), np.asarray(jacobian, float)
-
-
 def _decomposed(
     jacobian: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """A root of the covariance, the flat directions, the lengths of columns, the singular values.
+    """Return a root of the covariance, the flat directions, column lengths and singular values.
 
-    The root (n, rank) times its transpose is ``inv(J^T J)`` without the flat directions. The flat
-    directions are the rows of the second result, (n - rank, n); each component is multiplied by the
-    length of its column, and the rows are not yet normalised. The singular values (n,) belong to
-    the scaled J.
+    The root (n, rank) times its transpose is ``inv(J^T J)`` without the flat directions, which are
+    rows (n - rank, n) of components multiplied by the lengths of their columns.
     """
     scale = np.linalg.norm(jacobian, axis=0)
     scale = np.where(scale > 0, scale, 1.0)
@@ -298,23 +273,8 @@ def _decomposed(
     return root, _combined(right[rank:], tolerance), scale, singular
 
 
-def _require_freedom(number: int, freedom: int) -> None:
-    """ValueError unless there are more residuals than identifiable parameters."""
-    if freedom <= 0:
-        wanted = f"more than the {number - freedom} identifiable parameters to estimate sigma from"
-        raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
-
-
-def _root_mean_square(value: np.ndarray, freedom: int) -> float:
-    """The sigma that makes chi-squared per degree of freedom 1."""
-    return np.sqrt(np.sum(value**2) / freedom)
-
-
 def _warn_if_too_small(reduced: float, freedom: int) -> None:
-    """RuntimeWarning if chi-squared per degree of freedom says that sigma is too small.
-
-    If sigma is right, chi-squared per degree of freedom has mean 1 and variance 2/freedom.
-    """
+    """Warn if sigma is too small. If it is right, ``reduced`` has mean 1 and variance 2/freedom."""
     if reduced > max(1.0 + 5.0 * np.sqrt(2.0 / freedom), 1.5**2):
         warnings.warn(
             "sigma: wanted the noise of the residuals, "
@@ -329,9 +289,9 @@ def _warn_if_too_small(reduced: float, freedom: int) -> None:
 
 
 def _combined(rows: np.ndarray, tolerance: float) -> np.ndarray:
-    """Rows that span the same space; each is the only one with a part along some axis.
+    """Return rows that span the same space, with parts below ``tolerance`` set to zero.
 
-    Gauss-Jordan elimination with the largest pivot first; parts below ``tolerance`` are zero.
+    Gauss-Jordan elimination, the largest pivot first: along some axis only one row has a part.
     """
     rows = rows.copy()
     for k in range(len(rows)):

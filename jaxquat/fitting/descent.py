@@ -1,14 +1,9 @@
 """Updates of an optax optimiser, guarded and compiled: what ``fit`` runs on the device.
 
-Update n draws its batch and its key from ``fold_in(key, n)``, whatever came before. It computes
-loss and gradient, asks the optimiser for the update, and applies it if all of them are finite;
-otherwise parameters and optimiser stay as they are, and the update is counted as skipped. The
-updates from ``first`` to ``stop`` are one loop whose bounds are traced, so one program computes
-every chunk, and no bit depends on where a chunk ends.
-
-The same program also looks ahead: it computes losses and gradients of the next updates without
-moving, and their moments tell whether the descent has converged (convergence.py). This needs no
-second compilation.
+Update n draws its batch and its key from ``fold_in(key, n)``, whatever came before. The updates
+from ``first`` to ``stop`` are one loop whose bounds are traced, so one program computes every
+chunk, and no bit depends on where a chunk ends. The same program also looks ahead: it computes
+losses and gradients of the next updates without moving, for the verdict (convergence.py).
 """
 
 from __future__ import annotations
@@ -34,38 +29,23 @@ benchmarks/fit_mode.py measures both modes.
 
 
 class Position(NamedTuple):
-    """The state of a descent; with starts, every array has a leading axis (starts,).
-
-    Attributes:
-        params: pytree of floating arrays.
-        state: state of the optimiser.
-        skipped: number of updates skipped because loss, gradient or update was not finite, ()
-            int32.
-    """
+    """The state of a descent; with starts, every array has a leading axis (starts,)."""
 
     params: Any
-    state: Any
-    skipped: Array
+    state: Any  # of the optimiser
+    skipped: Array  # number of updates skipped because something was not finite, () int32
 
 
 class Moments(NamedTuple):
-    """Moments of the loss and the gradient over several updates.
+    """Moments of the loss and the gradient over the updates at which both were finite."""
 
-    Attributes:
-        count: number of updates whose loss and gradient were finite, (); only these enter the other
-            attributes.
-        mean: (loss, gradient).
-        square: sums of the squared deviations from the mean, as (loss, gradient); exactly 0 if all
-            updates had the same bits.
-    """
-
-    count: Any
-    mean: Any
-    square: Any
+    count: Any  # number of these updates
+    mean: Any  # (loss, gradient)
+    square: Any  # sums of squared deviations, exactly 0 if all updates had the same bits
 
 
 def checked_loss(name: str, value: Any) -> Array:
-    """``value`` if it is a scalar array of floating dtype; ValueError or TypeError otherwise."""
+    """Return ``value`` if it is a scalar array of floating dtype."""
     if not hasattr(value, "shape"):
         raise TypeError(f"{name}: wanted a scalar, got {type(value).__name__}")
     if value.shape != ():
@@ -76,24 +56,18 @@ def checked_loss(name: str, value: Any) -> Array:
 
 
 class Objective(NamedTuple):
-    """The function to minimise; every update sees its own batch of the data and its own key.
+    """The function to minimise; every update has its own batch of the data and its own key."""
 
-    Attributes:
-        loss: ``loss(params, batch, key) -> ()``.
-        key: the key from which every update derives its own.
-        batch_size: rows of data per update, None for all.
-        rows: number of rows of the data, 0 without data.
-    """
-
-    loss: Callable[[Any, Any, Array], Array]
-    key: Array
+    loss: Callable[[Any, Any, Array | None], Array]  # loss(params, batch, key) -> ()
+    key: Array | None
     batch_size: int | None
-    rows: int
+    rows: int  # number of rows of the data, 0 without data
 
     def at(self, number: Any, data: Any) -> Callable[[Any], Array]:
-        """The loss that update ``number`` sees, as a function of the parameters."""
-        batch_key, loss_key = jax.random.split(jax.random.fold_in(self.key, number))
-        batch = data
+        """Return the loss of update ``number`` as a function of the parameters."""
+        batch, batch_key, loss_key = data, None, None
+        if self.key is not None:
+            batch_key, loss_key = jax.random.split(jax.random.fold_in(self.key, number))
         if self.batch_size is not None:
             # Draw without replacement: the rows of the largest random numbers are cheaper than a
             # permutation.
@@ -103,7 +77,10 @@ class Objective(NamedTuple):
 
 
 class Descent:
-    """The updates of an optimiser on an objective, compiled once."""
+    """The updates of an optimiser on an objective, compiled once.
+
+    Each start has ``size`` parameters; ``advance`` makes at most ``longest`` updates.
+    """
 
     def __init__(
         self,
@@ -116,7 +93,6 @@ class Descent:
         starts: int | None,
         longest: int,
     ) -> None:
-        """Each start has ``size`` parameters; ``advance`` makes at most ``longest`` updates."""
         self.objective, self.data, self.starts = objective, data, starts
         self.optimizer = optax.with_extra_args_support(optimizer)
         self.mode, self.size, self.longest = mode, size, longest
@@ -124,11 +100,11 @@ class Descent:
         self._updates = jax.jit(self._several_updates)
 
     def over_starts(self, function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
-        """``function`` of one start, vmapped over the starts if there are any."""
+        """Return a function of one start, vmapped over the starts if there are any."""
         return function if self.starts is None else jax.vmap(function, in_axes)
 
     def beginning(self, params: Any) -> Position:
-        """The position before the first update."""
+        """Return the position before the first update."""
         state = jax.tree.map(strong, self.over_starts(self.optimizer.init)(params))
         return Position(params, state, jnp.zeros(self.leading, jnp.int32))
 
@@ -138,37 +114,40 @@ class Descent:
         return () if self.starts is None else (self.starts,)
 
     def advance(self, position: Position, first: int, stop: int) -> tuple[Position, Array]:
-        """Make the updates from ``first`` to ``stop``.
+        """Return the position after the updates from ``first`` to ``stop``, and their losses.
 
-        Returns the new position, and the loss before each update, (longest, ...), of which the
-        first ``stop - first`` count.
+        Of the losses (longest, ...) before each update, the first ``stop - first`` count.
         """
         bounds = np.int32(first), np.int32(stop)
         end, losses, _ = self._updates(position, *bounds, self.data, np.True_)
         return end, losses
 
-    def seen(self, position: Position, number: int) -> tuple[np.ndarray, Any]:
-        """The loss and the gradient of each start that update ``number`` sees."""
-        arguments = position, np.int32(number), self.data, np.False_
-        return jax.device_get(self._update(*arguments)[2])
+    def first_seen(self, position: Position) -> tuple[np.ndarray, Any]:
+        """Return the loss and the gradient of each start at update 0."""
+        return jax.device_get(self._update(position, np.int32(0), self.data, np.False_)[2])
 
     def look_ahead(self, position: Position, number: int, count: int) -> Moments:
-        """Moments, in numpy, of what ``count`` updates from ``number`` on would see here."""
+        """Return the moments over ``count`` updates from ``number`` on, without moving."""
         bounds = np.int32(number), np.int32(number + count)
         return jax.device_get(self._updates(position, *bounds, self.data, np.False_)[2])
 
     def losses_at(self, position: Position, number: int) -> Array:
-        """The loss of each start that update ``number`` would see."""
+        """Return the loss of each start at update ``number``."""
         loss = lambda params, data: self.objective.at(number, data)(params)  # noqa: E731
         return jax.jit(self.over_starts(loss, (0, None)))(position.params, self.data)
 
     def _one_update(
         self, position: Position, number: Array, data: Any, moving: Array
     ) -> tuple[Position, Array, tuple[Array, Any]]:
-        """The next position of one start, whether all was finite, and (loss, gradient) before."""
+        """Return the next position of one start, whether all was finite, and (loss, gradient).
+
+        Parameters and optimiser stay as they are where something is not finite.
+        """
         params, state, skipped = position
         loss = self.objective.at(number, data)
-        value_and_grad = self._differentiated(loss, params)
+        few = self.mode == "auto" and self.size <= FORWARD_LIMIT
+        forward = self.mode == "forward" or (few and not wants_reverse(loss, params))
+        value_and_grad = (forward_value_and_grad if forward else jax.value_and_grad)(loss)
         value, gradient = value_and_grad(params)
         value_fn = with_derivative(loss, value_and_grad)
         extra = {"value": value, "grad": gradient, "value_fn": value_fn}
@@ -180,19 +159,10 @@ class Descent:
         old = Position(params, state, skipped + 1)
         return jax.tree.map(partial(jnp.where, good & moving), new, old), good, (value, gradient)
 
-    def _differentiated(self, loss: Callable[[Any], Array], params: Any) -> Callable[[Any], Any]:
-        """``params -> (loss, gradient)`` in the requested mode."""
-        few = self.mode == "auto" and self.size <= FORWARD_LIMIT
-        forward = self.mode == "forward" or (few and not wants_reverse(loss, params))
-        return (forward_value_and_grad if forward else jax.value_and_grad)(loss)
-
     def _several_updates(
         self, position: Position, first: Array, stop: Array, data: Any, moving: Array
     ) -> tuple[Position, Array, Moments]:
-        """Make the updates from ``first`` to ``stop``.
-
-        Of the ``longest`` losses returned, only the first ``stop - first`` count.
-        """
+        """Return position, losses and moments after the updates from ``first`` to ``stop``."""
         shapes = jax.eval_shape(self._update, position, first, data, moving)[2]
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         losses = jnp.zeros((self.longest, *zero[0].shape), zero[0].dtype)
@@ -212,9 +182,9 @@ def _all_finite(tree: Any) -> Array:
 
 
 def _with_one_more(moments: Moments, good: Array, seen: Any) -> Moments:
-    """The moments with one more loss and gradient, if these are finite.
+    """Return the moments with one more loss and gradient, if these are finite.
 
-    Welford's recurrence: it has no cancellation, and equal values give a deviation of exactly 0.
+    Welford's recurrence has no cancellation, and equal values give a deviation of exactly 0.
     """
     count = moments.count + 1
     before = jax.tree.map(jnp.subtract, seen, moments.mean)

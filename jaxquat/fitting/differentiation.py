@@ -17,29 +17,23 @@ GRADIENT = 4  # cost of value and gradient of a fused rollout, in evaluations (d
 
 
 def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], tuple[Array, Any]]:
-    """``jax.value_and_grad`` in forward mode: one pass that carries a tangent per parameter."""
+    """Return ``jax.value_and_grad`` in forward mode: one pass with a tangent per parameter."""
 
     def value_and_grad(params: Any) -> tuple[Array, Any]:
         flat, unravel = ravel_pytree(params)
-
-        def both(vector: Array) -> tuple[Array, Array]:
-            value = function(unravel(vector))
-            return value, value
-
-        gradient, value = jax.jacfwd(both, has_aux=True)(flat)
+        twice = lambda x: (function(unravel(x)),) * 2  # noqa: E731
+        gradient, value = jax.jacfwd(twice, has_aux=True)(flat)
         return value, unravel(gradient.astype(flat.dtype))  # as in reverse mode
 
     return value_and_grad
 
 
 def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1) -> bool:
-    """Whether to differentiate a function with this number of results in reverse mode.
+    """Return whether to differentiate a function with this number of results in reverse mode.
 
-    Yes if the function contains a ``jax.custom_vjp``, which has no forward mode. Also yes if the
-    function contains a fused rollout and the tangents by all parameters cost more than the
-    gradients of all results. Measured in forward passes, a value with n tangents costs about 1 + n,
-    a gradient about ``GRADIENT``: with one result and up to three parameters, forward mode is
-    cheaper.
+    It must be if it contains a ``jax.custom_vjp``. It should be if it contains a fused rollout and
+    one tangent per parameter costs more than the gradients of all results. A value with n tangents
+    costs about 1 + n evaluations, a gradient about ``GRADIENT``.
     """
     inside = list(equations(jax.make_jaxpr(function)(params)))
     rollouts = [x for x in inside if x.primitive.name.startswith("fused_loop")]
@@ -52,10 +46,9 @@ def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1)
 
 
 def with_jacobian(residuals: Callable[[Any], Any]) -> Callable[[Any], tuple[Array, Array]]:
-    """``params -> (residuals (m,), Jacobian (m, n))`` for params with n numbers.
+    """Return ``params -> (residuals (m,), Jacobian (m, n))`` for params with n numbers.
 
-    The Jacobian is computed in forward mode if n <= m, unless ``wants_reverse`` says otherwise.
-    ValueError or TypeError if ``residuals(params)`` is not a floating array (m,).
+    The Jacobian is computed in forward mode if n <= m and not ``wants_reverse``.
     """
 
     def both(params: Any) -> tuple[Array, Array]:
@@ -73,10 +66,9 @@ def with_jacobian(residuals: Callable[[Any], Any]) -> Callable[[Any], tuple[Arra
 def with_derivative(
     function: Callable[[Any], Array], value_and_grad: Callable[[Any], tuple[Array, Any]]
 ) -> Callable[[Any], Array]:
-    """``function`` with the gradient from ``value_and_grad`` as its derivative in both modes.
+    """Return ``function`` with the gradient from ``value_and_grad`` as its derivative.
 
-    Line searches differentiate the loss themselves, in either mode, but a loss may support only
-    one.
+    Line searches differentiate the loss in either mode, but a loss may support only one.
     """
 
     @jax.custom_jvp

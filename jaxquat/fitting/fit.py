@@ -1,9 +1,8 @@
 """Gradient descent on a simulated loss: gains, inertia, calibration.
 
-``fit`` checks its arguments, compiles the descent, and then returns to the host every ``chunk``
-updates: to evaluate the validation, to write a snapshot, to show the loss. The state on the host is
-a ``Snapshot``, which is also what goes to disk; ``_Run`` owns it and advances it. It makes no
-difference to any bit of the result where a chunk, a call or a process ends.
+``fit`` returns from the compiled descent to the host every ``chunk`` updates: to evaluate the
+validation, to write a snapshot, to show the loss. The state on the host is a ``Snapshot``, which is
+also what goes to disk; ``_Run`` owns it and advances it.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ class Fit(reprs.Tabular):
     Attributes:
         params: the parameters after update ``best_update``.
         history: the loss before each update, (updates,).
-        skipped: how many updates were skipped because the loss, its gradient or the update was not
-            finite, () or (starts,).
+        skipped: number of updates skipped because loss, gradient or update was not finite, () or
+            (starts,).
         validation: the validation loss at the start, after every ``chunk`` updates and after the
             last, (evaluations,); None without validation.
         best_update: the number of updates that led to ``params``: up to the lowest validation loss,
@@ -69,14 +68,12 @@ class Fit(reprs.Tabular):
         chunk: updates between two evaluations of the validation.
         converged: whether the descent had reached a minimum when it ended, whichever parameters the
             validation selected. Suppose that every parameter moved again by as much as it has
-            moved: ``converged`` is True if the loss would then fall, to first order, by less than a
-            thousandth of what it has fallen. The remaining distance is then about a two-thousandth
-            of the distance covered. Scales and offsets of the loss and of each parameter do not
-            matter. Parameters that did not move at all are treated as frozen. Also True where the
-            gradient vanishes to rounding. None if the loss changes from update to update (batches,
-            draws from the key) and three standard errors of the gradient's mean leave the question
-            open. A saddle, a plateau and a local minimum are not distinguished from the lowest
-            minimum.
+            moved: True if the loss would then fall, to first order, by less than a thousandth of
+            what it has fallen, or if the gradient vanishes to rounding. Scales and offsets of the
+            loss and of each parameter do not matter. Parameters that did not move at all are
+            treated as frozen. None if the loss changes from update to update (batches, draws from
+            the key) and three standard errors of the gradient's mean leave the question open. A
+            saddle, a plateau and a local minimum count as minima.
 
     Examples:
         >>> import optax
@@ -97,24 +94,20 @@ class Fit(reprs.Tabular):
     converged: bool | None = None
 
     def _table(self) -> reprs.Table:
-        return self._headline(), self._rows(), ()
-
-    def _headline(self) -> str:
         losses, skipped = self._of_best(self.history), self._of_best(self.skipped)
         first, last = (reprs.short(losses[k]) for k in (0, -1))
         words = {True: "converged", False: "not converged", None: "convergence unknown"}
-        verdict = words[self.converged]
-        return f"Fit: {losses.size} updates, loss {first} -> {last}, {verdict}, {skipped} skipped"
-
-    def _rows(self) -> list[tuple[str, str]]:
-        rows = []
+        counts = f"{losses.size} updates, loss {first} -> {last}"
+        title = f"Fit: {counts}, {words[self.converged]}, {skipped} skipped"
+        rows: list[tuple[str, ...]] = []
         if self.best_start is not None:
             rows.append(("best_start", f"{self.best_start} of {len(self.history)}"))
         if self.validation is not None:
             lowest = np.nanmin(self._of_best(self.validation))
             rows.append(("best_update", f"{self.best_update}, validation {reprs.short(lowest)}"))
         leaves = reprs.named_leaves(self.params, "params")
-        return rows + [(name, reprs.short(leaf)) for name, leaf in leaves if hasattr(leaf, "dtype")]
+        rows += [(name, reprs.short(leaf)) for name, leaf in leaves if hasattr(leaf, "dtype")]
+        return title, rows, ()
 
     def _of_best(self, values: Any) -> Any:
         return values if self.best_start is None else values[self.best_start]
@@ -125,20 +118,20 @@ class FitOptions(NamedTuple):
 
     Attributes:
         mode: how to differentiate. "forward" needs the time of a few simulations for each
-            parameter, and no memory. "reverse" needs the time of about fourteen simulations for any
-            number of parameters, and memory. "auto" is forward up to 6 parameters, unless something
-            in the loss has a derivative in reverse mode only (``jax.custom_vjp``), or a cheap
-            derivative in reverse mode (the fused engine).
+            parameter, and no memory; "reverse" that of about fourteen simulations for any number of
+            parameters, and memory. "auto" is forward up to 6 parameters, unless something in the
+            loss has a derivative in reverse mode only (``jax.custom_vjp``), or a cheap one (the
+            fused engine).
         chunk: updates between two returns to the host; changes nothing in the result except when
             the validation is evaluated.
         patience: stop after this many evaluations without a new lowest validation loss in any
             start.
         snapshot_dir: local directory that receives snapshots of the fit (extra ``store``). After an
             interruption, or even a kill, the same call continues from the newest snapshot and ends
-            with the same bits; with more steps it continues a fit that had ended. Snapshots of
-            another fit are refused: a fit that differs in params (also in arrays, numbers, strings
-            and keys among them that are held), data, batch size, key, starts, the optimiser's state
-            at the start or the times of validation. Functions and other objects cannot be compared.
+            with the same bits; with more steps it continues a fit that had ended. Snapshots of a
+            fit with other params (fitted or held), data, batch size, key, starts, initial state of
+            the optimiser or times of validation are refused. Functions and other objects cannot be
+            compared.
         snapshot_every: updates between two snapshots, any number; the end is always written.
         progress: show a progress bar with the loss.
 
@@ -169,7 +162,7 @@ def fit(
     data: Any = None,
     *,
     steps: int,
-    key: Array,
+    key: Array | None = None,
     batch_size: int | None = None,
     starts: int | None = None,
     validation: Callable[[Any], Array] | None = None,
@@ -178,30 +171,28 @@ def fit(
     """Minimise ``loss(params, batch, key) -> ()`` by ``steps`` updates of an optax optimiser.
 
     Args:
-        loss: jittable. ``batch`` is the part of ``data`` that this update sees (None without data);
-            ``key`` is new at each update.
+        loss: jittable. ``batch`` is a part of ``data``, None without data; ``key`` is new at each
+            update.
         params: pytree; its arrays of floats, and Python floats, are fitted. All other leaves, such
-            as functions, strings, booleans and keys, are held as they are: a network of equinox is
-            a pytree like that. A signed integer is held too, with a UserWarning that names its
-            place: write 1.0, not 1, and close over what is not to be fitted (a counter of a module
-            of equinox can be a static field). Pass positive quantities as logarithms, and an
-            inertia as the ``theta`` of ``jq.Body.from_parameters``: a Body here is a TypeError.
-        optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. An
-            optimiser that evaluates the loss itself, as for a line search (``optax.lbfgs()``), gets
-            the loss with the batch and key of the update, differentiated in the same mode. Use it
-            without ``batch_size`` and with a loss that ignores the key; otherwise its memory mixes
-            different functions.
+            as functions, strings and keys, are held: a network of equinox is a pytree like that. A
+            signed integer is held with a UserWarning: write 1.0, not 1, and close over what is not
+            to be fitted (a counter of a module of equinox can be a static field). Pass positive
+            quantities as logarithms, and an inertia as the ``theta`` of
+            ``jq.Body.from_parameters``: a Body here is a TypeError.
+        optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. Use a line
+            search (``optax.lbfgs()``) without ``batch_size`` and with a loss that ignores the key;
+            otherwise its memory mixes different functions.
         data: pytree of arrays with one leading axis; None if the loss draws its own from the key.
         steps: number of updates.
-        key: a ``jax.random.key``; the same key gives the same fit. Update n draws from
-            ``fold_in(key, n)``, whatever the number of steps and the chunk.
+        key: a ``jax.random.key``; None, which the loss then receives, if nothing is random. Update
+            n draws from ``fold_in(key, n)``, whatever the number of steps and the chunk.
         batch_size: rows of data per update, drawn without replacement at each; None for all.
-        starts: number of starts to fit from at once, vmapped; the best is kept. Every fitted leaf
-            of ``params`` then has this leading axis; held leaves are shared by all starts. All
-            starts see the same batches and keys, so each takes the path that it would take alone.
-            The best has the lowest validation loss. Without validation, it has the lowest loss
-            after the last update, on the draws that the next update would see (if that is finite at
-            no start, the lowest loss at the last update where some start had a finite one).
+        starts: number of starts to fit from at once, vmapped; every fitted leaf of ``params`` then
+            has this leading axis, and held leaves are shared. All starts have the same batches and
+            keys, so each takes the path that it would take alone. The best has the lowest
+            validation loss. Without validation, it has the lowest loss after the last update, on
+            the draws of the next update (if that is finite at no start, the lowest loss
+            at the last update where some start had a finite one).
         validation: ``validation(params) -> ()``, jittable, evaluated at the start, every
             ``options.chunk`` updates and after the last; the result has the parameters at which it
             was lowest.
@@ -212,17 +203,13 @@ def fit(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a snapshot in
-            ``snapshot_dir`` that is damaged (the message says whether an older one is intact, and
-            how to go on) or belongs to another fit.
-        FloatingPointError: every update was skipped, or no validation loss was finite. The message
-            names what was not finite: the loss, its gradient, the update of the optimizer, or the
-            validation.
+            ``snapshot_dir`` that is damaged or of another fit.
+        FloatingPointError: every update was skipped, or no validation loss was finite.
         KeyboardInterrupt: its attribute ``params`` has the parameters of the lowest validation loss
-            so far (without validation, those after the last complete chunk); with starts, those of
-            all starts.
-        OSError: a snapshot could not be written, on a full disk for instance; the last one written
-            stays. BlockingIOError: another fit, in the process that the message names, writes to
-            ``snapshot_dir`` (not detected where files have no locks, as on Windows).
+            so far (without validation, those after the last complete chunk) of all starts.
+        OSError: a snapshot could not be written; the last one written stays. BlockingIOError:
+            another fit writes to ``snapshot_dir`` (not detected where files have no locks, as on
+            Windows).
         ImportError: ``snapshot_dir`` without orbax-checkpoint.
 
     Examples:
@@ -239,7 +226,9 @@ def fit(
     takes("loss", loss, "params, batch, key")
     wanted = "an optax gradient transformation, e.g. optax.adam(1e-2)"
     instance("optimizer", optimizer, optax.GradientTransformation, wanted)
-    steps, key = positive_integer("steps", steps), random_key("key", key)
+    steps = positive_integer("steps", steps)
+    if key is not None or batch_size is not None:
+        key = random_key("key", key, "" if batch_size is None else ", to draw batches")
     params = jax.tree.map(strong, checked_params(params, stacklevel=4))
     for name, value in (("params", params), ("data", data), ("key", key)):
         concrete(name, value, ON_HOST)
@@ -248,7 +237,10 @@ def fit(
     if starts is None:
         finite("params", ravel_pytree(params)[0])
     rows = _rows_of(data)
-    batch_size = _checked_batch_size(batch_size, rows)
+    batch_size = None if batch_size is None else positive_integer("batch_size", batch_size)
+    if batch_size is not None and batch_size > rows:
+        got = f"{batch_size} for {rows or 'no data'}"
+        raise ValueError(f"batch_size: wanted at most the rows of data, got {got}")
     if validation is not None:
         takes("validation", validation, "params")
     options = _checked_options(options, validation)
@@ -295,17 +287,18 @@ class _Run:
             self.validate = jax.jit(descent.over_starts(checked))
         none_yet = np.zeros((*descent.leading, 0))
         best = () if self.validate is None else beginning.params
-        self.snapshot = Snapshot(beginning, none_yet, none_yet, best, self._unjudged())
+        self.unjudged = np.full(descent.leading, Verdict.NOT_JUDGED, np.int8)
+        self.snapshot = Snapshot(beginning, none_yet, none_yet, best, self.unjudged)
 
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the fit, as far as comparable; names as in files of version 0.1.0."""
+        """Return what identifies the fit; names as in files of version 0.1.0."""
         key = self.descent.objective.key
         return {
             "params": snapshots.digest(comparable(self.beginning.params))[:16],
             "optimizer": snapshots.digest(self.beginning.state)[:16],
             "data": snapshots.digest(self.descent.data)[:16],
             "batch": self.descent.objective.batch_size,
-            "key": f"{key.dtype} {snapshots.digest(key)[:16]}",
+            "key": None if key is None else f"{key.dtype} {snapshots.digest(key)[:16]}",
             "starts": self.descent.starts,
             "validation": None if self.validate is None else f"every {self.options.chunk} updates",
         }
@@ -330,89 +323,73 @@ class _Run:
         if self.options.snapshot_dir is not None:
             disk = snapshots.Snapshots(Path(self.options.snapshot_dir), self.fingerprint())
         with contextlib.nullcontext() if disk is None else disk.only_writer():
-            self.begin(disk)
+            if disk is not None:
+                self.snapshot = disk.newest(self.snapshot) or self.snapshot
+            if self.updates > self.steps:
+                done = f"the {self.updates} updates that snapshot_dir has"
+                raise ValueError(f"steps: wanted at least {done}, got {self.steps}")
+            if self.updates == 0:
+                self._evaluate()
             total, shown = self.steps, self.options.progress
             with bars.bar("updates", total, initial=self.updates, shown=shown) as bar:
                 while not self.ended:
                     ends = (k * (self.updates // k + 1) for k in (self.options.chunk, every))
                     stop = min(self.steps, *ends)
-                    self.advance(stop)
+                    self._advance(stop)
                     bar.update(stop - bar.n)
-                    bar.set_postfix(self.shown())
+                    bar.set_postfix(self._shown())
                     if disk is not None and (stop % every == 0 or self.ended):
                         disk.save(stop, self.snapshot)
 
-    def begin(self, disk: snapshots.Snapshots | None) -> None:
-        """Continue from the newest snapshot on disk if there is one."""
-        if disk is not None:
-            self.snapshot = disk.newest(self.snapshot) or self.snapshot
-        if self.updates > self.steps:
-            done = f"the {self.updates} updates that snapshot_dir has"
-            raise ValueError(f"steps: wanted at least {done}, got {self.steps}")
-        if self.updates == 0:
-            self._evaluate()
-
-    def advance(self, stop: int) -> None:
-        """Make the updates up to ``stop``; evaluate the validation if due; judge an ended fit."""
-        snapshot = self.snapshot
-        position, losses = self.descent.advance(snapshot.position, self.updates, stop)
-        self._require_values(losses)
-        losses = np.moveaxis(np.asarray(losses)[: stop - self.updates], 0, -1)
-        history = _appended(snapshot.history, losses)
-        self.snapshot = snapshot._replace(
-            position=position, history=history, verdict=self._unjudged()
-        )
-        if stop % self.options.chunk == 0:
-            self._evaluate()
-        if self.ended:
-            self._judge()
-
-    def shown(self) -> dict[str, Any]:
-        """What the progress bar shows; its loss is the lowest of the starts."""
-        snapshot = self.snapshot
-        lowest = np.fmin.reduce(snapshot.history[..., -1].ravel())
-        shown = {"loss": f"{lowest:.4g}", "skipped": np.sum(snapshot.position.skipped)}
-        if self.ended:
-            shown["converged"] = "/".join(Verdict(int(x)).word for x in snapshot.verdict.ravel())
-        return shown
-
     def reached(self) -> tuple[Any, str]:
-        """The best parameters so far (of all starts), and a description of them in words."""
+        """Return the best parameters so far (of all starts), and a description of them in words."""
         if self.validate is None:
             return whole(self.snapshot.position.params), f"after {self.updates} updates"
         return whole(self.snapshot.best), f"of the lowest validation loss in {self.updates} updates"
 
     def result(self) -> Fit:
-        """The result of the ended fit.
-
-        FloatingPointError if every update was skipped, or no validation loss was finite.
-        """
+        """Return the result of the ended fit."""
         if np.any(self.snapshot.verdict == Verdict.NOT_JUDGED):
             self._judge()  # the snapshot is one that a longer fit wrote before its end
         skipped = np.asarray(self.snapshot.position.skipped)
         if np.all(skipped == self.updates):
             raise FloatingPointError(self._never_finite())
         if self.validate is None:
-            start, update = self._start_of_lowest_loss(), self.updates
-            params = self.snapshot.position.params
+            params, start, update = self.snapshot.position.params, None, self.updates
+            if self.descent.starts is not None:
+                start = self._start_of_lowest_loss()
         else:
             if self.updates % self.options.chunk:
                 self._evaluate()  # not on disk: a fit with more steps would not evaluate here
             start, update = self._lowest_validation()
             params = self.snapshot.best
-        verdict = self.snapshot.verdict if start is None else self.snapshot.verdict[start]
+        place = () if start is None else start
         return Fit(
-            params=whole(
-                jax.tree.map(lambda x: jnp.asarray(x if start is None else x[start]), params)
-            ),
+            params=whole(jax.tree.map(lambda x: jnp.asarray(x[place]), params)),
             history=self.snapshot.history,
             skipped=int(skipped) if self.descent.starts is None else skipped,
             validation=None if self.validate is None else self.snapshot.validation,
             best_update=update,
             best_start=start,
             chunk=self.options.chunk,
-            converged=Verdict(int(verdict)).converged,
+            converged=Verdict(int(self.snapshot.verdict[place])).converged,
         )
+
+    def _advance(self, stop: int) -> None:
+        """Make the updates up to ``stop``; evaluate the validation if due; judge an ended fit."""
+        snapshot = self.snapshot
+        position, losses = self.descent.advance(snapshot.position, self.updates, stop)
+        if not is_concrete(losses):
+            reason = f"it closes over traced arrays; {ON_HOST}"
+            concrete("loss", self.descent.losses_at(snapshot.position, 0), reason)
+            concrete("optimizer", losses, reason)
+        losses = np.moveaxis(np.asarray(losses)[: stop - self.updates], 0, -1)
+        history = _appended(snapshot.history, losses)
+        self.snapshot = snapshot._replace(position=position, history=history, verdict=self.unjudged)
+        if stop % self.options.chunk == 0:
+            self._evaluate()
+        if self.ended:
+            self._judge()
 
     def _evaluate(self) -> None:
         """Append a validation loss, and keep the parameters if it is a new lowest."""
@@ -432,16 +409,24 @@ class _Run:
         losses = _appended(snapshot.validation, value[..., None])
         self.snapshot = snapshot._replace(validation=losses, best=best)
 
-    def _require_values(self, losses: Array) -> None:
-        """Raise a TypeError if the losses are traced, naming the loss or the optimiser as cause."""
-        if not is_concrete(losses):
-            reason = f"it closes over traced arrays; {ON_HOST}"
-            concrete("loss", self.descent.losses_at(self.snapshot.position, 0), reason)
-            concrete("optimizer", losses, reason)
+    def _judge(self) -> None:
+        snapshot = self.snapshot
+        verdict = judge(self.descent, self.beginning, snapshot.position, snapshot.history)
+        self.snapshot = snapshot._replace(verdict=verdict)
+
+    def _shown(self) -> dict[str, Any]:
+        """Return what the progress bar shows; its loss is the lowest of the starts."""
+        snapshot = self.snapshot
+        lowest = np.fmin.reduce(snapshot.history[..., -1].ravel())
+        shown = {"loss": f"{lowest:.4g}", "skipped": np.sum(snapshot.position.skipped)}
+        if self.ended:
+            words = [Verdict(int(x)).name.lower() for x in snapshot.verdict.ravel()]
+            shown["converged"] = "/".join(words)
+        return shown
 
     def _never_finite(self) -> str:
-        """The error message for a fit that skipped all its updates."""
-        first, gradient = self.descent.seen(self.snapshot.position, 0)
+        """Return the error message for a fit that skipped all its updates."""
+        first, gradient = self.descent.first_seen(self.snapshot.position)
         always = f"not finite at all {self.updates} updates; first loss {first}"
         if not np.any(np.isfinite(first)):
             return f"loss: it was {always}"
@@ -450,16 +435,8 @@ class _Run:
                 return f"loss: it or its derivative by {name} was {always}"
         return f"optimizer: its update was {always}, with a finite gradient"
 
-    def _judge(self) -> None:
-        snapshot = self.snapshot
-        verdict = judge(self.descent, self.beginning, snapshot.position, snapshot.history)
-        self.snapshot = snapshot._replace(verdict=verdict)
-
-    def _unjudged(self) -> np.ndarray:
-        return np.full(self.descent.leading, Verdict.NOT_JUDGED, np.int8)
-
     def _lowest_validation(self) -> tuple[int | None, int]:
-        """The start with the lowest validation loss, and the update after which it had it."""
+        """Return the start with the lowest validation loss, and the update that led to it."""
         losses = _comparable(self.snapshot.validation)
         if not np.any(np.isfinite(losses)):
             evaluations = f"any of the {losses.shape[-1]} evaluations"
@@ -470,10 +447,8 @@ class _Run:
             losses = losses[start]
         return start, min(self.updates, self.options.chunk * int(np.argmin(losses)))
 
-    def _start_of_lowest_loss(self) -> int | None:
-        """The start with the lowest loss at the end, or at the last update with a finite loss."""
-        if self.descent.starts is None:
-            return None
+    def _start_of_lowest_loss(self) -> int:
+        """Return the start with the lowest loss at the end, or at the last update with a finite."""
         after_last = self.descent.losses_at(self.snapshot.position, self.updates)
         losses = _comparable(np.column_stack([self.snapshot.history, after_last]))
         last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
@@ -481,7 +456,7 @@ class _Run:
 
 
 def _rows_of(data: Any) -> int:
-    """The length of the leading axis of data, 0 without data; ValueError if it is not common."""
+    """Return the length of the leading axis of data, 0 without data."""
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(arrays("data", data))]
     rows = {shape[:1] for shape in shapes}
     if len(rows) > 1 or () in rows:
@@ -491,18 +466,8 @@ def _rows_of(data: Any) -> int:
     return min(rows)[0] if rows else 0
 
 
-def _checked_batch_size(batch_size: Any, rows: int) -> int | None:
-    if batch_size is None:
-        return None
-    batch_size = positive_integer("batch_size", batch_size)
-    if batch_size > rows:
-        got = f"{batch_size} for {rows or 'no data'}"
-        raise ValueError(f"batch_size: wanted at most the rows of data, got {got}")
-    return batch_size
-
-
 def _checked_options(options: Any, validation: Any) -> FitOptions:
-    """The options, with a directory for snapshots that exists; errors name the field."""
+    """Return the options, with a directory for snapshots that exists."""
     instance("options", options, FitOptions, "a jq.FitOptions")
     one_of("mode", options.mode, ("auto", "forward", "reverse"))
     boolean("progress", options.progress)
@@ -519,7 +484,7 @@ def _checked_options(options: Any, validation: Any) -> FitOptions:
 
 
 def _comparable(losses: np.ndarray) -> np.ndarray:
-    """The losses, with infinity in place of every value that is not finite."""
+    """Return the losses, with infinity in place of every value that is not finite."""
     return np.where(np.isfinite(losses), losses, np.inf)
 
 

@@ -2,8 +2,7 @@
 
 A network of equinox, for instance, is a tree with arrays, functions, strings and keys among its
 leaves. For the fit each leaf that is not an array of floats becomes part of the structure, a node
-without leaves. The functions of the user get the whole tree. A signed integer may be a counter, or
-a 1 that should have been 1.0: it is held with a warning.
+without leaves. The functions of the user get the whole tree.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from jaxquat._internal.checks import floating, is_key
 from jaxquat.dynamics.body import refuse_bodies
 
 
-@jax.tree_util.register_pytree_node_class
+@jax.tree_util.register_static
 @dataclass(frozen=True, eq=False)
 class Held:
-    """A leaf that is held. As a node it has no leaves, and is equal if it holds the same object."""
+    """A leaf that is held: a node without leaves, equal if it holds the same object."""
 
     value: Any
 
@@ -36,20 +35,12 @@ class Held:
     def __hash__(self) -> int:
         return id(self.value)
 
-    def tree_flatten(self) -> tuple[tuple[()], Held]:
-        """No leaves, and the node itself as static data."""
-        return (), self
-
-    @classmethod
-    def tree_unflatten(cls, held: Held, _: Any) -> Held:
-        """The same node."""
-        return held
-
 
 def checked_params(tree: Any, stacklevel: int) -> Any:
-    """``fitted("params", tree)``; TypeError for a Body, UserWarning for signed integers.
+    """Return ``fitted("params", tree)``; TypeError for a Body, UserWarning for signed integers.
 
-    ``stacklevel`` is that of ``warnings.warn``.
+    A signed integer may be a counter, or a 1 that should have been 1.0. ``stacklevel`` is that of
+    ``warnings.warn``.
     """
     refuse_bodies("params", tree)
     parts = fitted("params", tree)
@@ -67,9 +58,9 @@ def checked_params(tree: Any, stacklevel: int) -> Any:
 
 
 def size_of_one_start(params: Any, starts: int | None) -> int:
-    """The number of parameters of one start; ValueError if there is none, or for a bad axis.
+    """Return the number of parameters of one start; ValueError if there are none.
 
-    ``params`` is a tree from ``checked_params``; its leaves must have the leading axis ``starts``.
+    With ``starts``, all leaves of the tree from ``checked_params`` must have this leading axis.
     """
     leaves = jax.tree.leaves(params)
     for leaf in leaves if starts is not None else ():
@@ -83,7 +74,7 @@ def size_of_one_start(params: Any, starts: int | None) -> int:
 
 
 def fitted(name: str, tree: Any) -> Any:
-    """``tree`` with arrays of floats as leaves, and every other leaf held.
+    """Return ``tree`` with arrays of floats as leaves, and every other leaf held.
 
     TypeError for complex numbers, and if there are leaves, but none is an array of floats.
     """
@@ -104,31 +95,31 @@ def fitted(name: str, tree: Any) -> Any:
 
 
 def _is_signed(leaf: Any) -> bool:
-    """Whether a leaf is a Python int or has a signed integer dtype; raw keys are unsigned."""
+    """Return whether a leaf is a signed integer; raw keys are unsigned."""
     dtype = getattr(leaf, "dtype", None)
     return type(leaf) is int or (dtype is not None and jnp.issubdtype(dtype, jnp.signedinteger))
 
 
-def estimates(names: tuple[str, ...], values: Any, errors: Any) -> list[tuple[str, Any, Any]]:
-    """The name, value and standard error of each number that is not held."""
-    trees = (fitted("params", tree) for tree in (values, errors))
-    columns = (np.asarray(ravel_pytree(tree)[0]) for tree in trees)
-    return list(zip(names, *columns, strict=True))
+def estimates(names: tuple[str, ...], values: Any, errors: Any) -> list[tuple[str, str, str]]:
+    """Return the name, value and standard error of each number that is not held, as texts."""
+    columns = (ravel_pytree(fitted("params", tree))[0].tolist() for tree in (values, errors))
+    return [(name, f"{x: .6g}", f"{e:.2g}") for name, x, e in zip(names, *columns, strict=True)]
 
 
 def whole(tree: Any) -> Any:
-    """The tree with the held leaves in their places: the inverse of ``fitted``."""
-    return jax.tree.map(
-        lambda x: x.value if isinstance(x, Held) else x, tree, is_leaf=lambda x: isinstance(x, Held)
-    )
+    """Return the tree with the held leaves in their places: the inverse of ``fitted``."""
+    return jax.tree.map(lambda x: x.value if isinstance(x, Held) else x, tree, is_leaf=_is_held)
+
+
+def _is_held(x: Any) -> bool:
+    return isinstance(x, Held)
 
 
 def comparable(tree: Any) -> Any:
-    """The tree with arrays as leaves, for a digest.
+    """Return the tree with arrays as leaves, for a digest.
 
     A held array stays, a key becomes the name of its generator and its data, and a number, string
-    or enum its ``repr``. Functions and other objects cannot be compared: an empty string says where
-    one is.
+    or enum its ``repr``. Functions and other objects, which cannot be compared, become "".
     """
 
     def one(leaf: Any) -> Any:
@@ -141,4 +132,4 @@ def comparable(tree: Any) -> Any:
         is_data = isinstance(value, numbers.Number | str | bytes | enum.Enum)
         return np.asarray(repr(value) if is_data else "")
 
-    return jax.tree.map(one, tree, is_leaf=lambda x: isinstance(x, Held))
+    return jax.tree.map(one, tree, is_leaf=_is_held)

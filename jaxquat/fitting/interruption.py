@@ -17,8 +17,12 @@ def keeping(best: Callable[[], tuple[Any, str]]) -> Iterator[None]:
     of them in words.
     """
     try:
-        with _unwrapped():
+        try:
             yield
+        except jax.errors.JaxRuntimeError as error:  # wraps an interrupt in a jax.debug.callback
+            if "KeyboardInterrupt" not in str(error):
+                raise
+            raise KeyboardInterrupt from error
     except KeyboardInterrupt as interrupt:
         params, reached = best()
         interrupt.params = params  # type: ignore[attr-defined]
@@ -27,14 +31,3 @@ def keeping(best: Callable[[], tuple[Any, str]]) -> Iterator[None]:
             "error and use error.params, or sys.last_value.params at a prompt."
         )
         raise
-
-
-@contextlib.contextmanager
-def _unwrapped() -> Iterator[None]:
-    """Raise a KeyboardInterrupt in place of JAX's wrapper for one in a ``jax.debug.callback``."""
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        if "KeyboardInterrupt" not in str(error):
-            raise
-        raise KeyboardInterrupt from error

@@ -1,9 +1,4 @@
-"""Nonlinear least squares by Levenberg and Marquardt's method, with the covariance of the result.
-
-``least_squares`` checks its arguments, compiles residuals and Jacobian, and starts the iteration
-(levenberg_marquardt.py) from each start. Bounds limit its steps (trust_region.py); a robust loss
-transforms the residuals (robust.py).
-"""
+"""Nonlinear least squares by Levenberg and Marquardt's method, with the covariance."""
 
 from __future__ import annotations
 
@@ -48,10 +43,10 @@ from jaxquat.fitting.differentiation import with_jacobian
 from jaxquat.fitting.held import checked_params, estimates, size_of_one_start, whole
 from jaxquat.fitting.interruption import keeping
 from jaxquat.fitting.levenberg_marquardt import (
+    Criteria,
     Linearised,
     Minimum,
     Problem,
-    Tolerances,
     minimise_in_parts,
 )
 from jaxquat.fitting.prediction import Prediction
@@ -74,18 +69,17 @@ class LeastSquares(reprs.Tabular):
             sum of the squared residuals.
         residuals: the residuals at the end, (m,), as the function returned them, in their dtype.
         converged: whether the iteration ended at a stationary point, where the gradient vanishes
-            except for parameters at a bound. This is a minimum, not always the lowest, or the start
-            itself: the derivatives also vanish at a maximum, and an iteration that starts there
-            ends at once.
+            except for parameters at a bound: a minimum, not always the lowest, or a maximum at
+            which the iteration started.
         reason: why the iteration ended, in words.
-        evaluations: how often residuals were computed, scipy's ``nfev``; the sum over all starts.
-        jacobians: how often their Jacobian was computed, scipy's ``njev``; the sum over all starts.
+        evaluations: how often residuals were computed, from all starts; scipy's ``nfev``.
+        jacobians: how often their Jacobian was computed, from all starts; scipy's ``njev``.
         history: the cost at the start and after each accepted step.
         covariance: the covariance of the parameters, and the directions that the data do not
             determine.
         best_start: the index of the start that led to this result; None without starts.
-        costs: the final cost from each start, (starts,); infinite for a start at which residuals or
-            derivatives were not finite; None without starts.
+        costs: the final cost from each start, (starts,), infinite where the start was not finite;
+            None without starts.
 
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)
@@ -119,9 +113,7 @@ class LeastSquares(reprs.Tabular):
         return self.covariance.standard_errors
 
     def predict(self, function: Callable[[Any], Any]) -> Prediction:
-        """Values that follow from the parameters, with standard errors by the delta method.
-
-        This calls ``FitCovariance.predict``.
+        """Return values that follow from the parameters: ``FitCovariance.predict``.
 
         Examples:
             >>> later = fit.predict(lambda p: p[0] * jnp.exp(-p[1] * 3.0))  # y at t = 3
@@ -132,16 +124,11 @@ class LeastSquares(reprs.Tabular):
 
     def _table(self) -> reprs.Table:
         rows = estimates(self.covariance.names, self.params, self.standard_errors)
-        cells = [(name, f"{x: .6g}", f"{error:.2g}") for name, x, error in rows]
-        return self._headline(), cells, ("parameter", "value", "standard error")
-
-    def _headline(self) -> str:
         verdict = "converged" if self.converged else "not converged"
         counts = f"{self.evaluations} evaluations, {self.jacobians} Jacobians"
-        start = ""
-        if self.costs is not None:
-            start = f", start {self.best_start} of {len(self.costs)}"
-        return f"LeastSquares: cost {self.cost:.6g}, {verdict} ({self.reason}), {counts}{start}"
+        start = "" if self.costs is None else f", start {self.best_start} of {len(self.costs)}"
+        title = f"LeastSquares: cost {self.cost:.6g}, {verdict} ({self.reason}), {counts}{start}"
+        return title, rows, ("parameter", "value", "standard error")
 
 
 class LeastSquaresOptions(NamedTuple):
@@ -199,8 +186,7 @@ def least_squares(
             data, it is called as ``residuals(params, data)``.
         params: where to start, a pytree whose arrays of float32 or float64 are fitted, n numbers in
             all. Other leaves are held, signed integers with a UserWarning (write 1.0, not 1). A
-            Body is a TypeError, as in ``jq.fit``: pass the ``theta`` of
-            ``jq.Body.from_parameters``.
+            Body is a TypeError, as in ``jq.fit``.
         data: pytree of arrays. A second call with the same function and data of the same shapes
             does not compile again. Without data, each call compiles, because values that the
             function closes over may have changed.
@@ -212,19 +198,14 @@ def least_squares(
         bounds: ``(lower, upper)``, each a tree like params or a prefix of it; each bound is () or
             has the shape of its leaf. None or an infinity leaves a side open; a bound for held
             leaves alone is a ValueError. The start must lie between the bounds, or on one. No step
-            passes a bound, and a minimum at a bound lies exactly on it. Each step minimises the
-            linear model between the bounds (C. L. Lawson and R. J. Hanson, Solving Least Squares
-            Problems, 1974, chapter 23). The parameters are not transformed, by a logarithm for
-            instance: that would lose digits where a bound is far away, and flatten the cost near a
-            bound. If residuals at a bound are not finite, the step is refused. ``covariance`` is
-            computed as if there were no bounds.
+            passes a bound, and a minimum at a bound lies exactly on it. If residuals at a bound are
+            not finite, the step is refused. ``covariance`` is computed as if there were no bounds.
         sigma: standard deviation of the noise in each residual, () or (m,), used for the covariance
             alone: it does not weigh the residuals. None estimates it from the residuals, as in
             ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is the one
             of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
-            ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, with psi the derivative of the loss. Because
-            m - rank replaces Huber's m, the variance is larger than his by a factor of
-            ``m/(m - rank)``.
+            ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, with psi the derivative of the loss and
+            m - rank in place of Huber's m.
         prefixes: rising fractions of the residuals, between 0 and 1: ``(0.1,)`` first fits the
             first tenth of them, then all. Over a long simulation a poor guess loses the phase and
             the cost has spurious minima; over a short part it has none. The residuals must then be
@@ -236,7 +217,7 @@ def least_squares(
 
     Returns:
         LeastSquares. A step to residuals that are not finite is refused, and a shorter one is
-        tried. If no step helps, ``converged`` is False and ``reason`` says why.
+        tried. If no step helps, ``converged`` is False.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
@@ -266,14 +247,14 @@ def least_squares(
     positive("f_scale", objective.scale)
     limits = checked_bounds(bounds, start_trees[0])
     points = _points(start_trees, limits)
-    options = _checked_options(options)
+    instance("options", options, LeastSquaresOptions, "a jq.LeastSquaresOptions")
     prefixes = _checked_prefixes(prefixes)
     value, both = _programs_for(residuals, data)
     with keeping(lambda: (whole(start_trees[0]), "at the start")):
         shape = value.eval_shape(start_trees[0], data)
     flat, unravel = ravel_pytree(start_trees[0])
     rounding = max(float(jnp.finfo(dtype).eps) for dtype in (flat.dtype, shape.dtype))
-    tolerances = _tolerances(options, rounding)
+    criteria = _criteria(options, rounding)
     _check_sigma(sigma, objective, shape.size, flat.size)
 
     # Compute.
@@ -286,51 +267,39 @@ def least_squares(
         return np.asarray(values, float), np.asarray(jacobian, float)
 
     problem = Problem(residuals_at, linearised_at, limits, objective, rounding)
-    search = _Search(problem, start_trees[0], shape.size)
     parts = [round(part * shape.size) for part in prefixes]
-    with bars.bar("steps", shown=options.progress) as bar, keeping(search.reached):
-        for point in points:
-            search.minimise(point, parts, tolerances, options.max_steps, bar, starts)
+    with bars.bar("steps", shown=options.progress) as bar:
+        search = _Search(start_trees[0], shape.size, bar)
+        with keeping(search.reached):
+            for point in points:
+                first = problem.linearised_at(point)
+                if starts is None:
+                    finite("residuals at the start", first.residuals)
+                    finite("derivatives of residuals at the start", first.jacobian)
+                arguments = problem, first, parts, criteria, search.report
+                search.minima.append(minimise_in_parts(*arguments) if first.finite else None)
     return _result(search.minima, unravel, (flat.dtype, shape.dtype), objective, sigma, starts)
 
 
 class _Search:
-    """The iterations from all starts: the minima so far, and the latest point."""
+    """The minima from the starts so far, and the latest point of the iteration in progress.
 
-    def __init__(self, problem: Problem, start: Any, number: int) -> None:
-        """``start`` is a tree of parameters; the problem has ``number`` residuals."""
-        self.problem, self.start, self.number = problem, start, number
+    ``start`` is a tree of parameters; the problem has ``number`` residuals.
+    """
+
+    def __init__(self, start: Any, number: int, bar: Any) -> None:
+        self.start, self.number, self.bar = start, number, bar
         self.minima: list[Minimum | None] = []
         self.latest: list[Linearised] = []
 
-    def minimise(
-        self,
-        point: np.ndarray,
-        parts: list[int],
-        tolerances: Tolerances,
-        max_steps: int,
-        bar: Any,
-        starts: int | None,
-    ) -> None:
-        """Append the minimum from a point; None if residuals or derivatives there are not finite.
-
-        ValueError if they are not finite at the only start.
-        """
-
-        def report(here: Linearised) -> None:
-            self.latest = [here]
-            bar.update()
-            bar.set_postfix(cost=f"{here.cost:.6g}")
-
-        first = self.problem.linearised_at(point)
-        if starts is None:
-            finite("residuals at the start", first.residuals)
-            finite("derivatives of residuals at the start", first.jacobian)
-        arguments = self.problem, first, parts, tolerances, max_steps, report
-        self.minima.append(minimise_in_parts(*arguments) if first.finite else None)
+    def report(self, here: Linearised) -> None:
+        """Keep the latest point, and show its cost."""
+        self.latest = [here]
+        self.bar.update()
+        self.bar.set_postfix(cost=f"{here.cost:.6g}")
 
     def reached(self) -> tuple[Any, str]:
-        """The parameters of the best point, or the start, and their cost in words.
+        """Return the parameters of the best point, or the start, and their cost in words.
 
         A point that was reached with a part of the residuals counts only if no point was reached
         with all.
@@ -346,7 +315,7 @@ class _Search:
 
 
 def _starts(params: Any, starts: int | None) -> list[Any]:
-    """The trees of parameters to start from; ValueError if they are empty or of other lengths."""
+    """Return the trees of parameters to start from."""
     starts = None if starts is None else positive_integer("starts", starts)
     size_of_one_start(params, starts)
     if starts is None:
@@ -355,7 +324,7 @@ def _starts(params: Any, starts: int | None) -> list[Any]:
 
 
 def _points(starts: list[Any], limits: Bounds) -> list[np.ndarray]:
-    """The parameters of each start, (n,) float64; ValueError if they are not valid."""
+    """Return the checked parameters of each start, (n,) float64."""
     names = reprs.named_numbers(starts[0], "params")
     points = []
     for start in starts:
@@ -366,18 +335,13 @@ def _points(starts: list[Any], limits: Bounds) -> list[np.ndarray]:
     return points
 
 
-def _checked_options(options: Any) -> LeastSquaresOptions:
-    instance("options", options, LeastSquaresOptions, "a jq.LeastSquaresOptions")
+def _criteria(options: LeastSquaresOptions, eps: float) -> Criteria:
     boolean("progress", options.progress)
-    return options._replace(max_steps=positive_integer("max_steps", options.max_steps))
-
-
-def _tolerances(options: LeastSquaresOptions, eps: float) -> Tolerances:
     default = eps ** (2.0 / 3.0)
     usual = {"ftol": min(default, 1e-6), "xtol": default, "gtol": default}
     given = {name: getattr(options, name) for name in usual}
     checked = {name: fraction(name, x) for name, x in given.items() if x is not None}
-    return Tolerances(**{**usual, **checked})
+    return Criteria(positive_integer("max_steps", options.max_steps), **{**usual, **checked})
 
 
 def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
@@ -388,7 +352,7 @@ def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
 
 
 def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
-    """ValueError or TypeError if the covariance cannot be computed."""
+    """Raise ValueError or TypeError if the covariance cannot be computed."""
     if sigma is not None:
         positive("sigma", one_shape("sigma", sigma, (), (number,)))
         if loss.name != "linear":
@@ -399,28 +363,26 @@ def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
         raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
 
 
-def _bound(residuals: Callable[..., Any], data: Any) -> Callable[[Any], Array]:
-    """The residuals as a function of the parameters alone, checked."""
-    arguments = () if data is None else (data,)
-    return lambda params: vector("residuals", residuals(whole(params), *arguments))
-
-
+@functools.lru_cache(maxsize=8)
 def _programs(residuals: Callable[..., Any]) -> tuple[Any, Any]:
-    """The compiled ``(params, data) -> f`` and ``(params, data) -> f, J``."""
-    value = lambda params, data: _bound(residuals, data)(params)  # noqa: E731
-    both = lambda params, data: with_jacobian(_bound(residuals, data))(params)  # noqa: E731
+    """Compile ``(params, data) -> f`` and ``(params, data) -> f, J``."""
+
+    def value(params: Any, data: Any) -> Array:
+        arguments = () if data is None else (data,)
+        return vector("residuals", residuals(whole(params), *arguments))
+
+    def both(params: Any, data: Any) -> tuple[Array, Array]:
+        return with_jacobian(lambda params: value(params, data))(params)
+
     return jax.jit(value), jax.jit(both)
 
 
-_kept_programs = functools.lru_cache(maxsize=8)(_programs)
-
-
 def _programs_for(residuals: Callable[..., Any], data: Any) -> tuple[Any, Any]:
-    """The programs of ``_programs``; with data, those of an earlier call with the same function."""
+    """Return the programs; with data, those of an earlier call with the same function."""
     if data is not None:
         with contextlib.suppress(TypeError):  # a callable without a hash
-            return _kept_programs(residuals)
-    return _programs(residuals)
+            return _programs(residuals)
+    return _programs.__wrapped__(residuals)
 
 
 def _result(
@@ -431,7 +393,7 @@ def _result(
     sigma: ArrayLike | None,
     starts: int | None,
 ) -> LeastSquares:
-    """The best minimum and its covariance; ValueError if no start led to a minimum.
+    """Return the best minimum and its covariance; ValueError if no start led to a minimum.
 
     ``dtypes`` has the dtypes of the parameters and of the residuals.
     """

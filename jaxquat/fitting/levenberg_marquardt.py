@@ -1,19 +1,15 @@
 """The Levenberg-Marquardt iteration, as a trust region (J. J. More, Lect. Notes Math. 630, 1978).
 
 Let f be the residuals, J their Jacobian, and D the largest length so far of each column of J. A
-step p minimises ``|J p + f|^2`` within ``|D p| <= radius`` and the bounds; D makes it independent
-of the units of the parameters. If the step meets no bound, it is the Gauss-Newton step if that is
-short enough, otherwise the damped step whose length is the radius. Computing it needs only the
-triangle of the QR decomposition of ``J/D``, computed once for each J, and its singular values
-(trust_region.py).
+step p minimises ``|J p + f|^2`` within ``|D p| <= radius`` and the bounds (trust_region.py); D
+makes it independent of the units of the parameters. It needs only the triangle of the QR
+decomposition of J. The gain is the decrease of the cost as a fraction of the decrease that the
+linear model predicts. If it is below 1/4, the new radius is a quarter of the step; if it is above
+3/4, twice the step. The first radius lets the parameters change by their own size.
 
 Convergence is judged by the minimum of the linear model without a radius, because the radius can
 make any step small. Relative tolerances are useless where the residuals or a parameter vanish; a
 probe then decides whether only rounding is left (``Problem.is_rounding``).
-
-The gain is the decrease of the cost as a fraction of the decrease that the linear model predicts.
-If it is below 1/4, the new radius is a quarter of the step; if it is above 3/4, twice the step. The
-first radius lets the parameters change by their own size, whatever their units.
 
 The iteration is on the host in float64. Only residuals and Jacobians are compiled, and a Jacobian
 is computed at accepted points alone, so the counts compare with ``nfev`` and ``njev`` of
@@ -57,28 +53,20 @@ class Reason(enum.Enum):
 
 
 class Problem(NamedTuple):
-    """A least-squares problem in n bounded parameters x, float64 arrays on the host.
+    """A least-squares problem in n bounded parameters x, float64 arrays on the host."""
 
-    Attributes:
-        residuals: x (n,) -> f (m,).
-        linearised: x (n,) -> f (m,), J (m, n).
-        bounds: bounds of x.
-        loss: loss of f.
-        rounding: the epsilon of the dtype in which f and J are computed.
-    """
-
-    residuals: Callable[[np.ndarray], np.ndarray]
-    linearised: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    residuals: Callable[[np.ndarray], np.ndarray]  # x (n,) -> f (m,)
+    linearised: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # x -> f (m,), J (m, n)
     bounds: Bounds
     loss: Loss
-    rounding: float
+    rounding: float  # the epsilon of the dtype in which f and J are computed
 
     def cost(self, x: np.ndarray) -> float:
-        """Half the sum of squares of the transformed residuals; infinite in place of NaN."""
+        """Return half the sum of squares of the transformed residuals."""
         return _half_square(self.loss.transformed(self.residuals(x))[0])
 
     def linearised_at(self, x: np.ndarray) -> Linearised:
-        """The linear model at x."""
+        """Return the linear model at x."""
         residuals, jacobian = self.linearised(x)
         transformed, weight = self.loss.transformed(residuals)
         finite = bool(np.all(np.isfinite(jacobian)) and np.all(np.isfinite(residuals)))
@@ -92,34 +80,32 @@ class Problem(NamedTuple):
         return Linearised(x, residuals, jacobian, cost, *model, finite)
 
     def slope(self, at: Linearised) -> float:
-        """The largest cosine between the residuals and a column of their Jacobian, 0 to 1.
+        """Return the largest cosine between the residuals and a column of their Jacobian.
 
         A parameter that is held at a bound does not count.
         """
-        gradient, lengths = at.triangle.T @ at.projection, at.lengths()
+        gradient = at.triangle.T @ at.projection
         held = held_at(gradient, at.x, self.bounds.lower, self.bounds.upper)
-        sizes = np.where(held, 0.0, lengths * np.sqrt(2.0 * at.cost))
+        sizes = np.where(held, 0.0, at.lengths() * np.sqrt(2.0 * at.cost))
         cosines = np.divide(np.abs(gradient), sizes, out=np.zeros_like(sizes), where=sizes > 0)
         return float(np.max(cosines))
 
     def whole_step(self, at: Linearised) -> tuple[np.ndarray, float]:
-        """The step (n,) to the minimum of the linear model between the bounds, and its decrease."""
-        lengths = at.lengths()
-        scale = np.where(lengths > 0, lengths, 1.0)
+        """Return the step (n,) to the minimum of the linear model, and its decrease."""
+        scale = _positive(at.lengths())
         model = at.triangle / scale, at.projection
         step = step_in_box(*model, np.inf, *self.bounds.room(at.x, scale), self.rounding)
         return step / scale, -model_change(*model, step)
 
     def is_rounding(self, at: Linearised) -> bool:
-        """Whether the residuals at x are so small that only rounding is left in them.
+        """Return whether the residuals at x are so small that only rounding is left in them.
 
         Two probes along the step to the minimum of the linear model decide. A long probe, which
         changes the model by ``rounding**(-1/3)`` times the residuals, must change the residuals as
         the model predicts; it does not if a derivative is wrong, or if a better point is farther
         away than the probe. A backward probe, a third of the step, must not change them as
         predicted: rounding hides so small a change, but a jump that lies ahead does not. The sizes
-        of parameters and data do not enter, so parameters may be 0, and the data, which are unknown
-        here, of any size.
+        of parameters and data do not enter, so parameters may be 0.
         """
         step = self.whole_step(at)[0]
         change = float(np.linalg.norm(at.triangle @ step))
@@ -130,7 +116,7 @@ class Problem(NamedTuple):
         return long <= MISMATCH < backwards
 
     def _mismatch(self, at: Linearised, step: np.ndarray) -> float:
-        """The error of the linear model after a step, as a part of the change that it predicts.
+        """Return the error of the linear model after a step, relative to the predicted change.
 
         Components of the step that would pass a bound are reversed. The prediction uses the step
         itself, although x + step may be rounded to x.
@@ -144,7 +130,7 @@ class Problem(NamedTuple):
         return float(error) / size if size > 0 and np.isfinite(error) else np.inf
 
     def part(self, number: int) -> Problem:
-        """The problem with the first ``number`` residuals alone."""
+        """Return the problem with the first ``number`` residuals alone."""
 
         def linearised(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             residuals, jacobian = self.linearised(x)
@@ -154,49 +140,32 @@ class Problem(NamedTuple):
 
 
 class Linearised(NamedTuple):
-    """The problem, linearised at a point.
-
-    Attributes:
-        x: the parameters, (n,).
-        residuals: f (m,), as given, not transformed by the loss.
-        jacobian: J (m, n), of f by x.
-        cost: half the sum of squares of the transformed f.
-        triangle: R of the QR decomposition of the derivative of the transformed f by x, (k, n) with
-            k = min(m, n).
-        projection: Q^T f of the transformed f, (k,).
-        finite: whether f and J are finite.
-    """
+    """The problem, linearised at a point, with k = min(m, n)."""
 
     x: np.ndarray
-    residuals: np.ndarray
-    jacobian: np.ndarray
-    cost: float
-    triangle: np.ndarray
-    projection: np.ndarray
-    finite: bool
+    residuals: np.ndarray  # f (m,), not transformed by the loss
+    jacobian: np.ndarray  # J (m, n), of f with respect to x
+    cost: float  # half the sum of squares of the transformed f
+    triangle: np.ndarray  # R (k, n) of the QR decomposition of the derivative of the transformed f
+    projection: np.ndarray  # Q^T f (k,) of the transformed f
+    finite: bool  # whether f and J are finite
 
     def lengths(self) -> np.ndarray:
-        """The lengths of the columns of the derivative, (n,)."""
+        """Return the lengths of the columns of the derivative, (n,)."""
         return np.linalg.norm(self.triangle, axis=0)
 
 
-class Tolerances(NamedTuple):
-    """The tolerances at which an iteration ends: see ``least_squares``."""
+class Criteria(NamedTuple):
+    """When an iteration ends: see ``LeastSquaresOptions``."""
 
+    max_steps: int
     ftol: float
     xtol: float
     gtol: float
 
 
 class Minimum(NamedTuple):
-    """Where an iteration ended.
-
-    Attributes:
-        at: the point.
-        reason: why it ended.
-        history: the cost at the start and after each accepted step.
-        evaluations, jacobians: how many residuals and Jacobians were computed.
-    """
+    """Where and why an iteration ended, with its costs and counts as in ``LeastSquares``."""
 
     at: Linearised
     reason: Reason
@@ -206,36 +175,20 @@ class Minimum(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What is known after a step was tried; the rules of ``STOPS`` decide by it.
+    """What is known after a step was tried; the rules of ``STOPS`` decide by it."""
 
-    Attributes:
-        accepted: whether the iteration has moved.
-        finite: whether the residuals, and for a promising step the derivatives, were finite.
-        gain: the decrease of the cost as a fraction of the predicted one; 0 if not accepted.
-        zero: whether the residuals vanish compared with the start, and hardly any parameter would
-            change on the way to the minimum of the linear model.
-        small_change: whether the cost has changed, and could change, by less than ``ftol``.
-        small_step: whether the minimum of the linear model is nearer than ``xtol``.
-        small_slope: whether the largest cosine is below ``gtol``.
-        flat: whether rounding could hide the decrease that the slope promises.
-        stuck: whether a refused step was so short that shorter ones make no sense.
-        probe_due: whether the next test for rounding is due.
-        is_rounding: tests whether the residuals are only rounding; takes two evaluations.
-        last: whether this was the last step allowed.
-    """
-
-    accepted: bool
-    finite: bool
-    gain: float
-    zero: bool
-    small_change: bool
-    small_step: bool
-    small_slope: bool
-    flat: bool
-    stuck: bool
+    accepted: bool  # the iteration has moved
+    finite: bool  # the residuals, and for a promising step the derivatives, were finite
+    gain: float  # decrease of the cost as a fraction of the predicted one; 0 if not accepted
+    zero: bool  # residuals vanish compared with the start, and hardly a parameter would change
+    small_change: bool  # the cost has changed, and could change, by less than ftol
+    small_step: bool  # the minimum of the linear model is nearer than xtol
+    small_slope: bool  # the largest cosine is below gtol
+    flat: bool  # rounding could hide the decrease that the slope promises
+    stuck: bool  # a refused step was so short that shorter ones make no sense
     probe_due: bool
-    is_rounding: Callable[[], bool]
-    last: bool
+    is_rounding: Callable[[], bool]  # tests it by two evaluations
+    last: bool  # max_steps is reached
 
 
 STOPS: list[tuple[Reason, Callable[[Step], bool]]] = [
@@ -250,7 +203,7 @@ STOPS: list[tuple[Reason, Callable[[Step], bool]]] = [
     (Reason.NOT_FINITE, lambda s: s.stuck),
     (Reason.MAX_STEPS, lambda s: s.last),
 ]
-"""Why an iteration ends, in the order in which the rules are asked; the first that holds counts."""
+"""Why an iteration ends; the first rule that holds counts."""
 
 
 def stop(step: Step) -> Reason | None:
@@ -261,19 +214,19 @@ def stop(step: Step) -> Reason | None:
 class _Iteration:
     """An iteration in progress: the best point so far, the trust region, and the counts."""
 
-    def __init__(self, problem: Problem, start: Linearised, tolerances: Tolerances) -> None:
-        self.problem, self.tolerances = problem, tolerances
+    def __init__(self, problem: Problem, start: Linearised, criteria: Criteria) -> None:
+        self.problem, self.criteria = problem, criteria
         self.here, self.history = start, [start.cost]
         self.lengths, self.farthest = start.lengths(), np.abs(start.x)
         self.radius = float(np.linalg.norm(self.lengths * start.x)) or np.inf
         self.steps, self.jacobians, self.probes = 0, 1, 0
 
-    def step(self, max_steps: int) -> Step:
+    def step(self) -> Step:
         """Try one step, move if it lowers the cost, and adapt the radius."""
-        problem, here, (ftol, xtol, gtol) = self.problem, self.here, self.tolerances
+        problem, here, (max_steps, ftol, xtol, gtol) = self.problem, self.here, self.criteria
         self.steps += 1
         self.lengths = np.maximum(self.lengths, here.lengths())
-        scale = np.where(self.lengths > 0, self.lengths, 1.0)
+        scale = _positive(self.lengths)
         model = here.triangle / scale, here.projection
         room = problem.bounds.room(here.x, scale)
         step = step_in_box(*model, self.radius, *room, problem.rounding)
@@ -307,7 +260,7 @@ class _Iteration:
         )
 
     def _tried(self, x: np.ndarray, decrease: float) -> tuple[Linearised | None, float]:
-        """The linear model at x, None if the step there is refused, and the cost there."""
+        """Return the linear model at x, None if the step there is refused, and the cost there."""
         cost = self.problem.cost(x)
         if not self.here.cost - cost > LOWEST_GAIN * decrease:
             return None, cost
@@ -320,21 +273,13 @@ class _Iteration:
         return self.problem.is_rounding(self.here)
 
 
-def minimise(
-    problem: Problem,
-    start: Linearised,
-    tolerances: Tolerances,
-    max_steps: int,
-    report: Callable[[Linearised], Any],
+def _minimise(
+    problem: Problem, start: Linearised, criteria: Criteria, report: Callable[[Linearised], Any]
 ) -> Minimum:
-    """Iterate from a start with finite residuals and derivatives.
-
-    ``report`` is called with the best point so far after each step.
-    """
-    iteration = _Iteration(problem, start, tolerances)
-    reason = Reason.GRADIENT if problem.slope(start) <= tolerances.gtol else None
+    iteration = _Iteration(problem, start, criteria)
+    reason = Reason.GRADIENT if problem.slope(start) <= criteria.gtol else None
     while reason is None:
-        step = iteration.step(max_steps)
+        step = iteration.step()
         report(iteration.here)
         reason = stop(step)
     evaluations = 1 + iteration.steps + iteration.probes
@@ -346,34 +291,34 @@ def minimise_in_parts(
     problem: Problem,
     start: Linearised,
     parts: list[int],
-    tolerances: Tolerances,
-    max_steps: int,
+    criteria: Criteria,
     report: Callable[[Linearised], Any],
 ) -> Minimum:
     """Minimise the first ``parts[0]`` residuals, the first ``parts[1]``, and so on, then all.
 
-    The minimum of a part is only the start of the next part, so its iteration ends when the cost
-    changes by less than a tenth. The history covers only the iteration with all residuals.
+    Residuals and derivatives are finite at the start. ``report`` is called with the best point so
+    far after each step. The minimum of a part is only the start of the next part, so its iteration
+    ends when the cost changes by less than a tenth. The history is that of all residuals.
     """
-    coarse = tolerances._replace(ftol=max(tolerances.ftol, 0.1))
+    coarse = criteria._replace(ftol=max(criteria.ftol, 0.1))
     here, evaluations, jacobians = start, 0, 0
     for number in parts:
         part = problem.part(number)
-        reached = minimise(part, part.linearised_at(here.x), coarse, max_steps, report)
+        reached = _minimise(part, part.linearised_at(here.x), coarse, report)
         evaluations, jacobians = evaluations + reached.evaluations, jacobians + reached.jacobians
         here = reached.at
     if parts:
         here = problem.linearised_at(here.x)
         if not here.finite:
             here = start
-    last = minimise(problem, here, tolerances, max_steps, report)
+    last = _minimise(problem, here, criteria, report)
     return last._replace(
         evaluations=last.evaluations + evaluations, jacobians=last.jacobians + jacobians
     )
 
 
 def _triangle(matrix: np.ndarray, rows: int = 256) -> np.ndarray:
-    """R of the QR decomposition of a tall matrix (m, n), block by block.
+    """Return R of the QR decomposition of a tall matrix (m, n), block by block.
 
     Blocks fit in the cache: for 24,000 rows this is several times as fast as one decomposition.
     """
@@ -387,7 +332,13 @@ def _triangle(matrix: np.ndarray, rows: int = 256) -> np.ndarray:
     return np.asarray(np.linalg.qr(matrix, mode="r"))
 
 
+def _positive(lengths: np.ndarray) -> np.ndarray:
+    """Return the lengths with 1 in place of 0."""
+    return np.where(lengths > 0, lengths, 1.0)
+
+
 def _half_square(residuals: np.ndarray) -> float:
+    """Return half the sum of squares; infinite in place of NaN."""
     with np.errstate(over="ignore"):
         total = 0.5 * float(np.sum(residuals**2))
     return total if np.isfinite(total) else np.inf

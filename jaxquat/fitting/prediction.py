@@ -46,14 +46,20 @@ class Prediction(reprs.Tabular):
 
     def _table(self) -> reprs.Table:
         rows = estimates(self.names, self.value, self.standard_errors)
-        cells = [(name, f"{x: .6g}", f"{error:.2g}") for name, x, error in rows]
-        return f"Prediction: {len(cells)} values", cells, ("name", "value", "standard error")
+        return f"Prediction: {len(rows)} values", rows, ("name", "value", "standard error")
+
+
+def with_unknown(covariance: np.ndarray, infinite: np.ndarray) -> np.ndarray:
+    """Return the covariance with infinite variances, and NaN beside them, where ``infinite``."""
+    covariance = np.where(np.logical_or.outer(infinite, infinite), np.nan, covariance)
+    covariance[infinite, infinite] = np.inf
+    return covariance
 
 
 def propagated(
     function: Callable[[Any], Any], params: Any, root: np.ndarray, flat: np.ndarray
 ) -> Prediction:
-    """The prediction of a function of n parameters whose covariance is ``root root^T``.
+    """Return the prediction of a function of n parameters whose covariance is ``root root^T``.
 
     The rows of ``flat`` (k, n) are directions of infinite variance.
     """
@@ -80,8 +86,7 @@ def propagated(
     tolerance = np.sqrt(jnp.finfo(x.dtype).eps)
     changes, parts = np.abs(jacobian @ flat.T), np.abs(jacobian) @ np.abs(flat.T)
     infinite = np.any(changes > tolerance * parts, axis=1)
-    covariance = np.where(np.logical_or.outer(infinite, infinite), np.nan, covariance)
-    covariance[infinite, infinite] = np.inf
+    covariance = with_unknown(covariance, infinite)
     errors = jnp.asarray(np.sqrt(np.diag(covariance)), values.dtype)
     return Prediction(
         names=reprs.named_numbers(tree, "value"),

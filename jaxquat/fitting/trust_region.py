@@ -1,12 +1,11 @@
 """Steps that minimise a linear least-squares model within a radius and within bounds.
 
-Let R be the triangle of the scaled Jacobian and g the projected residuals. ``step_in_box``
-minimises ``|R p + g|^2`` over the steps p with ``|p| <= radius`` and ``lower <= p <= upper``. The
+``step_in_box`` minimises ``|R p + g|^2``, with the triangle R of the scaled Jacobian and the
+projected residuals g, over the steps p with ``|p| <= radius`` and ``lower <= p <= upper``. The
 method is that of C. L. Lawson and R. J. Hanson, Solving Least Squares Problems (1974), chapter 23,
 with a radius added: components at a bound are held there, the others are solved for, and the step
 goes towards that solution until it meets the next bound. A held component is released if the model
-falls when it leaves the bound. The model falls from step to step, so the iteration ends. Variables
-need no transformation: a bound that is far away does not enter at all.
+falls when it leaves the bound. The model falls from step to step, so the iteration ends.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ ROUND = 1.1  # a step of up to this many radii is short enough
 def held_at(
     gradient: np.ndarray, step: np.ndarray, lower: np.ndarray, upper: np.ndarray
 ) -> np.ndarray:
-    """Which components (n,) of a step are at a bound that downhill motion would pass."""
+    """Return which components (n,) of a step are at a bound that downhill motion would pass."""
     return ((step <= lower) & (gradient >= 0)) | ((step >= upper) & (gradient <= 0))
 
 
@@ -32,7 +31,7 @@ def step_in_box(
     upper: np.ndarray,
     rounding: float = EPS,
 ) -> np.ndarray:
-    """The p (n,) that minimises ``|triangle p + projection|^2`` in the ball and the bounds.
+    """Return the p (n,) that minimises ``|triangle p + projection|^2`` in the ball and the bounds.
 
     The bounds include 0. ``rounding`` is the epsilon of the dtype in which the triangle was
     computed.
@@ -60,19 +59,18 @@ def step_in_box(
 
 
 def model_change(triangle: np.ndarray, projection: np.ndarray, step: np.ndarray) -> float:
-    """The change of ``1/2 |triangle p + projection|^2`` from 0 to a step, without cancellation."""
+    """Return the change of ``1/2 |triangle p + projection|^2`` by a step, without cancellation."""
     moved = triangle @ step
     return float(moved @ (projection + 0.5 * moved))
 
 
-def step_within(
-    triangle: np.ndarray, projection: np.ndarray, radius: float, rounding: float = EPS
+def _step_within(
+    triangle: np.ndarray, projection: np.ndarray, radius: float, rounding: float
 ) -> tuple[np.ndarray, float]:
-    """The p (n,) with ``|p| <= radius`` that minimises ``|triangle p + projection|^2``.
+    """Return the p (n,) with ``|p| <= radius`` that minimises the model, and its damping.
 
-    Also returns its damping: p minimises ``|triangle p + projection|^2 + damping |p|^2`` without a
-    radius. p has no component in the null space of the triangle. The triangle may have fewer rows
-    than columns.
+    p minimises ``|triangle p + projection|^2 + damping |p|^2`` without a radius, and has no
+    component in the null space of the triangle.
     """
     left, singular, right = np.linalg.svd(triangle, full_matrices=False)
     seen = singular > max(triangle.shape) * rounding * singular[0]
@@ -95,26 +93,24 @@ def _towards(
     held: np.ndarray,
     rounding: float,
 ) -> tuple[np.ndarray, float]:
-    """The best step with the held components unchanged, and its damping.
-
-    The ball is large enough to contain ``step``, so the model cannot rise on the way.
-    """
+    """Return the best step with the held components unchanged, and its damping."""
     if np.all(held):
         return step, 0.0
     free = ~held
     size, fixed = (float(np.linalg.norm(step[part])) for part in (free, held))
     free_radius = float(np.sqrt(max((radius - fixed) * (radius + fixed), 0.0)))
-    target = step.copy()
-    residuals = projection + triangle[:, held] @ step[held]
+    # The ball contains the step, so the model cannot rise on the way.
     free_radius = max(free_radius, size, 1e-3 * radius)
-    target[free], damping = step_within(triangle[:, free], residuals, free_radius, rounding)
+    residuals = projection + triangle[:, held] @ step[held]
+    target = step.copy()
+    target[free], damping = _step_within(triangle[:, free], residuals, free_radius, rounding)
     return target, damping
 
 
 def _way(
     step: np.ndarray, target: np.ndarray, lower: np.ndarray, upper: np.ndarray
 ) -> tuple[float, int | None]:
-    """The share of the way to the target within the bounds, and the component that limits it."""
+    """Return the share of the way to the target within the bounds, and what limits it."""
     direction = target - step
     room = np.where(direction < 0, lower - step, upper - step)
     beyond = np.abs(direction) > np.abs(room)

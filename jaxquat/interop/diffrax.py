@@ -268,7 +268,7 @@ class Bosh3(_Lifted):
 class Dopri5(_Lifted):
     """Dormand and Prince's method 5(4), lifted (J. Comput. Appl. Math. 6, 1980, 19).
 
-    Fixed steps are those of ``jq.rkmk5``.
+    Fixed steps are those of ``jq.schemes.rkmk5``.
 
     Examples:
         >>> solution = jax.jit(lambda: solve(bridge.Dopri5(), 0.02))()

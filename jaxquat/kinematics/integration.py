@@ -29,7 +29,7 @@ def magnus(
 
     The rate is ``omega + alpha t`` in body axes. The series converges while the angle turned is
     below 2 pi (the source document's 127 degrees is the bound of the matrix norm). To integrate
-    Euler's equation, use a scheme of ``jq.SCHEMES`` instead: with alpha frozen over each step, this
+    Euler's equation, use a scheme of ``jq.schemes`` instead: with alpha frozen over each step, this
     function would be of order 1 in the rate.
 
     Args:

@@ -97,7 +97,7 @@ def rollout_of_attitude(
 
     Use it for bodies with negligible inertia: ``rate = torque/damping``, or an ellipsoid in a
     viscous flow, ``rate = jq.flow.jeffery_rate(semi_axes, gradient)``. This is ``jq.rollout`` by
-    the method of Munthe-Kaas (``jq.rkmk``) without a body: an explicit Runge-Kutta method
+    the method of Munthe-Kaas (``jq.schemes.rkmk``) without a body: an explicit Runge-Kutta method
     integrates ``u' = dexpinv(u, rate)`` for the rotation vector u of a step.
 
     Args:

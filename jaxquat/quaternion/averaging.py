@@ -37,7 +37,7 @@ from jaxquat.quaternion.representations import of_rotation, to_matrix
 
 
 def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
-    """Canonical unit eigenvector (..., 4) of the largest eigenvalue of symmetric (..., 4, 4).
+    """Return the canonical unit eigenvector (..., 4) of the largest eigenvalue of (..., 4, 4).
 
     It must be unique. If the largest two eigenvalues differ by no more than 100 units of rounding,
     or a weight (..., n) is negative, the result is NaN. Such eigenvalues raise ValueError if they
@@ -78,12 +78,12 @@ def _refuse_tied(tied: Array, values: Array, wanted: str) -> None:
 
 
 def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
-    """Canonical mean attitude over axis -2. (..., n, 4), (..., n) -> (..., 4).
+    """Return the canonical mean attitude over axis -2. (..., n, 4), (..., n) -> (..., 4).
 
     It maximises ``sum w (p.q)^2`` over p, so the signs of the quaternions do not matter; weights
-    are equal by default. It is smooth in q and weights as long as the maximiser is unique. It is
-    not unique for two attitudes a half turn apart, or if all weights are 0. For such traced values,
-    or traced negative weights, the result is NaN.
+    are equal by default. It is smooth in q and weights as long as the maximiser is unique, which it
+    is not for two attitudes a half turn apart, or if all weights are 0. For such traced values, or
+    traced negative weights, the result is NaN.
 
     Raises:
         ValueError: a wrong shape; concrete values without a unique maximiser; a negative weight.
@@ -116,7 +116,7 @@ def from_vectors(
     *,
     method: str = "davenport",
 ) -> Array:
-    """Canonical attitude q with ``rotate(q, body[i]) = world[i]`` as nearly as possible.
+    """Return the canonical attitude q with ``rotate(q, body[i]) = world[i]`` as nearly as possible.
 
     (..., n, 3), (..., n, 3) -> (..., 4). Directions are normalised.
 
@@ -163,7 +163,7 @@ def from_vectors(
 
 
 def _aligned(body: Array, world: Array, weights: Array) -> Array:
-    """Canonical q (..., 4) with the least ``sum w |world - R body|^2`` over unit directions.
+    """Return the canonical q (..., 4) with the least ``sum w |world - R body|^2``.
 
     The eigenvectors of K give the attitude q_0 and three axes a_k = v_k q_0*, in order of growing
     uncertainty about them. In these axes the remaining turn about the last one has a closed form.
@@ -213,23 +213,23 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
 
 
 def _seen(axes: Array, v: Array) -> Array:
-    """The components of vectors (..., n, 3) along the rows of ``axes`` (..., 3, 3)."""
+    """Return the components of vectors (..., n, 3) along the rows of ``axes`` (..., 3, 3)."""
     return jnp.einsum("...ij,...nj->...ni", axes, v, precision=lax.Precision.HIGHEST)
 
 
 def _profile(body: Array, world: Array, weights: Array) -> Array:
-    """The matrix ``sum w world body^T`` (..., 3, 3)."""
+    """Return ``sum w world body^T`` (..., 3, 3)."""
     return jnp.sum(weights[..., None, None] * world[..., :, None] * body[..., None, :], axis=-3)
 
 
 def _axial(m: Array) -> Array:
-    """Twice the vector (..., 3) of the antisymmetric part of (..., 3, 3)."""
+    """Return twice the vector (..., 3) of the antisymmetric part of (..., 3, 3)."""
     twice = (m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1])
     return jnp.stack(twice, axis=-1)
 
 
 def _davenport(profile: Array) -> Array:
-    """Davenport's matrix K (..., 4, 4), scalar first: ``q.K q = sum w world.(R body)``."""
+    """Return Davenport's matrix K (..., 4, 4), scalar first: ``q.K q = sum w world.(R body)``."""
     total, z = trace(profile), _axial(profile)
     eye = jnp.broadcast_to(jnp.eye(3, dtype=profile.dtype), profile.shape)
     symmetric = profile + transpose(profile) - total[..., None, None] * eye
@@ -238,7 +238,7 @@ def _davenport(profile: Array) -> Array:
 
 
 def _triad(name: str, v: Array) -> Array:
-    """The frame (..., 3, 3) of two unit vectors (..., 2, 3): columns first, normal, third."""
+    """Return the frame (..., 3, 3) of two unit vectors (..., 2, 3): first, normal, third."""
     first, normal = v[..., 0, :], cross(v[..., 0, :], v[..., 1, :])
     square = dot(normal, normal)
     parallel = square <= (100 * jnp.finfo(v.dtype).eps) ** 2

@@ -37,7 +37,7 @@ def to_hoffmann(q: ArrayLike) -> Array:
 
 
 def hoffmann_v(hoffmann: ArrayLike) -> Array:
-    """Hoffmann's V(Q) (3.26), orthogonal for unit Q. (..., 4) -> (..., 4, 4).
+    """Return Hoffmann's V(Q) (3.26), orthogonal for unit Q. (..., 4) -> (..., 4, 4).
 
     ``V(Q) X = Q . X'`` and ``(omega, 0) = 2 V(Q) dQ/dt``.
 
@@ -53,7 +53,7 @@ def hoffmann_v(hoffmann: ArrayLike) -> Array:
 
 
 def hoffmann_w(hoffmann: ArrayLike) -> Array:
-    """Hoffmann's W(Q) = 2 V(Q) (3.25), with inverse V(Q)^T/2 (3.28). (..., 4) -> (..., 4, 4).
+    """Return his W(Q) = 2 V(Q) (3.25), with inverse V(Q)^T/2 (3.28). (..., 4) -> (..., 4, 4).
 
     Examples:
         >>> Q = jnp.array([0.0, 0.0, 0.0, 1.0])
@@ -65,7 +65,7 @@ def hoffmann_w(hoffmann: ArrayLike) -> Array:
 
 
 def hoffmann_cayley(hoffmann: ArrayLike) -> Array:
-    """Hoffmann's Cayley matrix C(Q) (2.12), world to body. (..., 4) -> (..., 3, 3).
+    """Return Hoffmann's Cayley matrix C(Q) (2.12), world to body. (..., 4) -> (..., 3, 3).
 
     It is the transpose of our matrix for the same attitude.
 

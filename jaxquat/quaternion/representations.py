@@ -12,9 +12,9 @@ from jaxquat.quaternion.algebra import canonical, exp, log, normalize
 
 
 def to_matrix(q: ArrayLike) -> Array:
-    """Rotation matrix R, body to world: ``R v = q v q*``. (..., 4) -> (..., 3, 3).
+    """Return the rotation matrix R, body to world: ``R v = q v q*``. (..., 4) -> (..., 3, 3).
 
-    It is quadratic in q, ``R(c q) = c^2 R(q)``, and a rotation matrix for unit q.
+    It is quadratic in q: ``R(c q) = c^2 R(q)``.
 
     Examples:
         >>> jq.quaternion.to_matrix(jnp.array([0.8, 0.0, 0.0, 0.6])).round(2)
@@ -32,10 +32,9 @@ def to_matrix(q: ArrayLike) -> Array:
 
 
 def from_matrix(matrix: ArrayLike) -> Array:
-    """Canonical unit quaternion of a rotation matrix, body to world. (..., 3, 3) -> (..., 4).
+    """Return the canonical unit quaternion of a rotation matrix, body to world.
 
-    The four rows of 4 q q^T are linear in the matrix. The row with the largest diagonal entry (at
-    least 1) is normalised. The result is smooth at every rotation except for the sign of q at
+    (..., 3, 3) -> (..., 4). The result is smooth at every rotation except for the sign of q at
     exactly a half turn.
 
     Raises:
@@ -54,7 +53,11 @@ def from_matrix(matrix: ArrayLike) -> Array:
 
 
 def of_rotation(m: Array) -> Array:
-    """``from_matrix`` without its check, for a matrix known to be a rotation or NaN."""
+    """Return ``from_matrix`` of a matrix known to be a rotation or NaN.
+
+    The four rows of 4 q q^T are linear in the matrix. The row with the largest diagonal entry, at
+    least 1, is normalised.
+    """
     xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
     wx, xy = m[..., 2, 1] - m[..., 1, 2], m[..., 1, 0] + m[..., 0, 1]
     wy, xz = m[..., 0, 2] - m[..., 2, 0], m[..., 2, 0] + m[..., 0, 2]
@@ -74,9 +77,9 @@ def of_rotation(m: Array) -> Array:
 
 
 def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
-    """Turn by ``angle`` [rad] about the unit vector ``axis``. (..., 3), (...) -> (..., 4).
+    """Return the right-handed turn by ``angle`` [rad] about a unit vector ``axis``.
 
-    The turn is right-handed. ValueError for a concrete axis whose length is off 1 by more than
+    (..., 3), (...) -> (..., 4). ValueError for a concrete axis whose length is off 1 by more than
     1e-4.
 
     Examples:
@@ -90,7 +93,7 @@ def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
 
 
 def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
-    """Unit axis and angle [rad] in [0, pi]. (..., 4) -> (..., 3), (...).
+    """Return the unit axis and the angle [rad] in [0, pi]. (..., 4) -> (..., 3), (...).
 
     At the identity the axis is undetermined: the result is (1, 0, 0), and the derivatives of both
     axis and angle are 0. Use ``log`` in losses.
@@ -110,7 +113,7 @@ def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
 
 
 def from_mrp(p: ArrayLike) -> Array:
-    """Unit quaternion of modified Rodrigues parameters. (..., 3) -> (..., 4).
+    """Return the unit quaternion of modified Rodrigues parameters. (..., 3) -> (..., 4).
 
     These are ``p = tan(angle/4) axis``, of any length.
 
@@ -125,7 +128,7 @@ def from_mrp(p: ArrayLike) -> Array:
 
 
 def to_mrp(q: ArrayLike) -> Array:
-    """Modified Rodrigues parameters ``tan(angle/4) axis``. (..., 4) -> (..., 3).
+    """Return modified Rodrigues parameters ``tan(angle/4) axis``. (..., 4) -> (..., 3).
 
     Of the two possible vectors it is the shorter one, |p| <= 1.
 
@@ -138,7 +141,7 @@ def to_mrp(q: ArrayLike) -> Array:
 
 
 def _shrunk(v: Array) -> tuple[Array, Array]:
-    """1 and v, both scaled by a power of two if v is so long that its square may overflow.
+    """Return 1 and v, scaled by a power of two if v is so long that its square may overflow.
 
     Such a v represents nearly a whole turn (modified Rodrigues) or half a turn (Gibbs).
     """
@@ -149,7 +152,7 @@ def _shrunk(v: Array) -> tuple[Array, Array]:
 
 
 def from_gibbs(g: ArrayLike) -> Array:
-    """Unit quaternion of the Gibbs (Rodrigues) vector. (..., 3) -> (..., 4).
+    """Return the unit quaternion of a Gibbs (Rodrigues) vector. (..., 3) -> (..., 4).
 
     It is ``g = tan(angle/2) axis``, of any length.
 
@@ -163,7 +166,7 @@ def from_gibbs(g: ArrayLike) -> Array:
 
 
 def to_gibbs(q: ArrayLike) -> Array:
-    """Gibbs (Rodrigues) vector ``tan(angle/2) axis``. (..., 4) -> (..., 3).
+    """Return the Gibbs (Rodrigues) vector ``tan(angle/2) axis``. (..., 4) -> (..., 3).
 
     It is infinite at a half turn.
 
@@ -177,8 +180,6 @@ def to_gibbs(q: ArrayLike) -> Array:
 
 def from_xyzw(q: ArrayLike) -> Array:
     """Convert scalar-last (x, y, z, w), as in scipy and ROS, to (w, x, y, z). (..., 4) -> (..., 4).
-
-    The attitude is the same.
 
     Examples:
         >>> jq.quaternion.from_xyzw(jnp.array([0.6, 0.0, 0.0, 0.8]))

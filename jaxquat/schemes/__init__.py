@@ -1,7 +1,6 @@
 """Every scheme of the library, and the factories that make more.
 
-``SCHEMES[name]`` is also ``jaxquat.<name>``. Tests and the tables of the documentation are
-generated from ``SCHEMES``.
+Those that are used most are also ``jq.<name>``.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from jaxquat.schemes import hoffmann, tableaus, weights
 from jaxquat.schemes.commutator_free import cf4
 from jaxquat.schemes.composition import compose
 from jaxquat.schemes.crouch_grossman import crouch_grossman
-from jaxquat.schemes.damping import damped
+from jaxquat.schemes.damping import damp
 from jaxquat.schemes.formulations import formulation1, formulation2
 from jaxquat.schemes.hoffmann import full_quat, full_quat_corrected, half_quat
 from jaxquat.schemes.implicit import lgvi, lie_midpoint, simo_wong
 from jaxquat.schemes.munthe_kaas import rkmk
 from jaxquat.schemes.pcdm import pcdm1, zhao
-from jaxquat.schemes.restarting import Episode, restarted
+from jaxquat.schemes.restarting import Episode, restart
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.schemes.splitting import (
     no_squish,
@@ -27,7 +26,7 @@ from jaxquat.schemes.splitting import (
     symmetric_top_bm4,
     symmetric_top_suzuki4,
 )
-from jaxquat.schemes.switching import switched
+from jaxquat.schemes.switching import split_steps
 from jaxquat.schemes.tableaus import Tableau, tableau
 
 __all__ = [
@@ -35,21 +34,45 @@ __all__ = [
     "Episode",
     "Scheme",
     "Tableau",
+    "cf4",
     "compose",
     "crouch_grossman",
-    "damped",
+    "crouch_grossman3",
+    "crouch_grossman4",
+    "damp",
+    "formulation1",
+    "formulation2",
+    "full_quat",
+    "full_quat_corrected",
+    "half_quat",
     "hoffmann",
-    "restarted",
+    "lgvi",
+    "lie_euler",
+    "lie_midpoint",
+    "no_squish",
+    "no_squish_kl6",
+    "pcdm1",
+    "restart",
     "rkmk",
-    "switched",
+    "rkmk2",
+    "rkmk3",
+    "rkmk4",
+    "rkmk5",
+    "rkmk6",
+    "simo_wong",
+    "split_steps",
+    "symmetric_top",
+    "symmetric_top_bm4",
+    "symmetric_top_suzuki4",
     "tableau",
     "tableaus",
     "weights",
+    "zhao",
 ]
 
 
 def _named(scheme: Scheme, name: str, source: str) -> Scheme:
-    """A scheme that a factory made from a tableau, with its own name."""
+    """Return a scheme that a factory made from a tableau, with its own name."""
     factory = scheme.name.partition("(")[0]
     doc = f"{source}; order {scheme.order}, {scheme.evaluations} torques a step. See ``{factory}``."
     return dataclasses.replace(scheme, name=name, source=source, doc=doc)

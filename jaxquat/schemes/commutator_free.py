@@ -5,32 +5,24 @@ E. Celledoni, A. Marthinsen and B. Owren, Future Gener. Comput. Syst. 19, 2003, 
 
 from __future__ import annotations
 
-from typing import Any
-
 from jax import Array, lax
-from jax.typing import ArrayLike
 
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import State, displaced
-from jaxquat.dynamics.units import own_step
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply
-from jaxquat.schemes.scheme import scheme
+from jaxquat.schemes.scheme import StepArguments, scheme
 from jaxquat.schemes.tableaus import RK4, combine
 
 
 @scheme(
     order=4, evaluations=4, aux=True, source="commutator-free; Celledoni, Marthinsen and Owren 2003"
 )
-def cf4(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-) -> State:
+def cf4(at: StepArguments) -> State:
     """Take a step of order 4 with four torques and five exponentials.
 
     Everything except the attitude follows the classical Runge-Kutta method.
     """
-    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    body, torque, t, state, dt, params, _ = at.in_own_units()
     rates = rates_of(body, torque, params)
     slopes = [rates(t, state)]  # of everything except the attitude
 
@@ -39,8 +31,7 @@ def cf4(
         return multiply(q, lax.optimization_barrier(exp(dt * rate)))
 
     def stage(q: Array, number: int) -> State:
-        shift = combine(RK4.a[number], slopes, dt)
-        reached = displaced(state, q, shift)
+        reached = displaced(state, q, combine(RK4.a[number], slopes, dt))
         slopes.append(rates(t + RK4.c[number] * dt, reached))
         return reached
 
@@ -53,5 +44,4 @@ def cf4(
     later = dt * (-first + 2.0 * middle + 3.0 * fourth.omega) / 12.0
     before, after = (lax.optimization_barrier(expm1(u)) for u in (earlier, later))
     q = correct_norm(state.q + multiply(state.q, before + after + multiply(before, after)))
-    shift = combine(RK4.b, slopes, dt)
-    return displaced(state, q, shift)
+    return displaced(state, q, combine(RK4.b, slopes, dt))

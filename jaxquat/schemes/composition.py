@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 from jax import Array, lax
@@ -19,19 +19,19 @@ from jaxquat.schemes.weights import composed_order
 
 
 def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
-    """The scheme whose step is a row of sub-steps ``weights[i] * dt`` of ``scheme``.
+    """Make the scheme whose step is a row of sub-steps ``weights[i] * dt`` of ``scheme``.
 
     Each sub-step starts at its own time. The weights sum to 1 and determine the order: with a
     reversible scheme of order 2, ``SUZUKI4`` and ``TRIPLE_JUMP4`` give order 4, ``KAHAN_LI6``
     order 6. If the scheme is reversible and the weights read the same backwards, the composition
-    is reversible: the sub-steps of -dt undo those of dt from the last to the first.
+    is reversible.
 
     Raises:
         TypeError: ``scheme`` is not a step, is stochastic or restarted, or a weight is no number.
         ValueError: the weights do not sum to 1.
 
     Examples:
-        >>> fourth = jq.compose(jq.no_squish, jq.schemes.weights.SUZUKI4)
+        >>> fourth = jq.schemes.compose(jq.no_squish, jq.schemes.weights.SUZUKI4)
         >>> fourth.order, fourth.evaluations, fourth.reversible
         (4, 10, True)
     """
@@ -42,33 +42,27 @@ def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
     pairs = zip(weights, reversed(weights), strict=True)
     palindrome = all(math.isclose(a, b, rel_tol=1e-13) for a, b in pairs)
     count = scheme.evaluations
-    return Scheme(
-        Composition(scheme, weights),
+    return dataclasses.replace(
+        scheme,
+        step=Composition(scheme, weights),
         name=f"compose({scheme.name}, {len(weights)} weights)",
         order=composed_order(scheme.order, scheme.reversible, weights),
         evaluations=None if count is None else count * len(weights),
-        torques=scheme.torques,
-        conserves=scheme.conserves,
         reversible=palindrome and scheme.reversible,
-        aux=scheme.aux,
-        translation=scheme.translation,
-        source=scheme.source,
-        demand=scheme.demand,
+        doc="",
     )
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["scheme"], meta_fields=["weights"]
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Composition(StepObject):
     """The step of ``compose``."""
 
     scheme: Scheme
-    weights: tuple[float, ...]
+    weights: tuple[float, ...] = field(metadata={"static": True})
 
     def decay(self, body: Body) -> Array | None:
-        """The decay of the scheme times the sum of |weights|, over all sub-steps."""
+        """Return the decay of the scheme times the sum of |weights|, over all sub-steps."""
         decay = self.scheme.decay(body)
         return None if decay is None else decay * sum(map(abs, self.weights))
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,12 +26,12 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import finite, is_concrete, not_negative, one_shape, report, takes
-from jaxquat._internal.linear import inverse_inertia, matmul, matvec, scale_of, transpose
+from jaxquat._internal.checks import is_concrete, not_negative, one_shape, report, takes
+from jaxquat._internal.linear import inverse_inertia, matmul, matvec, scale_of
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Step,
-    Torque,
+    constant_of,
     evaluate_at_attitude,
     given_command_of,
     rate_at_attitude,
@@ -41,15 +40,18 @@ from jaxquat.dynamics.contract import (
 from jaxquat.dynamics.forces import Wind
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.torques import zero
-from jaxquat.dynamics.units import own_step, own_units
+from jaxquat.dynamics.units import own_units
 from jaxquat.quaternion import rotate, rotate_inverse
 from jaxquat.schemes.relaxation import relaxation
-from jaxquat.schemes.scheme import Scheme, as_part
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, around, as_part
 
-SEMIDEFINITE = "a positive semidefinite matrix"
+SEMIDEFINITE = (
+    "a positive semidefinite matrix",
+    lambda linalg, d, rounding: linalg.eigvalsh(d + d.T).min() / 2 >= -rounding,
+)
 
 
-def damped(
+def damp(
     scheme: Scheme | Step,
     damping: ArrayLike | None = None,
     toward: Callable[..., Array] | None = None,
@@ -57,47 +59,36 @@ def damped(
     resistance: ArrayLike | None = None,
     wind: Wind | None = None,
 ) -> Scheme:
-    """The scheme plus a drag ``-damping (omega - toward)`` of any strength.
+    """Add a drag ``-damping (omega - toward)`` of any strength to a scheme.
 
     Torque and drag together are integrated exactly at a fixed attitude, for half a step before and
     after the free motion by ``scheme``. The order is 2. If a step is much longer than the
     relaxation time ``I/damping``, the body turns at the terminal rate, at which drag and torque are
-    in balance, with an error of first order in dt, whatever the relaxation time. Under a constant
-    torque about a principal axis the rate is exact; if the body starts at the terminal rate, so is
-    the turn. A difference w from the terminal rate decays within such a step, and its turn of
-    ``w I/damping`` is lost. docs/schemes.md compares the errors.
-
-    ``resistance`` and ``wind`` add a drag on the velocity of a body that also moves: the force
-    ``-resistance (velocity - wind)``, added to the force of a ``Wrench``.
-
-    The step must be short compared with the time in which the torque itself turns the body against
-    the drag: for a dipole m in a field B it must be below ``damping/(m B)``. Steps longer than
-    twice that time make the attitude oscillate about its equilibrium, without an error message.
+    in balance, with an error of first order in dt; the turn during the decay to it is lost.
+    ``resistance`` and ``wind`` add the force ``-resistance (velocity - wind)`` on a body that also
+    moves.
 
     Torque and force may depend on time, attitude and position, but not on the rates, and aux states
-    are refused. For torques that depend on the rate use ``jq.rkmk4`` with ``torques.drag`` if dt is
-    below twice the relaxation time. Otherwise use ``jq.lie_midpoint``, but it refuses aux states
-    and positions.
+    are refused. The step must be shorter than the time in which the torque turns the body against
+    the drag, for a dipole m in a field B ``damping/(m B)``; from twice that time the attitude
+    oscillates about its equilibrium, without an error message. docs/schemes.md compares the errors
+    with those of ``torques.drag`` under other schemes.
 
     If ``scheme`` is reversible, so is the result, but a step back amplifies rounding by the factor
-    by which the drag has reduced the rate. ``checkpoint="reversible"`` is refused if fewer than
-    three digits would remain between two rows; if drag, body or grid are traced, the derivatives
-    are NaN then. ``jq.compose`` raises the order only for weak drag: its substeps of negative
-    length amplify in the same way.
+    by which the drag has reduced the rate, and so do the negative substeps of ``compose``.
+    ``checkpoint="reversible"`` is refused if fewer than three digits would remain between two rows;
+    if drag, body or grid are traced, the derivatives are NaN then.
 
     Args:
         scheme: the scheme for the free body. Its order matters little, as no torque acts in it.
         damping: (3, 3), (3,) for a diagonal, or (), in body axes [N m s]; positive semidefinite.
             None: no drag on the rotation. It is a leaf of the Scheme, so gradients reach it.
-        toward: ``toward(t, state, params)`` is the rate (3,) [rad/s] at which the drag vanishes, in
-            BODY axes: zero by default; for a body in a fluid, the rate of the fluid. With a
-            controller or inputs it is called with the command, like a torque. Use
-            ``quaternion.rotate_inverse(state.q, rate)`` to convert a rate in world axes. An example
-            is ``flow.jeffery_rate``.
+        toward: ``toward(t, state, params)`` is the rate (3,) [rad/s], BODY axes, at which the drag
+            vanishes, for instance ``flow.jeffery_rate``; zero by default. With a controller or
+            inputs it is called with the command, like a torque.
         resistance: force per velocity [N s/m], () or along the body axes (3,), not negative. None:
             no drag on the velocity. Gradients reach it, too.
-        wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``,
-            as in ``forces.linear_drag``.
+        wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``.
 
     Raises:
         TypeError: ``scheme`` is not a step, is stochastic, restarted or already damped; ``damping``
@@ -110,12 +101,9 @@ def damped(
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
         >>> push = lambda t, state, params: jnp.array([0.0, 0.0, 0.8])  # N m
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> for damping in (0.4, 4e4):  # N m s: it relaxes in 10 s, in 0.1 ms
-        ...     scheme = jq.schemes.damped(jq.no_squish, jnp.full(3, damping))
-        ...     fly = lambda: jq.rollout(scheme, body, push, start, jq.grid(0.0, 2.5, 4))
-        ...     print(f"{jax.jit(fly)().final.omega[2]:.2e} rad/s")
-        1.26e+00 rad/s
-        2.00e-05 rad/s
+        >>> scheme = jq.schemes.damp(jq.no_squish, jnp.full(3, 4e4))  # N m s: relaxes in 0.1 ms
+        >>> f"{scheme(body, push, 0.0, start, 2.5, None).omega[2]:.2e} rad/s"
+        '2.00e-05 rad/s'
     """
     scheme = as_part("scheme", scheme)
     if isinstance(scheme.step, Damped):
@@ -123,33 +111,20 @@ def damped(
     if damping is None and resistance is None:
         raise ValueError("damping, resistance: wanted one of them or both, got neither")
     if damping is not None:
-        damping = damping_matrix(damping, _check_positive)
+        damping = damping_matrix(damping, *SEMIDEFINITE)
     if toward is not None:
         check_toward(toward)
         if damping is None:
             raise ValueError("toward: wanted a damping with it, got none")
     resistance, wind = resistance_and_wind(resistance, wind, not_negative)
-    return dataclasses.replace(
-        scheme,
-        step=Damped(scheme, damping, resistance, toward, wind),
-        name=f"damped({scheme.name})",
-        order=None if scheme.order is None else min(scheme.order, 2),
-        evaluations=2,
-        torques="attitude",
-        aux=False,
-        conserves=tuple(kept for kept in scheme.conserves if kept == "norm"),
-        doc="",
-    )
+    step = Damped(scheme, damping, resistance, toward, wind)
+    return around(scheme, step, "damped", 2, evaluations=2, torques="attitude", aux=False)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["scheme", "damping", "resistance", "toward", "wind"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Damped:
-    """The step of ``damped``."""
+class Damped(StepObject):
+    """The step of ``damp``."""
 
     has_drag = True
 
@@ -159,30 +134,25 @@ class Damped:
     toward: Callable[..., Array] | None = None
     wind: Callable[..., Array] | None = None
 
-    def __call__(
-        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-    ) -> State:
+    def take(self, at: StepArguments) -> State:
         """Take one step."""
-        own_body, own_torque, t, state, dt = own_step(body, torque, t, state, dt)
-        toward = None if self.toward is None else given_command_of(torque, self.toward)
-        drag = self._in_units_of(body, toward)
-        settled = drag._settling(own_body, own_torque, params, 0.5 * dt, state.position is not None)
-        before = settled(t, state)
-        return settled(t + dt, self.scheme(body, zero, t, before, dt, params))
+        own = at.in_own_units()
+        toward = None if self.toward is None else given_command_of(at.torque, self.toward)
+        settled = self._in_units_of(at.body, toward)._settling(own)
+        before = settled(at.t, at.state)
+        free = at._replace(torque=zero, state=before)
+        return settled(at.t + at.dt, self.scheme(*free))
 
     def report(self) -> None:
-        """Report traced numbers that ``damped`` refuses where they are known."""
+        """Report traced numbers that ``damp`` refuses where they are known."""
         if self.damping is not None:
-            damping = scale_of(self.damping) * self.damping
-            least = jnp.linalg.eigvalsh(damping + transpose(damping)).min() / 2
-            rounding = 100 * jnp.finfo(damping.dtype).eps
-            report("damping", SEMIDEFINITE, least >= -rounding, self.damping)
+            report_damping(self.damping, *SEMIDEFINITE)
         if self.resistance is not None:
             resistance = jnp.diagonal(self.resistance)
             report("resistance", "numbers that are not negative", resistance >= 0, resistance)
 
     def decay(self, body: Body) -> Array:
-        """A bound on the fastest relative decay of rate and velocity [1/s], (): a row-sum norm."""
+        """Return a bound on the fastest relative decay of the rates [1/s], (): a row-sum norm."""
         drag, (own_body, _), rates = self._in_units_of(body, None), own_units(body), []
         if drag.damping is not None:
             rates.append(matmul(inverse_inertia(own_body.inertia), drag.damping))
@@ -191,30 +161,29 @@ class Damped:
         return jnp.max(jnp.stack([jnp.max(jnp.sum(jnp.abs(rate), axis=1)) for rate in rates]))
 
     def _in_units_of(self, body: Body, toward: Callable[..., Array] | None) -> Damped:
-        """The same drag in the body's own units, with this function ``toward``."""
+        """Return the same drag in the body's own units, with this function ``toward``."""
         _, scales = own_units(body)
         damping = None if self.damping is None else scales.torque * self.damping
         resistance = None if self.resistance is None else scales.force * self.resistance
         return dataclasses.replace(self, damping=damping, resistance=resistance, toward=toward)
 
-    def _settling(
-        self, body: Body, torque: Torque, params: Any, duration: Array, moves: bool
-    ) -> Callable[[Array, State], State]:
-        """The flow of torque, force and drag at fixed attitude and position, for ``duration``."""
+    def _settling(self, at: StepArguments) -> Callable[[Array, State], State]:
+        """Return the flow of torque, force and drag at a fixed attitude, for half a step."""
+        moves, duration = at.state.position is not None, 0.5 * at.dt
         if self.resistance is not None and not moves:
             wanted = "position and velocity because there is a resistance"
             raise ValueError(f"state: wanted {wanted}, got neither")
         name = f"damped({self.scheme.name})"
-        turning = _response(body.inertia, self.damping, duration)
-        mass = body.mass * jnp.eye(3, dtype=duration.dtype) if moves else None
+        turning = _response(at.body.inertia, self.damping, duration)
+        mass = at.body.mass * jnp.eye(3, dtype=duration.dtype) if moves else None
         moving = None if mass is None else _response(mass, self.resistance, duration)
 
         def settled(t: Array, state: State) -> State:
-            tau, force = evaluate_at_attitude(name, torque, t, state, params)
+            tau, force = evaluate_at_attitude(name, at.torque, t, state, at.params)
             if self.damping is not None:
                 excess = state.omega
                 if self.toward is not None:
-                    rate = rate_at_attitude(name, "toward", self.toward, t, state, params)
+                    rate = rate_at_attitude(name, "toward", self.toward, t, state, at.params)
                     excess = excess - rate
                 tau = tau - matvec(self.damping, excess)
             omega = state.omega + matvec(turning, tau)
@@ -233,7 +202,7 @@ class Damped:
 
 
 def _response(inertia: Array, damping: Array | None, duration: Array) -> Array:
-    """The rate per torque that acts for ``duration`` against the drag, from rest. (3, 3)."""
+    """Return the rate per torque that acts for ``duration`` against the drag, from rest. (3, 3)."""
     inverted = inverse_inertia(inertia)
     if damping is None:
         return duration * inverted
@@ -241,25 +210,32 @@ def _response(inertia: Array, damping: Array | None, duration: Array) -> Array:
     return lax.optimization_barrier(duration * matmul(relaxation(decay).mean, inverted))
 
 
-def damping_matrix(value: ArrayLike, check: Callable[[np.ndarray, float], None]) -> Array:
-    """The argument ``damping`` as a matrix (3, 3).
+def damping_matrix(value: ArrayLike, wanted: str, met: Callable[..., Any]) -> Array:
+    """Return the argument ``damping`` as a matrix (3, 3).
 
-    ``check(numbers, rounding)`` raises an error if a concrete one is refused.
+    ValueError for a concrete one where ``met(linalg, matrix, rounding)`` is false.
     """
-    damping = one_shape("damping", value, (), (3,), (3, 3))
-    finite("damping", damping)
+    damping = constant_of("damping", value, (), (3,), (3, 3))
     if is_concrete(damping):
         numbers = np.asarray(damping, np.float64)
         numbers = numbers if numbers.ndim == 2 else np.diag(np.broadcast_to(numbers, 3))
-        check(numbers, 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max())
+        rounding = 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max()
+        if not met(np.linalg, numbers, rounding):
+            raise ValueError(f"damping: wanted {wanted}, got {numbers.tolist()}")
     with jax.ensure_compile_time_eval() if is_concrete(damping) else contextlib.nullcontext():
         return damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
+
+
+def report_damping(damping: Array, wanted: str, met: Callable[..., Any]) -> None:
+    """Report a traced damping that ``damping_matrix`` refuses where it is known."""
+    rounding = 100 * jnp.finfo(damping.dtype).eps
+    report("damping", wanted, met(jnp.linalg, scale_of(damping) * damping, rounding), damping)
 
 
 def resistance_and_wind(
     resistance: ArrayLike | None, wind: Wind | None, check: Callable[[str, Array], None]
 ) -> tuple[Array | None, Callable[..., Array] | None]:
-    """These arguments as a matrix (3, 3) and as a function of (t, position), or None.
+    """Return these arguments as a matrix (3, 3) and as a function of (t, position), or None.
 
     ``check("resistance", value)`` raises an error if a concrete one is refused.
     """
@@ -271,12 +247,6 @@ def resistance_and_wind(
     check("resistance", resistance)
     matrix = jnp.diag(jnp.broadcast_to(resistance, (3,)))
     return matrix, None if wind is None else wind_at(wind)
-
-
-def _check_positive(damping: np.ndarray, rounding: float) -> None:
-    """Raise ValueError if a damping would accelerate the body in some direction."""
-    if np.linalg.eigvalsh(damping + damping.T).min() / 2 < -rounding:
-        raise ValueError(f"damping: wanted {SEMIDEFINITE}, got {damping.tolist()}")
 
 
 def check_toward(toward: Any) -> None:

@@ -13,30 +13,25 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.typing import ArrayLike
 
 from jaxquat._internal.linear import dot, inverse_inertia, matvec
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, evaluate
+from jaxquat.dynamics.contract import evaluate
 from jaxquat.dynamics.motion import newton, rates_of
 from jaxquat.dynamics.state import State
-from jaxquat.dynamics.units import own_step
 from jaxquat.quaternion import conjugate, multiply, normalize
-from jaxquat.schemes.scheme import scheme
+from jaxquat.schemes.scheme import StepArguments, scheme
 from jaxquat.schemes.tableaus import RK4, combine
 
 
 @scheme(order=4, evaluations=4, aux=True, source="Terze, Mueller and Zlatar 2016 (C.1) to (C.8)")
-def formulation1(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-) -> State:
+def formulation1(at: StepArguments) -> State:
     """Take a step of Formulation I (C.1)-(C.8); order 4, four torques.
 
     The equation is of second order in q, with its constraint stabilised at position and velocity
     level. Each stage solves the five equations (C.1), in closed form because L L^T = |q|^2 1 and
     L q = 0. In (C.8) q is the attitude after normalisation. The rate of a stage is ``2 L q'``.
     """
-    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    body, torque, t, state, dt, params, _ = at.in_own_units()
     inertia = body.inertia
     inverted = inverse_inertia(inertia)
 
@@ -58,14 +53,12 @@ def formulation1(
 
 
 @scheme(order=4, evaluations=4, aux=True, source="Terze, Mueller and Zlatar 2016 (C.9) to (C.11)")
-def formulation2(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-) -> State:
+def formulation2(at: StepArguments) -> State:
     """Take a step of Formulation II (C.9)-(C.11), (C.7); order 4, four torques.
 
     It integrates ``q' = 1/2 L^T omega`` together with Euler's equation.
     """
-    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    body, torque, t, state, dt, params, _ = at.in_own_units()
     derivative = rates_of(body, torque, params)
 
     def rates(t: Array, unknowns: Any) -> Any:
@@ -77,7 +70,7 @@ def formulation2(
 
 
 def _product(q: Array, v: Array) -> Array:
-    """``L(q)^T v = q (0, v)`` (C.3)."""
+    """Return ``L(q)^T v = q (0, v)`` (C.3)."""
     return multiply(q, jnp.concatenate([jnp.zeros_like(v[:1]), v]))
 
 

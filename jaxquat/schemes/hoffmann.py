@@ -1,16 +1,12 @@
 """The schemes of G. Hoffmann, Application of Quaternions, TU Braunschweig 1978, translated 2002.
 
-They are in chapters 5, 9 and 10. His "false Euler" integrates the rate first, then the attitude
-with the new rate. His norm controller n -> n (2 - n) leaves |q| slightly off 1. As published,
-components are assigned one after the other, and each uses those that are already updated; his
-printed table is not reproduced otherwise. The schemes are included because they are in the
-literature; their order is 1 at best.
+They are in chapters 5, 9 and 10; their order is 1 at best. His "false Euler" integrates the rate
+first, then the attitude with the new rate. His norm controller n -> n (2 - n) leaves |q| slightly
+off 1. As published, components are assigned one after the other, and each uses those that are
+already updated; his printed table is not reproduced otherwise.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,24 +16,24 @@ from jax.typing import ArrayLike
 from jaxquat._internal.checks import exactly, instance
 from jaxquat._internal.linear import dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, check_step, evaluate, without_position
+from jaxquat.dynamics.contract import evaluate, without_position
 from jaxquat.dynamics.motion import euler, rates_of
 from jaxquat.dynamics.state import State
-from jaxquat.dynamics.units import own_step, own_units
+from jaxquat.dynamics.units import own_units
 from jaxquat.quaternion import from_hoffmann, hoffmann_v, to_hoffmann
-from jaxquat.schemes.scheme import scheme
+from jaxquat.schemes.scheme import StepArguments, scheme
+
+__all__ = ["full_quat", "full_quat_corrected", "full_quat_start", "half_quat", "lagrange"]
 
 
 @scheme(order=1, evaluations=1, conserves=(), aux=True, source="Hoffmann 1978, as published")
-def half_quat(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-) -> State:
+def half_quat(at: StepArguments) -> State:
     """Take a step of Half-Quat as published (9.1); order 1.
 
     Euler's method updates the rate; the new rate then updates the components of Q, one after the
     other. Aux states, position and velocity follow Euler's method.
     """
-    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    body, torque, t, state, dt, params, _ = at.in_own_units()
     omega_dot, *slopes = rates_of(body, torque, params)(t, state)
     omega = state.omega + dt * omega_dot
     x, y, z = 0.5 * dt * omega
@@ -54,6 +50,11 @@ def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
     """Return the State at which the Full-Quat schemes start. (4,), (3,) [rad/s] -> State.
 
     Its aux is P = dQ/dt (4,), in Hoffmann's order of components.
+
+    Examples:
+        >>> level, spin = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 0.5])
+        >>> jq.schemes.hoffmann.full_quat_start(level, spin).aux
+        Array([ 0.  ,  0.  , -0.25,  0.  ], dtype=float32)
     """
     q, omega = exactly("q", q, (4,)), exactly("omega", omega, (3,))
     return State(q, omega, 0.5 * matvec(transpose(hoffmann_v(to_hoffmann(q))), _extended(omega)))
@@ -66,31 +67,29 @@ def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
     translation=False,
     source="Hoffmann 1978, as published: inconsistent",
 )
-def full_quat(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-) -> State:
+def full_quat(at: StepArguments) -> State:
     """Take a step of Full-Quat as published (10.1).
 
     P is a state, and V(Q) V(P)^T is overwritten by an antisymmetric matrix with a one in its
     corner. The scheme is not consistent: it converges to another motion as dt goes to zero, because
     (3.36) is wrong (docs/errata.md). With products of inertia it depends on the units, and is NaN
     for small moments: each row of the torque overwrites a torque with an acceleration, which the
-    next rows then use as a torque. Start with ``schemes.hoffmann.full_quat_start``; the rate of the
+    next rows use as a torque. Start with ``schemes.hoffmann.full_quat_start``. The rate of the
     state is only an output, because the scheme integrates P.
     """
-    t, state, dt = check_step(body, t, state, dt)  # not own_step: rows below mix units
+    body, torque, t, state, dt, params, _ = at  # not in own units: rows below mix units
     hoffmann, p, v, omega = _read("full_quat", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
     inertia, inverted = _bordered(body.inertia), inverse_inertia(body.inertia)
-    x, y, z = tau  # each row uses the components already overwritten, as in his code
-    x = 0.5 * _row(inverted[0], (x, y, z))
-    y = 0.5 * _row(inverted[1], (x, y, z))
-    z = 0.5 * _row(inverted[2], (x, y, z))
+    components = list(tau)
+    for k in range(3):  # each row uses the components already overwritten, as in his code
+        (x, y, z), row = components, inverted[k]
+        components[k] = 0.5 * (row[0] * x + row[1] * y + row[2] * z)
     spin = matmul(v, transpose(hoffmann_v(p)))
     spin = jnp.triu(spin[:3, :3], 1)
     spin = _bordered(spin - spin.T)
     product = matmul(matmul(_bordered(inverted), spin), matmul(inertia, v))
-    forcing = matvec(transpose(v), jnp.stack([x, y, z, jnp.zeros_like(x)]))
+    forcing = matvec(transpose(v), jnp.stack([*components, jnp.zeros_like(components[0])]))
     p_dot = -2.0 * matvec(matmul(transpose(v), product), p) + forcing
     return _moved(hoffmann, p + dt * p_dot, dt)
 
@@ -102,14 +101,12 @@ def full_quat(
     translation=False,
     source="Hoffmann 1978 with the right equation",
 )
-def full_quat_corrected(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-) -> State:
+def full_quat_corrected(at: StepArguments) -> State:
     """Take a step of Full-Quat with the right equation of motion, ``lagrange``; order 1.
 
     Start with ``schemes.hoffmann.full_quat_start``.
     """
-    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    body, torque, t, state, dt, params, _ = at.in_own_units()
     hoffmann, p, _, omega = _read("full_quat_corrected", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
     return _moved(hoffmann, p + dt * _acceleration(body, hoffmann, p, tau), dt)
@@ -122,6 +119,12 @@ def lagrange(body: Body, hoffmann: ArrayLike, p: ArrayLike, generalized: ArrayLi
     ``dP/dt = -|P|^2 Q + 1/2 V^T J^-1 (1/2 V M_L - omega × J omega)``. The first term holds |Q| = 1;
     it is missing in (5.14), which treats Q as four free coordinates. For a sphere, J = j, the
     result is ``-|P|^2 Q + M_L/(4 j)``, instead of (10.2).
+
+    Examples:
+        >>> sphere = jq.Body.from_principal(jnp.ones(3))
+        >>> level, p = jnp.array([0.0, 0.0, 0.0, 1.0]), jnp.array([0.0, 0.0, 0.25, 0.0])
+        >>> jq.schemes.hoffmann.lagrange(sphere, level, p, jnp.zeros(4))  # -|P|^2 Q
+        Array([ 0.    ,  0.    ,  0.    , -0.0625], dtype=float32)
     """
     hoffmann, p = exactly("hoffmann", hoffmann, (4,)), exactly("p", p, (4,))
     generalized = exactly("generalized", generalized, (4,))
@@ -138,7 +141,7 @@ def _acceleration(body: Body, hoffmann: Array, p: Array, tau: Array) -> Array:
 
 
 def _read(name: str, state: State) -> tuple[Array, Array, Array, Array]:
-    """(Q, P, V(Q), omega) of a state of the scheme ``name``; TypeError if it has no P or moves."""
+    """Return (Q, P, V(Q), omega) of a state; TypeError if it has no P or moves."""
     without_position(name, state)
     if not (hasattr(state.aux, "shape") and state.aux.shape == (4,)):
         wanted = "a state from schemes.hoffmann.full_quat_start(q, omega)"
@@ -163,9 +166,5 @@ def _extended(v: Array) -> Array:
 
 
 def _bordered(matrix: Array) -> Array:
-    """(3, 3) to (4, 4), with a one in the corner."""
+    """Extend (3, 3) to (4, 4), with a one in the corner."""
     return jnp.pad(matrix, (0, 1)).at[3, 3].set(1.0)
-
-
-def _row(weights: Array, values: Sequence[Array]) -> Array:
-    return weights[0] * values[0] + weights[1] * values[1] + weights[2] * values[2]

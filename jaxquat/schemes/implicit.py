@@ -8,17 +8,13 @@ If they do not converge to rounding, the end is NaN. J. Moser and A. P. Veselov,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.typing import ArrayLike
 
 from jaxquat._internal.linear import cross, inverse, inverse_inertia, matvec, square
-from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
-    Torque,
     evaluate,
     evaluate_at_attitude,
     without_aux,
@@ -26,15 +22,11 @@ from jaxquat.dynamics.contract import (
 )
 from jaxquat.dynamics.motion import drifted, euler, kicked
 from jaxquat.dynamics.state import State
-from jaxquat.dynamics.units import own_step
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply
-from jaxquat.schemes.scheme import scheme
+from jaxquat.schemes.scheme import StepArguments, scheme
 
-NEWTON = 6
-"""The number of evaluations of the residual."""
-
-NEW_SLOPES = (0, 2)
-"""The evaluations that compute a new derivative; the others use the last one."""
+NEWTON = 6  # evaluations of the residual
+NEW_SLOPES = (0, 2)  # the evaluations that compute a new derivative; the others use the last one
 
 
 @scheme(
@@ -45,26 +37,22 @@ NEW_SLOPES = (0, 2)
     reversible=True,
     source="Moser and Veselov 1991; variational, implicit",
 )
-def lgvi(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-) -> State:
+def lgvi(at: StepArguments) -> State:
     """Take a step of the Lie group variational integrator, for torques of time and attitude.
 
-    It solves the discrete Moser-Veselov equation in the form of Lee, Leok and McClamroch (2007). It
-    has order 2, is symplectic, and conserves the momentum to rounding. A step must turn the body by
-    less than about 0.7 rad. Position and velocity follow Verlet's method, which the same discrete
-    action gives.
+    It solves the discrete Moser-Veselov equation in the form of Lee, Leok and McClamroch (2007):
+    order 2, symplectic. A step must turn the body by less than about 0.7 rad. Position and velocity
+    follow Verlet's method, which the same discrete action gives.
     """
-    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    body, torque, t, state, dt, params, _ = at.in_own_units()
     q, omega = state.q, state.omega
     inertia = body.inertia
     tau0, force0 = evaluate_at_attitude("lgvi", torque, t, state, params)
     m = matvec(inertia, omega) + 0.5 * dt * tau0
 
     def residual(y: Array) -> Array:  # y: the vector part of the turn divided by its scalar part
-        return 2.0 * (matvec(inertia, y) + cross(y, matvec(inertia, y))) - dt * m * (
-            1.0 + square(y)
-        )
+        moved = matvec(inertia, y) + cross(y, matvec(inertia, y))
+        return 2.0 * moved - dt * m * (1.0 + square(y))
 
     guess = 0.5 * dt * matvec(inverse_inertia(inertia), m)
     y = _solved(guess, residual, lambda y: jnp.concatenate([y, guess]))
@@ -87,16 +75,14 @@ def lgvi(
     translation=False,
     source="implicit midpoint rule",
 )
-def lie_midpoint(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-) -> State:
+def lie_midpoint(at: StepArguments) -> State:
     """Take a step of the implicit midpoint rule: order 2, symmetric, for any torque.
 
     The mean rate turns the attitude: ``I (w1 - w0) = h [tau(t + h/2, q0 exp(h wm/2), wm) - wm × I
     wm]`` and ``q1 = q0 exp(h wm)``, with ``wm = (w0 + w1)/2``. It conserves the energy of the free
     body, but not its momentum in world axes.
     """
-    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    body, torque, t, state, dt, params, _ = at.in_own_units()
     without_aux("lie_midpoint", state)
     without_position("lie_midpoint", state)
     q, omega = state.q, state.omega
@@ -123,9 +109,7 @@ def lie_midpoint(
     reversible=True,
     source="Simo and Wong 1991; energy and momentum, implicit",
 )
-def simo_wong(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-) -> State:
+def simo_wong(at: StepArguments) -> State:
     """Take a step of Simo and Wong's energy-momentum method, for torques of time and attitude.
 
     Order 2, symmetric: ``R1 I w1 = R0 I w0 + h (R0 tau0 + R1 tau1)/2`` with
@@ -133,7 +117,7 @@ def simo_wong(
     the torque conserves, and the energy exactly if the potential is linear in the rotation matrix.
     Position and velocity follow Verlet's method; the force needs one more evaluation.
     """
-    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    body, torque, t, state, dt, params, _ = at.in_own_units()
     q, omega = state.q, state.omega
     inertia = body.inertia
     tau0, force0 = evaluate_at_attitude("simo_wong", torque, t, state, params)
@@ -166,7 +150,7 @@ def simo_wong(
 
 
 def _cayley(y: Array) -> Array:
-    """The unit quaternion along (1, y), minus 1. (3,) -> (4,)."""
+    """Return the unit quaternion along (1, y), minus 1. (3,) -> (4,)."""
     length = jnp.sqrt(1.0 + square(y))
     return jnp.concatenate([-square(y)[None] / (1.0 + length), y]) / length
 
@@ -184,12 +168,11 @@ def _quotient(inertia: Array, vector: Array) -> Array:
 def _solved(
     guess: Array, residual: Callable[[Array], Array], sizes: Callable[[Array], Array]
 ) -> Array:
-    """Return the root (3,) of ``residual`` from ``guess``.
+    """Return the root (3,) of ``residual`` from ``guess``, with its derivatives.
 
-    Newton's method computes it, with new slopes at ``NEW_SLOPES``; derivatives are those of the
-    root. The root is NaN if the last correction is above the rounding of ``sizes``, numbers in
-    units of the root. (The residual is no measure: large terms within the torque, such as strong
-    drag and a drive, may cancel, and their rounding then says nothing about the root.)
+    It is NaN if the last correction of Newton's method is above the rounding of ``sizes``, numbers
+    in units of the root. (The residual is no measure: large terms within the torque, such as strong
+    drag and a drive, may cancel, and their rounding is then no error of the root.)
     """
 
     def newton(residual: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:

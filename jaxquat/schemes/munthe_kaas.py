@@ -9,20 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from jax import Array, lax
-from jax.typing import ArrayLike
 
 from jaxquat import so3
-from jaxquat._internal.checks import instance
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import Rates, State, displaced
-from jaxquat.dynamics.units import own_step
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply
-from jaxquat.schemes.scheme import Scheme
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, of_tableau
 from jaxquat.schemes.tableaus import Tableau, combine
 
 
@@ -33,32 +27,22 @@ def rkmk(tableau: Tableau) -> Scheme:
     closed form. The tableau itself integrates aux states, positions and velocities.
 
     Examples:
-        >>> heun = jq.rkmk(jq.schemes.tableaus.HEUN)
+        >>> heun = jq.schemes.rkmk(jq.schemes.tableaus.HEUN)
         >>> heun.order, heun.evaluations
         (2, 2)
     """
-    instance("tableau", tableau, Tableau, "a Tableau")
-    return Scheme(
-        MuntheKaas(tableau),
-        name=f"rkmk(tableau of order {tableau.order})",
-        order=tableau.order,
-        evaluations=len(tableau.b),
-        conserves=("norm",),
-        source="Munthe-Kaas 1998, 1999",
-    )
+    return of_tableau(MuntheKaas, tableau, "rkmk", "Munthe-Kaas 1998, 1999")
 
 
 @dataclass(frozen=True)
-class MuntheKaas:
+class MuntheKaas(StepObject):
     """The step of ``rkmk``."""
 
     tableau: Tableau
 
-    def __call__(
-        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-    ) -> State:
+    def take(self, at: StepArguments) -> State:
         """Take one step."""
-        body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+        body, torque, t, state, dt, params, _ = at.in_own_units()
         slopes = stages(self.tableau, rates_of(body, torque, params), t, state, dt)
         return moved(state, combine(self.tableau.b, slopes, dt))
 

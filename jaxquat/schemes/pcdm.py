@@ -5,25 +5,18 @@ F. Zhao and B. G. M. van Wachem, Acta Mech. 224, 2013, 3091-3109.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 from jax import lax
-from jax.typing import ArrayLike
 
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, evaluate_at_attitude
+from jaxquat.dynamics.contract import evaluate_at_attitude
 from jaxquat.dynamics.motion import drifted, euler, kicked, rates_of
 from jaxquat.dynamics.state import State, displaced
-from jaxquat.dynamics.units import own_step
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply, rotate
-from jaxquat.schemes.scheme import scheme
+from jaxquat.schemes.scheme import StepArguments, scheme
 
 
 @scheme(order=2, evaluations=2, aux=True, source="Zhao and van Wachem 2013, misprints corrected")
-def zhao(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-) -> State:
+def zhao(at: StepArguments) -> State:
     """Take a step of Zhao and van Wachem's scheme; order 2 in attitude and rate, two torques.
 
     Two errors of the commonly printed algorithm are corrected: the predicted rates are
@@ -33,7 +26,7 @@ def zhao(
     written as ``q0 exp(h e wb12 e*)``, with ``q12 = q0 e``. Aux states, position and velocity
     follow the midpoint rule.
     """
-    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    body, torque, t, state, dt, params, _ = at.in_own_units()
     q, omega = state.q, state.omega
     rates = rates_of(body, torque, params)
     slopes = rates(t, state)
@@ -47,15 +40,13 @@ def zhao(
 
 
 @scheme(order=2, evaluations=1, torques="attitude", source="zhao with one torque")
-def pcdm1(
-    body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-) -> State:
+def pcdm1(at: StepArguments) -> State:
     """Take a step of ``zhao`` with one torque, at the middle attitude that the old rate predicts.
 
     It has order 2, for torques of time and attitude. The position drifts for half a step, the force
     there kicks the velocity, and the position drifts again.
     """
-    body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+    body, torque, t, state, dt, params, _ = at.in_own_units()
     q, omega = state.q, state.omega
     middle = multiply(q, lax.optimization_barrier(exp(0.5 * dt * omega)))
     midpoint = drifted(state._replace(q=middle), 0.5 * dt)

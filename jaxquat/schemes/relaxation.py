@@ -41,7 +41,7 @@ class Relaxation(NamedTuple):
 
 
 def relaxation(z: Array) -> Relaxation:
-    """The functions of a matrix Z (3, 3) whose eigenvalues are not negative.
+    """Return the functions of a matrix Z (3, 3) whose eigenvalues are not negative.
 
     They are accurate to a few ulp for eigenvalues from 0 to the largest number of the dtype. (Small
     ones that do not belong to coordinate axes are accurate to an ulp of the largest.)
@@ -71,14 +71,14 @@ def relaxation(z: Array) -> Relaxation:
 
 
 def _units(z: Array) -> Array:
-    """For each column of Z, the power of two next to its largest element, at most 1. (1, 3)."""
+    """Return for each column of Z the power of two next to its largest element, at most 1."""
     info = jnp.finfo(z.dtype)
     largest = jnp.max(jnp.abs(lax.stop_gradient(z)), axis=0, keepdims=True)
     return lax.reduce_precision(jnp.clip(largest, float(info.tiny), 1.0), info.nexp, 0)
 
 
 def inverse_by_rows(matrix: Array) -> Array:
-    """The inverse of (3, 3); powers of two first scale the rows, to diagonal elements of 1/2 to 1.
+    """Return the inverse of (3, 3); its rows are first scaled to diagonal elements of 1/2 to 1.
 
     So the determinant stays within the range of the dtype if only some axes are stiff.
     """

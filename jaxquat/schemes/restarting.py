@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -15,7 +13,7 @@ from jax import Array
 from jaxquat._internal.checks import instance, takes
 from jaxquat.dynamics.contract import Step
 from jaxquat.dynamics.state import State, describe, one_bool
-from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, as_scheme
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, around, as_scheme
 
 
 class Episode(NamedTuple):
@@ -23,48 +21,44 @@ class Episode(NamedTuple):
 
     Attributes:
         number: how many restarts there were, a float () in the dtype of the state.
-        aux: the aux states that the torque of the rollout sees and moves; none by default.
+        aux: the aux states that the torque of the rollout receives and moves; none by default.
 
     Examples:
-        >>> aux = jq.schemes.Episode(jnp.zeros(()))
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), aux)
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
+        >>> counting = start._replace(aux=jq.schemes.Episode(jnp.zeros(())))
     """
 
     number: Array
     aux: Any = ()
 
 
-def restarted(
+def restart(
     scheme: Scheme | Step,
     ended: Callable[[Array, State, Any], Array],
     fresh: Callable[[Array, State, Any], State],
 ) -> Scheme:
-    """The scheme, after whose steps the state is replaced where an event has happened.
+    """Replace the state after a step of the scheme where an event has happened.
 
     Where ``ended(t, state, params)`` is true after a step, the state is ``fresh(t, state, params)``
-    at the same time t. An episode of a simulated world ends and the next begins; a body hits the
-    ground, and its velocity is reflected; a stage separates, and its rate jumps. The event counts
-    at the end of the step in which it happens, so the order is 1 at most.
+    at the same time t: an episode ends and the next begins, a body hits the ground and its velocity
+    is reflected, a stage separates. The event counts at the end of the step in which it happens, so
+    the order is 1 at most.
 
     If ``state.aux`` is an ``Episode(number, aux)``, ``number`` counts the restarts. ``fresh`` gets
     the state with the number of the new episode, ``ended`` and controllers with that of the current
-    one; the torque sees the inner aux states alone, so any scheme and torque work unchanged.
-
-    A state has floats only. For random restarts put a ``jax.random.key`` into params, one for each
-    body; the key of an episode is ``fold_in(key, state.aux.number.astype(jnp.uint32))``.
-
-    A controller is not told, and its memory goes on. One that must forget compares
-    ``state.aux.number`` with the number in its memory.
+    one; the torque gets the inner aux states alone, so any scheme and torque work unchanged. For
+    random restarts put a ``jax.random.key`` into params, one for each body; the key of an episode
+    is ``fold_in(key, state.aux.number.astype(jnp.uint32))``. The memory of a controller goes on;
+    one that must forget compares ``state.aux.number`` with the number in its memory.
 
     Derivatives are those along the path: after a restart they are the derivatives of ``fresh``. The
-    instant of the event has none. ``fresh`` is computed after every step, so it must have finite
-    derivatives there, too. In reverse mode, so must the step whose result is replaced: if it has
-    overflowed, 0 times infinity makes the gradient NaN. So let an episode end well before that; a
-    test by ``isnan`` or ``isinf`` is too late. Forward mode is not affected.
+    instant of the event has none. ``fresh`` is computed after every step, so its derivatives must
+    be finite there, too. In reverse mode, so must those of the step whose result is replaced: after
+    an overflow the gradient is NaN (a tangent is not), so let an episode end well before that.
     ``checkpoint="reversible"`` is refused.
 
-    Put ``restarted`` outermost: ``damped``, ``langevin`` and ``compose`` refuse a restarted scheme,
-    because a restart would end a part of their step. Random torques may be outside or inside.
+    Put ``restart`` outside of ``damp``, ``langevin`` and ``compose``, which refuse a restarted
+    scheme. Random torques may be outside or inside.
 
     Args:
         scheme: any scheme, also a stochastic one, whose noise it gets.
@@ -82,36 +76,24 @@ def restarted(
         >>> below = lambda t, state, params: state.position[2] < 0.0
         >>> def bounce(t, state, params):
         ...     return state._replace(velocity=state.velocity.at[2].multiply(-1.0))
-        >>> bouncing = jq.schemes.restarted(jq.rkmk2, below, bounce)
+        >>> bouncing = jq.schemes.restart(jq.rkmk2, below, bounce)
         >>> ball = jq.Body.sphere(0.5, radius=0.1)  # kg, m
-        >>> high, still = jnp.array([0.0, 0.0, 1.0]), jnp.zeros(3)
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), still, position=high, velocity=still)
-        >>> fall, grid = jq.forces.gravity(ball), jq.grid(0.0, 1e-3, 10_000)
-        >>> path = jax.jit(lambda start: jq.rollout(bouncing, ball, fall, start, grid))(start)
-        >>> f"{path.state.position[-1000:, 2].max():.2f} m"  # after ten bounces
-        '1.00 m'
+        >>> low, down = jnp.zeros(3), jnp.array([0.0, 0.0, -2.0])  # m, m/s
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), low, position=low, velocity=down)
+        >>> bouncing(ball, jq.forces.gravity(ball), 0.0, start, 1e-3, None).velocity[2].round(2)
+        Array(2.01, dtype=float32)
     """
     scheme = as_scheme("scheme", scheme)
     takes("ended", ended, "t, state, params")
     takes("fresh", fresh, "t, state, params")
-    return dataclasses.replace(
-        scheme,
-        step=Restarted(scheme, ended, fresh),
-        name=f"restarted({scheme.name})",
-        order=None if scheme.order is None else min(scheme.order, 1),
-        conserves=(),
-        reversible=False,
-        aux=True,
-        doc="",
-    )
+    step = Restarted(scheme, ended, fresh)
+    return around(scheme, step, "restarted", 1, conserves=(), reversible=False, aux=True)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["scheme", "ended", "fresh"], meta_fields=[]
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Restarted(StepAround):
-    """The step of ``restarted``."""
+    """The step of ``restart``."""
 
     outermost = "restarted"
 
@@ -121,7 +103,7 @@ class Restarted(StepAround):
 
     @property
     def noise(self) -> Callable[[State], int]:
-        """How many standard normals a step takes; a deterministic scheme has no such attribute."""
+        """The number of normals that a step takes; a deterministic scheme has no such attribute."""
         count = self.scheme.step.noise  # type: ignore[attr-defined]
         return lambda state: count(_inner(state))
 
@@ -143,5 +125,5 @@ class Restarted(StepAround):
 
 
 def _inner(state: State) -> State:
-    """The state that the scheme itself moves."""
+    """Return the state that the scheme itself moves."""
     return state._replace(aux=state.aux.aux) if isinstance(state.aux, Episode) else state

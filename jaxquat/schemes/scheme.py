@@ -22,10 +22,12 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import exactly, instance, is_concrete, takes
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Step, Torque, check_step
+from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.state import State, describe
+from jaxquat.dynamics.units import own_units, torque_in
+from jaxquat.schemes.tableaus import Tableau
 
-Torques = Literal["any", "attitude", "potential"]
+Torques = Literal["any", "attitude"]
 Conserved = Literal["norm", "momentum", "energy"]
 
 
@@ -62,12 +64,14 @@ class StepArguments(NamedTuple):
         t, state, dt = check_step(at.body, at.t, at.state, at.dt)
         return at._replace(t=t, state=state, dt=dt)
 
+    def in_own_units(self) -> StepArguments:
+        """Return the arguments with body and torque in the units of the body (units.py)."""
+        body, scales = own_units(self.body)
+        return self._replace(body=body, torque=torque_in(scales, self.torque))
+
 
 class StepObject:
-    """A step that is an object, with values of its own, and ``take(arguments) -> State``.
-
-    If it is stochastic, it also has ``noise(state)``.
-    """
+    """A step that is an object with values of its own; stochastic ones have ``noise(state)``."""
 
     def __call__(self, *arguments: Any) -> State:
         """Take one step, ``step(body, torque, t, state, dt, params)``, or with noise."""
@@ -108,8 +112,8 @@ class Scheme:
         order: the order of the global error in dt; 0 if the scheme does not converge, None if
             unknown.
         evaluations: the number of torque evaluations per step; None if unknown.
-        torques: which torques the scheme accepts: "any" torque of time, attitude and rate; torques
-            of time and "attitude"; or torques that have a "potential".
+        torques: which torques the scheme accepts: "any" torque of time, attitude and rate, or
+            torques of time and "attitude".
         conserves: what stays constant to rounding: the "norm" of q, and for a free body the
             "momentum" in world axes and the "energy".
         reversible: whether ``undo`` undoes a step, in a deterministic scheme by a step of -dt.
@@ -120,10 +124,8 @@ class Scheme:
         doc: the docstring of the Scheme; by default that of the step.
 
     Examples:
-        >>> jq.rkmk4.order, jq.rkmk4.evaluations, jq.rkmk4.torques
-        (4, 4, 'any')
-        >>> jq.no_squish.torques, jq.no_squish.reversible
-        ('attitude', True)
+        >>> jq.no_squish.order, jq.no_squish.torques, jq.no_squish.reversible
+        (2, 'attitude', True)
         >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.ones(3))
         >>> after = jq.no_squish(body, jq.torques.zero, 0.0, start, 0.1, None)
@@ -199,7 +201,7 @@ class Scheme:
         return undo(body, torque, t, state, dt, params, self._normals(state, noise))
 
     def _normals(self, state: State, noise: ArrayLike | None) -> Array:
-        """The noise of one step, (n,), in the dtype of the state."""
+        """Return the noise of one step, (n,), in the dtype of the state."""
         count = noise_count(noise, self, state, "an array of shape ({n},)")
         normals = exactly("noise", jnp.zeros(0) if noise is None else noise, (count,))
         return normals.astype(state.q.dtype)
@@ -211,8 +213,7 @@ class Scheme:
         arrays of the scheme that are refused where they are known, such as a negative damping.
 
         Examples:
-            >>> jq.rkmk4.check(body)  # any body will do
-            >>> jq.symmetric_top_bm4.check(body)
+            >>> jq.schemes.symmetric_top_bm4.check(body)
             Traceback (most recent call last):
                 ...
             ValueError: body: symmetric_top_bm4 wanted two equal principal moments, ...
@@ -223,24 +224,23 @@ class Scheme:
         if self.demand is None:
             return
         instance("body", body, Body, "a jq.Body")
-        text = f"body: {self.name} wanted {self.demand.text}"
+        text = f"body: {self.name} wanted {self.demand.text}, got principal moments"
         if is_concrete(body):
             with jax.ensure_compile_time_eval():
                 moments, _ = body.principal()
                 if not bool(self.demand.met(moments)):
-                    raise ValueError(f"{text}, got principal moments {moments}")
+                    raise ValueError(f"{text} {moments}")
         elif report:
             moments, _ = body.principal()
-            message = f"{text}, got principal moments {{moments}}"
-            checkify.check(self.demand.met(moments), message, moments=moments)
+            checkify.check(self.demand.met(moments), f"{text} {{moments}}", moments=moments)
 
     def decay(self, body: Body) -> Array | None:
-        """A bound on how fast a step makes rates decay [1/s], (); None where it has no drag.
+        """Return a bound on how fast a step makes rates decay [1/s], (); None without drag.
 
         A step of -dt amplifies rounding by up to ``exp(dt decay)``.
 
         Examples:
-            >>> f"{jq.schemes.damped(jq.no_squish, jnp.full(3, 0.4)).decay(body):.2f} per second"
+            >>> f"{jq.schemes.damp(jq.no_squish, jnp.full(3, 0.4)).decay(body):.2f} per second"
             '0.20 per second'
         """
         instance("body", body, Body, "a jq.Body")
@@ -248,7 +248,7 @@ class Scheme:
         return None if decay is None else decay(body)
 
     def noise(self, state: State) -> int:
-        """How many standard normals a step from this state takes; 0 for a deterministic scheme.
+        """Return how many standard normals a step from this state takes; 0 if deterministic.
 
         Examples:
             >>> jq.rkmk4.noise(start)
@@ -260,25 +260,17 @@ class Scheme:
 
     def __repr__(self) -> str:
         order = "of unknown order" if self.order is None else f"order {self.order}"
-        torques = {"any": "any torque", "attitude": "torques of time and attitude"}.get(
-            self.torques, "torques with a potential"
-        )
+        torques = "any torque" if self.torques == "any" else "torques of time and attitude"
         count = {None: "", 1: ", once a step"}.get(
             self.evaluations, f", {self.evaluations} times a step"
         )
-        facts = [
-            order,
-            torques + count,
-            *([f"conserves {', '.join(self.conserves)}"] if self.conserves else []),
-            *(["reversible"] if self.reversible else []),
-            *([self.source] if self.source else []),
-        ]
-        return f"<Scheme {self.name}: {'; '.join(facts)}>"
+        conserved = f"conserves {', '.join(self.conserves)}" if self.conserves else ""
+        facts = [order, torques + count, conserved, "reversible" * self.reversible, self.source]
+        return f"<Scheme {self.name}: {'; '.join(filter(None, facts))}>"
 
     def __reduce__(self) -> Any:
         """Pickle the Scheme of a decorated step by name, as functions are pickled."""
-        module = sys.modules.get(self.__module__)
-        named = getattr(module, self.name, None)
+        named = getattr(sys.modules.get(self.__module__), self.name, None)
         if named is self:
             return self.name
         if isinstance(named, Scheme) and named.step is self.step:  # a copy, or with other facts
@@ -286,14 +278,14 @@ class Scheme:
         return super().__reduce__()
 
     def tree_flatten(self) -> tuple[list[Any], Any]:
-        """The arrays that the step holds, and everything else as static data."""
+        """Return the arrays that the step holds, and everything else as static data."""
         leaves, structure = jax.tree.flatten(self.step)
         static = tuple(leaf if callable(leaf) else None for leaf in leaves)
         arrays = [leaf for leaf in leaves if not callable(leaf)]
         return arrays, (structure, static, self._facts())
 
     def _facts(self) -> tuple[tuple[str, Any], ...]:
-        """All fields except the step, with their names."""
+        """Return all fields except the step, with their names."""
         names = [field.name for field in dataclasses.fields(self)][1:]
         return tuple((name, getattr(self, name)) for name in names)
 
@@ -315,41 +307,27 @@ class Scheme:
         return hash((self.name, self.order, self.evaluations, self.source))
 
 
-def scheme(
-    *,
-    order: int,
-    evaluations: int,
-    source: str,
-    torques: Torques = "any",
-    conserves: tuple[Conserved, ...] = ("norm",),
-    reversible: bool = False,
-    aux: bool = False,
-    translation: bool = True,
-) -> Callable[[Step], Scheme]:
-    """Decorate a step with its facts: the function becomes a Scheme with the same name."""
+def scheme(**facts: Any) -> Callable[[Callable[[StepArguments], State]], Scheme]:
+    """Decorate a step with its facts: it becomes a Scheme with the same name.
 
-    def decorated(step: Step) -> Scheme:
-        return Scheme(
-            step,
-            getattr(step, "__name__", ""),
-            order=order,
-            evaluations=evaluations,
-            torques=torques,
-            conserves=conserves,
-            reversible=reversible,
-            aux=aux,
-            translation=translation,
-            source=source,
-        )
+    By default the Scheme conserves the norm and takes no aux states.
+    """
+
+    def decorated(take: Callable[[StepArguments], State]) -> Scheme:
+        @functools.wraps(take)
+        def step(*arguments: Any) -> State:
+            return take(StepArguments.checked(*arguments))
+
+        return Scheme(step, take.__name__, **{"conserves": ("norm",), "aux": False} | facts)
 
     return decorated
 
 
 def as_scheme(name: str, value: Any, hint: str = "") -> Scheme:
-    """The Scheme of a step: a Scheme is returned as it is, any other function is wrapped in one.
+    """Return the Scheme of a step; any other function is wrapped in one of unknown facts.
 
-    The facts of such a function are unknown. TypeError, with the name of the argument, for a value
-    that does not have the signature of a step.
+    TypeError, with the name of the argument, for a value that does not have the signature of a
+    step.
     """
     if isinstance(value, Scheme):
         return value
@@ -359,9 +337,9 @@ def as_scheme(name: str, value: Any, hint: str = "") -> Scheme:
 
 
 def noise_count(noise: Any, scheme: Scheme, state: State, wanted: str) -> int:
-    """How many normals a step takes; TypeError if they are missing, or if there is noise for none.
+    """Return how many normals a step takes; TypeError if they are missing or superfluous.
 
-    ``wanted``, with ``{n}`` for the number, is what the error says of a stochastic scheme.
+    ``wanted``, with ``{n}`` for the number, stands in the message for a stochastic scheme.
     """
     count = scheme.noise(state)
     if (noise is None) == (count > 0):
@@ -372,17 +350,34 @@ def noise_count(noise: Any, scheme: Scheme, state: State, wanted: str) -> int:
 
 
 def is_stochastic(scheme: Scheme) -> bool:
-    """Whether the scheme's step takes noise, from some states at least."""
+    """Return whether the scheme's step takes noise, from some states at least."""
     return hasattr(scheme.step, "noise")
 
 
 def has_drag(scheme: Scheme) -> bool:
-    """Whether the step relaxes rates itself, or has none, so that a kick of the rate is lost."""
+    """Return whether a kick of the rate is lost, because the step relaxes rates or has none."""
     return any(getattr(inner.step, "has_drag", False) for inner in _nested(scheme))
 
 
+def around(
+    scheme: Scheme, step: Callable[..., State], name: str, order: int, **facts: Any
+) -> Scheme:
+    """Return a scheme of at most this order whose step is made of the steps of another one.
+
+    It has the facts of that scheme, but does not conserve momentum and energy.
+    """
+    return dataclasses.replace(
+        scheme,
+        step=step,
+        name=f"{name}({scheme.name})",
+        order=None if scheme.order is None or order is None else min(scheme.order, order),
+        doc="",
+        **{"conserves": tuple(x for x in scheme.conserves if x == "norm")} | facts,
+    )
+
+
 def _nested(scheme: Scheme) -> Iterator[Scheme]:
-    """The scheme, the one that its step calls, and so on."""
+    """Yield the scheme, the one that its step calls, and so on."""
     yield scheme
     inner = getattr(scheme.step, "scheme", None)
     if isinstance(inner, Scheme):
@@ -390,7 +385,7 @@ def _nested(scheme: Scheme) -> Iterator[Scheme]:
 
 
 def as_deterministic(name: str, value: Any) -> Scheme:
-    """The Scheme of a step, as ``as_scheme``; TypeError if it is stochastic."""
+    """Return ``as_scheme(name, value)``; TypeError if it is stochastic."""
     scheme = as_scheme(name, value)
     if is_stochastic(scheme):
         raise TypeError(f"{name}: wanted a deterministic one, got {scheme.name}, which takes noise")
@@ -398,7 +393,7 @@ def as_deterministic(name: str, value: Any) -> Scheme:
 
 
 def as_part(name: str, value: Any) -> Scheme:
-    """The Scheme of a step of which another scheme makes its own, as ``as_deterministic``.
+    """Return ``as_deterministic(name, value)``, to be called within the step of another scheme.
 
     TypeError if it is restarted or switched: their functions are for the whole step and its state.
     """
@@ -409,3 +404,18 @@ def as_part(name: str, value: Any) -> Scheme:
             text = f"wanted one that is not {outermost}, got {scheme.name}"
             raise TypeError(f"{name}: {text}; put {outermost} outermost")
     return scheme
+
+
+def of_tableau(
+    step: Callable[[Tableau], StepObject], tableau: Tableau, name: str, source: str
+) -> Scheme:
+    """Return the Scheme of ``step(tableau)``, which has the order of the tableau."""
+    instance("tableau", tableau, Tableau, "a Tableau")
+    return Scheme(
+        step(tableau),
+        name=f"{name}(tableau of order {tableau.order})",
+        order=tableau.order,
+        evaluations=len(tableau.b),
+        conserves=("norm",),
+        source=source,
+    )

@@ -14,38 +14,20 @@ al., J. Chem. Phys. 116, 2002, 8649-8659; S. Blanes and P. C. Moan, J. Comput. A
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.typing import ArrayLike
 
 from jaxquat._internal import series
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.contract import Torque, evaluate_at_attitude, without_aux
+from jaxquat.dynamics.contract import evaluate_at_attitude, without_aux
 from jaxquat.dynamics.inertia import equal_moments
 from jaxquat.dynamics.state import State
-from jaxquat.dynamics.units import own_step
-from jaxquat.quaternion import (
-    conjugate,
-    correct_norm,
-    expm1,
-    multiply,
-    rotate,
-    rotate_inverse,
-)
-from jaxquat.schemes.scheme import Conserved, Demand, Scheme
+from jaxquat.quaternion import conjugate, correct_norm, expm1, multiply, rotate, rotate_inverse
+from jaxquat.schemes.scheme import Conserved, Demand, Scheme, StepArguments, StepObject
 from jaxquat.schemes.weights import KAHAN_LI6, SUZUKI4, composed_order
-
-
-class Frame(NamedTuple):
-    """Principal axes and their moments."""
-
-    axes: Array  # (4,), principal to body
-    moments: Array  # (3,)
 
 
 class Change(NamedTuple):
@@ -57,39 +39,22 @@ class Change(NamedTuple):
     v: Any  # (3,), the velocity gained in world axes; None without a position
 
 
-class Drift(NamedTuple):
-    """The motion of the free body by exact turns, in a frame of its choice."""
-
-    frame: Callable[[Array, Array], Frame]
-    """``frame(axes, moments)``: the principal axes in the order that ``move`` needs."""
-
-    move: Callable[[Array, Array, Change, Array], Change]
-    """``move(moments, m, change, duration)`` with m the momentum at the start of the step."""
-
-
-class Shares(NamedTuple):
-    """Kicks, and the drifts between them, as shares of the step: one more kick than drifts."""
-
-    kicks: tuple[float, ...]
-    drifts: tuple[float, ...]
-
-
 @dataclass(frozen=True)
-class Splitting:
+class Splitting(StepObject):
     """The step of a splitting: a kick, then drifts and kicks in turn."""
 
     name: str
-    drift: Drift
-    shares: Shares
+    top: bool  # whether the body drifts as a symmetric top, instead of by turns about its axes
+    kicks: tuple[float, ...]  # shares of the step, and so are the drifts between them
+    drifts: tuple[float, ...]
 
-    def __call__(
-        self, body: Body, torque: Torque, t: ArrayLike, state: State, dt: ArrayLike, params: Any
-    ) -> State:
+    def take(self, at: StepArguments) -> State:
         """Take one step."""
-        body, torque, t, state, dt = own_step(body, torque, t, state, dt)
+        body, torque, t, state, dt, params, _ = at.in_own_units()
         without_aux(self.name, state)
         moments, axes = body.principal()
-        axes, moments = self.drift.frame(axes, moments)
+        axes, moments = _with_axis_last(axes, moments) if self.top else (axes, moments)
+        move = _symmetric_drift if self.top else _turns
         m = moments * rotate_inverse(axes, state.omega)
 
         def kick(change: Change, here: State, share: float, done: float) -> Change:
@@ -99,12 +64,11 @@ class Splitting:
                 return change
             return change._replace(v=change.v + share * dt * (force / body.mass))
 
-        kicks, drifts = self.shares
         here, done = state, 0.0
         zeros = jax.tree.map(jnp.zeros_like, (state.q, m, state.position, state.velocity))
-        change = kick(Change(*zeros), here, kicks[0], done)
-        for share, after in zip(drifts, kicks[1:], strict=True):
-            change = self.drift.move(moments, m, lax.optimization_barrier(change), share * dt)
+        change = kick(Change(*zeros), here, self.kicks[0], done)
+        for share, after in zip(self.drifts, self.kicks[1:], strict=True):
+            change = move(moments, m, lax.optimization_barrier(change), share * dt)
             done += share
             about_body = jnp.concatenate([change.turn[:1], rotate(axes, change.turn[1:])])
             here = state._replace(q=state.q + multiply(state.q, about_body))
@@ -141,6 +105,7 @@ def _turn(m: Array, change: Change, axis: int, angle: Array) -> Change:
     return lax.optimization_barrier(change._replace(turn=jnp.stack(turn), m=jnp.stack(push)))
 
 
+# A drift starts at the momentum m + change.m; m is that at the start of the step.
 def _turns(moments: Array, m: Array, change: Change, duration: Array) -> Change:
     for axis, share in ((2, 0.5), (1, 0.5), (0, 1.0), (1, 0.5), (2, 0.5)):
         change = _turn(m, change, axis, share * duration * (m + change.m)[axis] / moments[axis])
@@ -160,65 +125,51 @@ def _symmetric_drift(moments: Array, m: Array, change: Change, duration: Array) 
     return half_turn(_turn(m, change._replace(turn=turn), 2, angle))
 
 
-def _with_axis_last(axes: Array, moments: Array) -> Frame:
-    """The principal axes in cyclic order, so that the closest pair of moments comes first."""
+def _with_axis_last(axes: Array, moments: Array) -> tuple[Array, Array]:
+    """Return the principal axes in cyclic order, the closest pair of moments first."""
     gaps = jnp.abs(jnp.roll(moments, -1) - jnp.roll(moments, 1))  # without axis k
     first = (gaps[0] < gaps[1]) & (gaps[0] < gaps[2])
     second = ~first & (gaps[1] < gaps[2])
     half = jnp.asarray(0.5, axes.dtype)
     forth = jnp.stack([half, half, half, half])  # x to y to z to x
-    turned = jnp.where(
-        first, multiply(axes, forth), jnp.where(second, multiply(axes, conjugate(forth)), axes)
-    )
-    return Frame(
-        turned,
-        jnp.where(first, jnp.roll(moments, -1), jnp.where(second, jnp.roll(moments, 1), moments)),
-    )
 
+    def chosen(one: Array, two: Array, three: Array) -> Array:
+        return jnp.where(first, one, jnp.where(second, two, three))
 
-def _strang(weights: tuple[float, ...] = (1.0,)) -> Shares:
-    """A row of kick-drift-kick steps with these weights; adjoining kicks are merged."""
-    pairs = zip((0.0, *weights), (*weights, 0.0), strict=True)
-    return Shares(tuple((before + after) / 2 for before, after in pairs), weights)
+    turned = chosen(multiply(axes, forth), multiply(axes, conjugate(forth)), axes)
+    return turned, chosen(jnp.roll(moments, -1), jnp.roll(moments, 1), moments)
 
 
 def _splitting(
     name: str,
-    drift: Drift,
-    shares: Shares,
-    source: str,
-    doc: str,
-    *,
-    order: int | None = None,
+    kicks: tuple[float, ...],
+    drifts: tuple[float, ...],
     conserves: tuple[Conserved, ...] = ("norm", "momentum"),
-    demand: Demand | None = None,
+    **facts: Any,
 ) -> Scheme:
-    """The Scheme of these shares.
-
-    Without ``order``, the drifts must be the weights of kick-drift-kick steps; they give the order.
-    """
+    """Return the Scheme of these shares of kicks and drifts."""
     return Scheme(
-        Splitting(name, drift, shares),
+        Splitting(name, name.startswith("symmetric_top"), kicks, drifts),
         name=name,
-        order=composed_order(2, True, shares.drifts) if order is None else order,
-        evaluations=len(shares.kicks),
+        evaluations=len(kicks),
         torques="attitude",
-        conserves=conserves,
         reversible=True,
         aux=False,
-        source=source,
-        demand=demand,
-        doc=doc,
+        conserves=conserves,
+        **facts,
     )
 
 
-_TURNS = Drift(Frame, _turns)
-_TOP = Drift(_with_axis_last, _symmetric_drift)
+def _strang(name: str, source: str, doc: str, weights: tuple[float, ...] = (1.0,)) -> Scheme:
+    """Return the Scheme of kick-drift-kick steps with these weights; adjoining kicks are merged."""
+    pairs = zip((0.0, *weights), (*weights, 0.0), strict=True)
+    kicks = tuple((before + after) / 2 for before, after in pairs)
+    order = composed_order(2, True, weights)
+    return _splitting(name, kicks, weights, order=order, source=source, doc=doc)
 
-no_squish = _splitting(
+
+no_squish = _strang(
     "no_squish",
-    _TURNS,
-    _strang(),
     "Miller et al. 2002, splitting",
     """NO_SQUISH: kick, turns about 3, 2, 1, 2, 3, kick; order 2, symplectic, time-reversible.
 
@@ -226,18 +177,15 @@ no_squish = _splitting(
     """,
 )
 
-no_squish_kl6 = _splitting(
+no_squish_kl6 = _strang(
     "no_squish_kl6",
-    _TURNS,
-    _strang(KAHAN_LI6),
     "composed by Kahan and Li 1997",
     "``compose(no_squish, KAHAN_LI6)`` with adjoining kicks merged: order 6.",
+    KAHAN_LI6,
 )
 
-symmetric_top = _splitting(
+symmetric_top = _strang(
     "symmetric_top",
-    _TOP,
-    _strang(),
     "Dullweber, Leimkuhler and McLachlan 1997, splitting",
     """Kick, the exact motion of a symmetric top, kick; order 2, symplectic, time-reversible.
 
@@ -247,12 +195,11 @@ symmetric_top = _splitting(
     """,
 )
 
-symmetric_top_suzuki4 = _splitting(
+symmetric_top_suzuki4 = _strang(
     "symmetric_top_suzuki4",
-    _TOP,
-    _strang(SUZUKI4),
     "composed by Suzuki 1990",
     "``compose(symmetric_top, SUZUKI4)`` with adjoining kicks merged: order 4.",
+    SUZUKI4,
 )
 
 _B = (0.0792036964311957, 0.353172906049774, -0.0420650803577195)
@@ -260,21 +207,19 @@ _D = (0.209515106613362, -0.143851773179818)
 
 symmetric_top_bm4 = _splitting(
     "symmetric_top_bm4",
-    _TOP,
-    Shares(
-        kicks=(*_B, 1 - 2 * sum(_B), *reversed(_B)),
-        drifts=(*_D, 0.5 - sum(_D), 0.5 - sum(_D), *reversed(_D)),
-    ),
-    "Blanes and Moan 2002; bodies with two equal moments only",
-    """Seven kicks and six exact drifts of a symmetric top: order 4, best where torques are weak.
-
-    ValueError for a concrete body with three different moments: its drift would not be exact, and
-    the order would be 2. ``rollout(check=True)`` reports a traced one.
-    """,
+    kicks=(*_B, 1 - 2 * sum(_B), *reversed(_B)),
+    drifts=(*_D, 0.5 - sum(_D), 0.5 - sum(_D), *reversed(_D)),
     order=4,
     conserves=("norm", "momentum", "energy"),
+    source="Blanes and Moan 2002; bodies with two equal moments only",
     demand=Demand(
         equal_moments,
         "two equal principal moments, else use symmetric_top_suzuki4 (its order would be 2)",
     ),
+    doc="""Seven kicks and six exact drifts of a symmetric top: order 4, best where torques are
+    weak.
+
+    ValueError for a concrete body with three different moments: its drift would not be exact, and
+    the order would be 2. ``rollout(check=True)`` reports a traced one.
+    """,
 )

@@ -1,10 +1,9 @@
 """A scheme whose steps are split where the torque jumps: valves, relays, contacts on a clock.
 
-The order of a scheme needs a smooth torque. Where the torque jumps within a step, the error of the
-step is as large as the step, whatever the scheme. A part of the step from one jump to the next has
-a smooth torque. But at its end the time alone does not say on which side of the jump the torque is:
-the last stage of a part and the first of the next are at the same instant. So the torque is told
-which instants have passed in the part that is being computed.
+The order of a scheme needs a smooth torque. A part of the step from one jump to the next has one.
+But at its end the time alone does not decide on which side of the jump the torque is: the last
+stage of a part and the first of the next are at the same instant. So the torque receives which
+instants have passed in the part that is being computed.
 
 The number of parts is static. Instants that are not within the step make parts of length 0, which
 change nothing. The parts are a ``lax.scan``, because unrolled parts take XLA ten times as long to
@@ -14,7 +13,6 @@ compile for the gradient, and longer to run.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -30,36 +28,28 @@ from jaxquat.dynamics.state import State
 from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, as_part
 
 
-def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
-    """The scheme, whose steps are split at the instants at which the torque jumps.
+def split_steps(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
+    """Split the steps of a scheme at the instants at which the torque jumps.
 
     ``instants(t, state, params, command)`` returns them at the beginning of each step, for instance
     the ends of the pulses of n thrusters, in seconds from t. The torque gets the pair
-    ``(command, passed)`` as its command: ``passed`` says which instants lie before the part of the
-    step that is being computed. So the torque is smooth within each part, and the scheme keeps its
-    order, although the instants are arbitrary::
-
-        pulsed = jq.schemes.switched(jq.rkmk4, lambda t, state, params, widths: widths)
-
-        def thrusters(t, state, params, command):
-            widths, passed = command
-            return jnp.where(passed, 0.0, params["force"]) @ ARMS
+    ``(command, passed)`` as its command: ``passed`` marks the instants that lie before the part of
+    the step that is being computed. A torque that depends on ``passed``, not on the time, is smooth
+    within each part, so the scheme keeps its order for arbitrary instants. State and derivatives
+    with respect to the instants are exact to that order.
 
     ``instants`` is called again in each step. If a command lasts several steps, as with
     ``sample_every`` above 1, widths alone therefore fire their pulses again in every step. Let the
     command be ``(began, widths)`` then, with the time of the sample, and return
     ``began + widths - t``.
 
-    A torque that looks at the time instead of ``passed`` still jumps within a part. Instants before
-    the step have passed, those after it have not; infinity is never. The state and
-    its derivatives by the instants are exact to the order of the scheme. Where an instant is
-    outside of the step, or at its beginning or end, the derivative by it is 0. NaN among the
-    instants makes the state NaN.
+    Instants before the step have passed, those after it have not; infinity never passes. The
+    derivative with respect to an instant outside of the step, or at its beginning or end, is 0. NaN
+    among the instants makes the state NaN.
 
-    A step computes one part more than there are instants, most of them empty if only few are within
-    the step, so a step as long as the interval between two commands wastes least.
-    ``checkpoint="reversible"`` is refused. So are stochastic schemes; random torques may be
-    outside. Put ``switched`` outside of ``compose`` and ``damped``, and inside of ``restarted``.
+    A step computes one part more than there are instants, so a step as long as the interval between
+    two commands wastes least. ``checkpoint="reversible"`` is refused. Put ``split_steps`` outside
+    of ``compose`` and ``damp``, and inside of ``restart`` and random torques.
 
     Args:
         scheme: any deterministic scheme without restarts.
@@ -71,7 +61,7 @@ def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
             are no floats.
 
     Examples:
-        >>> pulsed = jq.schemes.switched(jq.rkmk2, lambda t, state, params, widths: widths)
+        >>> pulsed = jq.schemes.split_steps(jq.rkmk2, lambda t, state, params, widths: widths)
         >>> def thruster(t, state, params, command):
         ...     widths, passed = command
         ...     return jnp.where(passed[0], 0.0, jnp.array([0.0, 0.0, 2.0]))  # N m
@@ -94,12 +84,10 @@ def switched(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
     )
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["scheme", "instants"], meta_fields=[]
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Switched(StepAround):
-    """The step of ``switched``."""
+    """The step of ``split_steps``."""
 
     outermost = "switched"
 
@@ -129,10 +117,11 @@ class Switched(StepAround):
 
 
 def _parts(ends: Array, dt: Array) -> tuple[Array, Array]:
-    """The edges (n + 2,) of the parts, from 0 to dt, and what has passed in each, (n + 1, n).
+    """Return the edges (n + 2,) of the parts, from 0 to dt, and the passed instants (n + 1, n).
 
-    A sort by ranks: instants at the same time are ordered by their index. So the derivative by each
-    of them is that of the torque's jump there, which ``jnp.minimum`` would share among them.
+    They are sorted by ranks: instants at the same time are ordered by their index. So the
+    derivative with respect to each of them is that of the torque's jump there, which
+    ``jnp.minimum`` would share among them.
     """
     ends = jnp.where(ends <= 0.0, 0.0, jnp.where(ends >= dt, dt, ends))
     i = np.arange(len(ends))

@@ -29,15 +29,13 @@ _K = (
 )
 KAHAN_LI6 = (*_K, 1 - 2 * sum(_K), *reversed(_K))
 
-HIGHEST = 10
-"""``composed_order`` tries no higher order, unless the order of the step itself is higher."""
-
+HIGHEST = 10  # composed_order tries no higher order, unless that of the step itself is higher
 
 _Series = dict[tuple[int, ...], float]  # coefficients of words of Y's, by their indices
 
 
 def composed_order(order: int | None, reversible: bool, weights: Sequence[float]) -> int | None:
-    """The order of a composition of steps of this order, which may be ``reversible``."""
+    """Return the order of a composition of steps of this order, which may be ``reversible``."""
     if not order:
         return order
     highest = max(HIGHEST, order)
@@ -46,7 +44,7 @@ def composed_order(order: int | None, reversible: bool, weights: Sequence[float]
 
 
 def _agrees(order: int, reversible: bool, weights: Sequence[float], highest: int) -> bool:
-    """Whether composition and motion agree in all words whose indices sum to ``highest``."""
+    """Return whether composition and motion agree in the words whose indices sum to ``highest``."""
     errors = [k for k in range(order + 1, highest + 1) if k % 2 or not reversible]
     flow = functools.partial(_exponential, highest=highest)
     steps = [flow({(k,): weight**k for k in (1, *errors)}) for weight in weights]

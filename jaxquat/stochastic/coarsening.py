@@ -13,20 +13,18 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.units import own_units
 from jaxquat.schemes.relaxation import inverse_by_rows
 from jaxquat.schemes.scheme import Scheme
-from jaxquat.stochastic.langevin import Brownian, Langevin
+from jaxquat.stochastic.langevin import Brownian, Thermal
 from jaxquat.stochastic.ornstein_uhlenbeck import ornstein_uhlenbeck
 
 
-def coarsened(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Array:
-    """The noise of steps of ``2 dt`` that move a body as the steps of ``dt`` with this noise do.
+def coarsen(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Array:
+    """Return the noise of steps of ``2 dt`` that move a body like steps of ``dt`` with this noise.
 
     Each row is made of two rows of ``noise``, and is standard normal if they are. For ``brownian``
     it is their sum over sqrt(2), for ``langevin`` the normals with which one step from rest,
     without load and gyroscopic term, ends at the rate and velocity of both steps, and at the sums
-    of their turns and displacements. So a path in long steps follows one in short steps, and the
-    difference is the error of the step, without that of sampling: compare final states for the
-    strong order, or means over bodies for that of a mean (M. B. Giles, Oper. Res. 56(3), 2008,
-    607-617).
+    of their turns and displacements. So the difference of the two paths is the error of the step,
+    without that of sampling (M. B. Giles, Oper. Res. 56(3), 2008, 607-617).
 
     Args:
         scheme: ``langevin(...)`` or ``brownian(...)``. Its temperature has no effect.
@@ -45,18 +43,17 @@ def coarsened(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Ar
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]))  # kg m^2
         >>> scheme = jq.stochastic.langevin(jq.no_squish, jnp.array(0.4), 1e-2)
-        >>> noise = jax.random.normal(jax.random.key(0), (100, 6))
-        >>> jq.stochastic.coarsened(scheme, body, noise, 0.1).shape
+        >>> jq.stochastic.coarsen(scheme, body, jnp.ones((100, 6)), 0.1).shape
         (50, 6)
     """
     step = scheme.step if isinstance(scheme, Scheme) else scheme
-    if not isinstance(step, Langevin | Brownian):
+    if not isinstance(step, Thermal):
         wanted = "stochastic.langevin(...) or stochastic.brownian(...)"
         raise TypeError(f"scheme: wanted {wanted}, got {getattr(scheme, 'name', scheme)!r}")
     body, scales = own_units(instance("body", body, Body, "a jq.Body"))
     rows = floating("noise", noise)
     moves = step.fluid.resistance is not None
-    count = (3 if isinstance(step, Brownian) else 6) * (2 if moves else 1)
+    count = step.normals * (2 if moves else 1)
     if rows.ndim != 2 or len(rows) % 2 or rows.shape[1] != count:
         raise ValueError(f"noise: wanted shape (2 k, {count}), got {rows.shape}")
     finite("noise", rows)
@@ -77,7 +74,7 @@ def coarsened(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Ar
 
 
 def _coarsened(inertia: Array, damping: Array, rows: Array, dt: Array) -> Array:
-    """The noise (k, 6) of the steps ``2 dt`` of rate and turn, or of velocity and displacement."""
+    """Return the noise (k, 6) of steps ``2 dt`` of rate and turn, or velocity and displacement."""
     first, second = rows[0::2], rows[1::2]
     back = inverse_by_rows(jnp.linalg.cholesky(inertia))
     drag = matmul(matmul(back, damping), transpose(back))

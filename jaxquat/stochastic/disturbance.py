@@ -21,8 +21,6 @@ A first-order Gauss-Markov torque has the relaxation of a rate under drag and th
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -52,6 +50,7 @@ from jaxquat.schemes.scheme import (
     Scheme,
     StepArguments,
     StepAround,
+    around,
     as_scheme,
     has_drag,
     is_stochastic,
@@ -63,20 +62,19 @@ class Disturbance(NamedTuple):
 
     Attributes:
         torque: the disturbance, body axes [N m], (3,).
-        aux: the aux states that the torque of the rollout sees and moves; none by default.
+        aux: the aux states that the torque of the rollout receives and moves; none by default.
 
     Examples:
-        >>> wheels = jnp.zeros(3)  # N m s
-        >>> aux = jq.stochastic.Disturbance(jnp.array([1e-3, 0.0, 0.0]), wheels)
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), aux)
+        >>> disturbance = jq.stochastic.Disturbance(jnp.array([1e-3, 0.0, 0.0]))
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), disturbance)
     """
 
     torque: Array
     aux: Any = ()
 
 
-def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
-    """The scheme plus a white torque in body axes, with this root of its spectral density.
+def add_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
+    """Add a white torque in body axes to a scheme, given by the root of its spectral density.
 
     In the time t the torque changes the momentum by a random vector of the variance ``density^2 t``
     on each axis. So the density is two-sided, as are those of ``jq.gyro.Gyro`` and of IEEE Std 952;
@@ -84,18 +82,16 @@ def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
     torque that is constant for the time h and then drawn anew, it is the deviation times sqrt(h).
 
     A step takes six standard normals. In one step of a body at rest, turn and rate about a
-    principal axis have the covariance of an integrated Wiener process, ``(density/I)^2`` times
-    ``[[dt^3/3, dt^2/2], [dt^2/2, dt]]``, and ``<|I omega|^2>`` of a free body grows by
-    ``tr(density density^T) dt`` exactly if the scheme conserves the momentum.
+    principal axis have the covariance of an integrated Wiener process, and ``<|I omega|^2>`` of a
+    free body grows by ``tr(density density^T) dt`` exactly if the scheme conserves the momentum.
+    The weak order, the field ``order``, is that of the scheme, but at most 2, for any torque that
+    the scheme takes; the strong order, along one path of the noise, is 1. With ``damp``,
+    ``langevin`` and ``brownian`` a step takes three normals, the torque is constant within it, and
+    the weak order is 1; steps may be longer than the relaxation time.
 
-    With ``damped``, ``langevin`` and ``brownian`` a step takes three normals, and the torque is
-    constant within it. The weak order is 1, and steps may be longer than the relaxation time.
-
-    The weak order is that of the scheme, but at most 2, for any torque that the scheme takes; it is
-    the field ``order``. Schemes whose rate is not ``state.omega``, such as ``full_quat``, are
-    refused in the step. The strong order, along one path of the noise, is 1. With density 0 a step
-    is that of the scheme, bit for bit where XLA compiles both alike. If the scheme is reversible,
-    so is the result: ``Scheme.undo`` takes the noise of the step.
+    Schemes whose rate is not ``state.omega``, such as ``full_quat``, are refused in the step. With
+    density 0 a step is that of the scheme, bit for bit where XLA compiles both alike. If the scheme
+    is reversible, so is the result: ``Scheme.undo`` takes the noise of the step.
 
     Args:
         scheme: any scheme, also one with noise of its own, which takes the last normals.
@@ -108,15 +104,10 @@ def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
         ValueError: ``density`` has a wrong shape, is not finite or is negative.
 
     Examples:
-        >>> scheme = jq.stochastic.with_torque_noise(jq.rkmk4, 2e-5)  # N m/sqrt(Hz)
-        >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
+        >>> scheme = jq.stochastic.add_torque_noise(jq.rkmk4, 2e-5)  # N m/sqrt(Hz)
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> def fly(key):
-        ...     grid = jq.grid(0.0, 0.5, 200)
-        ...     return jq.rollout(scheme, body, jq.torques.zero, start, grid, noise=key).final
-        >>> final = jax.jit(jax.vmap(fly))(jax.random.split(jax.random.key(0), 500))
-        >>> f"{1e3 * final.omega[:, 0].std():.1f} mrad/s"  # 2e-5 sqrt(100 s)/2
-        '0.1 mrad/s'
+        >>> scheme.noise(start), scheme.order
+        (6, 2)
     """
     density = one_shape("density", density, (), (3,), (3, 3))
     if density.ndim == 2:
@@ -125,23 +116,23 @@ def with_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
         not_negative("density", density)
     scheme = as_scheme("scheme", scheme)
     order = 1 if has_drag(scheme) else 2
-    return _disturbed(scheme, lambda one: TorqueNoise(one, density), "with_torque_noise", order)
+    return around(scheme, TorqueNoise(scheme, density), "add_torque_noise", order)
 
 
-def with_gauss_markov_torque(
+def add_gauss_markov_torque(
     scheme: Scheme | Step, deviation: ArrayLike, time_constant: ArrayLike
 ) -> Scheme:
-    """The scheme plus a torque in body axes whose correlation decays as ``exp(-t/time_constant)``.
+    """Add a torque in body axes to a scheme; its correlation decays as ``exp(-t/time_constant)``.
 
     The disturbance N is a first-order Gauss-Markov process (Ornstein and Uhlenbeck) per axis with
     this standard deviation. It is part of the state: ``state.aux`` is a ``Disturbance(N, aux)``.
     The step adds N to the torque, moves N itself and passes on the inner aux states alone, so any
-    scheme and any torque work with it unchanged. Controllers and ``save`` see the whole state.
+    scheme and any torque work with it unchanged. Controllers and ``save`` get the whole state.
     Start with zeros, or with a draw ``deviation * jax.random.normal(key, (3,))``.
 
     A step takes six standard normals. N after the step and the impulse of N in the step have their
-    exact joint distribution for steps of any length: N moves by its exact transition, and the
-    scheme sees the mean of N over the step. Weak and strong order are those of the scheme, but at
+    exact joint distribution for steps of any length; the scheme gets the mean of N over the step.
+    Weak and strong order are those of the scheme, but at
     most 2, in steps that are shorter than the time constant. In longer ones N acts as a white
     torque of the density ``deviation sqrt(2 time_constant)`` that is constant within a step.
 
@@ -158,47 +149,25 @@ def with_gauss_markov_torque(
             constant.
 
     Examples:
-        >>> scheme = jq.stochastic.with_gauss_markov_torque(jq.no_squish, 1e-3, 20.0)  # N m, s
-        >>> body = jq.Body.from_principal(jnp.array([2.0, 3.0, 4.0]))  # kg m^2
+        >>> scheme = jq.stochastic.add_gauss_markov_torque(jq.no_squish, 1e-3, 20.0)  # N m, s
         >>> calm = jq.stochastic.Disturbance(jnp.zeros(3))
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), calm)
-        >>> def fly(key):
-        ...     grid = jq.grid(0.0, 0.5, 200)
-        ...     return jq.rollout(scheme, body, jq.torques.zero, start, grid, noise=key).final
-        >>> final = jax.jit(jax.vmap(fly))(jax.random.split(jax.random.key(0), 500))
-        >>> f"{final.aux.torque.std():.1e} N m"
-        '1.0e-03 N m'
+        >>> scheme.noise(start)
+        6
     """
     deviation = one_shape("deviation", deviation, (), (3,))
     not_negative("deviation", deviation)
     time_constant = one_shape("time_constant", time_constant, (), (3,))
     positive("time_constant", time_constant)
-    step = functools.partial(GaussMarkov, deviation=deviation, time_constant=time_constant)
-    scheme = _disturbed(as_scheme("scheme", scheme), step, "with_gauss_markov_torque", 2)
-    return dataclasses.replace(scheme, aux=True, reversible=False)
+    scheme = as_scheme("scheme", scheme)
+    step = GaussMarkov(scheme, deviation, time_constant)
+    return around(scheme, step, "add_gauss_markov_torque", 2, aux=True, reversible=False)
 
 
-def _disturbed(scheme: Scheme, step: Any, name: str, order: int) -> Scheme:
-    """The Scheme of ``step(scheme)``, with the facts of the scheme that noise does not spoil.
-
-    ``order`` is the largest weak order.
-    """
-    return dataclasses.replace(
-        scheme,
-        step=step(scheme),
-        name=f"{name}({scheme.name})",
-        order=None if scheme.order is None else min(scheme.order, order),
-        conserves=tuple(kept for kept in scheme.conserves if kept == "norm"),
-        doc="",
-    )
-
-
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["scheme", "density"], meta_fields=[]
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TorqueNoise(StepAround):
-    """The step of ``with_torque_noise``."""
+    """The step of ``add_torque_noise``."""
 
     scheme: Scheme
     density: Array  # (), (3,) or (3, 3), body axes
@@ -209,7 +178,7 @@ class TorqueNoise(StepAround):
             report("density", "numbers that are not negative", self.density >= 0, self.density)
 
     def noise(self, state: State) -> int:
-        """How many standard normals a step takes."""
+        """Return how many standard normals a step takes."""
         return (3 if has_drag(self.scheme) else 6) + self.scheme.noise(state)
 
     def take(self, at: StepArguments) -> State:
@@ -219,7 +188,7 @@ class TorqueNoise(StepAround):
             return self.scheme(*self._shaken_constantly(at))
         if self.scheme.aux is False and jax.tree.leaves(state.aux):
             wanted = f"none because torques under {self.scheme.name} have no aux states"
-            raise TypeError(f"state.aux: with_torque_noise wanted {wanted}, got some")
+            raise TypeError(f"state.aux: add_torque_noise wanted {wanted}, got some")
         turn, first, last = self._kicks(at)
         state = _turned(state, turn)
         state = state._replace(omega=state.omega + first)
@@ -237,12 +206,12 @@ class TorqueNoise(StepAround):
         return _turned(state._replace(omega=state.omega - first), -turn)
 
     def _shaken_constantly(self, at: StepArguments) -> StepArguments:
-        """The step of the scheme under the white torque too, which is constant within it."""
+        """Return the scheme's own arguments, with the white torque constant within the step."""
         acting = self._shaken(at.noise[:3], at.dt) / jnp.sqrt(at.dt)
         return _inner(self.scheme, at, 3)._replace(torque=_plus(at.torque, acting))
 
     def _kicks(self, at: StepArguments) -> tuple[Array, Array, Array]:
-        """The turn before a step without drag, and the changes of the rate before and after it."""
+        """Return the turn before a step without drag, and the kicks before and after it."""
         dt, noise = at.dt, at.noise
         own_body, scales = own_units(at.body)
         inverted = inverse_inertia(own_body.inertia)
@@ -255,19 +224,15 @@ class TorqueNoise(StepAround):
         return turn, 0.5 * (u + v), 0.5 * (u - v)
 
     def _shaken(self, normals: Array, dt: Array, unit: Array | float = 1.0) -> Array:
-        """The density times the normals, times the unit."""
+        """Return the density times the normals, times the unit."""
         density = unit * self.density.astype(dt.dtype)
         return matvec(density, normals) if density.ndim == 2 else density * normals
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["scheme", "deviation", "time_constant"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GaussMarkov(StepAround):
-    """The step of ``with_gauss_markov_torque``."""
+    """The step of ``add_gauss_markov_torque``."""
 
     scheme: Scheme
     deviation: Array  # () or (3,), body axes, and so is the time constant
@@ -280,7 +245,7 @@ class GaussMarkov(StepAround):
         report("time_constant", "positive numbers", constant > 0, constant)
 
     def noise(self, state: State) -> int:
-        """How many standard normals a step takes."""
+        """Return how many standard normals a step takes."""
         return 6 + self.scheme.noise(state._replace(aux=_disturbance(state).aux))
 
     def take(self, at: StepArguments) -> State:
@@ -302,12 +267,12 @@ class GaussMarkov(StepAround):
 
 
 def _turned(state: State, turn: Array) -> State:
-    """The state after a turn about body axes."""
+    """Return the state after a turn about body axes."""
     return state._replace(q=state.q + multiply(state.q, expm1(turn)))
 
 
 def _plus(torque: Torque, acting: Array) -> Torque:
-    """The torque of a rollout plus one that is constant within a step."""
+    """Return the torque of a rollout plus one that is constant within a step."""
 
     def constant(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         return acting
@@ -317,7 +282,7 @@ def _plus(torque: Torque, acting: Array) -> Torque:
 
 
 def _inner(scheme: Scheme, at: StepArguments, taken: int) -> StepArguments:
-    """The arguments of the scheme's own step, with the normals that are left for it."""
+    """Return the arguments of the scheme's own step, with the normals that are left for it."""
     return at._replace(noise=at.noise[taken:] if is_stochastic(scheme) else None)
 
 

@@ -2,13 +2,11 @@
 
     rate = flow.jeffery_rate(semi_axes, gradient)
     damping = flow.rotational_resistance(semi_axes, viscosity)
-    scheme = schemes.damped(jq.no_squish, damping, toward=rate)
+    scheme = schemes.damp(jq.no_squish, damping, toward=rate)
 
 The torque on the body is ``damping (rate - omega)`` (Jeffery). ``flow.jeffery`` is this torque as a
-function to add to others, for steps shorter than the relaxation time of the body.
-``schemes.damped`` has no such limit: at a fixed attitude it integrates the drag exactly, together
-with any other torque of time and attitude. So it is right for small particles, which relax faster
-than any step. For a particle that also settles, add
+function to add to others, for steps shorter than the relaxation time of the body;
+``schemes.damp`` has no such limit. For a particle that also settles, add
 ``resistance=flow.translational_resistance(...)``. All formulas are for creeping flow, without the
 inertia of the fluid.
 
@@ -27,9 +25,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, finite, positive, takes
+from jaxquat._internal.checks import exactly, positive, takes
 from jaxquat._internal.linear import matmul, transpose
-from jaxquat.dynamics.contract import Torque
+from jaxquat.dynamics.contract import Torque, constant_of
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import to_matrix
 
@@ -46,7 +44,7 @@ Gradient = ArrayLike | Callable[..., Array]
 
 
 def rotational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
-    """The torque per angular velocity [N m s] about each body axis of an ellipsoid. -> (3,).
+    """Return the torque per angular velocity [N m s] about the axes of an ellipsoid. -> (3,).
 
     It is ``16 pi mu (a_2^2 + a_3^2)/(3 (a_2^2 b_2 + a_3^2 b_3))`` about the first axis and cyclic,
     with b the integrals of ``1/((a_i^2 + l) sqrt((a_1^2 + l)(a_2^2 + l)(a_3^2 + l)))`` over l > 0.
@@ -57,22 +55,13 @@ def rotational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
         >>> f"{resistance[0]:.2e} N m s"  # of a sphere, 8 pi mu a^3
         '2.51e-05 N m s'
     """
-    a, viscosity = _ellipsoid(semi_axes, viscosity)
-    size, square, integrals = _integrals(a)
-    pressure = square * integrals
-    return (
-        16.0
-        * jnp.pi
-        / 3.0
-        * viscosity
-        * size**3
-        * (jnp.roll(square, -1) + jnp.roll(square, 1))
-        / (jnp.roll(pressure, -1) + jnp.roll(pressure, 1))
-    )
+    viscosity, size, square, pressure = _ellipsoid(semi_axes, viscosity)
+    factor = 16.0 * jnp.pi / 3.0 * viscosity * size**3
+    return factor * _sum_of_others(square) / _sum_of_others(pressure)
 
 
 def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
-    """The force per velocity [N s/m] along each body axis of an ellipsoid. -> (3,).
+    """Return the force per velocity [N s/m] along the axes of an ellipsoid. -> (3,).
 
     It is ``16 pi mu/(c + a_i^2 b_i)``, with b as in ``rotational_resistance`` and
     ``c = sum a_i^2 b_i``. For a sphere it is ``6 pi mu a``. J. Happel and H. Brenner, Low Reynolds
@@ -83,17 +72,15 @@ def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Arra
         >>> f"{resistance[0]:.2f} N s/m"  # of a sphere, 6 pi mu a
         '0.19 N s/m'
     """
-    a, viscosity = _ellipsoid(semi_axes, viscosity)
-    size, square, integrals = _integrals(a)
-    pressure = square * integrals
+    viscosity, size, _, pressure = _ellipsoid(semi_axes, viscosity)
     return 16.0 * jnp.pi * viscosity * size / (jnp.sum(pressure) + pressure)
 
 
 def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Array]:
-    """The rate (3,) [rad/s], body axes, at which an ellipsoid without inertia turns.
+    """Return the rate (3,) [rad/s], body axes, of an ellipsoid without inertia, as a function.
 
     The result can be called as ``rate(t, q, params)``, for ``kinematics.rollout_of_attitude``, and
-    as ``rate(t, state, params)``, for the argument ``toward`` of ``schemes.damped``; in both cases
+    as ``rate(t, state, params)``, for the argument ``toward`` of ``schemes.damp``; in both cases
     with the command as fourth argument if there is one. Called with q, it passes a State at rest to
     the gradient. The rate is ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23`` about the first axis
     and cyclic, with the rate of strain E and half the vorticity W in body axes. Jeffery 1922, (37).
@@ -103,10 +90,9 @@ def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Arra
     Examples:
         >>> shear = jnp.zeros((3, 3)).at[0, 1].set(2.0)  # u_x = 2 y [m/s]
         >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
-        >>> sphere = jq.flow.jeffery_rate(jnp.array([1.0, 1.0, 1.0]), shear)
         >>> spheroid = jq.flow.jeffery_rate(jnp.array([2.0, 1.0, 1.0]), shear)  # along the flow
-        >>> sphere(0.0, level)[2].round(3), spheroid(0.0, level)[2].round(3)  # rad/s
-        (Array(-1., dtype=float32), Array(-0.4, dtype=float32))
+        >>> spheroid(0.0, level)[2].round(3)  # rad/s
+        Array(-0.4, dtype=float32)
     """
     a = exactly("semi_axes", semi_axes, (3,))
     positive("semi_axes", a)
@@ -129,10 +115,10 @@ def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Arra
 
 
 def jeffery(semi_axes: ArrayLike, viscosity: ArrayLike, gradient: Gradient) -> Torque:
-    """The torque of a viscous flow on an ellipsoid, ``K (rate - omega)``.
+    """Return the torque of a viscous flow on an ellipsoid, ``K (rate - omega)``.
 
     K is ``rotational_resistance`` and the rate is ``jeffery_rate``. The torque depends on the
-    body's rate; use ``schemes.damped`` for schemes that do not accept such torques, and for steps
+    body's rate; use ``schemes.damp`` for schemes that do not accept such torques, and for steps
     longer than the relaxation time of the body. Jeffery 1922, (36).
 
     Examples:
@@ -151,19 +137,30 @@ def jeffery(semi_axes: ArrayLike, viscosity: ArrayLike, gradient: Gradient) -> T
     return jeffery
 
 
-def _ellipsoid(semi_axes: ArrayLike, viscosity: ArrayLike) -> tuple[Array, Array]:
+def _ellipsoid(semi_axes: ArrayLike, viscosity: ArrayLike) -> tuple[Array, Array, Array, Array]:
+    """Return the viscosity, the mean semi-axis s, (a/s)^2, and (a/s)^2 times the integrals b.
+
+    ``b_i = 2/3 R_D(a_j^2, a_k^2, a_i^2)`` for the semi-axes a/s; they are s^3 times those for a. In
+    units of s nothing leaves the range of float32, even for bodies of a micrometre.
+    """
     a, viscosity = exactly("semi_axes", semi_axes, (3,)), exactly("viscosity", viscosity, ())
     positive("semi_axes", a)
     positive("viscosity", viscosity)
-    return a, jnp.asarray(viscosity, a.dtype)
+    viscosity, size = jnp.asarray(viscosity, a.dtype), jnp.mean(a)
+    square = (a / size) ** 2
+    integrals = 2.0 / 3.0 * _carlson(jnp.roll(square, -1), jnp.roll(square, 1), square)
+    return viscosity, size, square, square * integrals
+
+
+def _sum_of_others(v: Array) -> Array:
+    return jnp.roll(v, -1) + jnp.roll(v, 1)
 
 
 def _of_state(gradient: Gradient) -> Callable[..., Array]:
-    """The gradient as a function of (t, state, params), and of the command if there is one."""
+    """Return the gradient as a function of (t, state, params), and of the command if any."""
     if not callable(gradient):
-        constant = exactly("gradient", gradient, (3, 3))
-        finite("gradient", constant)
-        return lambda t, state, params, *command: constant
+        value = constant_of("gradient", gradient, (3, 3))
+        return lambda t, state, params, *command: value
 
     def at(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         arguments = "t, state, params, command" if command else "t, state, params"
@@ -173,19 +170,8 @@ def _of_state(gradient: Gradient) -> Callable[..., Array]:
     return at
 
 
-def _integrals(a: Array) -> tuple[Array, Array, Array]:
-    """The mean semi-axis s, the squares of a/s, and the integrals b for the semi-axes a/s.
-
-    ``b_i = 2/3 R_D(a_j^2, a_k^2, a_i^2)``; the integrals for a/s are s^3 times those for a. In
-    units of s nothing leaves the range of float32, even for bodies of a micrometre.
-    """
-    size = jnp.mean(a)
-    square = (a / size) ** 2
-    return size, square, 2.0 / 3.0 * _carlson(jnp.roll(square, -1), jnp.roll(square, 1), square)
-
-
 def _carlson(x: Array, y: Array, z: Array) -> Array:
-    """R_D(x, y, z) of positive numbers, by duplication.
+    """Return R_D(x, y, z) of positive numbers, by duplication.
 
     Each duplication brings x, y and z closer together by a factor of four; a series in the
     remaining differences completes the sum. The result is smooth where two or three arguments are

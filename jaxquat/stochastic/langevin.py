@@ -27,14 +27,12 @@ the turn; along those at the start the order would be 1.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
@@ -52,12 +50,20 @@ from jaxquat.dynamics.state import State
 from jaxquat.dynamics.torques import zero
 from jaxquat.dynamics.units import Scales, own_units, torque_in
 from jaxquat.quaternion import correct_norm, exp, multiply, rotate, rotate_inverse
-from jaxquat.schemes.damping import check_toward, damping_matrix, resistance_and_wind
+from jaxquat.schemes.damping import (
+    check_toward,
+    damping_matrix,
+    report_damping,
+    resistance_and_wind,
+)
 from jaxquat.schemes.relaxation import inverse_by_rows
 from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, as_part
 from jaxquat.stochastic.ornstein_uhlenbeck import ornstein_uhlenbeck
 
-DEFINITE = "a symmetric, positive definite matrix"
+DEFINITE = (
+    "a symmetric, positive definite matrix",
+    lambda linalg, d, rounding: (abs(d - d.T).max() <= rounding) & (linalg.eigvalsh(d).min() > 0),
+)
 
 
 def langevin(
@@ -69,22 +75,19 @@ def langevin(
     resistance: ArrayLike | None = None,
     wind: Wind | None = None,
 ) -> Scheme:
-    """The scheme of a body with drag and thermal noise: Langevin dynamics, for steps of any length.
+    """Make the scheme of a body with drag and thermal noise, for steps of any length.
 
     A step takes six standard normals, ``jq.rollout(..., noise=jax.random.key(0))``. Rate and turn
     have the right joint distribution at a fixed torque, whatever ``dt damping/I`` is. The weak
     order is 2 where dt is short compared with the relaxation time I/damping, and 1 where it is
     long; there the motion is that of ``brownian``. In equilibrium ``I_i <omega_i^2>`` is the
-    temperature.
-
-    With a ``resistance`` the state needs a position, and a step takes twelve normals. The drag
-    ``-resistance (velocity - wind)`` and its noise then act on the velocity, and displacement and
-    velocity have the right joint distribution at a fixed force and attitude, whatever
-    ``dt resistance/m`` is. In equilibrium ``m <v_i^2>`` is the temperature, too.
+    temperature. With a ``resistance`` the drag ``-resistance (velocity - wind)`` and its noise act
+    on displacement and velocity in the same way, the state needs a position, and a step takes
+    twelve normals.
 
     Torques and forces may depend on time, attitude and position, but not on rate and velocity. Aux
     states are refused. The noise has the standard deviation ``sqrt(temperature)``, whose derivative
-    at 0 is infinite. At temperature 0 the scheme is that of a drag, as ``damped``.
+    at 0 is infinite. At temperature 0 the scheme is that of a drag, as ``damp``.
 
     Args:
         scheme: a scheme for the free body, for the gyroscopic term alone.
@@ -92,11 +95,11 @@ def langevin(
             a leaf of the Scheme, so gradients reach it.
         temperature: k T [J], (), not negative. Gradients reach it, too.
         toward: ``toward(t, state, params)`` is the rate (3,) of the fluid [rad/s] in BODY axes, as
-            in ``damped``; zero by default.
+            in ``schemes.damp``; zero by default.
         resistance: force per velocity [N s/m], () or along the body axes (3,), positive, for a
             state with a position; None for a state without. Gradients reach it, too.
-        wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``,
-            as in ``damped``; zero by default.
+        wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``;
+            zero by default.
 
     Raises:
         TypeError: ``scheme`` is not a step, is stochastic or restarted, an argument is no array of
@@ -106,17 +109,13 @@ def langevin(
             a resistance.
 
     Examples:
-        >>> still = jnp.zeros(3)
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), still)
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
         >>> jq.stochastic.langevin(jq.no_squish, jnp.array(0.4), 1e-2).noise(start)
         6
-        >>> scheme = jq.stochastic.langevin(jq.no_squish, jnp.array(0.4), 1e-2, resistance=0.2)
-        >>> scheme.noise(start._replace(position=still, velocity=still))
-        12
     """
     scheme = as_part("scheme", scheme)
     step = Langevin(scheme, _fluid("langevin", damping, temperature, toward, resistance, wind))
-    return _stochastic(step, f"langevin({scheme.name})", 1, 2, "Ermak and Buckholz 1980")
+    return _stochastic(step, f"langevin({scheme.name})", 2, "Ermak and Buckholz 1980")
 
 
 def brownian(
@@ -127,12 +126,12 @@ def brownian(
     resistance: ArrayLike | None = None,
     wind: Wind | None = None,
 ) -> Scheme:
-    """The scheme of a body without inertia in a fluid: Brownian motion.
+    """Make the scheme of a body without inertia in a fluid: Brownian motion.
 
     A step turns the body by ``dt (damping^-1 tau + toward)`` and by three standard normals with the
     covariance ``2 dt temperature damping^-1``, all in body axes (geometric Euler, of weak order 1).
-    The rate of the state is that of the step's turn without noise; it is not used. Moments of
-    inertia are not used either.
+    The rate of the state is that of the step's turn without noise; the scheme uses neither it nor
+    the moments of inertia.
 
     With a ``resistance`` the state needs a position, and a step takes six normals. It moves the
     body by ``dt (resistance^-1 force + wind)`` and by three normals with the covariance
@@ -140,36 +139,32 @@ def brownian(
     depends on the attitude, but not on the position, and the noise of the turn is independent. So
     its divergence is 0, and there is no drift by noise (Ermak and McCammon, J. Chem. Phys. 69,
     1978, 1352-1360). The velocity of the state is ``resistance^-1 force + wind`` at the start of
-    the step, without noise. It is not used. The body needs a mass, which is not used either.
+    the step, without noise; the scheme uses neither it nor the mass that the body needs.
 
     Args:
-        damping: as of ``langevin``.
+        damping: as of ``langevin``, and so are the other arguments.
         temperature: k T [J], (), not negative.
-        toward: as of ``langevin``.
-        resistance: as of ``langevin``.
-        wind: as of ``langevin``.
+        toward: the rate of the fluid.
+        resistance: force per velocity.
+        wind: the velocity of the fluid.
 
     Raises:
         TypeError, ValueError: as ``langevin``.
 
     Examples:
-        >>> still = jnp.zeros(3)
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), still)
+        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
         >>> jq.stochastic.brownian(jnp.array([0.4, 0.4, 0.1]), 1e-2).noise(start)
         3
-        >>> scheme = jq.stochastic.brownian(jnp.array([0.4, 0.4, 0.1]), 1e-2, resistance=0.2)
-        >>> scheme.noise(start._replace(position=still, velocity=still))
-        6
     """
     step = Brownian(_fluid("brownian", damping, temperature, toward, resistance, wind))
-    return _stochastic(step, "brownian", 1, 1, "geometric Euler")
+    return _stochastic(step, "brownian", 1, "geometric Euler")
 
 
-def _stochastic(step: Any, name: str, order: int, evaluations: int, source: str) -> Scheme:
+def _stochastic(step: Thermal, name: str, evaluations: int, source: str) -> Scheme:
     return Scheme(
         step,
         name,
-        order=order,
+        order=1,
         evaluations=evaluations,
         torques="attitude",
         conserves=("norm",),
@@ -179,18 +174,7 @@ def _stochastic(step: Any, name: str, order: int, evaluations: int, source: str)
     )
 
 
-def _check_definite(damping: np.ndarray, rounding: float) -> None:
-    """Raise ValueError if a damping is not symmetric and positive definite."""
-    symmetric = np.abs(damping - damping.T).max() <= rounding
-    if not symmetric or not np.linalg.eigvalsh(damping).min() > 0:
-        raise ValueError(f"damping: wanted {DEFINITE}, got {damping.tolist()}")
-
-
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["damping", "temperature", "toward", "resistance", "wind"],
-    meta_fields=["name"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Fluid:
     """The drag of a fluid, its own motion, and its temperature."""
@@ -200,15 +184,11 @@ class Fluid:
     toward: Callable[..., Array] | None
     resistance: Any  # an Array or None
     wind: Callable[..., Array] | None
-    name: str  # of the scheme, for messages
+    name: str = field(metadata={"static": True})  # of the scheme, for messages
 
     def report(self) -> None:
         """Report traced numbers that ``langevin`` and ``brownian`` refuse where they are known."""
-        damping = scale_of(self.damping) * self.damping
-        rounding = 100 * jnp.finfo(damping.dtype).eps
-        symmetric = jnp.abs(damping - transpose(damping)).max() <= rounding
-        definite = jnp.linalg.eigvalsh(damping).min() > 0
-        report("damping", DEFINITE, symmetric & definite, self.damping)
+        report_damping(self.damping, *DEFINITE)
         wanted = "a number that is not negative"
         report("temperature", wanted, self.temperature >= 0, self.temperature)
         if self.resistance is not None:
@@ -216,7 +196,7 @@ class Fluid:
             report("resistance", "positive numbers", resistance > 0, resistance)
 
     def moves(self, state: State) -> bool:
-        """Whether the body has a position; TypeError if that does not fit the resistance."""
+        """Return whether the body has a position; TypeError if the resistance does not fit."""
         moves = state.position is not None
         if moves and self.resistance is None:
             wanted = f"{self.name} wanted one because the state has a position"
@@ -229,7 +209,7 @@ class Fluid:
     def loading(
         self, torque: Torque, scales: Scales, params: Any
     ) -> Callable[[Array, State], tuple[Array, Callable[[Array], Array]]]:
-        """The load on a body at rest, in units of these scales, as a function of time and state.
+        """Return the load on a body at rest, in units of these scales, by time and state.
 
         It is the torque, and the force as a function of the attitude along whose axes it is.
         """
@@ -264,26 +244,22 @@ def _fluid(
     resistance: ArrayLike | None,
     wind: Wind | None,
 ) -> Fluid:
-    """The arguments, checked."""
+    """Return the checked arguments."""
     if toward is not None:
         check_toward(toward)
-    damping = damping_matrix(damping, _check_definite)
+    damping = damping_matrix(damping, *DEFINITE)
     temperature = exactly("temperature", temperature, ())
     not_negative("temperature", temperature)
     resistance, wind = resistance_and_wind(resistance, wind, positive)
     return Fluid(damping, temperature, toward, resistance, wind, name)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["scheme", "fluid"], meta_fields=[]
-)
-@dataclass(frozen=True)
-class Langevin(StepObject):
-    """The step of ``langevin``."""
+class Thermal(StepObject):
+    """A step in a fluid; ``normals`` is the number of normals of a turn, and of a displacement."""
 
     has_drag = True
+    normals: ClassVar[int]
 
-    scheme: Scheme
     fluid: Fluid
 
     def report(self) -> None:
@@ -291,8 +267,19 @@ class Langevin(StepObject):
         self.fluid.report()
 
     def noise(self, state: State) -> int:
-        """How many standard normals a step takes."""
-        return 12 if self.fluid.moves(state) else 6
+        """Return how many standard normals a step takes."""
+        return self.normals * (2 if self.fluid.moves(state) else 1)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Langevin(Thermal):
+    """The step of ``langevin``."""
+
+    normals = 6
+
+    scheme: Scheme
+    fluid: Fluid
 
     def take(self, at: StepArguments) -> State:
         """Take one step."""
@@ -315,7 +302,7 @@ class Langevin(StepObject):
         after = state._replace(q=correct_norm(multiply(state.q, exp(turn))))
 
         def kicked(after: State) -> tuple[State, Callable[[Array], Array]]:
-            """This state with the rate at the end of the step, and the force on it."""
+            """Return this state with the rate at the end of the step, and the force on it."""
             tau1, force1 = load(t + dt, after)
             gain = turning.gain(state.omega, tau0, tau1, noise[:3])
             return gyrated(after._replace(omega=state.omega + gain)), force1
@@ -333,22 +320,14 @@ class Langevin(StepObject):
         return after._replace(velocity=state.velocity + rotate(halfway, gain))
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["fluid"], meta_fields=[])
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Brownian(StepObject):
+class Brownian(Thermal):
     """The step of ``brownian``."""
 
-    has_drag = True
+    normals = 3
 
     fluid: Fluid
-
-    def report(self) -> None:
-        """Report traced numbers that are refused where they are known."""
-        self.fluid.report()
-
-    def noise(self, state: State) -> int:
-        """How many standard normals a step takes."""
-        return 6 if self.fluid.moves(state) else 3
 
     def take(self, at: StepArguments) -> State:
         """Take one step."""
@@ -358,7 +337,7 @@ class Brownian(StepObject):
         tau, force = fluid.loading(torque, scales, params)(t, state)
 
         def motion(unit: Any, drag: Array, load: Array, noise: Array) -> tuple[Array, Array]:
-            """The rate under this load, and the turn by noise, or velocity and displacement."""
+            """Return the rate under this load and the turn by noise, or those of the position."""
             factor = inverse_by_rows(jnp.linalg.cholesky(unit * drag))
             back = transpose(factor)  # the mobility is back factor
             kick = jnp.sqrt(2.0 * (unit * fluid.temperature) * dt)

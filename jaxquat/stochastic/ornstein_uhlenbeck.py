@@ -12,10 +12,9 @@ from jaxquat.schemes.relaxation import inverse_by_rows, relaxation
 
 
 class Motion(NamedTuple):
-    """The matrices (3, 3) of a step of rate and turn, see ``langevin``.
+    """The matrices (3, 3) of a step of rate and turn, or velocity and displacement.
 
-    The changes are added to the state, so that rounding does not act on the whole rate. Of a motion
-    along the axes they are the matrices of velocity and displacement, and a torque is a force.
+    The changes are added to the state, so that rounding does not act on the whole rate.
     """
 
     change: Array  # of the rate, by itself
@@ -29,18 +28,18 @@ class Motion(NamedTuple):
     gyration: Array  # the time for which the gyroscopic term acts, ()
 
     def shift(self, rate: Array, torque: Array, noise: Array) -> Array:
-        """The turn, with the torque at the start and six normals."""
+        """Return the turn, with the torque at the start and six normals."""
         turn = matvec(self.turn, rate) + matvec(self.turn_of_torque, torque)
         return turn + matvec(self.turn_of_x, noise[:3]) + matvec(self.turn_of_y, noise[3:])
 
     def gain(self, rate: Array, first: Array, last: Array, noise: Array) -> Array:
-        """The change of the rate, with the torques at both ends and the first three normals."""
+        """Return the change of the rate, with the torques at both ends and three normals."""
         gain = matvec(self.change, rate) + matvec(self.rate_of_x, noise)
         return gain + matvec(self.rate_of_first, first) + matvec(self.rate_of_last, last)
 
 
 def ornstein_uhlenbeck(inertia: Array, damping: Array, temperature: Array, dt: Array) -> Motion:
-    """The step of rate and turn under drag, noise and a torque that is linear in time."""
+    """Return the step of rate and turn under drag, noise and a torque that is linear in time."""
     half = jnp.linalg.cholesky(inertia)
     back = inverse_by_rows(half)
     up, down = transpose(half), transpose(back)  # omega = down u, u = up omega

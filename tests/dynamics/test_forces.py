@@ -246,7 +246,7 @@ def test_bad_input_of_forces_is_named():
         (
             lambda: forces.gravity(BODY)(0.0, still, None),
             ValueError,
-            r"^state: wanted position and velocity, which a force needs, got neither",
+            r"^state: wanted position and velocity, got neither",
         ),
         (lambda: forces.linear_drag(-1.0), ValueError, r"^resistance: wanted finite values of at"),
         (lambda: forces.linear_drag(1.0, lambda t: 0), TypeError, r"^wind: wanted wind\(t, posit"),

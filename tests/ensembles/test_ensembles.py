@@ -51,7 +51,7 @@ def tumble(engine, start):
 
 def run(draw=normal, simulate=lambda x: x, n=50, key=KEY, **options):
     options = {"reduce": ensembles.mean(), "progress": False, "chunk": 16} | options
-    return ensembles.run(draw, simulate, n, key, **options)
+    return ensembles.run(key, draw, simulate, n, **options)
 
 
 # Members
@@ -73,7 +73,7 @@ def test_members_are_the_same_whatever_the_chunk_and_the_engine():
 
     @jax.jit
     def again(index):
-        return ensembles.members(draw, 1000, KEY), jax.vmap(draw)(ensembles.keys(KEY, index))
+        return ensembles.members(KEY, draw, 1000), jax.vmap(draw)(ensembles.keys(KEY, index))
 
     drawn, chosen = again(index)
     chex.assert_trees_all_close(drawn, whole["start"], atol=3e-7)
@@ -102,10 +102,10 @@ def test_members_are_the_differentiable_way():
     """d/da mean (a x)^2 = 2 a mean x^2, exactly for these draws."""
 
     def loss(a):
-        members = ensembles.members(normal, 50, KEY)
+        members = ensembles.members(KEY, normal, 50)
         return jnp.mean(jax.lax.map(lambda x: (a * x) ** 2, members, batch_size=16))
 
-    wanted = 2 * 3.0 * jnp.mean(ensembles.members(normal, 50, KEY) ** 2)
+    wanted = 2 * 3.0 * jnp.mean(ensembles.members(KEY, normal, 50) ** 2)
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(3.0), wanted, rtol=1e-14)
 
 
@@ -127,7 +127,7 @@ def test_ensemble_is_neither_traced_nor_differentiated():
 
 def test_members_that_fail_are_left_out_and_named():
     """A single NaN below -1, an infinity above 1; the reducers see the others only."""
-    draws = np.asarray(ensembles.members(normal, 50, KEY))
+    draws = np.asarray(ensembles.members(KEY, normal, 50))
 
     def failing(x):
         infinite, nan = jnp.where(x > 1, 0.0, 1.0), jnp.where(x < -1, jnp.nan, 0.0)
@@ -347,7 +347,7 @@ def test_results_show_themselves_in_few_lines():
     worst = ensembles.Extremes(np.array([9.0, 8.0]), np.array([4, 1]))
     index = np.array([0, 3])
     result = {"mean": mean, "quantiles": np.linspace(0.0, 1.0, 9), "worst": worst}
-    found = jq.Ensemble(5, result, index, ensembles.keys(KEY, index))
+    found = jq.ensembles.Ensemble(5, result, index, ensembles.keys(KEY, index))
     assert repr(found).splitlines() == [
         "Ensemble: 5 members, 2 failed (0, 3)",
         "  mean.x     2.5 +- 0.25",
@@ -370,7 +370,7 @@ def test_results_show_themselves_in_few_lines():
     ]
     covariance = ensembles.Covariance(3, np.zeros(30), np.eye(30))
     assert len(repr(covariance).splitlines()) == 10
-    assert repr(jq.Ensemble(5, covariance, index, found.failed_key)).splitlines()[1] == (
+    assert repr(jq.ensembles.Ensemble(5, covariance, index, found.failed_key)).splitlines()[1] == (
         "  result  mean float64[30] from 0 to 0, matrix float64[30, 30] from 0 to 1"
     )
 
@@ -388,35 +388,22 @@ def test_statistics_are_pytrees():
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [
-        ({"draw": None}, TypeError, "draw: wanted a function, got None"),
-        ({"simulate": 1.0}, TypeError, "simulate: wanted a function, got float"),
-        ({"n": 0}, ValueError, "n: wanted at least 1, got 0"),
         ({"n": 2**31 + 1}, ValueError, "n: wanted at most 2^31 members, got 2147483649"),
-        ({"key": 0}, TypeError, "key: wanted a jax.random.key, got 0"),
-        ({"key": jax.random.split(KEY)}, ValueError, "key: wanted one key, got shape (2,)"),
         (
             {"key": jax.random.key(0, impl="rbg")},
             ValueError,
             "key: wanted a generator whose numbers do not depend on vmap",
         ),
-        ({"chunk": 0}, ValueError, "chunk: wanted at least 1, got 0"),
-        ({"chunk": 2.0}, TypeError, "chunk: wanted an integer, got 2.0"),
         (
             {"reduce": None},
             ValueError,
             "reduce: wanted reducers, a store, or both, got neither; for all outputs in memory",
         ),
         (
-            {"reduce": "mean"},
-            TypeError,
-            "reduce: wanted reducers such as jq.ensembles.mean(), got 'mean'",
-        ),
-        (
             {"reduce": ensembles.mean},
             TypeError,
             "reduce: wanted reducers such as jq.ensembles.mean(), got function",
         ),
-        ({"mesh": 8}, TypeError, "mesh: wanted a jax.sharding.Mesh, got int"),
         (
             {"simulate": lambda x: ()},
             ValueError,
@@ -426,11 +413,6 @@ def test_statistics_are_pytrees():
             {"simulate": lambda x: KEY},
             TypeError,
             "simulate: wanted outputs of floats, integers or booleans, got key<fry>",
-        ),
-        (
-            {"simulate": lambda x: x.astype(jnp.complex128)},
-            TypeError,
-            "wanted outputs of floats, integers or booleans, got complex128",
         ),
         (
             {"reduce": ensembles.largest(3, lambda out: out[:, None])},
@@ -450,31 +432,8 @@ def test_refused_by_name(changes, kind, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("make", "kind", "message"),
-    [
-        (
-            lambda: ensembles.quantiles([]),
-            ValueError,
-            "probabilities: wanted a sequence of numbers from 0 to 1, got []",
-        ),
-        (
-            lambda: ensembles.quantiles([50]),
-            ValueError,
-            "probabilities: wanted a sequence of numbers from 0 to 1, got [50]",
-        ),
-        (
-            lambda: ensembles.quantiles([0.5], accuracy=0.0),
-            ValueError,
-            "accuracy: wanted a relative error from 1e-6 to below 1",
-        ),
-        (lambda: ensembles.largest(0), ValueError, "k: wanted at least 1, got 0"),
-        (lambda: ensembles.mean("x"), TypeError, "of: wanted a function, got 'x'"),
-        (lambda: ensembles.members(normal, 0, KEY), ValueError, "n: wanted at least 1, got 0"),
-        (lambda: ensembles.members(1.0, 3, KEY), TypeError, "draw: wanted a function, got float"),
-    ],
-)
-def test_makers_refuse_by_name(make, kind, message):
-    with pytest.raises(kind) as caught:
-        make()
-    assert message in str(caught.value)
+@pytest.mark.parametrize("probabilities", [[], [50]])
+def test_probabilities_lie_between_0_and_1(probabilities):
+    message = "probabilities: wanted a sequence of numbers from 0 to 1, got "
+    with pytest.raises(ValueError, match=message):
+        ensembles.quantiles(probabilities)

@@ -45,7 +45,7 @@ reduce = {
 
 def run(mesh, chunk=288, engine="scan", n=n, **options):
     options = {"chunk": chunk, "reduce": reduce, "mesh": mesh, "progress": False, **options}
-    return jq.ensembles.run(draw, partial(simulate, engine), n, key, **options)
+    return jq.ensembles.run(key, draw, partial(simulate, engine), n, **options)
 
 def numbers(found):
     leaves, _ = jax.tree_util.tree_flatten_with_path((found.result, found.failed_index))

@@ -25,7 +25,7 @@ def normal(key):
 
 def run(simulate=lambda x: x, n=4000, draw=normal, **options):
     options = {"progress": False, "chunk": 16} | options
-    return ensembles.run(draw, simulate, n, KEY, **options)
+    return ensembles.run(KEY, draw, simulate, n, **options)
 
 
 def unmet(**options):
@@ -42,7 +42,7 @@ def test_normal_numbers_need_the_square_of_deviation_over_error():
     NumPy finds the same chunk: the first at which std/sqrt(n) is below.
     """
     found = run(until=standard_error(None, 0.02), chunk=32)
-    draws = np.asarray(ensembles.members(normal, 4000, KEY))
+    draws = np.asarray(ensembles.members(KEY, normal, 4000))
     errors = [np.std(draws[:n], ddof=1) / math.sqrt(n) for n in range(32, 4001, 32)]
     first = next(k for k, error in enumerate(errors) if error < 0.02)
     assert found.met is True
@@ -114,7 +114,7 @@ def test_an_event_that_never_occurs_ends_with_an_error_of_1_4_over_n():
 
 def test_a_proportion_has_the_error_of_agresti_and_coull():
     found = run(lambda x: x < 1, until=standard_error(None, 0.02))
-    low = np.count_nonzero(np.asarray(ensembles.members(normal, found.n, KEY)) < 1)
+    low = np.count_nonzero(np.asarray(ensembles.members(KEY, normal, found.n)) < 1)
     p = (low + 2) / (found.n + 4)
     assert found.statistic.mean == pytest.approx(low / found.n, rel=1e-14)
     error = math.sqrt(p * (1 - p) / (found.n + 4))
@@ -133,7 +133,7 @@ def test_members_that_failed_are_not_among_the_minimum():
     """Half of them fail: about 200 members have 100 that did not."""
     rule = standard_error(None, 1e9)
     found = run(lambda x: jnp.sqrt(x), until=rule, reduce=ensembles.mean())
-    good = np.cumsum(np.asarray(ensembles.members(normal, 4000, KEY)) >= 0)
+    good = np.cumsum(np.asarray(ensembles.members(KEY, normal, 4000)) >= 0)
     assert found.n == 16 * (np.flatnonzero(good[15::16] >= 100)[0] + 1)
     assert found.result == found.statistic
 
@@ -190,22 +190,6 @@ def test_the_rule_is_not_evaluated_within_chunks():
             "below: wanted at least one positive number, got ()",
         ),
         (
-            partial(standard_error, None, {"x": 0.0}),
-            ValueError,
-            "below: wanted positive values, got 0.0",
-        ),
-        (
-            partial(standard_error, None, True),
-            TypeError,
-            "below: wanted a floating dtype, got bool",
-        ),
-        (partial(standard_error, "x", 1.0), TypeError, "of: wanted a function, got 'x'"),
-        (
-            partial(standard_error, None, 1.0, minimum=0),
-            ValueError,
-            "minimum: wanted at least 1, got 0",
-        ),
-        (
             lambda: run(until=standard_error(None, np.ones(3))),
             ValueError,
             "below: wanted limits that broadcast to a member's values of shapes (), got [1. 1. 1.]",
@@ -219,11 +203,6 @@ def test_the_rule_is_not_evaluated_within_chunks():
             lambda: run(until=standard_error(lambda out: {}, 1.0)),
             ValueError,
             "of: wanted at least one array, got {}",
-        ),
-        (
-            lambda: run(until=standard_error(lambda out: out.sum(), 1.0)),
-            ValueError,
-            "of: wanted an unchanged leading axis",
         ),
         (
             lambda: run(until=ensembles.mean()),
@@ -244,4 +223,4 @@ def test_a_rule_that_returns_an_array_is_refused():
     )
     options = {"until": rule, "chunk": 4, "progress": False}
     with pytest.raises(TypeError, match="until: wanted met to return True or False, got array"):
-        jq.ensembles.run(jax.random.normal, jnp.square, 8, jax.random.key(0), **options)
+        jq.ensembles.run(jax.random.key(0), jax.random.normal, jnp.square, 8, **options)

@@ -43,7 +43,7 @@ def simulate(x):
 
 def run(store=None, simulate=simulate, n=1000, key=KEY, **options):
     options = {"chunk": 96, "reduce": REDUCE, "progress": False, "store": store} | options
-    return ensembles.run(draw, simulate, n, key, **options)
+    return ensembles.run(key, draw, simulate, n, **options)
 
 
 whole = functools.cache(run)
@@ -81,7 +81,7 @@ def test_the_store_holds_every_member(tmp_path):
     found = run(tmp_path / "store")
     same(found, whole())
     group = zarr.open_group(tmp_path / "store", mode="r")
-    drawn = np.asarray(jax.jit(lambda: ensembles.members(draw, 1000, KEY))())
+    drawn = np.asarray(jax.jit(lambda: ensembles.members(KEY, draw, 1000))())
     np.testing.assert_allclose(group["all/x"][:], drawn, atol=3e-7)
     np.testing.assert_array_equal(group["all/up"][:], group["all/x"][:, 1] > 0)
     np.testing.assert_array_equal(np.flatnonzero(np.isnan(group["x"][:])), found.failed_index)
@@ -407,10 +407,10 @@ def test_a_store_of_another_run(tmp_path, changes, message, finished):
 
 def test_another_members_store(tmp_path):
     four, options = lambda key: jax.random.normal(key, (4,)), {"store": tmp_path / "store"}
-    ensembles.run(four, lambda x: x[0], 10, KEY, progress=False, **options)
+    ensembles.run(KEY, four, lambda x: x[0], 10, progress=False, **options)
     message = r"member \{.*\[\[3\], 'float32'\]\} here, \{.*\[\[4\], 'float64'\]\} there"
     with pytest.raises(ValueError, match=message):
-        ensembles.run(draw, lambda x: x[0].astype(float), 10, KEY, progress=False, **options)
+        ensembles.run(KEY, draw, lambda x: x[0].astype(float), 10, progress=False, **options)
 
 
 def test_what_is_no_store(tmp_path):

@@ -235,7 +235,7 @@ def test_recovers_gains_and_inertia_from_a_trajectory(name):
     def simulate(params):
         body = jq.Body.from_principal(jnp.exp(params["moments"]))
         grid = jq.grid(0.0, 0.1, 30)
-        return jq.rollout(jq.SCHEMES[name], body, torque, start, grid, params).state
+        return jq.rollout(jq.schemes.SCHEMES[name], body, torque, start, grid, params).state
 
     data = jax.jit(simulate)(true)
 

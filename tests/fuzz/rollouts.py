@@ -199,7 +199,7 @@ def compiled(request: dict[str, Any], gradient: bool) -> tuple[Callable[..., Any
         )
         keyed = inputs | {"key": jax.random.wrap_key_data(inputs["key"])}
         path = jq.rollout(
-            getattr(jq, o["scheme"]),
+            jq.schemes.SCHEMES[o["scheme"]],
             body,
             names["torque"],
             start,

@@ -23,7 +23,7 @@ GAINS = jnp.array([2.0, 0.8])
 LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
 SOLVERS = {  # and the scheme that their fixed steps are
     "Heun": (bridge.Heun(), rkmk(HEUN)),
-    "Dopri5": (bridge.Dopri5(), jq.rkmk5),
+    "Dopri5": (bridge.Dopri5(), jq.schemes.rkmk5),
 }
 
 

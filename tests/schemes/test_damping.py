@@ -13,7 +13,7 @@ from marks import some
 
 import jaxquat as jq
 from examples.validation import problems
-from jaxquat.schemes import damped
+from jaxquat.schemes import damp
 from jaxquat.schemes.relaxation import relaxation
 from jaxquat.simulation.engines import reversible
 
@@ -39,7 +39,7 @@ def test_the_rate_of_a_sphere_decays_exactly_towards_the_given_rate(dtype):
     c = jnp.array([1.0, 2.0, -0.5], dtype)
 
     def omega(strength):
-        scheme = damped(jq.pcdm1, strength, toward=lambda t, state, params: c)
+        scheme = damp(jq.schemes.pcdm1, strength, toward=lambda t, state, params: c)
         path = jq.rollout(
             scheme,
             body,
@@ -59,7 +59,7 @@ def test_the_rate_of_a_sphere_decays_exactly_towards_the_given_rate(dtype):
 
 
 def test_a_damped_step_towards_a_rate_is_undone_by_one_of_minus_dt():
-    scheme = damped(jq.no_squish, DAMPING, toward=wind)
+    scheme = damp(jq.no_squish, DAMPING, toward=wind)
     step = jax.jit(lambda t, state, dt: scheme(BODY, problems.heavy, t, state, dt, None))
     back = step(0.4, step(0.3, START, 0.1), -0.1)
     np.testing.assert_allclose(jq.dynamics.local(START, back), np.zeros(6), atol=1e-15)
@@ -71,8 +71,8 @@ def test_the_rate_towards_which_a_body_decays_has_gradients():
     """The derivative by the wind, of both engines, against differences."""
 
     def last(wind, engine="scan"):
-        scheme = damped(
-            jq.pcdm1,
+        scheme = damp(
+            jq.schemes.pcdm1,
             DAMPING,
             toward=lambda t, state, params: jq.quaternion.rotate_inverse(state.q, t * wind),
         )
@@ -92,7 +92,7 @@ def test_the_rate_towards_which_a_body_decays_has_gradients():
 @pytest.mark.needs("llvmlite")
 @pytest.mark.slow
 def test_the_fused_engine_decays_as_the_scan_does():
-    scheme, grid = damped(jq.no_squish, DAMPING, toward=wind), jq.grid(0.0, 0.1, 30)
+    scheme, grid = damp(jq.no_squish, DAMPING, toward=wind), jq.grid(0.0, 0.1, 30)
     by_scan, fused = (
         jq.rollout(
             scheme, BODY, problems.heavy, START, grid, options=jq.RolloutOptions(engine=engine)
@@ -115,7 +115,7 @@ def test_the_order_is_two_and_falls_to_one_where_the_decay_is_short():
         return -strength * DAMPING @ (state.omega - wind(t, state, None))
 
     def step(body, torque, t, state, dt, strength):
-        scheme = damped(jq.no_squish, strength * DAMPING, wind)
+        scheme = damp(jq.no_squish, strength * DAMPING, wind)
         return scheme(body, torque, t, state, dt, None)
 
     fine = problems.marcher(jq.rkmk4, jq.torques.total(problems.heavy, drag), chunk=100)
@@ -135,18 +135,18 @@ def test_the_order_is_two_and_falls_to_one_where_the_decay_is_short():
 
 def test_the_rate_to_decay_towards_is_checked():
     with pytest.raises(TypeError, match=r"^toward: wanted toward\(t, state, params\), got"):
-        damped(jq.no_squish, DAMPING, lambda t, q: WIND)
+        damp(jq.no_squish, DAMPING, lambda t, q: WIND)
     for toward, error, text in (
         (lambda t, state, params: state.q, ValueError, r"^toward\(...\): wanted shape \(3,\), got"),
         (lambda t, state, params: state.omega, TypeError, r"got toward, which reads state.omega"),
         (lambda t, state, params, command: WIND, TypeError, r"^toward: wanted toward\(t, state, p"),
     ):
         with pytest.raises(error, match=text):
-            damped(jq.no_squish, DAMPING, toward)(BODY, jq.torques.zero, 0.0, START, 0.1, None)
+            damp(jq.no_squish, DAMPING, toward)(BODY, jq.torques.zero, 0.0, START, 0.1, None)
 
 
 def test_torques_of_the_rate_and_aux_states_are_refused():
-    scheme = damped(jq.rkmk4, DAMPING)
+    scheme = damp(jq.rkmk4, DAMPING)
     drag = jq.torques.drag(DAMPING)
     with pytest.raises(TypeError, match=r"^damped\(rkmk4\): wanted a torque of time and attitude"):
         scheme(BODY, drag, 0.0, START, 0.1, None)
@@ -154,15 +154,15 @@ def test_torques_of_the_rate_and_aux_states_are_refused():
     with pytest.raises(TypeError, match=r"^damped\(rkmk4\): wanted a state without aux"):
         scheme(BODY, lambda t, s, p: (WIND, s.aux), 0.0, moving, 0.1, None)
     with pytest.raises(TypeError, match=r"^scheme: wanted one without drag, got damped\(rkmk4\)"):
-        damped(scheme, DAMPING)
+        damp(scheme, DAMPING)
     with pytest.raises(ValueError, match=r"^damping: wanted a positive semidefinite matrix"):
-        damped(jq.rkmk4, jnp.array([0.1, -0.1, 0.1]))
+        damp(jq.rkmk4, jnp.array([0.1, -0.1, 0.1]))
     with pytest.raises(ValueError, match=r"^damping, resistance: wanted one of them or both"):
-        damped(jq.rkmk4)
+        damp(jq.rkmk4)
     with pytest.raises(ValueError, match=r"^wind: wanted a resistance with it, got none"):
-        damped(jq.rkmk4, DAMPING, wind=WIND)
+        damp(jq.rkmk4, DAMPING, wind=WIND)
     with pytest.raises(ValueError, match=r"^state: wanted position and velocity because"):
-        damped(jq.rkmk4, resistance=1.0)(BODY, jq.torques.zero, 0.0, START, 0.1, None)
+        damp(jq.rkmk4, resistance=1.0)(BODY, jq.torques.zero, 0.0, START, 0.1, None)
 
 
 X = (1e-3, 0.1, 1.0, 5.0, 20.0, 1e2, 1e4, 1e6, 1e8)  # step over relaxation time
@@ -181,7 +181,7 @@ def test_a_body_at_its_terminal_rate_keeps_it_and_turns_as_far_as_it_should(engi
     def last(x):
         damping = x * 1e-3 / 0.1 * jnp.ones(3, dtype)
         torque = lambda t, state, params: damping * start.omega
-        scheme, grid = damped(jq.lie_euler, damping), jq.grid(0.0, 0.1, 20)
+        scheme, grid = damp(jq.lie_euler, damping), jq.grid(0.0, 0.1, 20)
         path = jq.rollout(
             scheme, body, torque, start, grid, options=jq.RolloutOptions(engine=engine)
         )
@@ -216,7 +216,7 @@ def test_a_settling_particle_keeps_its_terminal_velocity(engine, dtype):
             force = jq.quaternion.rotate(state.q, resistance * speeds)
             return jq.Wrench(jnp.zeros(3, dtype), force)
 
-        scheme = damped(jq.lie_euler, resistance=resistance, wind=lambda t, position: air)
+        scheme = damp(jq.lie_euler, resistance=resistance, wind=lambda t, position: air)
         path = jq.rollout(
             scheme,
             body,
@@ -321,7 +321,7 @@ def test_the_order_is_two_and_the_error_is_bounded_by_the_step_whatever_the_iner
     @jax.jit
     @functools.partial(jax.vmap, in_axes=(0, 0, None, None))
     def forty(body, state, t, dt):
-        scheme = damped(jq.no_squish, damping, toward)
+        scheme = damp(jq.no_squish, damping, toward)
         return jq.rollout(
             scheme,
             body,
@@ -377,7 +377,7 @@ def test_a_rate_to_decay_towards_reads_position_params_and_command():
     )
     zeros = jnp.zeros(3)
     start = jq.State(jnp.array([1.0, 0, 0, 0]), zeros, (), jnp.array([2.0, 0, 0]), zeros)
-    scheme = damped(jq.lie_euler, 1e9 * jnp.ones(3), flow)
+    scheme = damp(jq.lie_euler, 1e9 * jnp.ones(3), flow)
     body = jq.Body(jnp.eye(3), mass=1.0)
     path = jq.rollout(
         scheme, body, jq.torques.zero, start, jq.grid(0.0, 0.1, 2), 3.0,
@@ -401,7 +401,7 @@ def test_drag_that_cannot_be_undone_is_refused_by_the_reversible_engine(monkeypa
     body = jq.Body(2.0 * jnp.eye(3, dtype=jnp.float32))
 
     def fly(strength, body=body, start=start, **options):
-        scheme = damped(jq.no_squish, strength * np.ones(3, start.q.dtype))
+        scheme = damp(jq.no_squish, strength * np.ones(3, start.q.dtype))
         grid, torque = jq.grid(0.0, 0.5, 20, save_every=10), jq.torques.zero
         return flat.rollout(
             scheme,
@@ -433,7 +433,7 @@ def test_drag_that_cannot_be_undone_is_refused_within_jit_or_gives_nan(monkeypat
     strength = 14.0  # 10 steps of 0.5 s with I/D = 1/7 s: 35
 
     def loss(omega, strength, grid):
-        scheme = damped(jq.no_squish, strength)
+        scheme = damp(jq.no_squish, strength)
         start = START._replace(omega=omega)
         options = {"checkpoint": "reversible", "save_every": 10}
         return flat.rollout(scheme, body, jq.torques.zero, start, grid, **options).final.omega[1]
@@ -463,7 +463,7 @@ def test_the_implicit_midpoint_rule_solves_its_equation_under_any_drag():
     def last(q, omega, x):
         body, grid = jq.Body(0.05 / x * BODY.inertia), jq.grid(0.0, 0.05, 40)
         path = jq.rollout(
-            jq.lie_midpoint,
+            jq.schemes.lie_midpoint,
             body,
             torque,
             jq.State(q, omega),

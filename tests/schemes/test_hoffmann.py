@@ -116,7 +116,7 @@ RESPONSES = {
 @pytest.mark.parametrize("law", some(RESPONSES, ("quaternion", "limited")))
 def test_responses_of_his_controllers(law):
     """At steps 10 and 20 of his program, and those of the continuous controller at t = 1."""
-    path = controlled(law, jnp.zeros(3), jq.half_quat, 0.1, 20)
+    path = controlled(law, jnp.zeros(3), jq.schemes.half_quat, 0.1, 20)
     np.testing.assert_allclose(path[[10, 20]], RESPONSES[law][:2], rtol=0, atol=5e-5)
     exact = controlled(law, jnp.zeros(3), jq.rkmk4, 0.0005, 2000)
     np.testing.assert_allclose(
@@ -128,9 +128,9 @@ def test_responses_of_his_controllers(law):
 @pytest.mark.parametrize("law", RESPONSES)
 def test_responses_at_a_nonzero_target(law):
     """The program settles there; with the error in the wrong frame it would settle at zero only."""
-    path = controlled(law, TARGET, jq.half_quat, 0.1, 200)
+    path = controlled(law, TARGET, jq.schemes.half_quat, 0.1, 200)
     np.testing.assert_allclose(path[-1], np.degrees(TARGET), rtol=0, atol=1e-3)
-    fine = controlled(law, TARGET, jq.half_quat, 0.001, 1000)
+    fine = controlled(law, TARGET, jq.schemes.half_quat, 0.001, 1000)
     exact = controlled(law, TARGET, jq.rkmk4, 0.001, 1000)
     assert np.abs(fine[-1] - exact[-1]).max() < 0.15  # order 1: a hundredth of what 0.1 errs by
     assert np.abs(path[10] - exact[-1]).max() > 0.3
@@ -172,4 +172,4 @@ def test_lagrange_form_is_lagranges_equation():
 
 def test_full_quat_wants_its_own_start():
     with pytest.raises(TypeError, match="full_quat_start"):
-        jq.full_quat(BODY, jq.torques.zero, 0.0, REST, 0.1, None)
+        jq.schemes.full_quat(BODY, jq.torques.zero, 0.0, REST, 0.1, None)

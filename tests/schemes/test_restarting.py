@@ -8,7 +8,7 @@ from jax.experimental import checkify
 from marks import some
 
 import jaxquat as jq
-from jaxquat.schemes import Episode, restarted
+from jaxquat.schemes import Episode, restart
 
 BODY = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]), mass=0.5)  # kg m^2, kg
 REST = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
@@ -31,7 +31,7 @@ def bounce(t, state, restitution):
     return state._replace(velocity=state.velocity * jnp.array([1.0, 1.0, -restitution]))
 
 
-BOUNCING = restarted(jq.rkmk2, below, bounce)
+BOUNCING = restart(jq.rkmk2, below, bounce)
 
 
 def never(t, state, params):
@@ -54,7 +54,7 @@ def second_rate(t, state, params):
     return REST._replace(omega=params["rate"] * jnp.eye(3)[2], aux=state.aux)
 
 
-TURNING = restarted(jq.lie_euler, turning, second_rate)
+TURNING = restart(jq.lie_euler, turning, second_rate)
 
 
 def test_an_elastic_impact_conserves_the_energy_and_the_horizontal_momentum():
@@ -88,7 +88,7 @@ def test_a_separation_happens_once_and_conserves_the_momentum_of_both_parts():
         def pushed(t, state, params):
             return state._replace(velocity=state.velocity.at[0].add(sign * push / mass))
 
-        scheme = restarted(jq.no_squish, turning, pushed)
+        scheme = restart(jq.no_squish, turning, pushed)
         fall = jq.forces.gravity(body, (0.0, 0.0, -G))
         return jq.rollout(scheme, body, fall, thrown(1.0, 7.0), jq.grid(0.0, 0.125, 24)).final
 
@@ -133,7 +133,7 @@ def test_random_restarts_are_the_same_in_both_engines_and_reproducible_alone():
         drawn = jax.random.normal(jax.random.fold_in(key, state.aux.number.astype(int)), (3,))
         return state._replace(q=jq.quaternion.exp(drawn), omega=0.1 * drawn)
 
-    scheme = restarted(jq.lie_euler, lambda t, state, key: jnp.sum(state.omega**2) > 1.0, tumbled)
+    scheme = restart(jq.lie_euler, lambda t, state, key: jnp.sum(state.omega**2) > 1.0, tumbled)
     push = lambda t, state, key: state.omega
 
     def fly(key, engine):
@@ -181,10 +181,8 @@ def test_two_kinds_of_events_count_by_themselves_and_at_given_times():
     """
     ball, start = jq.Body(2.0 * jnp.eye(3)), REST._replace(omega=0.5 * jnp.eye(3)[2])
     fast = lambda t, state, params: state.omega[2] > 1.0
-    inner = restarted(jq.lie_euler, fast, lambda t, state, params: start._replace(aux=state.aux))
-    outer = restarted(
-        inner, turning_at(1.99), lambda t, state, params: REST._replace(aux=state.aux)
-    )
+    inner = restart(jq.lie_euler, fast, lambda t, state, params: start._replace(aux=state.aux))
+    outer = restart(inner, turning_at(1.99), lambda t, state, params: REST._replace(aux=state.aux))
     push = lambda t, state, params: 2.0 * jnp.eye(3)[2]
 
     def fly(start):
@@ -211,7 +209,7 @@ class Shaken:
 def test_a_stochastic_scheme_gets_its_noise_and_its_own_aux_states():
     start = REST._replace(aux=jnp.zeros(2))
     counted = REST._replace(aux=Episode(jnp.zeros(()), start.aux))
-    scheme = restarted(Shaken(), turning, lambda t, state, params: counted)
+    scheme = restart(Shaken(), turning, lambda t, state, params: counted)
     assert scheme.noise(start) == scheme.noise(counted) == 2
     noise, grid = jax.random.normal(jax.random.key(0), (6, 2)), jq.grid(0.0, 0.25, 6)
     fly = lambda noise: jq.rollout(scheme, BODY, jq.torques.zero, counted, grid, noise=noise)
@@ -221,30 +219,33 @@ def test_a_stochastic_scheme_gets_its_noise_and_its_own_aux_states():
 
 
 def test_the_facts_of_the_inner_scheme_are_passed_on():
-    plain = restarted(jq.no_squish, never, unchanged)
+    plain = restart(jq.no_squish, never, unchanged)
     assert (plain.evaluations, plain.torques, plain.translation) == (2, "attitude", True)
     assert (plain.order, plain.conserves, plain.reversible) == (1, (), False)
     assert plain.noise(REST) == 0
     assert plain.name == "restarted(no_squish)"
-    assert plain == restarted(jq.no_squish, never, unchanged)
-    drag = restarted(jq.schemes.damped(jq.no_squish, 0.5), never, unchanged)
+    assert plain == restart(jq.no_squish, never, unchanged)
+    drag = restart(jq.schemes.damp(jq.no_squish, 0.5), never, unchanged)
     np.testing.assert_allclose(drag.decay(BODY), 0.5)
-    white = jq.stochastic.with_torque_noise(drag, 0.1)
+    white = jq.stochastic.add_torque_noise(drag, 0.1)
     assert white.noise(REST) == 3  # of a scheme with drag
 
 
 @pytest.mark.parametrize(
     ("wrapped", "inner"),
     [
-        (lambda s: jq.schemes.damped(s, 0.5), jq.no_squish),
+        (lambda s: jq.schemes.damp(s, 0.5), jq.no_squish),
         (lambda s: jq.stochastic.langevin(s, 0.5, 0.1), jq.no_squish),
-        (lambda s: jq.compose(s, jq.schemes.weights.SUZUKI4), jq.rkmk2),
-        (lambda s: jq.compose(s, jq.schemes.weights.SUZUKI4), jq.schemes.damped(jq.rkmk2, 0.5)),
+        (lambda s: jq.schemes.compose(s, jq.schemes.weights.SUZUKI4), jq.rkmk2),
+        (
+            lambda s: jq.schemes.compose(s, jq.schemes.weights.SUZUKI4),
+            jq.schemes.damp(jq.rkmk2, 0.5),
+        ),
     ],
 )
 def test_a_restart_within_the_step_of_another_scheme_is_refused(wrapped, inner):
     wrapped(inner)
-    scheme = restarted(restarted(inner, never, unchanged), never, unchanged)
+    scheme = restart(restart(inner, never, unchanged), never, unchanged)
     text = "scheme: wanted one that is not restarted, got restarted.*; put restarted outermost"
     with pytest.raises(TypeError, match=text):
         wrapped(scheme)
@@ -253,7 +254,7 @@ def test_a_restart_within_the_step_of_another_scheme_is_refused(wrapped, inner):
 def test_a_restart_after_an_overflow_has_a_tangent():
     """1e200 rad/s overflow in the first step; then 2 rad by rate, of 8 steps of 0.25 s."""
     overflows = lambda t, state, params: ~jnp.isfinite(state.omega).all()
-    scheme = restarted(jq.lie_euler, overflows, second_rate)
+    scheme = restart(jq.lie_euler, overflows, second_rate)
     grid = jq.grid(0.0, 0.25, 9)
 
     def angle(rate):
@@ -267,7 +268,7 @@ def test_a_restart_after_an_overflow_has_a_tangent():
 
 def test_check_reports_a_bad_number_of_the_inner_scheme():
     def fly(damping):
-        scheme = restarted(jq.schemes.damped(jq.lie_euler, damping), never, unchanged)
+        scheme = restart(jq.schemes.damp(jq.lie_euler, damping), never, unchanged)
         return jq.rollout(
             scheme,
             BODY,
@@ -285,7 +286,7 @@ def test_check_reports_a_bad_number_of_the_inner_scheme():
 def test_reversible_is_refused_by_name():
     with pytest.raises(ValueError, match=r"time-reversible scheme .* got restarted\(no_squish\)"):
         jq.rollout(
-            restarted(jq.no_squish, never, unchanged), BODY, jq.torques.zero, REST,
+            restart(jq.no_squish, never, unchanged), BODY, jq.torques.zero, REST,
             jq.grid(0.0, 0.1, 2), options=jq.RolloutOptions(checkpoint="reversible"),
         )  # fmt: skip
 
@@ -306,6 +307,6 @@ def test_reversible_is_refused_by_name():
     ],
 )  # fmt: skip
 def test_a_wrong_result_of_ended_or_fresh_is_named(ended, fresh, error, text):
-    scheme, start = restarted(jq.rkmk2, ended, fresh), REST._replace(aux=FIRST)
+    scheme, start = restart(jq.rkmk2, ended, fresh), REST._replace(aux=FIRST)
     with pytest.raises(error, match=text):
         jq.rollout(scheme, BODY, jq.torques.zero, start, jq.grid(0.0, 0.1, 2))

@@ -14,7 +14,7 @@ import jaxquat as jq
 from examples.validation import problems
 from examples.validation.orders import COMPOSED
 
-CONSERVING = [name for name, scheme in jq.SCHEMES.items() if "momentum" in scheme.conserves]
+CONSERVING = [name for name, scheme in jq.schemes.SCHEMES.items() if "momentum" in scheme.conserves]
 # Those that are not composed of others. Others differ from them in the lengths of their flows.
 OF_ONE_STEP = [name for name in CONSERVING if name not in COMPOSED]
 # At 1e5 steps in float32, the bound is some 700 roundings of 6e-8. That is what 1e5 roundings of
@@ -42,7 +42,7 @@ def growth(counts, errors):
 @pytest.mark.parametrize("name", some(["no_squish", "lgvi", "simo_wong"], ["no_squish"]))
 def test_momentum_and_energy_walk_in_float32(name):
     counts = (10_000, 100_000)
-    found = bodies(name, "float32", "given").drifts(jq.SCHEMES[name], counts, "fused")
+    found = bodies(name, "float32", "given").drifts(jq.schemes.SCHEMES[name], counts, "fused")
     assert (found[-1] < BOUND).all(), found
     assert growth(counts, found[:, 0]) < GROWTH, found
 
@@ -59,7 +59,7 @@ def test_momentum_and_energy_walk_in_float32(name):
 )
 def test_momentum_and_energy_walk_over_a_million_steps(name, axes, precision):
     counts, unit = (10_000, 100_000, 1_000_000), PRECISIONS[precision]
-    found = bodies(name, precision, axes).drifts(jq.SCHEMES[name], counts, "fused")
+    found = bodies(name, precision, axes).drifts(jq.schemes.SCHEMES[name], counts, "fused")
     # Some energies swing by the square of the step, so that their means differ by more than
     # rounding. The test in extended precision covers these.
     swings = precision == "float64" and name in ("no_squish", "symmetric_top")
@@ -80,7 +80,7 @@ def test_momentum_and_energy_walk_in_the_scan_engine(name, precision):
     The test in extended precision runs the splittings in float64.
     """
     counts, unit = (10_000, 100_000), PRECISIONS[precision]
-    found = bodies(name, precision, "matrix").drifts(jq.SCHEMES[name], counts)
+    found = bodies(name, precision, "matrix").drifts(jq.schemes.SCHEMES[name], counts)
     assert (found[-1] < BOUND * unit).all(), found / unit
     assert growth(counts, found[:, 0]) < GROWTH, found / unit
 
@@ -132,7 +132,10 @@ def test_energy_in_float64_walks_beside_the_same_splitting_in_extended_precision
     )
     wanted = extended_energy(name, moments, omega, free.h, steps, free.chunk)
     got = np.array(
-        [free.energy(states)[:, -1] for _, states in free.fly(jq.SCHEMES[name], steps, "scan")]
+        [
+            free.energy(states)[:, -1]
+            for _, states in free.fly(jq.schemes.SCHEMES[name], steps, "scan")
+        ]
     )
     error = np.abs(got / wanted.astype(np.float64) - 1)
     walked = [np.median(error[count // free.chunk - 5 : count // free.chunk]) for count in counts]
@@ -146,6 +149,8 @@ def test_energy_in_float64_walks_beside_the_same_splitting_in_extended_precision
 def test_what_explicit_schemes_lose_of_the_momentum_by_rounding_walks_in_float32(name):
     """At this step, their truncation error is smaller than the rounding."""
     counts = (10_000, 100_000)
-    found = bodies(name, "float32", "principal").drifts(jq.SCHEMES[name], counts, "fused")[:, 0]
+    found = bodies(name, "float32", "principal").drifts(jq.schemes.SCHEMES[name], counts, "fused")[
+        :, 0
+    ]
     assert found[-1] < BOUND / 2, found
     assert growth(counts, found) < GROWTH, found

@@ -30,12 +30,14 @@ def stepped(scheme, body=BODY):
 
 
 def test_every_scheme_is_its_step_and_says_what_it_is():
-    for name, scheme in jq.SCHEMES.items():
-        assert getattr(jq, name) is scheme
+    for name, scheme in jq.schemes.SCHEMES.items():
+        assert getattr(jq.schemes, name) is scheme
         assert scheme.name == name
+        assert scheme.source
         assert scheme.source in repr(scheme)
+        assert scheme.torques in ("any", "attitude")
         assert len(repr(scheme).splitlines()) == 1
-        assert inspect.getdoc(scheme) != inspect.getdoc(jq.Scheme)
+        assert inspect.getdoc(scheme) != inspect.getdoc(jq.schemes.Scheme)
 
 
 def test_what_a_new_scheme_lacks_is_said():
@@ -44,14 +46,15 @@ def test_what_a_new_scheme_lacks_is_said():
     It needs a public name, and rows in three tables of docs/schemes.md.
     """
     rows = [
-        f"| `{s.name}` | {s.order} | {s.evaluations} | {s.source} |" for s in jq.SCHEMES.values()
+        f"| `{s.name}` | {s.order} | {s.evaluations} | {s.source} |"
+        for s in jq.schemes.SCHEMES.values()
     ]
-    assert set(jq.SCHEMES) <= set(jq.__all__), "names to add to jaxquat/__init__.py"
+    assert set(jq.schemes.SCHEMES) <= set(jq.schemes.__all__), "names to add to jaxquat/schemes"
     page = (ROOT / "docs" / "schemes.md").read_text()
     assert [row for row in rows if row not in page] == [], "rows to add to docs/schemes.md"
     for title in ("Accuracy", "Conservation"):
         table = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
-        missing = set(jq.SCHEMES) - set(re.findall(r"^\| `?(\w+)`? \|", table, re.M))
+        missing = set(jq.schemes.SCHEMES) - set(re.findall(r"^\| `?(\w+)`? \|", table, re.M))
         assert not missing, f"run benchmarks/certificates.py --write for {title} in docs/schemes.md"
 
 
@@ -65,11 +68,13 @@ def test_a_factory_makes_the_same_scheme_again_and_jit_does_not_trace_it_twice()
         return stepped(scheme).omega
 
     for make in (
-        lambda: jq.rkmk(tableaus.RK4),
-        lambda: jq.crouch_grossman(tableaus.CROUCH_GROSSMAN3),
-        lambda: jq.compose(jq.no_squish, weights.SUZUKI4),
-        lambda: jq.schemes.damped(jq.zhao, DRAG),
-        lambda: jq.compose(jq.schemes.damped(jq.rkmk(tableaus.HEUN), DRAG), (0.5, 0.5)),
+        lambda: jq.schemes.rkmk(tableaus.RK4),
+        lambda: jq.schemes.crouch_grossman(tableaus.CROUCH_GROSSMAN3),
+        lambda: jq.schemes.compose(jq.no_squish, weights.SUZUKI4),
+        lambda: jq.schemes.damp(jq.zhao, DRAG),
+        lambda: jq.schemes.compose(
+            jq.schemes.damp(jq.schemes.rkmk(tableaus.HEUN), DRAG), (0.5, 0.5)
+        ),
     ):
         traces.clear()
         first, second = make(), make()
@@ -77,19 +82,19 @@ def test_a_factory_makes_the_same_scheme_again_and_jit_does_not_trace_it_twice()
         assert len(traces) == 1, first
         jax.tree.map(np.testing.assert_array_equal, first, second)
         assert hash(first) == hash(second)
-    assert jq.rkmk(tableaus.RK4) == jq.rkmk(tableaus.RK4)
-    assert jq.rkmk(tableaus.RK4) != jq.rkmk(tableaus.RK4_38)
-    assert jq.compose(jq.zhao, (0.5, 0.5)) == jq.compose(jq.zhao, (0.5, 0.5))
-    assert jq.compose(jq.zhao, (0.5, 0.5)) != jq.compose(jq.zhao, (0.25, 0.75))
+    assert jq.schemes.rkmk(tableaus.RK4) == jq.schemes.rkmk(tableaus.RK4)
+    assert jq.schemes.rkmk(tableaus.RK4) != jq.schemes.rkmk(tableaus.RK4_38)
+    assert jq.schemes.compose(jq.zhao, (0.5, 0.5)) == jq.schemes.compose(jq.zhao, (0.5, 0.5))
+    assert jq.schemes.compose(jq.zhao, (0.5, 0.5)) != jq.schemes.compose(jq.zhao, (0.25, 0.75))
 
 
-@pytest.mark.parametrize("name", [*jq.SCHEMES, "composed", "damped"])
+@pytest.mark.parametrize("name", [*jq.schemes.SCHEMES, "composed", "damped"])
 def test_a_scheme_is_copied_and_pickled(name):
     made = {
-        "composed": jq.compose(jq.no_squish, weights.KAHAN_LI6),
-        "damped": jq.schemes.damped(jq.no_squish, DRAG),
+        "composed": jq.schemes.compose(jq.no_squish, weights.KAHAN_LI6),
+        "damped": jq.schemes.damp(jq.no_squish, DRAG),
     }
-    scheme = made.get(name) or jq.SCHEMES[name]
+    scheme = made.get(name) or jq.schemes.SCHEMES[name]
     copied = jax.tree.map(lambda x: x, scheme)
     pickled = [pickle.loads(pickle.dumps(x)) for x in (scheme, copied)]
     for again in (copy.deepcopy(scheme), *pickled):
@@ -105,13 +110,13 @@ def test_a_scheme_with_another_fact_keeps_it_when_it_is_pickled():
 
 
 def test_schemes_have_hashes_of_their_own():
-    assert len({hash(scheme) for scheme in jq.SCHEMES.values()}) == len(jq.SCHEMES)
+    assert len({hash(scheme) for scheme in jq.schemes.SCHEMES.values()}) == len(jq.schemes.SCHEMES)
 
 
 def test_weights_sum_to_one_up_to_rounding():
     """A sum that is off by more would make a scheme that does not converge."""
     with pytest.raises(ValueError, match="weights: wanted numbers that sum to 1"):
-        jq.compose(jq.no_squish, (0.5, 0.5 + 2e-11))
+        jq.schemes.compose(jq.no_squish, (0.5, 0.5 + 2e-11))
 
 
 @pytest.mark.slow
@@ -122,7 +127,7 @@ def test_a_damping_is_a_leaf_that_gradients_and_vmap_reach():
     """
 
     def rate(damping):
-        return stepped(jq.schemes.damped(jq.pcdm1, damping)).omega[0]
+        return stepped(jq.schemes.damp(jq.schemes.pcdm1, damping)).omega[0]
 
     def of_scheme(scheme):
         return stepped(scheme).omega[0]
@@ -133,11 +138,13 @@ def test_a_damping_is_a_leaf_that_gradients_and_vmap_reach():
 
     @jax.jit
     def slopes(damping):
-        return jax.grad(of_scheme)(jq.schemes.damped(jq.pcdm1, damping)), jax.grad(rate)(damping)
+        return jax.grad(of_scheme)(jq.schemes.damp(jq.schemes.pcdm1, damping)), jax.grad(rate)(
+            damping
+        )
 
     @jax.jit
     def values(places):
-        many = jax.vmap(lambda d: jq.schemes.damped(jq.pcdm1, d))(places)
+        many = jax.vmap(lambda d: jq.schemes.damp(jq.schemes.pcdm1, d))(places)
         return jax.vmap(of_scheme)(many), jax.vmap(rate)(places)
 
     leaves, by_damping = slopes(DRAG)
@@ -149,7 +156,7 @@ def test_a_damping_is_a_leaf_that_gradients_and_vmap_reach():
 
 
 def orders(scheme, all_weights):
-    return [jq.compose(scheme, each).order for each in all_weights]
+    return [jq.schemes.compose(scheme, each).order for each in all_weights]
 
 
 def test_the_order_of_a_composition_follows_from_its_weights():
@@ -163,13 +170,13 @@ def test_the_order_of_a_composition_follows_from_its_weights():
     triple = lambda p: (*jump(p), 1 - 2 * jump(p)[0], *jump(p))
     named = [weights.SUZUKI4, weights.TRIPLE_JUMP4, weights.KAHAN_LI6, (0.5, 0.5), (1.0,)]
     assert orders(jq.no_squish, named) == [4, 4, 6, 2, 2]
-    assert orders(jq.simo_wong, named) == [4, 4, 6, 2, 2]
+    assert orders(jq.schemes.simo_wong, named) == [4, 4, 6, 2, 2]
     assert orders(jq.zhao, named) == [3, 3, 3, 2, 2]
     assert weights.composed_order(4, True, triple(4)) == 6
     assert weights.composed_order(6, True, triple(6)) == 8
-    twice = jq.compose(jq.compose(jq.no_squish, triple(2)), triple(4))
+    twice = jq.schemes.compose(jq.schemes.compose(jq.no_squish, triple(2)), triple(4))
     assert (twice.order, twice.evaluations, twice.reversible) == (6, 18, True)
-    assert jq.compose(jq.full_quat, (0.5, 0.5)).order == 0
+    assert jq.schemes.compose(jq.schemes.full_quat, (0.5, 0.5)).order == 0
     assert weights.composed_order(None, False, (0.5, 0.5)) is None
 
 
@@ -178,7 +185,7 @@ def test_a_palindrome_of_wrong_weights_has_no_higher_order():
         assert weights.composed_order(2, True, (a, b, 1 - 2 * (a + b), b, a)) == 2
 
 
-@pytest.mark.parametrize("factory", [jq.rkmk, jq.crouch_grossman])
+@pytest.mark.parametrize("factory", [jq.schemes.rkmk, jq.schemes.crouch_grossman])
 def test_a_stage_whose_row_is_zero_stands_at_the_start(factory):
     """Two such stages with half the weight each are Euler's method."""
     twice = tableaus.tableau(a=((0,),), b=(0.5, 0.5), c=(0,), order=1)
@@ -190,24 +197,28 @@ def test_a_stage_whose_row_is_zero_stands_at_the_start(factory):
 
 def test_facts_of_what_is_made_of_schemes():
     lopsided = (0.25, 0.75)
-    assert jq.compose(jq.no_squish, weights.SUZUKI4).reversible
-    assert not jq.compose(jq.no_squish, lopsided).reversible
-    assert not jq.compose(jq.rkmk4, (0.5, 0.5)).reversible
-    made = jq.compose(jq.simo_wong, lopsided)
-    assert (made.torques, made.conserves, made.aux) == ("attitude", jq.simo_wong.conserves, False)
-    drag = jq.schemes.damped(jq.symmetric_top_suzuki4, DRAG)
+    assert jq.schemes.compose(jq.no_squish, weights.SUZUKI4).reversible
+    assert not jq.schemes.compose(jq.no_squish, lopsided).reversible
+    assert not jq.schemes.compose(jq.rkmk4, (0.5, 0.5)).reversible
+    made = jq.schemes.compose(jq.schemes.simo_wong, lopsided)
+    assert (made.torques, made.conserves, made.aux) == (
+        "attitude",
+        jq.schemes.simo_wong.conserves,
+        False,
+    )
+    drag = jq.schemes.damp(jq.schemes.symmetric_top_suzuki4, DRAG)
     assert (drag.order, drag.conserves, drag.reversible) == (2, ("norm",), True)
-    assert jq.schemes.damped(jq.half_quat, DRAG).conserves == ()
-    lifted = jq.rkmk(tableaus.DORMAND_PRINCE5)
+    assert jq.schemes.damp(jq.schemes.half_quat, DRAG).conserves == ()
+    lifted = jq.schemes.rkmk(tableaus.DORMAND_PRINCE5)
     assert (lifted.order, lifted.evaluations, lifted.torques) == (5, 6, "any")
 
 
 def test_the_demand_of_a_scheme_goes_with_it():
-    jax.eval_shape(lambda: stepped(jq.symmetric_top_bm4, TOP))
+    jax.eval_shape(lambda: stepped(jq.schemes.symmetric_top_bm4, TOP))
     for scheme in (
-        jq.symmetric_top_bm4,
-        jq.compose(jq.symmetric_top_bm4, (0.5, 0.5)),
-        jq.schemes.damped(jq.symmetric_top_bm4, DRAG),
+        jq.schemes.symmetric_top_bm4,
+        jq.schemes.compose(jq.schemes.symmetric_top_bm4, (0.5, 0.5)),
+        jq.schemes.damp(jq.schemes.symmetric_top_bm4, DRAG),
     ):
         scheme.check(TOP)
         for call in (
@@ -235,7 +246,7 @@ def test_of_a_plain_function_nothing_is_known_and_it_is_admitted():
         jq.rollout(scheme, BODY, jq.torques.zero, START, grid) for scheme in (own, jq.lie_euler)
     )
     np.testing.assert_array_equal(ours.final.q, theirs.final.q)
-    made = jq.compose(own, (0.5, 0.5))
+    made = jq.schemes.compose(own, (0.5, 0.5))
     assert (made.order, made.evaluations, made.reversible) == (None, None, False)
     with pytest.raises(ValueError, match=r'"reversible" wanted a time-reversible .*, got own'):
         jq.rollout(

@@ -22,7 +22,7 @@ H = 3e-4
 # other lifted tableaus than that of rkmk4 in test_gradients.py.
 ONE_BY_ONE = [
     name
-    for name, scheme in jq.SCHEMES.items()
+    for name, scheme in jq.schemes.SCHEMES.items()
     if name not in COMPOSED and (name == "rkmk4" or not isinstance(scheme.step, MuntheKaas))
 ]
 
@@ -39,7 +39,7 @@ def end_of(name, body_of, steps, x):
         tau = jq.quaternion.rotate_inverse(state.q, params[0]) + jnp.sin(3.0 * t) * params[1]
         return tau - 0.3 * params[1][0] * state.omega if name in ANY_TORQUE else tau
 
-    body, step, params = body_of(rest), jq.SCHEMES[name], (pull, drive)
+    body, step, params = body_of(rest), jq.schemes.SCHEMES[name], (pull, drive)
     state = problems.start_of(
         name, jq.quaternion.multiply(jnp.asarray(problems.TILTED), jq.quaternion.exp(turn)), omega
     )

@@ -14,8 +14,8 @@ from examples.validation.orders import ANY_TORQUE, COMPOSED, STEPS, angles, asse
 from jaxquat._internal.jaxprs import nested
 from jaxquat.schemes import tableaus
 
-NAMES = list(jq.SCHEMES)
-CONSISTENT = [name for name in NAMES if jq.SCHEMES[name].order]
+NAMES = list(jq.schemes.SCHEMES)
+CONSISTENT = [name for name in NAMES if jq.schemes.SCHEMES[name].order]
 # Those composed of others ask for torques where these do, from other times on.
 OF_ONE_STEP = [name for name in CONSISTENT if name not in COMPOSED]
 MILLION = (
@@ -30,7 +30,10 @@ MILLION = (
     "symmetric_top_bm4",
     "simo_wong",
 )
-EXTRA = {"heun": (jq.rkmk(tableaus.HEUN), 2), "rk4_38": (jq.rkmk(tableaus.RK4_38), 4)}
+EXTRA = {
+    "heun": (jq.schemes.rkmk(tableaus.HEUN), 2),
+    "rk4_38": (jq.schemes.rkmk(tableaus.RK4_38), 4),
+}
 AUX = ("rkmk4", "cf4", "zhao", "formulation1")
 SIZES = ("rkmk4", "simo_wong")
 
@@ -42,7 +45,9 @@ def test_order_on_forced_bodies(name):
 
     These depend on time and all of the state, or on time, attitude and position.
     """
-    step, order = EXTRA[name] if name in EXTRA else (jq.SCHEMES[name], jq.SCHEMES[name].order)
+    step, order = (
+        EXTRA[name] if name in EXTRA else (jq.schemes.SCHEMES[name], jq.schemes.SCHEMES[name].order)
+    )
     kind = problems.Flying if step.translation else problems.Forced
     any_torque = name in ANY_TORQUE or name in EXTRA
     assert_order(name, step, order, *forced(any_torque, name == "symmetric_top_bm4", kind))
@@ -81,7 +86,7 @@ def errors_of_one_step(step, name, order, *of_problem):
 
     (bodies, starts, params), dt = given, jnp.repeat(lengths(order), problem.n)
     end = run(bodies, starts, params, jnp.full_like(dt, 0.3), dt)
-    if isinstance(step, jq.Scheme) and step.reversible:
+    if isinstance(step, jq.schemes.Scheme) and step.reversible:
         back = run(bodies, end, params, 0.3 + dt, -dt)
         for x, y in zip(jax.tree.leaves(back), jax.tree.leaves(starts), strict=True):
             np.testing.assert_allclose(x, y, rtol=0, atol=1e-13)
@@ -118,7 +123,7 @@ def test_the_error_of_one_step(name):
 
     A torque or force at another state or time than the stage's would lower it.
     """
-    scheme = jq.SCHEMES[name]
+    scheme = jq.schemes.SCHEMES[name]
     kind = problems.Flying if scheme.translation else problems.Forced
     of_problem = name in ANY_TORQUE, name == "symmetric_top_bm4", scheme.order, kind
     errors = errors_of_one_step(scheme, name, scheme.order, *of_problem)
@@ -209,7 +214,7 @@ def test_errors_agree_with_an_independent_implementation(name):
     q0, q = (np.array([each[k] for each in known]) for k in (1, 2))
     start = jq.State(jnp.asarray(q0), jnp.stack([jnp.asarray(problems.OMEGA0)] * len(kinds)))
     bodies = jax.tree.map(lambda x: jnp.stack([x] * len(kinds)), problems.reference_body())
-    march = problems.marcher(jq.SCHEMES[name], torque, batch=True)
+    march = problems.marcher(jq.schemes.SCHEMES[name], torque, batch=True)
     end = march(bodies, start, 0.0, 10.0, 200, kinds)
     np.testing.assert_allclose(angles(end.q, q), MEASURED[name], rtol=0.04)
 
@@ -221,7 +226,7 @@ def test_stage_times_on_a_manufactured_motion(name):
 
     The torque depends on time alone and moves the body along a known path.
     """
-    scheme = jq.SCHEMES[name]
+    scheme = jq.schemes.SCHEMES[name]
     body = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
     if name == "symmetric_top_bm4":
         body = jq.Body.from_principal(jnp.array([0.9, 1.3, 0.9]), jnp.asarray(problems.TILTED))
@@ -268,7 +273,11 @@ def test_norm_over_a_million_steps(name, dtype):
         admitted = of_rate
     run = jax.jit(
         lambda start: jq.rollout(
-            jq.SCHEMES[name], body, admitted, start, jq.grid(0.0, 0.01, steps, save_every=1000)
+            jq.schemes.SCHEMES[name],
+            body,
+            admitted,
+            start,
+            jq.grid(0.0, 0.01, steps, save_every=1000),
         ),
         compiler_options=effort.FULL,
     )
@@ -299,13 +308,13 @@ def end_with_wheel():
     return problems.marcher(jq.rkmk6, wheel_and_lag)(WHEELED, WITH_WHEEL, 0.0, 1.0, 400)
 
 
-@pytest.mark.parametrize("name", some((n for n in NAMES if jq.SCHEMES[n].aux), AUX))
+@pytest.mark.parametrize("name", some((n for n in NAMES if jq.schemes.SCHEMES[n].aux), AUX))
 def test_aux_states_are_integrated_at_the_scheme_order(name):
     """The order of the scheme is that of the aux state, of q and of omega.
 
     A wheel's momentum drives the body, and the body drives it.
     """
-    scheme = jq.SCHEMES[name]
+    scheme = jq.schemes.SCHEMES[name]
     march = problems.marcher(scheme, wheel_and_lag)
     steps = STEPS[scheme.order] if scheme.order < 5 else (10, 20, 40)
     ends = [march(WHEELED, WITH_WHEEL, 0.0, 1.0, n) for n in steps]
@@ -352,15 +361,6 @@ def test_float32_and_float64_agree():
     assert angles(ends[0].q[-1].astype(jnp.float64), ends[1].q[-1]) < 200 * np.finfo(np.float32).eps
 
 
-def test_table_is_consistent():
-    for name, scheme in jq.SCHEMES.items():
-        assert getattr(jq, name) is scheme
-        assert scheme.name == name
-        assert scheme.__doc__
-        assert scheme.source
-        assert scheme.torques in ("any", "attitude", "potential")
-
-
 def callbacks(jaxpr):
     """How often a program calls back when it runs: a scan does so at each of its steps."""
     total = 0
@@ -378,7 +378,7 @@ def test_float32_stays_float32_and_evaluations_are_counted_right(name):
 
     An empty dict as aux state, as diffrax wants it, is one.
     """
-    scheme = jq.SCHEMES[name]
+    scheme = jq.schemes.SCHEMES[name]
     start = problems.start_of(name, jnp.array([1, 0, 0, 0], jnp.float32), jnp.ones(3, jnp.float32))
     if not name.startswith("full_quat"):
         start = start._replace(aux={})
@@ -416,7 +416,7 @@ def test_spin_about_a_principal_axis_is_exact(name):
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
     start = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.0, 0.0, 2.0]))
     exact = jq.quaternion.multiply(start.q, jq.quaternion.exp(jnp.array([0.0, 0.0, 0.6])))
-    step = lambda: jq.SCHEMES[name](body, jq.torques.zero, 0.0, start, 0.3, None)
+    step = lambda: jq.schemes.SCHEMES[name](body, jq.torques.zero, 0.0, start, 0.3, None)
     state = jax.jit(step)()
     assert np.abs(state.q - exact).max() < 2e-15
     assert np.abs(state.omega - start.omega).max() < 1e-15
@@ -429,12 +429,12 @@ def test_a_torque_of_the_rate_is_refused(name):
         jq.State(jnp.asarray(problems.TILTED), jnp.ones(3)),
     )
     with pytest.raises(TypeError, match=f"{name}: .*torque driven"):
-        jq.SCHEMES[name](body, problems.driven, 0.0, start, 0.1, None)
+        jq.schemes.SCHEMES[name](body, problems.driven, 0.0, start, 0.1, None)
     # This hands the rate to a function that ignores it.
     nested = jax.jit(lambda t, state, params: problems.heavy(t, state, params))
-    jax.eval_shape(lambda: jq.SCHEMES[name](body, nested, 0.0, start, 0.1, None))
+    jax.eval_shape(lambda: jq.schemes.SCHEMES[name](body, nested, 0.0, start, 0.1, None))
     with pytest.raises(TypeError, match="reads state"):
-        jq.SCHEMES[name](
+        jq.schemes.SCHEMES[name](
             body, jax.jit(lambda t, state, params: -state.omega), 0.0, start, 0.1, None
         )
 
@@ -518,11 +518,11 @@ def test_a_torque_that_reads_the_rate_in_a_branch_or_a_loop_is_refused(kind):
         jq.lgvi(body, READING[kind], 0.0, start, 0.1, None)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if not jq.SCHEMES[name].aux])
+@pytest.mark.parametrize("name", [name for name in NAMES if not jq.schemes.SCHEMES[name].aux])
 def test_aux_states_are_refused(name):
     start = jq.State(jnp.asarray(problems.TILTED), jnp.ones(3), {"wheel": jnp.ones(3)})
     with pytest.raises(TypeError, match="aux"):
-        jq.SCHEMES[name](
+        jq.schemes.SCHEMES[name](
             jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0])),
             problems.heavy,
             0.0,
@@ -549,7 +549,7 @@ def test_free_motion_does_not_depend_on_the_size_of_the_inertia(name):
     def end(size):
         body = jq.Body.from_principal(size * moments)
         return jq.rollout(
-            jq.SCHEMES[name], body, jq.torques.zero, start, jq.grid(0.0, 0.05, 20)
+            jq.schemes.SCHEMES[name], body, jq.torques.zero, start, jq.grid(0.0, 0.05, 20)
         ).state.omega[-1]
 
     wanted = end(jnp.float32(1.0))

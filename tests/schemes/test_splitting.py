@@ -15,11 +15,11 @@ import jaxquat as jq
 from examples.validation import problems
 from examples.validation.orders import COMPOSED, angles, assert_order, forced
 from examples.validation.problems import FAST, FAST_START, fast_end, fast_march
-from jaxquat.schemes import damped, weights
+from jaxquat.schemes import damp, weights
 
 TOP = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.asarray(problems.OMEGA0))
-REVERSIBLE = [name for name, scheme in jq.SCHEMES.items() if scheme.reversible]
+REVERSIBLE = [name for name, scheme in jq.schemes.SCHEMES.items() if scheme.reversible]
 
 
 def body_of(name):
@@ -66,7 +66,7 @@ def heavy_end():
 @pytest.mark.slow
 @pytest.mark.parametrize("inner", ["symmetric_top", "lgvi"])
 def test_the_triple_jump_lifts_symmetric_steps_to_order_four(inner):
-    step = jq.compose(jq.SCHEMES[inner], weights.TRIPLE_JUMP4)
+    step = jq.schemes.compose(jq.schemes.SCHEMES[inner], weights.TRIPLE_JUMP4)
     if inner in ("symmetric_top", "no_squish"):
         assert_order(inner, step, 4, *forced(False))
         return
@@ -98,7 +98,10 @@ def test_the_named_compositions_are_what_compose_makes(name, inner, weights):
 
     of_name, of_compose = (  # one operation after the other: they share what is compiled
         step(body, torque, 0.4, start, 0.2, None)
-        for step in (jq.SCHEMES[name], jq.compose(jq.SCHEMES[inner], weights))
+        for step in (
+            jq.schemes.SCHEMES[name],
+            jq.schemes.compose(jq.schemes.SCHEMES[inner], weights),
+        )
     )
     for got, wanted in zip(jax.tree.leaves(of_name), jax.tree.leaves(of_compose), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=3e-15)
@@ -106,9 +109,9 @@ def test_the_named_compositions_are_what_compose_makes(name, inner, weights):
 
 def test_compose_wants_weights_that_sum_to_one():
     with pytest.raises(ValueError, match="weights: wanted numbers that sum to 1"):
-        jq.compose(jq.symmetric_top, (0.5, 0.4))
+        jq.schemes.compose(jq.symmetric_top, (0.5, 0.4))
     with pytest.raises(TypeError, match="scheme: wanted a function"):
-        jq.compose("symmetric_top", (1.0,))
+        jq.schemes.compose("symmetric_top", (1.0,))
 
 
 @pytest.mark.slow
@@ -127,7 +130,7 @@ def test_damped_splitting_is_of_order_two():
         body, START, 0.0, 2.0, 1000
     )
     march, steps = (
-        problems.marcher(damped(jq.symmetric_top, damping), torque),
+        problems.marcher(damp(jq.symmetric_top, damping), torque),
         np.array([40, 80, 160]),
     )
     errors = np.array(
@@ -137,7 +140,7 @@ def test_damped_splitting_is_of_order_two():
         assert abs(problems.slope(steps, np.linalg.norm(part, axis=1)) - 2) < 0.1
     free = jax.jit(
         lambda: jq.rollout(
-            damped(jq.symmetric_top, jnp.array([0.3, 0.3, 0.5])),
+            damp(jq.symmetric_top, jnp.array([0.3, 0.3, 0.5])),
             TOP,
             jq.torques.zero,
             START,
@@ -158,7 +161,7 @@ def test_forth_and_back(name):
 
     The torque depends on attitude and time.
     """
-    step, n, h = jq.SCHEMES[name], 2000, 0.01
+    step, n, h = jq.schemes.SCHEMES[name], 2000, 0.01
 
     def torque(t, state, params):
         return problems.heavy(t, state, params) + 0.3 * jnp.cos(t) * jnp.ones(3)
@@ -177,7 +180,7 @@ def test_forth_and_back(name):
     assert np.abs(jq.dynamics.local(START, back)).max() < 1e-10
 
 
-CONSERVING = [name for name, scheme in jq.SCHEMES.items() if "momentum" in scheme.conserves]
+CONSERVING = [name for name, scheme in jq.schemes.SCHEMES.items() if "momentum" in scheme.conserves]
 
 
 @pytest.mark.slow
@@ -187,7 +190,7 @@ def test_momentum_over_a_hundred_thousand_steps(name):
 
     For a heavy symmetric top, its vertical part stays constant.
     """
-    step, steps = jq.SCHEMES[name], 100_000
+    step, steps = jq.schemes.SCHEMES[name], 100_000
     for body, torque, vertical in [
         (body_of(name), jq.torques.zero, False),
         (TOP, problems.heavy, True),
@@ -205,7 +208,7 @@ def test_momentum_over_a_hundred_thousand_steps(name):
 
 @pytest.mark.slow
 def test_simo_wong_holds_the_energy_of_linear_potentials():
-    step, steps = jq.simo_wong, 100_000
+    step, steps = jq.schemes.simo_wong, 100_000
     for body in (TOP, problems.reference_body()):
         run = jax.jit(
             lambda b=body: (
@@ -230,7 +233,7 @@ def test_the_axis_of_symmetry_of_a_tie():
     recorded = {"symmetric_top": (7.8e-4, 9.1e-3), "symmetric_top_suzuki4": (5.0e-8, 1.1e-7)}
     torque = lambda t, state, weight: weight * problems.heavy(t, state, None)
     for name, errors in recorded.items():
-        march = problems.marcher(jq.SCHEMES[name], torque)
+        march = problems.marcher(jq.schemes.SCHEMES[name], torque)
         for weight, problem, wanted in zip((0.0, 1.0), ("FREE", "HEAVY"), errors, strict=True):
             _, q0, q, _ = problems.REFERENCE[problem]
             start = jq.State(jnp.asarray(q0), START.omega)
@@ -240,7 +243,9 @@ def test_the_axis_of_symmetry_of_a_tie():
 
 def test_bm4_refuses_an_asymmetric_body():
     with pytest.raises(ValueError, match="symmetric_top_bm4 wanted two equal principal moments"):
-        jq.symmetric_top_bm4(problems.reference_body(), problems.heavy, 0.0, START, 0.1, None)
+        jq.schemes.symmetric_top_bm4(
+            problems.reference_body(), problems.heavy, 0.0, START, 0.1, None
+        )
 
 
 @pytest.mark.slow
@@ -251,7 +256,7 @@ def test_a_checked_rollout_by_bm4_reports_a_traced_asymmetric_body():
         return jax.experimental.checkify.checkify(
             lambda: (
                 jq.rollout(
-                    jq.symmetric_top_bm4,
+                    jq.schemes.symmetric_top_bm4,
                     body,
                     problems.heavy,
                     START,
@@ -269,7 +274,7 @@ def test_a_checked_rollout_by_bm4_reports_a_traced_asymmetric_body():
 
 @pytest.mark.slow
 def test_traced_asymmetric_body_brings_bm4_down_to_order_two():
-    march = problems.marcher(jq.symmetric_top_bm4, problems.heavy)
+    march = problems.marcher(jq.schemes.symmetric_top_bm4, problems.heavy)
     steps = np.array([20, 40, 80])
     errors = np.array(
         [
@@ -294,7 +299,7 @@ def test_a_step_too_long_is_nan_in_that_member_alone(name):
     """
     body = problems.reference_body()
     torque = lambda t, state, weight: weight * problems.heavy(t, state, None)
-    step = lambda state, weight: jq.SCHEMES[name](body, torque, 0.0, state, 0.05, weight)
+    step = lambda state, weight: jq.schemes.SCHEMES[name](body, torque, 0.0, state, 0.05, weight)
     step = jax.jit(jax.vmap(step, (0, None)))
     starts = jax.tree.map(lambda x: jnp.stack([x, x, x]), START)
     starts = starts._replace(omega=starts.omega * jnp.array([[1.0], [300.0], [0.5]]))
@@ -326,7 +331,9 @@ def test_a_step_from_rest_or_to_rest_is_solved(name, dtype):
         0.02,
     )
     torque = lambda t, state, tau: jnp.where(t <= 0, tau[0], jnp.where(t < h, tau[1], tau[2]))
-    step = jax.jit(jax.vmap(lambda state, tau: jq.SCHEMES[name](body, torque, 0.0, state, h, tau)))
+    step = jax.jit(
+        jax.vmap(lambda state, tau: jq.schemes.SCHEMES[name](body, torque, 0.0, state, h, tau))
+    )
     omega, direction = jax.random.normal(jax.random.key(4), (2, 20, 3), dtype)
     braked = [(omega, -omega @ body.inertia / h, [share] * 3) for share in (0.5, 1.0, 2.0)]
     pushes = (

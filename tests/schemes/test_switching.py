@@ -10,14 +10,14 @@ from marks import some
 
 import jaxquat as jq
 from examples.validation import problems
-from jaxquat.schemes import restarted, switched
+from jaxquat.schemes import restart, split_steps
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))
 ARMS = jnp.array([[0.4, -1.1, 0.7], [0.2, 0.9, -0.5], [-0.8, 0.3, 0.6]])
 ON, OFF = np.array([0.1371, 0.5234, 1.777]), np.array([0.911, 1.4142, 1.901])  # s
 AT_WIDTHS = lambda t, state, params, widths: widths
-PULSED = switched(jq.rkmk4, AT_WIDTHS)
+PULSED = split_steps(jq.rkmk4, AT_WIDTHS)
 NEEDED = pytest.mark.needs("llvmlite")
 BOTH = ["scan", pytest.param("fused", marks=NEEDED)]
 SCAN_FIRST = ["scan", pytest.param("fused", marks=(NEEDED, pytest.mark.slow))]
@@ -81,7 +81,7 @@ def tumbling(scheme, rate=True):
         return torque(t, state, params, jnp.where(began & ~ended, 1.0, 0.0))
 
     at = lambda t, state, params, command: jnp.stack([jnp.asarray(ON), jnp.asarray(OFF)]) - t
-    return torque, switching, switched(scheme, at)
+    return torque, switching, split_steps(scheme, at)
 
 
 def numbers(state):
@@ -128,7 +128,7 @@ OF_ATTITUDE = ["no_squish", "lgvi", "simo_wong"]
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*SCHEMES, *OF_ATTITUDE])
 def test_a_scheme_keeps_its_order_at_arbitrary_instants(name):
-    scheme, counts = jq.SCHEMES[name], np.array([40, 80])
+    scheme, counts = jq.schemes.SCHEMES[name], np.array([40, 80])
     rate = name in SCHEMES
     _, switching, split = tumbling(scheme, rate)
     errors = [np.abs(end(split, switching, n) - reference(rate)).max() for n in counts.tolist()]
@@ -199,7 +199,7 @@ def test_widths_fire_in_each_step_of_a_sample_and_widths_with_its_time_once():
         return jnp.where(ended, 0.0, jnp.array([0.0, 0.0, 3.0]))
 
     def rate(instants, commands):
-        scheme, grid = switched(jq.lie_euler, instants), jq.grid(0.0, 0.2, 10, sample_every=5)
+        scheme, grid = split_steps(jq.lie_euler, instants), jq.grid(0.0, 0.2, 10, sample_every=5)
         start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
         path = jq.rollout(scheme, body, torque, start, grid, inputs=commands)
         return path.final.omega[2]
@@ -239,7 +239,7 @@ def test_ramps_have_the_impulse_of_their_areas(engine):
 
     def rate(widths):
         path = jq.rollout(
-            switched(jq.rkmk4, instants),
+            split_steps(jq.rkmk4, instants),
             jq.Body(2.0 * jnp.eye(3)),
             torque,
             start,
@@ -268,27 +268,27 @@ def test_ramps_have_the_impulse_of_their_areas(engine):
 def test_the_facts_of_the_inner_scheme_are_passed_on():
     assert (PULSED.order, PULSED.evaluations, PULSED.reversible) == (4, None, False)
     assert PULSED.name == "switched(rkmk4)"
-    assert switched(jq.rkmk4, AT_WIDTHS) == PULSED
-    drag = jq.schemes.damped(jq.no_squish, 0.5)
-    np.testing.assert_array_equal(switched(drag, AT_WIDTHS).decay(BODY), drag.decay(BODY))
+    assert split_steps(jq.rkmk4, AT_WIDTHS) == PULSED
+    drag = jq.schemes.damp(jq.no_squish, 0.5)
+    np.testing.assert_array_equal(split_steps(drag, AT_WIDTHS).decay(BODY), drag.decay(BODY))
 
 
 def test_what_cannot_be_split_is_refused_by_name():
     never = lambda t, state, params: t < 0.0
-    again = restarted(jq.rkmk4, never, lambda t, state, params: state)
+    again = restart(jq.rkmk4, never, lambda t, state, params: state)
     for scheme, text in (
         (again, "wanted one that is not restarted, got .*; put restarted outermost"),
         (PULSED, "wanted one that is not switched, got .*; put switched outermost"),
         (jq.stochastic.brownian(1.0, 0.1), "scheme: wanted a deterministic one, got brownian"),
     ):
         with pytest.raises(TypeError, match=text):
-            switched(scheme, AT_WIDTHS)
+            split_steps(scheme, AT_WIDTHS)
     with pytest.raises(TypeError, match="put switched outermost"):
-        jq.compose(PULSED, jq.schemes.weights.SUZUKI4)
+        jq.schemes.compose(PULSED, jq.schemes.weights.SUZUKI4)
     grid = jq.grid(0.0, 0.1, 1)
     with pytest.raises(TypeError, match=r"torque: switched wanted one with a command, .* got zero"):
         jq.rollout(PULSED, BODY, jq.torques.zero, START, grid)
-    whole = switched(jq.rkmk4, lambda t, state, params, command: command > 0.0)
+    whole = split_steps(jq.rkmk4, lambda t, state, params, command: command > 0.0)
     with pytest.raises(TypeError, match=r"instants\(\.\.\.\): wanted"):
         jq.rollout(whole, BODY, open_until, START, grid, ARMS, inputs=jnp.zeros(1))
     with pytest.raises(ValueError, match=r"time-reversible scheme .* got switched\(rkmk4\)"):

@@ -98,7 +98,7 @@ def test_the_order_is_kept_where_spacings_are_random(name):
     The torque is the one that it needs, and a gyroscopic one of the deviation from it. Without the
     latter Dormand-Prince 5 seems to have a higher order.
     """
-    scheme = jq.SCHEMES[name]
+    scheme = jq.schemes.SCHEMES[name]
     spacing = np.exp(np.random.default_rng(0).uniform(0.0, np.log(12.0), 12))
     assert spacing.max() / spacing.min() > 10
     times = np.concatenate([[0.0], np.cumsum(spacing)]) / spacing.sum()

@@ -278,7 +278,7 @@ def test_what_save_makes_of_the_rows(kind):
         "controller": command_law,
         "reversible": lambda t, state, gains: gains["stiffness"] * state.q[1:],
     }.get(kind, law)
-    step = jq.lie_midpoint if kind == "reversible" else jq.lie_euler
+    step = jq.schemes.lie_midpoint if kind == "reversible" else jq.lie_euler
 
     def save(t, state, gains, *command):
         return {
@@ -388,7 +388,7 @@ def test_gradient_through_a_thousand_steps(name, kind):
     The derivatives are those by gains, start, inertia, dt and t0.
     """
     body_of, theta = BODIES[kind]
-    loss = functools.partial(everything, body_of=body_of, step=jq.SCHEMES[name])
+    loss = functools.partial(everything, body_of=body_of, step=jq.schemes.SCHEMES[name])
     point = jnp.concatenate([jnp.array([2.0, 0.8]), jnp.zeros(6), theta, jnp.array([0.01, 0.2])])
     value = jax.jit(jax.vmap(loss))
     # The end time is 1000 dt, so dt has a smaller difference.
@@ -519,7 +519,7 @@ def test_memory_of_the_backward_pass(name):
 
     def temporaries(checkpoint):
         loss = functools.partial(
-            final_loss, steps=4096, checkpoint=checkpoint, step=jq.SCHEMES[name]
+            final_loss, steps=4096, checkpoint=checkpoint, step=jq.schemes.SCHEMES[name]
         )
         return jax.jit(jax.grad(loss)).lower(GAINS).compile().memory_analysis().temp_size_in_bytes
 

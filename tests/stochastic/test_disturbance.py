@@ -13,7 +13,7 @@ from jax.experimental import checkify
 
 import jaxquat as jq
 from examples.validation import torque_noise
-from jaxquat.stochastic import Disturbance, with_gauss_markov_torque, with_torque_noise
+from jaxquat.stochastic import Disturbance, add_gauss_markov_torque, add_torque_noise
 
 MOMENTS = np.array([1.0, 2.0, 2.5])  # kg m^2
 BODY = jq.Body.from_principal(jnp.asarray(MOMENTS))
@@ -29,7 +29,7 @@ def disturbed(state, torque=(0.0, 0.0, 0.0), aux=()):
     return state._replace(aux=Disturbance(jnp.asarray(torque, state.q.dtype), aux))
 
 
-BY_AXIS = with_torque_noise(jq.lie_euler, DENSITY)
+BY_AXIS = add_torque_noise(jq.lie_euler, DENSITY)
 STARTS = {"white": REST, "Gauss-Markov": disturbed(REST)}
 
 
@@ -73,7 +73,7 @@ def test_turn_and_momentum_of_a_ball_are_an_integrated_wiener_process(dt, steps)
 
 
 def test_a_density_matrix_is_that_of_the_momentum():
-    scheme = with_torque_noise(jq.lie_euler, FACTOR)
+    scheme = add_torque_noise(jq.lie_euler, FACTOR)
     end = lambda row: 2.0 * scheme(BALL, jq.torques.zero, 0.0, REST, 0.25, None, row).omega
     momentum = np.asarray(jax.jit(jax.vmap(end))(jnp.eye(6))).T
     np.testing.assert_allclose(momentum @ momentum.T, 0.25 * FACTOR @ FACTOR.T, atol=1e-15)
@@ -84,7 +84,7 @@ def test_the_mean_square_momentum_of_a_free_body_grows_exactly(scheme):
     """By 3 density^2 dt, in a step that turns it by 0.5 rad; two nodes -1 and 1 per normal."""
     normals = jnp.array(list(itertools.product((-1.0, 1.0), repeat=6)))
     dt, density = 0.5, 0.3
-    noisy = with_torque_noise(scheme, density)
+    noisy = add_torque_noise(scheme, density)
     step = lambda row: noisy(BODY, jq.torques.zero, 0.0, START, dt, None, row).omega
     momentum = MOMENTS * np.asarray(jax.jit(jax.vmap(step))(normals))
     grown = np.mean(np.sum(momentum**2, axis=1)) - np.sum((MOMENTS * START.omega) ** 2)
@@ -93,7 +93,7 @@ def test_the_mean_square_momentum_of_a_free_body_grows_exactly(scheme):
 
 @functools.cache
 def coloured_responses():
-    return responses(with_gauss_markov_torque(jq.lie_euler, DEVIATION, TIME), 3, "Gauss-Markov")
+    return responses(add_gauss_markov_torque(jq.lie_euler, DEVIATION, TIME), 3, "Gauss-Markov")
 
 
 @pytest.mark.parametrize("dt", [1e-3, 0.3, 40.0])
@@ -127,8 +127,8 @@ def test_without_density_or_deviation_a_step_is_that_of_the_scheme():
     end = lambda scheme, start, *noise: scheme(BODY, push, 0.0, start, 0.1, None, *noise)
     wanted = end(jq.lie_euler, START)
     for noisy, start in (
-        (with_torque_noise(jq.lie_euler, 0.0), START),
-        (with_gauss_markov_torque(jq.lie_euler, 0.0, 1.0), disturbed(START)),
+        (add_torque_noise(jq.lie_euler, 0.0), START),
+        (add_gauss_markov_torque(jq.lie_euler, 0.0, 1.0), disturbed(START)),
     ):
         after = end(noisy, start, row)
         np.testing.assert_array_equal(after.q, wanted.q)
@@ -136,12 +136,12 @@ def test_without_density_or_deviation_a_step_is_that_of_the_scheme():
 
 
 def both(density, deviation, time_constant, scheme=jq.rkmk4):
-    return with_gauss_markov_torque(with_torque_noise(scheme, density), deviation, time_constant)
+    return add_gauss_markov_torque(add_torque_noise(scheme, density), deviation, time_constant)
 
 
 def test_random_torques_nest_and_take_their_normals_in_turn():
     """The outer one, a Gauss-Markov torque, takes the first six; the white one takes the others."""
-    scheme = with_gauss_markov_torque(BY_AXIS, DEVIATION, TIME)
+    scheme = add_gauss_markov_torque(BY_AXIS, DEVIATION, TIME)
     assert scheme.noise(STARTS["Gauss-Markov"]) == 12
     _, momentum, torque = responses(scheme, 1, "Gauss-Markov")(0.25)
     np.testing.assert_array_equal(np.flatnonzero(torque), [2, 12])  # x and the start
@@ -150,9 +150,9 @@ def test_random_torques_nest_and_take_their_normals_in_turn():
 
 
 def test_the_facts_are_those_of_the_scheme_but_for_what_noise_spoils():
-    for scheme in (jq.lie_euler, jq.zhao, jq.rkmk4, jq.no_squish, jq.simo_wong):
-        white = with_torque_noise(scheme, 0.1)
-        coloured = with_gauss_markov_torque(scheme, 0.1, 1.0)
+    for scheme in (jq.lie_euler, jq.zhao, jq.rkmk4, jq.no_squish, jq.schemes.simo_wong):
+        white = add_torque_noise(scheme, 0.1)
+        coloured = add_gauss_markov_torque(scheme, 0.1, 1.0)
         for noisy in (white, coloured):
             assert noisy.order == min(scheme.order, 2)
             assert (noisy.evaluations, noisy.torques) == (scheme.evaluations, scheme.torques)
@@ -161,8 +161,8 @@ def test_the_facts_are_those_of_the_scheme_but_for_what_noise_spoils():
         assert (white.aux, coloured.aux) == (scheme.aux, True)
         assert (white.reversible, coloured.reversible) == (scheme.reversible, False)
         assert (white.noise(START), coloured.noise(disturbed(START))) == (6, 6)
-    damped = jq.schemes.damped(jq.no_squish, 0.4)
-    for noisy in (with_torque_noise(damped, 0.1), with_gauss_markov_torque(damped, 0.1, 1.0)):
+    damped = jq.schemes.damp(jq.no_squish, 0.4)
+    for noisy in (add_torque_noise(damped, 0.1), add_gauss_markov_torque(damped, 0.1, 1.0)):
         assert noisy.decay(BODY) == damped.decay(BODY)
 
 
@@ -174,7 +174,7 @@ def test_a_torque_sees_its_own_aux_states_and_not_the_disturbance():
         return -command - jnp.cross(state.omega, state.aux), command
 
     start = disturbed(REST, (0.0, 0.0, 0.5), jnp.zeros(3))
-    scheme = with_gauss_markov_torque(jq.rkmk2, 0.0, 1e9)
+    scheme = add_gauss_markov_torque(jq.rkmk2, 0.0, 1e9)
     grid = jq.grid(0.0, 0.25, 4)
     inputs, noise = jnp.tile(jnp.array([0.0, 0.0, 0.1]), (4, 1)), jnp.zeros((4, 6))
     fly = lambda: jq.rollout(scheme, BALL, wheels, start, grid, inputs=inputs, noise=noise)
@@ -187,8 +187,8 @@ def test_a_torque_sees_its_own_aux_states_and_not_the_disturbance():
 def test_the_toward_of_a_damped_scheme_receives_the_command():
     """A strong drag brings the body to the commanded rate, the disturbance shifts it by N/D."""
     toward = lambda t, state, params, command: command
-    damped = jq.schemes.damped(jq.lie_euler, 1e3, toward)
-    scheme = with_gauss_markov_torque(damped, 0.0, 1e9)
+    damped = jq.schemes.damp(jq.lie_euler, 1e3, toward)
+    scheme = add_gauss_markov_torque(damped, 0.0, 1e9)
     start, grid = disturbed(REST, (0.0, 0.0, 5.0)), jq.grid(0.0, 0.5, 2)
     inputs, noise = jnp.tile(jnp.array([0.0, 0.0, 0.1]), (2, 1)), jnp.zeros((2, 6))
     push = lambda t, state, params, command: jnp.zeros(3)
@@ -201,8 +201,8 @@ def test_a_body_that_moves_may_be_shaken():
     moving = REST._replace(position=jnp.zeros(3), velocity=jnp.array([1.0, 0.0, 0.0]))
     push = lambda t, state, params: jq.Wrench(jnp.zeros(3), jnp.array([0.0, 0.0, -2.0]))
     for scheme, start in (
-        (with_torque_noise(jq.no_squish, 0.1), moving),
-        (with_gauss_markov_torque(jq.no_squish, 0.1, 1.0), disturbed(moving)),
+        (add_torque_noise(jq.no_squish, 0.1), moving),
+        (add_gauss_markov_torque(jq.no_squish, 0.1, 1.0), disturbed(moving)),
     ):
         final = scheme(body, push, 0.0, start, 0.5, None, jnp.ones(6))
         np.testing.assert_allclose(final.velocity, [1.0, 0.0, -1.0], rtol=1e-15)
@@ -278,7 +278,7 @@ def test_a_gauss_markov_torque_in_float32_is_that_in_float64():
     def end(dtype):
         start = jax.tree.map(lambda x: jnp.asarray(x, dtype), disturbed(START, (0.1, 0.0, 0.2)))
         body = jax.tree.map(lambda x: jnp.asarray(x, dtype), BODY)
-        scheme = with_gauss_markov_torque(jq.lie_euler, DEVIATION, TIME)
+        scheme = add_gauss_markov_torque(jq.lie_euler, DEVIATION, TIME)
         step = lambda row: scheme(body, jq.torques.zero, 0.0, start, 0.01, None, row)
         return jax.jit(step)(jnp.asarray(NORMALS[0, :6]))
 
@@ -299,7 +299,7 @@ def test_the_weak_order_is_2_and_the_strong_order_1_or_2(kind, strong):
 
 
 def test_a_state_without_a_disturbance_is_refused():
-    scheme = with_gauss_markov_torque(jq.no_squish, 0.1, 1.0)
+    scheme = add_gauss_markov_torque(jq.no_squish, 0.1, 1.0)
     key = jax.random.key(0)
     for aux, error, words in (
         ((), TypeError, "state.aux: wanted a jq.stochastic.Disturbance, .* got tuple"),
@@ -324,7 +324,7 @@ def test_white_torque_under_drag_turns_a_ball_as_its_mobility_says_in_steps_of_a
         "brownian": lambda: jq.stochastic.brownian(damping, 0.0),
         "langevin": lambda: jq.stochastic.langevin(jq.no_squish, damping, 0.0),
     }[make]()
-    scheme = with_torque_noise(inner, density)
+    scheme = add_torque_noise(inner, density)
     assert scheme.order == 1
     count, unit = scheme.noise(REST), 1e-6
     rows = np.zeros((steps, steps, count))
@@ -352,27 +352,29 @@ def test_white_torque_under_drag_turns_a_ball_as_its_mobility_says_in_steps_of_a
 
 def test_drag_is_found_within_other_schemes():
     """Compositions and Gauss-Markov torques of it have it, too: three normals, weak order 1."""
-    drag = jq.schemes.damped(jq.no_squish, 0.1)
-    inner = with_gauss_markov_torque(drag, 0.1, 1.0)
-    assert with_torque_noise(inner, 0.1).noise(disturbed(REST)) == 3 + 6
-    assert with_torque_noise(jq.compose(drag, jq.schemes.weights.SUZUKI4), 0.1).noise(REST) == 3
-    assert with_torque_noise(jq.no_squish, 0.1).noise(REST) == 6
+    drag = jq.schemes.damp(jq.no_squish, 0.1)
+    inner = add_gauss_markov_torque(drag, 0.1, 1.0)
+    assert add_torque_noise(inner, 0.1).noise(disturbed(REST)) == 3 + 6
+    assert (
+        add_torque_noise(jq.schemes.compose(drag, jq.schemes.weights.SUZUKI4), 0.1).noise(REST) == 3
+    )
+    assert add_torque_noise(jq.no_squish, 0.1).noise(REST) == 6
 
 
 def test_a_scheme_whose_rate_is_no_omega_is_refused():
     start = jq.schemes.hoffmann.full_quat_start(REST.q, REST.omega)
-    scheme = with_torque_noise(jq.full_quat_corrected, 0.1)
-    with pytest.raises(TypeError, match=r"state\.aux: with_torque_noise wanted none because"):
+    scheme = add_torque_noise(jq.schemes.full_quat_corrected, 0.1)
+    with pytest.raises(TypeError, match=r"state\.aux: add_torque_noise wanted none because"):
         jq.rollout(scheme, BODY, jq.torques.zero, start, GRID, noise=jax.random.key(0))
 
 
 TRACED = {
-    "density": lambda x: with_torque_noise(jq.lie_euler, x),
-    "deviation": lambda x: with_gauss_markov_torque(jq.lie_euler, x, 1.0),
-    "time_constant": lambda x: with_gauss_markov_torque(jq.lie_euler, 0.1, x),
-    "damping": lambda x: with_torque_noise(jq.schemes.damped(jq.lie_euler, x), 0.1),
-    "damping of a composition": lambda x: with_torque_noise(
-        jq.compose(jq.schemes.damped(jq.lie_euler, x), [0.5, 0.5]), 0.1
+    "density": lambda x: add_torque_noise(jq.lie_euler, x),
+    "deviation": lambda x: add_gauss_markov_torque(jq.lie_euler, x, 1.0),
+    "time_constant": lambda x: add_gauss_markov_torque(jq.lie_euler, 0.1, x),
+    "damping": lambda x: add_torque_noise(jq.schemes.damp(jq.lie_euler, x), 0.1),
+    "damping of a composition": lambda x: add_torque_noise(
+        jq.schemes.compose(jq.schemes.damp(jq.lie_euler, x), [0.5, 0.5]), 0.1
     ),
 }
 

@@ -255,7 +255,7 @@ def test_both_engines_have_one_path_and_one_derivative(make):
 @pytest.mark.parametrize("make", ["damped", "langevin", "brownian"])
 def test_a_damping_that_is_written_under_jit_is_checked(make, damping):
     """A scalar or a diagonal becomes a matrix there, which is traced: it is checked before."""
-    calls = {"damped": lambda: jq.schemes.damped(jq.no_squish, damping)}
+    calls = {"damped": lambda: jq.schemes.damp(jq.no_squish, damping)}
     factory = calls.get(make, lambda: made(make, damping, 0.1))
     with pytest.raises(ValueError, match=r"damping: wanted a .*positive .*definite matrix, got"):
         jax.jit(lambda: jax.tree.leaves(factory())[0])()
@@ -269,7 +269,7 @@ REFUSED = {
 
 
 def test_check_reports_traced_arguments_that_are_refused_where_they_are_known():
-    """Each is named, and good ones give no error. ``damped`` takes a resistance of 0."""
+    """Each is named, and good ones give no error. ``damp`` takes a resistance of 0."""
     moving = START._replace(position=jnp.zeros(3), velocity=jnp.zeros(3))
     body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]), mass=1.0)
 
@@ -279,7 +279,7 @@ def test_check_reports_traced_arguments_that_are_refused_where_they_are_known():
             jnp.zeros((1, 6)),
         )
         if name == "damped":
-            scheme, noise = jq.schemes.damped(jq.lie_euler, damping, resistance=resistance), None
+            scheme, noise = jq.schemes.damp(jq.lie_euler, damping, resistance=resistance), None
         grid = jq.grid(0.0, 0.1, 1)
         return jq.rollout(
             scheme,

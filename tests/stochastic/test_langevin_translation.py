@@ -181,7 +181,7 @@ def test_without_heat_it_is_a_drag_of_order_2_as_damped_is():
     """A turning body in a trap and a shear flow, whose axes differ in resistance.
 
     The reference is rkmk4 with the same drags as torque and force. In steps that forget the
-    velocity the order is 1, as that of ``damped``.
+    velocity the order is 1, as that of ``damp``.
     """
 
     def load(t, state, params):
@@ -201,7 +201,7 @@ def test_without_heat_it_is_a_drag_of_order_2_as_damped_is():
             options = {"noise": jnp.zeros((steps, 12))}
         elif scheme == "damped":
             drags = {"resistance": resistance, "wind": wind}
-            step = jq.schemes.damped(jq.no_squish, damping, **drags)
+            step = jq.schemes.damp(jq.no_squish, damping, **drags)
         else:
             step = jq.rkmk4
             drag = jq.forces.linear_drag(resistance, wind)

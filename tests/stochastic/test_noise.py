@@ -54,11 +54,11 @@ class Unready:
         return state
 
 
-DEAF = jq.Scheme(Deaf(), "deaf")
+DEAF = jq.schemes.Scheme(Deaf(), "deaf")
 
 
 def kicked(amplitude=0.3, dtype=jnp.float64):
-    return jq.Scheme(Kicked(jnp.asarray(amplitude, dtype)), "kicked")
+    return jq.schemes.Scheme(Kicked(jnp.asarray(amplitude, dtype)), "kicked")
 
 
 def drag(t, state, params, *command):
@@ -309,12 +309,12 @@ def step_of(scheme, *noise):
         (step_of(DEAF, np.zeros(2)), ValueError, "noise: wanted shape (3,), got (2,)"),
         (step_of(jq.rkmk4, np.zeros(3)), TypeError, "noise: wanted none because rkmk4"),
         (
-            lambda: jq.compose(DEAF, (0.5, 0.5)),
+            lambda: jq.schemes.compose(DEAF, (0.5, 0.5)),
             TypeError,
             "scheme: wanted a deterministic one, got deaf",
         ),
         (
-            lambda: jq.schemes.damped(DEAF, 0.1 * np.ones(3)),
+            lambda: jq.schemes.damp(DEAF, 0.1 * np.ones(3)),
             TypeError,
             "scheme: wanted a deterministic one, got deaf",
         ),

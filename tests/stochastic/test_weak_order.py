@@ -29,7 +29,7 @@ def test_coarsened_normals_are_standard_normals_whatever_the_step(dtype):
     At a temperature of 0, too: the normals do not depend on it.
     """
     body, scheme = jq.Body(jnp.asarray(TURNED, dtype)), skewed("langevin", 0.0, dtype)
-    of = lambda dt, noise: jq.stochastic.coarsened(scheme, body, noise, dt)[0]
+    of = lambda dt, noise: jq.stochastic.coarsen(scheme, body, noise, dt)[0]
     units = jnp.eye(12, dtype=dtype).reshape(12, 2, 6)
     steps = jnp.asarray(10.0 ** np.arange(-6, 7), dtype)
     columns = jax.jit(jax.vmap(jax.vmap(of, (None, 0)), (0, None)))(steps, units)
@@ -60,7 +60,7 @@ def test_rate_and_turn_of_a_long_step_are_those_of_two_half_steps_to_rounding(dt
         half, whole = (ornstein_uhlenbeck(*fixed, h) for h in (dt, 2.0 * dt))
         between, first = moved(half, jnp.zeros(3, dtype), rows[0])
         rate, second = moved(half, between, rows[1])
-        (row,) = jq.stochastic.coarsened(scheme, body, rows, dt)
+        (row,) = jq.stochastic.coarsen(scheme, body, rows, dt)
         return (rate, first + second), moved(whole, jnp.zeros(3, dtype), row)
 
     two, one = ends(jnp.asarray([1e-6, 1e-2, 1.0, 1e2, 1e6], dtype))
@@ -77,7 +77,7 @@ def test_a_long_step_ends_where_two_half_steps_do(make, dtype):
     steps = jnp.asarray([1e-3, 1.0, 1e3], dtype)
     rest = jq.State(jnp.tile(jnp.eye(4, dtype=dtype)[0], (3, 1)), jnp.zeros((3, 3), dtype))
     rows = np.random.default_rng(0).normal(size=(2, scheme.noise(rest))).astype(dtype)
-    coarse = jax.jit(jax.vmap(lambda dt: jq.stochastic.coarsened(scheme, body, rows, dt)[0]))(steps)
+    coarse = jax.jit(jax.vmap(lambda dt: jq.stochastic.coarsen(scheme, body, rows, dt)[0]))(steps)
 
     @jax.jit
     @jax.vmap
@@ -107,8 +107,8 @@ def test_velocity_and_displacement_are_coarsened_like_a_rate_with_these_moments(
 
     @jax.jit
     def coarsened():
-        wanted = [jq.stochastic.coarsened(one, of, part, 0.4) for one, of, part in parts]
-        return wanted, jq.stochastic.coarsened(scheme, body, rows, 0.4)
+        wanted = [jq.stochastic.coarsen(one, of, part, 0.4) for one, of, part in parts]
+        return wanted, jq.stochastic.coarsen(scheme, body, rows, 0.4)
 
     wanted, got = coarsened()
     np.testing.assert_allclose(got, np.concatenate(wanted, axis=1), rtol=0, atol=1e-13)
@@ -118,9 +118,7 @@ def test_the_noise_of_brownian_motion_is_a_sum():
     scheme, body = skewed("brownian", 0.1, float), jq.Body(jnp.asarray(TURNED))
     rows = jnp.asarray([[1.0, 0, 2], [3, 0, -2], [0, 5, 0], [0, 7, 0]])
     expected = np.array([[4.0, 0.0, 0.0], [0.0, 12.0, 0.0]]) / np.sqrt(2.0)
-    np.testing.assert_allclose(
-        jq.stochastic.coarsened(scheme, body, rows, 0.1), expected, rtol=1e-15
-    )
+    np.testing.assert_allclose(jq.stochastic.coarsen(scheme, body, rows, 0.1), expected, rtol=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +133,7 @@ def test_the_noise_of_brownian_motion_is_a_sum():
 def test_what_cannot_be_coarsened_is_refused_by_name(scheme, rows, dt, error, words):
     scheme = scheme or skewed("langevin", 0.1, float)
     with pytest.raises(error) as caught:
-        jq.stochastic.coarsened(scheme, jq.Body(jnp.asarray(TURNED)), rows, dt)
+        jq.stochastic.coarsen(scheme, jq.Body(jnp.asarray(TURNED)), rows, dt)
     assert words in str(caught.value)
 
 

@@ -586,7 +586,7 @@ def test_a_rare_branch_on_what_does_not_change(name):
 
     The mask of its branch for large angles, passed as a mask, once ended the process.
     """
-    dtype, scheme, grid = jnp.float32, jq.SCHEMES[name], jq.grid(0.0, 0.1, 8)
+    dtype, scheme, grid = jnp.float32, jq.schemes.SCHEMES[name], jq.grid(0.0, 0.1, 8)
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0], dtype))
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5], dtype), jnp.array([0.3, -0.2, 0.5], dtype))
     torque = lambda t, state, params: jnp.sin(params) * jnp.ones(3, dtype)

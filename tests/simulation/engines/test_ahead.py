@@ -27,7 +27,9 @@ def loss(name, gains, starts):
     def final(start):
         options = {"save_every": 1024, "engine": "fused"}
         grid = jq.grid(0.0, 0.01, 1024)
-        return flat.rollout(jq.SCHEMES[name], body, law, start, grid, gains, **options).final
+        return flat.rollout(
+            jq.schemes.SCHEMES[name], body, law, start, grid, gains, **options
+        ).final
 
     return sum(jnp.mean(x**2) for x in jax.tree.leaves(jax.vmap(final)(starts)[:2]))
 

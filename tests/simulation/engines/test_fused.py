@@ -269,9 +269,9 @@ def test_inputs_and_aux_states():
 def case_of(name, dtype):
     attitude = lambda t, state, pull: jnp.sin(3 * t) * jq.quaternion.rotate_inverse(state.q, pull)
     damped = lambda t, state, pull: attitude(t, state, pull) - 0.5 * state.omega
-    torque = damped if jq.SCHEMES[name].torques == "any" else attitude
+    torque = damped if jq.schemes.SCHEMES[name].torques == "any" else attitude
     body = jq.Body.from_principal(jnp.array([0.6, 0.6, 1.0], dtype))
-    scheme, grid = jq.SCHEMES[name], jq.grid(0.2, 0.02, 30, save_every=10)
+    scheme, grid = jq.schemes.SCHEMES[name], jq.grid(0.2, 0.02, 30, save_every=10)
 
     def run(engine, q, omega, pull):
         start = problems.start_of(name, q, omega)
@@ -291,7 +291,7 @@ def case_of(name, dtype):
 
 
 # no_squish_kl6 is nine steps of no_squish; test_rounding.py runs its kernel a million steps.
-SCHEMES = [name for name in jq.SCHEMES if name != "no_squish_kl6"]
+SCHEMES = [name for name in jq.schemes.SCHEMES if name != "no_squish_kl6"]
 LONG = ("symmetric_top_bm4", "symmetric_top_suzuki4", "crouch_grossman4", "rkmk5", "rkmk6")
 
 
@@ -1062,7 +1062,7 @@ def test_the_bits_of_a_body_do_not_depend_on_its_neighbours(name, dtype):
 
     A vector that none of them is in skips that branch; the values and gradients are the same.
     """
-    scheme, body, grid = jq.SCHEMES[name], full_body(dtype), jq.grid(0.0, 0.1, 20)
+    scheme, body, grid = jq.schemes.SCHEMES[name], full_body(dtype), jq.grid(0.0, 0.1, 20)
     omegas = jax.random.normal(jax.random.key(5), (40, 3), dtype)
     omegas = omegas.at[::7].multiply(60.0)
 

@@ -82,7 +82,7 @@ def pull(t, state, gains):
     return jq.quaternion.rotate_inverse(state.q, drive.astype(state.q.dtype))
 
 
-ALL = [name for name in jq.SCHEMES if not name.startswith("full_quat")]  # has other states
+ALL = [name for name in jq.schemes.SCHEMES if not name.startswith("full_quat")]  # has other states
 SOME = ALL if emulator.is_real() else ("rkmk4", "zhao", "lgvi")
 CASES = [("lie_euler", F8), *((name, dtype) for name in SOME for dtype in (F4, F8))]
 
@@ -91,7 +91,7 @@ CASES = [("lie_euler", F8), *((name, dtype) for name in SOME for dtype in (F4, F
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_schemes(name, dtype):
     """200 bodies are two blocks of which the second is ragged."""
-    scheme = jq.SCHEMES[name]
+    scheme = jq.schemes.SCHEMES[name]
     torque, grid = law if scheme.torques == "any" else pull, jq.grid(0.3, 0.01, 30, save_every=10)
 
     def run(q, omega, gains, moments):

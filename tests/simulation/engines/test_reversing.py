@@ -32,7 +32,7 @@ def loss(values, name, checkpoint, steps=10_000, save_every=10_000, closed_over=
 
     body, start = jq.Body.from_principal(moments), jq.State(jq.quaternion.normalize(q), omega)
     path = jq.rollout(
-        jq.SCHEMES[name],
+        jq.schemes.SCHEMES[name],
         body,
         torque,
         start,
@@ -59,7 +59,7 @@ def values():
     "name",
     # What is composed of steps has a test below, of fewer of them.
     some(
-        [n for n, s in jq.SCHEMES.items() if s.reversible and n not in COMPOSED],
+        [n for n, s in jq.schemes.SCHEMES.items() if s.reversible and n not in COMPOSED],
         slow=["lgvi", "no_squish"],
     ),
 )
@@ -119,25 +119,29 @@ def test_vmap_and_integers_in_the_parameters():
 
 PALINDROME, LOPSIDED = (0.4, 0.2, 0.4), (0.5, 0.3, 0.2)
 REVERSIBLE = {
-    "compose": jq.compose(jq.symmetric_top, (0.5, 0.5)),
-    "palindrome": jq.compose(jq.lgvi, PALINDROME),
-    "nested": jq.compose(jq.compose(jq.lgvi, (0.5, 0.5)), (0.5, 0.5)),
-    "any torque": jq.compose(jq.lie_midpoint, (0.5, 0.5)),
-    "damped": jq.schemes.damped(jq.no_squish, jnp.array([0.3, 0.1, 0.2])),
-    "composed of damped": jq.compose(jq.schemes.damped(jq.lgvi, 0.2 * jnp.eye(3)), PALINDROME),
+    "compose": jq.schemes.compose(jq.symmetric_top, (0.5, 0.5)),
+    "palindrome": jq.schemes.compose(jq.lgvi, PALINDROME),
+    "nested": jq.schemes.compose(jq.schemes.compose(jq.lgvi, (0.5, 0.5)), (0.5, 0.5)),
+    "any torque": jq.schemes.compose(jq.schemes.lie_midpoint, (0.5, 0.5)),
+    "damped": jq.schemes.damp(jq.no_squish, jnp.array([0.3, 0.1, 0.2])),
+    "composed of damped": jq.schemes.compose(
+        jq.schemes.damp(jq.lgvi, 0.2 * jnp.eye(3)), PALINDROME
+    ),
 }
 IRREVERSIBLE = {
-    "lopsided": jq.compose(jq.no_squish, LOPSIDED),
-    "of another": jq.compose(jq.rkmk4, PALINDROME),
-    "damped pcdm1": jq.schemes.damped(jq.pcdm1, jnp.array([0.3, 0.1, 0.2])),
+    "lopsided": jq.schemes.compose(jq.no_squish, LOPSIDED),
+    "of another": jq.schemes.compose(jq.rkmk4, PALINDROME),
+    "damped pcdm1": jq.schemes.damp(jq.schemes.pcdm1, jnp.array([0.3, 0.1, 0.2])),
     "wrapped": functools.wraps(jq.no_squish)(lambda *given: jq.no_squish(*given)),
-    "composed of lopsided": jq.compose(jq.compose(jq.no_squish, LOPSIDED), (0.5, 0.5)),
+    "composed of lopsided": jq.schemes.compose(
+        jq.schemes.compose(jq.no_squish, LOPSIDED), (0.5, 0.5)
+    ),
 }
 
 
 def test_what_is_made_of_schemes_knows_whether_it_is_reversible():
     for name, scheme in (REVERSIBLE | IRREVERSIBLE).items():
-        is_scheme = isinstance(scheme, jq.Scheme)  # what is wrapped is none
+        is_scheme = isinstance(scheme, jq.schemes.Scheme)  # what is wrapped is none
         assert (is_scheme and scheme.reversible) == (name in REVERSIBLE), name
 
 
@@ -199,11 +203,11 @@ def test_the_gradient_of_what_is_made_of_reversible_steps(name):
 
 
 def noisy(kind, strength):
-    white, drag = jq.stochastic.with_torque_noise, jnp.array([0.3, 0.1, 0.2])
+    white, drag = jq.stochastic.add_torque_noise, jnp.array([0.3, 0.1, 0.2])
     return {
         "no_squish": lambda: white(jq.no_squish, strength * jnp.eye(3)),
         "twice": lambda: white(white(jq.lgvi, 0.2), strength),
-        "damped": lambda: white(jq.schemes.damped(jq.no_squish, drag), strength),
+        "damped": lambda: white(jq.schemes.damp(jq.no_squish, drag), strength),
     }[kind]()
 
 
@@ -339,7 +343,7 @@ def test_what_it_refuses():
         TypeError,
         match='checkpoint "reversible": wanted a torque of time and attitude, got torque driven',
     ):
-        run(jq.lie_midpoint, problems.driven)
+        run(jq.schemes.lie_midpoint, problems.driven)
     with pytest.raises(TypeError, match="forward-mode"):
         jax.jvp(
             lambda w: run(jq.no_squish, lambda t, s, p: w * problems.heavy(t, s, p)).state.q,

@@ -39,7 +39,7 @@ def flight(engine, omega, gains, torque, scheme=jq.lie_euler, **options):
 
 def by_attitude(engine, omega, gains, **options):
     torque = lambda t, s, g: -g[0] * s.q[1:]
-    return flight(engine, omega, gains, torque, jq.lie_midpoint, **options).state.q
+    return flight(engine, omega, gains, torque, jq.schemes.lie_midpoint, **options).state.q
 
 
 def by_loop(engine, omega, gains):
@@ -84,20 +84,20 @@ class Kicked:
 def by_noise(engine, omega, gains):
     """Start, body and params are the same on all devices; the noise is not."""
     torque = lambda t, state, gains: -gains[0] * state.q[1:]
-    scheme, normals = jq.Scheme(Kicked(), "kicked"), jnp.outer(jnp.arange(4.0), omega)
+    scheme, normals = jq.schemes.Scheme(Kicked(), "kicked"), jnp.outer(jnp.arange(4.0), omega)
     return flight(engine, jnp.ones(3), gains, torque, scheme, noise=normals).state.q
 
 
 def by_key(engine, omega, gains):
     torque = lambda t, state, gains: -gains[0] * state.q[1:]
-    scheme, number = jq.Scheme(Kicked(), "kicked"), (100 * omega[0]).astype(jnp.int32)
+    scheme, number = jq.schemes.Scheme(Kicked(), "kicked"), (100 * omega[0]).astype(jnp.int32)
     key = jax.random.fold_in(jax.random.key(0), number)
     return flight(engine, jnp.ones(3), gains, torque, scheme, noise=key).state.q
 
 
 def by_pulses(engine, omega, gains):
     """Instants and start are the same on all devices; what the torque closes over is not."""
-    scheme = jq.schemes.switched(jq.rkmk2, lambda t, state, gains, ends: gains[1] * ends)
+    scheme = jq.schemes.split_steps(jq.rkmk2, lambda t, state, gains, ends: gains[1] * ends)
     push = lambda t, state, gains, command: jnp.where(command[1][0], gains[0] * omega, 0.0)
     inputs = 0.01 * jnp.arange(4.0)[:, None]
     return flight(engine, jnp.ones(3), gains, push, scheme, inputs=inputs).state.q

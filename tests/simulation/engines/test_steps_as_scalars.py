@@ -16,7 +16,7 @@ def step_arguments(name):
 
     def function(t, state, dt, pull):
         torque = lambda t, state, p: jnp.sin(3 * t) * jq.quaternion.rotate_inverse(state.q, p)
-        return jq.SCHEMES[name](body, torque, t, state, dt, pull)
+        return jq.schemes.SCHEMES[name](body, torque, t, state, dt, pull)
 
     return function, (jnp.asarray(0.4), state, jnp.asarray(0.05), jnp.array([0.5, -0.3, 0.8]))
 
@@ -25,7 +25,7 @@ def step_arguments(name):
 LIKE_ANOTHER = ("rkmk5", "rkmk6", "crouch_grossman4", *COMPOSED)
 
 
-STEPS = [name for name in jq.SCHEMES if name not in LIKE_ANOTHER]
+STEPS = [name for name in jq.schemes.SCHEMES if name not in LIKE_ANOTHER]
 
 
 @pytest.mark.parametrize(
