@@ -374,3 +374,11 @@ def test_axes_in_half_precision_are_said_to_be_so():
 def test_the_load_in_body_axes_is_answered_by_the_wrench_in_world_axes(name):
     with pytest.raises(AttributeError, match=r"[wW]rench.* whose force is in WORLD axes$"):
         getattr(rotors, name)
+
+
+def test_bounds_by_their_old_names_work_with_a_warning():
+    with pytest.warns(DeprecationWarning, match=r"^allocate: lowest is now called min$"):
+        got = rotors.allocate(QUAD, 10.0, np.array([0.0, 0.0, 0.5]), lowest=1.0)
+    wanted = rotors.allocate(QUAD, 10.0, np.array([0.0, 0.0, 0.5]), min=1.0)
+    np.testing.assert_array_equal(got, wanted)
+    assert got.min() == 1.0

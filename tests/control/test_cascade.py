@@ -214,5 +214,5 @@ def test_bad_input_of_the_cascade_is_named():
             controller(**changes)
     with pytest.raises(ValueError, match=r"^body: wanted a mass, got none"):
         control.cascade(jq.Body(BODY.inertia), EVERY * DT, STILL)
-    with pytest.raises(ValueError, match=r"^measure\(...\): wanted position and velocity, which"):
+    with pytest.raises(ValueError, match=r"^measure\(...\): wanted position and velocity, got"):
         updated(LEVEL, measure=lambda state, value: state)

@@ -308,7 +308,8 @@ def test_pid_takes_constant_gains_and_references():
     state, memory = jax.tree.map(lambda x: x[0], STATES), jnp.array([0.1, 0.2, 0.3])
     lists = control.PIDGains(*(x.tolist() for x in PID))
     constant = control.pid(BODY, 2.0, REST, gains=lists, limits=1.5)
-    called = control.pid(BODY, 2.0, rest_at, limits=jnp.full(3, 1.5), anti_windup_time=2.0)
+    with pytest.warns(DeprecationWarning, match=r"^pid: unwind is now called anti_windup_time$"):
+        called = control.pid(BODY, 2.0, rest_at, limits=jnp.full(3, 1.5), unwind=2.0)
     from_constants = constant.update(0.0, state, memory, None, None)
     from_functions = called.update(0.0, state, memory, PID, None)
     for got, wanted in zip(from_constants, from_functions, strict=True):

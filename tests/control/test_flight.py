@@ -253,7 +253,7 @@ def test_bad_input_of_the_law_is_named():
     still = control.hold_position(v)
     turning = state._replace(position=None, velocity=None)
     for changes, message in (
-        ({"state": turning}, r"^state: wanted position and velocity, which flight_law needs, got"),
+        ({"state": turning}, r"^state: wanted position and velocity, got neither"),
         ({"body": jq.Body(BODY.inertia)}, r"^body: wanted a mass, got none"),
         ({"gains": control.Gains(v, v)}, r"^gains: wanted control.FlightGains"),
         (

@@ -220,7 +220,7 @@ REFUSED = {
     "position(t): wanted shape (3,), got (2": (
         torques.gravity_gradient(jq.Body(INERTIA), position=lambda t: PUSH[:2]), ()
     ),
-    "state: wanted position and velocity, or torques.gravity_gradient(body, mu, position), got": (
+    "state: wanted position and velocity, got neither; or pass torques.gravity_gradient a pos": (
         torques.gravity_gradient(jq.Body(INERTIA)), ()
     ),
     "field(t): wanted shape (3,), got (2,)": (torques.magnetic(PUSH, lambda t: PUSH[:2]), ()),
