@@ -54,9 +54,9 @@ SAMPLE = "            member.sample(k)\n"
 ROW = """\
         with target.when(k.multiple_of(loop.save_every)):
             row = target.run(loop.save, member.point(k))
-            target.write(results.saved, row, k // loop.save_every)
+            target.write(results["result", "saved"], row, k // loop.save_every)
 """
-PAST = "            past.command.set(member.carried.command.get(), j)\n"
+PAST = '            past["command"].set(member.carried["command"].get(), j)\n'
 CONTROLLER = "a_controller_with_memory_and_inputs[6-4]"
 ROTORS = "torques_that_close_over_what_is_the_same_on_all_devices[rotors-fused]"
 STAY = "bodies_stay_where_cotangents_are_batched_and_where_the_devices_do_not_divide_them"
@@ -582,8 +582,8 @@ MUTATIONS = {
     ),
     "derivatives: the tangents of cotangents are left out": Mutation(
         DERIVATIVES,
-        "more = live_of_tangent(f, live, moved)",
-        "more = live_of_tangent(f, live)",
+        "more = keys.live_of_tangent(f, live, moved)",
+        "more = keys.live_of_tangent(f, live)",
         of_engine("fused_grid_at", "the_second_derivative_by_the_times_is_that_of_the_scan"),
     ),
     "derivatives: tangents of constants that are 0 are arrays": Mutation(
@@ -615,13 +615,13 @@ MUTATIONS = {
     ),
     "derivatives: no second derivatives by the start": Mutation(
         TRANSPOSES,
-        "return zeros(f, key.primal, members).at[..., 0, :].set(by_start)",
+        "return keys.zeros(f, key.primal, members).at[..., 0, :].set(by_start)",
         "return None",
         of_second("jacrev of grad"),
     ),
     "derivatives: a checkpoint forgets which results have cotangents": Mutation(
         TRANSPOSES,
-        'live = live_of_primal(g, equation.params["live"])',
+        'live = keys.live_of_primal(g, equation.params["live"])',
         "live = ()",
         of_engine(
             "scanning", "checkpoint_keeps_the_value_of_a_gradient_whose_cotangent_is_constant"
@@ -714,10 +714,10 @@ MUTATIONS = {
         "== jax.lax.GatherScatterMode.FILL_OR_DROP",
         of_engine("scalarize", "all_operations_and_their_vjps[moves]"),
     ),
-    "recurrence: a constant is unused where one function does not use it": Mutation(
+    "recurrence: a constant that is used has no gradient": Mutation(
         RECURRENCE,
-        "if not all(row[k] for row in zeros)",
-        "if not any(row[k] for row in zeros)",
+        '("constants", i) not in reached}',
+        '("constants", i) in reached}',
         of_engine("derivatives", "a_derivative[value_and_grad-loss]"),
     ),
     "recurrence: a tangent keeps states of its own choice": Mutation(
@@ -746,8 +746,8 @@ MUTATIONS = {
     ),
     "recurrence: commands cost nothing to keep": Mutation(
         RECURRENCE,
-        "for name in GROUPS[2:5]",
-        "for name in GROUPS[2:4]",
+        "for group in CARRY for leaf in self.specs[group])",
+        "for group in CARRY[:2] for leaf in self.specs[group])",
         of_engine("fused", "a_long_step_is_not_computed_again"),
     ),
     "recurrence: the tangent in other directions": Mutation(
@@ -787,7 +787,7 @@ MUTATIONS = {
     ),
     "time loop: the cotangent of a command counts for the samples before": Mutation(
         TIMELOOP,
-        "        command.set(target.zeros(command.leaves))\n",
+        '        by["command"].set(target.zeros(self.leaves["command"]))\n',
         "",
         of_engine("fused", CONTROLLER),
     ),
@@ -805,8 +805,8 @@ MUTATIONS = {
     ),
     "time loop: the first segment is read first": Mutation(
         TIMELOOP,
-        "variable.set(target.read(arrays, segment))",
-        "variable.set(target.read(arrays, later))",
+        'variable.set(target.read(operands["residual", group], segment))',
+        'variable.set(target.read(operands["residual", group], later))',
         of_second("linearized grad"),
     ),
     "memory: a kernel of another processor": Mutation(

@@ -106,12 +106,11 @@ def ulps(name, dtype, *arguments):
     count, n = len(arguments), arguments[0].size
     # inputs of the programs: constants, the number of the step, a state
     b = Builder([*[kind] * count, np.dtype(np.int32), kind])
-    scalars = [b.scalar(k) for k in range(count)]
-    value = (getattr(special, name) if name in MADE_OF_THEM else partial(operation, name))(*scalars)
-    leaf = Leaf(kind, 1)
+    function = getattr(special, name) if name in MADE_OF_THEM else partial(operation, name)
+    value, leaf = function(*b.arguments[:count]), Leaf((), kind)
     loop = Loop(
         constants=(leaf,) * count, state=(leaf,), saved=(leaf,),
-        step=b.finish([count + 1]), save=b.finish([value.number]),
+        step=b.finish(b.arguments[-1:]), save=b.finish([value]),
     )  # fmt: skip
     operands = [jnp.asarray(x)[:, None] for x in (*arguments, np.zeros(n, dtype))]
     saved, *_ = cpu.call(loop, "forward", (True,) * len(operands), n, operands)

@@ -21,7 +21,7 @@ from jaxquat._internal.jaxprs import closed_jaxpr, specs
 def rarely(
     function: Callable[..., tuple[Array, ...]], needed: Array, usual: tuple[Array, ...], *args: Any
 ) -> tuple[Array, ...]:
-    """``function(*args)`` where ``needed``, else ``usual``: arrays of one shape and dtype.
+    """Return ``function(*args)`` where ``needed``, else ``usual``: arrays of one shape and dtype.
 
     The function is evaluated everywhere, so it must have finite derivatives everywhere.
     """
@@ -47,7 +47,7 @@ def branched(closed: Any) -> Any:
 
 
 def _branched(closed: Any, known: dict[int, Any]) -> Any:
-    """``branched``; ``known`` has the jaxprs of calls and their replacements, by id."""
+    """Return ``branched``; ``known`` has replacements of the jaxprs of calls, by id."""
     equations, changed = [], False
     for equation in closed.jaxpr.eqns:
         inner = equation.params.get("jaxpr")
@@ -80,7 +80,7 @@ def _sides(closed: Any) -> Any:
 
 
 def _computed(jaxpr: Any, consts: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
-    """The outputs of a jaxpr whose first input is known; only equations that are needed run."""
+    """Return the outputs of a jaxpr whose first input is known; run only the equations needed."""
     known = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *operands), strict=True))
     sources = {v: equation for equation in jaxpr.eqns for v in equation.outvars}
     condition = jaxpr.invars[0]

@@ -39,7 +39,7 @@ def concrete(name: str, value: Any, reason: str) -> None:
 
 
 def _now(function: Callable[[Any], Array], value: Any) -> Array:
-    """``function(value)``, which is concrete if ``value`` is, even while JAX is tracing.
+    """Return ``function(value)``, concrete if ``value`` is, even while JAX is tracing.
 
     Otherwise no number written in a function under ``jit`` could be checked.
     """
@@ -50,7 +50,7 @@ def _now(function: Callable[[Any], Array], value: Any) -> Array:
 
 
 def floating(name: str, value: Any) -> Array:
-    """``value`` as an array of floats (a Python int becomes a float); TypeError otherwise."""
+    """Return ``value``, which may be a Python int, as an array of floats; TypeError otherwise."""
     try:
         array = _now(jnp.asarray, float(value) if type(value) is int else value)
     except (TypeError, ValueError, OverflowError) as error:
@@ -78,7 +78,7 @@ def integers(name: str, value: Any) -> Array:
 
 
 def floating_tree(name: str, tree: Any) -> Any:
-    """``tree`` with arrays of floats as leaves; a TypeError names the place of any other leaf."""
+    """Return ``tree`` with arrays of floats as leaves; a TypeError names another leaf."""
 
     def checked(path: Any, leaf: Any) -> Array:
         try:
@@ -104,10 +104,7 @@ def _at(path: Any, name: str = "") -> str:
 
 def exactly(name: str, value: Any, shape: tuple[int, ...], hint: str = "") -> Array:
     """Return ``value`` as a floating array of exactly this shape."""
-    array = floating(name, value)
-    if array.shape != shape:
-        raise ValueError(f"{name}: wanted shape {shape}, got {array.shape}{hint}")
-    return array
+    return one_shape(name, value, shape, hint=hint)
 
 
 def vector(name: str, value: Any) -> Array:
@@ -125,11 +122,12 @@ def scalar(name: str, value: Any) -> Array:
     return number
 
 
-def one_shape(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
+def one_shape(name: str, value: Any, *shapes: tuple[int, ...], hint: str = "") -> Array:
     """Return ``value`` as a floating array of one of these shapes."""
     array = floating(name, value)
     if array.shape not in shapes:
-        raise ValueError(f"{name}: wanted shape {' or '.join(map(str, shapes))}, got {array.shape}")
+        wanted = " or ".join(map(str, shapes))
+        raise ValueError(f"{name}: wanted shape {wanted}, got {array.shape}{hint}")
     return array
 
 
@@ -145,7 +143,7 @@ def trailing(name: str, value: Any, core: tuple[int, ...]) -> Array:
 
 
 def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
-    """Floating arrays of (name, value, core shape), with leading axes that broadcast.
+    """Return floating arrays of (name, value, core shape), with leading axes that broadcast.
 
     Axes of length 1 are added to give all arrays the same number of leading axes.
     """
@@ -174,16 +172,11 @@ def function(name: str, value: Any, hint: str = "") -> Any:
 
 
 def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") -> Any:
-    """``value`` if it is a function that accepts these positional arguments; TypeError otherwise.
+    """Return ``value`` if it is a function of these positional arguments; TypeError otherwise.
 
-    A function without a signature passes.
-
-    Args:
-        name: the name of ``value``, for the message.
-        value: the function.
-        arguments: the names of its arguments, for instance "t, state".
-        why: the reason for these arguments, for the message, for instance "there is a controller".
-        hint: what to do about a value that is not a function, for the message.
+    A function without a signature passes. For the messages: ``arguments`` are the names of the
+    arguments, for instance "t, state"; ``why`` is the reason for them, for instance "there is a
+    controller"; ``hint`` is what to do about a value that is not a function.
     """
     function(name, value, hint or f"; it is called as {name.split('.')[-1]}({arguments})")
     try:
@@ -210,7 +203,7 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) 
 
 
 def _shown(value: Any) -> str:
-    """Return a short text: of None and of a string what they are, of others the type."""
+    """Return None or a string as it is written, and the type of anything else."""
     return repr(value) if value is None or isinstance(value, str) else type(value).__name__
 
 
@@ -276,8 +269,7 @@ def random_key(name: str, value: Any, hint: str = "") -> Array:
 def every(name: str, wanted: str, value: ArrayLike, good: Any, hint: str = "") -> None:
     """Raise ValueError if an element of a concrete ``value`` is not ``good``, an array of booleans.
 
-    The message shows a short array. For a long one, of which NumPy would omit the middle, it shows
-    the first element that is not good, and its index.
+    The message shows a short array; of a long one, the first element that is not good.
     """
     array, good = np.asarray(value), np.asarray(good)
     if not good.all():
@@ -363,7 +355,7 @@ def floating_dtype(name: str, value: Any) -> Any:
 
 
 def shape(name: str, value: Any) -> tuple[int, ...]:
-    """``value`` as a shape: a tuple or list of integers (TypeError), none negative (ValueError)."""
+    """Return ``value`` as a shape: a tuple of integers (TypeError), none negative (ValueError)."""
     hint = f" (write ({value},))" if isinstance(value, int) else ""
     if not isinstance(value, tuple | list) or any(
         isinstance(x, bool) or not isinstance(x, int | np.integer) for x in value
@@ -382,7 +374,7 @@ def place(name: str, value: Any) -> Path:
 
 
 def arrays(name: str, tree: Any) -> Any:
-    """``tree`` if all leaves are arrays or numbers; a TypeError names the place of others."""
+    """Return ``tree`` if all leaves are arrays or numbers; a TypeError names another leaf."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
         known = isinstance(leaf, bool | int | float | complex | np.generic | np.ndarray | Array)
         if not (known or (hasattr(leaf, "dtype") and hasattr(leaf, "shape"))):
@@ -419,7 +411,7 @@ def positive_integer(name: str, value: Any, hint: str = "") -> int:
 
 
 def divisor(name: str, value: Any, total: int, unit: str = "steps") -> int:
-    """``value`` as a positive integer that divides ``total``, a number of steps or other units."""
+    """Return ``value`` as a positive integer that divides ``total``, a number of ``unit``."""
     value = positive_integer(name, value)
     if total % value:
         raise ValueError(f"{name}: wanted a divisor of the {total} {unit}, got {value}")
@@ -442,8 +434,8 @@ def rotation_matrix(name: str, value: Array) -> None:
     """Raise ValueError if a concrete matrix (..., 3, 3) is not a rotation.
 
     Its determinant must be positive, and entries of ``R^T R`` may differ from the unit matrix by at
-    most 5e-4. That admits the matrix of a quaternion whose norm is off 1 by 1e-4, which is accepted
-    everywhere (its ``R^T R`` is |q|^4), and a rotation matrix written with four decimals.
+    most 5e-4. That admits a matrix with four decimals, and that of a quaternion whose norm is off 1
+    by 1e-4 (its ``R^T R`` is |q|^4).
     """
     if is_concrete(value):
         finite(name, value)
@@ -483,7 +475,7 @@ def unit_vector(name: str, value: Array) -> None:
 
 
 def _unit(name: str, value: Array, wanted: str) -> None:
-    """Raise ValueError with the text ``wanted`` if a concrete row has a norm off 1 by over 1e-4."""
+    """Raise ValueError if the norm of a concrete row is off 1 by more than 1e-4."""
     if is_concrete(value):
         rows = np.asarray(value, dtype=np.float64).reshape(-1, value.shape[-1])
         norms = np.linalg.norm(rows, axis=-1)

@@ -45,7 +45,7 @@ def checked_record(
         record: its value.
         kind: the class that it must have.
         fields: the demands of all fields.
-        wanted: what the error of another class says that it wanted.
+        wanted: the text for the error of another class.
     """
     instance(name, record, kind, wanted or f"a jq.{kind.__module__.split('.')[-1]}.{kind.__name__}")
     lengths: dict[str, int] = {}
@@ -69,6 +69,5 @@ def checked_record(
 
 
 def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
-    """Whether an array of this shape has the wanted one, in which letters are any lengths."""
     pairs = zip(shape, wanted, strict=False)
     return len(shape) == len(wanted) and all(n == m if isinstance(m, int) else n for n, m in pairs)

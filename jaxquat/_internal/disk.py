@@ -24,7 +24,7 @@ except ImportError:  # Windows
 
 
 def digest(tree: Any) -> str:
-    """SHA-256 of the paths, dtypes, shapes and bits of the leaves, which are NumPy arrays."""
+    """Return the SHA-256 of the paths, dtypes, shapes and bits of leaves that are NumPy arrays."""
     sha = hashlib.sha256()
     for path, array in jax.tree_util.tree_leaves_with_path(tree):
         sha.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode())
@@ -37,9 +37,8 @@ def only_writer(name: str, folder: Path, lock: str) -> Iterator[None]:
     """Lock the file ``lock`` in a folder; the file exists only while a process writes there.
 
     The kernel locks the open file (flock) and releases it however the process ends, so the file
-    that a killed process leaves behind blocks nobody. The lock works between threads, between
-    processes, and on NFS between hosts. Nothing is locked if the operating system (Windows) or the
-    file system has no flock, or if the file cannot be created.
+    of a killed process blocks nobody. The lock works between threads, processes, and on NFS hosts.
+    Nothing is locked without flock (Windows, some file systems) or if the file cannot be created.
 
     Raises:
         BlockingIOError: another process writes there; the message names it and its host.
@@ -85,7 +84,6 @@ def _locked(name: str, folder: Path, path: Path) -> BinaryIO | None:
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Return whether this open file is the one at ``path``."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
     except FileNotFoundError:

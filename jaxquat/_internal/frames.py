@@ -16,19 +16,19 @@ A = TypeVar("A", Array, np.ndarray)
 
 
 def ned_enu(vector: A) -> A:
-    """(north, east, down) <-> (east, north, up). (..., 3) -> (..., 3)."""
+    """Change (north, east, down) to (east, north, up), or back. (..., 3) -> (..., 3)."""
     x, y, z = (vector[..., k] for k in range(3))
     return _joined([y, x, -z])
 
 
 def frd_flu(vector: A) -> A:
-    """(forward, right, down) <-> (forward, left, up). (..., 3) -> (..., 3)."""
+    """Change (forward, right, down) to (forward, left, up), or back. (..., 3) -> (..., 3)."""
     x, y, z = (vector[..., k] for k in range(3))
     return _joined([x, -y, -z])
 
 
 def attitude(q: A) -> A:
-    """FRD to NED <-> FLU to ENU. (..., 4) -> (..., 4).
+    """Change an attitude from FRD-to-NED to FLU-to-ENU, or back. (..., 4) -> (..., 4).
 
     Both changes of axes are half turns: ``ned_enu`` about (1, 1, 0), ``frd_flu`` about (1, 0, 0).
     With a = sqrt(1/2) (i + j) the new attitude is a q i*, which turns FLU to FRD, then to NED, then

@@ -7,13 +7,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr
 
 from jaxquat._internal.varying import shaped
 
 
 def nested(equation: Any) -> list[Any]:
-    """The jaxprs among the parameters of an equation, open or closed: bodies, branches, calls."""
+    """Return the jaxprs of bodies, branches and calls in an equation, open or closed."""
     parameters = [
         one
         for parameter in equation.params.values()
@@ -23,7 +23,7 @@ def nested(equation: Any) -> list[Any]:
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
-    """Every equation of a jaxpr, open or closed, including those of nested jaxprs."""
+    """Yield every equation of a jaxpr, open or closed, including those of nested jaxprs."""
     for equation in _open(jaxpr).eqns:
         yield equation
         for inner in nested(equation):
@@ -31,12 +31,12 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def depends_on(jaxpr: Any, marked: Sequence[bool], slope: bool = False) -> list[bool]:
-    """For each output of a jaxpr, open or closed, whether its value may depend on a marked input.
+    """Return, for each output of a jaxpr, whether its value may depend on a marked input.
 
     Calls, branches and loops are entered. A loop is repeated until no further carried value becomes
-    dependent. For any other primitive, every output depends on every input. With ``slope``, whether
-    the output may have a derivative by a marked input: JAX has none of integers, and none through
-    ``stop_gradient`` and roundings; a custom derivative may have one by every input.
+    dependent. For any other primitive, every output depends on every input. With ``slope``, return
+    whether the output may have a derivative with respect to a marked input: integers,
+    ``stop_gradient`` and roundings have none; a custom derivative may have one for every input.
     """
     jaxpr = _open(jaxpr)
     dependent = {variable for variable, mark in zip(jaxpr.invars, marked, strict=True) if mark}
@@ -76,27 +76,32 @@ def _of_branches(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
 
 def _of_scan(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
     consts, carried = inputs_of_scan(equation)
-    body, rows = equation.params["jaxpr"], inputs[consts + carried :]
-    carry = inputs[consts : consts + carried]
-    while True:
-        outputs = depends_on(body, [*inputs[:consts], *carry, *rows], slope)
-        after = _either(carry, outputs[:carried])
-        if after == carry:
-            return [*carry, *outputs[carried:]]
-        carry = after
+    rows = inputs[consts + carried :]
+
+    def once(carry: list[bool]) -> list[bool]:
+        return depends_on(equation.params["jaxpr"], [*inputs[:consts], *carry, *rows], slope)
+
+    carry = _settled(inputs[consts : consts + carried], lambda carry: once(carry)[:carried])
+    return [*carry, *once(carry)[carried:]]
 
 
 def _of_while(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
     params = equation.params
     first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
-    carry, body = inputs[second:], params["body_jaxpr"]
-    while True:
-        after = _either(carry, depends_on(body, [*inputs[first:second], *carry], slope))
+
+    def once(carry: list[bool]) -> list[bool]:
         if any(depends_on(params["cond_jaxpr"], [*inputs[:first], *carry], slope)):
-            after = [True] * len(carry)  # the condition decides how often all values change
-        if after == carry:
-            return carry
+            return [True] * len(carry)  # the condition decides how often all values change
+        return depends_on(params["body_jaxpr"], [*inputs[first:second], *carry], slope)
+
+    return _settled(inputs[second:], once)
+
+
+def _settled(carry: list[bool], once: Callable[[list[bool]], list[bool]]) -> list[bool]:
+    """Repeat an iteration until no further carried value becomes dependent."""
+    while (after := [a or b for a, b in zip(carry, once(carry), strict=True)]) != carry:
         carry = after
+    return carry
 
 
 _RULES: dict[str, Callable[[Any, list[bool], bool], list[bool]]] = {
@@ -107,7 +112,7 @@ _RULES: dict[str, Callable[[Any, list[bool], bool], list[bool]]] = {
 
 
 def inputs_of_scan(equation: Any) -> tuple[int, int]:
-    """How many inputs of a scan are constants, and how many are carried; the others are rows."""
+    """Return how many inputs of a scan are constants, and how many are carried."""
     params = equation.params
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
@@ -117,11 +122,9 @@ def inputs_of_scan(equation: Any) -> tuple[int, int]:
 
 
 def called(equation: Any) -> Any:
-    """The jaxpr of an equation that is a call (jit, checkpoint, a custom derivative), or None.
+    """Return the jaxpr of an equation that is a call (jit, checkpoint, custom derivative), or None.
 
-    The jaxpr of a call has the inputs and outputs of the equation. The jaxprs of a reduction (which
-    combines two elements) and of a kernel (which has references as inputs) do not, so these are not
-    calls.
+    It has the inputs and outputs of the equation, unlike the jaxprs of reductions and kernels.
     """
     if equation.primitive.name in _RULES:
         return None
@@ -139,10 +142,6 @@ def _alike(one: Sequence[Any], other: Sequence[Any]) -> bool:
     return types[0] == types[1]
 
 
-def _either(one: list[bool], other: list[bool]) -> list[bool]:
-    return [a or b for a, b in zip(one, other, strict=True)]
-
-
 def _open(jaxpr: Any) -> Any:
     return getattr(jaxpr, "jaxpr", jaxpr)
 
@@ -151,7 +150,7 @@ def closed_jaxpr(
     like: Any, inputs: Sequence[Any], outputs: Sequence[Any], equations: Sequence[Any],
     consts: dict[Any, Any],
 ) -> Any:  # fmt: skip
-    """A closed jaxpr of these parts; ``like`` is any jaxpr, ``consts`` map variables to values."""
+    """Return a closed jaxpr; ``like`` is any jaxpr, ``consts`` map variables to values."""
     jaxpr = _open(like).replace(
         constvars=list(consts), invars=list(inputs), outvars=list(outputs), eqns=list(equations)
     )
@@ -159,12 +158,5 @@ def closed_jaxpr(
 
 
 def specs(variables: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
-    """Shapes and dtypes of variables, varying over the same ``shard_map`` axes."""
+    """Return shapes and dtypes of variables, varying over the same ``shard_map`` axes."""
     return [shaped(v.aval.shape, v.aval.dtype, v.aval) for v in variables]
-
-
-def call_of(closed: Any) -> Any:
-    """Return the equation of a ``jax.jit`` call of a closed jaxpr, with the jaxpr's own inputs."""
-    traced = jax.make_jaxpr(jax.jit(jaxpr_as_fun(closed)))(*specs(closed.jaxpr.invars))
-    (equation,) = traced.jaxpr.eqns
-    return equation

@@ -16,31 +16,31 @@ from jax import Array, lax
 
 
 def dot(a: Array, b: Array) -> Array:
-    """Inner product over the last axis."""
+    """Return the inner product over the last axis."""
     products = a * b
     return functools.reduce(operator.add, [products[..., i] for i in range(products.shape[-1])])
 
 
 def square(a: Array) -> Array:
-    """``dot(a, a)`` as a reduction, which XLA computes once for all derivatives that use it."""
+    """Return ``dot(a, a)`` as a reduction, which XLA computes once for all its derivatives."""
     return jnp.sum(a * a, axis=-1)
 
 
 def root(x: Array) -> Array:
-    """Square root of x >= 0 with the derivative 0 at x = 0; NaN stays NaN."""
+    """Return the square root of x >= 0 with the derivative 0 at x = 0; NaN stays NaN."""
     regular = ~(x <= 0)  # true for NaN, which propagates
     return jnp.where(regular, jnp.sqrt(jnp.where(regular, x, 1.0)), 0.0)
 
 
 @jax.custom_jvp
 def cross(a: Array, b: Array) -> Array:
-    """Vector product of (..., 3) arrays."""
+    """Return the vector product of (..., 3) arrays."""
     return jnp.cross(a, b)
 
 
 @cross.defjvp
 def _cross_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The product rule ``da × b + a × db`` by cyclic shifts, whose transpose XLA compiles best."""
+    """Return ``da × b + a × db`` by cyclic shifts, whose transpose XLA compiles best."""
     (a, b), (da, db) = primals, tangents
     return cross(a, b), _next(da * _next(b) - _next(da) * b + a * _next(db) - _next(a) * db)
 
@@ -51,12 +51,12 @@ def _next(a: Array) -> Array:
 
 
 def matvec(matrix: Array, vector: Array) -> Array:
-    """Matrix (..., m, n) times vector (..., n)."""
+    """Return matrix (..., m, n) times vector (..., n)."""
     return jnp.einsum("...ij,...j->...i", matrix, vector, precision=lax.Precision.HIGHEST)
 
 
 def matmul(a: Array, b: Array) -> Array:
-    """Matrix (..., l, m) times matrix (..., m, n)."""
+    """Return matrix (..., l, m) times matrix (..., m, n)."""
     return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
 
 
@@ -66,7 +66,7 @@ def transpose(matrix: Array) -> Array:
 
 
 def trace(matrix: Array) -> Array:
-    """Sum of the diagonal of (..., 3, 3) matrices -> (...)."""
+    """Return the sum of the diagonal of (..., 3, 3) matrices -> (...)."""
     return matrix[..., 0, 0] + matrix[..., 1, 1] + matrix[..., 2, 2]
 
 
@@ -76,7 +76,7 @@ def stacked(rows: Sequence[Sequence[Array]]) -> Array:
 
 
 def inverse(matrix: Array) -> Array:
-    """Inverse of (..., 3, 3) matrices by the adjugate; infinite or NaN for a singular matrix."""
+    """Return the inverse of (..., 3, 3) by the adjugate; infinite or NaN for a singular matrix."""
     a, b, c = matrix[..., :, 0], matrix[..., :, 1], matrix[..., :, 2]
     rows = jnp.stack([jnp.cross(b, c), jnp.cross(c, a), jnp.cross(a, b)], axis=-2)
     return rows / dot(a, rows[..., 0, :])[..., None, None]
@@ -96,22 +96,21 @@ def power_of_two(x: Array) -> Array:
 def scale_of(x: Array) -> Array:
     """Return the factor that brings x, and all that is proportional to it, to order 1. -> ().
 
-    It is a power of two and a constant for derivatives, like its inverse ``power_of_two``. It stays
-    a factor of 2^26 within the range of normal numbers: XLA on a CPU takes subnormal numbers for 0,
-    and may multiply this factor by a time step before it multiplies by x. To compute x / y later,
-    multiply both by this factor instead of dividing: XLA would rewrite (x / unit) / (y / unit) as
-    (x unit) / (unit y).
+    It is a power of two and a constant for derivatives. It stays a factor of 2^26 within the range
+    of normal numbers, because XLA on a CPU takes subnormal numbers for 0 and may multiply this
+    factor by a time step first. To compute x / y later, multiply both by this factor instead of
+    dividing: XLA would rewrite (x / unit) / (y / unit) as (x unit) / (unit y).
     """
     least = 2.0**26 * float(jnp.finfo(x.dtype).tiny)
     return 1.0 / jnp.clip(power_of_two(x), least, 1.0 / least)
 
 
 def near_one(v: Array) -> Array:
-    """``v`` times the power of two that brings its largest component near 1, (..., n) -> (..., n).
+    """Return ``v`` times the power of two that brings its largest component near 1. (..., n).
 
-    Use it in functions that do not depend on the scale of v: their squares and products then stay
-    in the range of the dtype, and their derivatives are correct although the factor counts as a
-    constant. No digit of v changes, and 0 stays 0.
+    Use it in functions that do not depend on the scale of v: squares and products then stay in the
+    range of the dtype, and derivatives are correct although the factor counts as a constant. No
+    digit of v changes, and 0 stays 0.
     """
     info = jnp.finfo(v.dtype)
     largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))
@@ -120,6 +119,6 @@ def near_one(v: Array) -> Array:
 
 
 def inverse_inertia(inertia: Array) -> Array:
-    """Inverse of an inertia (3, 3), even if the dtype cannot hold its determinant."""
+    """Return the inverse of an inertia (3, 3), even if the dtype cannot hold its determinant."""
     unit = power_of_two(inertia)
     return inverse(inertia / unit) / unit

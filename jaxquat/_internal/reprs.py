@@ -32,7 +32,7 @@ class Tabular:
         raise NotImplementedError
 
     def _brief(self) -> list[tuple[str, str]]:
-        """Lines (place, text) that show this result within another one: by default its title."""
+        """Return lines (place, text) that show this result within another: by default its title."""
         return [("", self._table()[0])]
 
     def __repr__(self) -> str:
@@ -43,7 +43,7 @@ class Tabular:
 
 
 def shapes(tree: Any) -> str:
-    """Dtypes and shapes of the leaves of a pytree, with their places in it: ".q float32[11, 4]"."""
+    """Return places, dtypes and shapes of the leaves of a pytree: ".q float32[11, 4]"."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     named = [(jax.tree_util.keystr(path), shape(leaf)) for path, leaf in leaves]
     shown = [f"{place} {text}".strip() for place, text in named[:_LEAVES]]
@@ -52,14 +52,17 @@ def shapes(tree: Any) -> str:
 
 
 def shape(leaf: Any) -> str:
-    """Dtype and shape of an array, "float32[11, 4]"; the type of anything else."""
+    """Return dtype and shape of an array, "float32[11, 4]"; the type of anything else."""
     if not hasattr(leaf, "shape"):
         return type(leaf).__name__
     return f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]"
 
 
 def short(value: Any) -> str:
-    """A number or array in few characters: "0.5", "[1, 2]", "float32[20, 3] from -1.2 to 0.9"."""
+    """Return a number or array in few characters.
+
+    For instance "0.5", "[1, 2]" or "float32[20, 3] from -1.2 to 0.9".
+    """
     if not _is_real(value):
         line = " ".join(repr(value).split())
         return line if len(line) <= 60 else line[:57] + "..."

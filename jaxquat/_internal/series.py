@@ -1,12 +1,11 @@
-"""Smooth even functions of an angle, written as functions of its square.
+"""Smooth even functions of an angle x, written as functions of s = x^2.
 
-cos x, sin(x)/x and similar functions are entire functions of s = x^2. In this form they have no
-singular point to guard, and every derivative exists at zero. The Taylor series is used up to s = 4.
-Beyond that, cos and sinc use the same series at the remainder of x modulo pi. Neither form cancels
-there, so values and first and second derivatives agree to rounding on both sides of the switch. At
-s = 1 the second derivatives of the closed forms would still be off by hundreds of ulp.
+In this form they have no singular point to guard, and every derivative exists at zero. The Taylor
+series is used up to s = 4. Beyond that, cos and sinc use the same series at the remainder of x
+modulo pi. Neither form cancels there, so values and first and second derivatives agree to rounding
+on both sides of the switch; at s = 1 the second derivatives of the closed forms would still be off
+by hundreds of ulp. ``lag_defect`` is a function of time instead, for first-order lags.
 
-``lag_defect`` is a function of time instead, for first-order lags.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _SWITCH = 4.0
 
 
 def _powers_from_three(p: int) -> float:
-    """The sum of k^-p over k = 3, 4, ...: terms up to k = 99, the tail by Euler-Maclaurin."""
+    """Return the sum of k^-p over k = 3, 4, ...: 97 terms, the tail by Euler-Maclaurin."""
     tail = (
         100.0 ** (1 - p) / (p - 1)
         + 100.0**-p / 2
@@ -59,7 +58,7 @@ def _polynomial(coefficients: Sequence[float], s: Array, largest: float) -> Arra
 
 
 def _reduced(s: Array) -> tuple[Array, Array, Array]:
-    """(r^2, sign, sign r/x), with x = r + k pi, sign = (-1)^k; below the switch (s, 1, 1)."""
+    """Return (r^2, sign, sign r/x), x = r + k pi, sign = (-1)^k; (s, 1, 1) below the switch."""
     one = jnp.ones_like(s)
     return rarely(_modulo_pi, ~(s < _SWITCH), (s, one, one), s)
 
@@ -76,26 +75,26 @@ def _modulo_pi(s: Array) -> tuple[Array, Array, Array]:
 
 
 def cos(s: Array) -> Array:
-    """Cos x with s = x^2 >= 0, any shape."""
+    """Return cos x with s = x^2 >= 0, any shape."""
     square, sign, _ = _reduced(s)
     return sign * _polynomial(_COS, square, _SWITCH)
 
 
 def sinc(s: Array) -> Array:
-    """sin(x)/x with s = x^2 >= 0, any shape."""
+    """Return sin(x)/x with s = x^2 >= 0, any shape."""
     square, _, ratio = _reduced(s)
     return ratio * _polynomial(_SINC, square, _SWITCH)
 
 
 def cosm1_sinc(s: Array) -> tuple[Array, Array]:
-    """(cos x - 1, sin(x)/x) with s = x^2 >= 0, any shape: no cancellation, by the half angle."""
+    """Return (cos x - 1, sin(x)/x) with s = x^2 >= 0: no cancellation, by the half angle."""
     square, sign, ratio = _reduced(0.25 * s)
     cosine, sine = sign * _polynomial(_COS, square, _SWITCH), _polynomial(_SINC, square, _SWITCH)
     return -2.0 * square * sine * sine, ratio * sine * cosine
 
 
 def cot_defect(s: Array) -> Array:
-    """(1 - x cot x)/x^2 with 0 <= s = x^2 < pi^2, any shape; 1/3 at zero.
+    """Return (1 - x cot x)/x^2 with 0 <= s = x^2 < pi^2, any shape; 1/3 at zero.
 
     From the pole at x = pi on it is NaN. It is the sum of 2/((k pi)^2 - s) over k = 1, 2, ...: the
     first two terms exactly, the others by their power series.
@@ -108,14 +107,14 @@ def cot_defect(s: Array) -> Array:
 def _near_or_far(
     coefficients: Sequence[float], far: Callable[[Array], tuple[Array]], s: Array
 ) -> Array:
-    """The polynomial below the switch, and ``far`` above it, which must also be finite below."""
+    """Return the polynomial below the switch, ``far``, finite everywhere, above it."""
     near = s < _SWITCH
     value = _polynomial(coefficients, jnp.where(near, s, _SWITCH), _SWITCH)
     return rarely(far, ~near, (value,), s)[0]
 
 
 def sin_defect(s: Array) -> Array:
-    """(2x - sin 2x)/(2x)^3 with s = x^2 >= 0, any shape; 1/6 at zero."""
+    """Return (2x - sin 2x)/(2x)^3 with s = x^2 >= 0, any shape; 1/6 at zero."""
     return _near_or_far(_SIN_DEFECT, _far_sin_defect, s)
 
 
@@ -126,7 +125,7 @@ def _far_sin_defect(s: Array) -> tuple[Array]:
 
 
 def cos_defect(s: Array) -> Array:
-    """(cos 2x - 1 + 2x^2)/(2x)^4 with s = x^2 >= 0, any shape; 1/24 at zero."""
+    """Return (cos 2x - 1 + 2x^2)/(2x)^4 with s = x^2 >= 0, any shape; 1/24 at zero."""
     return _near_or_far(_COS_DEFECT, _far_cos_defect, s)
 
 
@@ -138,7 +137,7 @@ def _far_cos_defect(s: Array) -> tuple[Array]:
 
 
 def sin_defect_slope(s: Array) -> Array:
-    """Return the derivative of ``sin_defect`` by s, any shape; -1/30 at zero."""
+    """Return the derivative of ``sin_defect`` with respect to s, any shape; -1/30 at zero."""
     return _near_or_far(_SIN_DEFECT_SLOPE, _far_sin_defect_slope, s)
 
 
@@ -151,7 +150,7 @@ def _far_sin_defect_slope(s: Array) -> tuple[Array]:
 
 
 def cos_defect_slope(s: Array) -> Array:
-    """Return the derivative of ``cos_defect`` by s, any shape; -1/180 at zero."""
+    """Return the derivative of ``cos_defect`` with respect to s, any shape; -1/180 at zero."""
     return _near_or_far(_COS_DEFECT_SLOPE, _far_cos_defect_slope, s)
 
 
@@ -164,7 +163,7 @@ def _far_cos_defect_slope(s: Array) -> tuple[Array]:
 
 
 def lag_defect(r: Array) -> Array:
-    """(r - 1 + exp(-r))/r for r >= 0, any shape, by its series below 1; r/2 near zero."""
+    """Return (r - 1 + exp(-r))/r for r >= 0, any shape, by its series below 1; r/2 near zero."""
     near = r < 1.0
     small, large = jnp.where(near, r, 1.0), jnp.where(near, 1.0, r)
     far = 1.0 + jnp.expm1(-large) / large
@@ -172,11 +171,11 @@ def lag_defect(r: Array) -> Array:
 
 
 def arctan_ratio(s: Array, c: Array) -> Array:
-    """atan2(sqrt(s), c)/sqrt(s) for s >= 0, c >= 0, not both zero; any shape.
+    """Return atan2(sqrt(s), c)/sqrt(s) for s >= 0, c >= 0, not both zero; any shape.
 
     It is smooth through s = 0, without a branch: three half-angle steps bring the tangent below
-    0.2, where the series of the arctangent converges to rounding. No square root here ever sees
-    less than max(s, c^2).
+    0.2, where the series of the arctangent converges to rounding. No square root is taken of less
+    than max(s, c^2).
     """
     first = 1.0 / (c + jnp.sqrt(s + c * c))
     tangent = s * first * first

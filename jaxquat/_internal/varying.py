@@ -1,9 +1,9 @@
-"""The mesh axes along which an array varies from device to device within ``jax.shard_map``.
+"""Mesh axes along which an array varies from device to device within ``jax.shard_map``.
 
-Within ``jax.shard_map(..., check_vma=True)`` these axes are part of an array's type, and the values
-that a loop carries must keep their type. If a rate varies, so does the attitude after one step: so
-a start whose attitude is the same on all devices is cast before the first step. Elsewhere no array
-varies, and this module adds no operation.
+With ``check_vma=True`` these axes are part of an array's type, and the values that a loop carries
+must keep their type. If a rate varies, so does the attitude after one step: so a start whose
+attitude is the same on all devices is cast before the first step. Elsewhere nothing is added.
+
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Axes = frozenset[Any]
 
 
 def axes_of(tree: Any) -> Axes:
-    """The axes along which any leaf varies; leaves are arrays, types or ``ShapeDtypeStruct``."""
+    """Return the axes along which any leaf (array, type, ``ShapeDtypeStruct``) varies."""
     return frozenset().union(*map(_axes_of, jax.tree.leaves(tree)))
 
 

@@ -1,19 +1,14 @@
 """A compiler of loops: it makes one kernel of a whole ``lax.scan``, and of each of its derivatives.
 
-It takes a loop over a step, which maps a state to the next one. The loop may also sample a
-controller every few steps, and save values every few steps. ``scan`` takes a loop in the form of
-``jax.lax.scan``. ``engine.results_of`` takes an object with the functions of the loop, which the
-docstring of ``engine`` lists; ``jq.rollout`` passes its loop in this form. The functions may be any
-that JAX traces to programs of scalars: their arrays, of up to some hundred numbers, become scalars.
-A function without a scalar form raises ``NotScalarError``; with ``engine="auto"`` ``lax.scan`` runs
-the loop instead.
+``scan`` takes a loop in the form of ``jax.lax.scan``, ``engine.results_of`` an object with the
+functions of the loop, which may sample a controller and save values every few steps. Arrays, of up
+to some hundred numbers, become scalars. A function without a scalar form raises ``NotScalarError``.
 
-It gives a JAX primitive that runs as one kernel. On a CPU the kernel computes a vector of loops at
-once; on an NVIDIA GPU (NVPTX) each thread computes one loop. ``jit``, ``vmap``, ``jvp``, ``vjp``,
-``jax.checkpoint`` and ``jax.shard_map`` work on the primitive. Its derivatives, of every order and
-in both modes, are kernels as well. On other platforms it lowers to ``lax.scan``.
-
-The package imports nothing of ``jaxquat`` but ``_internal``.
+The result is a JAX primitive that runs as one kernel: on a CPU for a vector of loops at once, on an
+NVIDIA GPU for one loop a thread. ``jit``, ``vmap``, ``jvp``, ``vjp``, ``jax.checkpoint`` and
+``jax.shard_map`` work on it, and derivatives of every order and in both modes are kernels too. On
+other platforms it lowers to ``lax.scan``. The package imports nothing of ``jaxquat`` but
+``_internal``.
 
 A loop passes through these modules:
 
@@ -25,9 +20,10 @@ A loop passes through these modules:
   programs (``ir``), and ``timeloop`` puts the loop over time around them, once for all ``targets``.
 - ``targets`` write LLVM code, which llvmlite compiles (extra ``fused``). On a CPU, ``cpu`` keeps
   the compiled code and XLA calls it through ``loading``. On an NVIDIA GPU, XLA launches it
-  (``targets.nvptx``), if ``vouching`` knows that kernels are right on this kind of GPU.
+  (``targets.nvptx``), if kernels are known to be right on this kind of GPU (``vouching``).
 
 docs/fused_inside.md follows one torque through all of these modules.
+
 """
 
 from __future__ import annotations

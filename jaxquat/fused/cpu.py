@@ -1,11 +1,8 @@
 """Kernels for the CPU: compiled by llvmlite, kept in memory and on disk, called by XLA.
 
-The primitive is lowered to ``call``. It chooses the number of lanes, gets the kernel (``_kernel``)
-and calls it through XLA's foreign function interface; the last operand has the number of members.
+The hash of a kernel's assembly, of the processor and of LLVM's version is the key under which its
+object code is kept: in memory by ``loading``, on disk by ``targets.objects``.
 
-``_kernel`` writes the assembly. The hash of this text, of the processor and of LLVM's version is
-the key under which object code is kept: in memory by ``loading``, on disk by ``objects``. A kernel
-that is in neither is compiled.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from jax import Array
 
 from jaxquat._internal.checks import missing_package, positive_integer
 from jaxquat.fused import loading
-from jaxquat.fused.kernel import CACHED, Loop, members_last
+from jaxquat.fused.kernel import CACHED, Loop, members_last, results_in_layout
 from jaxquat.fused.targets import host, objects
 
 WORK = 100_000
@@ -67,7 +64,7 @@ def call(
     """Return the results of a kernel, with shapes (members, rows, size) or (members, size).
 
     ``operands`` have these shapes too, without the axis of members where they are not ``batched``.
-    ``kind`` is as in ``Loop.arrays``.
+    ``kind`` is as in ``kernel.OPERANDS``.
     """
     lanes = host.lanes(loop, members)
     name, scratch = _kernel(loop, kind, tuple(batched), lanes)
@@ -75,14 +72,14 @@ def call(
     worth = int(vectors * loop.steps * loop.step.cost() / WORK)
     threads = max(1, min(_threads.value, vectors, worth))
     memory = jax.ShapeDtypeStruct((threads, scratch), np.uint8)
-    run = jax.ffi.ffi_call(loading.target(name), [*loop.shapes(kind, members), memory])
+    run = jax.ffi.ffi_call(loading.target(name), [*results_in_layout(loop, kind, members), memory])
     *results, _ = run(*members_last(operands, batched), np.array([members, threads], np.int32))
     return [jnp.moveaxis(x, -1, 0) for x in results]
 
 
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[str, int]:
-    """The name of the kernel, and the bytes of scratch memory that each of its threads needs."""
+    """Return the name of the kernel, and the bytes of scratch memory of each of its threads."""
     import llvmlite.binding as llvm
 
     text, scratch = host.module(loop, kind, batched, lanes)

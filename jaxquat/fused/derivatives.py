@@ -28,25 +28,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.interpreters import ad, mlir
+from jax.interpreters import ad
 
-from jaxquat.fused import checking
+from jaxquat.fused import keys
 from jaxquat.fused.errors import NotScalarError
-from jaxquat.fused.keys import (
-    START,
-    Key,
-    Operand,
-    Operands,
-    cotangents,
-    gradients,
-    live_of_tangent,
-    of_primal,
-    of_tangent,
-    point,
-    primal_key,
-    primals,
-    primals_at,
-)
+from jaxquat.fused.kernel import START
+from jaxquat.fused.keys import Key, Operand, Operands
 from jaxquat.fused.primitives import LoopPrimitive, jvp, jvp_of_vjp, value, vjp
 from jaxquat.fused.recurrence import Recurrence
 
@@ -73,15 +60,14 @@ def tangent_along(f: Recurrence, tangents: Tangents) -> Recurrence:
     return f.tangent(constants, inputs, f.unmoved(moving))
 
 
-def gradients_of(g: Recurrence, keys: Collection[Key]) -> tuple[Key, ...]:
-    """Return the gradients of G whose keys in terms of F are among ``keys``."""
-    return tuple(key for key in gradients(g) if primal_key(g, key) in keys)
+def gradients_of(g: Recurrence, names: Collection[Key]) -> tuple[Key, ...]:
+    """Return the gradients of G whose keys in terms of F are among ``names``."""
+    return tuple(key for key in keys.gradients(g) if keys.primal_key(g, key) in names)
 
 
 def _with_tangents(
-    g: Recurrence, keys: Collection[Key], arrays: Operands, tangents: Tangents
+    g: Recurrence, names: Collection[Key], arrays: Operands, tangents: Tangents
 ) -> Operands:
-    """Return the arrays ``keys`` of G, from arrays of F and their tangents."""
 
     def operand(key: Key) -> Operand:
         x = arrays[key.primal]
@@ -92,17 +78,16 @@ def _with_tangents(
             dx = jnp.zeros(jnp.shape(x.array), jnp.result_type(x.array))
         return x._replace(array=dx)
 
-    return {key: operand(primal_key(g, key)) for key in keys}
+    return {key: operand(keys.primal_key(g, key)) for key in names}
 
 
-def _with_slopes(y: Operands, keys: Sequence[Key]) -> tuple[list[Any], list[Any]]:
-    """Return the arrays ``keys``, and their tangents, which are 0 where ``y`` has none."""
-    slopes = [y[k.tangent].array if k.tangent in y else _zero_at(y[k].array) for k in keys]
-    return [y[key].array for key in keys], slopes
+def _with_slopes(y: Operands, names: Sequence[Key]) -> tuple[list[Any], list[Any]]:
+    """Return the arrays ``names``, and their tangents, which are 0 where ``y`` has none."""
+    slopes = [y[k.tangent].array if k.tangent in y else _zero_at(y[k].array) for k in names]
+    return [y[key].array for key in names], slopes
 
 
 def _zero_at(x: Array) -> ad.Zero:
-    """JAX's symbol for a tangent of 0 at x."""
     return ad.Zero(jax.typeof(x).to_tangent_aval())
 
 
@@ -116,10 +101,10 @@ def _jvp_of_value(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], lis
     x, outer = value.named(xs, params)
     dx = dict(zip(x, tangents, strict=True))
     g = tangent_along(f, dx)
-    y = value(_with_tangents(g, primals(g), x, dx), g, params["members"], keep=keep)
+    y = value(_with_tangents(g, keys.primals(g), x, dx), g, params["members"], keep=keep)
     assert g.tangents is not None
     still = g.tangents.zero
-    y = {k: r for k, r in of_primal(g, y).items() if not (k.is_tangent and k.place in still)}
+    y = {k: r for k, r in keys.of_primal(g, y).items() if not (k.is_tangent and k.place in still)}
     return _with_slopes(y, outer)
 
 
@@ -131,12 +116,12 @@ def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[
     dx = dict(zip(x, tangents, strict=True))
     g = tangent_along(f, dx)
     moved = tuple(place for place in live if not is_zero(dx[Key("cotangent", *place)]))
-    more = live_of_tangent(f, live, moved)
-    lifted = _with_tangents(g, point(g) + cotangents(g, more), x, dx)
+    more = keys.live_of_tangent(f, live, moved)
+    lifted = _with_tangents(g, keys.point(g) + keys.cotangents(g, more), x, dx)
     # leave out tangents of 0: 0 times an infinite slope would be NaN
-    unused = {primal_key(g, Key("gradient", "constants", i)) for i in g.unused(more)}
+    unused = {keys.primal_key(g, Key("gradient", "constants", i)) for i in g.unused(more)}
     by = gradients_of(g, {*outer, *(key.tangent for key in outer if key.tangent not in unused)})
-    y = of_primal(g, vjp(lifted, g, members, live=more, by=by))
+    y = keys.of_primal(g, vjp(lifted, g, members, live=more, by=by))
     constant = tuple(key for key in outer if key not in y)  # those by arrays without tangents
     if constant:
         y |= vjp(x, f, members, live=live, by=constant)
@@ -146,7 +131,7 @@ def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[
 def _jvp_by_scan(
     primitive: LoopPrimitive, xs: Any, tangents: Any, params: dict[str, Any]
 ) -> tuple[list[Any], list[Any]]:
-    """The second derivative by ``lax.scan``, where it depends on rules of custom derivatives.
+    """Differentiate by ``lax.scan``, where the result depends on rules of custom derivatives.
 
     ``vjp`` of the tangent would apply these rules in the other order.
     """
@@ -161,7 +146,7 @@ def _jvp_by_scan(
 def _jvp_of(
     function: Callable[..., list[Array]], xs: Any, tangents: Any
 ) -> tuple[list[Any], list[Any]]:
-    """``jax.jvp`` of a function with respect to the operands whose tangent is not zero."""
+    """Differentiate a function with respect to the operands whose tangent is not zero."""
     moving = [k for k, x in enumerate(tangents) if not is_zero(x)]
 
     def of_moving(*moved: Any) -> list[Array]:
@@ -183,16 +168,16 @@ ad.primitive_jvps[vjp.primitive] = _jvp_of_vjp
 def _jvp(*operands: Array, **params: Any) -> list[Array]:
     g = params["recurrence"]
     x, outer = jvp.named(operands, params)
-    lifted = of_tangent(g, primals(g), x | primals_at(g.primal, x))
-    y = of_primal(g, value(lifted, g, params["members"], keep=params["keep"]))
+    lifted = keys.of_tangent(g, keys.primals(g), x | keys.primals_at(g.primal, x))
+    y = keys.of_primal(g, value(lifted, g, params["members"], keep=params["keep"]))
     return [y[key].array for key in outer]
 
 
 def _linear_part_of_vjp(*operands: Array, **params: Any) -> list[Array]:
     g, live = params["recurrence"], params["live"]
     x, outer = jvp_of_vjp.named(operands, params)
-    lifted = of_tangent(g, point(g) + cotangents(g, live), x)
-    y = of_primal(g, vjp(lifted, g, params["members"], live=live, by=gradients_of(g, outer)))
+    lifted = keys.of_tangent(g, keys.point(g) + keys.cotangents(g, live), x)
+    y = keys.of_primal(g, vjp(lifted, g, params["members"], live=live, by=gradients_of(g, outer)))
     return [y[key].array for key in outer]
 
 
@@ -202,10 +187,8 @@ def _define(primitive: LoopPrimitive, function: Callable[..., list[Array]]) -> N
     def rule(xs: Any, tangents: Any, **params: Any) -> Any:
         return _jvp_of(functools.partial(function, **params), xs, tangents)
 
-    primitive.primitive.def_impl(function)
-    mlir.register_lowering(primitive.primitive, mlir.lower_fun(function, multiple_results=True))
+    primitive.define(function)
     ad.primitive_jvps[primitive.primitive] = rule
-    checking.report(primitive.primitive, function)
 
 
 _define(jvp, _jvp)

@@ -32,12 +32,13 @@ from jaxquat._internal.varying import shaped
 from jaxquat.fused import cpu, lowering, passes, vouching
 from jaxquat.fused import transposes as _transposes  # noqa: F401  # registers rules
 from jaxquat.fused.errors import report
+from jaxquat.fused.kernel import GROUPS
 from jaxquat.fused.keys import Operand, primals, shape_of
 from jaxquat.fused.primitives import value
-from jaxquat.fused.recurrence import FLOWS, GROUPS, Recurrence, recurrence_of
+from jaxquat.fused.recurrence import FLOWS, Recurrence, recurrence_of
 from jaxquat.fused.targets import nvptx
+from jaxquat.fused.trace.calls import multiplications
 from jaxquat.fused.trace.hoisting import hoist
-from jaxquat.fused.trace.sizes import multiplications
 from jaxquat.fused.trace.values import LARGEST
 
 Result = TypeVar("Result")
@@ -67,10 +68,11 @@ def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
         raise ImportError(lacking)
     recurrence, operands, (saved, state, memory) = traced(loop, strict)
     lowering.checked_loop(recurrence, "forward")  # raises its errors in this call
-    keys = primals(recurrence)
-    shapes = [shape_of(recurrence, key).shape for key in keys]
-    flat = [Operand(x.reshape(shape), False) for x, shape in zip(operands, shapes, strict=True)]
-    y = iter(x for x, _ in value(dict(zip(keys, flat, strict=True)), recurrence, None).values())
+    flat = {
+        key: Operand(x.reshape(shape_of(recurrence, key).shape), False)
+        for key, x in zip(primals(recurrence), operands, strict=True)
+    }
+    y = iter(x for x, _ in value(flat, recurrence, None).values())
     rows, final = _shaped(y, saved, 1), _shaped(y, state, 0)
     return rows, _shaped(y, memory, 0), final
 
@@ -99,7 +101,7 @@ def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
 
 
 def missing() -> str | None:
-    """An error message if there are no fused kernels on the default platform, otherwise None."""
+    """Return an error message if the default platform has no fused kernels, otherwise None."""
     platform = jax.default_backend()
     if platform == "cpu":
         return cpu.missing()
@@ -139,7 +141,7 @@ def traced(loop: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
 
 
 def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], dict[str, Any]]:
-    """The functions of a loop with the values that are fixed, and the trees of all groups."""
+    """Return the hoisted functions of a loop, and the trees of all groups."""
     trees = {
         "state": loop.start, "memory": loop.initial_memory(),
         "inputs": jax.tree.map(lambda x: x[0], loop.inputs), "command": (), "saved": (),
@@ -159,7 +161,7 @@ def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], d
 
 
 def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[Any, list[Array]]:
-    """The functions, each as a function of the constants of all of them, and these constants."""
+    """Return functions of the constants of all functions, and these constants."""
     names = [name for name in ("step", "save", "sample") if name in hoisted]
     constants = [x for name in names for x in hoisted[name][1]]
     functions, first = {}, 0
@@ -176,9 +178,9 @@ def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[An
 def _refuse_large_products(per_step: float, most: int, at_once: int, largest: int) -> None:
     """Raise NotImplementedError if XLA is faster.
 
-    ``at_once`` is the number of multiplications in one call of the step, ``save`` or the
-    controller; ``largest`` is the size of the largest array. Without a scalar form, a derivative
-    by it is computed by a scan within the primitive, which takes longer than ``engine="scan"``.
+    ``at_once`` is the number of multiplications in one call of a function; ``largest`` is the size
+    of the largest array. The derivative with respect to it has no scalar form, and its scan within
+    the primitive takes longer than ``engine="scan"``.
     """
     if per_step > most:
         text = f"{per_step:.0f} multiplications in the matrix products of a step"
@@ -191,7 +193,7 @@ def _refuse_large_products(per_step: float, most: int, at_once: int, largest: in
 
 
 def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shapes and dtypes of the leaves, where random keys are represented by their words."""
+    """Return the shapes and dtypes of the leaves; random keys are represented by their words."""
     return tuple(jax.eval_shape(without_keys, leaf) for leaf in jax.tree.leaves(tree))
 
 
@@ -202,7 +204,7 @@ def without_keys(x: Any) -> Array:
 
 
 def with_keys(x: Array, dtype: Any) -> Any:
-    """The inverse of ``without_keys``: keys from their words if ``dtype`` is that of keys."""
+    """Invert ``without_keys``: return keys from their words if ``dtype`` is that of keys."""
     is_words = jnp.issubdtype(dtype, jax.dtypes.prng_key)
     return jax.random.wrap_key_data(x, impl=dtype._impl) if is_words else x
 

@@ -1,22 +1,16 @@
 """The description of a kernel: scalar programs, and the time loop over the steps around them.
 
-A ``Loop`` has all that a target needs to know. It lists the arrays of one member and has three
-programs, each with its derivative:
-
-- ``sample`` runs at every ``sample_every``-th step and sets the command and the memory,
-- ``save`` runs at every ``save_every``-th step, after ``sample``, and at the end,
-- ``step`` runs at every step.
-
-There are three kinds of kernel: "forward", "keeping" and "backward". ``timeloop`` has their
-algorithms. The arrays that a kernel reads and writes have names (``Loop.arrays``): ``Start`` has
-the operands of a loop, ``End`` its results, and ``Backward`` the operands of the derivative.
+A ``Loop`` has all that a target needs to know: the leaves of one member, and three programs, each
+with its derivative. ``timeloop`` has the algorithms of the three kinds of kernel, "forward",
+"keeping" and "backward". ``OPERANDS`` and ``RESULTS`` list the arrays that a kernel reads and
+writes. An array is a leaf of a group in a role; ``keys`` explains the roles.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,67 +21,42 @@ from jaxquat.fused.ir.program import Program
 
 CACHED = 64  # the number of kernels whose text and program are cached
 EMPTY = Program((), (), ())
-T = TypeVar("T")
+Leaf = jax.ShapeDtypeStruct  # one array of one member; kernels have its numbers in one row
+Leaves = tuple[Leaf, ...]
+
+START = ("constants", "inputs", "state", "memory")
+CARRY = ("state", "memory", "command")  # what goes from step to step
+ENDS = ("saved", *CARRY)
+GROUPS = (*START, "command", "saved")
+
+# Role and group of the arrays of a kernel, in order. Only floats have cotangents and gradients.
+_START = [("primal", group) for group in START]
+_ENDS = [("result", group) for group in ENDS]
+_KEPT = [("residual", group) for group in CARRY]
+POINT = [*_START[:2], *_KEPT, *_ENDS[1:]]
+OPERANDS = {
+    "forward": _START,
+    "keeping": _START,
+    "backward": [*POINT, *(("cotangent", group) for group in ENDS)],
+}
+RESULTS = {
+    "forward": _ENDS,
+    "keeping": [*_ENDS, *_KEPT],
+    "backward": [("gradient", group) for group in START],
+}
 
 
-class Leaf(NamedTuple):
-    """One array of one member, flattened."""
-
-    dtype: np.dtype
-    size: int
-
-    @property
-    def smooth(self) -> bool:
-        """Whether the array has a cotangent: only floats do."""
-        return self.dtype.kind == "f"
+def is_smooth(leaf: Leaf) -> bool:
+    """Return whether an array has a cotangent: only floats do."""
+    return leaf.dtype.kind == "f"
 
 
 class Arrays(NamedTuple):
     """Arrays that follow each other among the operands or among the results of a kernel."""
 
-    leaves: tuple[Leaf, ...]
-    rows: int | None = None  # the length of their leading axis
-    number: int = 0  # the number of the first array
-
-    @property
-    def smooth(self) -> Arrays:
-        """The arrays among these that have a cotangent."""
-        return self._replace(leaves=tuple(leaf for leaf in self.leaves if leaf.smooth))
-
-
-class Carried(NamedTuple, Generic[T]):
-    """One item for each group that goes from step to step."""
-
-    state: T
-    memory: T
-    command: T
-
-
-class Start(NamedTuple):
-    """The operands of a loop. Its smooth arrays are also the results of the derivative."""
-
-    constants: Arrays
-    inputs: Arrays  # a row for each sample
-    state: Arrays
-    memory: Arrays
-
-
-class End(NamedTuple):
-    """The results of a loop. The smooth arrays except ``kept`` also have cotangents."""
-
-    saved: Arrays
-    last: Carried[Arrays]  # after the last step
-    kept: Carried[Arrays] | None = None  # before the first step of each segment
-
-
-class Backward(NamedTuple):
-    """The operands of the derivative of a loop."""
-
-    constants: Arrays
-    inputs: Arrays
-    kept: Carried[Arrays]
-    last: Carried[Arrays]
-    cotangents: End
+    leaves: Leaves
+    rows: tuple[int, ...]  # the length of their leading axis, if they have one
+    number: int  # the number of the first array
 
 
 class Loop(NamedTuple):
@@ -112,12 +81,12 @@ class Loop(NamedTuple):
     until a derivative is requested.
     """
 
-    constants: tuple[Leaf, ...] = ()
-    inputs: tuple[Leaf, ...] = ()  # one sample's
-    state: tuple[Leaf, ...] = ()
-    memory: tuple[Leaf, ...] = ()
-    command: tuple[Leaf, ...] = ()
-    saved: tuple[Leaf, ...] = ()  # one row's
+    constants: Leaves = ()
+    inputs: Leaves = ()  # one sample's
+    state: Leaves = ()
+    memory: Leaves = ()
+    command: Leaves = ()
+    saved: Leaves = ()  # one row's
     step: Program = EMPTY
     save: Program = EMPTY
     sample: Program | None = None
@@ -131,32 +100,29 @@ class Loop(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """The number of saved rows, not counting the last one."""
+        """Number of saved rows, not counting the last one."""
         return self.steps // self.save_every
 
     @property
-    def samples(self) -> int:
-        """The number of commands."""
-        return self.steps // self.sample_every
-
-    @property
     def segments(self) -> int:
-        """The number of states that are kept for the backward pass."""
+        """Number of states that are kept for the backward pass."""
         return -(-self.steps // self.segment)
 
-    @property
-    def carried(self) -> Carried[tuple[Leaf, ...]]:
-        """The leaves that go from step to step."""
-        return Carried(self.state, self.memory, self.command)
+    def leading(self, role: str, group: str) -> tuple[int, ...]:
+        """Return the length of the leading axis of arrays, if they have one."""
+        if role == "residual":
+            return (self.segments,)
+        lengths = {"inputs": (self.steps // self.sample_every,), "saved": (self.rows + 1,)}
+        return lengths.get(group, ())
 
     def by(self, wanted: set[int]) -> Loop:
-        """The same loop with derivatives only for the constants ``wanted``, and 0 for the others.
+        """Return the loop with derivatives for the constants ``wanted`` alone, 0 for the others.
 
         A kernel then need not compute the others, nor have registers for their sums.
         """
         dropped, first = set(), 0
         for number, leaf in enumerate(self.constants):
-            if leaf.smooth:
+            if is_smooth(leaf):
                 if number not in wanted:
                     dropped.update(range(first, first + leaf.size))
                 first += leaf.size
@@ -164,42 +130,28 @@ class Loop(NamedTuple):
         programs = {name: getattr(self, name) for name in names}
         return self._replace(**{k: p and p.with_zeros(dropped) for k, p in programs.items()})
 
-    def forward(self, keeping: bool) -> tuple[Start, End]:
-        """Operands and results of "forward" or "keeping"."""
-        constants, inputs = Arrays(self.constants), Arrays(self.inputs, self.samples)
-        last, kept = (
-            Carried(*(Arrays(leaves, rows) for leaves in self.carried))
-            for rows in (None, self.segments)
-        )
-        end = End(Arrays(self.saved, self.rows + 1), last, kept if keeping else None)
-        return _numbered(Start(constants, inputs, last.state, last.memory)), _numbered(end)
+    def arrays(self, places: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Arrays]:
+        """Return the arrays of ``OPERANDS`` or ``RESULTS``, by role and group."""
+        arrays, number = {}, 0
+        for role, group in places:
+            leaves: Leaves = getattr(self, group)
+            if role in ("cotangent", "gradient"):
+                leaves = tuple(filter(is_smooth, leaves))
+            arrays[role, group] = Arrays(leaves, self.leading(role, group), number)
+            number += len(leaves)
+        return arrays
 
-    def backward(self) -> tuple[Backward, Start]:
-        """Operands and results of "backward"."""
-        start, (saved, last, kept) = self.forward(keeping=True)
-        assert kept
-        cotangents = End(saved.smooth, Carried(*(arrays.smooth for arrays in last)))
-        operands = Backward(start.constants, start.inputs, kept, last, cotangents)
-        return _numbered(operands), _numbered(Start(*(arrays.smooth for arrays in start)))
+    def operands(self, kind: str) -> list[Leaf]:
+        """Return shape (rows, size) or (size,) and dtype of the arrays that a kernel reads."""
+        return _flat(self.arrays(OPERANDS[kind]))
 
-    def arrays(self, kind: str) -> tuple[Any, Any]:
-        """Operands and results of a kernel: "forward", "keeping" or "backward"."""
-        return self.backward() if kind == "backward" else self.forward(kind == "keeping")
+    def results(self, kind: str) -> list[Leaf]:
+        """Return shape (rows, size) or (size,) and dtype of the arrays that a kernel writes."""
+        return _flat(self.arrays(RESULTS[kind]))
 
-    def operands(self, kind: str) -> list[tuple[Leaf, int | None]]:
-        """The arrays that a kernel reads, each with the length of its leading axis or None."""
-        return _listed(self.arrays(kind)[0])
 
-    def results(self, kind: str) -> list[tuple[Leaf, int | None]]:
-        """Return the arrays that a kernel writes, in the form of ``operands``."""
-        return _listed(self.arrays(kind)[1])
-
-    def shapes(self, kind: str, members: int) -> list[jax.ShapeDtypeStruct]:
-        """Return the shapes and dtypes of ``results`` in the layout of a kernel."""
-        return [
-            jax.ShapeDtypeStruct((*(() if n is None else (n,)), leaf.size, members), leaf.dtype)
-            for leaf, n in self.results(kind)
-        ]
+def _flat(arrays: dict[tuple[str, str], Arrays]) -> list[Leaf]:
+    return [Leaf((*x.rows, y.size), y.dtype) for x in arrays.values() for y in x.leaves]
 
 
 def members_last(operands: Sequence[Array], batched: Sequence[bool]) -> list[Array]:
@@ -207,19 +159,12 @@ def members_last(operands: Sequence[Array], batched: Sequence[bool]) -> list[Arr
     return [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
 
 
-def _listed(groups: Any) -> list[tuple[Leaf, int | None]]:
-    arrays = jax.tree.leaves(groups, is_leaf=lambda x: isinstance(x, Arrays))
-    return [(leaf, x.rows) for x in arrays for leaf in x.leaves]
+def results_in_layout(loop: Loop, kind: str, members: int) -> list[Leaf]:
+    """Return the shapes and dtypes of the results in the layout of a kernel."""
+    return [Leaf((*x.shape, members), x.dtype) for x in loop.results(kind)]
 
 
-def _numbered(groups: Any) -> Any:
-    """The same groups, each with the number of its first array when all arrays are counted."""
-    arrays, structure = jax.tree.flatten(groups, is_leaf=lambda x: isinstance(x, Arrays))
-    ends = np.cumsum([0, *(len(x.leaves) for x in arrays)]).tolist()
-    return structure.unflatten(x._replace(number=n) for x, n in zip(arrays, ends, strict=False))
-
-
-def split(values: Sequence[Any], *groups: tuple[Leaf, ...]) -> list[Any]:
+def split(values: Sequence[Any], *groups: Leaves) -> list[Any]:
     """Return the values of each group of leaves."""
     ends = np.cumsum([0, *(sum(leaf.size for leaf in leaves) for leaves in groups)]).tolist()
     return [values[i:j] for i, j in itertools.pairwise(ends)]

@@ -14,7 +14,7 @@ role           the array
 =============  ==============================================================
 
 The tangent G of F is the function (x, dx) -> (F(x), F'(x) dx), so each array of G is an array of F
-or its tangent: ``primal_key`` says which.
+or its tangent (``primal_key``).
 """
 
 from __future__ import annotations
@@ -26,26 +26,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat.fused.recurrence import CARRY, ENDS, Live, Place, Recurrence
-
-START = ("constants", "inputs", "state", "memory")
-
-# Whether an array of G is a tangent in terms of F, by its role and by whether its leaf is one of
-# F's, which come first in each group of G, or a tangent, which come after these. G has the results
-# F(x) and F'(x) dx. Let db be the cotangent of the former and b that of the latter; the gradients
-# are those of db F(x) + b F'(x) dx.
-IS_TANGENT = {
-    ("primal", "leaf of F"): False,  # x
-    ("primal", "tangent"): True,  # dx
-    ("result", "leaf of F"): False,  # F(x)
-    ("result", "tangent"): True,  # F'(x) dx
-    ("residual", "leaf of F"): False,
-    ("residual", "tangent"): True,
-    ("cotangent", "leaf of F"): True,  # db
-    ("cotangent", "tangent"): False,  # b
-    ("gradient", "leaf of F"): True,  # by x: db F'(x) + b F''(x) dx, the tangent of the next row
-    ("gradient", "tangent"): False,  # by dx: b F'(x)
-}
+from jaxquat.fused.kernel import CARRY, OPERANDS, POINT, RESULTS, START
+from jaxquat.fused.recurrence import Live, Place, Recurrence
 
 
 class Key(NamedTuple):
@@ -96,20 +78,23 @@ def floats(f: Recurrence, role: str, groups: Sequence[str]) -> list[Key]:
     return [Key(role, group, i) for group in groups for i in f.smooth(group)]
 
 
+def _keys(f: Recurrence, places: Sequence[tuple[str, str]]) -> list[Key]:
+    return [key for role, group in places for key in leaves(f, role, (group,))]
+
+
 def primals(f: Recurrence) -> list[Key]:
     """Return the operands of F."""
-    return leaves(f, "primal", START)
+    return _keys(f, OPERANDS["forward"])
 
 
 def results(f: Recurrence, keep: bool) -> list[Key]:
     """Return the results of F; with ``keep``, the residuals too."""
-    return leaves(f, "result", ENDS) + (leaves(f, "residual", CARRY) if keep else [])
+    return _keys(f, RESULTS["keeping" if keep else "forward"])
 
 
 def point(f: Recurrence) -> list[Key]:
     """Return the arrays that replace x where F is differentiated in reverse mode."""
-    carried = leaves(f, "residual", CARRY) + leaves(f, "result", CARRY)
-    return leaves(f, "primal", START[:2]) + carried
+    return _keys(f, POINT)
 
 
 def cotangents(f: Recurrence, live: Live) -> list[Key]:
@@ -127,7 +112,13 @@ def gradients(f: Recurrence) -> list[Key]:
 
 
 def primal_key(g: Recurrence, key: Key) -> Key:
-    """Return the key in terms of F of an array of its tangent G, by the table ``IS_TANGENT``.
+    """Return the key in terms of F of an array of its tangent G.
+
+    In each group of G the leaves of F come first, then their tangents. The primals, results and
+    residuals of G are those of F and their tangents. Let db be the cotangent of F(x) and b that of
+    F'(x) dx. The gradients of db F(x) + b F'(x) dx are db F'(x) + b F''(x) dx with respect to x,
+    the tangent of the gradient with respect to dx, b F'(x). So among cotangents and gradients those
+    of the leaves of F are the tangents.
 
     For example, let the state of F be one float q. The state of G is (q, dq), with the numbers 0
     and 1. The start dq of G is the tangent of the start of F, but the cotangent of the last dq is
@@ -138,11 +129,11 @@ def primal_key(g: Recurrence, key: Key) -> Key:
     """
     assert g.primal is not None
     assert g.tangents is not None
-    first = len(g.primal.specs[key.group])
+    is_bar, first = key.role in ("cotangent", "gradient"), len(g.primal.specs[key.group])
     if key.number < first:
-        return key._replace(is_tangent=IS_TANGENT[key.role, "leaf of F"])
+        return key._replace(is_tangent=is_bar)
     number = g.tangents.numbers[key.group][key.number - first]
-    return Key(key.role, key.group, number, IS_TANGENT[key.role, "tangent"])
+    return Key(key.role, key.group, number, not is_bar)
 
 
 def of_primal(g: Recurrence, arrays: dict[Key, Any]) -> dict[Key, Any]:
@@ -156,7 +147,7 @@ def of_tangent(g: Recurrence, keys: Collection[Key], arrays: dict[Key, Any]) -> 
 
 
 def live_of_tangent(f: Recurrence, live: Live, moved: Live = ()) -> Live:
-    """The results of the tangent of F with cotangents, if ``live`` are the results of F with some.
+    """Return the results of the tangent of F with cotangents, from those of F, ``live``.
 
     ``moved`` are the results among ``live`` whose cotangents have tangents.
     """
@@ -176,11 +167,8 @@ def live_of_primal(g: Recurrence, live: Live) -> Live | None:
 
 
 def shape_of(f: Recurrence, key: Key, members: int | None = None) -> jax.ShapeDtypeStruct:
-    """Shape and dtype of an array: axes of members and rows, if it has them, then its elements."""
-    layout = f.layout
-    leaf = getattr(layout, key.group)[key.number]
-    rows = {"inputs": (layout.samples,), "saved": (layout.rows + 1,)}.get(key.group, ())
-    rows = (layout.segments,) if key.role == "residual" else rows
+    """Return shape and dtype of an array: axes of members and rows, if any, then its elements."""
+    leaf, rows = f.specs[key.group][key.number], f.layout.leading(key.role, key.group)
     first = () if members is None else (members,)
     return jax.ShapeDtypeStruct((*first, *rows, leaf.size), leaf.dtype)
 
@@ -192,7 +180,7 @@ def zeros(f: Recurrence, key: Key, members: int | None = None) -> Array:
 
 
 def primals_at(f: Recurrence, arrays: Operands) -> Operands:
-    """The operands of F, from the arrays of its ``point``: the first residual is the start."""
+    """Return the operands of F from its ``point``: the first residual is the start."""
     fixed = {key: arrays[key] for key in leaves(f, "primal", START[:2])}
     kept = {key: arrays[key.at("residual")] for key in leaves(f, "primal", START[2:])}
     return fixed | {key: Operand(x.array[..., 0, :], x.batched) for key, x in kept.items()}

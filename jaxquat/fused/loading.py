@@ -1,9 +1,9 @@
 """Compiled kernels in memory, where XLA can call them.
 
-Each kernel is a handler of XLA's foreign function interface, with its own name. XLA does not say
-when the last executable that calls a kernel is gone, so kernels stay in memory. The kernel of a
-short loop has 30 kB; compiling it leaves 400 kB behind in llvmlite 0.50. ``MOST``
-bounds the total size of the code.
+Each kernel is a handler of XLA's foreign function interface, with its own name. XLA does not report
+when the last executable that calls a kernel is gone, so kernels stay in memory. A short loop has
+30 kB; compiling it leaves 400 kB behind in llvmlite 0.50. ``MOST`` bounds the size of the code.
+
 """
 
 from __future__ import annotations

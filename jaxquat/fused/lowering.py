@@ -16,20 +16,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from jaxquat._internal.varying import typed
-from jaxquat.fused import checking, cpu, partitioning
+from jaxquat.fused import cpu, keys, partitioning
 from jaxquat.fused.errors import report
-from jaxquat.fused.kernel import CACHED, Loop
-from jaxquat.fused.keys import (
-    Operand,
-    cotangents,
-    leaves,
-    primals,
-    primals_at,
-    results,
-    zeros,
-)
+from jaxquat.fused.kernel import CACHED, CARRY, Loop
+from jaxquat.fused.keys import Operand
 from jaxquat.fused.primitives import LoopPrimitive, value, vjp
-from jaxquat.fused.recurrence import CARRY, Live, Recurrence
+from jaxquat.fused.recurrence import Live, Recurrence
 from jaxquat.fused.scanned import scanned
 from jaxquat.fused.targets import nvptx
 
@@ -45,10 +37,7 @@ def _kernel_shapes(
     *operands: Any, loop: Loop, kind: str, members: int | None, batched: tuple[bool, ...]
 ) -> list[Any]:
     first = () if members is None else (members,)
-    return [
-        typed((*first, *(() if rows is None else (rows,)), leaf.size), leaf.dtype, operands)
-        for leaf, rows in loop.results(kind)
-    ]
+    return [typed((*first, *x.shape), x.dtype, operands) for x in loop.results(kind)]
 
 
 @functools.lru_cache(maxsize=CACHED)
@@ -104,11 +93,11 @@ def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
 
 
 def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[Array]:
-    """The results of ``value`` or ``vjp`` by a kernel, or by a scan where there can be none."""
+    """Compute ``value`` or ``vjp`` by a kernel, or by a scan where there can be none."""
     f, keep, live, by = (params[name] for name in ("recurrence", "keep", "live", "by"))
     members, batched = params["members"], params["batched"]
     if members == 0:
-        return [zeros(f, key, members) for key in primitive.keys(f, keep, live)[1]]
+        return [keys.zeros(f, key, members) for key in primitive.keys_of(params)[1]]
     kind = "backward" if primitive is vjp else "keeping" if keep else "forward"
     try:
         loop = None if _is_for_scan(f, kind) else checked_loop(f, kind, live)
@@ -122,7 +111,11 @@ def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> lis
         return _by_scan(primitive, *operands, **params)
     if primitive is vjp and by is not None:
         loop = loop.by({key.number for key in by if key.group == "constants"})
-    return kernel.bind(*operands, loop=loop, kind=kind, members=members, batched=batched)
+    outputs = kernel.bind(*operands, loop=loop, kind=kind, members=members, batched=batched)
+    if by is None:
+        return outputs
+    named = dict(zip(keys.gradients(f), outputs, strict=True))
+    return [named[key] for key in by]
 
 
 def _is_for_scan(f: Recurrence, kind: str) -> bool:
@@ -136,7 +129,7 @@ def _by_scan(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[
     """Return the same results by ``lax.scan``; only the first row of the residuals is right."""
     f = params["recurrence"]
     of_one = (
-        functools.partial(_vjp_of_one, f, params["live"])
+        functools.partial(_vjp_of_one, f, params["live"], params["by"])
         if primitive is vjp
         else functools.partial(_value_of_one, f, params["keep"])
     )
@@ -147,60 +140,42 @@ def _by_scan(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[
 
 
 def _value_of_one(f: Recurrence, keep: bool, *operands: Array) -> list[Array]:
-    """``value`` of one member, by ``lax.scan``."""
     outputs = scanned(f, operands)
     if not keep:
         return outputs
-    first = dict(zip(primals(f), operands, strict=True))
-    for key in leaves(f, "residual", CARRY):
-        kept, begin = zeros(f, key), first.get(key.at("primal"))
+    first = dict(zip(keys.primals(f), operands, strict=True))
+    for key in keys.leaves(f, "residual", CARRY):
+        kept, begin = keys.zeros(f, key), first.get(key.at("primal"))
         outputs.append(kept if begin is None else kept.at[0].set(begin))
     return outputs
 
 
-def _vjp_of_one(f: Recurrence, live: Live, *operands: Array) -> list[Array]:
-    """``vjp`` of one member, by differentiating ``lax.scan``."""
-    inner, outer = vjp.keys(f, False, live)
+def _vjp_of_one(f: Recurrence, live: Live, by: Any, *operands: Array) -> list[Array]:
+    inner, outer = vjp.keys(f, False, live, by)
     arrays = {key: Operand(x, False) for key, x in zip(inner, operands, strict=True)}
-    x = {key: x for key, (x, _) in primals_at(f, arrays).items()}
+    x = {key: x for key, (x, _) in keys.primals_at(f, arrays).items()}
     smooth = [key.at("primal") for key in outer]
 
     def ends(of_smooth: list[Array]) -> list[Array]:
         merged = x | dict(zip(smooth, of_smooth, strict=True))
-        outputs = scanned(f, [merged[key] for key in primals(f)])
-        named = dict(zip(results(f, keep=False), outputs, strict=True))
-        return [named[key.at("result")] for key in cotangents(f, live)]
+        outputs = scanned(f, [merged[key] for key in keys.primals(f)])
+        named = dict(zip(keys.results(f, keep=False), outputs, strict=True))
+        return [named[key.at("result")] for key in keys.cotangents(f, live)]
 
     back = jax.vjp(ends, [x[key] for key in smooth])[1]
-    return back([arrays[key].array for key in cotangents(f, live)])[0]
-
-
-def _wanted(
-    primitive: LoopPrimitive, compute: Callable[..., list[Array]]
-) -> Callable[..., list[Array]]:
-    """Return a function for the results that ``by`` selects, from one that computes all of them."""
-
-    def some(*operands: Array, **params: Any) -> list[Array]:
-        outputs = compute(primitive, *operands, **params)
-        keys, selected = (primitive.keys_of(params | {"by": by})[1] for by in (None, params["by"]))
-        named = dict(zip(keys, outputs, strict=True))
-        return [named[key] for key in selected]
-
-    return some
+    return back([arrays[key].array for key in keys.cotangents(f, live)])[0]
 
 
 def _lower(primitive: LoopPrimitive) -> None:
-    by_kernel, by_scan = _wanted(primitive, _by_kernel), _wanted(primitive, _by_scan)
+    by_kernel, by_scan = (functools.partial(f, primitive) for f in (_by_kernel, _by_scan))
     primitive.by_scan = by_scan
+    primitive.define(by_kernel, by_scan)
     kernels, scans = (mlir.lower_fun(f, multiple_results=True) for f in (by_kernel, by_scan))
 
     def rule(context: Any, *operands: Any, **params: Any) -> Any:
         exported = context.module_context.lowering_parameters.for_export
         return (scans if exported else kernels)(context, *operands, **params)
 
-    primitive.primitive.def_impl(by_kernel)
-    checking.report(primitive.primitive, by_scan)
-    mlir.register_lowering(primitive.primitive, scans)
     for platform in ("cpu", "cuda"):
         mlir.register_lowering(primitive.primitive, rule, platform=platform)
 

@@ -26,7 +26,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 
 def devices(context: Any) -> int:
-    """The number of devices over which XLA partitions a program; 1 within ``jax.shard_map``."""
+    """Return over how many devices XLA partitions a program; 1 within ``jax.shard_map``."""
     explicit = jax.sharding.get_abstract_mesh().explicit_axes
     if explicit and jax.__version_info__ < (0, 10, 2):  # jax 0.8.1 cannot lower one device's part
         return 1
@@ -48,7 +48,6 @@ def with_mesh(context: Any) -> Any:
 
 
 def _factors(n: int) -> tuple[int, ...]:
-    """Return the prime factors of n > 1."""
     for k in range(2, math.isqrt(n) + 1):
         if n % k == 0:
             return (k, *_factors(n // k))
@@ -61,7 +60,7 @@ def by_device(
     batched: Sequence[bool],
     operands: Sequence[Array],
 ) -> list[Array]:
-    """The results of ``function(*operands, members=members)``; each device computes its own share.
+    """Return ``function(*operands, members=members)``; each device computes its own share.
 
     The first axis of all results, and of the operands that are ``batched``, is the axis of members.
     """
@@ -70,7 +69,7 @@ def by_device(
         return function(*operands, members=members)
 
     def partition(mesh: Any, operands: Any, results: Any) -> Any:
-        """The mesh, the program of one device, and the shardings of its results and operands."""
+        """Return mesh, program of one device, and shardings of its results and operands."""
         axes, *_ = *results[0].sharding.spec, None
         names = axes if isinstance(axes, tuple) else filter(None, [axes])
         share, remainder = divmod(members, math.prod(mesh.shape[name] for name in names))
@@ -83,7 +82,7 @@ def by_device(
     count = itertools.count()
 
     def named(x: Any, has_members: bool) -> str:
-        """The axes of an array in Shardy's notation: "members", and new names for all others."""
+        """Name the axes of an array for Shardy: "members", and new names for all others."""
         names = [f"axis{next(count)}" for _ in x.shape]
         return " ".join(["members", *names[1:]] if has_members else names)
 

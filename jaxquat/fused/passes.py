@@ -20,7 +20,7 @@ from jaxquat._internal.varying import shaped
 
 
 def jvp(closed: Any, moving: Sequence[int], results: Sequence[int], count: int) -> Any:
-    """``(*inputs, *tangents) -> (*outputs, *tangents)``: the function and its derivative.
+    """Return ``(*inputs, *tangents) -> (*outputs, *tangents)``, a function with its derivative.
 
     ``moving`` are the inputs with tangents, ``results`` the outputs whose tangents are computed.
     Each tangent has a leading axis of ``count`` directions, which share the values.
@@ -40,7 +40,7 @@ def jvp(closed: Any, moving: Sequence[int], results: Sequence[int], count: int) 
 
 
 def vjp(closed: Any, live: Sequence[int]) -> Any:
-    """``(*inputs, *cotangents) -> cotangents``: the derivative in reverse mode.
+    """Return ``(*inputs, *cotangents) -> cotangents``, the derivative in reverse mode.
 
     It takes the cotangents of the outputs ``live`` and returns those of all float inputs.
     """
@@ -81,10 +81,9 @@ def by_rules(closed: Any) -> Any:
 
 
 def custom_calls(closed: Any) -> list[str]:
-    """Return the calls of functions with a custom derivative that the results need.
+    """Return the sorted calls, "custom_jvp" or "custom_vjp", that the results need.
 
-    Each is "custom_jvp" or "custom_vjp"; they are sorted. Other calls do not count: the rule of
-    ``jnp.sinc`` leaves calls with unused results.
+    Others do not count: the rule of ``jnp.sinc`` leaves calls with unused results.
     """
     needed, _ = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
     kinds = [equation.primitive.name[:10] for equation in equations(needed)]
@@ -133,7 +132,7 @@ def _of(
 def _pushed(
     closed: Any, live: Sequence[int], primals: Sequence[Array]
 ) -> tuple[Callable[..., list[Array]], list[Array]]:
-    """The derivative of the outputs ``live``, linear in the tangents of all floats; the floats."""
+    """Return the derivative of the outputs ``live`` along all floats, and these floats."""
     function, points = _of(closed, floats(primals), live, primals)
 
     def push(*tangents: Array) -> list[Array]:

@@ -8,12 +8,13 @@ terms):
 - ``vjp``: b F'(x), the derivative in reverse mode;
 - ``jvp_of_vjp``: the derivative of ``vjp`` in a direction (dx, db), linear in it.
 
-``jvp`` and ``jvp_of_vjp`` are parts of ``value`` and ``vjp`` of the tangent G of F: they are
-lowered to these (``derivatives``), which are lowered to kernels (``lowering``).
+``jvp`` and ``jvp_of_vjp`` are parts of ``value`` and ``vjp`` of the tangent G of F, to which they
+are lowered (``derivatives``).
 
-All primitives batch alike: ``jax.vmap`` runs the loop for many members, and another ``jax.vmap``
-multiplies their number (``_Axes``). The exception: where only tangents are batched, all of them go
-through one loop (``_in_one_loop``), so ``jax.jacfwd`` by eight parameters is one kernel.
+``jax.vmap`` runs the loop for many members, and another ``jax.vmap`` multiplies their number
+(``_Axes``). Only where just tangents are batched, all of them go through one loop
+(``_in_one_loop``), so ``jax.jacfwd`` with eight parameters is one kernel.
+
 """
 
 from __future__ import annotations
@@ -24,24 +25,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.experimental import checkify
 from jax.extend.core import Primitive
-from jax.interpreters import batching
+from jax.interpreters import batching, mlir
 
 from jaxquat._internal.varying import axes_of, cast, typed
-from jaxquat.fused.keys import (
-    Key,
-    Operand,
-    Operands,
-    cotangents,
-    gradients,
-    live_of_primal,
-    point,
-    primal_key,
-    primals,
-    results,
-    shape_of,
-)
+from jaxquat.fused import keys
+from jaxquat.fused.keys import Key, Operand, Operands
 from jaxquat.fused.recurrence import Live, Recurrence
+
+try:
+    from jax._src.checkify import error_checks  # there is no public way to add a rule
+except ImportError:  # then no errors of a kernel are reported
+    error_checks: dict[Any, Any] = {}
 
 TANGENTS = 8  # at most this many go through one loop with their primal
 
@@ -66,6 +62,29 @@ class LoopPrimitive:
         self.primitive.def_abstract_eval(self._shapes)
         batching.primitive_batchers[self.primitive] = self._batched
 
+    def define(self, function: Callable[..., list[Array]], by_scan: Any = None) -> None:
+        """Have this primitive evaluated as a function of other primitives.
+
+        A kernel is opaque to ``checkify``. Where automatic checks of JAX's operations are
+        requested, the function, or ``by_scan``, runs as one ``jit``, whose errors are reported.
+        Checks that the user calls are effects, which a kernel never has.
+        """
+        program = by_scan or function
+        self.primitive.def_impl(function)
+        mlir.register_lowering(self.primitive, mlir.lower_fun(program, multiple_results=True))
+
+        def checked(*arguments: Any, **params: Any) -> Any:
+            """Map (error, enabled, *operands) to (error, results); jax 0.12 adds a context."""
+            first = len(arguments) - len(params["batched"])
+            (*_, error, enabled), operands = arguments[:first], arguments[first:]
+            if set(enabled) <= set(checkify.user_checks):
+                return error, self.primitive.bind(*operands, **params)
+            jitted = jax.jit(lambda *operands: program(*operands, **params))
+            (call,) = jax.make_jaxpr(jitted)(*operands).eqns
+            return error_checks[call.primitive](*arguments, **call.params)
+
+        error_checks[self.primitive] = checked
+
     @property
     def is_linear(self) -> bool:
         """Whether this is the linear part of another primitive."""
@@ -77,19 +96,24 @@ class LoopPrimitive:
         """Return the keys of operands and results, in terms of F."""
         g, f = recurrence, recurrence.primal
         if self.name == "value":
-            return primals(g), results(g, keep)
+            return keys.primals(g), keys.results(g, keep)
         if self.name == "vjp":
-            return point(g) + cotangents(g, live), gradients(g) if by is None else [*by]
+            return keys.point(g) + keys.cotangents(g, live), keys.gradients(g) if by is None else [
+                *by
+            ]
         assert f is not None
 
-        def tangents(keys: list[Key]) -> list[Key]:
-            return [key for key in (primal_key(g, key) for key in keys) if key.is_tangent]
+        def tangents(names: list[Key]) -> list[Key]:
+            return [key for key in (keys.primal_key(g, key) for key in names) if key.is_tangent]
 
         if self.name == "jvp":
-            return point(f) + tangents(primals(g)), tangents(results(g, keep))
-        linear, of_f = tangents(point(g) + cotangents(g, live)), live_of_primal(g, live)
+            return keys.point(f) + tangents(keys.primals(g)), tangents(keys.results(g, keep))
+        linear, of_f = (
+            tangents(keys.point(g) + keys.cotangents(g, live)),
+            keys.live_of_primal(g, live),
+        )
         assert of_f is not None
-        return point(f) + cotangents(f, of_f) + linear, tangents(gradients(g))
+        return keys.point(f) + keys.cotangents(f, of_f) + linear, tangents(keys.gradients(g))
 
     def keys_of(self, params: dict[str, Any]) -> tuple[list[Key], list[Key]]:
         """Return the keys of a call with these parameters."""
@@ -121,7 +145,7 @@ class LoopPrimitive:
     def _shapes(self, *operands: Any, members: int | None, **params: Any) -> list[Any]:
         g, outer = params["recurrence"], self.keys_of(params)[1]
         f, count = (g.primal, g.tangents.directions) if self.is_linear else (g, 1)
-        specs = [shape_of(f, key, members) for key in outer]
+        specs = [keys.shape_of(f, key, members) for key in outer]
         shapes = [(*x.shape[:-1], count * x.shape[-1]) for x in specs]
         return [typed(s, x.dtype, operands) for s, x in zip(shapes, specs, strict=True)]
 
@@ -136,8 +160,8 @@ class LoopPrimitive:
         size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
         inner, outer = self.keys_of(params)
         is_tangent = not self.is_linear and g.primal is not None
-        keys = [primal_key(g, key) if is_tangent else key for key in inner]
-        mapped = [key for key, axis in zip(keys, axes, strict=True) if axis is not None]
+        names = [keys.primal_key(g, key) if is_tangent else key for key in inner]
+        mapped = [key for key, axis in zip(names, axes, strict=True) if axis is not None]
         tangents_only = is_tangent and all(key.is_tangent for key in mapped)
         if tangents_only and self is value and 2 * g.tangents.directions <= TANGENTS:
             return _in_one_loop(operands, axes, size, params)
@@ -147,7 +171,7 @@ class LoopPrimitive:
         arrays = [new.merged(*x) for x in zip(operands, axes, batched, strict=True)]
         flags = tuple(a is not None or b for a, b in zip(axes, batched, strict=True))
         outputs = self.primitive.bind(*arrays, **params | {"members": new.total, "batched": flags})
-        moves = [not tangents_only or primal_key(g, key).is_tangent for key in outer]
+        moves = [not tangents_only or keys.primal_key(g, key).is_tangent for key in outer]
         outputs = [new.split(x, m) for x, m in zip(outputs, moves, strict=True)]
         return outputs, [int(new.is_last) if m else None for m in moves]
 
@@ -155,13 +179,13 @@ class LoopPrimitive:
 value, jvp, vjp, jvp_of_vjp = map(LoopPrimitive, ("value", "jvp", "vjp", "jvp_of_vjp"))
 
 
-def by_key(keys: Sequence[Key], outputs: Sequence[Any], members: int | None) -> Operands:
-    """Results by key; all of them have the axis of members if there is one."""
-    return {key: Operand(x, members is not None) for key, x in zip(keys, outputs, strict=True)}
+def by_key(names: Sequence[Key], outputs: Sequence[Any], members: int | None) -> Operands:
+    """Return results by key; all of them have the axis of members if there is one."""
+    return {key: Operand(x, members is not None) for key, x in zip(names, outputs, strict=True)}
 
 
 class _Axes(NamedTuple):
-    """Two axes that the kernel sees as one: that of a ``jax.vmap``, and that of members before it.
+    """Two axes that the kernel has as one: that of a ``jax.vmap``, and that of members before it.
 
     Members stay sharded over devices if their axis is the first of the two, so that is what it is
     where only tangents or cotangents are batched.
@@ -178,7 +202,6 @@ class _Axes(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The number of members after the merge."""
         return self.size if self.members is None else self.size * self.members
 
     def merged(self, x: Array, axis: int | None, batched: bool) -> Array:
@@ -193,7 +216,7 @@ class _Axes(NamedTuple):
         return x.reshape(self.total, *x.shape[2:])
 
     def split(self, x: Array, moves: bool) -> Array:
-        """A result with both axes; if it does not move along the new one, without this one."""
+        """Split the axis of a result; drop the new one if the result does not move along it."""
         if self.members is not None:
             sizes = (self.members, self.size) if self.is_last else (self.size, self.members)
             x = x.reshape(*sizes, *x.shape[1:])
@@ -214,11 +237,11 @@ def _in_one_loop(
     inner = min(size, TANGENTS // count)
     outer = -(-size // inner)
     wide = g.primal.tangent(numbers["constants"], numbers["inputs"], zero, count * inner)
-    arrays, keys = value.named(operands, params)
+    arrays, names = value.named(operands, params)
     tangents = {
         key: _grouped(x, axis, size, inner)
         for (key, (x, _)), axis in zip(arrays.items(), axes, strict=True)
-        if primal_key(g, key).is_tangent
+        if keys.primal_key(g, key).is_tangent
     }
 
     def run(tangents: dict[Key, Array]) -> list[Array]:
@@ -229,7 +252,7 @@ def _in_one_loop(
         outputs = [x[None] for x in run({key: x[0] for key, x in tangents.items()})]
     else:
         outputs = jax.vmap(run)(tangents)
-    moves = [primal_key(g, key).is_tangent for key in keys]
+    moves = [keys.primal_key(g, key).is_tangent for key in names]
     outputs = [
         _ungrouped(x, size, inner) if m else x[0] for x, m in zip(outputs, moves, strict=True)
     ]
@@ -237,7 +260,7 @@ def _in_one_loop(
 
 
 def _grouped(x: Array, axis: int | None, size: int, inner: int) -> Array:
-    """``size`` tangents, in groups of ``inner`` that follow each other in the last axis."""
+    """Return ``size`` tangents in groups of ``inner``, which follow each other in the last axis."""
     x = jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
     x = jnp.pad(x, [(0, -size % inner)] + [(0, 0)] * (x.ndim - 1))
     x = jnp.moveaxis(x.reshape(len(x) // inner, inner, *x.shape[1:]), 1, -2)
@@ -245,6 +268,5 @@ def _grouped(x: Array, axis: int | None, size: int, inner: int) -> Array:
 
 
 def _ungrouped(x: Array, size: int, inner: int) -> Array:
-    """Return the inverse of ``_grouped``: a leading axis of ``size``."""
     x = jnp.moveaxis(x.reshape(*x.shape[:-1], inner, x.shape[-1] // inner), -2, 1)
     return x.reshape(len(x) * inner, *x.shape[2:])[:size]

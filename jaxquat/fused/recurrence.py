@@ -1,4 +1,4 @@
-"""A loop as a function that knows its derivatives, before any of it is scalar code.
+"""A loop as a function with its derivatives, before any of it is scalar code.
 
 A ``Recurrence`` has the functions of a time loop (step, save, sample) as jaxprs, and the shapes of
 their arguments. All else is made from these on demand, by passes from jaxpr to jaxpr:
@@ -31,21 +31,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar, cast
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxquat._internal.branches import branched
 from jaxquat._internal.jaxprs import depends_on
 from jaxquat._internal.varying import axes_of, shaped
 from jaxquat.fused import passes
 from jaxquat.fused.ir.program import Program
-from jaxquat.fused.kernel import Leaf, Loop
+from jaxquat.fused.kernel import CARRY, ENDS, GROUPS, Leaf, Leaves, Loop, is_smooth
 from jaxquat.fused.trace.tracing import program_of
 from jaxquat.fused.trace.values import scalar_dtype
 
-CARRY = ("state", "memory", "command")
-ENDS = ("saved", *CARRY)  # the groups of the results
 # The arguments of each function of a recurrence, after constants and k, and its results.
 FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "step": (("state", "command"), ("state",)),
@@ -56,8 +52,6 @@ FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 # the cache: 700 to 850 with 16384 members and 1024 steps, but 150 with 64 or 1024 members
 # (benchmarks/fused.py --tables keeping). How many members there will be is not known here.
 KEEPING = 800
-GROUPS = ("constants", "inputs", "state", "memory", "command", "saved")
-Specs = tuple[jax.ShapeDtypeStruct, ...]
 Place = tuple[str, int]  # of a leaf: its group and its number within the group
 Live = tuple[Place, ...]  # results with a cotangent
 F = TypeVar("F", bound=Callable[..., Any])
@@ -112,7 +106,7 @@ class Recurrence:
             leaves that have tangents.
     """
 
-    specs: dict[str, Specs]
+    specs: dict[str, Leaves]
     of_functions: Callable[[bool], Functions]
     steps: int
     sample_every: int
@@ -160,33 +154,28 @@ class Recurrence:
             return self.segment
         step, sample = self._programs["step"], self._programs.get("sample")
         again = step.cost() + (sample.cost() / self.sample_every if sample is not None else 0)
-        kept = sum(math.prod(x.shape) for name in GROUPS[2:5] for x in self.specs[name])
+        kept = sum(leaf.size for group in CARRY for leaf in self.specs[group])
         return 1 if again > KEEPING * kept else math.isqrt(self.steps - 1) + 1
 
     @functools.cached_property
     def layout(self) -> Loop:
         """The loop without programs: enough to know the arrays of a kernel."""
-
-        def leaf(spec: jax.ShapeDtypeStruct) -> Leaf:
-            return Leaf(scalar_dtype(np.dtype(spec.dtype)), math.prod(spec.shape))
-
-        arrays = {name: tuple(map(leaf, self.specs[name])) for name in GROUPS}
+        for place in self.places(GROUPS):
+            scalar_dtype(self.spec(place).dtype)
         loop = Loop(
-            steps=self.steps,
-            sample_every=self.sample_every,
-            save_every=self.save_every,
+            steps=self.steps, sample_every=self.sample_every, save_every=self.save_every,
             segment=self.kept_every,
-        )
-        return loop._replace(**arrays)
+        )  # fmt: skip
+        return loop._replace(**self.specs)
 
     @property
-    def number(self) -> jax.ShapeDtypeStruct:
+    def number(self) -> Leaf:
         """The shape and dtype of the number of a step."""
         return shaped((), jnp.int32, self.specs["state"][0])
 
     def smooth(self, group: str) -> tuple[int, ...]:
         """Return the numbers of the float leaves in a group."""
-        return tuple(i for i, leaf in enumerate(getattr(self.layout, group)) if leaf.smooth)
+        return tuple(i for i, leaf in enumerate(self.specs[group]) if is_smooth(leaf))
 
     @property
     def smooth_ends(self) -> Live:
@@ -202,13 +191,14 @@ class Recurrence:
         """Return all leaves of some groups."""
         return [(group, i) for group in groups for i in range(len(self.specs[group]))]
 
-    def spec(self, place: Place) -> jax.ShapeDtypeStruct:
-        """Shape and dtype of a leaf."""
+    def spec(self, place: Place) -> Leaf:
+        """Return shape and dtype of a leaf."""
         group, i = place
         return self.number if group == "k" else self.specs[group][i]
 
     # Reverse mode.
 
+    @_kept
     def with_vjp(self, live: Live | None = None) -> Loop:
         """Return the loop with the programs of its derivative in reverse mode.
 
@@ -216,10 +206,7 @@ class Recurrence:
         save the other saved leaves. Its programs leave out results without influence on the live
         ones: 0 times an infinite slope would be NaN.
         """
-        return self._with_vjp(self.smooth_ends if live is None else live)
-
-    @_kept
-    def _with_vjp(self, live: Live) -> Loop:
+        live = self.smooth_ends if live is None else live
         parts = self.live_of_functions(live)
         programs = {f"{name}_back": self._back(name, part) for name, part in parts.items()}
         saved = tuple(self.layout.saved[i] for name, i in live if name == "saved")
@@ -259,13 +246,14 @@ class Recurrence:
         A leaf may reach a live result through other leaves, over several steps: the leaves from
         which a needed leaf is computed are needed at the step before.
         """
-        reached = _closure(live, [(result, place) for place, result in self._slopes])
         return frozenset(
-            (group, i) for group, i in reached if group in CARRY and i in self.smooth(group)
+            (group, i)
+            for group, i in self._upstream(live)
+            if group in CARRY and i in self.smooth(group)
         )
 
     def unmoved(self, moving: set[Place]) -> frozenset[Place]:
-        """Return the float results whose derivative by the leaves ``moving`` is zero at every step.
+        """Return the float results whose derivative with respect to ``moving`` is always zero.
 
         ``moving`` are places in constants, inputs, and state and memory at the start.
         """
@@ -273,7 +261,7 @@ class Recurrence:
 
     @functools.cached_property
     def _slopes(self) -> list[tuple[Place, Place]]:
-        """The leaves (argument, result) of functions that have a derivative by the argument."""
+        """Leaves (argument, result) of functions that may have a derivative."""
         slopes = []
         for name, closed in self.branched.items():
             inputs, results = self.inputs(name), self.places(FLOWS[name][1])
@@ -284,26 +272,13 @@ class Recurrence:
                 slopes += [(place, x) for x, d in zip(results, depends, strict=True) if d]
         return slopes
 
-    def _scalars(self, places: Sequence[Place]) -> list[Place]:
-        """Return, for each number in these leaves, the place of its leaf."""
-        return [place for place in places for _ in range(math.prod(self.spec(place).shape))]
-
     def unused(self, live: Live) -> set[int]:
-        """Return the numbers of the constants whose cotangent is 0 for all values.
+        """Return the numbers of the constants on which the results ``live`` do not depend."""
+        reached = self._upstream(live)
+        return {i for i in self.smooth("constants") if ("constants", i) not in reached}
 
-        Empty where the derivative has no scalar form.
-        """
-        try:
-            loop = self.with_vjp(live)
-        except Exception:  # the kernel that needs the same programs reports it
-            if self.strict:
-                raise
-            return set()
-        programs = loop.step_back, loop.save_back, loop.sample_back
-        zeros = [program.zeros() for program in programs if program is not None]
-        smooth = [("constants", i) for i in self.smooth("constants")]
-        used = {p for k, p in enumerate(self._scalars(smooth)) if not all(row[k] for row in zeros)}
-        return {i for group, i in smooth if (group, i) not in used}
+    def _upstream(self, live: Live) -> set[Place]:
+        return _closure(live, [(result, place) for place, result in self._slopes])
 
     # Forward mode.
 
@@ -325,22 +300,18 @@ class Recurrence:
         numbers |= {"constants": constants, "inputs": inputs}
         tangents = Tangents(numbers, zero, count)
 
-        def of_functions(separate: bool) -> Functions:
-            functions = self.branched if separate else self.functions
-            return {name: self._pushed(name, f, tangents) for name, f in functions.items()}
-
         specs = {}
         for group in GROUPS:
             leaves = [self.specs[group][i] for i in tangents.numbers[group]]
             more = [shaped((tangents.directions, *x.shape), x.dtype, x) for x in leaves]
             specs[group] = (*self.specs[group], *more)
         return replace(
-            self, segment=self.kept_every, specs=specs, of_functions=of_functions, primal=self,
-            tangents=tangents,
+            self, segment=self.kept_every, specs=specs, primal=self, tangents=tangents,
+            of_functions=self._mapped(lambda name, f: self._pushed(name, f, tangents)),
         )  # fmt: skip
 
     def _pushed(self, name: str, closed: Any, tangents: Tangents) -> Any:
-        """``jvp`` of a function; in each group the tangents follow the leaves."""
+        """Apply ``passes.jvp``; in each group the tangents follow the leaves."""
         numbers, zero, count = tangents
         inner, outer = self.inputs(name), self.places(FLOWS[name][1])
         has = lambda place: place[1] in numbers.get(place[0], ())  # noqa: E731
@@ -349,7 +320,6 @@ class Recurrence:
         both = passes.jvp(closed, moving, slopes, count)
 
         def grouped(places: Sequence[Place], with_tangent: Sequence[int]) -> list[Any]:
-            """The order of leaves and tangents: in each group, the tangents follow the leaves."""
             later = {k: len(places) + j for j, k in enumerate(with_tangent)}
             order: list[Any] = []
             for group in dict.fromkeys(group for group, _ in places):
@@ -381,12 +351,17 @@ class Recurrence:
     @functools.cached_property
     def by_rules(self) -> Recurrence:
         """The same values, computed by the rules of functions with a custom derivative."""
+        of_functions = self._mapped(lambda _, closed: passes.by_rules(closed))
+        return replace(self, segment=self.kept_every, of_functions=of_functions)
+
+    def _mapped(self, rule: Callable[[str, Any], Any]) -> Callable[[bool], Functions]:
+        """Return ``of_functions`` with the results of a rule for the name and each function."""
 
         def of_functions(separate: bool) -> Functions:
             functions = self.branched if separate else self.functions
-            return {name: passes.by_rules(closed) for name, closed in functions.items()}
+            return {name: rule(name, closed) for name, closed in functions.items()}
 
-        return replace(self, segment=self.kept_every, of_functions=of_functions)
+        return of_functions
 
 
 def recurrence_of(functions: Functions, **attributes: Any) -> Recurrence:

@@ -14,7 +14,8 @@ from jax.extend.core import jaxpr_as_fun
 
 from jaxquat._internal.checkpointing import scan
 from jaxquat._internal.varying import axes_of, cast
-from jaxquat.fused.recurrence import CARRY, FLOWS, GROUPS, Recurrence
+from jaxquat.fused.kernel import CARRY, START
+from jaxquat.fused.recurrence import FLOWS, Recurrence
 
 Groups = dict[str, list[Array]]
 
@@ -45,13 +46,11 @@ class _Functions:
         self.functions = {name: jaxpr_as_fun(closed) for name, closed in f.functions.items()}
 
     def call(self, name: str, k: Array, groups: Groups) -> Groups:
-        """Return the results of a function, by group."""
         inner, outer = FLOWS[name]
         leaves = [x for group in inner for x in groups[group]]
         return _by_group(self.f, outer, self.functions[name](*self.constants, k, *leaves))
 
     def sampled(self, k: Array, carry: Groups) -> Groups:
-        """State, and memory and command from step k on."""
         if "sample" not in self.functions:
             return carry
 
@@ -62,7 +61,6 @@ class _Functions:
         return jax.lax.cond(k % self.f.sample_every == 0, sample, lambda: carry)
 
     def step(self, carry: tuple[Array, Groups], _: None) -> tuple[Any, None]:
-        """One step of the inner scan."""
         k, before = carry
         before = self.sampled(k, before)
         return (k + 1, before | self.call("step", k, before)), None
@@ -75,14 +73,11 @@ class _Functions:
 
 
 def _shaped(f: Recurrence, operands: Sequence[Array]) -> Groups:
-    """Return the operands of "forward" in their shapes, by group."""
-    leading = [rows for _, rows in f.layout.operands("forward")]
-    shapes = [f.spec(place).shape for place in f.places(GROUPS[:4])]
     arrays = [
-        x.reshape(shape if rows is None else (rows, *shape))
-        for x, shape, rows in zip(operands, shapes, leading, strict=True)
+        x.reshape(*f.layout.leading("primal", group), *f.specs[group][i].shape)
+        for x, (group, i) in zip(operands, f.places(START), strict=True)
     ]
-    return _by_group(f, GROUPS[:4], arrays)
+    return _by_group(f, START, arrays)
 
 
 def _by_group(f: Recurrence, groups: Sequence[str], arrays: Sequence[Array]) -> Groups:

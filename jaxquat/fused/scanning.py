@@ -24,7 +24,7 @@ def scan(
     *,
     engine: str = "auto",
 ) -> tuple[Any, Any]:
-    """``jax.lax.scan`` as one kernel. -> (last carry, ys with a leading axis (length,)).
+    """Run ``jax.lax.scan`` as one kernel. -> (last carry, ys with a leading axis (length,)).
 
     The kernel has no overhead per step, and under ``jax.vmap`` it computes a vector of rows at
     once. It pays for small arrays, up to some hundred numbers, and many steps: a filter, a
@@ -48,8 +48,7 @@ def scan(
     Examples:
         >>> def advance(angle, rate):  # rad, rad/s
         ...     return angle + 0.1 * rate, jnp.sin(angle)
-        >>> run = jax.jit(lambda rates: jq.fused.scan(advance, jnp.array(0.0), rates))
-        >>> last, sines = run(jnp.ones(10))
+        >>> last, sines = jq.fused.scan(advance, jnp.array(0.0), jnp.ones(10))
         >>> f"{last:.2f} rad", sines.shape
         ('1.00 rad', (10,))
     """
@@ -100,12 +99,10 @@ class _Loop:
         self.start = init, jax.tree.map(_zeros, ys)
 
     def results(self, *, strict: bool) -> tuple[Any, Any]:
-        """Return the last carry and the ys; ``strict`` as in ``engine.results_of``."""
         ys, _, (carry, _) = fused.results_of(self, strict)
         return carry, jax.tree.map(lambda x: x[1:], ys)
 
     def initial_memory(self) -> tuple[()]:
-        """No memory."""
         return ()
 
     def command(self, k: Array, state: Any, memory: Any, x: Any) -> tuple[Any, Any]:
@@ -122,7 +119,6 @@ class _Loop:
 
 
 def _zeros(rows: Any) -> Any:
-    """Return a y of zeros, from the shape of all."""
     words = jax.eval_shape(fused.without_keys, rows)
     zeros = fused.with_keys(jnp.zeros(words.shape[1:], words.dtype), rows.dtype)
     return cast(zeros, axes_of(rows))

@@ -34,121 +34,122 @@ step to step are a ``Variable``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from jaxquat.fused.kernel import Backward, Carried, Loop, Start, split
+from jaxquat.fused.kernel import CARRY, OPERANDS, RESULTS, START, Arrays, Loop, split
 from jaxquat.fused.targets.lanes import Lanes
 
+Named = dict[tuple[str, str], Arrays]  # by role and group
 Values = list[Any]  # one for each number of the leaves
 Number = Any  # an int, or an integer of the kernel with Python's operators
 
 
 def write(target: Lanes, loop: Loop, kind: str) -> None:
     """Write the kernel "forward", "keeping" or "backward" for the target's current members."""
-    if kind == "backward":
-        _backward(target, loop)
-    else:
-        _forward(target, loop, kind == "keeping")
+    kernel = _backward if kind == "backward" else _forward
+    kernel(target, loop, loop.arrays(OPERANDS[kind]), loop.arrays(RESULTS[kind]))
 
 
 class _Member:
-    """A member in the time loop: its constants, and the variables that its steps change."""
+    """A member in the time loop: its constants, and by group the variables that steps change."""
 
-    def __init__(self, target: Lanes, loop: Loop, operands: Start | Backward) -> None:
-        self.target, self.loop, self.inputs = target, loop, operands.inputs
-        self.constants = target.read(operands.constants)
-        self.carried = Carried(*(target.variable(leaves) for leaves in loop.carried))
+    def __init__(self, target: Lanes, loop: Loop, operands: Named) -> None:
+        self.target, self.loop, self.inputs = target, loop, operands["primal", "inputs"]
+        self.constants = target.read(operands["primal", "constants"])
+        self.carried = {group: target.variable(getattr(loop, group)) for group in CARRY}
 
     def point(self, k: Number) -> Values:
         """Return the inputs of ``step`` and ``save``."""
-        return [*self.constants, k, *self.carried.state.get(), *self.carried.command.get()]
+        return [
+            *self.constants, k, *self.carried["state"].get(), *self.carried["command"].get()
+        ]  # fmt: skip
 
     def sample(self, k: Number) -> None:
         """Set command and memory at the first step of each sample."""
-        target, loop, (state, memory, command) = self.target, self.loop, self.carried
+        target, loop, carried = self.target, self.loop, self.carried
         if loop.sample is None:
             return
         with target.when(k.multiple_of(loop.sample_every)):
             values = target.read(self.inputs, k // loop.sample_every)
-            inputs = [*self.constants, k, *state.get(), *memory.get(), *values]
-            results = split(target.run(loop.sample, inputs), loop.command, loop.memory)
-            command.set(results[0])
-            memory.set(results[1])
+            before = *carried["state"].get(), *carried["memory"].get()
+            results = target.run(loop.sample, [*self.constants, k, *before, *values])
+            command, memory = split(results, loop.command, loop.memory)
+            carried["command"].set(command)
+            carried["memory"].set(memory)
 
     def step(self, k: Number) -> None:
-        """Replace the state by the next one."""
-        self.carried.state.set(self.target.run(self.loop.step, self.point(k)))
+        self.carried["state"].set(self.target.run(self.loop.step, self.point(k)))
 
 
-def _forward(target: Lanes, loop: Loop, keeping: bool) -> None:
-    """The kernels "forward" and "keeping"."""
-    operands, results = loop.forward(keeping)
+def _forward(target: Lanes, loop: Loop, operands: Named, results: Named) -> None:
     member = _Member(target, loop, operands)
-    member.carried.state.set(target.read(operands.state))
-    member.carried.memory.set(target.read(operands.memory))
-    member.carried.command.set(target.zeros(loop.command))
+    for group in ("state", "memory"):
+        member.carried[group].set(target.read(operands["primal", group]))
+    member.carried["command"].set(target.zeros(loop.command))
     with target.loop(loop.steps + 1) as k:
         with target.when(k < loop.steps):
-            if results.kept:
+            if ("residual", "state") in results:
                 with target.when(k.multiple_of(loop.segment)):
-                    for arrays, variable in zip(results.kept, member.carried, strict=True):
-                        target.write(arrays, variable.get(), k // loop.segment)
+                    for group, variable in member.carried.items():
+                        target.write(results["residual", group], variable.get(), k // loop.segment)
             member.sample(k)
         with target.when(k.multiple_of(loop.save_every)):
             row = target.run(loop.save, member.point(k))
-            target.write(results.saved, row, k // loop.save_every)
+            target.write(results["result", "saved"], row, k // loop.save_every)
         with target.when(k < loop.steps):
             member.step(k)
-    for arrays, variable in zip(results.last, member.carried, strict=True):
-        target.write(arrays, variable.get())
+    for group, variable in member.carried.items():
+        target.write(results["result", group], variable.get())
 
 
-def _backward(target: Lanes, loop: Loop) -> None:
-    """The kernel "backward"."""
-    operands, gradients = loop.backward()
+def _backward(target: Lanes, loop: Loop, operands: Named, results: Named) -> None:
     member = _Member(target, loop, operands)
-    past = Carried(*(target.variable(leaves, loop.segment) for leaves in loop.carried))
-    cotangents = _Cotangents(member, operands, gradients)
-    state, command = target.read(operands.last.state), target.read(operands.last.command)
-    cotangents.save([*member.constants, loop.steps, *state, *command], loop.rows)
+    past = {group: target.variable(getattr(loop, group), loop.segment) for group in CARRY}
+    cotangents = _Cotangents(member, operands, results)
+    last = [target.read(operands["result", group]) for group in ("state", "command")]
+    cotangents.save([*member.constants, loop.steps, *last[0], *last[1]], loop.rows)
     with target.loop(loop.segments) as later:
         segment: Number = loop.segments - 1 - later
         begin = segment * loop.segment
         count = (loop.steps - begin).at_most(loop.segment)
-        for arrays, variable in zip(operands.kept, member.carried, strict=True):
-            variable.set(target.read(arrays, segment))
+        for group, variable in member.carried.items():
+            variable.set(target.read(operands["residual", group], segment))
         with target.loop(count) as j:  # again
-            past.state.set(member.carried.state.get(), j)
-            past.memory.set(member.carried.memory.get(), j)
+            for group in ("state", "memory"):
+                past[group].set(member.carried[group].get(), j)
             member.sample(begin + j)
-            past.command.set(member.carried.command.get(), j)
+            past["command"].set(member.carried["command"].get(), j)
             with target.when(j + 1 < count):
                 member.step(begin + j)
         with target.loop(count) as later_step:  # back
             j = count - 1 - later_step
-            cotangents.back(begin + j, Carried(*(variable.get(j) for variable in past)))
-    target.write(gradients.constants, cotangents.constants.get())
-    target.write(gradients.state, cotangents.carried.state.get())
-    target.write(gradients.memory, cotangents.carried.memory.get())
+            cotangents.back(begin + j, {group: x.get(j) for group, x in past.items()})
+    for group in ("constants", "state", "memory"):
+        target.write(results["gradient", group], cotangents.by[group].get())
 
 
 class _Cotangents:
-    """The cotangents of a member, propagated back from step to step."""
+    """The cotangents of a member, propagated back from step to step.
 
-    def __init__(self, member: _Member, operands: Backward, gradients: Start) -> None:
+    ``by`` has the variables of the constants and of what is carried, by group.
+    """
+
+    def __init__(self, member: _Member, operands: Named, results: Named) -> None:
         self.member, self.target, self.loop = member, member.target, member.loop
-        self.of_saved, self.by_inputs = operands.cotangents.saved, gradients.inputs
-        self.constants = self.target.variable(gradients.constants.leaves)
-        self.constants.set(self.target.zeros(gradients.constants.leaves))
-        last = operands.cotangents.last
-        self.carried = Carried(*(self.target.variable(arrays.leaves) for arrays in last))
-        for arrays, variable in zip(last, self.carried, strict=True):
-            variable.set(self.target.read(arrays))
+        self.saved, self.inputs = operands["cotangent", "saved"], results["gradient", "inputs"]
+        self.leaves = {group: results["gradient", group].leaves for group in START}
+        self.leaves["command"] = operands["cotangent", "command"].leaves
+        by = {group: self.target.variable(self.leaves[group]) for group in ("constants", *CARRY)}
+        by["constants"].set(self.target.zeros(self.leaves["constants"]))
+        for group in CARRY:
+            by[group].set(self.target.read(operands["cotangent", group]))
+        self.by = by
 
-    def back(self, k: Number, past: Carried[Values]) -> None:
+    def back(self, k: Number, past: dict[str, Values]) -> None:
         """Apply the transposed derivatives of step k, in the reverse order of "forward"."""
         loop, target = self.loop, self.target
-        point = [*self.member.constants, k, *past.state, *past.command]
+        point = [*self.member.constants, k, *past["state"], *past["command"]]
         self.step(point)
         with target.when(k.multiple_of(loop.save_every)):
             self.save(point, k // loop.save_every)
@@ -156,37 +157,30 @@ class _Cotangents:
             with target.when(k.multiple_of(loop.sample_every)):
                 self.sample(k, past, k // loop.sample_every)
 
+    def run(self, program: Any, values: Values, **receivers: Callable[[Values], None]) -> None:
+        """Run a program of derivatives; a receiver takes the results of its group."""
+        results = self.target.run(program, values)
+        parts = split(results, *(self.leaves[group] for group in receivers))
+        for receive, part in zip(receivers.values(), parts, strict=True):
+            receive(part)
+
     def step(self, point: Values) -> None:
-        """Propagate back through ``step`` at a point."""
-        assert self.loop.step_back is not None
-        (state, _, command), constants = self.carried, self.constants
-        results = self.target.run(self.loop.step_back, [*point, *state.get()])
-        parts = split(results, constants.leaves, state.leaves, command.leaves)
-        constants.add(parts[0])
-        state.set(parts[1])
-        command.add(parts[2])
+        constants, state, command = (self.by[x] for x in ("constants", "state", "command"))
+        inputs = [*point, *state.get()]
+        receivers = {"constants": constants.add, "state": state.set, "command": command.add}
+        self.run(self.loop.step_back, inputs, **receivers)
 
     def save(self, point: Values, row: Number) -> None:
-        """Propagate the cotangents of a row back through ``save`` at a point."""
-        assert self.loop.save_back is not None
-        (state, _, command), constants = self.carried, self.constants
-        values = self.target.read(self.of_saved, row)
-        results = self.target.run(self.loop.save_back, [*point, *values])
-        parts = split(results, constants.leaves, state.leaves, command.leaves)
-        for variable, part in zip((constants, state, command), parts, strict=True):
-            variable.add(part)
+        inputs = [*point, *self.target.read(self.saved, row)]
+        receivers = {group: self.by[group].add for group in ("constants", "state", "command")}
+        self.run(self.loop.save_back, inputs, **receivers)
 
-    def sample(self, k: Number, past: Carried[Values], row: Number) -> None:
-        """Propagate back through ``sample`` before step k."""
-        assert self.loop.sample_back is not None
-        target, (state, memory, command) = self.target, self.carried
-        values = target.read(self.member.inputs, row)
-        inputs = [*self.member.constants, k, *past.state, *past.memory, *values]
-        results = target.run(self.loop.sample_back, [*inputs, *command.get(), *memory.get()])
-        groups = self.constants, state, memory, self.by_inputs
-        parts = split(results, *(group.leaves for group in groups))
-        self.constants.add(parts[0])
-        state.add(parts[1])
-        memory.set(parts[2])
-        target.write(self.by_inputs, parts[3], row)
-        command.set(target.zeros(command.leaves))
+    def sample(self, k: Number, past: dict[str, Values], row: Number) -> None:
+        by, target = self.by, self.target
+        inputs = [*self.member.constants, k, *past["state"], *past["memory"]]
+        inputs += [*target.read(self.member.inputs, row), *by["command"].get(), *by["memory"].get()]
+        self.run(
+            self.loop.sample_back, inputs, constants=by["constants"].add, state=by["state"].add,
+            memory=by["memory"].set, inputs=lambda part: target.write(self.inputs, part, row),
+        )  # fmt: skip
+        by["command"].set(target.zeros(self.leaves["command"]))

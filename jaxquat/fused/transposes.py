@@ -1,7 +1,7 @@
 """The derivatives of the fused loop in reverse mode: the linear parts, and their transposes.
 
 JAX computes the known part, stages the part that is linear in the unknown directions, and
-transposes the linear part. ``derivatives`` says what these parts are. The transposes are:
+transposes the linear part. ``derivatives`` defines these parts. The transposes are:
 
 - ``jvp`` with respect to dx: ``vjp`` of F;
 - ``jvp_of_vjp`` with respect to (dx, db): let c be the cotangents of its results. The Hessian of
@@ -27,27 +27,12 @@ from jax.interpreters import ad
 from jax.interpreters import partial_eval as pe
 
 from jaxquat._internal.varying import shaped
+from jaxquat.fused import keys
 from jaxquat.fused.derivatives import gradients_of, is_zero, tangent_along
-from jaxquat.fused.keys import (
-    START,
-    Key,
-    Operand,
-    Operands,
-    cotangents,
-    floats,
-    gradients,
-    live_of_primal,
-    live_of_tangent,
-    of_primal,
-    of_tangent,
-    point,
-    primal_key,
-    primals,
-    primals_at,
-    zeros,
-)
+from jaxquat.fused.kernel import ENDS, START
+from jaxquat.fused.keys import Key, Operand, Operands
 from jaxquat.fused.primitives import LoopPrimitive, by_key, jvp, jvp_of_vjp, value, vjp
-from jaxquat.fused.recurrence import ENDS, Recurrence
+from jaxquat.fused.recurrence import Recurrence
 
 Arrays = dict[Key, Any]
 
@@ -59,49 +44,46 @@ def _split_value(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
     g, f, members = params["recurrence"], params["recurrence"].primal, params["members"]
     arrays, outer = value.named(tracers, params)
     unknown = [key for key, x in arrays.items() if not x.array.is_known()]
-    if f is None or not unknown or not all(primal_key(g, key).is_tangent for key in unknown):
+    if f is None or not unknown or not all(keys.primal_key(g, key).is_tangent for key in unknown):
         return trace.default_process_primitive(value.primitive, tracers, params)
-    arrays = of_primal(g, arrays)
-    y = value(_known(arrays, primals(f)), f, members, keep=True)
+    arrays = keys.of_primal(g, arrays)
+    y = value(_known(arrays, keys.primals(f)), f, members, keep=True)
     arrays |= _constants(trace, y)
     arrays |= _staged(trace, jvp, arrays, params)
-    return [arrays[primal_key(g, key)].array for key in outer]
+    return [arrays[keys.primal_key(g, key)].array for key in outer]
 
 
 def _split_vjp(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
     """Split ``vjp`` of G into ``vjp`` of F, computed now, and ``jvp_of_vjp``, which is staged."""
     g, f, members = params["recurrence"], params["recurrence"].primal, params["members"]
     whole = functools.partial(trace.default_process_primitive, vjp.primitive, tracers, params)
-    live = live_of_primal(g, params["live"]) if f is not None else None
+    live = keys.live_of_primal(g, params["live"]) if f is not None else None
     if f is None or live is None or g.tangents.directions > 1:
         return whole()
     arrays, outer = vjp.named(tracers, params)
-    arrays = of_primal(g, arrays)
-    inner = point(f) + cotangents(f, live)
+    arrays = keys.of_primal(g, arrays)
+    inner = keys.point(f) + keys.cotangents(f, live)
     unknown = {key for key, x in arrays.items() if not x.array.is_known()}
     if not unknown or not unknown.isdisjoint(inner):
         return whole()
-    keys = [primal_key(g, key) for key in outer]
-    by = tuple(key for key in keys if not key.is_tangent)
+    names = [keys.primal_key(g, key) for key in outer]
+    by = tuple(key for key in names if not key.is_tangent)
     y = vjp(_known(arrays, inner), f, members, live=live, by=by) if by else {}
     y = _constants(trace, y) | _staged(trace, jvp_of_vjp, arrays, params | {"by": None})
-    return [y[key].array for key in keys]
+    return [y[key].array for key in names]
 
 
-def _known(arrays: Operands, keys: Sequence[Key]) -> Operands:
-    """Return the known values of tracers."""
-    return {key: Operand(arrays[key].array.pval.get_known(), arrays[key].batched) for key in keys}
+def _known(arrays: Operands, names: Sequence[Key]) -> Operands:
+    return {key: Operand(arrays[key].array.pval.get_known(), arrays[key].batched) for key in names}
 
 
 def _constants(trace: Any, arrays: Operands) -> Operands:
-    """Tracers of known values."""
     return {key: Operand(trace.new_const(x), batched) for key, (x, batched) in arrays.items()}
 
 
 def _staged(
     trace: Any, primitive: LoopPrimitive, arrays: Operands, params: dict[str, Any]
 ) -> Operands:
-    """Return the results of a primitive that is computed once its unknown operands are known."""
     inner, outer = primitive.keys_of(params)
     params = params | {"batched": tuple(arrays[key].batched for key in inner)}
     operands = [arrays[key].array for key in inner]
@@ -145,13 +127,13 @@ def _vjp_at(
 
     ``asked``: the gradients that are needed.
     """
-    live = tuple(key.place for key in floats(f, "result", ENDS) if key.tangent in c)
+    live = tuple(key.place for key in keys.floats(f, "result", ENDS) if key.tangent in c)
     by_dx: Arrays = {}
     if live:
-        b = {key: c.get(key.at("result").tangent) for key in cotangents(f, live)}
+        b = {key: c.get(key.at("result").tangent) for key in keys.cotangents(f, live)}
         # leave out unused constants, for which 0 times an infinite slope would be NaN
         unused = {Key("gradient", "constants", i) for i in f.unused(live)}
-        by = tuple(key for key in gradients(f) if key in asked - unused)
+        by = tuple(key for key in keys.gradients(f) if key in asked - unused)
         y = vjp(arrays | _filled(f, b, members), f, members, live=live, by=by) if by else {}
         by_dx = {key.at("primal").tangent: x for key, (x, _) in y.items()}
     for key, x in c.items():
@@ -162,26 +144,26 @@ def _vjp_at(
 
 
 def _filled(f: Recurrence, arrays: Arrays, members: int | None) -> Operands:
-    """Arrays as operands, with zeros in place of None and of JAX's symbol for 0."""
-    full = [zeros(f, k, members) if x is None or is_zero(x) else x for k, x in arrays.items()]
+    """Return operands, with zeros in place of None and of JAX's symbol for 0."""
+    full = [keys.zeros(f, k, members) if x is None or is_zero(x) else x for k, x in arrays.items()]
     return by_key(list(arrays), full, members)
 
 
 def _transpose_jvp_of_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
     """Transpose ``jvp_of_vjp`` by the tangent of F along the cotangents."""
     g, members = params["recurrence"], params["members"]
-    f, live = g.primal, live_of_primal(g, params["live"])
+    f, live = g.primal, keys.live_of_primal(g, params["live"])
     assert live is not None
     arrays, outer = jvp_of_vjp.named(operands, params)
     c = {key.primal.at("primal"): x for key, x in zip(outer, cs, strict=True)}
-    constant = dict.fromkeys(cotangents(f, live))
+    constant = dict.fromkeys(keys.cotangents(f, live))
     tangents = {key.tangent: x for key, x in _filled(f, c | constant, members).items()}
-    x = arrays | primals_at(f, arrays) | tangents
-    h, more = tangent_along(f, c), live_of_tangent(f, live)
-    y = of_primal(h, value(of_tangent(h, primals(h), x), h, members, keep=True))
-    lifted = of_tangent(h, point(h) + cotangents(h, more), x | y)
-    by = gradients_of(h, [key.tangent for key in gradients(f)])
-    z = of_primal(h, vjp(lifted, h, members, live=more, by=by))
+    x = arrays | keys.primals_at(f, arrays) | tangents
+    h, more = tangent_along(f, c), keys.live_of_tangent(f, live)
+    y = keys.of_primal(h, value(keys.of_tangent(h, keys.primals(h), x), h, members, keep=True))
+    lifted = keys.of_tangent(h, keys.point(h) + keys.cotangents(h, more), x | y)
+    by = gradients_of(h, [key.tangent for key in keys.gradients(f)])
+    z = keys.of_primal(h, vjp(lifted, h, members, live=more, by=by))
 
     def cotangent(key: Key) -> Any:
         if key.role == "cotangent":
@@ -190,7 +172,7 @@ def _transpose_jvp_of_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> l
             return z[key.at("gradient")].array
         if key.role == "residual" and key.group in START:
             by_start = z[key.at("gradient")].array
-            return zeros(f, key.primal, members).at[..., 0, :].set(by_start)
+            return keys.zeros(f, key.primal, members).at[..., 0, :].set(by_start)
         return None
 
     return _of_operands(arrays, members, cotangent)
@@ -199,7 +181,7 @@ def _transpose_jvp_of_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> l
 def _of_operands(
     operands: Operands, members: int | None, cotangent: Callable[[Key], Any]
 ) -> list[Any]:
-    """What a transpose returns: a cotangent for each operand in which the primitive is linear."""
+    """Return a cotangent for each operand in which the primitive is linear."""
     outputs = []
     for key, (x, batched) in operands.items():
         if not ad.is_undefined_primal(x):
@@ -221,10 +203,13 @@ def _transpose_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any
     """Transpose ``vjp`` by ``jvp`` if only the cotangents b are undefined, else by the scan."""
     f, members = params["recurrence"], params["members"]
     arrays, outer = vjp.named(operands, params)
-    if any(ad.is_undefined_primal(arrays[key].array) for key in point(f)):
+    if any(ad.is_undefined_primal(arrays[key].array) for key in keys.point(f)):
         return _transpose_by_scan(vjp, cs, operands, params)
     c = dict(zip(outer, cs, strict=True))
-    zero = {key: ad.Zero(jax.typeof(zeros(f, key, members))) for key in floats(f, "primal", START)}
+    zero = {
+        key: ad.Zero(jax.typeof(keys.zeros(f, key, members)))
+        for key in keys.floats(f, "primal", START)
+    }
     dx = {key: c.get(key.at("gradient"), x) for key, x in zero.items()}
     tangents = {key.tangent: x for key, x in _filled(f, dx, members).items()}
     y = jvp(arrays | tangents, tangent_along(f, dx), members)
@@ -291,12 +276,12 @@ def _known_part(
     x, outer = primitive.named(equation.invars, equation.params)
     late = [key for key, u in zip(x, unknown, strict=True) if u]
     all_unknown = None, [True] * len(outer)
-    if f is None or not all(primal_key(g, key).is_tangent for key in late):
+    if f is None or not all(keys.primal_key(g, key).is_tangent for key in late):
         return all_unknown
-    x = of_primal(g, x)
-    y = {primal_key(g, key): v for key, v in zip(outer, equation.outvars, strict=True)}
+    x = keys.of_primal(g, x)
+    y = {keys.primal_key(g, key): v for key, v in zip(outer, equation.outvars, strict=True)}
     by = tuple(key for key in y if key.role == "gradient" and not key.is_tangent)
-    live = live_of_primal(g, equation.params["live"])
+    live = keys.live_of_primal(g, equation.params["live"])
     if live is None or (primitive is vjp and not by):
         return all_unknown
     params = equation.params | {"recurrence": f, "live": live, "by": by or None}

@@ -1,9 +1,8 @@
 """The kinds of GPU on which the kernels are used: those known to be right, and those checked here.
 
-``objection`` says why the kernels are not used on a GPU. The code that checks a GPU calls ``keep``
-with its answer. The answer is kept in a file of the cache folder, under a hash of the kind of
-device, of the driver, of jax, jaxlib and llvmlite, and of the source of this package. An error is
-not kept: it may be temporary, such as a lack of memory.
+The code that checks a GPU calls ``keep`` with its answer. The answer is kept in a file of the cache
+folder, under a hash of all that it depends on. An error is not kept: it may be temporary.
+
 """
 
 from __future__ import annotations

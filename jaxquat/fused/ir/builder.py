@@ -13,6 +13,7 @@ Numerics are written with ``Scalar``, as if it were a number:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,73 +22,55 @@ import numpy as np
 from jaxquat.fused.ir.operations import OPERATIONS, converted
 from jaxquat.fused.ir.program import Op, Program, Routine
 
+_BOOLEAN = np.dtype(bool)
+
 
 class Builder:
     """Appends operations after sharing, folding and shortening (see the top of this file)."""
 
     def __init__(self, inputs: Sequence[np.dtype]) -> None:
-        self.inputs = tuple(np.dtype(d) for d in inputs)
+        self.arguments = [Scalar(self, k, np.dtype(d)) for k, d in enumerate(inputs)]
+        self.values = list(self.arguments)  # and one for each operation
         self.ops: list[Op] = []
-        self._known: dict[Any, int] = {}
-        self._literals: dict[int, Any] = {}
+        self._known: dict[Any, Scalar] = {}
 
-    def dtype(self, value: int) -> np.dtype:
-        """Return the dtype of a value."""
-        count = len(self.inputs)
-        return self.inputs[value] if value < count else self.ops[value - count].dtype
-
-    def literal(self, value: int) -> Any:
-        """Return the constant that a value is, or None."""
-        return self._literals.get(value)
-
-    def made_by(self, value: int, name: str) -> Op | None:
-        """Return the operation that computes a value, if it has this name, or None."""
-        op = self.ops[value - len(self.inputs)] if value >= len(self.inputs) else None
-        return op if op and op.name == name else None
-
-    def scalar(self, value: int) -> Scalar:
-        """Return a value as a number to compute with."""
-        return Scalar(self, value)
-
-    def const(self, value: Any) -> int:
-        """Return the value of a constant, a numpy scalar."""
+    def const(self, value: Any) -> Scalar:
+        """Return a constant, from a numpy scalar."""
         bits = value.tobytes()
-        number = self._append(Op("const", value.dtype, (), bits), ("const", value.dtype, bits))
-        self._literals[number] = value
-        return number
+        return self._append(Op("const", value.dtype, (), bits), bits, value)
 
-    def emit(self, name: str, *args: int, dtype: Any = None) -> int:
-        """The value of an operation; ``dtype`` is the result's, for "convert" and "bitcast"."""
-        if dtype is None:
-            compares = name in OPERATIONS and OPERATIONS[name].compares
-            dtype = np.bool_ if compares else self.dtype(args[-1])
-        dtype = np.dtype(dtype)
-        literals = [self.literal(a) for a in args]
-        if literals and all(x is not None for x in literals):
+    def emit(self, name: str, *args: Scalar, dtype: Any = None) -> Scalar:
+        """Return the result of an operation; "convert" and "bitcast" need its ``dtype``."""
+        row = OPERATIONS.get(name)
+        if row is not None:
+            dtype = _BOOLEAN if row.compares else args[-1].dtype
+        else:
+            dtype = args[-1].dtype if dtype is None else np.dtype(dtype)
+        literals = [x.literal for x in args]
+        if literals[0] is not None and all(x is not None for x in literals):
             folded = _folded(name, dtype, literals)
             if folded is not None:
                 return self.const(folded)
-        shorter = self._shorter(name, args, literals, dtype)
+        shorter = self._shorter(name, args, dtype)
         if shorter is not None:
             return shorter
-        if name in OPERATIONS and OPERATIONS[name].commutes:
-            args = tuple(sorted(args))
-        return self._append(Op(name, dtype, args), (name, dtype, args))
+        numbers = tuple([x.number for x in args])
+        if row is not None and row.commutes and numbers[0] > numbers[1]:
+            numbers = numbers[::-1]
+        return self._append(Op(name, dtype, numbers))
 
-    def call(self, routine: Routine, args: Sequence[int]) -> list[int]:
+    def call(self, routine: Routine, args: Sequence[Scalar]) -> list[Scalar]:
         """Return the items of a call."""
-        args = tuple(args)
-        # the key has the program as text, where the constants 0.0 and -0.0 differ
-        key = ("call", args, str(routine.program), routine[1:])
-        call = self._append(Op("call", np.dtype(np.void), args, routine), key)
+        op = Op("call", np.dtype(np.void), tuple([x.number for x in args]), routine)
+        call = self._append(op, routine)
         return [
-            self._append(Op("item", routine.dtype(k), (call,), k), ("item", call, k))
+            self._append(Op("item", routine.dtype(k), (call.number,), k), k)
             for k in range(routine.items)
         ]
 
-    def finish(self, outputs: Sequence[int]) -> Program:
+    def finish(self, outputs: Sequence[Scalar]) -> Program:
         """Return the program, without the operations that the outputs do not need."""
-        base, needed = len(self.inputs), set(outputs)
+        base, needed = len(self.arguments), {x.number for x in outputs}
         for number in range(len(self.ops) - 1, -1, -1):
             if number + base in needed:
                 needed.update(self.ops[number].args)
@@ -95,39 +78,48 @@ class Builder:
         for number, op in enumerate(self.ops, base):
             if number in needed:
                 new[number] = base + len(ops)
-                ops.append(Op(op.name, op.dtype, tuple([new[a] for a in op.args]), op.value))
-        return Program(self.inputs, tuple(ops), tuple(new[k] for k in outputs))
+                args = tuple([new[a] for a in op.args])
+                ops.append(op if args == op.args else Op(op.name, op.dtype, args, op.value))
+        inputs = tuple(x.dtype for x in self.arguments)
+        return Program(inputs, tuple(ops), tuple(new[x.number] for x in outputs))
 
-    def _append(self, op: Op, key: Any) -> int:
-        if key not in self._known:
-            self._known[key] = len(self.inputs) + len(self.ops)
+    def forget(self) -> None:
+        """Drop all values, which refer to this builder: Python would free such a circle late."""
+        self.arguments.clear()
+        self.values.clear()
+        self._known.clear()
+
+    def _append(self, op: Op, value: Any = None, literal: Any = None) -> Scalar:
+        key = op.name, op.dtype, op.args, value
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Scalar(self, len(self.values), op.dtype, literal)
+            self.values.append(known)
             self.ops.append(op)
-        return self._known[key]
+        return known
 
-    def _shorter(
-        self, name: str, args: tuple[int, ...], literals: list[Any], dtype: np.dtype
-    ) -> int | None:
-        """An earlier value that equals the result, or the value of a shorter operation, or None."""
+    def _shorter(self, name: str, args: tuple[Scalar, ...], dtype: np.dtype) -> Scalar | None:
+        """Return an earlier value that equals the result, or that of a shorter operation."""
         if name in ("convert", "bitcast"):
-            return args[0] if dtype == self.dtype(args[0]) else None
+            return args[0] if dtype == args[0].dtype else None
         if name == "take":
             return args[1] if len(set(args[1:])) == 1 else None
         if name == "select":
-            if literals[0] is not None:
-                return args[1] if literals[0] else args[2]
-            return args[1] if args[1] == args[2] else None
+            if args[0].literal is not None:
+                return args[1] if args[0].literal else args[2]
+            return args[1] if args[1] is args[2] else None
         value = self._without_sign(name, args) if len(args) < 3 else None
-        return self._neutral(name, args, literals) if value is None and len(args) == 2 else value
+        return self._neutral(name, args) if value is None and len(args) == 2 else value
 
-    def _without_sign(self, name: str, args: tuple[int, ...]) -> int | None:
-        """The value of the operation with signs of floats moved out of it or into it, or None."""
-        if name not in ("neg", "add", "sub", "mul", "div") or self.dtype(args[0]).kind != "f":
+    def _without_sign(self, name: str, args: tuple[Scalar, ...]) -> Scalar | None:
+        """Move signs of floats out of an operation or into it."""
+        if name not in ("neg", "add", "sub", "mul", "div"):
             return None
-        negated = [self.made_by(a, "neg") for a in args]
-        if not any(negated):
+        positive = [x.made_by("neg") for x in args]
+        if not any(positive):
             return None
-        sizes = [op.args[0] if op else a for op, a in zip(negated, args, strict=True)]
-        match name, *(op is not None for op in negated):
+        sizes = [size or x for size, x in zip(positive, args, strict=True)]
+        match name, *map(bool, positive):
             case "neg", True:
                 return sizes[0]
             case "add", _, True:
@@ -138,19 +130,18 @@ class Builder:
                 return self.emit("add", args[0], sizes[1])
             case "mul" | "div", True, True:
                 return self.emit(name, *sizes)
-            case "mul" | "div", True, False:
-                return self.emit("neg", self.emit(name, *sizes))
-            case "mul" | "div", False, True:
+            case "mul" | "div", _, _:
                 return self.emit("neg", self.emit(name, *sizes))
         return None
 
-    def _neutral(self, name: str, args: tuple[int, ...], literals: list[Any]) -> int | None:
-        """Return the other argument if one is neutral, or None."""
-        kind = self.dtype(args[0]).kind
-        for literal, other, is_second in zip(literals, reversed(args), (False, True), strict=True):
-            if literal is None:
+    def _neutral(self, name: str, args: tuple[Scalar, ...]) -> Scalar | None:
+        if args[0].literal is None and args[1].literal is None:
+            return None
+        kind = args[0].dtype.kind
+        for x, other, is_second in zip(args, reversed(args), (False, True), strict=True):
+            if x.literal is None:
                 continue
-            match name, float(literal):
+            match name, float(x.literal):
                 case "add", 0.0:
                     return other
                 case "sub", 0.0 if is_second:
@@ -161,8 +152,8 @@ class Builder:
                     return other
                 case "mul", -1.0 if kind == "f":
                     return self.emit("neg", other)
-                case "and" | "or", float(x) if kind == "b":
-                    return other if bool(x) == (name == "and") else self.const(np.bool_(x))
+                case "and" | "or", float(value) if kind == "b":
+                    return other if bool(value) == (name == "and") else x
         return None
 
 
@@ -204,36 +195,39 @@ class Scalar:
     Python numbers among the operands become constants of the same dtype. Equality is ``equals``,
     because ``==`` remains identity. A right shift depends on the dtype: it keeps the sign of signed
     integers.
+
+    Attributes:
+        b, number: the builder, and the number of the value in it.
+        literal: the constant that the value is, or None.
     """
 
-    __slots__ = ("b", "number")
+    __slots__ = ("b", "dtype", "literal", "number")
 
-    def __init__(self, b: Builder, number: int) -> None:
-        self.b, self.number = b, number
+    def __init__(self, b: Builder, number: int, dtype: np.dtype, literal: Any = None) -> None:
+        self.b, self.number, self.dtype, self.literal = b, number, dtype, literal
 
-    @property
-    def dtype(self) -> np.dtype:
-        """The dtype of the value."""
-        return self.b.dtype(self.number)
+    def made_by(self, name: str, kind: str = "f") -> Scalar | None:
+        """Return the argument of the operation that computes the value.
 
-    @property
-    def literal(self) -> Any:
-        """The constant that the value is, or None."""
-        return self.b.literal(self.number)
+        None if it does not have this name, or its argument not this kind of dtype.
+        """
+        place = self.number - len(self.b.arguments)
+        if place < 0 or self.b.ops[place].name != name:
+            return None
+        x = self.b.values[self.b.ops[place].args[0]]
+        return x if x.dtype.kind == kind else None
 
     def like(self, value: Any) -> Scalar:
         """Return a constant of the same dtype; a Scalar is returned as it is."""
-        if isinstance(value, Scalar):
-            return value
-        return Scalar(self.b, self.b.const(self.dtype.type(value)))
+        return value if isinstance(value, Scalar) else self.b.const(self.dtype.type(value))
 
     def convert(self, dtype: Any) -> Scalar:
         """Return the value in another dtype, as XLA converts it."""
-        return Scalar(self.b, self.b.emit("convert", self.number, dtype=np.dtype(dtype)))
+        return self.b.emit("convert", self, dtype=dtype)
 
     def bitcast(self, dtype: Any) -> Scalar:
         """Return the same bits as a value of a dtype of the same size."""
-        return Scalar(self.b, self.b.emit("bitcast", self.number, dtype=np.dtype(dtype)))
+        return self.b.emit("bitcast", self, dtype=dtype)
 
     def equals(self, other: Any) -> Scalar:
         """Return whether the values are equal."""
@@ -269,45 +263,12 @@ class Scalar:
 def operation(name: str, *args: Any) -> Scalar:
     """Return the result of an operation of the table; Python numbers become constants."""
     first = next(x for x in reversed(args) if isinstance(x, Scalar))
-    numbers = [first.like(x).number for x in args]
-    return Scalar(first.b, first.b.emit(name, *numbers))
+    return first.b.emit(name, *map(first.like, args))
 
 
-def where(condition: Scalar, x: Any, y: Any) -> Scalar:
-    """``x`` where the condition is true, else ``y``; one of them may be a Python number."""
-    return operation("select", condition, x, y)
-
-
-def fma(x: Any, y: Any, z: Any) -> Scalar:
-    """``x y + z``, rounded once."""
-    return operation("fma", x, y, z)
-
-
-def sqrt(x: Scalar) -> Scalar:
-    """Return the square root, rounded correctly."""
-    return operation("sqrt", x)
-
-
-def floor(x: Scalar) -> Scalar:
-    """Return the largest integer that is not larger than x."""
-    return operation("floor", x)
-
-
-def nearest(x: Scalar) -> Scalar:
-    """Return the nearest integer; halfway cases go to the even one."""
-    return operation("round", x)
-
-
-def maximum(x: Any, y: Any) -> Scalar:
-    """Return the larger of two values; NaN if one is NaN."""
-    return operation("max", x, y)
-
-
-def minimum(x: Any, y: Any) -> Scalar:
-    """Return the smaller of two values; NaN if one is NaN."""
-    return operation("min", x, y)
-
-
-def exp(x: Scalar) -> Scalar:
-    """Return the exponential function."""
-    return operation("exp", x)
+where, fma, sqrt, floor, nearest, maximum, minimum, exp = (
+    functools.partial(operation, name)
+    for name in ("select", "fma", "sqrt", "floor", "round", "max", "min", "exp")
+)
+"""The operations as functions: fma(x, y, z) is x y + z, rounded once; nearest rounds halfway cases
+to the even integer; maximum and minimum are NaN if an argument is NaN."""

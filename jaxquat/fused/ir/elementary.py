@@ -22,15 +22,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from jaxquat.fused.ir.builder import (
-    Scalar,
-    floor,
-    fma,
-    maximum,
-    minimum,
-    nearest,
-    where,
-)  # fmt: skip
+from jaxquat.fused.ir.builder import Scalar, floor, fma, maximum, minimum, nearest, where
 from jaxquat.fused.ir.large_angles import HALF_PI, parts, with_large_angles
 from jaxquat.fused.ir.remainder import magnitude_of_remainder
 
@@ -43,7 +35,7 @@ def single(x: Scalar) -> bool:
 
 
 def bits(x: Scalar) -> Scalar:
-    """The bits of a float as a signed integer, negative if the sign bit is set, also for -0."""
+    """Return the bits of a float as a signed integer, negative for -0 too."""
     return x.bitcast(np.int32 if single(x) else np.int64)
 
 
@@ -56,26 +48,26 @@ def horner(coefficients: Sequence[float], x: Scalar) -> Scalar:
 
 
 def with_sign(magnitude: Scalar, x: Scalar) -> Scalar:
-    """``magnitude``, which is not negative, with the sign of x, where -0 is negative too."""
+    """Return ``magnitude``, which is not negative, with the sign of x; -0 is negative too."""
     sign = bits(x) & (-(2**31) if single(x) else -(2**63))
     return (bits(magnitude) | sign).bitcast(x.dtype)
 
 
 def _less_multiple(x: Scalar, k: Scalar, decimal: str) -> Scalar:
-    """``x - k c``, c in three parts (Cody and Waite 1980)."""
+    """Return ``x - k c``, c in three parts (Cody and Waite 1980)."""
     for part in parts(decimal, x.dtype):
         x = fma(-k, part, x)
     return x
 
 
 def two_to(k: Scalar) -> Scalar:
-    """2^k for an integer-valued float k within the normal exponents."""
+    """Return 2^k for an integer-valued float k within the normal exponents."""
     bias, place, signed = (127, 23, np.int32) if single(k) else (1023, 52, np.int64)
     return ((k.convert(signed) + bias) << place).bitcast(k.dtype)
 
 
 def _quadrant(x: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-    """Sine and cosine of the remainder modulo pi/2, and an integer with the quarter turns.
+    """Return sine and cosine of the remainder modulo pi/2, and an integer.
 
     The two lowest bits of the integer are the number of quarter turns modulo 4.
     """
@@ -99,14 +91,13 @@ def _sin(x: Scalar) -> Scalar:
 
 
 def _cos(x: Scalar) -> Scalar:
-    """Return the sine, shifted by a quarter turn."""
     sine, cosine, k = _quadrant(x)
     value = where((k & 1).differs(0), sine, cosine)
     return where(((k + 1) & 2).differs(0), -value, value)
 
 
 def _less_one(x: Scalar, more: Scalar | None = None) -> tuple[Scalar, Scalar]:
-    """``exp(r) - 1`` and k, where ``x + more = k log 2 + r``."""
+    """Return ``exp(r) - 1`` and k, where ``x + more = k log 2 + r``."""
     k = nearest(x * (1 / math.log(2)))
     r = _less_multiple(x, k, _LOG_2)
     r = r if more is None else r + more
@@ -115,7 +106,7 @@ def _less_one(x: Scalar, more: Scalar | None = None) -> tuple[Scalar, Scalar]:
 
 
 def _exp(x: Scalar, more: Scalar | None = None) -> Scalar:
-    """``exp(x + more)``; ``more`` is too small to change the number k of doublings."""
+    """Return ``exp(x + more)``; ``more`` is too small to change the number k of doublings."""
     low, high = (-104, 89) if single(x) else (-746, 710)
     p, k = _less_one(minimum(maximum(x, low), high), more)
     half = floor(k * 0.5)
@@ -123,7 +114,7 @@ def _exp(x: Scalar, more: Scalar | None = None) -> Scalar:
 
 
 def _expm1(x: Scalar) -> Scalar:
-    """``2^k p + (2^k - 1)`` with ``p = exp(r) - 1``; half of it first, as 2^k may overflow."""
+    """Return ``2^k p + (2^k - 1)``, p = exp(r) - 1; half of it first, as 2^k may overflow."""
     low, high = (-20, 89) if single(x) else (-40, 710)
     p, k = _less_one(minimum(maximum(x, low), high))
     power = two_to(k - 1)
@@ -132,7 +123,7 @@ def _expm1(x: Scalar) -> Scalar:
 
 
 def _tanh(x: Scalar) -> Scalar:
-    """``m/(m + 2)`` with ``m = exp(2|x|) - 1``."""
+    """Return ``m/(m + 2)`` with ``m = exp(2|x|) - 1``."""
     p, k = _less_one(minimum(2 * abs(x), 40))
     power = two_to(k)
     m = fma(power, p, power - 1)
@@ -140,7 +131,7 @@ def _tanh(x: Scalar) -> Scalar:
 
 
 def exponent(x: Scalar) -> tuple[Scalar, Scalar]:
-    """Floats e and f, x = 2^e (1 + f), with 1 + f in [sqrt 1/2, sqrt 2], for a positive finite x.
+    """Return e and f with x = 2^e (1 + f), 1 + f in [sqrt 1/2, sqrt 2], for a positive finite x.
 
     Subnormal numbers are first scaled into the normal range.
     """
@@ -157,13 +148,13 @@ def exponent(x: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def _at_the_ends(x: Scalar, value: Scalar) -> Scalar:
-    """``value``, but the limits of the logarithm where x is not a positive finite number."""
+    """Return ``value``, but the limits of the logarithm if x is not positive and finite."""
     value = where(x < np.inf, value, x)  # infinity and NaN
     return where(x < 0, np.nan, where(x.equals(0), -np.inf, value))
 
 
 def _log_of(x: Scalar, more: Scalar | None = None) -> Scalar:
-    """``e log 2 + 2 artanh(f/(2 + f)) + more`` for a positive finite x."""
+    """Return ``e log 2 + 2 artanh(f/(2 + f)) + more`` for a positive finite x."""
     e, f = exponent(x)
     s = f / (f + 2)
     z = s * s
@@ -180,7 +171,7 @@ def _log(x: Scalar) -> Scalar:
 
 
 def _log1p(x: Scalar) -> Scalar:
-    """``log u + (1 + x - u)/u``, where u is 1 + x rounded."""
+    """Return ``log u + (1 + x - u)/u``, where u is 1 + x rounded."""
     u = x + 1
     far = x > 1
     lost = (where(far, 1, x) - (u - where(far, x, 1))) / u
@@ -210,7 +201,7 @@ def _atan2(y: Scalar, x: Scalar) -> Scalar:
 
 
 def _pow(x: Scalar, y: Scalar) -> Scalar:
-    """``exp(y log |x|)``, with the signs and limits of IEEE 754.
+    """Return ``exp(y log |x|)``, with the signs and limits of IEEE 754.
 
     A relative error of the logarithm is multiplied by y log |x|, which may be 745. So the logarithm
     is computed in float64 for float32, and in two float64 for float64.
@@ -233,7 +224,7 @@ def _pow(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _log_in_two(x: Scalar) -> tuple[Scalar, Scalar]:
-    """``log x`` as a sum of two float64, head and tail.
+    """Return ``log x`` as a sum of two float64, head and tail.
 
     The logarithm is ``e log 2 + 2 artanh s`` with s = f/(2 + f). The first two terms of the series,
     s and s^3/3, are computed in two floats each.
@@ -266,7 +257,6 @@ def _log_in_two(x: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def _rem(x: Scalar, y: Scalar) -> Scalar:
-    """Return the remainder with the sign of x, as C's ``fmod``."""
     return with_sign(magnitude_of_remainder(x, y), x)
 
 

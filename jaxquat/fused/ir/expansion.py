@@ -4,39 +4,35 @@
 - ``contracted`` joins products and sums: x y + z becomes one operation that rounds once ("fma").
   LLVM could do so too, but then the last bit of a result would depend on the rest of the program,
   on the number of lanes and on the processor. Here it depends on the program alone.
-- ``lowered`` does both.
+- ``lowered`` does both in one pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from jaxquat.fused.ir.builder import Builder
+from jaxquat.fused.ir.builder import Builder, Scalar, fma
 from jaxquat.fused.ir.elementary import EXPANSIONS
 from jaxquat.fused.ir.program import Op, Program, Routine
+
+Rule = Callable[[Builder, Op, list[Any]], Scalar]  # of an operation and the new values of all
 
 
 def lowered(program: Program) -> Program:
     """Return the program in operations that LLVM has.
 
-    Sums are contracted before the functions are expanded: the functions use fma explicitly where it
-    is right, and some need the rounded product.
+    Sums are contracted, but not those in the functions: they use fma explicitly where it is right,
+    and some need the rounded product.
     """
-    return expanded(contracted(program))
+    return _rewritten(program, _contracting(program, _expand), lowered)
 
 
 def expanded(program: Program) -> Program:
     """Return the same program without the functions of ``elementary``."""
-
-    def rule(b: Builder, op: Op, values: list[int]) -> int:
-        args = [values[a] for a in op.args]
-        if op.name in EXPANSIONS and op.dtype.kind == "f":
-            return EXPANSIONS[op.name](*map(b.scalar, args)).number
-        return b.emit(op.name, *args, dtype=op.dtype)
-
     if not any(op.name == "call" or op.name in EXPANSIONS for op in program.ops):
         return program
-    return _rewritten(program, rule, expanded)
+    return _rewritten(program, _expand, expanded)
 
 
 def contracted(program: Program) -> Program:
@@ -44,24 +40,38 @@ def contracted(program: Program) -> Program:
 
     A product minus itself stays: x y - y x is 0, but fma would return the rounding error.
     """
+    return _rewritten(program, _contracting(program, _copy), contracted)
+
+
+def _copy(b: Builder, op: Op, values: list[Any]) -> Scalar:
+    return b.emit(op.name, *(values[a] for a in op.args), dtype=op.dtype)
+
+
+def _expand(b: Builder, op: Op, values: list[Any]) -> Scalar:
+    if op.name in EXPANSIONS and op.dtype.kind == "f":
+        return EXPANSIONS[op.name](*(values[a] for a in op.args))
+    return _copy(b, op, values)
+
+
+def _contracting(program: Program, otherwise: Rule) -> Rule:
     products = _summed(program)
 
-    def rule(b: Builder, op: Op, values: list[int]) -> int:
+    def rule(b: Builder, op: Op, values: list[Any]) -> Scalar:
         first, second = op.args if op.name in ("add", "sub") else (-1, -1)
         if first in products:
             x, y = (values[a] for a in products[first])
             z = values[second]
-            return b.emit("fma", x, y, z if op.name == "add" else b.emit("neg", z))
+            return fma(x, y, z if op.name == "add" else -z)
         if second in products:
             x, y = (values[a] for a in products[second])
-            return b.emit("fma", x if op.name == "add" else b.emit("neg", x), y, values[first])
-        return b.emit(op.name, *(values[a] for a in op.args), dtype=op.dtype)
+            return fma(x if op.name == "add" else -x, y, values[first])
+        return otherwise(b, op, values)
 
-    return _rewritten(program, rule, contracted)
+    return rule
 
 
 def _summed(program: Program) -> dict[int, tuple[int, ...]]:
-    """The products of floats that are used only in sums and differences, with their factors."""
+    """Return the float products that are used only in sums and differences, with their factors."""
     products = {
         k: op.args
         for k, op in enumerate(program.ops, len(program.inputs))
@@ -74,30 +84,23 @@ def _summed(program: Program) -> dict[int, tuple[int, ...]]:
     return {k: factors for k, factors in products.items() if k not in used_otherwise}
 
 
-def _rewritten(
-    program: Program,
-    rule: Callable[[Builder, Op, list[int]], int],
-    of_routine: Callable[[Program], Program],
-) -> Program:
-    """Return the program with operations replaced by ``rule``, and with routines by ``of_routine``.
-
-    The arguments of ``rule`` are the operation and the new number of each earlier value.
-    """
+def _rewritten(program: Program, rule: Rule, of_routine: Callable[[Program], Program]) -> Program:
+    """Return the program with operations replaced by ``rule``, routines by ``of_routine``."""
     b = Builder(program.inputs)
-    values = list(range(len(program.inputs)))
+    values: list[Any] = list(b.arguments)  # the value of a call is the list of its items
     routines: dict[int, Routine] = {}
-    items: dict[int, list[int]] = {}  # of each call
-    for number, op in enumerate(program.ops, len(program.inputs)):
+    for op in program.ops:
         if op.name == "const":
             values.append(b.const(op.number))
         elif op.name == "call":
             if id(op.value) not in routines:
                 inner = of_routine(op.value.program)
                 routines[id(op.value)] = op.value._replace(program=inner)
-            items[number] = b.call(routines[id(op.value)], [values[a] for a in op.args])
-            values.append(-1)
+            values.append(b.call(routines[id(op.value)], [values[a] for a in op.args]))
         elif op.name == "item":
-            values.append(items[op.args[0]][op.value])
+            values.append(values[op.args[0]][op.value])
         else:
             values.append(rule(b, op, values))
-    return b.finish([values[k] for k in program.outputs])
+    result = b.finish([values[k] for k in program.outputs])
+    b.forget()
+    return result

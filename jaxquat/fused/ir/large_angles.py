@@ -35,15 +35,14 @@ def parts(decimal: str, dtype: np.dtype) -> list[float]:
 def with_large_angles(x: Scalar, r: Scalar, k: Scalar) -> tuple[Scalar, Scalar]:
     """Return the remainder ``r`` and the quarter turns ``k`` of x, replaced where x is large."""
     far = abs(x) > FAR[x.dtype.itemsize]
-    arguments = [value.number for value in (far, x, r, k)]
-    items = x.b.call(_routine(x.dtype), arguments)
-    return x.b.scalar(items[0]), x.b.scalar(items[1])
+    r, k = x.b.call(_routine(x.dtype), [far, x, r, k])
+    return r, k
 
 
 @functools.cache
 def _routine(dtype: np.dtype) -> Routine:
     b = Builder([np.dtype(bool), dtype, dtype, np.dtype(f"i{dtype.itemsize}")])
-    far, x, r, k = map(b.scalar, range(4))
+    far, x, r, k = b.arguments
     digits = _product_with_two_over_pi(x)
     remainder, quarter = (_single if dtype.itemsize == 4 else _double)(digits)
     negative = x < 0
@@ -53,7 +52,7 @@ def _routine(dtype: np.dtype) -> Routine:
     quarter = quarter.convert(k.dtype)
     quarter = where(negative, -quarter, quarter)
     results = [where(far, remainder, r), where(far, quarter, k)]
-    return Routine(b.finish([value.number for value in results]), 1, 2, 2, "rare")
+    return Routine(b.finish(results), 1, 2, 2, "rare")
 
 
 def _low(x: Scalar) -> Scalar:
@@ -65,7 +64,7 @@ def _high(x: Scalar) -> Scalar:
 
 
 def _product_with_two_over_pi(x: Scalar) -> list[Scalar]:
-    """The words of x times 2/pi, without whole turns; the first begins with the quarter turns."""
+    """Return words of x times 2/pi without whole turns; quarter turns come first."""
     is_single = x.dtype.itemsize == 4
     place, bias, words = (23, 127, 3) if is_single else (52, 1023, 6)
     bits = abs(x).bitcast(f"u{x.dtype.itemsize}").convert(np.uint64)
@@ -88,7 +87,7 @@ def _product_with_two_over_pi(x: Scalar) -> list[Scalar]:
 
 
 def _window(first: Scalar, words: int, bias: int, place: int) -> list[Scalar]:
-    """``words`` words of 32 bits of 2/pi, from bit ``first`` of the table on."""
+    """Return ``words`` words of 32 bits of 2/pi, from bit ``first`` of the table on."""
     begin, turn = first >> 5, first & 31
     largest = bias - place + 64 - 2
     count = largest // 32 + 1
@@ -97,7 +96,6 @@ def _window(first: Scalar, words: int, bias: int, place: int) -> list[Scalar]:
     smallest = (int(math.log2(FAR[4 if place == 23 else 8])) - place + 64 - 2) // 32
 
     def word(offset: int) -> Scalar:
-        """Return the word of the table at ``offset`` words after the first one that matters."""
         value = first.like(table[smallest + offset])
         for start in range(smallest + 1, count):
             value = where(begin >= start, table[start + offset], value)
@@ -126,7 +124,7 @@ def _single(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
 
 
 def _double(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
-    """Return the remainder of a float64: the fraction in two floats, times pi/2 in two floats."""
+    """Return the remainder of a float64: the fraction times pi/2, in two floats each."""
     fraction, quarter = _fraction(digits)
     high, low, _ = parts(HALF_PI, np.dtype(np.float64))
     upper = fraction & -(2**11)  # a float has these bits exactly
@@ -140,11 +138,10 @@ def _double(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
 
 
 def _two_over_pi(bits: int) -> int:
-    """2/pi times 2^bits, rounded down; pi by Machin's formula in integers."""
+    """Return 2/pi times 2^bits, rounded down; pi by Machin's formula in integers."""
     one = 1 << (bits + 64)
 
     def inverse_tangent(n: int) -> int:
-        """Return the arctangent of 1/n, in units of 1/one."""
         total, power, k = 0, one // n, 1
         while power:
             total += power // k if k % 4 == 1 else -(power // k)

@@ -36,7 +36,7 @@ class Operation(NamedTuple):
 
 
 def _quotient(x: Any, y: Any) -> Any:
-    """The quotient, of integers towards zero and by Python's ints: float64 has too few bits."""
+    """Divide; integers towards zero and by Python's ints, as float64 has too few bits."""
     if x.dtype.kind == "f":
         return x / y
     size = abs(int(x)) // abs(int(y))

@@ -118,12 +118,6 @@ class Program(NamedTuple):
         cost = lambda name: OPERATIONS[name].cost if name in OPERATIONS else 1  # noqa: E731
         return sum(cost(name) * count for name, count in self.counts().items())
 
-    def zeros(self) -> list[bool]:
-        """Return whether each output is the constant 0."""
-        literals = [op.number if op.name == "const" else None for op in self.ops]
-        known = [None] * len(self.inputs) + literals
-        return [known[k] is not None and bool(known[k] == 0) for k in self.outputs]
-
     def with_zeros(self, places: set[int]) -> Program:
         """Return the same program with the constant 0 for the outputs at ``places``."""
         outputs, ops = list(self.outputs), list(self.ops)
@@ -134,7 +128,7 @@ class Program(NamedTuple):
         return Program(self.inputs, tuple(ops), tuple(outputs))
 
     def routines(self) -> list[Routine]:
-        """The routines of the program, each once, and after the routines that it contains."""
+        """Return the routines of the program, each once, and after those that it contains."""
         routines: dict[Routine, None] = {}
         for op in self.ops:
             if op.name == "call" and op.value not in routines:

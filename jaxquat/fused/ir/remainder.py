@@ -25,39 +25,39 @@ def magnitude_of_remainder(x: Scalar, y: Scalar) -> Scalar:
 
     It is NaN where x is infinite, where y is zero, and where one of them is NaN.
     """
-    return x.b.scalar(x.b.call(_function(x.dtype), [x.number, y.number])[0])
+    return x.b.call(_function(x.dtype), [x, y])[0]
 
 
 @functools.cache
 def _function(dtype: np.dtype) -> Routine:
     b = Builder([dtype, dtype])
-    size, divisor = map(abs, map(b.scalar, range(2)))
+    size, divisor = map(abs, b.arguments)
     is_finite, is_divisor = size < np.inf, divisor > 0
     # with these values the loops end for all arguments
     size, divisor = where(is_finite, size, 0), where(is_divisor, divisor, 1)
     going = b.const(np.bool_(True))
     up = Routine(_up(dtype), 1, fixed=1, carried=2, kind="while")
-    _, part = b.call(up, [size.number, going, divisor.number])
+    _, part = b.call(up, [size, going, divisor])
     down = Routine(_down(dtype), 1, fixed=1, carried=3, kind="while")
-    _, _, remainder = b.call(down, [divisor.number, going, part, size.number])
-    result = where(is_finite & is_divisor, b.scalar(remainder), np.nan)
-    return Routine(b.finish([result.number]), 1, fixed=2)
+    _, _, remainder = b.call(down, [divisor, going, part, size])
+    result = where(is_finite & is_divisor, remainder, np.nan)
+    return Routine(b.finish([result]), 1, fixed=2)
 
 
 def _up(dtype: np.dtype) -> Program:
     """Double ``part`` if the result is not more than ``size``: a trip up."""
     b = Builder([dtype, BOOLEAN, dtype])
-    size, _, part = map(b.scalar, range(3))
+    size, _, part = b.arguments
     double = part + part
     fits = double <= size
-    return b.finish([fits.number, where(fits, double, part).number])
+    return b.finish([fits, where(fits, double, part)])
 
 
 def _down(dtype: np.dtype) -> Program:
     """Subtract ``part`` if it fits, and halve it until it is the divisor: a trip down."""
     b = Builder([dtype, BOOLEAN, dtype, dtype])
-    divisor, _, part, remainder = map(b.scalar, range(4))
+    divisor, _, part, remainder = b.arguments
     remainder = where(part <= remainder, remainder - part, remainder)
     goes_on = divisor < part
     part = where(goes_on, part * 0.5, part)
-    return b.finish([goes_on.number, part.number, remainder.number])
+    return b.finish([goes_on, part, remainder])

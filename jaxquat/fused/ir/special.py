@@ -13,24 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxquat.fused.ir.builder import (
-    Scalar,
-    exp,
-    fma,
-    minimum,
-    nearest,
-    operation,
-    sqrt,
-    where,
-)  # fmt: skip
-from jaxquat.fused.ir.elementary import (
-    bits,
-    exponent,
-    horner,
-    single,
-    two_to,
-    with_sign,
-)  # fmt: skip
+from jaxquat.fused.ir.builder import Scalar, exp, fma, minimum, nearest, operation, sqrt, where
+from jaxquat.fused.ir.elementary import bits, exponent, horner, single, two_to, with_sign
 
 _LARGE = 2.0**60  # log x and log1p(x) are the same, and x^2 is finite in float32
 
@@ -90,7 +74,7 @@ _ERF_INV_FAR = (
 
 
 def asinh(x: Scalar) -> Scalar:
-    """``log1p(|x| + x^2/(1 + sqrt(1 + x^2)))``; log |2 x| for large x."""
+    """Return ``log1p(|x| + x^2/(1 + sqrt(1 + x^2)))``; log |2 x| for large x."""
     size = abs(x)
     large, square = size > _LARGE, size * size
     u = size + square / (1 + sqrt(1 + square))
@@ -98,19 +82,19 @@ def asinh(x: Scalar) -> Scalar:
 
 
 def acosh(x: Scalar) -> Scalar:
-    """``log1p(t + sqrt(t (t + 2)))`` with t = x - 1, which is exact; log(2 x) for large x."""
+    """Return ``log1p(t + sqrt(t (t + 2)))`` with t = x - 1, exact; log(2 x) for large x."""
     t = x - 1
     value = _log1p_or_twice(x > _LARGE, x, t + sqrt(t * (t + 2)))
     return where(x < 1, np.nan, value)
 
 
 def _log1p_or_twice(large: Scalar, x: Scalar, u: Scalar) -> Scalar:
-    """``log1p(u)``, but log(2 x) where ``large``, since log x and log1p(x) are equal there."""
+    """Return ``log1p(u)``, but log(2 x) where ``large``: there log x and log1p(x) are equal."""
     return operation("log1p", where(large, x, u)) + where(large, x.like(math.log(2)), 0)
 
 
 def atanh(x: Scalar) -> Scalar:
-    """``log1p(2 |x|/(1 - |x|))/2``: beyond 1 the argument is below -1."""
+    """Return ``log1p(2 |x|/(1 - |x|))/2``: beyond 1 the argument is below -1."""
     size = abs(x)
     return with_sign(0.5 * operation("log1p", 2 * size / (1 - size)), x)
 
@@ -144,7 +128,7 @@ def erf(x: Scalar) -> Scalar:
 
 
 def _erf_near(x: Scalar) -> Scalar:
-    """``x + x p(x^2)`` for x up to 1; p by f = erf(sqrt z)/sqrt z - 1 in [0, 1].
+    """Return ``x + x p(x^2)`` for x up to 1; p by f = erf(sqrt z)/sqrt z - 1 in [0, 1].
 
     The errors of p are 1e-9 and 1e-17.
     """
@@ -152,7 +136,7 @@ def _erf_near(x: Scalar) -> Scalar:
 
 
 def erfc(x: Scalar) -> Scalar:
-    """``1 - erf`` up to 1, ``exp(-x^2) erfcx(x)`` beyond it, and ``2 - erfc(-x)`` below -1.
+    """Return ``1 - erf`` up to 1, ``exp(-x^2) erfcx(x)`` beyond it, ``2 - erfc(-x)`` below -1.
 
     A rounding error of x^2 would be a relative error of the result. So x^2 is h^2 + (x - h)(x + h),
     where h has half of the digits of x and its square is exact. The second term is at most 0.1 in
@@ -169,7 +153,7 @@ def erfc(x: Scalar) -> Scalar:
 
 
 def _erfcx(x: Scalar) -> Scalar:
-    """``exp(x^2) erfc(x)`` for x from 0 to the end of the range of erfc, 10.1 or 27.
+    """Return ``exp(x^2) erfc(x)`` for x from 0 to the end of the range of erfc, 10.1 or 27.
 
     The form is t p(1 - 2 t) with t = 1/(1 + x/4). Such a map to [-1, 1] is by Shepherd and
     Laframboise, Chebyshev approximation of (1 + 2x) exp(x^2) erfc(x) in 0 <= x < oo, Mathematics of
@@ -180,7 +164,7 @@ def _erfcx(x: Scalar) -> Scalar:
 
 
 def erf_inv(x: Scalar) -> Scalar:
-    """``x p``, where p is a polynomial in w = -log(1 - x^2) up to w = 5, then in sqrt w.
+    """Return ``x p``, where p is a polynomial in w = -log(1 - x^2) up to w = 5, then in sqrt w.
 
     The form is by M. Giles, Approximating the erfinv function, GPU Computing Gems 2, 2011. Three
     polynomials approximate f = erf_inv(x)/x for w in [0, 5], [5, 16] and [16, 37]; float32 ends

@@ -5,8 +5,7 @@ line of text: ``%v7 = fmul <8 x float> %v5, %v6``. Each module builds on the one
 
 - ``text``: the lines of a function, the integers that it computes, loops and branches;
 - ``memory``: where values lie;
-- ``operations``: the line of each scalar operation;
-- ``programs``: scalar programs, and the routines that they call;
+- ``programs``: the line of each scalar operation, and the routines that programs call;
 - ``lanes``: the operands, results and variables of a time loop. ``timeloop`` is written with it.
 
 ``host`` puts the time loop into an LLVM module for this processor: ``host.ll`` finds the operands
@@ -18,5 +17,5 @@ from string import Template
 
 
 def template(name: str, **values: object) -> str:
-    """The text of a file of this folder, with ``$name`` replaced by the value of that name."""
+    """Return the text of a file of this folder, with ``$name`` replaced by its value."""
     return Template((resources.files(__name__) / name).read_text("utf-8")).substitute(values)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxquat.fused import timeloop
-from jaxquat.fused.kernel import Loop
+from jaxquat.fused.kernel import Loop, is_smooth
 from jaxquat.fused.targets import template
 from jaxquat.fused.targets.lanes import Lanes
 from jaxquat.fused.targets.text import Module
@@ -30,16 +30,16 @@ def register_bytes() -> int:
 
 
 def lanes(loop: Loop, members: int) -> int:
-    """Members in a vector, a power of two: as many as fill a register, but at most ``members``."""
+    """Return the members in a vector: a power of two, at most a register or ``members``."""
     leaves = (*loop.constants, *loop.state, *loop.memory, *loop.command)
-    widest = max((leaf.dtype.itemsize for leaf in leaves if leaf.smooth), default=8)
+    widest = max((leaf.dtype.itemsize for leaf in leaves if is_smooth(leaf)), default=8)
     return min(register_bytes() // widest, 1 << (members.bit_length() - 1))
 
 
 def module(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> tuple[str, int]:
     """Return the text of a module, and the bytes of scratch memory that each of its threads needs.
 
-    ``kind`` is as in ``Loop.arrays``; ``batched`` says which operands have a value per member. XLA
+    ``kind`` is as in ``kernel.OPERANDS``; ``batched`` marks operands with a value per member. XLA
     calls the function ``jaxquat_kernel`` of the module (host.ll).
     """
     shared = Module(lanes)
@@ -63,7 +63,7 @@ def module(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> tuple[
 
 
 def machine() -> Any:
-    """LLVM's description of this machine."""
+    """Return LLVM's description of this machine."""
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -74,14 +74,20 @@ def machine() -> Any:
     )
 
 
-def compiled(text: str) -> bytes:
-    """Return the object code of a module."""
+def optimised(text: str, machine: Any) -> Any:
+    """Return the module of a text, as LLVM's passes optimise it for a machine."""
     import llvmlite.binding as llvm
 
-    target, parsed = machine(), llvm.parse_assembly(text)
-    parsed.triple, parsed.data_layout = target.triple, str(target.target_data)
+    module = llvm.parse_assembly(text)
+    module.triple, module.data_layout = machine.triple, str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-    builder = llvm.create_pass_builder(target, options)
-    builder.getModulePassManager().run(parsed, builder)
-    return target.emit_object(parsed)
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def compiled(text: str) -> bytes:
+    """Return the object code of a module."""
+    target = machine()
+    return target.emit_object(optimised(text, target))

@@ -2,9 +2,8 @@
 
 Operands and results have the layout (rows, size, members). A function that is written here uses
 these names: ``%first`` is its first member, ``%members`` the number of all, ``%scratch`` its own
-memory. The caller that makes a kernel of the function finds the members, sets ``sources`` and
-``targets`` to the pointers of operands and results, and calls the function. On a GPU, a vector of
-one lane is a thread.
+memory. The caller sets ``sources`` and ``targets`` to the pointers of operands and results. On a
+GPU, a vector of one lane is a thread.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import numpy as np
 from jaxquat.fused.ir.expansion import lowered
 from jaxquat.fused.ir.program import Program
 from jaxquat.fused.kernel import Arrays, Leaf, split
-from jaxquat.fused.targets.memory import Place
+from jaxquat.fused.targets.memory import Cell
 from jaxquat.fused.targets.programs import Programs
 from jaxquat.fused.targets.text import Index, Module, Number
 
@@ -25,7 +24,7 @@ LONG = 16  # a leaf with more numbers than this stays in memory, and loops go th
 
 
 class Lanes(Programs):
-    """The operations of a time loop; ``batched`` says which operands have a value per member."""
+    """The operations of a time loop; ``batched`` marks operands with a value per member."""
 
     def __init__(self, module: Module, batched: Sequence[bool]) -> None:
         super().__init__(module)
@@ -34,14 +33,14 @@ class Lanes(Programs):
         self.sources: list[str] = []
         self.targets: list[str] = []
 
-    def read(self, arrays: Arrays, row: Index = 0) -> list[str | Place]:
-        """One row of some operands."""
-        values: list[str | Place] = []
+    def read(self, arrays: Arrays, row: Index = 0) -> list[str | Cell]:
+        """Return one row of some operands."""
+        values: list[str | Cell] = []
         for k, leaf in enumerate(arrays.leaves, arrays.number):
             values += self.elements(leaf, self.array(leaf, self.sources[k], row, self.batched[k]))
         return values
 
-    def write(self, arrays: Arrays, values: Sequence[str | Place], row: Index = 0) -> None:
+    def write(self, arrays: Arrays, values: Sequence[str | Cell], row: Index = 0) -> None:
         """Write one row of some results."""
         parts = split(values, *((leaf,) for leaf in arrays.leaves))
         for k, (leaf, part) in enumerate(zip(arrays.leaves, parts, strict=True), arrays.number):
@@ -59,30 +58,30 @@ class Lanes(Programs):
         """Return the outputs of a scalar program; the number of a step may be among the inputs."""
         return self.program(lowered(program), [self.in_lanes(x) for x in inputs])
 
-    def in_lanes(self, x: Any) -> str | Place:
+    def in_lanes(self, x: Any) -> str | Cell:
         """Return a value as a vector; the number of a step becomes an int32."""
         dtype = np.dtype(np.int32)
         if isinstance(x, Number):
             return self.splat(dtype, self.set(f"trunc i64 {x} to i32"))
         return self.constant(dtype, x) if isinstance(x, int) else x
 
-    def array(self, leaf: Leaf, base: str, row: Index, batched: bool) -> Place:
+    def array(self, leaf: Leaf, base: str, row: Index, batched: bool) -> Cell:
         """Return the place of the first number in a row of an array, for the first member."""
         size = leaf.dtype.itemsize
         if not batched:
-            return Place(leaf.dtype, self.moved(base, row * (leaf.size * size)), 0, size, "one")
+            return Cell(leaf.dtype, self.moved(base, row * (leaf.size * size)), 0, size, "one")
         pitch = self.members * size
         start = row * leaf.size * pitch + self.first * size
-        return Place(leaf.dtype, self.moved(base, start), 0, pitch, "lanes")
+        return Cell(leaf.dtype, self.moved(base, start), 0, pitch, "lanes")
 
     # The numbers of one leaf, which are adjacent from a place on.
 
-    def elements(self, leaf: Leaf, first: Place) -> list[str | Place]:
+    def elements(self, leaf: Leaf, first: Cell) -> list[str | Cell]:
         """Return the values of a leaf; the values of a long leaf are read when they are used."""
         places = [first._replace(element=first.element + k) for k in range(leaf.size)]
         return [*places] if leaf.size > LONG else [self.read_from(place) for place in places]
 
-    def assign(self, leaf: Leaf, first: Place, values: Sequence[str | Place]) -> None:
+    def assign(self, leaf: Leaf, first: Cell, values: Sequence[str | Cell]) -> None:
         """Write the values of a leaf."""
         source, one = self.together(leaf, values), len(set(values)) == 1
         if leaf.size > LONG and source and source.base != first.base:
@@ -99,7 +98,7 @@ class Lanes(Programs):
         old = self.places.items()
         self.places = {name: place for name, place in old if place.base != first.base}
 
-    def add(self, leaf: Leaf, first: Place, values: Sequence[str]) -> None:
+    def add(self, leaf: Leaf, first: Cell, values: Sequence[str]) -> None:
         """Add values to the values of a leaf."""
         kind, source = self.vector(leaf.dtype), self.together(leaf, values)
 
@@ -116,8 +115,8 @@ class Lanes(Programs):
             if value != zero:
                 add_one(value, k)
 
-    def together(self, leaf: Leaf, values: Sequence[str | Place]) -> Place | None:
-        """The place of the first value of a long leaf if its values are adjacent, in order."""
+    def together(self, leaf: Leaf, values: Sequence[str | Cell]) -> Cell | None:
+        """Return the place of the first value of a long leaf if its values are adjacent."""
         first, stride = (self.regular(values) if leaf.size > LONG else None) or (None, 0)
         return first if stride == 1 else None
 
@@ -131,29 +130,28 @@ class Variable:
     def __init__(self, lanes: Lanes, leaves: tuple[Leaf, ...], rows: int) -> None:
         self.lanes, self.leaves = lanes, leaves
         self.pieces: list[Leaf] = []
-        self.first: list[Place] = []  # of each piece
+        self.first: list[Cell] = []  # of each piece
         for leaf in leaves:
-            dtype, size = leaf
-            if rows == 1 and size <= LONG:
-                self.pieces += [Leaf(dtype, 1)] * size
-                self.first += [lanes.slot(dtype) for _ in range(size)]
+            if rows == 1 and leaf.size <= LONG:
+                self.pieces += [Leaf((), leaf.dtype)] * leaf.size
+                self.first += [lanes.slot(leaf.dtype) for _ in range(leaf.size)]
             else:
                 self.pieces.append(leaf)
-                self.first.append(lanes.buffer([dtype], rows * size))
+                self.first.append(lanes.buffer([leaf.dtype], rows * leaf.size))
 
-    def row(self, row: Index) -> list[Place]:
+    def row(self, row: Index) -> list[Cell]:
         """Return the place of the first number of each piece in a row."""
         return [
             place._replace(base=self.lanes.moved(place.base, row * (piece.size * place.pitch)))
             for piece, place in zip(self.pieces, self.first, strict=True)
         ]
 
-    def get(self, row: Index = 0) -> list[str | Place]:
+    def get(self, row: Index = 0) -> list[str | Cell]:
         """Return the values, to be used before the variable is set again."""
         places = zip(self.pieces, self.row(row), strict=True)
         return [x for piece, place in places for x in self.lanes.elements(piece, place)]
 
-    def set(self, values: Sequence[str | Place], row: Index = 0) -> None:
+    def set(self, values: Sequence[str | Cell], row: Index = 0) -> None:
         """Replace the values."""
         parts = split(values, *((piece,) for piece in self.pieces))
         for piece, place, part in zip(self.pieces, self.row(row), parts, strict=True):

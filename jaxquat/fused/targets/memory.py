@@ -1,6 +1,6 @@
 """Where values lie: in operands and results, in buffers, and in registers once they are read.
 
-A value is the name of a vector, or a ``Place`` that has not been read yet. Long rows of values stay
+A value is the name of a vector, or a ``Cell`` that has not been read yet. Long rows of values stay
 in memory, and loops go through them.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from jaxquat.fused.targets.text import Index, Module, Text, scalar, stored
 
 
-class Place(NamedTuple):
+class Cell(NamedTuple):
     """A value in memory."""
 
     dtype: np.dtype
@@ -29,10 +29,10 @@ class Memory(Text):
 
     def __init__(self, module: Module) -> None:
         super().__init__(module)
-        self.places: dict[str, Place] = {}  # for names whose value also lies in memory
-        self.loaded: dict[Place, str] = {}  # names of places that have been read
+        self.places: dict[str, Cell] = {}  # for names whose value also lies in memory
+        self.loaded: dict[Cell, str] = {}  # names of places that have been read
 
-    def value(self, x: str | Place) -> str:
+    def value(self, x: str | Cell) -> str:
         """Return the name of a value; a place is read once."""
         if isinstance(x, str):
             return x
@@ -41,11 +41,11 @@ class Memory(Text):
             self.places[self.loaded[x]] = x
         return self.loaded[x]
 
-    def place(self, x: str | Place | None) -> Place | None:
+    def place(self, x: str | Cell | None) -> Cell | None:
         """Return the place of a value in memory, or None."""
         return self.places.get(x) if isinstance(x, str) else x
 
-    def read_from(self, place: Place, further: Index = 0) -> str:
+    def read_from(self, place: Cell, further: Index = 0) -> str:
         """Return the value that lies ``further`` elements after a place."""
         at, dtype = self.address(place, further), place.dtype
         if place.kind == "slot":
@@ -58,7 +58,7 @@ class Memory(Text):
             value = self.set(f"trunc i8 {value} to i1")
         return self.splat(dtype, value)
 
-    def write_to(self, place: Place, value: str, further: Index = 0) -> None:
+    def write_to(self, place: Cell, value: str, further: Index = 0) -> None:
         """Write a value to the memory that lies ``further`` elements after a place."""
         at, dtype = self.address(place, further), place.dtype
         if place.kind == "slot":
@@ -67,7 +67,7 @@ class Memory(Text):
             kind, value, align = self.packed(dtype), self.pack(dtype, value), dtype.itemsize
         self.line(f"store {kind} {value}, ptr {at}, align {align}")
 
-    def taken(self, index: str, first: Place, stride: int) -> str:
+    def taken(self, index: str, first: Cell, stride: int) -> str:
         """Return, for each lane, the element of a row whose number is the lane's ``index``.
 
         The row begins at ``first``, with ``stride`` elements from each value to the next.
@@ -86,7 +86,7 @@ class Memory(Text):
             value = self.set(f"insertelement {kind} {value}, {size} {one}, i32 {lane}")
         return value
 
-    def address(self, place: Place, further: Index = 0) -> str:
+    def address(self, place: Cell, further: Index = 0) -> str:
         """Return a pointer to the element that lies ``further`` elements after a place."""
         return self.moved(place.base, (place.element + further) * place.pitch)
 
@@ -121,15 +121,15 @@ class Memory(Text):
     # Memory of the function, and rows of values in it.
 
     def pitch(self, dtypes: Sequence[np.dtype]) -> int:
-        """Bytes for a value of any of the dtypes."""
+        """Return the bytes for a value of any of the dtypes."""
         return self.lanes * max(dtype.itemsize for dtype in dtypes)
 
-    def slot(self, dtype: np.dtype) -> Place:
-        """Memory for a value, which LLVM keeps in a register."""
-        return Place(dtype, self.local(self.vector(dtype)), 0, self.pitch([dtype]), "slot")
+    def slot(self, dtype: np.dtype) -> Cell:
+        """Return memory for a value, which LLVM keeps in a register."""
+        return Cell(dtype, self.local(self.vector(dtype)), 0, self.pitch([dtype]), "slot")
 
-    def buffer(self, dtypes: Sequence[np.dtype], count: int) -> Place:
-        """Memory for ``count`` values of any of the dtypes, for this function alone.
+    def buffer(self, dtypes: Sequence[np.dtype], count: int) -> Cell:
+        """Return memory for ``count`` values of any of the dtypes, for this function alone.
 
         One copy is enough, because no function is entered again before it has returned.
         """
@@ -137,20 +137,20 @@ class Memory(Text):
         size = count * pitch
         if module.stack + size <= module.most:
             module.stack += size
-            return Place(dtypes[0], self.local(f"[{size} x i8]"), 0, pitch, "slot")
+            return Cell(dtypes[0], self.local(f"[{size} x i8]"), 0, pitch, "slot")
         first, base = module.scratch, self.name()
         module.scratch += -(-size // 64) * 64
         if not module.interleaved:
             self.entry.append(f"  {base} = getelementptr i8, ptr %scratch, i64 {first}")
-            return Place(dtypes[0], base, 0, pitch, "slot")
+            return Cell(dtypes[0], base, 0, pitch, "slot")
         between = self.name()
         self.entry += [
             f"  {base} = call ptr @element(ptr %scratch, i64 {first}, i64 {pitch})",
             f"  {between} = call i64 @between(i64 {pitch})",
         ]
-        return Place(dtypes[0], base, 0, self.number(between), "slot")
+        return Cell(dtypes[0], base, 0, self.number(between), "slot")
 
-    def regular(self, values: Sequence[str | Place | None]) -> tuple[Place, int] | None:
+    def regular(self, values: Sequence[str | Cell | None]) -> tuple[Cell, int] | None:
         """Return the first place of equally spaced values and their stride in elements, or None."""
         places = [self.place(x) for x in values]
         first, second = places[:2]
@@ -160,8 +160,8 @@ class Memory(Text):
         row = [first._replace(element=first.element + k * stride) for k in range(len(places))]
         return (first, stride) if places == row else None
 
-    def row(self, dtype: np.dtype, values: Sequence[str | Place]) -> tuple[Place, int]:
-        """As ``regular``, for any values: values without equal spacing are copied to a buffer."""
+    def row(self, dtype: np.dtype, values: Sequence[str | Cell]) -> tuple[Cell, int]:
+        """Return ``regular``; values without equal spacing are copied to a buffer."""
         regular = self.regular(values)
         if regular:
             return regular

@@ -14,7 +14,7 @@ to XLA, which launches it through its own custom call; the driver translates it 
 PTX for compute capability 8.0 runs on all later ones.
 
 Elementary functions and remainders are the same programs as on the CPU, division and square root
-are rounded correctly, and the scalar program says where a product and a sum are joined. So the
+are rounded correctly, and the scalar program decides where a product and a sum are joined. So the
 results of the same operands have the CPU's bits, except that denormal numbers count as zero on the
 CPU.
 """
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -32,8 +31,8 @@ from jax import Array
 
 from jaxquat._internal.checks import missing_package
 from jaxquat.fused import timeloop
-from jaxquat.fused.kernel import CACHED, Loop, members_last
-from jaxquat.fused.targets import template
+from jaxquat.fused.kernel import CACHED, Loop, members_last, results_in_layout
+from jaxquat.fused.targets import host, template
 from jaxquat.fused.targets.lanes import Lanes
 from jaxquat.fused.targets.text import Module
 
@@ -85,7 +84,7 @@ def call(
     blocks = -(-members // BLOCK)
     if scratch:
         blocks = min(blocks, max(1, SCRATCH // (BLOCK * scratch)))
-    results = loop.shapes(kind, members)
+    results = results_in_layout(loop, kind, members)
     memory = [jax.ShapeDtypeStruct((scratch, blocks * BLOCK), np.uint8)] if scratch else []
     sizes = {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "block_x": BLOCK, "block_y": 1}
     sizes |= {"block_z": 1, "shared_mem_bytes": 0}
@@ -102,13 +101,11 @@ def call(
 
 
 def _name(kind: str) -> str:
-    """Return the name of a kernel, which a profiler shows."""
     return f"fused_{kind}"
 
 
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]:
-    """Return the PTX of a kernel, and the bytes of scratch memory of each of its threads."""
     text, scratch = module(loop, kind, batched)
     return compiled(text), scratch
 
@@ -143,21 +140,8 @@ def compiled(text: str) -> str:
     """Return the PTX of a module."""
     import llvmlite.binding as llvm
 
-    machine = _machine()
-    module = llvm.parse_assembly(text)
-    module.triple, module.data_layout = machine.triple, str(machine.target_data)
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    return machine.emit_assembly(module)
-
-
-def _machine() -> Any:
-    """LLVM's description of a GPU."""
-    import llvmlite.binding as llvm
-
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(TRIPLE)
-    return target.create_target_machine(cpu=PROCESSOR, features=FEATURES, opt=3)
+    machine = target.create_target_machine(cpu=PROCESSOR, features=FEATURES, opt=3)
+    return machine.emit_assembly(host.optimised(text, machine))

@@ -1,8 +1,8 @@
 """Object code on disk: a file ``KEY.o`` in the cache folder for each kernel.
 
-The key is the hash of everything that the code depends on. A file has FORMAT, its key, the hash of
-the code, and the code; other files are not used. Because the code is executed, a file or folder
-that another user owns or can write to is not used either.
+A file has FORMAT, its key, the hash of the code, and the code; others are not used. The code
+is executed, so a file or folder that another user owns or can write to is not used either.
+
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _private(status: os.stat_result) -> bool:
 
 @contextlib.contextmanager
 def _opened_folder(make: bool) -> Iterator[int | None]:
-    """A descriptor of the cache folder, or None if there is no folder that can be trusted.
+    """Yield a descriptor of the cache folder, or None if no folder can be trusted.
 
     A descriptor stays with the same folder even if its path comes to name another one. A folder
     that others can change is not used, with a warning, because the code in it is executed.

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxquat.fused.ir.program import Program, Routine
-from jaxquat.fused.targets.memory import Memory, Place
-from jaxquat.fused.targets.operations import operation
-from jaxquat.fused.targets.text import Index
+from jaxquat.fused.ir.operations import OPERATIONS
+from jaxquat.fused.ir.program import Op, Program, Routine
+from jaxquat.fused.targets.memory import Cell, Memory
+from jaxquat.fused.targets.text import Index, Text
 
 ROW = 4  # at least this many adjacent arguments are passed as a pointer
 
@@ -32,7 +32,7 @@ class Programs(Memory):
     """Writes scalar programs into a function."""
 
     def program(
-        self, program: Program, inputs: Sequence[str | Place], targets: Sequence[Place] = ()
+        self, program: Program, inputs: Sequence[str | Cell], targets: Sequence[Cell] = ()
     ) -> list[str]:
         """Return the names of the outputs; with ``targets`` the outputs are written there instead.
 
@@ -51,9 +51,9 @@ class Programs(Memory):
         return names
 
     def _values(
-        self, program: Program, inputs: Sequence[str | Place], target_of: dict[int, Place]
+        self, program: Program, inputs: Sequence[str | Cell], target_of: dict[int, Cell]
     ) -> list[Any]:
-        """All values of a program; ``target_of`` has the places of the outputs by their numbers."""
+        """Return all values of a program; ``target_of`` has places of outputs by number."""
         values: list[Any] = list(inputs)
         operations = list(enumerate(program.ops, len(inputs)))
         items = {(op.args[0], op.value): number for number, op in operations if op.name == "item"}
@@ -62,48 +62,40 @@ class Programs(Memory):
             if op.name == "call":
                 numbers = [items.get((number, item), -1) for item in range(op.value.items)]
                 wanted = [target_of.get(item) for item in numbers]
-                values.append(self._routine(op.value, dtypes, args, wanted))
+                values.append(self._routine(op.value, args, wanted))
             elif op.name == "item":
                 values.append(args[0][op.value])
             elif op.name == "take":
                 values.append(self.taken(self.value(args[0]), *self.row(op.dtype, args[1:])))
             else:
-                values.append(operation(self, op, [self.value(x) for x in args], dtypes))
+                values.append(_operation(self, op, [self.value(x) for x in args], dtypes))
         return values
 
     def _routine(
-        self,
-        routine: Routine,
-        dtypes: Sequence[np.dtype],
-        args: Sequence[str | Place],
-        wanted: Sequence[Place | None],
-    ) -> Sequence[str | Place]:
-        """The items of a routine; ``wanted`` has the place where each may be written, or None."""
+        self, routine: Routine, args: Sequence[str | Cell], wanted: Sequence[Cell | None]
+    ) -> Sequence[str | Cell]:
         if routine.kind in ("branch", "rare"):
-            return self._branch(routine, dtypes, args)
+            return self._branch(routine, args)
         if routine.kind == "while":
             return self._while(routine, args)
         if routine.trips == 1:
-            return self._call(routine, dtypes, args)
+            return self._call(routine, args)
         return self._loop(routine, args, wanted)
 
     def _loop(
-        self, routine: Routine, args: Sequence[str | Place], wanted: Sequence[Place | None]
-    ) -> list[str | Place]:
+        self, routine: Routine, args: Sequence[str | Cell], wanted: Sequence[Cell | None]
+    ) -> list[str | Cell]:
         program, trips, n = routine.program, routine.trips, routine.carried
         fixed, starts, rows = routine.split(args)
         kinds = program.inputs[routine.fixed + n :]
         sources = [self.row(dtype, row) for dtype, row in zip(kinds, rows, strict=True)]
-        carried = [self.slot(dtype) for dtype in program.inputs[routine.fixed :][:n]]
-        for place, start in zip(carried, starts, strict=True):
-            self.write_to(place, self.value(start))
+        carried = self._slots(program.inputs[routine.fixed :][:n], starts)
         targets = self._targets(routine, wanted)
         with self.loop(trips) as trip:
             values = [self.read_from(place) for place in carried]
             values += [self.read_from(place, trip * stride) for place, stride in sources]
             results = self.program(program, [*fixed, *values])
-            for place, value in zip(carried, results[:n], strict=True):
-                self.write_to(place, value)
+            self._set(carried, results[:n])
             for (place, stride), value in zip(targets, results[n:], strict=True):
                 self.write_to(place, value, trip * stride)
         items = [
@@ -113,62 +105,56 @@ class Programs(Memory):
         ]
         return [*(self.read_from(place) for place in carried), *items]
 
-    def _targets(self, routine: Routine, wanted: Sequence[Place | None]) -> list[tuple[Place, int]]:
-        """Return, for each row of results of a loop, the place of the first result, and the stride.
+    def _targets(self, routine: Routine, wanted: Sequence[Cell | None]) -> list[tuple[Cell, int]]:
+        """Return the place of the first result and the stride, for each row of results of a loop.
 
         Rows without places in ``wanted`` share a buffer, where the results of a trip are adjacent.
         """
         firsts = range(routine.carried, routine.items, routine.trips)
-        targets = [self.regular(wanted[first : first + routine.trips]) for first in firsts]
-        dtypes = [routine.dtype(first) for first in firsts]
-        missing = [k for k, target in enumerate(targets) if target is None]
+        targets: dict[int, Any] = {k: self.regular(wanted[k : k + routine.trips]) for k in firsts}
+        missing = {k: routine.dtype(k) for k, target in targets.items() if target is None}
         if missing:
-            buffer = self.buffer([dtypes[k] for k in missing], len(missing) * routine.trips)
-            for number, k in enumerate(missing):
-                place = buffer._replace(dtype=dtypes[k], element=number)
-                targets[k] = place, len(missing)
-        return [target for target in targets if target is not None]
+            buffer = self.buffer([*missing.values()], len(missing) * routine.trips)
+            for number, (k, dtype) in enumerate(missing.items()):
+                targets[k] = buffer._replace(dtype=dtype, element=number), len(missing)
+        return list(targets.values())
 
-    def _branch(
-        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Place]
-    ) -> list[str | Place]:
+    def _slots(self, dtypes: Sequence[np.dtype], values: Sequence[str | Cell]) -> list[Cell]:
+        slots = [self.slot(dtype) for dtype in dtypes]
+        self._set(slots, values)
+        return slots
+
+    def _set(self, places: Sequence[Cell], values: Sequence[str | Cell]) -> None:
+        for place, value in zip(places, values, strict=True):
+            self.write_to(place, self.value(value))
+
+    def _branch(self, routine: Routine, args: Sequence[str | Cell]) -> list[str | Cell]:
         """Write a branch, taken if the first argument is true for any member of the vector.
 
         A rare branch is a separate function, out of the way of the other lines.
         """
-        names = [self.value(x) for x in args]
-        carried = [self.slot(dtype) for dtype in dtypes[routine.fixed :]]
-        for place, name in zip(carried, names[routine.fixed :], strict=True):
-            self.write_to(place, name)
-        rare = routine.kind == "rare"
+        names, rare = [self.value(x) for x in args], routine.kind == "rare"
+        carried = self._slots(routine.program.inputs[routine.fixed :], names[routine.fixed :])
         with self.when(self.any(names[0]), rarely=rare):
             if rare:
-                results = [self.read_from(x) for x in self._call(routine, dtypes, names)]
+                results = [self.read_from(x) for x in self._call(routine, names)]
             else:
                 results = self.program(routine.program, names)
-            for place, new in zip(carried, results, strict=True):
-                self.write_to(place, new)
+            self._set(carried, results)
         return [self.read_from(place) for place in carried]
 
-    def _while(self, routine: Routine, args: Sequence[str | Place]) -> list[str | Place]:
+    def _while(self, routine: Routine, args: Sequence[str | Cell]) -> list[str | Cell]:
         """Write a loop that goes on while the first carried value is true for any member."""
         fixed, starts, _ = routine.split(args)
-        dtypes = routine.program.inputs[routine.fixed :]
-        carried = [self.slot(dtype) for dtype in dtypes]
-        for place, start in zip(carried, starts, strict=True):
-            self.write_to(place, self.value(start))
+        carried = self._slots(routine.program.inputs[routine.fixed :], starts)
         with self.repeat(lambda: self.any(self.read_from(carried[0]))):
             values = [self.read_from(place) for place in carried]
-            results = self.program(routine.program, [*fixed, *values])
-            for place, new in zip(carried, results, strict=True):
-                self.write_to(place, new)
+            self._set(carried, self.program(routine.program, [*fixed, *values]))
         return [self.read_from(place) for place in carried]
 
-    def _call(
-        self, routine: Routine, dtypes: Sequence[np.dtype], args: Sequence[str | Place]
-    ) -> Sequence[Place]:
+    def _call(self, routine: Routine, args: Sequence[str | Cell]) -> Sequence[Cell]:
         """Call the function of a routine, which writes its results to memory."""
-        passed, values, k = [], [], 0
+        passed, values, k, dtypes = [], [], 0, routine.program.inputs
         while k < len(args):
             row = self._row_from(args, k)
             if len(row) < ROW:
@@ -195,7 +181,7 @@ class Programs(Memory):
         self.line(f"call fastcc void {routines[key]}({arguments})")
         return [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(results)]
 
-    def _row_from(self, values: Sequence[str | Place], k: int) -> list[Place]:
+    def _row_from(self, values: Sequence[str | Cell], k: int) -> list[Cell]:
         """Return the places of the values from the k-th on, as long as they are adjacent."""
         first, row = self.place(values[k]), []
         while first and k < len(values) and self.place(values[k]) == first:
@@ -223,12 +209,57 @@ class Programs(Memory):
             if between is None:
                 between = w.number(f"%pitch{number}")
                 parameters.append(f"i64 {between}")
-            first = Place(dtype, f"%x{number}", 0, between, kind)
+            first = Cell(dtype, f"%x{number}", 0, between, kind)
             inputs += [first._replace(element=element) for element in range(length)]
         dtypes = [routine.dtype(item) for item in range(routine.items)]
-        out = Place(dtypes[0], "%out", 0, apart, "slot")
+        out = Cell(dtypes[0], "%out", 0, apart, "slot")
         places = [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(dtypes)]
         w.program(routine.program, inputs, places)
         kind = "noinline cold" if routine.kind == "rare" else "noinline"
         head = f"internal fastcc void {name}({', '.join(parameters)}) {kind} #0"
         self.module.functions.append(w.function(head))
+
+
+def _operation(text: Text, op: Op, args: list[str], kinds: list[np.dtype]) -> str:
+    """Return the name of the result of one operation; ``kinds``: the dtypes of its arguments."""
+    name, dtype = op.name, op.dtype
+    if name == "const":
+        return text.constant(dtype, op.number)
+    real, unsigned = kinds[-1].kind == "f", kinds[-1].kind in "ub"
+    width = 1 if kinds[-1].kind == "b" else 8 * kinds[-1].itemsize
+    kind, suffix = text.vector(kinds[-1]), f"v{text.lanes}{'f' if real else 'i'}{width}"
+    if name == "select":
+        mask = f"{text.vector(kinds[0])} {args[0]}"
+        return text.set(f"select {mask}, {kind} {args[1]}, {kind} {args[2]}")
+    if name in OPERATIONS:
+        instructions = OPERATIONS[name].llvm
+        assert instructions is not None
+        instruction = instructions[0 if real else 2 if unsigned else 1]
+        if "." in instruction:
+            return text.call(kind, f"{instruction}.{suffix}", [(kind, a) for a in args])
+        return text.set(f"{instruction} {kind} {', '.join(args)}")
+    if name == "bitcast":
+        return text.set(f"bitcast {kind} {args[0]} to {text.vector(dtype)}")
+    if name == "convert":
+        return _convert(text, dtype, kinds[0], args[0])
+    raise AssertionError(name)
+
+
+def _convert(text: Text, dtype: np.dtype, old: np.dtype, value: str) -> str:
+    source, target = text.vector(old), text.vector(dtype)
+    if dtype.kind == "f":
+        if old.kind == "f":
+            word = "fpext" if dtype.itemsize > old.itemsize else "fptrunc"
+        else:
+            word = "sitofp" if old.kind == "i" else "uitofp"
+        return text.set(f"{word} {source} {value} to {target}")
+    if old.kind == "f":
+        sense = "fptoui" if dtype.kind == "u" else "fptosi"
+        integers, floats = f"i{8 * dtype.itemsize}", f"f{8 * old.itemsize}"
+        name = f"llvm.{sense}.sat.v{text.lanes}{integers}.v{text.lanes}{floats}"
+        return text.call(target, name, [(source, value)])
+    if old.kind == "b" or dtype.itemsize > old.itemsize:
+        return text.set(f"{'sext' if old.kind == 'i' else 'zext'} {source} {value} to {target}")
+    if dtype.itemsize < old.itemsize:
+        return text.set(f"trunc {source} {value} to {target}")
+    return value

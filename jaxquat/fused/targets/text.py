@@ -32,7 +32,7 @@ def stored(dtype: np.dtype) -> str:
 
 
 def literal(dtype: np.dtype, value: Any) -> str:
-    """A constant; a float as the bits of a float64, which LLVM requires for both precisions."""
+    """Return a constant; floats of both precisions are written as the bits of a float64."""
     if dtype.kind == "f":
         return f"0x{np.float64(value).view(np.uint64):016X}"
     return ("true" if value else "false") if dtype.kind == "b" else str(int(value))
@@ -73,7 +73,6 @@ class Number:
     __lt__, is_ = _operator("icmp ult"), _operator("icmp eq")
 
     def __mul__(self, other: Index) -> Index:
-        """Return the product; a product with the int 0 needs no line."""
         return other if isinstance(other, int) and other == 0 else _product(self, other)
 
     __rmul__ = __mul__
@@ -133,7 +132,7 @@ class Text:
 
     @contextlib.contextmanager
     def loop(self, count: Index) -> Iterator[Number]:
-        """``for trip in range(count)``; ``count`` is at least 1."""
+        """Write ``for trip in range(count)``; ``count`` is at least 1."""
         label, counter = self.name()[1:], self.local("i64")
         self.line(f"store i64 0, ptr {counter}")
         self._begin(label)
@@ -146,7 +145,7 @@ class Text:
 
     @contextlib.contextmanager
     def repeat(self, condition: Callable[[], str]) -> Iterator[None]:
-        """``while condition()``; the condition is computed anew before each trip."""
+        """Write ``while condition()``; the condition is computed anew before each trip."""
         label = self.name()[1:]
         self._begin(label)
         self.line(f"br i1 {condition()}, label %{label}_trip, label %{label}_after")
@@ -157,7 +156,7 @@ class Text:
 
     @contextlib.contextmanager
     def when(self, condition: Number | str, rarely: bool = False) -> Iterator[None]:
-        """``if condition``; ``rarely`` tells LLVM which way to lay out the code."""
+        """Write ``if condition``; ``rarely`` tells LLVM how to lay out the code."""
         label = self.name()[1:]
         hint = ", !prof !0" if rarely else ""
         self.line(f"br i1 {condition}, label %{label}, label %{label}_after{hint}")

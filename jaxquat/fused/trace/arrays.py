@@ -23,7 +23,7 @@ def _pad(b: Builder, equation: Any, x: Values, filler: Values) -> Values:
     for axis, (low, high, inner) in enumerate(equation.params["padding_config"]):
         length = max(0, x.shape[axis] + (x.shape[axis] - 1) * inner) if x.shape[axis] else 0
         shape = (*x.shape[:axis], length + max(low, 0) + max(high, 0), *x.shape[axis + 1 :])
-        wide = np.full(shape, int(filler), np.int64)
+        wide = np.full(shape, filler.item(), object)
         where = [slice(None)] * x.ndim
         where[axis] = slice(max(low, 0), max(low, 0) + length, inner + 1)
         wide[tuple(where)] = x
@@ -47,11 +47,10 @@ def _iota(b: Builder, equation: Any) -> Values:
     along = np.arange(p["shape"][p["dimension"]]).astype(p["dtype"])
     spread = [1] * len(p["shape"])
     spread[p["dimension"]] = -1
-    return np.array(np.broadcast_to(constants(b, along).reshape(spread), p["shape"]))
+    return np.broadcast_to(constants(b, along).reshape(spread), p["shape"])
 
 
 def _empty(b: Builder, equation: Any) -> Values:
-    """Zeros for an uninitialised array."""
     aval = equation.outvars[0].aval
     return constants(b, np.zeros(aval.shape, aval.dtype))
 

@@ -1,7 +1,12 @@
-"""Functions called several times: all calls of a long one share a routine."""
+"""Functions called several times: all calls of a long one share a routine.
+
+The first functions count calls and operations in a jaxpr, before there is scalar code.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +14,10 @@ import numpy as np
 
 from jaxquat._internal.jaxprs import nested
 from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.ir.builder import Scalar
 from jaxquat.fused.ir.program import Routine
 from jaxquat.fused.trace.products import Product, computed, factored
-from jaxquat.fused.trace.values import Values, constants, known, numbered, opened
+from jaxquat.fused.trace.values import Values, array, constants, each, flat, known, opened
 
 LONG = 300  # a function called several times becomes a routine from this many operations on
 
@@ -32,25 +38,62 @@ def sites(jaxpr: Any, counts: dict[int, int], times: int = 1) -> dict[int, int]:
     return counts
 
 
+def size(jaxpr: Any) -> int:
+    """Return the approximate number of scalar operations of a jaxpr, open or closed."""
+    total = 0
+    for equation in opened(jaxpr)[0].eqns:
+        results = sum(math.prod(v.aval.shape) for v in equation.outvars)
+        total += 2 * _multiplied(equation) or results
+        total += _trips(equation) * sum(map(size, nested(equation)))
+    return total
+
+
+def multiplications(jaxpr: Any) -> int:
+    """Return the number of multiplications in the matrix products of a jaxpr."""
+    return sum(
+        _multiplied(equation) + _trips(equation) * sum(map(multiplications, nested(equation)))
+        for equation in opened(jaxpr)[0].eqns
+    )
+
+
+def _trips(equation: Any) -> int:
+    return equation.params.get("length", 1)
+
+
+def _multiplied(equation: Any) -> int:
+    if equation.primitive.name != "dot_general":
+        return 0
+    (axes, _), _ = equation.params["dimension_numbers"]
+    summed = math.prod(equation.invars[0].aval.shape[axis] for axis in axes)
+    return summed * math.prod(equation.outvars[0].aval.shape)
+
+
 def traced_apart(
     t: Any,
     jaxpr: Any,
     args: list[Values],
     before: Sequence[np.dtype] = (),
     after: Sequence[np.dtype] = (),
-) -> tuple[Any, list[Values], list[Values]]:
+) -> tuple[Any, list[Values], list[Scalar]]:
     """Run a jaxpr in a new builder; return it, the outputs in it, and the arguments in ``t``.
 
     The inputs of the new builder are inputs of the dtypes ``before``, then the scalars of the
     arguments that are not constants, then inputs of the dtypes ``after``.
     """
-    literals = [known(t, values) for values in args]
-    free = [values for values, x in zip(args, literals, strict=True) if x is None]
-    dtypes = [t.dtype(k) for values in free for k in values.ravel().tolist()]
-    inner = t.apart([*before, *dtypes, *after])
-    numbers = iter(numbered([(len(before),), *(values.shape for values in free)])[1:])
-    inputs = [next(numbers) if x is None else constants(inner, x) for x in literals]
+    free = _not_constant(args)
+    inner = t.apart([*before, *(x.dtype for x in free), *after])
+    arguments = iter(inner.arguments[len(before) :])
+    inputs = [
+        array(itertools.islice(arguments, values.size), values.shape)
+        if constant is None
+        else constants(inner, constant)
+        for values, constant in zip(args, map(known, args), strict=True)
+    ]
     return inner, inner.run(*opened(jaxpr), inputs), free
+
+
+def _not_constant(args: list[Values]) -> list[Scalar]:
+    return flat(values for values in args if known(values) is None)
 
 
 def called(t: Any, equation: Any, args: list[Values]) -> list[Values] | None:
@@ -59,37 +102,30 @@ def called(t: Any, equation: Any, args: list[Values]) -> list[Values] | None:
     All calls of a long function with the same constants share one routine. ``t.routines`` maps the
     jaxpr and these constants to the routine, or to None for a short function.
     """
-    jaxpr = equation.params["jaxpr"]
-    literals = [known(t, values) for values in args]
+    jaxpr, literals = equation.params["jaxpr"], map(known, args)
     key = id(jaxpr), *(None if x is None else (x.dtype, x.tobytes()) for x in literals)
     if key not in t.routines:
         t.routines[key] = _routine(t, jaxpr, args)
     if t.routines[key] is None:
         return None
-    routine, inside, outputs, inner = t.routines[key]
-    free = [values for values, x in zip(args, literals, strict=True) if x is None]
-    scalars = [k for values in free for k in values.ravel().tolist()]
-    places = dict(zip(inside, t.call(routine, scalars), strict=True))
-    for k in _numbers(outputs).difference(places):
-        places[k] = scalars[k] if k < len(scalars) else t.const(inner.literal(k))
+    routine, arguments, inside, outputs = t.routines[key]
+    scalars = _not_constant(args)
+    here = dict(zip(arguments, scalars, strict=True))
+    here |= zip(inside, t.call(routine, scalars), strict=True)
 
-    def here(x: Values) -> Values:
-        return np.array([places[k] for k in x.ravel().tolist()], np.int64).reshape(x.shape)
+    def outside(values: Values) -> Values:
+        return each(lambda x: here[x] if x in here else t.const(x.literal), values)
 
     return [
-        computed(t, x._replace(x=here(x.x), y=here(x.y))) if isinstance(x, Product) else here(x)
+        computed(t, x._replace(x=outside(x.x), y=outside(x.y)))
+        if isinstance(x, Product)
+        else outside(x)
         for x in outputs
     ]
 
 
-def _numbers(outputs: Sequence[Values | Product]) -> set[int]:
-    """Return the numbers of the values in the outputs of a function."""
-    arrays = [a for x in outputs for a in (x[:2] if isinstance(x, Product) else (x,))]
-    return {k for a in arrays for k in a.ravel().tolist()}
-
-
 def _routine(t: Any, jaxpr: Any, args: list[Values]) -> Any:
-    """Return the routine of a function, the values that it returns, the outputs, and the builder.
+    """Return the routine of a function, its inputs, the values that it returns, and the outputs.
 
     The routine does not return outputs that are inputs or constants. For a product it returns the
     factors.
@@ -99,9 +135,10 @@ def _routine(t: Any, jaxpr: Any, args: list[Values]) -> Any:
     except NotScalarError:  # for example, it needs an index that is known at the call
         return None
     outputs = [factored(inner, x) or x for x in outputs]
-    inside = [k for k in _numbers(outputs) if k >= len(inner.inputs)]
-    inside = sorted(k for k in inside if inner.literal(k) is None)
+    results = {x for a in outputs for x in flat(a[:2] if isinstance(a, Product) else (a,))}
+    results = results.difference(inner.arguments)
+    inside = sorted((x for x in results if x.literal is None), key=lambda x: x.number)
     program = inner.finish(inside)
     if sum(program.counts().values()) < LONG:
         return None
-    return Routine(program, fixed=len(inner.inputs)), inside, outputs, inner
+    return Routine(program, fixed=len(inner.arguments)), inner.arguments, inside, outputs

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,11 +25,13 @@ from jaxquat.fused.trace.calls import traced_apart
 from jaxquat.fused.trace.values import (
     Values,
     each,
+    flat,
     known,
     opened,
     raw_dtype,
     raw_shape,
     raw_specs,
+    shaped,
 )  # fmt: skip
 
 TRIPS = 4096  # the most iterations of a loop that is unrolled
@@ -46,11 +49,11 @@ def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
     rows: list[list[Values]] = []
     order = range(p["length"])
     for k in reversed(order) if p["reverse"] else order:
-        outputs = t.run(*opened(p["jaxpr"]), [*fixed, *carry, *(x[k] for x in xs)])
+        outputs = t.run(*opened(p["jaxpr"]), [*fixed, *carry, *(x[k, ...] for x in xs)])
         carry, row = outputs[:count], outputs[count:]
         rows.append(row)
     if not rows:
-        return [*carry, *(np.empty(raw_shape(v.aval), np.int64) for v in equation.outvars[count:])]
+        return [*carry, *(np.empty(raw_shape(v.aval), object) for v in equation.outvars[count:])]
     rows = rows[::-1] if p["reverse"] else rows
     return [*carry, *(np.stack(column) for column in zip(*rows, strict=True))]
 
@@ -66,13 +69,13 @@ def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
     test, body, carry = list(args[:n]), list(args[n : n + m]), list(args[n + m :])
     for _ in range(TRIPS):
         (go,) = t.run(*opened(p["cond_jaxpr"]), [*test, *carry])
-        goes_on = known(t, _any(t, go))
+        goes_on = known(_any(t, go))
         if goes_on is None:
             return _while_any(t, p, go, test, body, carry)
         if not goes_on:
             return carry
         news = t.run(*opened(p["body_jaxpr"]), [*body, *carry])
-        carry = [_where(t, go, new, old) for new, old in zip(news, carry, strict=True)]
+        carry = [_where(go, new, old) for new, old in zip(news, carry, strict=True)]
     raise NotScalarError(
         f"while: more than {TRIPS} iterations are too many for scalar code; use engine='scan'"
     )
@@ -86,78 +89,75 @@ def _while_any(
     A member that has stopped keeps its values while other members of its vector go on.
     """
     flags = [go] if go.ndim == 0 else [_any(t, go), go]
-    fixed, carried = _flat([*test, *body]), _flat([*flags, *carry])
-    inner = t.apart([t.dtype(k) for k in (*fixed, *carried)])
-    shapes = [x.shape for x in (*test, *body, *flags, *carry)]
-    inputs = _shaped(range(len(inner.inputs)), shapes)
+    fixed, carried = flat([*test, *body]), flat([*flags, *carry])
+    inner = t.apart([x.dtype for x in (*fixed, *carried)])
+    inputs = shaped(inner.arguments, [x.shape for x in (*test, *body, *flags, *carry)])
     test, inputs = inputs[: len(test)], inputs[len(test) :]
     body, inputs = inputs[: len(body)], inputs[len(body) :]
     go, olds = inputs[len(flags) - 1], inputs[len(flags) :]
     news = inner.run(*opened(p["body_jaxpr"]), [*body, *olds])
-    news = [_where(inner, go, new, old) for new, old in zip(news, olds, strict=True)]
+    news = [_where(go, new, old) for new, old in zip(news, olds, strict=True)]
     (more,) = inner.run(*opened(p["cond_jaxpr"]), [*test, *news])
-    more = each(inner, lambda before, now: before & now, go, more)  # stopped stays stopped
+    more = each(operator.and_, go, more)  # stopped stays stopped
     flags = [more] if more.ndim == 0 else [_any(inner, more), more]
-    program = inner.finish(_flat([*flags, *news]))
+    program = inner.finish(flat([*flags, *news]))
     items = t.call(Routine(program, 1, len(fixed), len(carried), "while"), [*fixed, *carried])
-    return _shaped(items[len(_flat(flags)) :], [x.shape for x in carry])
+    return shaped(items[len(flat(flags)) :], [x.shape for x in carry])
 
 
 def _any(t: Any, go: Values) -> Values:
-    """Return whether any of these holds, ()."""
-    return np.asarray(functools.reduce(lambda a, b: t.emit("or", a, b), _flat([go])))
+    return np.array(functools.reduce(operator.or_, go.flat))
 
 
-def _where(t: Any, go: Values, new: Values, old: Values) -> Values:
+def _where(go: Values, new: Values, old: Values) -> Values:
     """Select ``new`` where ``go`` holds, else ``old``; ``go`` may lack axes at the end."""
     go = np.broadcast_to(go.reshape(go.shape + (1,) * (new.ndim - go.ndim)), new.shape)
-    return each(t, where, go, new, old)
+    return each(where, go, new, old)
 
 
 def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
-    """The results of the chosen branch; only that branch is traced if the choice is known."""
-    branches, number = equation.params["branches"], _of_boolean(t.scalar(int(which)))
+    """Return the results of the chosen branch; trace it alone if the choice is known."""
+    branches, number = equation.params["branches"], _of_boolean(which.item())
     if number.literal is not None:
         chosen = branches[min(max(int(number.literal), 0), len(branches) - 1)]
         return t.run(*opened(chosen), args)
     specs = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in equation.outvars]
     dtypes = [dtype for shape, dtype in specs for _ in range(math.prod(shape))]
     routines = [_branch(t, branch, list(args), dtypes) for branch in branches]
-    results: list[int] = []
+    results: list[Scalar] = []
     for k, branch in enumerate(branches):
         if routines[k] is None:
-            result = _flat(t.run(*opened(branch), args))
+            result = flat(t.run(*opened(branch), args))
             chosen = _is(number, k, len(branches))
             pairs = zip(result, results or result, strict=True)
-            results = [where(chosen, t.scalar(x), t.scalar(y)).number for x, y in pairs]
+            results = [where(chosen, x, y) for x, y in pairs]
     results = results or [t.const(dtype.type(0)) for dtype in dtypes]
     for k, long_branch in enumerate(routines):
         if long_branch is not None:
             routine, free = long_branch
-            chosen = _is(number, k, len(branches)).number
-            results = t.call(routine, [chosen, *_flat(free), *results])
-    return _shaped(results, [shape for shape, _ in specs])
+            chosen = _is(number, k, len(branches))
+            results = t.call(routine, [chosen, *free, *results])
+    return shaped(results, [shape for shape, _ in specs])
 
 
 def _branch(
     t: Any, jaxpr: Any, args: list[Values], dtypes: list[np.dtype]
-) -> tuple[Routine, list[Values]] | None:
+) -> tuple[Routine, list[Scalar]] | None:
     """Return a branch as a routine, and its arguments; None for a short branch.
 
     Its inputs are whether it is chosen, the arguments, and the results where it is not chosen.
     """
     inner, outputs, free = traced_apart(t, jaxpr, args, [np.dtype(bool)], dtypes)
-    if inner.finish(_flat(outputs)).cost() <= SHORT:
+    if inner.finish(flat(outputs)).cost() <= SHORT:
         return None
-    first = len(inner.inputs) - len(dtypes)
-    chosen = inner.scalar(0)
-    pairs = zip(_flat(outputs), range(first, len(inner.inputs)), strict=True)
-    results = [where(chosen, inner.scalar(x), inner.scalar(old)).number for x, old in pairs]
+    first = len(inner.arguments) - len(dtypes)
+    pairs = zip(flat(outputs), inner.arguments[first:], strict=True)
+    results = [where(inner.arguments[0], x, old) for x, old in pairs]
     return Routine(inner.finish(results), 1, first, len(dtypes), "branch"), free
 
 
 def _is(which: Scalar, number: int, count: int) -> Scalar:
-    """Whether branch ``number`` is chosen; out-of-range choices mean the first or last branch."""
+    """Return whether branch ``number`` is chosen, the first or last one for other numbers."""
     if which.dtype.kind == "b":
         return which if number else ~which
     if number == 0:
@@ -167,21 +167,7 @@ def _is(which: Scalar, number: int, count: int) -> Scalar:
 
 def _of_boolean(which: Scalar) -> Scalar:
     """Return the boolean that was converted to this number, or the number itself if none was."""
-    op = which.b.made_by(which.number, "convert")
-    return which.b.scalar(op.args[0]) if op and which.b.dtype(op.args[0]).kind == "b" else which
-
-
-def _flat(arrays: Sequence[Values]) -> list[int]:
-    return [k for x in arrays for k in x.ravel().tolist()]
-
-
-def _shaped(numbers: Sequence[int], shapes: Sequence[tuple[int, ...]]) -> list[Values]:
-    """Arrays of these shapes, filled from a list."""
-    remaining = iter(numbers)
-    return [
-        np.array([next(remaining) for _ in range(math.prod(shape))], np.int64).reshape(shape)
-        for shape in shapes
-    ]
+    return which.made_by("convert", "b") or which
 
 
 def _expanded(t: Any, equation: Any, *args: Values) -> list[Values]:

@@ -1,9 +1,15 @@
-"""Rules of elementwise primitives: ``rule(params, dtype of the result, *scalars) -> scalar``."""
+"""Elementwise primitives: unrolled, or as a loop over the elements if there are many.
+
+``ELEMENTWISE`` has functions of scalars. A rule that depends on the parameters of the equation is
+``rule(params, dtype of the result, *scalars) -> scalar``.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -12,6 +18,7 @@ import numpy as np
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir import special
 from jaxquat.fused.ir.builder import (
+    Builder,
     Scalar,
     exp,
     floor,
@@ -23,23 +30,71 @@ from jaxquat.fused.ir.builder import (
     where,
 )  # fmt: skip
 from jaxquat.fused.ir.elementary import bits, with_sign
+from jaxquat.fused.ir.expansion import expanded
+from jaxquat.fused.ir.program import Routine
+from jaxquat.fused.trace.values import Values, each, raw_dtype
 
+WIDE = 16  # an elementwise operation on this many scalars may become a loop
+LARGE = 500  # it does from this many operations on, counted with its functions expanded
 PRODUCTS_OF_POWER = 4  # the largest exponent for which products compute a power
 
 Rule = Callable[..., Scalar]
 
 
-def _plain(name: str) -> Rule:
-    return lambda params, dtype, *args: operation(name, *args)
+def elementwise(b: Builder, rule: Rule, args: Sequence[Values]) -> Values:
+    """Return the results of a rule for scalars, applied to the broadcast arrays."""
+    shape = np.broadcast_shapes(*(a.shape for a in args))
+    columns = [np.broadcast_to(a, shape).ravel() for a in args]
+    results = mapped(b, rule, columns) if columns[0].size >= WIDE else None
+    return (each(rule, *columns) if results is None else results).reshape(shape)
 
 
-def _of(function: Rule) -> Rule:
-    """Return the rule of a function that needs only the scalars."""
-    return lambda params, dtype, *args: function(*args)
+def mapped(b: Builder, rule: Rule, columns: list[Values]) -> Values | None:
+    """Return an elementwise operation as a loop over its elements, or None if a loop is no better.
+
+    A column has the values of one operand for all elements. A loop is no better where a column has
+    no kind (``_kind``), where none is a row, and for short operations.
+    """
+    kinds = list(map(_kind, columns))
+    if None in kinds or "row" not in kinds:
+        return None
+    of_kind = lambda kind: [c for c, k in zip(columns, kinds, strict=True) if k == kind]  # noqa: E731
+    fixed = dict.fromkeys(column[0] for column in of_kind("fixed"))
+    # in the order in which the values were computed, so that they are adjacent in memory
+    order = np.argsort([x.number for x in of_kind("row")[0]], kind="stable")
+    rows = {tuple(column): column[order] for column in of_kind("row")}
+    inner = Builder([x.dtype for x in (*fixed, *(row[0] for row in rows.values()))])
+    inside = dict(zip((*fixed, *rows), inner.arguments, strict=True))
+
+    def value(column: Values, kind: str | None) -> Scalar:
+        if kind == "constant":
+            return inner.const(column[0].literal)
+        return inside[column[0] if kind == "fixed" else tuple(column)]
+
+    program = inner.finish([rule(*map(value, columns, kinds))])
+    if order.size * sum(expanded(program).counts().values()) < LARGE:
+        return None
+    arguments = [*fixed, *(x for row in rows.values() for x in row)]
+    results = np.empty(order.size, object)
+    results[order] = b.call(Routine(program, order.size, len(fixed)), arguments)
+    return results
+
+
+def _kind(column: Values) -> str | None:
+    """Return the kind of a column, or None if only some of its values repeat or some are constants.
+
+    "constant" and "fixed": the same value for all elements, which is a constant or not. "row": a
+    different value for each element.
+    """
+    has_literal = any(x.literal is not None for x in column)
+    count = len(set(column))
+    if count == 1:
+        return "constant" if has_literal else "fixed"
+    return "row" if count == len(column) and not has_literal else None
 
 
 def power(x: Scalar, n: int) -> Scalar:
-    """x^n for an integer n, by repeated squaring."""
+    """Return x^n for an integer n, by repeated squaring."""
     if n < 0:
         return 1 / power(x, -n)
     result = None
@@ -52,8 +107,8 @@ def power(x: Scalar, n: int) -> Scalar:
     return x.like(1) if result is None else result
 
 
-def _pow(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
-    """x^y; for a constant y such as 2, 1.5 or -2.5, by products and a square root.
+def _pow(x: Scalar, y: Scalar) -> Scalar:
+    """Return x^y; for a constant y such as 2, 1.5 or -2.5, by products and a square root.
 
     Up to PRODUCTS_OF_POWER the products lose no more digits than the function does. A negative
     power is a product of 1/x, not 1/x^n: 1/x overflows only where the power does too, while x^n
@@ -82,10 +137,11 @@ def _pow(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
     return where((x < 0) & (size < np.inf), np.nan, value)
 
 
-def _sign(params: Any, dtype: Any, x: Scalar) -> Scalar:
-    if dtype.kind == "u":
+def _sign(x: Scalar) -> Scalar:
+    kind = x.dtype.kind
+    if kind == "u":
         return where(x.equals(0), x, 1)
-    nothing = x * 0 if dtype.kind == "f" else x.like(0)  # x * 0 keeps NaN and the sign of zero
+    nothing = x * 0 if kind == "f" else x.like(0)  # x * 0 keeps NaN and the sign of zero
     return where(x > 0, 1, where(x < 0, -1, nothing))
 
 
@@ -115,7 +171,8 @@ def _quotient(name: str) -> Rule:
     result, so the divisor is replaced by 1.
     """
 
-    def rule(params: Any, dtype: Any, x: Scalar, y: Scalar) -> Scalar:
+    def rule(x: Scalar, y: Scalar) -> Scalar:
+        dtype = x.dtype
         if dtype.kind == "f":
             return operation(name, x, y)
         by_zero = y.equals(0)
@@ -135,9 +192,9 @@ def _shift(name: str) -> Rule:
     The count is read as an unsigned number.
     """
 
-    def rule(params: Any, dtype: Any, x: Scalar, count: Scalar) -> Scalar:
-        bits = 8 * dtype.itemsize
-        within = count.bitcast(f"u{dtype.itemsize}") < bits
+    def rule(x: Scalar, count: Scalar) -> Scalar:
+        bits = 8 * x.dtype.itemsize
+        within = count.bitcast(f"u{x.dtype.itemsize}") < bits
         value = operation(name, x, where(within, count, 0))
         beyond = operation(name, x, bits - 1) if name == "sar" else x.like(0)
         return where(within, value, beyond)
@@ -146,7 +203,7 @@ def _shift(name: str) -> Rule:
 
 
 def _reduce_precision(params: Any, dtype: Any, x: Scalar) -> Scalar:
-    """The nearest number with fewer bits, as XLA defines it; halfway cases go to the even one.
+    """Return the nearest number with fewer bits; halfway cases go to the even one, as in XLA.
 
     A number beyond the remaining exponents becomes infinite or zero.
     """
@@ -176,7 +233,7 @@ def _bitcast(params: Any, dtype: Any, x: Scalar) -> Scalar:
 
 
 def choice(which: Scalar, choices: list[Scalar]) -> Scalar:
-    """The choice with number ``which``, from 0; for a boolean, False means the first choice."""
+    """Return the choice with number ``which``, from 0; False means the first choice."""
     if which.dtype.kind == "b":
         return where(which, choices[1], choices[0]) if len(choices) == 2 else choices[0]
     value = choices[-1]
@@ -186,13 +243,13 @@ def choice(which: Scalar, choices: list[Scalar]) -> Scalar:
 
 
 def _arc(x: Scalar, sine: bool) -> Scalar:
-    """asin(x) or acos(x), by atan2 with ``sqrt((1 - x)(1 + x))``."""
+    """Return asin(x) or acos(x), by atan2 with ``sqrt((1 - x)(1 + x))``."""
     root = sqrt((1 - x) * (1 + x))
     return operation("atan2", x, root) if sine else operation("atan2", root, x)
 
 
 def _hyperbolic(x: Scalar, sense: str) -> Scalar:
-    """cosh, ``(e^x + 1/e^x)/2``, or sinh, ``(m + m/(m + 1))/2`` with ``m = e^x - 1``.
+    """Return cosh, ``(e^x + 1/e^x)/2``, or sinh, ``(m + m/(m + 1))/2`` with ``m = e^x - 1``.
 
     Where e^x may overflow, both are ``e^(x - 1) e/2``.
     """
@@ -212,14 +269,14 @@ def _mul(x: Scalar, y: Scalar) -> Scalar:
     So it is 0 even where the other factor is NaN or infinite. Within a dot it is not a select.
     """
     for number, other in ((x, y), (y, x)) if x.dtype.kind == "f" else ():
-        op = number.b.made_by(number.number, "convert")
-        if op and number.b.dtype(op.args[0]).kind == "b":
-            return where(number.b.scalar(op.args[0]), other, 0)
+        condition = number.made_by("convert", "b")
+        if condition:
+            return where(condition, other, 0)
     return x * y
 
 
 def _in_total_order(name: str) -> Rule:
-    """A comparison in which -0 is below 0, and NaN is above all (below, if its sign bit is set)."""
+    """Compare with -0 below 0 and NaN above all (below, if its sign bit is set)."""
 
     def key(x: Scalar) -> Scalar:
         if x.dtype.kind != "f":
@@ -227,7 +284,7 @@ def _in_total_order(name: str) -> Rule:
         word, last = bits(x), 8 * x.dtype.itemsize - 1
         return word ^ ((word >> last) & (2**last - 1))
 
-    return lambda params, dtype, x, y: operation(name, key(x), key(y))
+    return lambda x, y: operation(name, key(x), key(y))
 
 
 _SAME_NAME = (
@@ -235,52 +292,64 @@ _SAME_NAME = (
     "max", "min", "eq", "ne", "lt", "le", "and", "or", "xor",
 )  # fmt: skip
 
-ELEMENTWISE: dict[str, Rule] = {
-    **{name: _plain(name) for name in _SAME_NAME},
-    "add_any": _plain("add"),
-    "mul": lambda params, dtype, x, y: _mul(x.convert(dtype), y.convert(dtype)),
-    "neg": _of(lambda x: -x),
-    "abs": _of(lambda x: abs(x)),
-    "not": _of(lambda x: ~x),
+ELEMENTWISE: dict[str, Callable[..., Any]] = {
+    **{name: partial(operation, name) for name in _SAME_NAME},
+    "add_any": partial(operation, "add"),
+    "neg": operator.neg,
+    "abs": abs,
+    "not": operator.invert,
     "div": _quotient("div"),
     "rem": _quotient("rem"),
-    "ge": _of(lambda x, y: x >= y),
-    "gt": _of(lambda x, y: x > y),
+    "ge": operator.ge,
+    "gt": operator.gt,
     "eq_to": _in_total_order("eq"),
     "lt_to": _in_total_order("lt"),
     "le_to": _in_total_order("le"),
-    "tan": _of(lambda x: operation("sin", x) / operation("cos", x)),
-    "rsqrt": _of(lambda x: 1 / sqrt(x)),
-    "logistic": _of(lambda x: 1 / (1 + exp(-x))),
-    "exp2": _of(lambda x: exp(x * float(np.log(2.0)))),
-    "one_minus_square": _of(lambda x: (1 - x) * (1 + x)),
-    "square": _of(lambda x: x * x),
-    "atan": _of(lambda x: operation("atan2", x, 1)),
-    "asin": _of(functools.partial(_arc, sine=True)),
-    "acos": _of(functools.partial(_arc, sine=False)),
-    "sinh": _of(functools.partial(_hyperbolic, sense="sinh")),
-    "cosh": _of(functools.partial(_hyperbolic, sense="cosh")),
-    "asinh": _of(special.asinh),
-    "acosh": _of(special.acosh),
-    "atanh": _of(special.atanh),
-    "cbrt": _of(special.cbrt),
-    "erf": _of(special.erf),
-    "erfc": _of(special.erfc),
-    "erf_inv": _of(special.erf_inv),
-    "ceil": _of(lambda x: -floor(-x)),
-    "is_finite": _of(lambda x: abs(x) < np.inf),
-    "integer_pow": lambda params, dtype, x: power(x, params["y"]),
-    "polynomial": _of(lambda x, *a: functools.reduce(lambda y, c: y * x + c, reversed(a))),
+    "tan": lambda x: operation("sin", x) / operation("cos", x),
+    "rsqrt": lambda x: 1 / sqrt(x),
+    "logistic": lambda x: 1 / (1 + exp(-x)),
+    "exp2": lambda x: exp(x * float(np.log(2.0))),
+    "one_minus_square": lambda x: (1 - x) * (1 + x),
+    "square": lambda x: x * x,
+    "atan": lambda x: operation("atan2", x, 1),
+    "asin": partial(_arc, sine=True),
+    "acos": partial(_arc, sine=False),
+    "sinh": partial(_hyperbolic, sense="sinh"),
+    "cosh": partial(_hyperbolic, sense="cosh"),
+    "asinh": special.asinh,
+    "acosh": special.acosh,
+    "atanh": special.atanh,
+    "cbrt": special.cbrt,
+    "erf": special.erf,
+    "erfc": special.erfc,
+    "erf_inv": special.erf_inv,
+    "ceil": lambda x: -floor(-x),
+    "is_finite": lambda x: abs(x) < np.inf,
+    "polynomial": lambda x, *a: functools.reduce(lambda y, c: y * x + c, reversed(a)),
     "pow": _pow,
     "sign": _sign,
-    "clamp": _of(lambda low, x, high: minimum(maximum(x, low), high)),
-    "select_n": _of(lambda which, *choices: choice(which, list(choices))),
+    "clamp": lambda low, x, high: minimum(maximum(x, low), high),
+    "select_n": lambda which, *choices: choice(which, list(choices)),
+    "shift_left": _shift("shl"),
+    "shift_right_logical": _shift("shr"),
+    "shift_right_arithmetic": _shift("sar"),
+    **{name: lambda x: x for name in ("copy", "copy_p", "stop_gradient")},
+}
+
+_WITH_PARAMS: dict[str, Rule] = {
+    "mul": lambda params, dtype, x, y: _mul(x.convert(dtype), y.convert(dtype)),
     "round": _round,
     "convert_element_type": _convert,
     "bitcast_convert_type": _bitcast,
     "reduce_precision": _reduce_precision,
-    "shift_left": _shift("shl"),
-    "shift_right_logical": _shift("shr"),
-    "shift_right_arithmetic": _shift("sar"),
-    **{name: _of(lambda x: x) for name in ("copy", "copy_p", "stop_gradient")},
+    "integer_pow": lambda params, dtype, x: power(x, params["y"]),
 }
+
+
+def _of_equation(rule: Rule) -> Callable[..., Values]:
+    return lambda b, equation, *args: elementwise(
+        b, partial(rule, equation.params, raw_dtype(equation.outvars[0].aval)), args
+    )
+
+
+RULES = {name: _of_equation(rule) for name, rule in _WITH_PARAMS.items()}

@@ -27,15 +27,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import Var
+from jax.extend.core import Var, jaxpr_as_fun
 
 from jaxquat._internal.branches import bind, is_rare
 from jaxquat._internal.checks import is_key
-from jaxquat._internal.jaxprs import call_of, closed_jaxpr, specs
+from jaxquat._internal.jaxprs import closed_jaxpr, specs
 from jaxquat._internal.varying import axes_of, cast, within_shard_map
 from jaxquat.fused.errors import NotScalarError
-from jaxquat.fused.trace.calls import LONG, sites
-from jaxquat.fused.trace.sizes import size
+from jaxquat.fused.trace.calls import LONG, sites, size
 from jaxquat.fused.trace.tracing import dissolves
 from jaxquat.fused.trace.values import opened
 
@@ -151,7 +150,6 @@ class _Walk:
         return list(map(read, jaxpr.outvars))
 
     def _outputs(self, equation: Any, equations: list[Any]) -> Sequence[Any]:
-        """Return the outputs of an equation."""
         kind = max(map(self._kind, equation.invars), default=_LITERAL)
         if equation.primitive.name in _OPENED and not is_rare(equation):
             inner = equation.params["jaxpr"]
@@ -189,7 +187,7 @@ class _Walk:
         return self._constants[id(value)]
 
     def _value(self, v: Any) -> Any:
-        """The value of a variable; literals are computed only when a fixed value needs them."""
+        """Return the value of a variable; compute literals only when a fixed value needs them."""
         if hasattr(v, "val"):
             return np.asarray(v.val, v.aval.dtype)
         if v in self.fixed:
@@ -222,7 +220,7 @@ class _Walk:
         return outputs
 
     def _called(self, inner: Any, inputs: Sequence[Any], equations: list[Any]) -> list[Any]:
-        """The outputs of a call; the callee is walked through once for the same fixed inputs."""
+        """Return the outputs of a call; walk through the callee once for equal fixed inputs."""
         changes = [self._kind(v) == _CHANGING for v in inputs]
         key = id(inner), *(None if c else _name(v) for c, v in zip(changes, inputs, strict=True))
         if key not in self._calls:
@@ -245,7 +243,8 @@ class _Walk:
         free = [v for v in (*self.fixed, *self.sources, *self.numbers) if v in used - inside]
         free = list(dict.fromkeys(free))
         callee = closed_jaxpr(inner, [*parameters, *free], own, body, {})
-        return _Callee(call_of(callee), free, own, results)
+        call = jax.make_jaxpr(jax.jit(jaxpr_as_fun(callee)))(*specs(callee.jaxpr.invars))
+        return _Callee(call.jaxpr.eqns[0], free, own, results)
 
 
 def _name(v: Any) -> Any:
@@ -263,7 +262,7 @@ def _typed(x: Any, v: Any) -> Any:
 
 
 def _without_slopes(equation: Any) -> list[Any]:
-    """The equation, with ``stop_gradient`` on all that a ``jax.custom_vjp`` function closes over.
+    """Return the equation with ``stop_gradient`` on what a ``jax.custom_vjp`` function closes over.
 
     The scan refuses to differentiate with respect to these, or has no derivative either.
     """

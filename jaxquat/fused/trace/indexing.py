@@ -1,7 +1,7 @@
 """Slices, gathers and scatters, at indices that are constants or known only at run time.
 
 A slice whose first index is known only at run time can begin at several places. So each of its
-elements is one of several candidates, and one number says which (``_Start``). Reading uses the
+elements is one of several candidates, and one number selects it (``_Start``). Reading uses the
 operation "take". Writing goes through all candidates and replaces the chosen one. Where the indices
 are constants there is one candidate, the builder folds the selects away, and elements only move.
 """
@@ -15,16 +15,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxquat.fused.ir.builder import (
-    Builder,
-    Scalar,
-    maximum,
-    minimum,
-    operation,
-    where,
-)  # fmt: skip
+from jaxquat.fused.ir.builder import Builder, Scalar, maximum, minimum, operation, where
 from jaxquat.fused.ir.program import Routine
-from jaxquat.fused.trace.values import Values, raw_dtype
+from jaxquat.fused.trace.elementwise import choice
+from jaxquat.fused.trace.values import Values, array, raw_dtype
 
 FEW = 8  # up to this many candidates, selects choose an element
 MANY = 64  # from this many candidates on, a loop replaces the chosen one
@@ -72,45 +66,38 @@ def _start(
             continue
         offsets = [offset + k * strides[axis] for offset in offsets for k in range(last + 1)]
         total = index if total is None else total * (last + 1) + index
-    total = b.scalar(b.const(np.int32(0))) if total is None else total
+    total = b.const(np.int32(0)) if total is None else total
     return _Start(total if inside is None else where(inside, total, -1), offsets)
 
 
-def _taken(b: Builder, elements: Values, start: _Start, offset: int) -> int:
-    """Return the element ``offset`` after the beginning of a slice."""
-    candidates = [int(elements[at + offset]) for at in start.offsets]
-    if len(candidates) > FEW:
-        number, dtype = maximum(start.number, 0), b.dtype(candidates[0])
-        if dtype.kind == "b":  # they have no addresses in memory
-            candidates = [b.emit("convert", k, dtype=np.int8) for k in candidates]
-        value = b.scalar(b.emit("take", number.number, *candidates))
-        return value.differs(0).number if dtype.kind == "b" else value.number
-    value = b.scalar(candidates[-1])
-    for k in range(len(candidates) - 2, -1, -1):
-        value = where(start.number <= k, b.scalar(candidates[k]), value)
-    return value.number
+def _taken(b: Builder, elements: Values, start: _Start, offset: int) -> Scalar:
+    candidates = [elements[at + offset] for at in start.offsets]
+    if len(candidates) <= FEW:
+        return choice(start.number, candidates)
+    number, dtype = maximum(start.number, 0), candidates[0].dtype
+    if dtype.kind == "b":  # they have no addresses in memory
+        return b.emit("take", number, *(x.convert(np.int8) for x in candidates)).differs(0)
+    return b.emit("take", number, *candidates)
 
 
 def _replaced(
     t: Any, elements: Values, start: _Start, offset: int, combine: Combine, new: Scalar
 ) -> None:
-    """Combine the element ``offset`` after the beginning of a slice with a new value."""
     places = [at + offset for at in start.offsets]
     if len(places) < MANY:
         for k, place in enumerate(places):
-            old = t.scalar(int(elements[place]))
-            elements[place] = where(start.number.equals(k), combine(t, old, new), old).number
+            old = elements[place]
+            elements[place] = where(start.number.equals(k), combine(t, old, new), old)
         return
     inner = t.apart([new.dtype, np.dtype(np.int32), new.dtype])
-    value, turn, old = map(inner.scalar, range(3))
+    value, turn, old = inner.arguments
     result = where(turn.equals(0), combine(inner, old, value), old)
-    routine = Routine(inner.finish([(turn - 1).number, result.number]), len(places), 1, 1)
-    items = t.call(routine, [new.number, start.number.number, *elements[places].tolist()])
-    elements[places] = items[1:]
+    routine = Routine(inner.finish([turn - 1, result]), len(places), 1, 1)
+    elements[places] = t.call(routine, [new, start.number, *elements[places]])[1:]
 
 
 def _window(sizes: Sequence[int], shape: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
-    """Each place in a slice, with its flat offset in the array from the beginning of the slice."""
+    """Return each place in a slice, with its flat offset from the beginning of the slice."""
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     flat = lambda place: sum(k * stride for k, stride in zip(place, strides, strict=True))  # noqa: E731
     return [(place, flat(place)) for place in np.ndindex(*sizes)]
@@ -118,26 +105,23 @@ def _window(sizes: Sequence[int], shape: Sequence[int]) -> list[tuple[tuple[int,
 
 def _dynamic_slice(b: Builder, equation: Any, x: Values, *index: Values) -> Values:
     sizes = equation.params["slice_sizes"]
-    start = _start(
-        b, x.shape, sizes, {axis: b.scalar(int(k)) for axis, k in enumerate(index)}, False
-    )
+    start = _start(b, x.shape, sizes, {axis: k.item() for axis, k in enumerate(index)}, False)
     elements = x.ravel()
-    results = [_taken(b, elements, start, offset) for _, offset in _window(sizes, x.shape)]
-    return np.array(results, np.int64).reshape(sizes)
+    return array((_taken(b, elements, start, k) for _, k in _window(sizes, x.shape)), sizes)
 
 
 def _update_slice(b: Any, equation: Any, x: Values, update: Values, *index: Values) -> Values:
     start = _start(
-        b, x.shape, update.shape, {axis: b.scalar(int(k)) for axis, k in enumerate(index)}, False
+        b, x.shape, update.shape, {axis: k.item() for axis, k in enumerate(index)}, False
     )
     elements = x.flatten()
     for place, offset in _window(update.shape, x.shape):
-        _replaced(b, elements, start, offset, _newest, b.scalar(int(update[place])))
+        _replaced(b, elements, start, offset, _newest, update[place])
     return elements.reshape(x.shape)
 
 
 def _rows(
-    b: Builder, indices: Values, axes: Sequence[int], batching: Sequence[tuple[int, int]]
+    indices: Values, axes: Sequence[int], batching: Sequence[tuple[int, int]]
 ) -> list[tuple[tuple[int, ...], Starts]]:
     """Return, for each row of ``indices``, its place and the start of its slice.
 
@@ -146,7 +130,7 @@ def _rows(
     """
     rows = []
     for place in np.ndindex(*indices.shape[:-1]):
-        starts: Starts = {a: b.scalar(int(k)) for a, k in zip(axes, indices[place], strict=True)}
+        starts: Starts = dict(zip(axes, indices[place], strict=True))
         rows.append((place, starts | {axis: place[other] for axis, other in batching}))
     return rows
 
@@ -157,19 +141,19 @@ def _gather(b: Builder, equation: Any, x: Values, indices: Values) -> Values:
     pairs = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
     fill = jax.lax.GatherScatterMode.FILL_OR_DROP
     fills = jax.lax.GatherScatterMode.from_any(p["mode"]) == fill
-    result = np.empty(equation.outvars[0].aval.shape, np.int64)
+    result = np.empty(equation.outvars[0].aval.shape, object)
     rows = [axis for axis in range(result.ndim) if axis not in numbers.offset_dims]
     without = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     kept = [axis for axis in range(x.ndim) if axis not in without]
     elements, window = x.ravel(), _window(sizes, x.shape)
-    for place, starts in _rows(b, indices, numbers.start_index_map, tuple(pairs)):
+    for place, starts in _rows(indices, numbers.start_index_map, tuple(pairs)):
         start = _start(b, x.shape, sizes, starts, fills)
         for within, offset in window:
-            value = b.scalar(_taken(b, elements, start, offset))
+            value = _taken(b, elements, start, offset)
             if fills:
                 value = where(start.number < 0, _filler(equation), value)
             inner = [within[axis] for axis in kept]
-            result[_index((rows, place), (numbers.offset_dims, inner))] = value.number
+            result[_index((rows, place), (numbers.offset_dims, inner))] = value
     return result
 
 
@@ -184,14 +168,14 @@ def _newest(t: Any, old: Scalar, new: Scalar) -> Scalar:
 
 
 def _by_jaxpr(equation: Any) -> Combine:
-    """The result of ``scatter`` for an element: the new value, or with ``apply`` a function."""
+    """Combine as ``scatter`` does: by its function, or to the new value without one."""
     jaxpr, consts = equation.params["update_jaxpr"], equation.params["update_consts"]
     if jaxpr is None:
         return _newest
 
     def combine(t: Any, old: Scalar, new: Scalar) -> Scalar:
-        (result,) = t.run(jaxpr, consts, [np.array(old.number), np.array(new.number)])
-        return t.scalar(int(result))
+        (result,) = t.run(jaxpr, consts, [np.array(old), np.array(new)])
+        return result.item()
 
     return combine
 
@@ -219,12 +203,11 @@ def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
             sizes[axis] = updates.shape[of_update]
         elements, window = x.flatten(), _window(sizes, x.shape)
         axes = numbers.scatter_dims_to_operand_dims
-        for place, starts in _rows(b, indices, axes, tuple(pairs)):
+        for place, starts in _rows(indices, axes, tuple(pairs)):
             start = _start(b, x.shape, sizes, starts, drops)
             for within, offset in window:
                 at = _index((rows, place), (windows, [within[axis] for axis in kept]))
-                new = b.scalar(int(updates[at]))
-                _replaced(b, elements, start, offset, combine, new)
+                _replaced(b, elements, start, offset, combine, updates[at])
         return elements.reshape(x.shape)
 
     return rule

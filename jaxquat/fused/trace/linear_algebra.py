@@ -17,24 +17,11 @@ from jaxquat.fused.trace.values import Values
 
 
 def _over_batch(function: Callable[..., list[Values]], *arrays: Values) -> list[Values]:
-    """The results of a function of matrices for each place in the batch axes of the first one."""
+    """Apply a function of matrices at each place in the batch axes of the first array."""
     batch = arrays[0].shape[:-2]
     rows = [function(*(x[place] for x in arrays)) for place in np.ndindex(batch)]
     columns = zip(*rows, strict=True)
     return [np.reshape(column, (*batch, *column[0].shape)) for column in columns]
-
-
-def _scalars(b: Builder, values: Values) -> np.ndarray:
-    """Return the values as an array of ``Scalar``."""
-    scalars = np.empty(values.shape, object)
-    for place in np.ndindex(values.shape):
-        scalars[place] = b.scalar(int(values[place]))
-    return scalars
-
-
-def _numbers(scalars: np.ndarray) -> Values:
-    numbers = [x.number for x in scalars.ravel()]
-    return np.array(numbers, np.int64).reshape(scalars.shape)
 
 
 def _exchanged(rows: np.ndarray, k: int, pivot: Scalar) -> None:
@@ -59,14 +46,14 @@ def _pivot(column: np.ndarray, k: int, none: Scalar) -> Scalar:
 
 
 def _lu(b: Builder, equation: Any, matrix: Values) -> list[Values]:
-    """``P A = L U`` by rows, with the pivots and their permutation.
+    """Factorize ``P A = L U`` by rows, with the pivots and their permutation.
 
     A column whose pivot is zero is not divided by it.
     """
-    none = b.scalar(b.const(np.int32(0)))
+    none = b.const(np.int32(0))
 
     def factors(matrix: Values) -> list[Values]:
-        a: Any = _scalars(b, matrix)
+        a: Any = matrix.copy()
         rows, columns = a.shape
         pivots = np.empty(min(rows, columns), object)
         for k in range(len(pivots)):
@@ -78,26 +65,21 @@ def _lu(b: Builder, equation: Any, matrix: Values) -> list[Values]:
                 a[i, k] = a[i, k] * inverse
                 for j in range(k + 1, columns):
                     a[i, j] = a[i, j] - a[i, k] * a[k, j]
-        return [_numbers(a), _numbers(pivots), _permutation(none, pivots, rows)]
+        return [a, pivots, _permutation(none, pivots, rows)]
 
     return _over_batch(factors, matrix)
 
 
 def _permutation(none: Scalar, pivots: np.ndarray, size: int) -> Values:
-    """Return the order of the rows after all exchanges."""
-    order = np.empty(size, object)
-    order[:] = [none.like(k) for k in range(size)]
+    order = np.array([none.like(k) for k in range(size)], object)
     for k, pivot in enumerate(pivots):
         _exchanged(order, k, pivot)
-    return _numbers(order)
+    return order
 
 
 def _pivots_to_permutation(b: Builder, equation: Any, pivots: Values) -> Values:
     size, batch = equation.params["permutation_size"], pivots.shape[:-1]
-    none = b.scalar(b.const(b.dtype(int(pivots.flat[0])).type(0)))
-    rows = [
-        _permutation(none, _scalars(b, row), size) for row in pivots.reshape(-1, pivots.shape[-1])
-    ]
+    rows = [_permutation(row[0], row, size) for row in pivots.reshape(-1, pivots.shape[-1])]
     return np.reshape(rows, (*batch, size))
 
 
@@ -108,7 +90,7 @@ def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
     """
 
     def factor(matrix: Values) -> list[Values]:
-        a: Any = _scalars(b, matrix)
+        a: Any = matrix.copy()
         n = len(a)
         positive: Any = None
         for j in range(n):
@@ -125,7 +107,7 @@ def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
                 a[i, j] = a[i, j] * inverse
         for i, j in np.ndindex(a.shape):
             a[i, j] = a[i, j].like(0) if j > i else where(positive, a[i, j], np.nan)
-        return [_numbers(a)]
+        return [a]
 
     return _over_batch(factor, matrix)[0]
 
@@ -140,7 +122,7 @@ def _triangular_solve(b: Builder, equation: Any, matrix: Values, sides: Values) 
         matrix, lower = np.swapaxes(matrix, -1, -2), not lower
 
     def solution(matrix: Values, sides: Values) -> list[Values]:
-        a, x = _scalars(b, matrix), _scalars(b, sides)
+        a, x = matrix, sides.copy()
         order = range(len(a)) if lower else range(len(a) - 1, -1, -1)
         for column in x.T:
             for step, i in enumerate(order):
@@ -148,14 +130,14 @@ def _triangular_solve(b: Builder, equation: Any, matrix: Values, sides: Values) 
                     column[i] = column[i] - a[i, j] * column[j]
                 if not p["unit_diagonal"]:
                     column[i] = column[i] / a[i, i]
-        return [_numbers(x)]
+        return [x]
 
     result = _over_batch(solution, matrix, sides)[0]
     return result if p["left_side"] else np.swapaxes(result, -1, -2)
 
 
 def _platform_index(b: Builder, equation: Any) -> Values:
-    """The branch of ``lax.platform_dependent`` that is used: the default for all platforms."""
+    """Return the branch of ``lax.platform_dependent`` for all platforms."""
     platforms = equation.params["platforms"]
     named = {name for names in platforms for name in names or ()}
     if None not in platforms or named & {"cpu", "cuda"}:

@@ -14,14 +14,16 @@ returns the factors, which are short, and its caller multiplies them (``calls``)
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import math
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxquat.fused.ir.builder import Builder
+from jaxquat.fused.ir.builder import Builder, Scalar
 from jaxquat.fused.ir.program import Routine
-from jaxquat.fused.trace.values import Values
+from jaxquat.fused.trace.values import Values, array, each, flat, shaped
 
 PRODUCTS = 64  # a matrix product of at most this many multiplications has no loop: 4x4 by 4x4
 SUMS = 16  # sums carried by a loop over products: as many as the registers hold
@@ -39,35 +41,37 @@ class Product(NamedTuple):
 
 def _dot(b: Builder, equation: Any, x: Values, y: Values) -> Values:
     (xc, yc), (xb, yb) = equation.params["dimension_numbers"]
-    x = np.moveaxis(x, (*xb, *xc), (*range(len(xb)), *range(x.ndim - len(xc), x.ndim)))
-    y = np.moveaxis(y, (*yb, *yc), (*range(len(yb)), *range(y.ndim - len(yc), y.ndim)))
-    batch, contracted = x.shape[: len(xb)], x.shape[x.ndim - len(xc) :]
-    left, right = x.shape[len(xb) : x.ndim - len(xc)], y.shape[len(yb) : y.ndim - len(yc)]
-    x = x.reshape(int(np.prod(batch)), int(np.prod(left)), int(np.prod(contracted)))
-    y = y.reshape(int(np.prod(batch)), int(np.prod(right)), int(np.prod(contracted)))
+    (x, batch, left), (y, _, right) = _matrices(x, xb, xc), _matrices(y, yb, yc)
     dtype = np.dtype(equation.outvars[0].aval.dtype)
     # for booleans, integers count the places where both hold; the result is whether any does
     zero = b.const(np.zeros((), np.int32 if dtype.kind == "b" else dtype)[()])
-    x, y = (_of_dtype(b, z, b.dtype(zero)) for z in (x, y))  # the result may be of a wider dtype
+    # the result may be of a wider dtype
+    x, y = (each(lambda z: z.convert(zero.dtype), z) for z in (x, y))
     small = x.shape[1] * x.shape[2] * y.shape[1] <= PRODUCTS
-    dissolved = small or any(b.literal(int(k)) is not None for k in (*x.flat, *y.flat))
+    dissolved = small or any(z.literal is not None for z in (*x.flat, *y.flat))
     if len(x) == 1 and not dissolved and x.shape[2] <= SHORT:
         order = np.arange(x.shape[1] * y.shape[1]).reshape(*batch, *left, *right)
         return computed(b, Product(x[0], y[0], order))
     product = _product if dissolved else _product_by_loops
-    results = [product(b, zero, *pair) for pair in zip(x, y, strict=True)]
-    if dtype.kind == "b":
-        results = [b.emit("ne", int(k), zero) for k in np.ravel(results)]
-    return np.array(results, np.int64).reshape((*batch, *left, *right))
+    sums = flat(product(b, zero, *pair) for pair in zip(x, y, strict=True))
+    sums = [total.differs(0) for total in sums] if dtype.kind == "b" else sums
+    return array(sums, (*batch, *left, *right))
+
+
+def _matrices(z: Values, batch: Sequence[int], summed: Sequence[int]) -> tuple[Any, Any, Any]:
+    """Return an operand with axes (batch, free, summed), and the shapes of the first two."""
+    free = [axis for axis in range(z.ndim) if axis not in (*batch, *summed)]
+    shapes = [tuple(z.shape[axis] for axis in axes) for axes in (batch, free, summed)]
+    z = z.transpose(*batch, *free, *summed).reshape(*map(math.prod, shapes))
+    return z, shapes[0], shapes[1]
 
 
 def computed(t: Any, product: Product) -> Values:
-    """The array of a product with short sums, entered in ``t.products`` by its first number."""
+    """Return the array of a product with short sums, and enter it in ``t.products``."""
     product = _in_rows(product)
     x, y, order = product
-    zero = t.const(np.zeros((), t.dtype(int(x[0, 0])))[()])
-    sums = _product_by_loops(t, zero, x, y)
-    t.products[int(sums.min())] = product, sums
+    sums = _product_by_loops(t, x[0, 0].like(0), x, y)
+    t.products[_first(sums)] = product, sums
     return sums.ravel()[order]
 
 
@@ -85,18 +89,22 @@ def _in_rows(product: Product) -> Product:
 
 def factored(t: Any, values: Values) -> Product | None:
     """Return the product of which an array has each element once, in any order, or None."""
-    match = t.products.get(int(values.min())) if values.size else None
+    match = t.products.get(_first(values)) if values.size else None
     if match is None or match[1].size != values.size:
         return None
     product, sums = match
-    places = {number: place for place, number in enumerate(sums.ravel().tolist())}
-    order = [places.get(number, -1) for number in values.ravel().tolist()]
+    places = {x: place for place, x in enumerate(sums.flat)}
+    order = [places.get(x, -1) for x in values.flat]
     complete = sorted(order) == list(range(sums.size))
     return product._replace(order=np.reshape(order, values.shape)) if complete else None
 
 
+def _first(values: Values) -> int:
+    return min(x.number for x in values.flat)
+
+
 def joined(t: Any, p: Values, q: Values) -> Values | None:
-    """The sum of two arrays as one product, if both are products with short sums, else None."""
+    """Return the sum of two arrays as one product, if both are products with short sums."""
     if p.shape != q.shape:
         return None
     one, other = factored(t, p), factored(t, q)
@@ -108,23 +116,15 @@ def joined(t: Any, p: Values, q: Values) -> Values | None:
     return computed(t, Product(x, y, one.order))
 
 
-def _of_dtype(b: Builder, values: Values, dtype: np.dtype) -> Values:
-    converted = [b.emit("convert", k, dtype=dtype) for k in values.ravel().tolist()]
-    return np.array(converted, np.int64).reshape(values.shape)
-
-
-def _product(b: Builder, zero: int, x: Values, y: Values) -> Values:
-    """``x y^T``, written out."""
-    sums = np.empty((len(x), len(y)), np.int64)
+def _product(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
+    sums = np.empty((len(x), len(y)), object)
     for i, j in np.ndindex(sums.shape):
-        sums[i, j] = zero
-        for p, q in zip(x[i].tolist(), y[j].tolist(), strict=True):
-            sums[i, j] = b.emit("add", int(sums[i, j]), b.emit("mul", p, q))
+        sums[i, j] = sum(map(operator.mul, x[i], y[j]), zero)
     return sums
 
 
-def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
-    """``x y^T`` by loops over the terms of the sums, where each loop carries several sums.
+def _product_by_loops(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
+    """Compute ``x y^T`` by loops over the terms of the sums, where each loop carries several sums.
 
     If the sums are short, one loop goes over the rows of x. About half of ``x x^T``, which is
     symmetric, is computed.
@@ -133,14 +133,12 @@ def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
     if length <= SHORT:
         if columns > rows and (rows == 1 or columns > LARGE):
             return _product_by_loops(b, zero, y, x).T
-        inner = Builder([b.dtype(zero)] * (y.size + length))
-        fixed = np.arange(y.size).reshape(y.shape)
-        row = np.arange(y.size, y.size + length)[None]
-        program = inner.finish(_product(inner, inner.const(b.literal(zero)), row, fixed)[0])
-        routine = Routine(program, rows, y.size)
-        items = b.call(routine, [*y.ravel().tolist(), *x.T.ravel().tolist()])
-        return np.array(items, np.int64).reshape(columns, rows).T
-    sums = np.empty((rows, columns), np.int64)
+        inner = Builder([zero.dtype] * (y.size + length))
+        fixed, row = shaped(inner.arguments, [y.shape, (1, length)])
+        program = inner.finish(_product(inner, inner.const(zero.literal), row, fixed)[0].tolist())
+        items = b.call(Routine(program, rows, y.size), [*y.flat, *x.T.flat])
+        return array(items, (columns, rows)).T
+    sums = np.empty((rows, columns), object)
     high, wide = (SUMS, 1) if columns == 1 else (1, SUMS) if rows == 1 else (4, SUMS // 4)
     symmetric = np.array_equal(x, y)
     for i in range(0, rows, high):
@@ -153,8 +151,8 @@ def _product_by_loops(b: Builder, zero: int, x: Values, y: Values) -> Values:
     return sums
 
 
-def _sums(b: Builder, zero: int, x: Values, y: Values) -> Values:
-    """``x y^T`` by one loop.
+def _sums(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
+    """Compute ``x y^T`` by one loop.
 
     If there are few sums, each is split into parts that are added at the end: additions to
     different sums do not wait for each other.
@@ -165,16 +163,12 @@ def _sums(b: Builder, zero: int, x: Values, y: Values) -> Values:
     parts = max(p for p in fitting if p == 1 or length >= 4 * p)
     x, y = (z.reshape(len(z) * parts, length // parts) for z in (x, y))
     count = shape[0] * shape[1] * parts
-    inner = Builder([b.dtype(zero)] * (count + len(x) + len(y)))
-    totals = []
-    for number, (i, j, part) in enumerate(np.ndindex(*shape, parts)):
-        product = inner.emit("mul", count + i * parts + part, count + len(x) + j * parts + part)
-        totals.append(inner.emit("add", number, product))
-    rows = [*x.ravel().tolist(), *y.ravel().tolist()]
-    routine = Routine(inner.finish(totals), length // parts, 0, count)
-    sums = np.array(b.call(routine, [*[zero] * count, *rows])).reshape(-1, parts)
-    added = [functools.reduce(lambda p, q: b.emit("add", p, q), row) for row in sums.tolist()]
-    return np.array(added, np.int64).reshape(shape)
+    inner = Builder([zero.dtype] * (count + len(x) + len(y)))
+    shapes = [(*shape, parts), (shape[0], 1, parts), (shape[1], parts)]
+    totals, p, q = shaped(inner.arguments, shapes)
+    routine = Routine(inner.finish(flat([totals + p * q])), length // parts, 0, count)
+    sums = array(b.call(routine, [*[zero] * count, *x.flat, *y.flat]), (*shape, parts))
+    return functools.reduce(operator.add, np.moveaxis(sums, -1, 0))
 
 
 RULES: dict[str, Callable[..., Any]] = {"dot_general": _dot}

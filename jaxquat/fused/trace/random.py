@@ -9,15 +9,14 @@ import numpy as np
 
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.builder import Builder
-from jaxquat.fused.trace.values import Values, constants, raw_specs
+from jaxquat.fused.trace.values import Values, array, constants, raw_specs
 
 
 def _threefry(b: Builder, equation: Any, *words: Values) -> list[Values]:
-    """Threefry 2x32 with 20 rounds (Salmon et al., SC 2011): two words of key, two of counter."""
+    """Apply Threefry 2x32, 20 rounds (Salmon et al., SC 2011): two words of key, two of counter."""
     pairs = []
     arrays = np.broadcast_arrays(*words)
-    for numbers in zip(*(x.ravel().tolist() for x in arrays), strict=True):
-        first, second, p, q = map(b.scalar, numbers)
+    for first, second, p, q in zip(*(x.flat for x in arrays), strict=True):
         keys = [first, second, first ^ second ^ 0x1BD11BDA]
         p, q = p + first, q + second
         for group in range(5):
@@ -26,9 +25,8 @@ def _threefry(b: Builder, equation: Any, *words: Values) -> list[Values]:
                 q = p ^ ((q << turn) | (q >> (32 - turn)))
             p = p + keys[(group + 1) % 3]
             q = (q + keys[(group + 2) % 3]) + (group + 1)
-        pairs.append((p.number, q.number))
-    shape = arrays[0].shape
-    return [np.array(column, np.int64).reshape(shape) for column in zip(*pairs, strict=True)]
+        pairs.append((p, q))
+    return [array(column, arrays[0].shape) for column in zip(*pairs, strict=True)]
 
 
 def _random(name: str) -> Callable[..., Values]:
@@ -53,7 +51,6 @@ def _random(name: str) -> Callable[..., Values]:
 
 
 def _iota_words(b: Builder, equation: Any) -> list[Values]:
-    """Return the high and the low words of 0, 1, 2, ..."""
     shape = equation.params["shape"]
     low = np.arange(int(np.prod(shape)), dtype=np.uint32).reshape(shape)
     return [constants(b, np.zeros_like(low)), constants(b, low)]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.builder import Builder, Scalar, where
-from jaxquat.fused.trace.values import Values, raw_dtype
+from jaxquat.fused.trace.values import Values, array, raw_dtype
 
 
 def _neutral(name: str, dtype: np.dtype) -> Any:
@@ -29,29 +31,21 @@ def _reduce(name: str) -> Callable[..., Values]:
         axes = equation.params["axes"]
         kept = [axis for axis in range(x.ndim) if axis not in axes]
         shape = tuple(x.shape[axis] for axis in kept)
-        length = int(np.prod([x.shape[axis] for axis in axes]))
-        rows = x.transpose(*kept, *axes).reshape(int(np.prod(shape)), length).tolist()
-        if rows and not rows[0]:
-            rows = [[b.const(_neutral(name, raw_dtype(equation.outvars[0].aval)))]] * len(rows)
-        results = [functools.reduce(lambda a, c: b.emit(name, a, c), row) for row in rows]
-        return np.array(results, np.int64).reshape(shape)
+        length = math.prod(x.shape[axis] for axis in axes)
+        rows = x.transpose(*kept, *axes).reshape(math.prod(shape), length)
+        if not length:
+            return np.full(shape, b.const(_neutral(name, raw_dtype(equation.outvars[0].aval))))
+        return array([functools.reduce(partial(b.emit, name), row) for row in rows], shape)
 
     return rule
 
 
 def _cumulative(name: str) -> Callable[..., Values]:
     def rule(b: Builder, equation: Any, x: Values) -> Values:
-        axis, backward = equation.params["axis"], equation.params["reverse"]
-        if not x.size:
-            return x
-        x = np.moveaxis(x, axis, 0)
-        rows = x[::-1] if backward else x
-        totals = [rows[0]]
-        for row in rows[1:]:
-            pairs = zip(totals[-1].ravel().tolist(), row.ravel().tolist(), strict=True)
-            total = np.array([b.emit(name, p, q) for p, q in pairs], np.int64)
-            totals.append(total.reshape(row.shape))
-        return np.moveaxis(np.stack(totals[::-1] if backward else totals), 0, axis)
+        axis, step = equation.params["axis"], -1 if equation.params["reverse"] else 1
+        rows = np.moveaxis(x, axis, 0)[::step]
+        totals = np.frompyfunc(partial(b.emit, name), 2, 1).accumulate(rows)
+        return np.moveaxis(totals[::step], 0, axis)
 
     return rule
 
@@ -62,16 +56,16 @@ def _arg_extreme(better: Callable[[Scalar, Scalar], Scalar]) -> Callable[..., Va
     def rule(b: Builder, equation: Any, x: Values) -> Values:
         (axis,), dtype = equation.params["axes"], np.dtype(equation.params["index_dtype"])
         x = np.moveaxis(x, axis, -1)
-        places = np.empty(x.shape[:-1], np.int64)
+        places = np.empty(x.shape[:-1], object)
         for place in np.ndindex(places.shape):
-            best, *later_values = map(b.scalar, x[place].tolist())
-            number = b.scalar(b.const(dtype.type(0)))
+            best, *later_values = x[place]
+            number = b.const(dtype.type(0))
             for k, value in enumerate(later_values, 1):
                 takes = better(value, best)
                 if value.dtype.kind == "f":
                     takes = (takes | value.differs(value)) & best.equals(best)
                 best, number = where(takes, value, best), where(takes, k, number)
-            places[place] = number.number
+            places[place] = number
         return places
 
     return rule
@@ -86,14 +80,14 @@ def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
     for turn in range(n):
         for k in range(turn % 2, n - 1, 2):
             for place in np.ndindex(columns[0].shape[1:]):
-                low, high = (b.scalar(int(columns[0][(j, *place)])) for j in (k, k + 1))
+                low, high = (columns[0][(j, *place)] for j in (k, k + 1))
                 swap = high < low
                 if low.dtype.kind == "f":  # NaN last
                     swap = swap | (low.differs(low) & high.equals(high))
                 for column in columns:
-                    x, y = int(column[(k, *place)]), int(column[(k + 1, *place)])
-                    column[(k, *place)] = b.emit("select", swap.number, y, x)
-                    column[(k + 1, *place)] = b.emit("select", swap.number, x, y)
+                    x, y = (column[(j, *place)] for j in (k, k + 1))
+                    column[(k, *place)] = where(swap, y, x)
+                    column[(k + 1, *place)] = where(swap, x, y)
     return [np.moveaxis(x, 0, equation.params["dimension"]) for x in columns]
 
 

@@ -1,16 +1,16 @@
 """From a traced function to a scalar program: every array dissolves into its scalars.
 
 JAX traces the function to a jaxpr. ``Tracing.run`` walks through its equations in order. Each
-variable has an array of value numbers (``Values``): integers that name values of the program, in
-the shape of the array that they stand for. So an operation that moves elements, such as a
-transpose or a slice, moves numbers and emits nothing, while an elementwise one emits one scalar
-operation for each element. Each primitive has a rule: the rules in ``ELEMENTWISE`` work on scalars;
-those in ``ON_ARRAYS``, which the other modules of this package define, work on arrays of numbers.
+variable has an array of scalars (``Values``), in the shape of the array that they stand for. So an
+operation that moves elements, such as a transpose or a slice, emits nothing, while an elementwise
+one emits one scalar operation for each element. Each primitive has a rule: the rules in
+``ELEMENTWISE`` take scalars; those in ``ON_ARRAYS``, which the other modules of this package
+define, take arrays of them.
 
 Calls are inlined and loops of known length are unrolled. Where the code would grow too long, a
-``Routine`` is used instead: for matrix products (``products``), wide elementwise operations
-(``maps``), long functions called several times (``calls``), and branches and loops whose course is
-known only at run time (``control``).
+``Routine`` is used instead: for matrix products (``products``), wide elementwise operations, long
+functions called several times (``calls``), and branches and loops whose course is known only at
+run time (``control``).
 
 A primitive without a rule raises NotScalarError.
 """
@@ -32,9 +32,9 @@ from jaxquat.fused.trace import (
     arrays,
     calls,
     control,
+    elementwise,
     indexing,
     linear_algebra,
-    maps,
     products,
     random,
     reductions,
@@ -44,18 +44,19 @@ from jaxquat.fused.trace.values import (
     Values,
     constants,
     fits,
-    numbered,
+    flat,
     opened,
     raw_dtype,
     raw_shape,
+    shaped,
 )  # fmt: skip
 
 LONGEST = 200_000  # operations
 
-ON_ARRAYS: dict[str, Callable[..., Any]] = {
-    **arrays.RULES, **indexing.RULES, **reductions.RULES, **products.RULES, **control.RULES,
-    **random.RULES, **linear_algebra.RULES,
-}  # fmt: skip
+_MODULES = (
+    arrays, control, elementwise, indexing, linear_algebra, products, random, reductions,
+)  # fmt: skip
+ON_ARRAYS = {name: rule for module in _MODULES for name, rule in module.RULES.items()}
 
 
 def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
@@ -90,9 +91,9 @@ def program_of(closed: Any, sums: bool = True) -> Program:
     sizes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in closed.jaxpr.invars]
     dtypes = [dtype for shape, dtype in sizes for _ in range(math.prod(shape))]
     tracing = Tracing(dtypes, calls.sites(closed.jaxpr, {}), {}, sums)
-    inputs = numbered([shape for shape, _ in sizes])
+    inputs = shaped(tracing.arguments, [shape for shape, _ in sizes])
     outputs = tracing.run(closed.jaxpr, closed.consts, inputs)
-    return tracing.finish([int(k) for values in outputs for k in values.ravel()])
+    return tracing.finish(flat(outputs))
 
 
 def dissolves(equation: Any) -> bool:
@@ -143,7 +144,8 @@ class Tracing(Builder):
                 raise NotScalarError(
                     f"{name}: more than {LONGEST} scalar operations; use engine='scan'"
                 )
-            known.update(zip(equation.outvars, results, strict=True))
+            # a rule may return a scalar in place of an array of shape ()
+            known.update(zip(equation.outvars, map(np.asarray, results), strict=True))
         return [read(v) for v in jaxpr.outvars]
 
     def traced(self, function: Callable[..., Any], specs: Any, args: Sequence[Values]) -> Any:
@@ -152,7 +154,6 @@ class Tracing(Builder):
         return self.run(closed.jaxpr, closed.consts, args)
 
     def _apply(self, equation: Any, args: list[Values]) -> list[Values]:
-        """Return the outputs of one equation, by the rule of its primitive."""
         name, params = equation.primitive.name, equation.params
         if name == "jit" and self.sites.get(id(params["jaxpr"]), 0) > 1:
             outputs = calls.called(self, equation, args)
@@ -160,18 +161,16 @@ class Tracing(Builder):
                 return outputs
         if name == "psum_invariant" and not self.sums:
             return args
-        inner = called(equation)
-        if inner is not None:
-            return self.run(*opened(inner), args)
         if name in ("add", "add_any"):
             values = products.joined(self, *args)
             if values is not None:
                 return [values]
         if name in ELEMENTWISE:
-            dtype = raw_dtype(equation.outvars[0].aval)
-            rule = ELEMENTWISE[name]
-            return [maps.elementwise(self, lambda *x: rule(params, dtype, *x), args)]
+            return [elementwise.elementwise(self, ELEMENTWISE[name], args)]
         if name in ON_ARRAYS:
             result = ON_ARRAYS[name](self, equation, *args)
             return list(result) if isinstance(result, (list, tuple)) else [result]
+        inner = called(equation)
+        if inner is not None:
+            return self.run(*opened(inner), args)
         raise NotScalarError(f"{name}: this primitive has no scalar form; use engine='scan'")

@@ -1,9 +1,10 @@
-"""Arrays of value numbers, which stand for the arrays of a traced function."""
+"""Arrays of scalars of a program, which stand for the arrays of a traced function."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ from jaxquat.fused.ir.builder import Builder, Scalar
 
 LARGEST = 4096  # scalars in one array
 
-Values = np.ndarray  # value numbers, in the shape of the array that they stand for
+Values = np.ndarray  # of Scalars, in the shape of the array that they stand for
 
 
 def opened(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
@@ -52,7 +53,7 @@ def scalar_dtype(dtype: np.dtype) -> np.dtype:
 
 
 def raw_specs(equation: Any, args: Sequence[Values]) -> list[jax.ShapeDtypeStruct]:
-    """Shapes and dtypes of the inputs of an equation; random keys count as their words."""
+    """Return shapes and dtypes of an equation's inputs; random keys count as their words."""
     pairs = zip(args, equation.invars, strict=True)
     return [jax.ShapeDtypeStruct(x.shape, raw_dtype(v.aval)) for x, v in pairs]
 
@@ -65,13 +66,20 @@ def fits(name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def numbered(shapes: Sequence[tuple[int, ...]]) -> list[Values]:
-    """Return the numbers of a program's inputs, in arrays of these shapes."""
-    ends = np.cumsum([math.prod(shape) for shape in shapes])
-    return [
-        np.arange(end - math.prod(shape), end).reshape(shape)
-        for shape, end in zip(shapes, ends.tolist(), strict=True)
-    ]
+def array(scalars: Iterable[Scalar], shape: tuple[int, ...]) -> Values:
+    """Return an array of this shape, filled in order."""
+    return np.fromiter(scalars, object).reshape(shape)
+
+
+def shaped(scalars: Iterable[Scalar], shapes: Sequence[tuple[int, ...]]) -> list[Values]:
+    """Return arrays of these shapes, filled in order."""
+    rest = iter(scalars)
+    return [array(itertools.islice(rest, math.prod(shape)), shape) for shape in shapes]
+
+
+def flat(arrays: Iterable[Values]) -> list[Scalar]:
+    """Return the scalars of some arrays."""
+    return [x for values in arrays for x in values.flat]
 
 
 def constants(b: Builder, value: Any) -> Values:
@@ -81,17 +89,15 @@ def constants(b: Builder, value: Any) -> Values:
     if value.dtype == jax.dtypes.float0:
         value = np.zeros(value.shape, bool)
     scalar_dtype(value.dtype)
-    return np.array([b.const(x) for x in value.ravel()], np.int64).reshape(value.shape)
+    return array(map(b.const, value.ravel()), value.shape)
 
 
-def known(b: Builder, values: Values) -> np.ndarray | None:
+def known(values: Values) -> np.ndarray | None:
     """Return the constants that these values are, or None if some are not constant."""
-    literals = [b.literal(k) for k in values.ravel().tolist()]
+    literals = [x.literal for x in values.flat]
     return None if any(x is None for x in literals) else np.array(literals).reshape(values.shape)
 
 
-def each(b: Builder, rule: Callable[..., Scalar], *columns: Values) -> Values:
-    """The results of a rule for scalars, element by element; all arrays have the same shape."""
-    rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
-    results = [rule(*map(b.scalar, row)).number for row in rows]
-    return np.array(results, np.int64).reshape(columns[0].shape)
+def each(rule: Callable[..., Scalar], *columns: Values) -> Values:
+    """Return the results of a rule for scalars; all arrays have the same shape."""
+    return array(map(rule, *(column.flat for column in columns)), columns[0].shape)
