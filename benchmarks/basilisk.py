@@ -160,12 +160,12 @@ BODY = jq.Body(jnp.asarray(INERTIA - SPIN_INERTIA * AXES.T @ AXES), mass=MASS)
 
 def wheels(t, state, params, command):
     """Return the torque of the wheels, and the rate of their momenta, which are the aux states."""
-    motor = jq.actuators.saturate(command, MOTOR_LIMIT)
+    motor = jnp.clip(command, -MOTOR_LIMIT, MOTOR_LIMIT)
     return jq.actuators.wheel_torque(jnp.asarray(AXES), state, state.aux, motor), motor
 
 
 # The gravity gradient acts on the wheels, too.
-gravity = jq.torques.total(jq.forces.point_mass(TOTAL, MU), jq.forces.gravity_gradient(TOTAL, MU))
+gravity = jq.torques.total(jq.forces.point_mass(TOTAL, MU), jq.torques.gravity_gradient(TOTAL, MU))
 torque = jq.torques.total(wheels, gravity)
 
 
@@ -595,7 +595,7 @@ def unloading():
     def update(t, state, memory, on, value):
         stored = axes.T @ (SPIN_INERTIA * speeds_of(state.aux, state.omega))
         wanted = jq.actuators.magnetorquer_dipoles(RODS, -UNLOAD * stored, seen(state))
-        return jq.actuators.saturate(wanted, DIPOLES), memory
+        return jnp.clip(wanted, -DIPOLES, DIPOLES), memory
 
     def torque(t, state, on, dipoles):
         turn = jnp.cross(on * dipoles @ jnp.asarray(RODS), seen(state))

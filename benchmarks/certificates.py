@@ -304,7 +304,7 @@ def orbit(name):
         velocity=jnp.array([0.0, 0.8, 0.75]),
     )
     field = jq.torques.total(
-        jq.forces.point_mass(body, pull), jq.forces.gravity_gradient(body, pull)
+        jq.forces.point_mass(body, pull), jq.torques.gravity_gradient(body, pull)
     )
 
     def invariants(t, state, params):

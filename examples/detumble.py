@@ -78,7 +78,7 @@ def facing_the_earth(state):
 
 
 PLANT = jq.torques.total(
-    acting, jq.forces.point_mass(BODY, MU), jq.forces.gravity_gradient(BODY, MU)
+    acting, jq.forces.point_mass(BODY, MU), jq.torques.gravity_gradient(BODY, MU)
 )
 
 
@@ -105,7 +105,7 @@ def update(t, state, memory, params, _):
     caught = memory.caught | (state.omega @ state.omega < SLOW**2)
 
     unload = UNLOAD * jnp.cross(state.aux, field) / (field @ field)
-    dipole = jq.actuators.saturate(jnp.where(caught, unload, -BDOT * change), COILS)
+    dipole = jnp.clip(jnp.where(caught, unload, -BDOT * change), -COILS, COILS)
     pointing = jq.control.tracking_law(state, GAINS, facing_the_earth(state), BODY)
     motor = jq.actuators.allocate(WHEELS, pointing, MOTORS)
     motor = jnp.where(caught, motor, 0.0)

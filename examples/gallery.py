@@ -199,7 +199,7 @@ def draw_margins(folder):
     start = jq.State(LEVEL, jnp.zeros(3))
     gains = jq.control.PIDGains(HOFFMANN.damping, HOFFMANN.stiffness, jnp.full(3, 0.5))
     pid = jq.control.pid(AIRCRAFT, period, jq.control.at_rest(LEVEL))
-    late = jq.control.delayed(pid, 2, jnp.zeros(3))
+    late = jq.control.delay(pid, 2, jnp.zeros(3))
     figure = Figure(figsize=(8.0, 4.3), dpi=130, layout="constrained")
     titles = "no delay", f"{2 * period:.1f} s of delay"
     for ax, loop, title in zip(figure.subplots(1, 2), (pid, late), titles, strict=True):

@@ -131,14 +131,14 @@ def plant(p):
         moment = jnp.stack([p.flow * y, -p.flow * x, reaction])
         return moment - p.damping * state.omega + p.trim, jnp.zeros(4)
 
-    return body, torques.total(forces.gravity(body), rotors.lagging(rotor, p.lag), air)
+    return body, torques.total(forces.gravity(body), rotors.lag(rotor, p.lag), air)
 
 
 def predict(p, log, windows):
     """Return rates and specific forces, each (W, R, 3), from the first rates of windows."""
     stamps, motors, (body, torque) = windows.channels["stamps"], log["motors"], plant(p)
-    commands = actuators.delayed(log.t, motors, p.latency, stamps)
-    speeds = actuators.lagged(log.t, motors, p.lag, stamps[:, 0], delay=p.latency)
+    commands = actuators.delay_record(log.t, motors, p.latency, stamps)
+    speeds = actuators.lag_record(log.t, motors, p.lag, stamps[:, 0], delay=p.latency)
 
     def window(times, commands, omega, w):
         level, zero = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)

@@ -96,7 +96,7 @@ def fly(engine, member, save_every=GRID.steps):
         key, now = jax.random.split(memory.key)
         measured = state.omega + member.bias + NOISE * jax.random.normal(now, (3,))
         command = jq.control.quaternion_law(state._replace(omega=measured), GAINS, TARGET)
-        command = jq.actuators.saturate(command, member.limits)
+        command = jnp.clip(command, -member.limits, member.limits)
         # The target is the identity, so |q[1:]| is the sine of half the error angle.
         outside = jnp.sum(state.q[1:] ** 2) > math.sin(WITHIN / 2) ** 2
         settled = jnp.where(outside, t + GRID.dt, memory.settled)

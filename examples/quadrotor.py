@@ -81,18 +81,16 @@ def fly(log_gains, flight, engine="auto"):
         return flight.wind + jnp.sum(flight.gust * jnp.sin(GUSTS[:, None] * t + flight.phase), 0)
 
     plant = jq.torques.total(
-        forces.gravity(BODY), rotors.lagging(ROTORS, LAG), forces.linear_drag(DRAG, wind)
+        forces.gravity(BODY), rotors.lag(ROTORS, LAG), forces.linear_drag(DRAG, wind)
     )
     cascade = control.cascade(
         BODY,
-        BODY.mass,
         GRID.dt,
         course,
-        lambda state, _: (state.position, state.velocity),
         gains=partial(jax.tree.map, jnp.exp),
         limits=LIMITS,
     )
-    controller = rotors.commanding_speeds(cascade, ROTORS, lowest=0.05, highest=0.6 * WEIGHT)
+    controller = rotors.command_speeds(cascade, ROTORS, min=0.05, max=0.6 * WEIGHT)
     return jq.rollout(
         jq.rkmk2, BODY, plant, flight.start, GRID, log_gains,
         controller=controller, options=jq.RolloutOptions(engine=engine),

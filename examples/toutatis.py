@@ -164,8 +164,8 @@ def fly(params, days, tides):
         quaternion.multiply(params["q"], quaternion.exp(params["turn"])), params["rate"]
     )
     torque = jq.torques.total(
-        jq.torques.gravity_gradient(body, interpolated(FROM_EARTH), tides * GM_EARTH),
-        jq.torques.gravity_gradient(body, interpolated(FROM_SUN), tides * GM_SUN),
+        jq.torques.gravity_gradient(body, tides * GM_EARTH, interpolated(FROM_EARTH)),
+        jq.torques.gravity_gradient(body, tides * GM_SUN, interpolated(FROM_SUN)),
     )
     grid = jq.grid_at(days, substeps=int(np.ceil(np.diff(ROWS).max() / STEP)))
     return jq.rollout(jq.rkmk4, body, torque, start, grid)

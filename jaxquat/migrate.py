@@ -13,7 +13,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxquat._internal.renamed import MOVED, OLD_KEYWORDS, OLD_ORDERS, RENAMED, RENAMED_ARGUMENTS
+from jaxquat._internal.renamed import (
+    DELETED,
+    MOVED,
+    OLD_KEYWORDS,
+    OLD_ORDERS,
+    RENAMED,
+    RENAMED_ARGUMENTS,
+)
 
 _BLOCK = re.compile(r"(```python\n)(.*?)(```)", re.DOTALL)
 _FIELD = re.compile(r"(\w+)=jq\.([\w.]+)\(\w+=\.\.\.\)")
@@ -121,7 +128,8 @@ def _calls(source: _Source) -> Iterator[tuple[str, ast.Call]]:
 
 def _keywords(source: _Source) -> None:
     """Move old keywords into their records and grids."""
-    for path, call in _calls(source):
+    for old_path, call in _calls(source):
+        path = RENAMED.get(old_path, old_path)
         records: dict[tuple[str, str], list[ast.keyword]] = {}
         of_grid = []
         for keyword in call.keywords:
@@ -175,13 +183,14 @@ def _orders(source: _Source) -> None:
         if path not in OLD_ORDERS:
             continue
         old, new = (order.split() for order in OLD_ORDERS[path])
+        names = [name.partition("=")[0] for name in new]
         given = {k.arg: source.text[source.at(k.value)] for k in call.keywords if k.arg in new}
         for name, argument in zip(old, call.args, strict=False):
             given[name.partition("=")[0]] = source.text[source.at(argument)]
         defaults = dict(name.split("=") for name in old if "=" in name)
-        names = [name.partition("=")[0] for name in new]
         values = [given.get(name, defaults.get(name)) for name in names]
         hidden = any(isinstance(x, ast.Starred) for x in call.args)
+        hidden |= not {name.partition("=")[0] for name in old[: len(call.args)]} <= {*names}
         hidden |= None in [k.arg for k in call.keywords] and not set(names) <= set(given)
         if hidden:
             source.notes.append(f"line {call.lineno}: the order is {path}({', '.join(new)})")
@@ -198,10 +207,18 @@ def _orders(source: _Source) -> None:
 
 
 def _names(source: _Source) -> None:
-    """Replace names by their new ones."""
+    """Replace names by their new ones, and note those that are gone."""
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Attribute) and (new := RENAMED.get(source.path(node) or "")):
-            source.edits.append((source.at(node), f"{source.package}.{new}"))
+        if isinstance(node, ast.Attribute):
+            old = source.path(node) or ""
+            if new := RENAMED.get(old):
+                place, (owner, _, name) = source.at(node), new.rpartition(".")
+                if old.rpartition(".")[0] == owner:  # however the file names the owner
+                    source.edits.append((slice(place.stop - len(node.attr), place.stop), name))
+                else:
+                    source.edits.append((place, f"{source.package}.{new}"))
+            elif old in DELETED:
+                source.notes.append(f"line {node.lineno}: {old} is gone; use {DELETED[old]}")
         elif isinstance(node, ast.ImportFrom):
             for name in node.names:
                 path = f"{(node.module or '').partition('.')[2]}.{name.name}".lstrip(".")

@@ -213,10 +213,10 @@ MUTATIONS = {
     "lost aux: the middle of zhao": Mutation(
         PCDM, "dt, middle)", "dt, middle._replace(aux=state.aux))", of_aux("zhao")
     ),
-    "forces: no reaction of the gradient": Mutation(
-        "dynamics/forces.py",
-        "return Wrench(strength * cross(u, moment), force)",
-        "return Wrench(strength * cross(u, moment), 0.0 * force)",
+    "torques: no reaction of the gravity gradient": Mutation(
+        "dynamics/torques.py",
+        "return Wrench(torque, -(strength / distance)",
+        "return Wrench(torque, 0.0 * -(strength / distance)",
         "dynamics/test_forces.py::test_field_and_gradient_are_those_of_the_potential",
     ),
     "forces: drag in still air": Mutation(
@@ -258,8 +258,8 @@ MUTATIONS = {
     ),
     "rotors: thrust not turned with the body": Mutation(
         "actuators/rotors.py",
-        "Wrench(torque, rotate(state.q, force))",
-        "Wrench(torque, force)",
+        "Wrench(torque, rotate(q, jnp.sum(forces, axis=0)))",
+        "Wrench(torque, jnp.sum(forces, axis=0))",
         "actuators/test_rotors.py::test_a_lagging_rotor_pushes_along_its_axis_in_the_world",
     ),
     "ornstein_uhlenbeck: a turn that does not know the noise of the rate": Mutation(

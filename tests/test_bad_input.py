@@ -296,7 +296,7 @@ TABLE = {
         "angle": algebra(V),
         "rate": algebra(V),
     },
-    "actuators.delayed": {
+    "actuators.delay_record": {
         "times": Argument(np.arange(4.0)),
         "commands": Argument(FOUR, word="(commands|times|start)"),
         "delay": Argument(0.1),
@@ -314,7 +314,7 @@ TABLE = {
         "command": algebra(V),
         "time_constant": Argument(1.0),
     },
-    "actuators.lagged": {
+    "actuators.lag_record": {
         "times": Argument(np.arange(4.0)),
         "commands": Argument(FOUR, word="(commands|times|start)"),
         "time_constant": Argument(0.1),
@@ -334,10 +334,6 @@ TABLE = {
         "thrust": Argument(V + 1.0),
         "interval": Argument(0.5),
         "minimum": Argument(0.01),
-    },
-    "actuators.saturate": {
-        "tau": Argument(V, {"nan": "propagates", "inf": "limited"}, "(tau|limits)"),
-        "limits": Argument(V, {"inf": "no limit"}),
     },
     "actuators.saturate_smooth": {
         "tau": Argument(V, {"nan": "propagates", "inf": "limited"}, "(tau|limits)"),
@@ -383,24 +379,20 @@ TABLE = {
     "control.at_rest": {"q": Argument(Q)},
     "control.cascade": {
         "body": Argument(BODY),
-        "mass": Argument(1.0),
         "period": Argument(0.1),
         "reference": Argument(COURSE),
-        "motion": Argument(lambda state, value: (state.omega, state.omega)),
         "gains": Argument(CASCADE),
+        "measure": Argument(lambda state, value: state),
         "limits": Argument(control.CascadeLimits()),
-        "unwind": Argument(1.0, {"inf": "no unwinding"}),
+        "anti_windup_time": optional(1.0, inf="no unwinding"),
         "gravity": Argument(9.8),
     },
     "control.euler_law": {"state": STATE, "gains": Argument(GAINS), "target": algebra(V)},
     "control.flight_law": {
-        "state": Argument(START),
-        "position": Argument(V),
-        "velocity": Argument(V),
+        "state": Argument(START._replace(position=V, velocity=V)),
         "gains": Argument(FLIGHT),
         "reference": Argument(COURSE),
         "body": Argument(BODY),
-        "mass": Argument(1.0),
         "gravity": Argument(9.8),
     },
     "control.follow_position": {
@@ -443,10 +435,10 @@ TABLE = {
         "gains": Argument(PID),
         "measure": Argument(lambda state, noise: state),
         "limits": optional(1.0, inf="no limit"),
-        "unwind": optional(1.0, inf="no unwinding"),
+        "anti_windup_time": optional(1.0, inf="no unwinding"),
     },
     "control.quaternion_law": {"state": STATE, "gains": Argument(GAINS), "target": Argument(Q)},
-    "control.delayed": {
+    "control.delay": {
         "controller": Argument(jq.Controller(lambda start, params: (), zero)),
         "samples": Argument(2),
         "before": Argument(V, dict.fromkeys(["none", *CHANGES], "a command")),
@@ -455,10 +447,6 @@ TABLE = {
         "t": Argument(np.array([0.0, 1.0, 2.0]), word=r"\b(t|error)\b"),
         "error": algebra(V),
         "within": Argument(0.15),
-    },
-    "control.shortest": {
-        "q": Argument(Q, {"nan": "+target", "inf": "+target"}),
-        "target": algebra(Q),
     },
     "control.tracking_law": {
         "state": STATE,
@@ -568,7 +556,6 @@ TABLE = {
         "viscosity": Argument(1.0),
     },
     "forces.gravity": {"body": Argument(BODY), "acceleration": Argument(V)},
-    "forces.gravity_gradient": {"body": Argument(BODY), "mu": Argument(1.0)},
     "forces.linear_drag": {"resistance": Argument(1.0), "wind": Argument(V)},
     "forces.point_mass": {"body": Argument(BODY), "mu": Argument(1.0)},
     "forces.potential": {"body": Argument(BODY), "state": MOVING, "mu": Argument(1.0)},
@@ -820,23 +807,27 @@ TABLE = {
         "rotors": Argument(ROTORS),
         "thrust": algebra(8.0),
         "torque": algebra(V),
-        "lowest": Argument(0.0),
-        "highest": optional(5.0),
+        "min": Argument(0.0),
+        "max": optional(5.0),
     },
-    "rotors.commanding_speeds": {
+    "rotors.command_speeds": {
         "controller": Argument(jq.Controller(lambda start, params: (), zero)),
         "rotors": Argument(ROTORS),
-        "lowest": Argument(0.0),
-        "highest": optional(5.0),
+        "min": Argument(0.0),
+        "max": optional(5.0),
     },
     "rotors.drag_torques": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
-    "rotors.lagging": {"rotors": Argument(ROTORS), "time_constant": Argument(0.1)},
-    "rotors.load": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
+    "rotors.lag": {"rotors": Argument(ROTORS), "time_constant": Argument(0.1)},
     "rotors.speeds": {
         "rotors": Argument(ROTORS),
         "thrusts": algebra(np.ones(4)),
     },
     "rotors.thrusts": {"rotors": Argument(ROTORS), "speeds": algebra(np.ones(4))},
+    "rotors.wrench": {
+        "rotors": Argument(ROTORS),
+        "speeds": algebra(np.ones(4)),
+        "q": algebra(Q),
+    },
     "stochastic.brownian": {
         "damping": Argument(V + 1.0),
         "temperature": Argument(0.1),
@@ -902,8 +893,8 @@ TABLE = {
     "torques.drag": {"damping": Argument(V)},
     "torques.gravity_gradient": {
         "body": Argument(BODY),
-        "position": Argument(lambda t: V),
         "mu": Argument(1.0),
+        "position": optional(lambda t: V),
     },
     "torques.heavy_top": {"weight": Argument(1.0), "offset": Argument(V)},
     "torques.in_world": {"world_torque": Argument(zero)},
@@ -1231,9 +1222,8 @@ QUICK = ("schemes.damp", "estimation.mekf", "Path.at", "actuators.hold_momentum"
 
 
 def test_a_scalar_limit_written_inside_of_jit_is_checked():
-    for law in (jq.actuators.saturate, jq.actuators.saturate_smooth):
-        with pytest.raises(ValueError, match=r"^limits: wanted positive values, got \[-1"):
-            jax.jit(lambda tau, law=law: law(tau, -1.0))(jnp.ones(3))
+    with pytest.raises(ValueError, match=r"^limits: wanted positive values, got \[-1"):
+        jax.jit(lambda tau: jq.actuators.saturate_smooth(tau, -1.0))(jnp.ones(3))
 
 
 @pytest.mark.parametrize("name", some((n for n in TRACED if n not in ALIKE), QUICK))

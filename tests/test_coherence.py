@@ -76,6 +76,28 @@ def test_laws_take_state_gains_reference_and_body():
             assert positional(parameters)[0] == "state", path
 
 
+def test_what_state_and_body_hold_is_no_argument_beside_them():
+    for path, parameters in signatures():
+        if not inspect.isclass(PUBLIC[path]):
+            assert not ("body" in parameters and {"mass", "inertia"} & {*parameters}), path
+            held = {"q", "omega", "position", "velocity"} & {*parameters}
+            assert not ("state" in parameters and held), path
+
+
+def test_controllers_name_their_arguments_alike():
+    common = ["body", "period", "reference", "gains", "measure", "limits", "anti_windup_time"]
+    assert list(inspect.signature(jq.control.pid).parameters) == common
+    assert list(inspect.signature(jq.control.cascade).parameters) == [*common, "gravity"]
+
+
+def test_factories_are_nouns_and_transformations_verbs_so_few_names_are_participles():
+    """Torques and motions, which are neither, and a published scheme."""
+    others = {"dynamics.coupled", "exact.coning", "exact.prescribed", "torques.commanded"}
+    others |= {"schemes.full_quat_corrected"}
+    functions = {path for path, value in PUBLIC.items() if inspect.isfunction(value)}
+    assert {path for path in functions if path.endswith(("ed", "ing"))} <= others
+
+
 def test_a_key_is_first_where_it_is_needed_and_a_keyword_where_it_is_not():
     for path, parameters in signatures():
         key = parameters.get("key")

@@ -56,7 +56,7 @@ PROMOTED = {
     "slerp": lambda a, b: quaternion.slerp(q(a), q(b), 0.5),
     "distance": lambda a, b: quaternion.distance(q(a), q(b)),
     "dexpinv": lambda a, b: so3.dexpinv(0.1 * v(a), v(b)),
-    "saturate": lambda a, b: actuators.saturate(v(a), v(b)),
+    "saturate_smooth": lambda a, b: actuators.saturate_smooth(v(a), v(b)),
     "quaternion_law": lambda a, b: control.quaternion_law(state(a), gains(b), q(a)),
     "energy": lambda a, b: dynamics.energy(body(a), state(b)),
     "momentum": lambda a, b: dynamics.momentum(body(a), state(b)),

@@ -174,7 +174,6 @@ RECORDS = [
     jq.planning.Residuals,
     jq.planning.Sampling,
     jq.planning.Solver,
-    jq.rotors.Load,
     jq.rotors.Rotors,
     jq.gyro.Gyro,
     jq.accelerometer.Accelerometer,

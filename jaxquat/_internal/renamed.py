@@ -26,6 +26,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -138,11 +139,17 @@ _IN_SCHEMES = """
 RENAMED = {
     **{name: f"schemes.{name}" for name in _IN_SCHEMES.split()},
     "Ensemble": "ensembles.Ensemble",
+    "actuators.delayed": "actuators.delay_record",
+    "actuators.lagged": "actuators.lag_record",
     "control.Course": "control.ReferenceTrajectory",
+    "control.delayed": "control.delay",
     "dynamics.State": "State",
     "dynamics.Wrench": "Wrench",
+    "forces.gravity_gradient": "torques.gravity_gradient",
     "fused.check_gpu": "check_gpu",
     "fused.explain": "explain",
+    "rotors.commanding_speeds": "rotors.command_speeds",
+    "rotors.lagging": "rotors.lag",
     "schemes.Disturbance": "stochastic.Disturbance",
     "schemes.brownian": "stochastic.brownian",
     "schemes.coarsened": "stochastic.coarsen",
@@ -176,11 +183,15 @@ Only ``import`` needs the place: ``jq.gyro``, ``jq.torques`` and the other short
 """
 
 DELETED = {
+    "actuators.saturate": "jnp.clip(tau, -limits, limits)",
+    "control.shortest": "jnp.where(jnp.dot(q, target) < 0, -target, target)",
     "exact.fixed_axis": "jq.quaternion.multiply(q, jq.quaternion.exp(angle * axis))",
     "exact.kovalevskaya": "its formula, in tests/exact_motions.py of the repository",
     "exact.nutation": "its formulas, in tests/exact_motions.py of the repository",
     "interop.gymnax": "two functions, reset and step: docs/policies.md has them",
     "plot.box_sides": "sqrt(6/mass (I2 + I3 - I1)) of the moments body.principal()[0]",
+    "rotors.Load": "jq.Wrench, whose force is in WORLD axes",
+    "rotors.load": "jq.rotors.wrench(rotors, speeds, state.q), whose force is in WORLD axes",
 }
 """Names and modules of the last release that are gone, and what to use instead."""
 
@@ -192,6 +203,7 @@ def _fields(argument: str, names: str) -> dict[str, str]:
 
 _FINAL = {"final": "residuals=jq.planning.Residuals(stage, final)"}
 _LIMITS = _fields("constraints=jq.planning.Constraints", "limits")
+_OF_BODY = {"mass": "body.mass, of jq.Body(inertia, mass)"}
 _EVERY = {name: f"grid=jq.grid(..., {name}=...)" for name in ("sample_every", "save_every")}
 _ROLLOUT = {
     **_EVERY,
@@ -199,6 +211,11 @@ _ROLLOUT = {
     "memory": "controller=controller.resume(memory)",
 }
 OLD_KEYWORDS: dict[str, dict[str, str]] = {
+    "control.cascade": {**_OF_BODY, "motion": "measure=, which returns a jq.State"},
+    "control.flight_law": {
+        **_OF_BODY,
+        **{name: f"state._replace({name}=...)" for name in ("position", "velocity")},
+    },
     "control.margins": {"memory": "controller=controller.resume(memory)"},
     "explain": _ROLLOUT,
     "fit": _fields(
@@ -225,31 +242,50 @@ OLD_KEYWORDS: dict[str, dict[str, str]] = {
 """Keywords of the last release and their new spelling, by function."""
 
 RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
-    "control.cascade": {"course": "reference"},
+    "control.Margins": {"together": "multiloop"},
+    "control.cascade": {"course": "reference", "unwind": "anti_windup_time"},
     "control.flight_law": {"course": "reference"},
+    "control.pid": {"unwind": "anti_windup_time"},
     "least_squares": {"horizon": "prefixes"},
+    "rotors.allocate": {"lowest": "min", "highest": "max"},
+    "rotors.command_speeds": {"lowest": "min", "highest": "max"},
 }
 """Old names of arguments, and of fields of records, by function or class."""
 
 OLD_ORDERS = {
+    "control.cascade": ("body mass period reference motion", "body period reference"),
+    "control.flight_law": (
+        "state position velocity gains reference body mass gravity=9.80665",
+        "state gains reference body gravity",
+    ),
     "ensembles.members": ("draw n key", "key draw n"),
     "ensembles.run": ("draw simulate n key", "key draw simulate n"),
     "planning.ilqr": (
         "scheme body torque start grid commands residuals params=None",
         "scheme body torque start grid params commands residuals",
     ),
+    "torques.gravity_gradient": ("body position mu=3.986004418e14", "body mu position"),
 }
 """Positional arguments in the order of the last release, and in the order of this one."""
 
 
 def refuses_old_keywords(owner: str) -> Callable[[F], F]:
-    """Let a function answer each of its old keywords with a TypeError of the new spelling."""
+    """Let a function answer each of its old keywords with a TypeError of the new spelling.
+
+    If it has an old order, too many positional arguments get the new one as answer.
+    """
 
     def decorator(f: F) -> F:
+        parameters = inspect.signature(f).parameters.values()
+        most = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
+
         @functools.wraps(f)
         def called(*args: Any, **kwargs: Any) -> Any:
             new = OLD_KEYWORDS[owner]
             old = [f"{name} is now {new[name]}" for name in kwargs if name in new]
+            if owner in OLD_ORDERS and len(args) > most:
+                wanted = f"wanted at most {most} positional arguments, got {len(args)}"
+                raise TypeError(f"{owner}: {wanted}{order_of(owner)}")
             if old:
                 raise TypeError(f"{owner}: {'; '.join(old)}")
             return f(*args, **kwargs)

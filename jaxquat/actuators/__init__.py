@@ -15,10 +15,9 @@ from jaxquat.actuators.actuation import (
     allocate,
     lag,
     magnetorquer_dipoles,
-    saturate,
     saturate_smooth,
 )
-from jaxquat.actuators.recorded_commands import delayed, lagged
+from jaxquat.actuators.recorded_commands import delay_record, lag_record
 from jaxquat.actuators.thrusters import allocate_thrusters, pulse_widths, thruster_arms
 from jaxquat.actuators.wheels import (
     cmg_torque,
@@ -33,13 +32,12 @@ __all__ = [
     "allocate",
     "allocate_thrusters",
     "cmg_torque",
-    "delayed",
+    "delay_record",
     "hold_momentum",
     "lag",
-    "lagged",
+    "lag_record",
     "magnetorquer_dipoles",
     "pulse_widths",
-    "saturate",
     "saturate_smooth",
     "steer_cmgs",
     "thruster_arms",

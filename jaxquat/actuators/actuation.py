@@ -10,7 +10,6 @@ from jax.typing import ArrayLike
 from jaxquat._internal.checks import (
     broadcast,
     exactly,
-    finite,
     floating,
     from_aux,
     independent_columns,
@@ -21,29 +20,22 @@ from jaxquat._internal.checks import (
 from jaxquat._internal.linear import cross, inverse, matmul, matvec, scale_of, square, transpose
 
 
-def saturate(tau: ArrayLike, limits: ArrayLike) -> Array:
-    """Clip tau to the range from -limits to limits. (..., n), (..., n) or () -> (..., n) [N m].
-
-    The gradient is 1 inside and 0 outside. Hoffmann, Application of Quaternions, 9.10.
-
-    Examples:
-        >>> jq.actuators.saturate(jnp.array([0.25, -2.0, 0.125]), 0.5)  # N m
-        Array([ 0.25 , -0.5  ,  0.125], dtype=float32)
-    """
-    tau, limits = _limited(tau, limits)
-    return jnp.clip(tau, -limits, limits)
-
-
 def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
     """Limit tau smoothly: ``limits tanh(tau/limits)``. (..., n), (..., n) or () -> (..., n) [N m].
+
+    It has a gradient everywhere; that of ``jnp.clip(tau, -limits, limits)`` is 0 outside.
 
     Examples:
         >>> tau = jq.actuators.saturate_smooth(jnp.array([0.01, 0.5, 5.0]), 0.5)  # N m
         >>> np.asarray(tau).round(2)
         array([0.01, 0.38, 0.5 ], dtype=float32)
     """
-    tau, limits = _limited(tau, limits)
-    finite("limits", limits)
+    tau, limits = floating("tau", tau), floating("limits", limits)
+    core = tau.shape[-1:] or (3,)
+    with jax.ensure_compile_time_eval():  # stays concrete under jit if the limits are concrete
+        limits = limits if limits.ndim else jnp.broadcast_to(limits, core)
+    tau, limits = broadcast(("tau", tau, core), ("limits", limits, core))
+    positive("limits", limits)
     return limits * jnp.tanh(tau / limits)
 
 
@@ -99,7 +91,7 @@ def magnetorquer_dipoles(
     The torque ``m × B`` on a dipole m is normal to the field B, so the part of tau along B is lost.
     The shortest m for the other part is ``B × tau/|B|^2``, shared by the rods as ``allocate``
     shares a torque. With limits all dipoles are scaled down together, so that the torque keeps its
-    direction; ``saturate`` the result without limits to cut each rod by itself. In a field of zero
+    direction; ``jnp.clip`` the result without limits to cut each rod by itself. In a field of zero
     the result is NaN.
 
     With ``tau = -k A^T h`` the rods unload the momenta h of wheels with the axes A.
@@ -122,17 +114,6 @@ def magnetorquer_dipoles(
     scale = scale_of(field)
     field = scale * field
     return -allocate(axes, scale * (cross(field, tau) / square(field)), limits)
-
-
-def _limited(tau: ArrayLike, limits: ArrayLike) -> list[Array]:
-    """Return arrays tau (..., n) and limits (..., n) that broadcast."""
-    tau, limits = floating("tau", tau), floating("limits", limits)
-    core = tau.shape[-1:] or (3,)
-    with jax.ensure_compile_time_eval():  # stays concrete under jit if the limits are concrete
-        limits = limits if limits.ndim else jnp.broadcast_to(limits, core)
-    tau, limits = broadcast(("tau", tau, core), ("limits", limits, core))
-    positive("limits", limits, or_infinite=True)
-    return [tau, limits]
 
 
 def axes_rows(name: str, value: ArrayLike) -> Array:

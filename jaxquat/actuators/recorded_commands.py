@@ -32,7 +32,7 @@ from jaxquat._internal.checks import (
 from jaxquat.simulation.grid import grid_at
 
 
-def delayed(
+def delay_record(
     times: ArrayLike,
     commands: ArrayLike,
     delay: ArrayLike,
@@ -47,7 +47,7 @@ def delayed(
     of a simulation may be longer than those of the record, and the delay need not be a multiple of
     either. The derivative with respect to the delay is ``(u(a - delay) - u(b - delay))/(b - a)``::
 
-        inputs = actuators.delayed(stamps, commands, params["latency"])
+        inputs = actuators.delay_record(stamps, commands, params["latency"])
         path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid_at(stamps), params, inputs=inputs)
 
     Args:
@@ -57,7 +57,7 @@ def delayed(
         between: (..., M) [s], M at least 2, not decreasing along the last axis; ``times`` by
             default. An interval of length 0, for instance padding, gets the command at its time.
         start: the command until the first one arrives, () or (k,); by default that command, as if
-            it had held for long. ``lagged`` has the same argument: give both the same value.
+            it had held for long. ``lag_record`` has the same argument: give both the same value.
         hold: "zero-order" if a command holds until the next one, "linear" if it is a sample of a
             quantity that changes linearly.
 
@@ -66,9 +66,9 @@ def delayed(
 
     Examples:
         >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
-        >>> jq.actuators.delayed(stamps, commands, 0.25)  # arrives in the second interval
+        >>> jq.actuators.delay_record(stamps, commands, 0.25)  # arrives in the second interval
         Array([0.  , 0.75], dtype=float32)
-        >>> jq.actuators.delayed(stamps, 1.0 - commands, 0.25, start=0.0)  # a log from rest
+        >>> jq.actuators.delay_record(stamps, 1.0 - commands, 0.25, start=0.0)  # a log from rest
         Array([0.75, 0.25], dtype=float32)
     """
     u, delay = _commands(commands), scalar("delay", delay)
@@ -93,7 +93,7 @@ def delayed(
     return mean if u.ndim == 2 else mean[..., 0]
 
 
-def lagged(
+def lag_record(
     times: ArrayLike,
     commands: ArrayLike,
     time_constant: ArrayLike,
@@ -111,21 +111,21 @@ def lagged(
     derivative with respect to the delay is the one-sided one towards longer delays.
 
     Args:
-        times: as for ``delayed``.
-        commands: as for ``delayed``.
+        times: as for ``delay_record``.
+        commands: as for ``delay_record``.
         time_constant: () or (k,) [s].
         at: the times of the states, any shape [s]; ``times`` by default.
         delay: () [s], from a command to its effect on the lag.
         start: the state until the first command arrives, () or (k,); by default that command, as if
             it had held for long.
-        hold: as for ``delayed``.
+        hold: as for ``delay_record``.
 
     Returns:
         The shape of ``at``, or (..., k), in the dtype of commands, time constant, delay and start.
 
     Examples:
         >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
-        >>> x = jq.actuators.lagged(stamps, commands, 0.5)  # a command holds until the next one
+        >>> x = jq.actuators.lag_record(stamps, commands, 0.5)  # a command holds until the next one
         >>> f"{x[1]:.3f} {x[2]:.3f}"  # 1 - exp(-2) after a second
         '0.000 0.865'
     """

@@ -1,8 +1,8 @@
-"""Rotors of a rotorcraft: thrust and drag-torque curves, their load on the body, and allocation.
+"""Rotors of a rotorcraft: thrust and drag-torque curves, their wrench, and allocation.
 
 ``allocate`` and ``speeds`` convert a collective thrust and a torque to speeds. The plant of a
 quadrotor whose motors follow the commanded speeds with a lag of 0.03 s is
-``torques.total(forces.gravity(body), rotors.lagging(ROTORS, 0.03))``. For the momentum of heavy
+``torques.total(forces.gravity(body), rotors.lag(ROTORS, 0.03))``. For the momentum of heavy
 rotors, with J the moment of each about its axis, add
 ``actuators.wheel_torque(axes, state, spins * J * speeds, spins * J * accelerations)``.
 
@@ -49,7 +49,8 @@ from jaxquat._internal.linear import (
     root,
     transpose,
 )
-from jaxquat.actuators import lag
+from jaxquat._internal.renamed import takes_old_names
+from jaxquat.actuators import actuation
 from jaxquat.control.flight import Lift
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.state import State, Wrench
@@ -57,15 +58,14 @@ from jaxquat.quaternion import rotate
 from jaxquat.simulation.controller import Controller
 
 __all__ = [
-    "Load",
     "Rotors",
     "allocate",
-    "commanding_speeds",
+    "command_speeds",
     "drag_torques",
-    "lagging",
-    "load",
+    "lag",
     "speeds",
     "thrusts",
+    "wrench",
 ]
 
 
@@ -84,7 +84,7 @@ class Rotors(NamedTuple):
 
     Examples:
         >>> quad = jq.rotors.Rotors(places, jnp.tile(up, (4, 1)), spins, **curves)
-        >>> lift = jq.rotors.load(quad, 500.0 * jnp.ones(4)).force[2]
+        >>> lift = jq.rotors.thrusts(quad, 500.0 * jnp.ones(4)).sum()
         >>> f"{lift:.1f} N at 500 rad/s"
         '10.0 N at 500 rad/s'
     """
@@ -94,24 +94,6 @@ class Rotors(NamedTuple):
     spins: Array
     thrust: Array
     drag: Array
-
-
-class Load(NamedTuple):
-    """The force and torque of rotors on the body, both in BODY axes.
-
-    Attributes:
-        force: (3,) [N]; ``quaternion.rotate(q, force)`` is the force in world axes.
-        torque: about the centre of mass, (3,) [N m].
-
-    Examples:
-        >>> load = jq.rotors.Load(force=jnp.array([0.0, 0.0, 10.0]), torque=jnp.zeros(3))
-        >>> upside_down = jnp.array([0.0, 1.0, 0.0, 0.0])
-        >>> f"{jq.quaternion.rotate(upside_down, load.force)[2]:.1f} N"  # in world axes
-        '-10.0 N'
-    """
-
-    force: Array
-    torque: Array
 
 
 def thrusts(rotors: Rotors, speeds: ArrayLike) -> Array:
@@ -152,26 +134,27 @@ def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:
     return _speed(rotors.thrust, exactly("thrusts", thrusts, rotors.spins.shape))
 
 
-def load(rotors: Rotors, speeds: ArrayLike) -> Load:
-    """Return force and torque of all rotors on the body, body axes. (n,) [rad/s] -> Load.
+def wrench(rotors: Rotors, speeds: ArrayLike, q: ArrayLike) -> Wrench:
+    """Return the wrench of all rotors on a body at the attitude q. (n,) [rad/s], (4,) -> Wrench.
 
-    A rotor at p with axis a, thrust T and drag torque Q contributes the force ``T a`` and the
-    torque ``p × T a - spin Q a``.
+    A rotor at p with axis a, thrust T and drag torque Q contributes the torque ``p × T a - spin Q
+    a`` in body axes and the force ``T a``, which is turned into WORLD axes.
 
     Examples:
-        >>> force, torque = jq.rotors.load(one, jnp.array([500.0]))
-        >>> f"{force[2]:.2f} N, {torque[1]:.2f} N m about y, {torque[2]:.2f} N m about z"
+        >>> q = jnp.array([0.5, 0.5, 0.5, 0.5])  # body z points along world x
+        >>> torque, force = jq.rotors.wrench(one, jnp.array([500.0]), q)
+        >>> f"{force[0]:.2f} N, {torque[1]:.2f} N m about y, {torque[2]:.2f} N m about z"
         '2.50 N, -0.50 N m about y, -0.05 N m about z'
     """
     rotors = _checked(rotors)
-    w = exactly("speeds", speeds, rotors.spins.shape)
+    w, q = exactly("speeds", speeds, rotors.spins.shape), exactly("q", q, (4,))
     forces = _curve(rotors.thrust, w)[:, None] * rotors.axes
     turning = (rotors.spins * _curve(rotors.drag, w))[:, None] * rotors.axes
     torque = jnp.sum(cross(rotors.positions, forces) - turning, axis=0)
-    return Load(jnp.sum(forces, axis=0), torque)
+    return Wrench(torque, rotate(q, jnp.sum(forces, axis=0)))
 
 
-def lagging(rotors: Rotors, time_constant: ArrayLike) -> Torque:
+def lag(rotors: Rotors, time_constant: ArrayLike) -> Torque:
     """Make the wrench of n rotors that follow the commanded speeds with a first-order lag.
 
     The aux states are the actual speeds (n,) [rad/s]; the command is the setpoints. Steps should
@@ -179,7 +162,7 @@ def lagging(rotors: Rotors, time_constant: ArrayLike) -> Torque:
     rotors' own momentum is left out.
 
     Examples:
-        >>> torque = jq.rotors.lagging(one, time_constant=0.05)  # s
+        >>> torque = jq.rotors.lag(one, time_constant=0.05)  # s
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), aux=jnp.array([500.0]))
         >>> wrench, rates = torque(0.0, state, None, jnp.array([600.0]))  # wanted: 600 rad/s
         >>> f"{wrench.force[2]:.2f} N, {rates[0]:.0f} rad/s^2"
@@ -190,35 +173,34 @@ def lagging(rotors: Rotors, time_constant: ArrayLike) -> Torque:
     time_constant = one_shape("time_constant", time_constant, (), (n,))
     positive("time_constant", time_constant)
 
-    def lagging(t: ArrayLike, state: State, params: Any, *command: Any) -> tuple[Wrench, Array]:
+    def lag(t: ArrayLike, state: State, params: Any, *command: Any) -> tuple[Wrench, Array]:
         if not command:
             wanted = "a controller or inputs, which command the speeds"
-            raise TypeError(f"rotors.lagging: wanted {wanted}, got neither")
+            raise TypeError(f"rotors.lag: wanted {wanted}, got neither")
         actual = exactly("state.aux", state.aux, (n,))
         wanted = exactly("command", command[0], (n,))
-        force, torque = load(rotors, actual)
-        rates = lag(actual, wanted, jnp.asarray(time_constant, actual.dtype))
-        return Wrench(torque, rotate(state.q, force)), rates
+        rates = actuation.lag(actual, wanted, jnp.asarray(time_constant, actual.dtype))
+        return wrench(rotors, actual, state.q), rates
 
-    return lagging
+    return lag
 
 
-def commanding_speeds(
+@takes_old_names("rotors.command_speeds")
+def command_speeds(
     controller: Controller,
     rotors: Rotors,
     *,
-    lowest: ArrayLike = 0.0,
-    highest: ArrayLike | None = None,
+    min: ArrayLike = 0.0,  # noqa: A002
+    max: ArrayLike | None = None,  # noqa: A002
 ) -> Controller:
     """Convert a controller of a ``control.Lift`` to a controller of speeds (n,) [rad/s].
 
-    At each sample ``allocate`` divides the lift among the rotors, within ``lowest`` and ``highest``
-    [N].
+    At each sample ``allocate`` divides the lift among the rotors, within ``min`` and ``max`` [N].
 
     Examples:
         >>> lift = jq.control.Lift(jnp.array(10.0), jnp.zeros(3))  # N, N m
         >>> hover = jq.Controller(lambda start, params: (), lambda *_: (lift, ()))
-        >>> controller = jq.rotors.commanding_speeds(hover, quad)
+        >>> controller = jq.rotors.command_speeds(hover, quad)
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
         >>> speeds, memory = jax.jit(controller.update)(0.0, state, (), None, None)
         >>> speeds.round()  # rad/s, for 2.5 N each
@@ -227,9 +209,9 @@ def commanding_speeds(
     instance("controller", controller, Controller, "a jq.Controller")
     rotors = _checked(rotors)
     n = len(rotors.spins)
-    bounds = {"lowest": _bound("lowest", lowest, n)}
-    if highest is not None:
-        bounds["highest"] = _bound("highest", highest, n)
+    bounds = {"min": _bound("min", min, n)}
+    if max is not None:
+        bounds["max"] = _bound("max", max, n)
 
     def update(
         t: Array, state: State, memory: Any, params: Any, sampled_input: Any
@@ -242,18 +224,19 @@ def commanding_speeds(
     return Controller(controller.init, update, controller.period)
 
 
+@takes_old_names("rotors.allocate")
 def allocate(
     rotors: Rotors,
     thrust: ArrayLike,
     torque: ArrayLike,
     *,
-    lowest: ArrayLike = 0.0,
-    highest: ArrayLike | None = None,
+    min: ArrayLike = 0.0,  # noqa: A002
+    max: ArrayLike | None = None,  # noqa: A002
 ) -> Array:
     """Divide a collective thrust and a torque among n >= 4 rotors. -> thrusts (n,) [N].
 
     The result is the shortest vector of thrusts with ``thrust`` () [N] along body z and ``torque``
-    (3,) [N m], if it is within ``lowest`` and ``highest``, () or (n,) [N]. Otherwise, in this
+    (3,) [N m], if it is within ``min`` and ``max``, () or (n,) [N]. Otherwise, in this
     order,
 
     1. yaw, the torque about body z, is reduced, down to zero;
@@ -281,10 +264,10 @@ def allocate(
     if n < 4:
         raise ValueError(f"rotors: wanted at least 4 rotors, got {n}")
     thrust, torque = exactly("thrust", thrust, ()), exactly("torque", torque, (3,))
-    low = _bound("lowest", lowest, n)
-    high = None if highest is None else _bound("highest", highest, n)
+    low = _bound("min", min, n)
+    high = None if max is None else _bound("max", max, n)
     if high is not None and is_concrete((low, high)) and not np.all(low < high):
-        raise ValueError(f"lowest: wanted less than highest, {high}, got {low}")
+        raise ValueError(f"min: wanted less than max, {high}, got {low}")
 
     by_thrust, by_torque = _mixer(rotors, thrust)
     tilting = matvec(by_torque[:, :2], torque[:2])

@@ -16,14 +16,13 @@ Examples:
 from __future__ import annotations
 
 from jaxquat.control.cascade import CascadeGains, CascadeLimits, CascadeMemory, cascade
-from jaxquat.control.delaying import delayed
+from jaxquat.control.delaying import delay
 from jaxquat.control.flight import FlightGains, Lift, flight_law
 from jaxquat.control.laws import (
     Gains,
     euler_law,
     geometric_law,
     quaternion_law,
-    shortest,
     tracking_law,
 )
 from jaxquat.control.lqr import lqr, lqr_law
@@ -52,7 +51,7 @@ __all__ = [
     "ReferenceTrajectory",
     "at_rest",
     "cascade",
-    "delayed",
+    "delay",
     "euler_law",
     "flight_law",
     "follow",
@@ -65,6 +64,5 @@ __all__ = [
     "pid",
     "quaternion_law",
     "settling_time",
-    "shortest",
     "tracking_law",
 ]

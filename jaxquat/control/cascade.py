@@ -16,16 +16,16 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, instance, is_concrete, positive, renamed, takes
+from jaxquat._internal.checks import is_concrete, positive, takes
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, dot, inverse_inertia, matvec, root
-from jaxquat.actuators import saturate
-from jaxquat.control.flight import Lift, check_mass
+from jaxquat._internal.renamed import refuses_old_keywords, takes_old_names
+from jaxquat.control.flight import Lift, check_gravity
 from jaxquat.control.laws import check_gains, shortest
 from jaxquat.control.pid import checked_times, function_of
 from jaxquat.control.reference import ReferenceTrajectory, attitude_of, check_trajectory
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.state import State
+from jaxquat.dynamics.body import Body, mass_of
+from jaxquat.dynamics.state import State, broadcastable, moving
 from jaxquat.dynamics.units import own_units
 from jaxquat.quaternion import conjugate, multiply, rotate, rotate_inverse
 from jaxquat.simulation.controller import Controller
@@ -97,17 +97,17 @@ class CascadeMemory(NamedTuple):
     angular_acceleration: Array
 
 
-@renamed(course="reference")
+@takes_old_names("control.cascade")
+@refuses_old_keywords("control.cascade")
 def cascade(
     body: Body,
-    mass: ArrayLike,
     period: ArrayLike,
     reference: ReferenceTrajectory | Callable[[Array, Any, Any], ReferenceTrajectory],
-    motion: Callable[[State, Any], tuple[Array, Array]],
     *,
     gains: CascadeGains | Callable[[Any], CascadeGains] = lambda params: params,
+    measure: Callable[[State, Any], State] = lambda state, _: state,
     limits: CascadeLimits = CascadeLimits(),  # noqa: B008
-    unwind: ArrayLike = 1.0,
+    anti_windup_time: ArrayLike | None = None,
     gravity: ArrayLike = 9.80665,
 ) -> Controller:
     """Make a controller of the position and heading of a rotorcraft, with ``Lift`` as command.
@@ -124,35 +124,31 @@ def cascade(
     - the torque is ``I (k e_w + integral) + omega × I omega``, limited per axis.
 
     Args:
-        body: the body whose inertia gives the torque.
-        mass: [kg], ().
+        body: the body whose mass gives the thrust and whose inertia the torque.
         period: as for ``pid``.
         reference: as for ``pid``, but a ``control.ReferenceTrajectory``.
-        motion: ``motion(state, input) -> (position, velocity)`` returns the measured ones, world
-            axes [m], [m/s]; ``lambda state, input: state.aux`` if they are the aux states.
         gains: as for ``pid``, but ``control.CascadeGains``.
+        measure: as for ``pid``; its state has position and velocity.
         limits: ``control.CascadeLimits``.
-        unwind: time constant [s] with which the integral parts shrink at a limit.
+        anti_windup_time: as for ``pid``, for both integral parts.
         gravity: g [m/s^2], ().
 
     Examples:
         >>> reference = jq.control.hold_position(jnp.array([0.0, 0.0, 2.0]))
-        >>> motion = lambda state, input: (state.position, state.velocity)
         >>> values = 1.0, 2.5, 0.5, 6.0, 15.0, 5.0
         >>> gains = jq.control.CascadeGains(*(jnp.full(3, value) for value in values))
-        >>> controller = jq.control.cascade(body, body.mass, 0.01, reference, motion, gains=gains)
+        >>> controller = jq.control.cascade(body, 0.01, reference, gains=gains)
         >>> low = jq.State(level, zero, position=jnp.array([0.0, 0.0, 1.0]), velocity=zero)
         >>> memory = controller.init(low, None)
         >>> lift, memory = jax.jit(controller.update)(0.0, low, memory, None, None)
         >>> f"{lift.thrust:.2f} N"  # 1.2 kg (9.81 + 2.5 1.0) m/s^2, because it is 1 m too low
         '14.77 N'
     """
-    instance("body", body, Body, "a jq.Body")
-    dtype = body.inertia.dtype
-    mass, g = check_mass(mass, gravity, dtype)
-    dt, unwind, known_period = checked_times(period, exactly("unwind", unwind, ()))
-    dt, unwind = dt.astype(dtype), unwind.astype(dtype)
-    takes("motion", motion, "state, input")
+    mass, dtype = mass_of(body), body.inertia.dtype
+    g = check_gravity(gravity, dtype)
+    dt, unwinding, known_period = checked_times(period, anti_windup_time)
+    dt, unwinding = dt.astype(dtype), unwinding.astype(dtype)
+    takes("measure", measure, "state, input")
     reference_at = function_of(
         "reference", reference, ReferenceTrajectory, check_trajectory, "t, params, input"
     )
@@ -170,13 +166,13 @@ def cascade(
         t: Array, state: State, memory: CascadeMemory, params: Any, sampled_input: Any
     ) -> tuple[Lift, CascadeMemory]:
         c, k = reference_at(t, params, sampled_input), gains_of(params)
-        x, v = motion(state, sampled_input)
-        x, v = exactly("motion(...)[0]", x, (3,)), exactly("motion(...)[1]", v, (3,))
+        state = broadcastable("measure(...)", measure(state, sampled_input))
+        x, v = moving(state, "measure(...)").position, state.velocity
 
         velocity_error = c.velocity + _shortened(k.position * (c.position - x), speed) - v
         uncut = c.acceleration + g * z + k.velocity * velocity_error + memory.acceleration
         specific = _thrust_within(uncut, g, tilt, strongest / mass)
-        growth = k.velocity_integral * velocity_error + (specific - uncut) / unwind
+        growth = k.velocity_integral * velocity_error + (specific - uncut) / unwinding
         thrust = mass * jnp.maximum(dot(specific, rotate(state.q, z)), 0.0)
 
         target = attitude_of(specific, c.heading)
@@ -185,8 +181,10 @@ def cascade(
         rate_error = rate - state.omega
         turning = k.rate * rate_error + memory.angular_acceleration
         wanted = matvec(inertia, turning) + cross(state.omega, matvec(inertia, state.omega))
-        torque = saturate(wanted, scales.torque * most_torque)
-        turning_growth = k.rate_integral * rate_error + matvec(inverted, torque - wanted) / unwind
+        most = scales.torque * most_torque
+        torque = jnp.clip(wanted, -most, most)
+        cut = matvec(inverted, torque - wanted) / unwinding
+        turning_growth = k.rate_integral * rate_error + cut
         grown = memory.acceleration + dt * growth, memory.angular_acceleration + dt * turning_growth
         return Lift(thrust, torque / scales.torque), CascadeMemory(*grown)
 

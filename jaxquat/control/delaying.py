@@ -13,7 +13,7 @@ from jaxquat.dynamics.state import State, describe
 from jaxquat.simulation.controller import Controller, update_of
 
 
-def delayed(controller: Controller, samples: int, before: Any) -> Controller:
+def delay(controller: Controller, samples: int, before: Any) -> Controller:
     """Delay the commands of a controller by a number of samples. -> Controller.
 
     Args:
@@ -29,7 +29,7 @@ def delayed(controller: Controller, samples: int, before: Any) -> Controller:
 
     Examples:
         >>> count = jq.Controller(lambda start, params: 1.0, lambda t, s, m, p, i: (m, m + 1.0))
-        >>> late = jq.control.delayed(count, 2, before=0.0)
+        >>> late = jq.control.delay(count, 2, before=0.0)
         >>> memory, state = late.init(None, None), jq.State(level, zero)
         >>> for _ in range(4):
         ...     command, memory = late.update(0.0, state, memory, None, None)

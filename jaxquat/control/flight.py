@@ -9,12 +9,13 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, finite, instance, is_concrete, positive, renamed
+from jaxquat._internal.checks import exactly, finite, is_concrete
 from jaxquat._internal.linear import cross, dot
-from jaxquat.control.laws import Gains, check_gains, check_order, geometric_law
+from jaxquat._internal.renamed import refuses_old_keywords, takes_old_names
+from jaxquat.control.laws import Gains, check_gains, geometric_law
 from jaxquat.control.reference import ReferenceTrajectory, attitude_of, check_trajectory, follow
-from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.state import State, check_state
+from jaxquat.dynamics.body import Body, mass_of
+from jaxquat.dynamics.state import State, check_state, moving
 from jaxquat.quaternion import rotate
 
 
@@ -59,15 +60,13 @@ class FlightGains(NamedTuple):
     stiffness: Array
 
 
-@renamed(course="reference")
+@takes_old_names("control.flight_law")
+@refuses_old_keywords("control.flight_law")
 def flight_law(
     state: State,
-    position: ArrayLike,
-    velocity: ArrayLike,
     gains: FlightGains,
     reference: ReferenceTrajectory,
     body: Body,
-    mass: ArrayLike,
     gravity: ArrayLike = 9.80665,
 ) -> Lift:
     """Follow position and heading with a rotorcraft by the geometric tracking law. -> Lift.
@@ -81,34 +80,28 @@ def flight_law(
     (16), with world z and the thrust turned upwards.
 
     Args:
-        state: attitude and rate.
-        position: of the centre of mass, world axes [m], (3,).
-        velocity: of the centre of mass, world axes [m/s], (3,).
+        state: with position and velocity.
         gains: ``control.FlightGains``.
         reference: ``control.ReferenceTrajectory``, from ``follow_position`` or ``hold_position``.
-        body: the body whose inertia the feed-forward assumes.
-        mass: of the body [kg], ().
+        body: the body whose inertia the feed-forward assumes, with its mass.
         gravity: g [m/s^2], ().
 
     Raises:
-        ValueError: A is 0 or lies along the heading; if A is traced, the torque is NaN instead.
+        ValueError: a state without position or a body without mass; or A is 0 or lies along the
+            heading; if A is traced, the torque is NaN instead.
 
     Examples:
         >>> gains = jq.control.FlightGains(*(k * jnp.ones(3) for k in (3.0, 3.0, 0.1, 1.0)))
         >>> reference = jq.control.hold_position(jnp.array([0.0, 0.0, 5.0]))
-        >>> state, place = jq.State(level, zero), jnp.array([0.0, 0.0, 4.0])  # 1 m too low
-        >>> lift = jax.jit(jq.control.flight_law)(state, place, zero, gains, reference, body, 1.2)
+        >>> low = jq.State(level, zero, position=jnp.array([0.0, 0.0, 4.0]), velocity=zero)
+        >>> lift = jax.jit(jq.control.flight_law)(low, gains, reference, body)
         >>> f"{lift.thrust:.2f} N"  # the weight of 11.77 N, and 3 N/m times 1 m
         '14.77 N'
     """
-    check_order(state, "flight_law(state, position, velocity, gains, reference, body, mass)")
-    instance("body", body, Body, "a jq.Body")
     state, reference = check_state("state", state), check_trajectory(reference)
-    gains = check_gains(gains, FlightGains)
-    x, v = exactly("position", position, (3,)), exactly("velocity", velocity, (3,))
-    finite("position", x)
-    finite("velocity", v)
-    mass, gravity = check_mass(mass, gravity, state.q.dtype)
+    gains, mass = check_gains(gains, FlightGains), jnp.asarray(mass_of(body), state.q.dtype)
+    x, v = moving(state).position, state.velocity
+    gravity = check_gravity(gravity, state.q.dtype)
     z = jnp.asarray([0.0, 0.0, 1.0], state.q.dtype)
     weight = mass * gravity * z
 
@@ -145,9 +138,8 @@ def flight_law(
     return Lift(thrust, geometric_law(state, turning, turn, body))
 
 
-def check_mass(mass: ArrayLike, gravity: ArrayLike, dtype: jnp.dtype) -> tuple[Array, Array]:
-    """Return mass and gravity as arrays () of this dtype, checked; errors name the argument."""
-    mass, gravity = exactly("mass", mass, ()), exactly("gravity", gravity, ())
-    positive("mass", mass)
+def check_gravity(gravity: ArrayLike, dtype: jnp.dtype) -> Array:
+    """Return gravity as an array () of this dtype, checked."""
+    gravity = exactly("gravity", gravity, ())
     finite("gravity", gravity)
-    return jnp.asarray(mass, dtype), jnp.asarray(gravity, dtype)
+    return jnp.asarray(gravity, dtype)

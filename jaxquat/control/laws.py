@@ -9,7 +9,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import euler, quaternion
-from jaxquat._internal.checks import broadcast, exactly, finite, instance, unit_quaternion
+from jaxquat._internal.checks import exactly, finite, instance, unit_quaternion
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, matvec
 from jaxquat.control.reference import Reference, check_reference
@@ -35,17 +35,11 @@ class Gains(NamedTuple):
     stiffness: Array
 
 
-def shortest(q: ArrayLike, target: ArrayLike) -> Array:
+def shortest(q: Array, target: Array) -> Array:
     """Return ``target`` or ``-target``, whichever is nearer to q. (..., 4), (..., 4) -> (..., 4).
 
     Both are the same attitude. At exactly a half turn the result is ``target``.
-
-    Examples:
-        >>> q, target = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([-0.5, 0.5, 0.5, 0.5])
-        >>> jq.control.shortest(q, target)  # 120 deg away rather than 240
-        Array([ 0.5, -0.5, -0.5, -0.5], dtype=float32)
     """
-    q, target = broadcast(("q", q, (4,)), ("target", target, (4,)))
     return jnp.where(jnp.sum(q * target, axis=-1, keepdims=True) < 0, -target, target)
 
 

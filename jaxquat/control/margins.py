@@ -25,7 +25,7 @@ from jax.typing import ArrayLike, DTypeLike
 from scipy import linalg
 
 from jaxquat._internal.checks import concrete, instance, positive, positive_integer, scalar, takes
-from jaxquat._internal.renamed import refuses_old_keywords
+from jaxquat._internal.renamed import has_old_fields, refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Commanded, Torque
 from jaxquat.dynamics.state import State, check_state, describe, error_size, local, retract
@@ -35,6 +35,7 @@ from jaxquat.simulation.controller import Controller, update_of
 _AWAY = 0.1  # rad: a linearised equilibrium further from the state gets a warning
 
 
+@has_old_fields("control.Margins")
 class Margins(NamedTuple):
     """The stability margins of a loop of m commands; arrays of NumPy, in float64.
 
@@ -48,7 +49,7 @@ class Margins(NamedTuple):
         disk: (m,), the disk margin of one command, at most 2. It guarantees the factors from
             ``(2 - disk) / (2 + disk)`` to ``(2 + disk) / (2 - disk)`` and phases up to
             ``2 arctan(disk / 2)``, also at once.
-        together: the disk margin of all commands at once, each with a factor of its own: a lower
+        multiloop: the disk margin of all commands at once, each with a factor of its own: a lower
             bound, which is exact for one command.
         frequency: (k,) [rad/s], from nearly 0 to half of the sampling frequency.
         loop: (m, k), complex: the transfer of the loop broken at each command with the others
@@ -67,7 +68,7 @@ class Margins(NamedTuple):
     phase: np.ndarray
     delay: np.ndarray
     disk: np.ndarray
-    together: float
+    multiloop: float
     frequency: np.ndarray
     loop: np.ndarray
 
@@ -264,8 +265,8 @@ def _margins(a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float, eps: fl
     def apart(s: np.ndarray) -> np.ndarray:
         return _structured(s - 0.5 * one)
 
-    together = 1.0 / _largest(lambda w: apart(sensitivity(w)), w, apart(at))
-    return Margins(gain, phase, delay * period, disk, together, w / period, loop)
+    multiloop = 1.0 / _largest(lambda w: apart(sensitivity(w)), w, apart(at))
+    return Margins(gain, phase, delay * period, disk, multiloop, w / period, loop)
 
 
 def _of_one(

@@ -11,7 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import exactly, instance, is_concrete, one_shape, positive, takes
-from jaxquat.actuators import saturate
+from jaxquat._internal.renamed import takes_old_names
 from jaxquat.control.laws import Gains, check_gains, shortest, tracking_law
 from jaxquat.control.reference import Reference, check_reference
 from jaxquat.dynamics.body import Body
@@ -39,6 +39,7 @@ class PIDGains(NamedTuple):
     integral: Array
 
 
+@takes_old_names("control.pid")
 def pid(
     body: Body,
     period: ArrayLike,
@@ -47,14 +48,14 @@ def pid(
     gains: PIDGains | Callable[[Any], PIDGains] = lambda params: params,
     measure: Callable[[State, Any], State] = lambda state, _: state,
     limits: ArrayLike | None = None,
-    unwind: ArrayLike | None = None,
+    anti_windup_time: ArrayLike | None = None,
 ) -> Controller:
     """Make a controller: ``tracking_law`` plus the integral of the attitude error. -> Controller.
 
     Its command is a torque (3,) [N m], and its memory is the integral part of it, (3,) [N m]. Where
-    limits cut the command, each sample adds ``(cut - uncut) period/unwind`` to the memory, so it
-    cannot wind up (back-calculation: K. J. Astrom and T. Hagglund, Advanced PID Control, 2006,
-    section 3.5).
+    limits cut the command, each sample adds ``(cut - uncut) period/anti_windup_time`` to the
+    memory, so it cannot wind up (back-calculation: K. J. Astrom and T. Hagglund, Advanced PID
+    Control, 2006, section 3.5).
 
     Args:
         body: the body whose inertia the feed-forward assumes.
@@ -67,8 +68,8 @@ def pid(
         measure: ``measure(state, input)`` returns the measured state, for instance with noise, a
             bias or a failed sensor.
         limits: of the command, () or per axis (3,) [N m]; None for no limits.
-        unwind: time constant [s] of the anti-windup, at least ``period``; None for 1 s or the
-            period, whichever is longer.
+        anti_windup_time: time constant [s] with which the integral part shrinks at a limit, at
+            least ``period``; None for 1 s or the period, whichever is longer.
 
     Examples:
         >>> start = jq.State(level, zero)
@@ -87,7 +88,7 @@ def pid(
     checked_gains = functools.partial(check_gains, kind=PIDGains)
     gains_of = function_of("gains", gains, PIDGains, checked_gains, "params")
     takes("measure", measure, "state, input")
-    period, unwind, known_period = checked_times(period, unwind)
+    period, unwinding, known_period = checked_times(period, anti_windup_time)
     if limits is not None:
         limits = one_shape("limits", limits, (), (3,))
         positive("limits", limits, or_infinite=True)
@@ -102,25 +103,26 @@ def pid(
         target = reference_at(t, params, sampled_input)
         k, dtype = gains_of(params), memory.dtype
         uncut = tracking_law(measured, Gains(k.damping, k.stiffness), target, body) + memory
-        cut = uncut if limits is None else saturate(uncut, limits.astype(dtype))
+        most = None if limits is None else limits.astype(dtype)
+        cut = uncut if most is None else jnp.clip(uncut, -most, most)
         error = 2.0 * multiply(conjugate(measured.q), shortest(measured.q, target.q))[1:]
-        growth = k.integral * error + (cut - uncut) / unwind.astype(dtype)
+        growth = k.integral * error + (cut - uncut) / unwinding.astype(dtype)
         return cut, memory + period.astype(dtype) * growth
 
     return Controller(init, update, known_period)
 
 
-def checked_times(period: ArrayLike, unwind: ArrayLike | None) -> tuple[Array, Array, float | None]:
+def checked_times(period: ArrayLike, time: ArrayLike | None) -> tuple[Array, Array, float | None]:
     """Return period, anti-windup time, and the period as a float, or None if it is traced.
 
-    ``unwind`` is None for 1 s or the period, whichever is longer.
+    ``time`` is None for 1 s or the period, whichever is longer.
     """
     dt = exactly("period", period, ())
     positive("period", dt)
-    unwind = jnp.maximum(1.0, dt) if unwind is None else exactly("unwind", unwind, ())
-    if is_concrete((dt, unwind)) and not float(unwind) >= float(dt):
-        raise ValueError(f"unwind: wanted at least the period {dt}, got {unwind}")
-    return dt, unwind, float(dt) if is_concrete(dt) else None
+    time = jnp.maximum(1.0, dt) if time is None else exactly("anti_windup_time", time, ())
+    if is_concrete((dt, time)) and not float(time) >= float(dt):
+        raise ValueError(f"anti_windup_time: wanted at least the period {dt}, got {time}")
+    return dt, time, float(dt) if is_concrete(dt) else None
 
 
 def function_of(

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import instance, not_negative, one_shape, takes
+from jaxquat._internal.checks import not_negative, one_shape, takes
 from jaxquat._internal.linear import cross, dot, matvec, root, trace
 from jaxquat.dynamics.body import Body, mass_of
 from jaxquat.dynamics.contract import Torque, constant_of, vector_of, wind_at
@@ -35,7 +35,6 @@ from jaxquat.quaternion import rotate, rotate_inverse
 
 __all__ = [
     "gravity",
-    "gravity_gradient",
     "linear_drag",
     "point_mass",
     "potential",
@@ -67,9 +66,10 @@ def gravity(body: Body, acceleration: Vector = (0.0, 0.0, -9.80665)) -> Torque:
 def point_mass(body: Body, mu: ArrayLike = EARTH) -> Torque:
     """Make the attraction ``-mu m x/|x|^3`` to the origin of world axes.
 
-    ``mu`` is the constant of the centre [m^3/s^2], by default the Earth's. ``gravity_gradient``
-    adds the next term of the field. In float32 an orbit of 7000 km is off by 50 m after one
-    revolution with steps of 10 s of ``rkmk4``, in float64 by 1.4e-6 m with steps of 1 s.
+    ``mu`` is the constant of the centre [m^3/s^2], by default the Earth's.
+    ``torques.gravity_gradient`` adds the next term of the field. In float32 an orbit of 7000 km is
+    off by 50 m after one revolution with steps of 10 s of ``rkmk4``, in float64 by 1.4e-6 m with
+    steps of 1 s.
 
     Examples:
         >>> f"{jq.forces.point_mass(body)(0.0, in_orbit, None).force[0]:.0f} N"  # 8.13 m/s^2
@@ -85,40 +85,8 @@ def point_mass(body: Body, mu: ArrayLike = EARTH) -> Torque:
     return point_mass
 
 
-def gravity_gradient(body: Body, mu: ArrayLike = EARTH) -> Torque:
-    """Make the torque of the gravity gradient on the body, and its reaction on the orbit.
-
-    With u the direction from the centre to the body, in body axes, the torque is
-    ``3 mu/r^3 (u × I u)`` and the force ``-3 mu/(2 r^4) ((tr I - 5 u . I u) u + 2 I u)``. Both have
-    the potential ``-mu/(2 r^3) (tr I - 3 u . I u)``, the second term of MacCullagh's formula. So
-    with ``point_mass`` the energy and the angular momentum about the origin are constant. P. C.
-    Hughes, Spacecraft Attitude Dynamics, 1986, sections 8.1 and 8.2. ``torques.gravity_gradient``
-    is this torque for a position that is known in advance.
-
-    Examples:
-        >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])), mass=100.0)
-        >>> q = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 4]))  # 45 deg off the vertical
-        >>> state = in_orbit._replace(q=q)
-        >>> f"{jq.forces.gravity_gradient(body)(0.0, state, None).torque[2]:.2e} N m"
-        '-1.74e-05 N m'
-    """
-    instance("body", body, Body, "a jq.Body")
-    inertia, mu = body.inertia, constant_of("mu", mu, ())
-
-    def gravity_gradient(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
-        distance, up = _polar(state)
-        u = rotate_inverse(state.q, up)
-        moment = matvec(inertia, u)
-        strength = 3.0 * (jnp.asarray(mu, u.dtype) / distance / distance / distance)
-        pull = 0.5 * (trace(inertia) - 5.0 * dot(u, moment)) * u + moment
-        force = -(strength / distance) * rotate(state.q, pull)
-        return Wrench(strength * cross(u, moment), force)
-
-    return gravity_gradient
-
-
 def potential(body: Body, state: State, mu: ArrayLike = EARTH) -> Array:
-    """Return the potential energy [J] of ``point_mass`` plus ``gravity_gradient``. -> ().
+    """Return the potential energy [J] of ``point_mass`` plus gravity gradient. -> ().
 
     It is ``-mu m/r - mu/(2 r^3) (tr I - 3 u . I u)``, for one state with position.
     ``dynamics.energy`` is the kinetic part.

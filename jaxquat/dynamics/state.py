@@ -185,10 +185,10 @@ def broadcastable(name: str, state: State) -> State:
     return State(q, omega, state.aux, *_moving(name, state, trailing))
 
 
-def moving(state: State) -> State:
+def moving(state: State, name: str = "state", hint: str = "") -> State:
     """Return the state; ValueError if it has no position."""
     if state.position is None:
-        raise ValueError("state: wanted position and velocity, got neither")
+        raise ValueError(f"{name}: wanted position and velocity, got neither{hint}")
     return state
 
 

@@ -1,6 +1,6 @@
 """Torques in body axes: factories that return a ``torque(t, state, params)``, and their sum.
 
-    plant = torques.total(torques.commanded, torques.gravity_gradient(body, position), own_torque)
+    plant = torques.total(torques.commanded, torques.gravity_gradient(body), own_torque)
 
 Gradients reach the arrays that a factory received. With a controller or inputs, all torques are
 called with the command as fourth argument: ``commanded`` returns it, ``total`` and ``in_world``
@@ -24,11 +24,12 @@ from jax.typing import ArrayLike
 
 from jaxquat import quaternion
 from jaxquat._internal.checks import exactly, function, instance, takes
-from jaxquat._internal.linear import cross, dot, matvec
+from jaxquat._internal.linear import cross, dot, matvec, trace
+from jaxquat._internal.renamed import order_of
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Parts, Torque, check_parts, constant_of, name_of
 from jaxquat.dynamics.forces import EARTH
-from jaxquat.dynamics.state import State, broadcastable
+from jaxquat.dynamics.state import State, Wrench, broadcastable, moving
 
 __all__ = [
     "commanded",
@@ -120,32 +121,58 @@ def in_world(world_torque: Torque) -> Torque:
 
 
 def gravity_gradient(
-    body: Body, position: Callable[[ArrayLike], Array], mu: ArrayLike = EARTH
+    body: Body,
+    mu: ArrayLike = EARTH,
+    position: Callable[[ArrayLike], Array] | None = None,
 ) -> Torque:
-    """Make the gravity gradient on an orbit: ``3 mu/r^5 (r × I r)``, r in body axes.
+    """Make the gravity gradient on an orbit: its torque, and its reaction on the orbit.
 
-    ``position(t)`` is the position (3,) of the body from the centre of attraction, in world axes
-    [m]; mu is the constant of that centre [m^3/s^2], by default the Earth's. P. C. Hughes,
-    Spacecraft Attitude Dynamics, 1986, section 8.1.
+    ``mu`` is the constant of the centre of attraction [m^3/s^2], by default the Earth's. With u the
+    direction from the centre to the body, in body axes, and r the distance, the torque is
+    ``3 mu/r^3 (u × I u)``. P. C. Hughes, Spacecraft Attitude Dynamics, 1986, sections 8.1 and 8.2.
+
+    Without ``position`` the centre is the origin of world axes, the state needs a position, and the
+    result is a ``Wrench``. Its force is ``-3 mu/(2 r^4) ((tr I - 5 u . I u) u + 2 I u)``; both have
+    the potential ``-mu/(2 r^3) (tr I - 3 u . I u)``, the second term of MacCullagh's formula. So
+    with ``forces.point_mass`` the energy and the angular momentum about the origin are constant.
+
+    With ``position(t)``, that of the body from the centre, (3,) [m], world axes, the result is the
+    torque alone: for states without position, and for other centres.
 
     Examples:
-        >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])))
-        >>> torque = jq.torques.gravity_gradient(body, lambda t: jnp.array([7.0e6, 0.0, 0.0]))
+        >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])), mass=100.0)
         >>> q = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 4]))  # 45 deg off the vertical
+        >>> place = jnp.array([7.0e6, 0.0, 0.0])  # m
+        >>> state = jq.State(q, jnp.zeros(3), position=place, velocity=jnp.zeros(3))
+        >>> f"{jq.torques.gravity_gradient(body)(0.0, state, None).torque[2]:.2e} N m"
+        '-1.74e-05 N m'
+        >>> torque = jq.torques.gravity_gradient(body, position=lambda t: place)
         >>> f"{torque(0.0, jq.State(q, jnp.zeros(3)), None)[2]:.2e} N m"
         '-1.74e-05 N m'
     """
     instance("body", body, Body, "a jq.Body")
-    takes("position", position, "t")
-    mu = constant_of("mu", mu, ())
+    if callable(mu):
+        order = order_of("torques.gravity_gradient")
+        raise TypeError(f"mu: wanted a number, got a function{order}")
+    inertia, mu = body.inertia, constant_of("mu", mu, ())
+    if position is not None:
+        takes("position", position, "t")
 
-    def gravity_gradient(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
-        r = exactly("position(t)", position(t), (3,))
+    def gravity_gradient(t: ArrayLike, state: State, params: Any, *command: Any) -> Array | Wrench:
+        if position is None:
+            r = moving(state, hint="; or pass torques.gravity_gradient a position(t)").position
+        else:
+            r = exactly("position(t)", position(t), (3,))
         distance = jnp.sqrt(dot(r, r))
         # Normalise r, and compute mu/r^3 by three divisions: r^5 would overflow float32.
-        direction = quaternion.rotate_inverse(state.q, r / distance)
-        strength = jnp.asarray(mu, r.dtype) / distance / distance / distance
-        return 3.0 * strength * cross(direction, matvec(body.inertia, direction))
+        u = quaternion.rotate_inverse(state.q, r / distance)
+        moment = matvec(inertia, u)
+        strength = 3.0 * (jnp.asarray(mu, u.dtype) / distance / distance / distance)
+        torque = strength * cross(u, moment)
+        if position is not None:
+            return torque
+        pull = 0.5 * (trace(inertia) - 5.0 * dot(u, moment)) * u + moment
+        return Wrench(torque, -(strength / distance) * quaternion.rotate(state.q, pull))
 
     return gravity_gradient
 

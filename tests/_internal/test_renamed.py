@@ -79,8 +79,8 @@ def test_a_guess_is_answered_and_is_not_there(owner):
 
 
 def test_a_name_that_is_nearly_right_is_proposed():
-    with pytest.raises(AttributeError, match=r"use jq\.actuators\.saturate$"):
-        jq.actuators.saturation  # noqa: B018
+    with pytest.raises(AttributeError, match=r"use jq\.actuators\.allocate$"):
+        jq.actuators.allocation  # noqa: B018
 
 
 @pytest.mark.parametrize(

@@ -24,13 +24,9 @@ AXES /= np.linalg.norm(AXES, axis=1, keepdims=True)
 SOLVE = jax.jit(actuators.allocate_thrusters)
 
 
-def test_saturate_cuts_each_axis_at_its_limit():
-    wanted = [[0, 0, 0], [7, -1, 3], [8, -2, 4], [8, -2, -4], [-8, 2, -4]]
-    np.testing.assert_array_equal(actuators.saturate(TORQUES, LIMITS), wanted)
-    slope = jax.grad(lambda tau: jnp.sum(actuators.saturate(tau, LIMITS)))
-    np.testing.assert_array_equal(slope(jnp.array([7.0, -3, 4.1])), [1, 0, 0])
-    four_wheels = actuators.saturate(jnp.arange(4.0), jnp.full(4, 1.5))
-    np.testing.assert_array_equal(four_wheels, [0, 1, 1.5, 1.5])
+def test_a_hard_limit_is_that_of_jax():
+    with pytest.raises(AttributeError, match=r"use jnp.clip\(tau, -limits, limits\)$"):
+        actuators.saturate  # noqa: B018
 
 
 def test_saturate_smooth_is_a_hyperbolic_tangent():
@@ -38,7 +34,7 @@ def test_saturate_smooth_is_a_hyperbolic_tangent():
     got = np.asarray(actuators.saturate_smooth(TORQUES, LIMITS))
     np.testing.assert_allclose(got[:4], LIMITS * np.tanh(TORQUES[:4] / LIMITS), rtol=1e-14)
     np.testing.assert_allclose(got[4], [-8, 2, 4 * np.tanh(-4.1 / 4)], rtol=1e-14)
-    assert (np.abs(got) <= np.abs(actuators.saturate(TORQUES, LIMITS))).all()
+    assert (np.abs(got) <= np.abs(np.clip(TORQUES, -LIMITS, LIMITS))).all()
     np.testing.assert_array_equal(actuators.saturate_smooth(-TORQUES, LIMITS), -got)
     slope = jax.jacobian(lambda tau: actuators.saturate_smooth(tau, LIMITS))
     np.testing.assert_allclose(slope(jnp.zeros(3)), np.eye(3), rtol=0, atol=1e-15)
@@ -348,10 +344,10 @@ def test_allocation_within_limits_keeps_the_direction():
 
 def test_one_limit_serves_for_all():
     tau = jnp.array([0.3, -0.2, 0.5])
-    for function in (actuators.saturate, actuators.saturate_smooth):
-        np.testing.assert_array_equal(function(tau, 0.25), function(tau, jnp.full(3, 0.25)))
-        assert function(tau.astype(jnp.float32), 0.25).dtype == jnp.float32
-    np.testing.assert_array_equal(actuators.saturate(tau[None], 1), tau[None])
+    smooth = actuators.saturate_smooth
+    np.testing.assert_array_equal(smooth(tau, 0.25), smooth(tau, jnp.full(3, 0.25)))
+    assert smooth(tau.astype(jnp.float32), 0.25).dtype == jnp.float32
+    np.testing.assert_array_equal(smooth(tau[None], 1), jnp.tanh(tau)[None])
     one, four = (actuators.allocate(AXES, tau, limit) for limit in (0.1, jnp.full(4, 0.1)))
     np.testing.assert_array_equal(one, four)
 
@@ -604,9 +600,11 @@ TAU = jnp.ones(3)
 IN_A_PLANE = np.float32([[0.6, 0.8, 0.0], [0.48, 0.6, 0.64], [0, 0, 0]])
 IN_A_PLANE[2] = IN_A_PLANE[:2].sum(axis=0) / np.linalg.norm(IN_A_PLANE[:2].sum(axis=0))
 REFUSED = {
-    "limits: wanted shape (..., 5), got (3,)": lambda: actuators.saturate(jnp.ones(5), TAU),
+    "limits: wanted shape (..., 5), got (3,)": lambda: actuators.saturate_smooth(jnp.ones(5), TAU),
     "limits: wanted shape (..., 3), got (2,)": lambda: actuators.saturate_smooth(TAU, jnp.ones(2)),
-    "limits: wanted positive values, got [-1. -1. -1.]": lambda: actuators.saturate(TAU, -1.0),
+    "limits: wanted positive values, got [-1. -1. -1.]": (
+        lambda: actuators.saturate_smooth(TAU, -1.0)
+    ),
     "limits: wanted shape () or (4,), got (3,)": lambda: actuators.allocate(AXES, TAU, jnp.ones(3)),
     "limits: wanted values of at least 0, got [-1. -1. -1. -1.]": (
         lambda: actuators.allocate_thrusters(AXES, TAU, -jnp.ones(4))

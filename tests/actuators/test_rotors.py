@@ -1,4 +1,4 @@
-"""Rotors: curves and their inverses, the load on the body, and what gives way at the limits."""
+"""Rotors: curves and their inverses, the wrench on the body, and what gives way at the limits."""
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ from jaxquat import actuators, rotors
 
 K, RATIO, ARM = 1e-5, 0.02, 0.2  # N s^2, m, m: thrust K w^2, drag RATIO times the thrust
 CORNERS = ARM * np.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]])
+LEVEL = np.array([1.0, 0, 0, 0])
 UP, SPINS = np.tile([0.0, 0, 1], (4, 1)), np.array([1.0, -1, 1, -1])
 QUAD = rotors.Rotors(CORNERS, UP, SPINS, np.array([0, 0, K]), np.array([0, 0, RATIO * K]))
 ANGLES = np.arange(6) * np.pi / 3 + 0.2
@@ -30,11 +31,11 @@ def cast(dtype, tree=QUAD):
 
 
 @jax.jit
-def carried(craft, thrust, torque, highest=None, lowest=0.0):
-    """The thrusts that are allocated, and their load."""
-    limits = {"lowest": lowest} if highest is None else {"lowest": lowest, "highest": highest}
-    thrusts = rotors.allocate(craft, thrust, torque, **limits)
-    return thrusts, rotors.load(craft, rotors.speeds(craft, thrusts))
+def carried(craft, thrust, torque, most=None, least=0.0):
+    """The thrusts that are allocated, and their wrench on a level body."""
+    thrusts = rotors.allocate(craft, thrust, torque, min=least, max=most)
+    level = jnp.asarray(LEVEL, thrusts.dtype)
+    return thrusts, rotors.wrench(craft, rotors.speeds(craft, thrusts), level)
 
 
 @jax.jit
@@ -62,25 +63,60 @@ def test_a_rotor_that_stands_still_or_cannot_has_finite_slopes():
     np.testing.assert_allclose(np.diagonal(slopes)[2:], 0.5 / np.sqrt(K * np.array([1, 4])))
 
 
-def test_the_load_of_each_rotor():
+def test_the_wrench_of_each_rotor():
     """Front left alone pushes up, rolls the body to the right and pitches it up.
 
     It turns by the right-hand rule, so the body yaws the other way.
     """
-    load = rotors.load(QUAD, np.array([100.0, 0, 0, 0]))
+    torque, force = rotors.wrench(QUAD, np.array([100.0, 0, 0, 0]), LEVEL)
     thrust = K * 1e4
-    np.testing.assert_allclose(load.force, [0, 0, thrust], rtol=1e-15)
-    torque = [ARM * thrust, -ARM * thrust, -RATIO * thrust]
-    np.testing.assert_allclose(load.torque, torque, rtol=1e-14)
-    each = [
-        rotors.load(HEXA, np.where(np.arange(6) == k, 300.0, 0.0)).torque - 0.0 for k in range(6)
-    ]
+    np.testing.assert_allclose(force, [0, 0, thrust], rtol=1e-15)
+    np.testing.assert_allclose(torque, [ARM * thrust, -ARM * thrust, -RATIO * thrust], rtol=1e-14)
+    each = [rotors.wrench(HEXA, w, LEVEL).torque for w in 300.0 * np.eye(6)]
     thrusts, drags = 2e-5 * 9e4, 3e-7 * 9e4
     wanted = np.cross(HEXA.positions, thrusts * HEXA.axes)
     wanted -= (HEXA.spins * drags)[:, None] * HEXA.axes
     np.testing.assert_allclose(each, wanted, rtol=0, atol=1e-15)
     got = rotors.drag_torques(HEXA, np.full(6, 300.0))
     np.testing.assert_allclose(got, np.full(6, drags), rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("axis", "turned"),
+    [
+        ("x", [0.0, -1.0, 0.0]),  # rolled to the right, y points down and z to the right, -y
+        ("y", [1.0, 0.0, 0.0]),  # pitched down, z points ahead
+        ("z", [0.0, 0.0, 1.0]),  # another heading changes no vertical force
+    ],
+)
+def test_a_quarter_turn_moves_the_force_and_leaves_the_torque(axis, turned):
+    half = np.sqrt(0.5) * np.eye(4)["xyz".index(axis) + 1]
+    speeds, q = np.array([500.0, 510, 490, 505]), half + np.sqrt(0.5) * np.eye(4)[0]
+    torque, force = rotors.wrench(QUAD, speeds, q)
+    np.testing.assert_allclose(force, K * np.sum(speeds**2) * np.array(turned), atol=1e-14)
+    np.testing.assert_array_equal(torque, rotors.wrench(QUAD, speeds, LEVEL).torque)
+
+
+def test_at_any_attitude_the_force_is_in_world_axes_and_the_torque_in_body_axes():
+    """Summed rotor by rotor in world axes, with the rotation matrix written out."""
+    rng = np.random.default_rng(8)
+    q = rng.normal(size=(20, 4))
+    q /= np.linalg.norm(q, axis=1, keepdims=True)
+    speeds = rng.uniform(100.0, 400.0, (20, 6))
+    got = jax.jit(jax.vmap(rotors.wrench, (None, 0, 0)))(HEXA, speeds, q)
+    for k, (w, x, y, z) in enumerate(q):
+        rotation = np.array(
+            [
+                [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
+                [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
+                [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
+            ]
+        )
+        arms, axes = HEXA.positions @ rotation.T, HEXA.axes @ rotation.T
+        forces = (2e-5 * speeds[k] ** 2)[:, None] * axes
+        torques = np.cross(arms, forces) - (HEXA.spins * 3e-7 * speeds[k] ** 2)[:, None] * axes
+        np.testing.assert_allclose(got.force[k], forces.sum(axis=0), atol=1e-13)
+        np.testing.assert_allclose(rotation @ got.torque[k], torques.sum(axis=0), atol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +184,7 @@ def test_the_allocation_is_continuous_and_has_the_slopes_of_differences():
 
     def thrusts(s):
         wanted = line(s)
-        return rotors.allocate(QUAD, wanted[0], wanted[1:], lowest=0.1, highest=6.0)
+        return rotors.allocate(QUAD, wanted[0], wanted[1:], min=0.1, max=6.0)
 
     s = jnp.linspace(-1.0, 2.0, 601)
     all_of = lambda s: (thrusts(s), jax.jacfwd(thrusts)(s), jax.jacrev(thrusts)(s))
@@ -164,8 +200,8 @@ def test_the_allocation_is_continuous_and_has_the_slopes_of_differences():
 
 def plant(t, state, craft, command):
     """The torque of a quadrotor; the speeds of its rotors follow with a lag of 0.03 s."""
-    wanted = rotors.allocate(craft, jnp.asarray(12.0, command.dtype), command, highest=6.0)
-    load = rotors.load(craft, state.aux)
+    wanted = rotors.allocate(craft, jnp.asarray(12.0, command.dtype), command, max=6.0)
+    load = rotors.wrench(craft, state.aux, state.q)
     return load.torque, actuators.lag(state.aux, rotors.speeds(craft, wanted), 0.03)
 
 
@@ -231,7 +267,7 @@ BAD = {
     r"rotors: wanted rotors that lift .* axes, got \[\[": (
         QUAD._replace(positions=CORNERS * np.array([1.0, 0, 0])), {}
     ),
-    r"lowest: wanted less than highest": (QUAD, {"highest": 0.0}),
+    r"min: wanted less than max": (QUAD, {"max": 0.0}),
 }  # fmt: skip
 
 
@@ -245,7 +281,7 @@ def test_bad_rotors_are_named(message):
 MASS = 4 * K * 500.0**2 / 9.80665  # four rotors at 500 rad/s carry it
 CRAFT = jq.Body(jnp.diag(jnp.array([0.02, 0.02, 0.04])), MASS)
 PLANT = jq.torques.total(
-    jq.forces.gravity(CRAFT), rotors.lagging(QUAD, 0.05), jq.forces.linear_drag(0.3)
+    jq.forces.gravity(CRAFT), rotors.lag(QUAD, 0.05), jq.forces.linear_drag(0.3)
 )
 
 
@@ -274,7 +310,7 @@ def test_a_hover_stays_where_it_is():
 def test_a_lagging_rotor_pushes_along_its_axis_in_the_world():
     """Rolled by a right angle about body x, body z is world -y; the weight is not in it."""
     state = hovering()._replace(q=jnp.array([np.sqrt(0.5), np.sqrt(0.5), 0, 0]))
-    load, rates = rotors.lagging(QUAD, 0.05)(0.0, state, None, jnp.full(4, 510.0))
+    load, rates = rotors.lag(QUAD, 0.05)(0.0, state, None, jnp.full(4, 510.0))
     np.testing.assert_allclose(load.force, [0, -MASS * 9.80665, 0], atol=1e-14)
     np.testing.assert_allclose(load.torque, np.zeros(3), atol=1e-15)
     np.testing.assert_allclose(rates, np.full(4, 200.0), rtol=1e-13)
@@ -295,17 +331,17 @@ def test_rotors_spin_up_exponentially_to_the_order_of_the_scheme(scheme, order):
 def test_a_controller_of_lift_commands_the_speeds_that_deliver_it():
     lift = jq.control.Lift(jnp.asarray(9.0), jnp.array([0.1, -0.05, 0.01]))
     inner = jq.Controller(lambda start, params: jnp.zeros(2), lambda t, s, m, p, u: (lift, m + 1))
-    outer = rotors.commanding_speeds(inner, QUAD, highest=12.0)
+    outer = rotors.command_speeds(inner, QUAD, max=12.0)
     command, memory = outer.update(jnp.asarray(0.0), hovering(), jnp.zeros(2), None, None)
-    load = rotors.load(QUAD, command)
+    load = rotors.wrench(QUAD, command, LEVEL)
     np.testing.assert_allclose(load.force, [0, 0, 9.0], atol=1e-14)
     np.testing.assert_allclose(load.torque, lift.torque, atol=1e-15)
     np.testing.assert_array_equal(memory, np.ones(2))
 
 
 def test_bad_input_of_lagging_rotors_is_named():
-    plant = rotors.lagging(QUAD, 0.05)
-    with pytest.raises(TypeError, match=r"^rotors.lagging: wanted a controller or inputs"):
+    plant = rotors.lag(QUAD, 0.05)
+    with pytest.raises(TypeError, match=r"^rotors.lag: wanted a controller or inputs"):
         plant(0.0, hovering(), None)
     with pytest.raises(ValueError, match=r"^state.aux: wanted shape \(4,\), got \(3,\)"):
         plant(0.0, hovering()._replace(aux=jnp.zeros(3)), None, jnp.zeros(4))
@@ -313,7 +349,7 @@ def test_bad_input_of_lagging_rotors_is_named():
         plant(0.0, hovering(), None, jnp.zeros(3))
     wrong = jq.Controller(lambda start, params: (), lambda t, s, m, p, u: (jnp.zeros(3), m))
     with pytest.raises(TypeError, match=r"^controller.update.*wanted a control.Lift"):
-        rotors.commanding_speeds(wrong, QUAD).update(0.0, hovering(), (), None, None)
+        rotors.command_speeds(wrong, QUAD).update(0.0, hovering(), (), None, None)
 
 
 @pytest.mark.parametrize("unit", [2.0**-66, 2.0**-40, 2.0**66])
@@ -332,3 +368,17 @@ def test_axes_in_half_precision_are_said_to_be_so():
     axes = jnp.asarray(HEXA.axes, jnp.bfloat16)
     with pytest.raises(ValueError, match=r"^rotors.axes: wanted a unit .* in bfloat16, which"):
         rotors.allocate(cast(jnp.bfloat16, HEXA)._replace(axes=axes), 1.0, np.zeros(3))
+
+
+@pytest.mark.parametrize("name", ["load", "Load"])
+def test_the_load_in_body_axes_is_answered_by_the_wrench_in_world_axes(name):
+    with pytest.raises(AttributeError, match=r"[wW]rench.* whose force is in WORLD axes$"):
+        getattr(rotors, name)
+
+
+def test_bounds_by_their_old_names_work_with_a_warning():
+    with pytest.warns(DeprecationWarning, match=r"^allocate: lowest is now called min$"):
+        got = rotors.allocate(QUAD, 10.0, np.array([0.0, 0.0, 0.5]), lowest=1.0)
+    wanted = rotors.allocate(QUAD, 10.0, np.array([0.0, 0.0, 0.5]), min=1.0)
+    np.testing.assert_array_equal(got, wanted)
+    assert got.min() == 1.0

@@ -12,7 +12,7 @@ import jaxquat as jq
 from jaxquat import control, quaternion
 
 MASS, G, DT, EVERY = 1.3, 9.80665, 0.005, 2
-BODY = jq.Body(jnp.array([[0.02, 0.001, -0.002], [0.001, 0.03, 0.0], [-0.002, 0.0, 0.04]]))
+BODY = jq.Body(jnp.array([[0.02, 0.001, -0.002], [0.001, 0.03, 0.0], [-0.002, 0.0, 0.04]]), MASS)
 GAINS = control.CascadeGains(
     position=jnp.full(3, 1.5),
     velocity=jnp.full(3, 4.0),
@@ -27,7 +27,7 @@ PUSH, TURN = jnp.array([0.6, -0.4, 0.8]), jnp.array([0.01, -0.02, 0.005])  # N, 
 
 
 def moving(state, value):
-    return state.aux
+    return jq.State(state.q, state.omega, (), *state.aux)
 
 
 def cast(dtype, tree):
@@ -45,7 +45,7 @@ def plant(t, state, params, lift):
 
 def controller(reference=STILL, dtype=jnp.float64, **changes):
     body = cast(dtype, BODY)
-    return control.cascade(body, MASS, EVERY * DT, reference, moving, **changes)
+    return control.cascade(body, EVERY * DT, reference, **{"measure": moving, **changes})
 
 
 def flown(
@@ -207,7 +207,12 @@ def test_bad_input_of_the_cascade_is_named():
         ({"limits": None}, r"^limits: wanted a control.CascadeLimits, got None"),
         ({"reference": lambda t: STILL}, r"^reference: wanted reference\(t, params, input\), got"),
         ({"gains": STILL}, r"^gains: wanted a function"),
-        ({"unwind": 1e-3}, r"^unwind: wanted at least the period"),
+        ({"anti_windup_time": 1e-3}, r"^anti_windup_time: wanted at least the period"),
+        ({"measure": lambda state: state}, r"^measure: wanted measure\(state, input\), got"),
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             controller(**changes)
+    with pytest.raises(ValueError, match=r"^body: wanted a mass, got none"):
+        control.cascade(jq.Body(BODY.inertia), EVERY * DT, STILL)
+    with pytest.raises(ValueError, match=r"^measure\(...\): wanted position and velocity, got"):
+        updated(LEVEL, measure=lambda state, value: state)

@@ -13,6 +13,7 @@ from scipy.spatial.transform import Rotation
 import jaxquat as jq
 from examples.validation import problems
 from jaxquat import control, euler, quaternion
+from jaxquat.control.laws import shortest
 
 RNG = np.random.default_rng(4)
 N = 60
@@ -75,12 +76,12 @@ def test_quaternion_law_is_the_rotation_vector_for_small_errors():
 
 
 def test_shortest_is_the_nearer_of_two_signs():
-    got = np.asarray(control.shortest(Q, C))
+    got = np.asarray(shortest(Q, C))
     assert (np.sum(Q * got, axis=-1) >= 0).all()
     np.testing.assert_array_equal(np.abs(got), np.abs(C))
-    np.testing.assert_array_equal(control.shortest(Q, -C), got)
+    np.testing.assert_array_equal(shortest(Q, -C), got)
     one, half_turn = np.array([1.0, 0, 0, 0]), np.array([0.0, 1, 0, 0])
-    np.testing.assert_array_equal(control.shortest(one, -half_turn), -half_turn)  # as given
+    np.testing.assert_array_equal(shortest(one, -half_turn), -half_turn)  # as given
 
 
 def test_euler_law_is_hoffmanns_code():
@@ -120,7 +121,7 @@ def test_gains_are_a_pytree_and_the_laws_differentiable_in_them():
     of_gains = jax.jacobian(lambda gains: control.quaternion_law(state, gains, target))
     jacobian = jax.jit(of_gains)(GAINS)
     np.testing.assert_allclose(jacobian.damping, -np.diag(OMEGA[0]), rtol=1e-15)
-    error = quaternion.multiply(quaternion.conjugate(Q[0]), control.shortest(Q[0], C[0]))[1:]
+    error = quaternion.multiply(quaternion.conjugate(Q[0]), shortest(Q[0], C[0]))[1:]
     np.testing.assert_allclose(jacobian.stiffness, 2 * np.diag(error), rtol=0, atol=1e-15)
 
 
@@ -182,7 +183,7 @@ def test_laws_against_matrices_and_each_other():
         by_matrices = numpy_geometric(state, GAINS, reference)
         np.testing.assert_allclose(geometric, by_matrices, rtol=0, atol=2e-13)
         got = np.asarray(control.tracking_law(state, GAINS, reference, BODY) - geometric)
-        target = control.shortest(state.q, reference.q)
+        target = shortest(state.q, reference.q)
         error = quaternion.multiply(quaternion.conjugate(state.q), target)
         wanted = 2 * GAINS.stiffness * (1 - error[0]) * error[1:]
         np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-13)
@@ -302,12 +303,13 @@ def test_pid_is_a_loop_over_samples():
 def test_pid_takes_constant_gains_and_references():
     """They act like functions, lists like arrays, one limit for all axes.
 
-    The default of ``unwind`` is the period where that is longer than 1 s.
+    The default of ``anti_windup_time`` is the period where that is longer than 1 s.
     """
     state, memory = jax.tree.map(lambda x: x[0], STATES), jnp.array([0.1, 0.2, 0.3])
     lists = control.PIDGains(*(x.tolist() for x in PID))
     constant = control.pid(BODY, 2.0, REST, gains=lists, limits=1.5)
-    called = control.pid(BODY, 2.0, rest_at, limits=jnp.full(3, 1.5), unwind=2.0)
+    with pytest.warns(DeprecationWarning, match=r"^pid: unwind is now called anti_windup_time$"):
+        called = control.pid(BODY, 2.0, rest_at, limits=jnp.full(3, 1.5), unwind=2.0)
     from_constants = constant.update(0.0, state, memory, None, None)
     from_functions = called.update(0.0, state, memory, PID, None)
     for got, wanted in zip(from_constants, from_functions, strict=True):
@@ -341,13 +343,13 @@ def test_the_period_of_a_controller_is_compared_where_it_is_known():
 def test_anti_windup_bounds_the_memory():
     """An actuator too weak for the disturbance, at a body that does not move.
 
-    The memory settles where its growth balances the cut, k_i e unwind = uncut - cut.
+    The memory settles where its growth balances the cut, k_i e T = uncut - cut with the time T.
     """
     limits, pull = jnp.full(3, 0.05), -2 * np.sin(0.25)  # the error, which stays
     stuck = jq.State(quaternion.exp(jnp.array([0.5, 0.0, 0.0])), jnp.zeros(3))
 
     def grown(samples, unwind):
-        controller = control.pid(BODY, PERIOD, rest_at, limits=limits, unwind=unwind)
+        controller = control.pid(BODY, PERIOD, rest_at, limits=limits, anti_windup_time=unwind)
         memory, update = controller.init(stuck, PID), jax.jit(controller.update)
         for k in range(samples):
             _, memory = update(k * PERIOD, stuck, memory, PID, None)
@@ -572,7 +574,7 @@ REFUSED = {
     ),
     "period: wanted positive values": regulate(period=0.0),
     "limits: wanted positive values, got -1.0": regulate(limits=-1.0),
-    "unwind: wanted at least the period": regulate(period=0.2, unwind=0.1),
+    "anti_windup_time: wanted at least the period": regulate(period=0.2, anti_windup_time=0.1),
     "reference: wanted a function, got ArrayImpl; a constant control.Reference": regulate(REST.q),
     "reference.q: wanted a unit quaternion": regulate(REST._replace(q=2 * REST.q)),
     "gains: wanted a function, got Gains; a constant control.PIDGains": regulate(gains=GAINS),

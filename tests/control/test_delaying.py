@@ -35,7 +35,7 @@ def test_commands_arrive_two_samples_later_and_gradients_with_them(engine):
             REST,
             jq.grid(0.0, 0.05, 10, sample_every=2, save_every=2),
             gain,
-            controller=jq.control.delayed(RAMP, 2, BEFORE),
+            controller=jq.control.delay(RAMP, 2, BEFORE),
             options=jq.RolloutOptions(engine=engine),
         )
 
@@ -51,7 +51,7 @@ def test_commands_arrive_two_samples_later_and_gradients_with_them(engine):
 
 
 def test_a_command_of_another_kind_is_named():
-    late = jq.control.delayed(RAMP, 1, jnp.zeros(3))
+    late = jq.control.delay(RAMP, 1, jnp.zeros(3))
     with pytest.raises(ValueError, match=r"before: wanted a command like .*, got float64\[3\]"):
         jq.rollout(
             jq.lie_euler, BALL, push, REST, jq.grid(0.0, 0.1, 2), 3.0, controller=late

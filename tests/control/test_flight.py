@@ -15,7 +15,7 @@ from jaxquat import control, quaternion
 from jaxquat.control.reference import attitude_of
 
 MASS, G = 1.3, 9.80665
-BODY = jq.Body(jnp.array([[0.02, 0.001, -0.002], [0.001, 0.03, 0.0], [-0.002, 0.0, 0.04]]))
+BODY = jq.Body(jnp.array([[0.02, 0.001, -0.002], [0.001, 0.03, 0.0], [-0.002, 0.0, 0.04]]), MASS)
 GAINS = control.FlightGains(
     position=jnp.array([5.0, 4.0, 8.0]),
     velocity=jnp.array([4.0, 4.5, 6.0]),
@@ -37,9 +37,13 @@ def course(t):
     return control.follow_position(figure_eight, t, heading)
 
 
+def moving(state):
+    """The state with the position and velocity that are its aux states."""
+    return jq.State(state.q, state.omega, (), *state.aux)
+
+
 def law(t, state, gains=GAINS):
-    x, v = state.aux
-    return control.flight_law(state, x, v, gains, course(t), BODY, MASS)
+    return control.flight_law(moving(state), gains, course(t), BODY)
 
 
 def plant(t, state, params, lift):
@@ -172,11 +176,10 @@ def decayed(t, start):
 def flown(scheme, steps, engine, dtype=jnp.float64):
     start = on_attitude(dtype)
     gains = jax.tree.map(lambda x: x.astype(dtype), GAINS)
-    body = jq.Body(BODY.inertia.astype(dtype))
+    body = jax.tree.map(lambda x: x.astype(dtype), BODY)
 
     def torque(t, state, gains):
-        x, v = state.aux
-        lift = control.flight_law(state, x, v, gains, course(t), body, MASS)
+        lift = control.flight_law(moving(state), gains, course(t), body)
         return plant(t, state, None, lift)
 
     grid = jq.grid(0.0, 2.0 / steps, steps)
@@ -217,7 +220,7 @@ def test_the_law_recovers_from_upside_down_and_has_gradients_by_its_gains():
     still = control.hold_position(jnp.array([0.0, 0.0, 1.0]))
 
     def torque(t, state, gains):
-        lift = control.flight_law(state, *state.aux, gains, still, BODY, MASS)
+        lift = control.flight_law(moving(state), gains, still, BODY)
         return plant(t, state, None, lift)
 
     def distance(gains, steps=600):
@@ -238,32 +241,47 @@ def test_the_law_recovers_from_upside_down_and_has_gradients_by_its_gains():
 
 
 def test_hover_needs_the_weight_and_no_torque():
-    level = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
     still = control.hold_position(jnp.array([1.0, 2.0, 3.0]))
-    hover = lambda x: control.flight_law(level, x, jnp.zeros(3), GAINS, still, BODY, MASS)
-    lift = jax.jit(hover)(still.position)
+    level = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3), (), still.position, jnp.zeros(3))
+    lift = jax.jit(lambda state: control.flight_law(state, GAINS, still, BODY))(level)
     np.testing.assert_allclose(lift.thrust, MASS * G, rtol=1e-15)
     np.testing.assert_array_equal(lift.torque, np.zeros(3))
 
 
 def test_bad_input_of_the_law_is_named():
-    state, v = off_course(0.0), jnp.zeros(3)
+    state, v = moving(off_course(0.0)), jnp.zeros(3)
     still = control.hold_position(v)
+    turning = state._replace(position=None, velocity=None)
     for changes, message in (
-        ({"mass": 0.0}, r"^mass: wanted positive values"),
+        ({"state": turning}, r"^state: wanted position and velocity, got neither"),
+        ({"body": jq.Body(BODY.inertia)}, r"^body: wanted a mass, got none"),
         ({"gains": control.Gains(v, v)}, r"^gains: wanted control.FlightGains"),
         (
             {"reference": still._replace(jerk=Z[:2])},
             r"^reference.jerk: wanted shape \(3,\), got \(2,\)",
         ),
         (
-            {"gravity": 0.0},
+            {"gravity": 0.0, "state": state._replace(position=v, velocity=v)},
             r"^reference: wanted a reference with a force that is neither 0 nor along",
         ),
     ):
-        good = {"mass": 1.0, "position": v, "velocity": v, "gains": GAINS, "reference": still}
+        good = {"state": state, "gains": GAINS, "reference": still, "body": BODY}
         with pytest.raises((TypeError, ValueError), match=message):
-            control.flight_law(state, body=BODY, **{**good, **changes})
-    order = r"^state: wanted a jq.State, got a Body; the order is flight_law\(state, position, vel"
+            control.flight_law(**{**good, **changes})
+
+
+def test_calls_in_the_order_of_the_last_release_are_told_the_new_one():
+    state, v = moving(off_course(0.0)), jnp.zeros(3)
+    still = control.hold_position(v)
+    order = r"the order is jq.control.flight_law\(state, gains, reference, body, gravity\)$"
     with pytest.raises(TypeError, match=order):
-        control.flight_law(BODY, MASS, state, v, v, GAINS, still)
+        control.flight_law(state, v, v, GAINS, still, BODY, MASS)
+    with pytest.raises(TypeError, match=r"^control.flight_law: mass is now body.mass"):
+        control.flight_law(state, GAINS, still, BODY, mass=MASS)
+    with pytest.raises(TypeError, match=r"position is now state._replace"):
+        control.flight_law(state, gains=GAINS, position=v, velocity=v, reference=still, body=BODY)
+    order = r"the order is jq.control.cascade\(body, period, reference\)$"
+    with pytest.raises(TypeError, match=order):
+        control.cascade(BODY, MASS, 0.01, still, lambda state, value: state.aux)
+    with pytest.raises(TypeError, match=r"^control.cascade: motion is now measure=, which returns"):
+        control.cascade(BODY, 0.01, still, motion=lambda state, value: state.aux)

@@ -41,18 +41,20 @@ def test_a_damped_rate_has_the_margins_in_closed_form():
     np.testing.assert_allclose(found.delay, phase / w * DT, rtol=1e-12)
     disk = 2 * (2 - c) / (2 + c)
     np.testing.assert_allclose(found.disk, np.minimum(disk, 2.0), rtol=1e-12)
-    np.testing.assert_allclose(found.together, disk.min(), rtol=1e-12)
+    np.testing.assert_allclose(found.multiloop, disk.min(), rtol=1e-12)
+    with pytest.warns(DeprecationWarning, match="together is now called multiloop"):
+        assert found.together == found.multiloop
     z = np.exp(1j * DT * found.frequency)
     np.testing.assert_allclose(found.loop, c[:, None] / (z - 1), rtol=1e-9)
     np.testing.assert_allclose(found.frequency[-1], np.pi / DT, rtol=1e-15)
 
 
-def test_the_delay_margin_is_what_delayed_makes_unstable():
+def test_the_delay_margin_is_what_delay_makes_unstable():
     """The phase margin is n samples at w = pi / (2 n + 1), with poles on the unit circle."""
     late = 2
     c = 2 * np.sin(np.pi / (2 * (2 * late + 1)))
     np.testing.assert_allclose(damper(c * MOMENTS / DT).delay, late * DT, rtol=1e-12)
-    delayed = control.delayed(DAMPER, late, jnp.zeros(3))
+    delayed = control.delay(DAMPER, late, jnp.zeros(3))
     found = damper(0.9999 * c * MOMENTS / DT, controller=delayed)
     assert np.all((found.delay > 0) & (found.delay < 1e-3 * DT))
     np.testing.assert_allclose(found.gain[:, 1], 1 / 0.9999, rtol=1e-9)
@@ -66,7 +68,7 @@ def test_a_sample_of_delay_turns_the_loop_at_half_the_sampling_frequency():
     np.testing.assert_allclose(found.loop[:, -1], 15.0, rtol=1e-9)
     np.testing.assert_allclose(found.delay, DT, rtol=1e-12)
     with pytest.raises(ValueError, match=r"pole of modulus 1\.7548"):  # z^2 + 0.9 z = 1.5
-        damper(k, torque=spring, controller=control.delayed(DAMPER, 1, jnp.zeros(3)))
+        damper(k, torque=spring, controller=control.delay(DAMPER, 1, jnp.zeros(3)))
 
 
 @pytest.mark.slow
@@ -129,7 +131,7 @@ def test_a_slow_loop_beside_a_drifting_position_has_the_same_margins_in_single_p
 def test_a_delay_of_a_hundred_samples_is_within_reach():
     """L = c z^-100/(z - 1) is on the edge at c = 2 sin(pi/402), by the delay in closed form."""
     c = 2 * np.sin(np.pi / (2 * (2 * 100 + 1)))
-    late = control.delayed(DAMPER, 100, jnp.zeros(3))
+    late = control.delay(DAMPER, 100, jnp.zeros(3))
     found = damper(0.5 * c * MOMENTS / DT, controller=late)
     np.testing.assert_allclose(found.gain[:, 1], 2.0, rtol=1e-9)
 
@@ -140,7 +142,7 @@ def test_a_delay_of_a_hundred_samples_is_within_reach():
 FULL = jq.Body(jnp.array([[2.0, 0.3, -0.2], [0.3, 3.0, 0.4], [-0.2, 0.4, 4.0]]))
 KEPT = jq.State(REST.q, REST.omega, jnp.zeros(3))
 GAINS = control.PIDGains(jnp.array([2.0, 3.0, 4.0]), jnp.array([1.0, 1.5, 2.5]), jnp.full(3, 0.1))
-PID = control.delayed(control.pid(FULL, 2 * DT, control.at_rest(REST.q)), 2, jnp.zeros(3))
+PID = control.delay(control.pid(FULL, 2 * DT, control.at_rest(REST.q)), 2, jnp.zeros(3))
 SAMPLED = {"controller": PID, "sample_every": 2}
 
 
@@ -213,8 +215,8 @@ def test_the_loop_of_a_rollout_is_on_the_edge_at_the_gain_margin(found):
 
 
 def test_any_gains_within_the_disk_leave_the_loop_stable(found):
-    assert np.all(found.together <= found.disk)
-    disk = found.together
+    assert np.all(found.multiloop <= found.disk)
+    disk = found.multiloop
     assert disk > 0.25
     low, high = (2 - disk) / (2 + disk), (2 + disk) / (2 - disk)
     assert np.all((found.gain[:, 0] <= low) & (high <= found.gain[:, 1]))

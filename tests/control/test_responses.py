@@ -24,7 +24,7 @@ def lag_of(commands, **options):
     """A program ``(time_constant, at, delay=0.0) -> states`` of these commands."""
 
     def states(constant, at, delay=0.0):
-        return actuators.lagged(TIMES, commands, constant, at, delay=delay, **options)
+        return actuators.lag_record(TIMES, commands, constant, at, delay=delay, **options)
 
     return jax.jit(states)
 
@@ -101,7 +101,7 @@ def test_each_column_has_its_time_constant_and_start():
 def test_a_delay_gives_the_mean_of_the_shifted_commands(hold):
     """Beside scipy, over intervals shorter and longer than those of the record."""
     edges = np.array([TIMES[3], TIMES[3] + 1e-3, TIMES[9], TIMES[9], TIMES[30] + 1e-4])
-    got = jax.jit(lambda d: actuators.delayed(TIMES, COMMANDS, d, edges, hold=hold))(0.0057)
+    got = jax.jit(lambda d: actuators.delay_record(TIMES, COMMANDS, d, edges, hold=hold))(0.0057)
     assert got.shape == (4, 2)
     for k in (0, 1, 3):
         a, b = edges[k : k + 2]
@@ -116,7 +116,9 @@ def test_no_delay_gives_the_commands_back():
 
     @jax.jit
     def means(delay):
-        of = lambda *between, **hold: actuators.delayed(TIMES, COMMANDS, delay, *between, **hold)
+        of = lambda *between, **hold: actuators.delay_record(
+            TIMES, COMMANDS, delay, *between, **hold
+        )
         return of(), of(hold="linear"), of(outside)
 
     held, linear, got = means(0.0)
@@ -138,8 +140,8 @@ def test_until_the_first_command_arrives_the_start_applies():
 
     @jax.jit
     def means(delay):
-        of = lambda **kw: actuators.delayed(times, u, delay, **kw)
-        lag = actuators.lagged(times, u, 0.5, delay=delay, start=0.0)
+        of = lambda **kw: actuators.delay_record(times, u, delay, **kw)
+        lag = actuators.lag_record(times, u, 0.5, delay=delay, start=0.0)
         both = of(between=between, start=np.array([0.0, 4.0]), hold="linear")
         return of(start=0.0), both, of(), lag
 
@@ -167,12 +169,12 @@ def test_a_delayed_input_is_that_of_a_simulation():
         return jnp.zeros(3), actuators.lag(state.aux, command, 0.1)
 
     for delay, tolerance in ((0.03, 1e-6), (0.0137, 1e-2)):
-        inputs = actuators.delayed(times, u, delay)
+        inputs = actuators.delay_record(times, u, delay)
         start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3), jnp.asarray(u[0]))
         path = jq.rollout(
             jq.rkmk4, jq.Body(jnp.eye(3)), torque, start, jq.grid_at(times), inputs=inputs
         )
-        wanted = actuators.lagged(times, u, 0.1, delay=delay)
+        wanted = actuators.lag_record(times, u, 0.1, delay=delay)
         np.testing.assert_allclose(path.state.aux, wanted, rtol=0, atol=tolerance)
 
 
@@ -181,8 +183,8 @@ def test_both_differentiate_by_time_constant_and_delay(hold):
     """In both modes, beside central differences; at the time of a command towards longer delays."""
 
     def values(x):
-        lag = actuators.lagged(TIMES, COMMANDS, x[0], AT, delay=x[1], hold=hold)
-        mean = actuators.delayed(TIMES, COMMANDS, x[1], AT, hold=hold)
+        lag = actuators.lag_record(TIMES, COMMANDS, x[0], AT, delay=x[1], hold=hold)
+        mean = actuators.delay_record(TIMES, COMMANDS, x[1], AT, hold=hold)
         return jnp.concatenate([lag.ravel(), mean.ravel()])
 
     x, h = jnp.array([0.02, 0.0114]), 1e-7
@@ -194,7 +196,7 @@ def test_both_differentiate_by_time_constant_and_delay(hold):
     np.testing.assert_allclose(forward[:, 1], (many[2] - many[3]) / (2 * h), atol=1e-4)
 
     def at_stamps(delay):
-        return actuators.lagged(TIMES, COMMANDS, 0.02, delay=delay, hold=hold)
+        return actuators.lag_record(TIMES, COMMANDS, 0.02, delay=delay, hold=hold)
 
     zero, h = jnp.array(0.0), 1e-8
     run = jax.jit(lambda x: jax.jvp(at_stamps, (x,), (jnp.ones_like(x),)))
@@ -208,7 +210,7 @@ def test_the_lag_differentiates_by_times_and_commands():
 
     def values(x):
         times = TIMES[0] + (TIMES - TIMES[0]) * (1.0 + x[0])
-        return actuators.lagged(times, COMMANDS * (1.0 + x[1]), 0.02, TIMES[10:50] + 1e-4)
+        return actuators.lag_record(times, COMMANDS * (1.0 + x[1]), 0.02, TIMES[10:50] + 1e-4)
 
     x, h = np.array([1e-3, 1e-2]), 1e-6
     slope = jax.jit(jax.jacrev(values))(x)
@@ -231,8 +233,8 @@ def test_float32_keeps_the_digits_of_float64_in_a_long_log(hold):
     @jax.jit
     def both(constant, delay):
         commands = u.astype(constant.dtype)
-        lag = actuators.lagged(times, commands, constant, edges, delay=delay, hold=hold)
-        return lag, actuators.delayed(times, commands, delay, edges, hold=hold)
+        lag = actuators.lag_record(times, commands, constant, edges, delay=delay, hold=hold)
+        return lag, actuators.delay_record(times, commands, delay, edges, hold=hold)
 
     double, single = (both(d(0.05), d(0.01)) for d in (np.float64, np.float32))
     for wide, narrow in zip(double, single, strict=True):
@@ -247,8 +249,8 @@ def test_padding_and_repeated_times_are_no_intervals():
     u = np.array([1.0, 5.0, 2.0, 3.0, 3.0])
 
     def both(x):
-        lag = actuators.lagged(times, u, x[0], delay=x[1], hold="linear")
-        return jnp.concatenate([lag, actuators.delayed(times, u, x[1], hold="linear")])
+        lag = actuators.lag_record(times, u, x[0], delay=x[1], hold="linear")
+        return jnp.concatenate([lag, actuators.delay_record(times, u, x[1], hold="linear")])
 
     x = jnp.array([0.05, 0.0])
     values, slopes = jax.jit(lambda x: (both(x), jax.jacrev(both)(x)))(x)
@@ -258,31 +260,31 @@ def test_padding_and_repeated_times_are_no_intervals():
 
 
 REFUSED = {
-    "commands: wanted shape (N,) or (N, k), got (2, 2, 2)": lambda: actuators.delayed(
+    "commands: wanted shape (N,) or (N, k), got (2, 2, 2)": lambda: actuators.delay_record(
         TIMES, np.ones((2, 2, 2)), 0.0
     ),
-    "times: wanted shape (60,), a time for each command, got (59,)": lambda: actuators.lagged(
+    "times: wanted shape (60,), a time for each command, got (59,)": lambda: actuators.lag_record(
         TIMES[1:], COMMANDS, 0.1
     ),
-    "time_constant: wanted positive values, got 0.0": lambda: actuators.lagged(
+    "time_constant: wanted positive values, got 0.0": lambda: actuators.lag_record(
         TIMES, COMMANDS, 0.0
     ),
-    "times: wanted times that do not decrease": lambda: actuators.delayed(
+    "times: wanted times that do not decrease": lambda: actuators.delay_record(
         TIMES[::-1], COMMANDS, 0.1
     ),
-    "time_constant: wanted shape () or (2,), got (3,)": lambda: actuators.lagged(
+    "time_constant: wanted shape () or (2,), got (3,)": lambda: actuators.lag_record(
         TIMES, COMMANDS, np.ones(3)
     ),
-    "start: wanted shape () or (2,), got (3,)": lambda: actuators.lagged(
+    "start: wanted shape () or (2,), got (3,)": lambda: actuators.lag_record(
         TIMES, COMMANDS, 0.1, start=np.ones(3)
     ),
-    "start: wanted shape (), got (2,)": lambda: actuators.lagged(
+    "start: wanted shape (), got (2,)": lambda: actuators.lag_record(
         TIMES, COMMANDS[:, 0], 0.1, start=np.ones(2)
     ),
-    "between: wanted shape (..., M) with M >= 2, got (1,)": lambda: actuators.delayed(
+    "between: wanted shape (..., M) with M >= 2, got (1,)": lambda: actuators.delay_record(
         TIMES, COMMANDS, 0.0, TIMES[:1]
     ),
-    "between: wanted times that do not decrease": lambda: actuators.delayed(
+    "between: wanted times that do not decrease": lambda: actuators.delay_record(
         TIMES, COMMANDS, 0.0, TIMES[::-1]
     ),
 }

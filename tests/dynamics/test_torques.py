@@ -86,7 +86,7 @@ def error_of_gravity_gradient(size):
     away = PLACE[:, None] + arms
     forces = -mu * masses * away / np.linalg.norm(away, axis=1, keepdims=True) ** 3
     exact = ROTATIONS.inv().apply(np.cross(arms, forces, axis=1).sum(axis=-1))
-    got = over_states(torques.gravity_gradient(jq.Body(inertia), lambda t: jnp.asarray(PLACE), mu))
+    got = over_states(torques.gravity_gradient(jq.Body(inertia), mu, lambda t: jnp.asarray(PLACE)))
     return np.abs(got - exact).max() / np.abs(exact).max()
 
 
@@ -101,10 +101,12 @@ def test_gravity_gradient_vanishes_on_principal_axes():
     body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]))
     upright = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
     for axis in np.eye(3):
-        torque = torques.gravity_gradient(body, lambda t, axis=axis: 7e6 * jnp.asarray(axis))
+        torque = torques.gravity_gradient(
+            body, position=lambda t, axis=axis: 7e6 * jnp.asarray(axis)
+        )
         np.testing.assert_array_equal(torque(jnp.asarray(0.0), upright, None), np.zeros(3))
     sphere = jq.Body(2.0 * jnp.eye(3))
-    near = over_states(torques.gravity_gradient(sphere, lambda t: jnp.asarray(PLACE), 1.0))
+    near = over_states(torques.gravity_gradient(sphere, 1.0, lambda t: jnp.asarray(PLACE)))
     np.testing.assert_allclose(near, 0, atol=1e-16)
 
 
@@ -118,7 +120,7 @@ def test_gravity_gradient_in_an_orbit_of_the_earth():
         body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5], dtype))
         place = jnp.array([1.0, 0, 1.0], dtype) * jnp.asarray(radius / np.sqrt(2), dtype)
         state = jq.State(jnp.array([1.0, 0, 0, 0], dtype), jnp.zeros(3, dtype))
-        torque = torques.gravity_gradient(body, lambda t, place=place: place)
+        torque = torques.gravity_gradient(body, position=lambda t, place=place: place)
         got = torque(jnp.asarray(0.0, dtype), state, None)
         assert got.dtype == dtype
         wanted = 1.5 * 3.986004418e14 / radius**3 * (1.0 - 2.5)
@@ -216,7 +218,10 @@ REFUSED = {
     f"world_torque <lambda>: {WANTED}": (torques.in_world(lambda t, s, p: s.q), ()),
     f"torque bent: {WANTED}": (torques.total(bent), ()),
     "position(t): wanted shape (3,), got (2": (
-        torques.gravity_gradient(jq.Body(INERTIA), lambda t: PUSH[:2]), ()
+        torques.gravity_gradient(jq.Body(INERTIA), position=lambda t: PUSH[:2]), ()
+    ),
+    "state: wanted position and velocity, got neither; or pass torques.gravity_gradient a pos": (
+        torques.gravity_gradient(jq.Body(INERTIA)), ()
     ),
     "field(t): wanted shape (3,), got (2,)": (torques.magnetic(PUSH, lambda t: PUSH[:2]), ()),
 }  # fmt: skip
@@ -230,10 +235,16 @@ def test_torques_of_the_wrong_kind_are_named(message):
         torque(0.0, ONE, None, *command)
 
 
+def test_the_gravity_gradient_in_the_order_of_the_last_release_is_told_the_new_one():
+    order = r"^mu: .* a function; the order is jq.torques.gravity_gradient\(body, mu, position\)$"
+    with pytest.raises(TypeError, match=order):
+        torques.gravity_gradient(jq.Body(INERTIA), lambda t: PUSH, 1.0)
+
+
 PARTS = (torques.zero, torques.drag(DAMPING), torques.in_world(pushing))
 NAMED = {
     "total(zero, drag, in_world(pushing))": torques.total(*PARTS),
-    "gravity_gradient": torques.gravity_gradient(jq.Body(INERTIA), lambda t: PUSH),
+    "gravity_gradient": torques.gravity_gradient(jq.Body(INERTIA), position=lambda t: PUSH),
     "heavy_top": torques.heavy_top(1.0, PUSH),
     "magnetic": torques.magnetic(PUSH, lambda t: PUSH),
 }
@@ -282,7 +293,9 @@ def test_float32_stays_float32():
         torques.drag(three),
         torques.drag(jnp.eye(3, dtype=jnp.float32)),
         torques.magnetic(three, lambda t: three),
-        torques.gravity_gradient(jq.Body(jnp.asarray(INERTIA, jnp.float32)), lambda t: 7e6 * three),
+        torques.gravity_gradient(
+            jq.Body(jnp.asarray(INERTIA, jnp.float32)), position=lambda t: 7e6 * three
+        ),
         torques.in_world(lambda t, state, params: three),
     ]
     for torque in (*made, torques.total(*made)):
@@ -295,7 +308,7 @@ def test_gradients_flow_to_the_arrays_that_factories_were_given():
         torque = torques.total(
             torques.heavy_top(weight, offset),
             torques.drag(damping),
-            torques.gravity_gradient(jq.Body(inertia), lambda t: jnp.asarray(PLACE), 5.0),
+            torques.gravity_gradient(jq.Body(inertia), 5.0, lambda t: jnp.asarray(PLACE)),
         )
         return jnp.sum(torque(jnp.asarray(0.0), ONE, None) ** 2)
 

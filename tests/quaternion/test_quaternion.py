@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from marks import some
 from scipy.spatial.transform import Rotation
 
-from jaxquat import actuators, control, euler, quaternion, so3
+from jaxquat import actuators, euler, quaternion, so3
 from jaxquat.quaternion import (
     conjugate,
     exp,
@@ -778,8 +778,6 @@ CASES = [
     only(functools.partial(euler.from_quaternion, order="zxz"), FOUR),
     only(functools.partial(euler.rate_matrix, order="xyz"), THREE),
     only(functools.partial(euler.rate_matrix_inverse, order="ZXZ"), THREE),
-    only(control.shortest, FOUR, FOUR),
-    only(actuators.saturate, THREE, THREE),
     only(actuators.saturate_smooth, THREE, THREE),
 ]
 

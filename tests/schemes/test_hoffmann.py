@@ -92,7 +92,7 @@ def controlled(law, target, step, dt, steps):
         if law == "euler":
             return control.euler_law(state, gains, target)
         tau = control.quaternion_law(state, gains, target_q)
-        return jq.actuators.saturate(tau, LIMITS) if law == "limited" else tau
+        return jnp.clip(tau, -LIMITS, LIMITS) if law == "limited" else tau
 
     start = jq.State(
         jq.euler.to_quaternion(jnp.radians(jnp.array([15.0, 30, 15])), "ZYX"), jnp.zeros(3)

@@ -144,8 +144,8 @@ def lags(k):
 def delays(k):
     """Commands that were recorded."""
     times, commands = jnp.linspace(0.0, 0.2, 5), jnp.outer(jnp.arange(5.0), V)
-    late = jq.actuators.delayed(times, commands, 0.02 * k)
-    slow = jq.actuators.lagged(times, commands, 0.1 * k)
+    late = jq.actuators.delay_record(times, commands, 0.02 * k)
+    slow = jq.actuators.lag_record(times, commands, 0.1 * k)
     return jq.torques.commanded, {"inputs": late + slow[:-1]}
 
 
@@ -153,18 +153,17 @@ def rotors(k):
     """Rotors that follow speeds which are the same on all devices."""
     curves = ROTORS._replace(thrust=k * CURVE)
     speeds = jq.Controller(lambda *_: (), lambda *_: (500.0 * jnp.ones(4), ()))
-    plant = jq.torques.total(jq.forces.gravity(BODY), jq.rotors.lagging(curves, 0.05))
+    plant = jq.torques.total(jq.forces.gravity(BODY), jq.rotors.lag(curves, 0.05))
     return plant, {"aux": 480.0 * jnp.ones(4), "controller": speeds}
 
 
 def cascade(k):
     gains = jq.control.CascadeGains(*(k * jnp.ones(3) for _ in range(6)))
-    motion = lambda state, _: (state.position, state.velocity)
-    controller = jq.control.cascade(BODY, BODY.mass, 0.05, HERE, motion, gains=gains)
+    controller = jq.control.cascade(BODY, 0.05, HERE, gains=gains)
     plant, options = rotors(k)
     near = jq.quaternion.exp(0.1 * V)  # far from upright a last bit decides which limit binds
     return plant, options | {
-        "controller": jq.rotors.commanding_speeds(controller, ROTORS), "q": near
+        "controller": jq.rotors.command_speeds(controller, ROTORS), "q": near
     }  # fmt: skip
 
 
@@ -178,8 +177,7 @@ def flight_law(k):
     gains = jq.control.FlightGains(*(k * jnp.ones(3) for _ in range(4)))
 
     def torque(t, state, params):
-        where = state.position, state.velocity
-        lift = jq.control.flight_law(state, *where, gains, HERE, BODY, BODY.mass)
+        lift = jq.control.flight_law(state, gains, HERE, BODY)
         return jq.Wrench(lift.torque, jq.quaternion.rotate(state.q, lift.thrust * EYE[2]))
 
     return torque, {}
@@ -200,17 +198,16 @@ PLANTS = {
     "heavy_top": lambda k: (jq.torques.heavy_top(k, V), {}),
     "drag": lambda k: (jq.torques.drag(k * jnp.ones(3)), {}),
     "magnetic": lambda k: (jq.torques.magnetic(k * V, lambda t: EYE[0]), {}),
-    "torques.gravity_gradient": lambda k: (
-        jq.torques.gravity_gradient(BODY, lambda t: k * (V + EYE[0]), 1.0), {}),
+    "gravity_gradient at a known position": lambda k: (
+        jq.torques.gravity_gradient(BODY, 1.0, lambda t: k * (V + EYE[0])), {}),
     "in_world": lambda k: (jq.torques.in_world(lambda t, state, params: k * V), {}),
     "gravity": lambda k: (jq.forces.gravity(BODY, k * V), {}),
     "point_mass": lambda k: (jq.forces.point_mass(BODY, k), {}),
-    "forces.gravity_gradient": lambda k: (jq.forces.gravity_gradient(BODY, k), {}),
+    "gravity_gradient": lambda k: (jq.torques.gravity_gradient(BODY, k), {}),
     "linear_drag": lambda k: (jq.forces.linear_drag(k, V), {}),
     "quadratic_drag": lambda k: (jq.forces.quadratic_drag(k, V), {}),
     "thrust": lambda k: (jq.forces.thrust(k * V, EYE[0]), {}),
     "potential": law(lambda state, k: jq.forces.potential(BODY, state, k) * V),
-    "saturate": law(lambda state, k: jq.actuators.saturate(-k * state.omega, 0.4 * k)),
     "saturate_smooth": law(lambda s, k: jq.actuators.saturate_smooth(-k * s.omega, 0.4 * k)),
     "quaternion_law": law(lambda s, k: jq.control.quaternion_law(s, control_gains(k), LEVEL)),
     "euler_law": law(lambda s, k: jq.control.euler_law(s, control_gains(k), V)),
