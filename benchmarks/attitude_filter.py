@@ -40,9 +40,8 @@ def recordings(count, length):
 
     def one(key):
         white = 0.01 * jax.random.normal(key, (3, *rate.shape))
-        return estimation.ImuSample(
-            jnp.full(len(t), DT), rate + white[0], force + white[1], field + white[2]
-        )
+        dt = estimation.Interval(jnp.full(len(t), DT))
+        return estimation.ImuSample(dt, rate + white[0], force + white[1], field + white[2])
 
     return jax.vmap(one)(jax.random.split(jax.random.key(0), count))
 

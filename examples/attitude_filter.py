@@ -76,7 +76,7 @@ def read(path):
         with np.load(path) as file:
             data = {name: np.asarray(file[name], np.float32) for name in file.files}
         n = len(data["imu_gyr"])
-        dt = np.full(n, 1.0 / data["sampling_rate"], np.float32)
+        dt = np.float32(1.0 / data["sampling_rate"])
         sensors = (data[name].reshape(n, 3) for name in ("imu_gyr", "imu_acc", "imu_mag"))
         counts = data["movement"].reshape(n, 1) > 0
         reference = np.where(counts, data["opt_quat"].reshape(n, 4), np.float32(np.nan))
@@ -84,7 +84,8 @@ def read(path):
         sys.exit(f"{path}: {error}")
     if np.isnan(reference).all():
         sys.exit(f"{path}: no sample of the movement has a reference")
-    samples = estimation.ImuSample(*map(jnp.asarray, (dt, *sensors)))
+    intervals = estimation.Interval(jnp.full(n, dt))
+    samples = estimation.ImuSample(intervals, *map(jnp.asarray, sensors))
     return Recording(samples, jnp.asarray(reference))
 
 
@@ -102,7 +103,8 @@ def padded(recordings):
     def one(recording):
         rows = longest - len(recording.reference)
         end = jax.tree.map(lambda x: jnp.full((rows, *x.shape[1:]), jnp.nan, x.dtype), recording)
-        end = end._replace(samples=end.samples._replace(dt=jnp.zeros(rows, jnp.float32)))
+        empty = estimation.Interval(jnp.zeros(rows, jnp.float32))
+        end = end._replace(samples=end.samples._replace(dt=empty))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), recording, end)
 
     return [one(recording) for recording in recordings]
@@ -195,7 +197,7 @@ def vqf(samples):
         from vqf import VQF, offlineVQF
     except ImportError:
         sys.exit("wanted the package vqf, got none: pip install vqf")
-    dt = float(samples.dt[0])
+    dt = float(samples.dt.seconds[0])
     gyr, acc, mag = (np.ascontiguousarray(x, np.float64) for x in samples[1:])
     return VQF(dt).updateBatch(gyr, acc, mag)["quat9D"], offlineVQF(gyr, acc, mag, dt)["quat9D"]
 
@@ -208,7 +210,7 @@ def turned_on(q, gyro, latency):
 def judge(settings, recording):
     """Return the scores (6,) of every estimate of a padded recording, by name."""
     samples, reference = recording
-    n = int(jnp.sum(samples.dt > 0))
+    n = int(jnp.sum(samples.dt.seconds > 0))
     vqf_attitudes = vqf(jax.tree.map(lambda x: x[:n], samples))
     end = jnp.zeros((len(reference) - n, 4), reference.dtype)  # does not count
     online, offline = (jnp.concatenate([jnp.asarray(q, end.dtype), end]) for q in vqf_attitudes)

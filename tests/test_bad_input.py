@@ -60,7 +60,7 @@ ROTORS = jq.rotors.Rotors(
     np.array([0.0, 0.0, 1.0]),
     np.array([0.0, 0.0, 0.1]),
 )
-IMU = estimation.ImuSample(np.full(4, 0.1), FOUR, 9.8 * FOUR, FOUR)
+IMU = estimation.ImuSample(estimation.Interval(np.full(4, 0.1)), FOUR, 9.8 * FOUR, FOUR)
 TANK = jax.tree.map(
     np.asarray, jq.dynamics.slosh_masses(ONE * np.ones(1), *[np.eye(3)[:1]] * 2, *[np.ones(1)] * 2)
 )
@@ -148,6 +148,7 @@ def bad_values(good):
         | jq.kinematics.Imu
         | jq.magnetometer.Magnetometer
         | estimation.ImuSample
+        | estimation.Interval
         | estimation.Noises
         | estimation.Settings
         | jq.rotors.Rotors
@@ -491,6 +492,9 @@ TABLE = {
         "minimum": Argument(100),
     },
     "estimation.ahrs": {"settings": optional(estimation.Settings())},
+    "estimation.intervals": {
+        "times": Argument(np.arange(4.0), {"int": "numbers", "wrong": "eight times"})
+    },
     "estimation.mekf": {
         "q": Argument(Q),
         "noises": optional(estimation.Noises()),

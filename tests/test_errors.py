@@ -19,6 +19,7 @@ from jax.experimental import checkify
 import jaxquat as jq
 from jaxquat import actuators, control, dynamics, euler, frames, quaternion, so3, torques
 from jaxquat._internal import checks as arguments
+from jaxquat.estimation import Interval
 from jaxquat.schemes import tableau, tableaus
 
 KEY = jax.random.key(0)
@@ -75,7 +76,7 @@ def coupled(state, acting, body=BODY):
     return dynamics.coupled(body, panel, state, one, one, acting)
 
 
-IMU = jq.estimation.ImuSample(jnp.full(2, 0.1), *jnp.full((3, 2, 3), 9.8))
+IMU = jq.estimation.ImuSample(Interval(jnp.full(2, 0.1)), *jnp.full((3, 2, 3), 9.8))
 
 
 def imu(**changes):
@@ -469,18 +470,27 @@ CASES = [
         TypeError,
         "settings: wanted estimation.Settings, got dict",
     ),
-    (lambda: imu(dt=jnp.ones(3)), ValueError, "samples: wanted arrays with one axis (N,) in front"),
     (
-        lambda: imu(dt=jnp.array([0.1, -0.1])),
+        lambda: imu(dt=Interval(jnp.ones(3))),
+        ValueError,
+        "samples: wanted arrays with one axis (N,) in front",
+    ),
+    (
+        lambda: imu(dt=Interval(jnp.array([0.1, -0.1]))),
         ValueError,
         "samples.dt: wanted finite values of at least 0, got [ 0.1 -0.1]",
     ),
     (
-        lambda: imu(dt=jnp.array([0.1, NAN])),
+        lambda: imu(dt=Interval(jnp.array([0.1, NAN]))),
         ValueError,
         "samples.dt: wanted finite values of at least 0, got [0.1 nan]",
     ),
-    (lambda: imu(dt=jnp.full(2, 10.0)), ValueError, "samples: wanted intervals in s", "'ms' for"),
+    (
+        lambda: imu(dt=Interval(jnp.full(2, 10.0))),
+        ValueError,
+        "samples: wanted intervals in s",
+        "'ms' for",
+    ),
     (lambda: imu(gyro=jnp.full((2, 3), 300.0)), ValueError, "samples: wanted rates in rad/s"),
     (
         lambda: imu(accelerometer=jnp.full((2, 3), 1e20, jnp.float32)),
@@ -493,7 +503,7 @@ CASES = [
         "samples.gyro: wanted an array, got a list",
     ),
     (
-        lambda: jq.estimation.merge(IMU._replace(dt=jnp.array([0.1, -0.1])), 2),
+        lambda: jq.estimation.merge(IMU._replace(dt=Interval(jnp.array([0.1, -0.1]))), 2),
         ValueError,
         "samples.dt: wanted finite values of at least 0, got [ 0.1 -0.1]",
     ),

@@ -183,6 +183,7 @@ RECORDS = [
     jq.estimation.Estimate,
     jq.estimation.Filter,
     jq.estimation.ImuSample,
+    jq.estimation.Interval,
     jq.estimation.Noises,
     jq.estimation.Sample,
     jq.estimation.Settings,

@@ -78,13 +78,13 @@ def ahrs(settings: Settings | None = None) -> Filter:
 
     def init(sample: ImuSample) -> Memory:
         sample = _checked(sample)
-        numbers = cast(settings, sample.dt.dtype)
-        unknown = jnp.full(3, stages.UNKNOWN, sample.dt.dtype)
+        numbers = cast(settings, sample.gyro.dtype)
+        unknown = jnp.full(3, stages.UNKNOWN, sample.gyro.dtype)
         return start_memory(sample, _start_covariance(numbers, unknown))
 
     def linearize(memory: Memory, sample: ImuSample) -> tuple[Memory, Estimate, Linearized]:
         sample = _checked(sample)
-        return _linearize(cast(settings, sample.dt.dtype), memory, sample)
+        return _linearize(cast(settings, sample.gyro.dtype), memory, sample)
 
     return Filter(init, lambda memory, sample: linearize(memory, sample)[:2], linearize)
 
@@ -99,7 +99,7 @@ def _linearize(
     moving = stages.find_rest(settings, memory, predicted, tilt, north.q)
     predicted, numbers = _restart(settings, memory, predicted, tilt, north, moving)
     error, updates, count = _observe(settings, predicted, tilt, north, moving, numbers)
-    none = jnp.asarray(jnp.nan, sample.dt.dtype)
+    none = jnp.asarray(jnp.nan, sample.gyro.dtype)
     before = Estimate(north.q, numbers[:3], numbers[3:], predicted.covariance, none, count, none)
     estimate = corrected(before, error)
     after = Memory(
@@ -221,7 +221,7 @@ def _unobserved_vertical(predicted: Prediction, north: MagneticHeading) -> Array
     horizontal velocity as one with another bias.
     """
     no_heading = (north.heading.age < 0) | (predicted.since_read[2] > _ABSENT)
-    up = jnp.asarray([0.0, 0.0, 1.0], predicted.sample.dt.dtype)
+    up = jnp.asarray([0.0, 0.0, 1.0], predicted.sample.gyro.dtype)
     return jnp.where(no_heading, rotate_inverse(north.q, up), 0.0)
 
 

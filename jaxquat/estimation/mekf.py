@@ -31,6 +31,7 @@ from jaxquat._internal.linear import matvec, square, stacked, transpose
 from jaxquat.estimation.arguments import cast, sample_of, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
 from jaxquat.estimation.filtering import Estimate, Filter, Linearized, corrected, present
+from jaxquat.estimation.interval import Interval
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
 
 
@@ -75,7 +76,7 @@ class Sample(NamedTuple):
     ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
 
     Attributes:
-        dt: time since the previous sample [s], at least 0, ().
+        dt: time since the previous sample, an ``estimation.Interval`` of ().
         gyro: mean rate since the previous sample [rad/s], body axes, (3,).
         vectors: k measured vectors, body axes, (k, 3): directions, specific force, magnetic field.
         references: the same vectors in world axes and the same units, (k, 3).
@@ -84,12 +85,13 @@ class Sample(NamedTuple):
 
     Examples:
         >>> unknown = jnp.full(4, jnp.nan)  # no star tracker; one vector, the force at rest
-        >>> sample = jq.estimation.Sample(jnp.array(0.1), jnp.zeros(3), up[None], up[None], unknown)
+        >>> dt, forces = jq.estimation.Interval(0.1), up[None]
+        >>> sample = jq.estimation.Sample(dt, jnp.zeros(3), forces, forces, unknown)
         >>> jax.jit(mekf.step)(mekf.init(sample), sample)[1].observations
         Array(3., dtype=float32)
     """
 
-    dt: Array
+    dt: Interval
     gyro: Array
     vectors: Array
     references: Array
@@ -151,12 +153,13 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
             raise ValueError(f"noises.vectors: wanted {wanted}, got {vectors}")
         dtype = sample.gyro.dtype
         numbers = cast(noises, dtype)
-        valid = jnp.all(jnp.isfinite(sample.gyro)) & (sample.dt > 0)  # dt is 0 in padding
+        dt = sample.dt.seconds
+        valid = jnp.all(jnp.isfinite(sample.gyro)) & (dt > 0)  # it is 0 in padding
         gyro = jnp.where(valid, sample.gyro, memory.gyro)
-        length = jnp.where(valid, sample.dt, memory.length)
-        gap = jnp.where(valid, 0.0, memory.gap + sample.dt)
+        length = jnp.where(valid, dt, memory.length)
+        gap = jnp.where(valid, 0.0, memory.gap + dt)
         held = _held(numbers, length, gap) - _held(numbers, length, memory.gap)
-        variance = jnp.where(valid, numbers.gyro**2 * sample.dt, held)
+        variance = jnp.where(valid, numbers.gyro**2 * dt, held)
         sample = sample._replace(gyro=gyro)
         q, transition, noise, covariance = _predict(memory, sample, variance, numbers)
         error = Error(jnp.zeros(6, dtype), covariance)
@@ -186,7 +189,7 @@ def _predict(
 
     ``variance`` [rad^2] is the variance of the turn about each axis.
     """
-    dt = sample.dt
+    dt = sample.dt.seconds
     half = exp(0.5 * dt * (sample.gyro - memory.bias))
     middle = multiply(memory.q, half)
     eye, zero = jnp.eye(3, dtype=dt.dtype), jnp.zeros((3, 3), dt.dtype)

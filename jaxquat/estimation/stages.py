@@ -91,7 +91,7 @@ class MotionAndRest(NamedTuple):
 
 def predict(settings: Settings, memory: Memory, sample: ImuSample) -> Prediction:
     """Turn the attitude by the gyroscope, predict the error, and replace missing readings."""
-    dt = sample.dt
+    dt = sample.dt.seconds
     has_gyro, gyro = present(sample.gyro, memory.gyro)
     q, middle = _turn(memory, gyro, dt, has_gyro)
     up = jnp.asarray([0.0, 0.0, GRAVITY], dt.dtype)
@@ -114,7 +114,7 @@ def predict(settings: Settings, memory: Memory, sample: ImuSample) -> Prediction
     covariance = propagated(memory.covariance, middle, gyro, dt, decay, impulse)
     noise = jnp.diag(variances_of(settings, gyro, dt, decay).at[:3].add(missed))
     error = covariance + noise, noise, transition
-    sample = ImuSample(dt, gyro, force, field)
+    sample = ImuSample(sample.dt, gyro, force, field)
     return Prediction(sample, measured, since, intervals, gyro_interval, q, *error, decay)
 
 
@@ -165,7 +165,7 @@ def find_heading(
     )
     begins = valid & (restarts | begins)
     q = jnp.where(begins, turned(tilt.q, jnp.zeros_like(field).at[2].set(angle)), tilt.q)
-    age = jnp.where(before.age < 0, before.age, before.age + predicted.sample.dt)
+    age = jnp.where(before.age < 0, before.age, before.age + predicted.sample.dt.seconds)
     age = jnp.where(begins, 0.0, jnp.where(tilt.lost, -1.0, age))
     # The first readings have the deviation ``start_heading`` together.
     is_early = age < _FIRST_READINGS
@@ -184,7 +184,7 @@ def find_rest(
     settings: Settings, memory: Memory, predicted: Prediction, tilt: Tilt, q: Array
 ) -> MotionAndRest:
     """Measure the motion with the attitude q, and detect rest."""
-    (dt, gyro, force, _), measured, _, intervals, *_ = predicted
+    ((dt,), gyro, force, _), measured, _, intervals, *_ = predicted
     gravity, before = tilt.mean_force.gravity, memory.rest
     acceleration = rotate(q, force)[:2]
     excess = jnp.where(measured[1], root(square(force)) - or_standard(gravity), 0.0)

@@ -11,7 +11,7 @@ from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 from jaxquat import estimation
-from jaxquat.estimation import Noises, Sample
+from jaxquat.estimation import Interval, Noises, Sample
 from jaxquat.estimation.error_state import Error, consistency, observed
 
 Q0 = jnp.array([1.0, 0.0, 0.0, 0.0])
@@ -43,7 +43,7 @@ def simulated(key, noises=NOISES, n=200, dt=0.1, dtype=jnp.float64, every=3):
         ((index % 10) == 5)[:, None], jq.quaternion.multiply(tilt, q), jnp.full((n, 4), jnp.nan)
     )
     references = jnp.broadcast_to(REFERENCES, seen.shape)
-    samples = Sample(jnp.full(n, dt), gyro, seen, references, measured)
+    samples = Sample(Interval(jnp.full(n, dt)), gyro, seen, references, measured)
     return q, bias, jax.tree.map(lambda x: x.astype(dtype), samples)
 
 
@@ -123,7 +123,9 @@ def test_a_block_of_observations_is_the_textbook():
 
 def one_sample(dt, gyro, attitude):
     nothing = jnp.zeros((0, 3))
-    return Sample(jnp.asarray(dt), jnp.asarray(gyro), nothing, nothing, jnp.asarray(attitude))
+    return Sample(
+        Interval(jnp.asarray(dt)), jnp.asarray(gyro), nothing, nothing, jnp.asarray(attitude)
+    )
 
 
 def test_through_a_gap_attitude_and_covariance_are_those_of_the_integrals():
@@ -180,7 +182,7 @@ def test_a_star_tracker_with_axes_of_its_own_is_weighed_by_them():
         seen = jq.quaternion.multiply(q[None], jq.quaternion.exp(errors))
         still, none = jnp.zeros((3, 3)), jnp.zeros((3, 0, 3))
         kalman = estimation.mekf(Q0, noises)
-        _, run = estimation.run(kalman, Sample(jnp.zeros(3), still, none, none, seen))
+        _, run = estimation.run(kalman, Sample(Interval(jnp.zeros(3)), still, none, none, seen))
         u = jq.quaternion.log(jq.quaternion.multiply(q, jq.quaternion.conjugate(run.q[-1])))
         return u @ jnp.linalg.solve(run.covariance[-1, :3, :3], u) / 3, jnp.sum(run.nis[1:]) / 6
 
@@ -348,7 +350,7 @@ def test_the_likelihood_is_greatest_near_the_true_noises():
 def test_what_pads_a_recording_changes_nothing():
     _, _, samples = SIMULATED(jax.random.key(2), n=30)
     empty = jax.tree.map(lambda x: jnp.full_like(x[:5], jnp.nan), samples)
-    empty = empty._replace(dt=jnp.zeros(5), gyro=jnp.ones((5, 3)))
+    empty = empty._replace(dt=Interval(jnp.zeros(5)), gyro=jnp.ones((5, 3)))
     padded = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), samples, empty)
     kalman = estimation.mekf(Q0, NOISES)
     plain, long = estimation.run(kalman, samples)[0], estimation.run(kalman, padded)[0]

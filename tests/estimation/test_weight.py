@@ -73,7 +73,9 @@ def test_gaps_and_missing_readings_are_no_time_without_weight():
 
 def test_samples_that_are_no_recording_are_judged_too():
     force, still = jnp.full((3000, 3), 3.0), jnp.zeros((3000, 3))
-    samples = estimation.ImuSample(jnp.full(3000, 0.02), still, force / 2, still)
+    samples = estimation.ImuSample(
+        estimation.Interval(jnp.full(3000, 0.02)), still, force / 2, still
+    )
     with pytest.raises(ValueError, match=r"samples: .* mean length of 4\.8 m/s"):
         estimation.run(estimation.ahrs(), samples)
 
