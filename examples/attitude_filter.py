@@ -2,7 +2,7 @@
 
     python examples/attitude_filter.py --train FILES --test FILES [--swap] [--prior 0.025]
 
-Seven settings of ``jq.estimation.ahrs`` and the latency of the gyroscope are fitted. The fit
+Seven settings of ``estimation.ahrs`` and the latency of the gyroscope are fitted. The fit
 minimizes the error of the filter on TRAIN, and differentiates its scan in forward mode. The
 smoother has the same settings. A prior keeps them near their defaults, within a factor of 1.5:
 without it (``--prior 0``) the fit makes the total score of recordings that it did not see worse.
@@ -150,7 +150,7 @@ def root(x):
 
 def settings_of(params):
     """Return the settings with parameters z (n + 1,); z = 0 gives the defaults."""
-    default = estimation.Settings()
+    default = estimation.AhrsSettings()
     shifted = {
         name: getattr(default, name) * jnp.exp(SPREAD * z)
         for name, z in zip(FITTED, params[:-1], strict=True)
@@ -215,7 +215,7 @@ def judge(settings, recording):
     end = jnp.zeros((len(reference) - n, 4), reference.dtype)  # does not count
     online, offline = (jnp.concatenate([jnp.asarray(q, end.dtype), end]) for q in vqf_attitudes)
     attitudes = {"vqf": online, "offline_vqf": offline}
-    for name, values in (("untuned", estimation.Settings()), ("", settings)):
+    for name, values in (("untuned", estimation.AhrsSettings()), ("", settings)):
         values = jax.tree.map(jnp.float32, values)
         attitudes[f"online {name}".strip()] = ONLINE(values, samples)
         attitudes[f"smoothed {name}".strip()] = SMOOTHED(values, samples)
@@ -231,7 +231,7 @@ ONLINE, SMOOTHED, SCORES = jax.jit(filtered), jax.jit(smoothed), jax.jit(scores)
 def print_settings(settings):
     """Print the default and fitted settings."""
     print("| setting | default | fitted |\n|---|---|---|")
-    for name, default in estimation.Settings()._asdict().items():
+    for name, default in estimation.AhrsSettings()._asdict().items():
         if name in FITTED or name == "latency":
             print(f"| {name} | {default:.3g} | {float(getattr(settings, name)):.3g} |")
 

@@ -113,7 +113,7 @@ def run(
     Raises:
         ValueError, TypeError: a bad argument, by name. A ``dt`` that is no
             ``estimation.Interval`` is a TypeError. Of values that are not traced: an interval that
-            is negative or not finite, or a size that ``samples`` refuses.
+            is negative or not finite, or a size that ``imu_samples`` refuses.
 
     Examples:
         >>> memory, estimates = jax.jit(lambda samples: jq.estimation.run(mekf, samples))(samples)

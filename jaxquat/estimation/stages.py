@@ -22,7 +22,7 @@ from jaxquat.estimation.detectors import (
     or_standard,
 )
 from jaxquat.estimation.filtering import present, turned
-from jaxquat.estimation.imu import ImuSample, Settings, propagated, transition_of, variances_of
+from jaxquat.estimation.imu import AhrsSettings, ImuSample, propagated, transition_of, variances_of
 from jaxquat.estimation.memory import Heading, MeanForce, Memory, Motion, Rest, vertical_force
 from jaxquat.quaternion import correct_norm, exp, multiply, normalize, rotate, rotate_inverse
 
@@ -89,7 +89,7 @@ class MotionAndRest(NamedTuple):
     rest: Rest
 
 
-def predict(settings: Settings, memory: Memory, sample: ImuSample) -> Prediction:
+def predict(settings: AhrsSettings, memory: Memory, sample: ImuSample) -> Prediction:
     """Turn the attitude by the gyroscope, predict the error, and replace missing readings."""
     dt = sample.dt.seconds
     has_gyro, gyro = present(sample.gyro, memory.gyro)
@@ -144,7 +144,7 @@ def find_tilt(memory: Memory, predicted: Prediction) -> Tilt:
 
 
 def find_heading(
-    settings: Settings, memory: Memory, predicted: Prediction, tilt: Tilt
+    settings: AhrsSettings, memory: Memory, predicted: Prediction, tilt: Tilt
 ) -> MagneticHeading:
     """Measure the heading by the magnetic field, and turn the attitude where it begins."""
     before, has_field, interval = memory.heading, predicted.measured[2], predicted.intervals[2]
@@ -181,7 +181,7 @@ def find_heading(
 
 
 def find_rest(
-    settings: Settings, memory: Memory, predicted: Prediction, tilt: Tilt, q: Array
+    settings: AhrsSettings, memory: Memory, predicted: Prediction, tilt: Tilt, q: Array
 ) -> MotionAndRest:
     """Measure the motion with the attitude q, and detect rest."""
     ((dt,), gyro, force, _), measured, _, intervals, *_ = predicted
@@ -219,7 +219,7 @@ def _levelling(force: Array) -> Array:
 
 
 def _missed_turn(
-    settings: Settings, memory: Memory, dt: Array, measured: Array
+    settings: AhrsSettings, memory: Memory, dt: Array, measured: Array
 ) -> tuple[Array, Array]:
     """Return the gyroscope's usual interval, and the variance of a turn that it missed [rad^2].
 

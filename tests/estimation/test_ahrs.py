@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 from jaxquat import estimation, frames
-from jaxquat.estimation import ImuSample, Interval, Settings
+from jaxquat.estimation import AhrsSettings, ImuSample, Interval
 from jaxquat.estimation.imu import propagated, transition_of
 
 BROAD = ROOT.parent / "shared" / "data" / "broad"
@@ -45,7 +45,7 @@ def filtered(settings, samples):
 
 
 def settings(dtype=jnp.float64, **changes):
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype), Settings(**changes))
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), AhrsSettings(**changes))
 
 
 @jax.jit
@@ -276,7 +276,7 @@ def test_one_field_of_any_length_is_a_disturbance():
 def test_an_int_of_the_settings_is_a_number_under_jit():
     first = jax.tree.map(lambda x: x[0], moved(wandering(2))[1])
     start = jax.jit(lambda settings: estimation.ahrs(settings).init(first).covariance[5, 5])
-    assert start(Settings(latency=0, start_bias=2)) == 4.0
+    assert start(AhrsSettings(latency=0, start_bias=2)) == 4.0
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def imu(dt, n):
 
 def stars(dt, n):
     none = jnp.zeros((n, 0, 3))
-    return estimation.Sample(dt, jnp.zeros((n, 3)), none, none, jnp.tile(LEVEL, (n, 1)))
+    return estimation.VectorSample(dt, jnp.zeros((n, 3)), none, none, jnp.tile(LEVEL, (n, 1)))
 
 
 FILTERS = {"ahrs": (estimation.ahrs(), imu), "mekf": (estimation.mekf(LEVEL), stars)}
@@ -117,9 +117,10 @@ def test_float32_times_of_a_short_recording_have_their_digits():
 
 def gap_variance(seconds):
     """The attitude's variance after a gap: ``start^2 + T^2 start_bias^2 + T gyro^2``, see mekf."""
-    noises = estimation.Noises(gyro=0.1, walk=0.0, start_attitude=0.5, start_bias=0.2)
+    deviations = {"gyro": 0.1, "start_attitude": 0.5, "start_bias": 0.2}
+    settings = estimation.MekfSettings(bias_random_walk=0.0, **deviations)
     lost = stars(Interval(seconds), 3)._replace(attitude=jnp.full((3, 4), jnp.nan))
-    _, estimate = estimation.run(estimation.mekf(LEVEL, noises), lost)
+    _, estimate = estimation.run(estimation.mekf(LEVEL, settings), lost)
     return estimate.covariance[-1, 2, 2]
 
 
@@ -155,6 +156,6 @@ def test_a_recording_has_the_intervals_of_its_times():
     t = 1.7e9 + np.array([0.0, 0.5, 0.5 + 0.25, 2.0])
     force = np.tile([0.0, 0.0, 9.80665], (4, 1))
     recording = jq.recordings.Recording(t, 0.0 * force, accelerometer=force)
-    dt = estimation.samples(recording).dt
+    dt = jq.estimation.imu_samples(recording).dt
     assert isinstance(dt, Interval)
     np.testing.assert_array_equal(dt.seconds, recording.intervals())

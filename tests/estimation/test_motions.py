@@ -12,11 +12,13 @@ from scipy.stats import chi2
 
 import jaxquat as jq
 from jaxquat import estimation, recordings
-from jaxquat.estimation import ImuSample, Interval, Settings
+from jaxquat.estimation import AhrsSettings, ImuSample, Interval
 
 UP = np.array([0.0, 0.0, 9.80665])  # m/s^2
 RUN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(), x)[1]))
-KNOWN = Settings(gyro=1e-3, rest_bias=1e-3, walk=1e-6, start_response=1e-3)  # as simulated
+KNOWN = AhrsSettings(
+    gyro=1e-3, rest_bias=1e-3, bias_random_walk=1e-6, start_response=1e-3
+)  # as simulated
 WITH_KNOWN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(KNOWN), x)[1]))
 
 
@@ -240,7 +242,7 @@ def test_times_since_1970_lose_nothing_in_float32():
     still, up = np.zeros((100, 3)), np.tile([0.0, 0.0, 9.81], (100, 1))
     recording = recordings.Recording(t, still, accelerometer=up)
     with jax.enable_x64(False):
-        samples = estimation.samples(recording)
+        samples = jq.estimation.imu_samples(recording)
     assert {x.dtype for x in jax.tree.leaves(samples)} == {np.dtype(np.float32)}
     np.testing.assert_allclose(samples.dt.seconds, [0.0, *[0.01] * 99], atol=2.5e-7)  # an ulp
     assert np.all(np.isnan(samples.magnetometer))
@@ -250,12 +252,12 @@ def test_what_cannot_be_in_si_units_is_refused():
     t, still = np.arange(4.0), np.zeros((4, 3))
     in_g = recordings.Recording(t, still, accelerometer=still + np.array([0.0, 0.0, 1.0]))
     with pytest.raises(ValueError, match="recording: wanted specific forces in m/s"):
-        estimation.samples(in_g)
+        jq.estimation.imu_samples(in_g)
     hours = recordings.Recording(3600.0 * t, still, accelerometer=still + np.array([0.0, 0.0, 9.8]))
     with pytest.raises(ValueError, match="recording: wanted intervals in s, got"):
-        estimation.samples(hours)
+        jq.estimation.imu_samples(hours)
     with pytest.raises(ValueError, match="recording: wanted accelerometer, got none"):
-        estimation.samples(recordings.Recording(t, still))
+        jq.estimation.imu_samples(recordings.Recording(t, still))
     dt = estimation.intervals(0.1 * t)
     samples = ImuSample(dt, still, still + np.array([0.0, 0.0, 1.0]), still)
     with pytest.raises(ValueError, match="samples: wanted specific forces in m/s"):
@@ -285,15 +287,15 @@ NONSENSE = {
 def test_a_recording_that_cannot_be_meant_is_refused(case):
     changes, message = NONSENSE[case]
     fields = {"t": STAMPS, "gyro": STILL, "accelerometer": FORCE}
-    assert estimation.samples(recordings.Recording(**fields)).dt.seconds.shape == (4,)
+    assert jq.estimation.imu_samples(recordings.Recording(**fields)).dt.seconds.shape == (4,)
     with pytest.raises(ValueError, match=message):
-        estimation.samples(recordings.Recording(**fields | changes))
+        jq.estimation.imu_samples(recordings.Recording(**fields | changes))
 
 
 def test_rates_of_the_full_scale_of_2000_degrees_a_second_are_accepted():
     rates = np.radians([0.0, 0.0, 2000.0]) + STILL
     recording = recordings.Recording(STAMPS, rates, accelerometer=FORCE)
-    np.testing.assert_allclose(estimation.samples(recording).gyro[:, 2], 34.9066, rtol=1e-6)
+    np.testing.assert_allclose(jq.estimation.imu_samples(recording).gyro[:, 2], 34.9066, rtol=1e-6)
 
 
 def put(sensor, rows, value):
@@ -453,7 +455,7 @@ def test_a_recording_cut_at_a_gap_gives_the_attitude_sooner():
             for x, noise in ((gyro, 3e-3), (force, 0.03), (field, 3e-7))
         )
         recording = recordings.Recording(t, gyro, accelerometer=force, magnetometer=field)
-        samples = estimation.samples(recording)
+        samples = jq.estimation.imu_samples(recording)
         back = np.swapaxes(attitude.as_matrix(), 1, 2)
         parts = np.split(np.arange(len(t)), np.flatnonzero(np.diff(t) > 0.5) + 1)
         for errors_of, rows in ((through, [np.arange(len(t))]), (anew, parts)):
@@ -472,7 +474,7 @@ def test_the_first_second_of_a_magnetometer_is_averaged():
     """
     t, _, of_tilt, heading, of_heading = of_spoilt()
     case, k = CASES.index("a wrong first magnetometer"), np.searchsorted(t, 1.1)
-    least = np.rad2deg(np.hypot(Settings().start_heading, Settings().declination))
+    least = np.rad2deg(np.hypot(AhrsSettings().start_heading, AhrsSettings().declination))
     most = np.hypot(least, 2.5 * of_tilt[case, k] / np.sqrt(2.0))
     assert least < of_heading[case, k] < most
     assert heading[case, k] < of_heading[case, k]
@@ -493,7 +495,7 @@ def test_a_fast_magnetometer_is_averaged_too(dip):
     estimate = RUN(ImuSample(dt, *(jnp.asarray(x)[None] for x in rows)))
     steepness = max(1.0, 0.1 / np.cos(np.deg2rad(dip)) ** 2)
     covariance = np.asarray(estimate.covariance[0, np.searchsorted(t, 1.01)])
-    claimed = steepness * Settings().start_heading ** 2 + Settings().declination ** 2
+    claimed = steepness * AhrsSettings().start_heading ** 2 + AhrsSettings().declination ** 2
     claimed = claimed + np.tan(np.deg2rad(dip)) ** 2 * covariance[1, 1]
     assert covariance[2, 2] == pytest.approx(claimed, rel=0.15)
 

@@ -11,14 +11,16 @@ import pytest
 
 import jaxquat as jq
 from jaxquat import estimation
-from jaxquat.estimation import ImuSample, Interval, Settings, error_state
+from jaxquat.estimation import AhrsSettings, ImuSample, Interval, error_state
 
 STEP, BEFORE = jax.jit(error_state.backward_step), jax.jit(error_state.information_before)
 SMOOTHED = jax.jit(error_state.smoothed)
 OBSERVED = jax.jit(error_state.observed, static_argnums=5)
 N = 5  # numbers of a linear problem without an attitude
 STEPS = 8
-KNOWN = Settings(gyro=1e-3, rest_bias=1e-3, walk=1e-6, start_response=1e-3)  # as simulated
+KNOWN = AhrsSettings(
+    gyro=1e-3, rest_bias=1e-3, bias_random_walk=1e-6, start_response=1e-3
+)  # as simulated
 BIAS = np.array([0.004, -0.003, 0.005])  # rad/s, as simulated
 
 
