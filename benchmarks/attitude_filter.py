@@ -40,9 +40,8 @@ def recordings(count, length):
 
     def one(key):
         white = 0.01 * jax.random.normal(key, (3, *rate.shape))
-        return estimation.ImuSample(
-            jnp.full(len(t), DT), rate + white[0], force + white[1], field + white[2]
-        )
+        dt = estimation.Interval(jnp.full(len(t), DT))
+        return estimation.ImuSample(dt, rate + white[0], force + white[1], field + white[2])
 
     return jax.vmap(one)(jax.random.split(jax.random.key(0), count))
 
@@ -54,7 +53,7 @@ def vectors(samples):
     world = jnp.array([[0.0, 0.0, 9.80665], [0.0, 18.0, -45.0]])
     lost = jnp.full((*shape, 4), jnp.nan)
     known = jnp.broadcast_to(world, seen.shape)
-    return estimation.Sample(samples.dt, samples.gyro, seen, known, lost)
+    return estimation.VectorSample(samples.dt, samples.gyro, seen, known, lost)
 
 
 def best(calls, clock, function, *arguments):
@@ -100,7 +99,7 @@ def by_pushing(settings, samples, engine):
 
 def derivatives():
     """Print what the gradient of a loss costs."""
-    settings = jax.tree.map(jnp.float32, estimation.Settings())
+    settings = jax.tree.map(jnp.float32, estimation.AhrsSettings())
     length, counts = 2_000, (1, 8)
     samples = {count: recordings(count, length) for count in counts}
     functions = {
@@ -127,7 +126,8 @@ def derivatives():
 
 def throughput():
     """Print the table beside VQF."""
-    mekf = estimation.mekf(jnp.array([1.0, 0.0, 0.0, 0.0]), estimation.Noises(vectors=0.05))
+    settings = estimation.MekfSettings(vectors=0.05)
+    mekf = estimation.mekf(jnp.array([1.0, 0.0, 0.0, 0.0]), settings)
     ahrs = estimation.ahrs()
 
     def run(kind, engine="auto"):
@@ -157,7 +157,7 @@ def throughput():
 
 def main():
     """Print one of the tables."""
-    parser = argparse.ArgumentParser(description="Time the filters of jq.estimation.")
+    parser = argparse.ArgumentParser(description="Time the filters of estimation.")
     parser.add_argument("--derivatives", action="store_true")
     derivatives() if parser.parse_args().derivatives else throughput()
 

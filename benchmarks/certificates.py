@@ -557,7 +557,7 @@ def stiff():
         for name, method in methods.items()
     }
     without_inertia = jax.jit(lambda: jq.kinematics.rollout_of_attitude(
-        terminal, q, jq.grid(0.0, 1e-3, 2000), order=6))()[-1]  # fmt: skip
+        terminal, q, jq.grid(0.0, 1e-3, 2000), order=6).q[-1])()  # fmt: skip
     lines = header(["x", *methods, *(f"{name}, turning" for name in methods)])
     for x in (0.01, 0.1, 1.0, 3.0, 10.0, 100.0, 1e3, 1e5, 1e8):
         size, cells = 0.05 / x, []

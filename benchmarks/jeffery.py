@@ -63,7 +63,7 @@ def without_inertia(ratio, steps=8000):
     grid = jq.grid_at(np.linspace(0.0, TURNS * period, 8 * TURNS + 1), steps // 8)
 
     def orbit(q):
-        return kinematics.rollout_of_attitude(rate, q, grid, order=6)
+        return kinematics.rollout_of_attitude(rate, q, grid, order=6).q
 
     q = jax.jit(jax.vmap(orbit))(starts(4))
     constants = np.asarray(orbit_constant(q, ratio))
@@ -215,7 +215,7 @@ def seen_axes(logarithm, grid):
     """Return the axis at all times of the grid, of a spheroid with this logarithm of its ratio."""
     rate = flow.jeffery_rate(spheroid(jnp.exp(logarithm)), SHEAR)
     q = quaternion.exp(jnp.array([0.3, -0.4, 0.0]))
-    return axis(kinematics.rollout_of_attitude(rate, q, grid))
+    return axis(kinematics.rollout_of_attitude(rate, q, grid).q)
 
 
 def fits(ratio=5.0, noise=0.01):

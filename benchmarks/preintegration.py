@@ -161,7 +161,7 @@ def ascent(trials):
     steps, dt = 80, 0.05
     noise = kinematics.Imu(np.array([5e-4, 7.5e-4, 1e-3]), np.array([0.03, 0.04, 0.05]))
     white = np.random.default_rng(2232).normal(size=(trials, 2, steps, 3)) / np.sqrt(dt)
-    accel, gyro = force + noise.accel * white[:, 0], omega + noise.gyro * white[:, 1]
+    accel, gyro = force + noise.accelerometer * white[:, 0], omega + noise.gyro * white[:, 1]
     rotation, velocity, position = flown(omega, force, gravity, earth_rate, steps * dt)
     print(f"true end: {position[2]:.1f} m high, {np.linalg.norm(velocity):.1f} m/s")
     bounds = scipy.stats.chi2.ppf([0.025, 0.975], 9 * trials) / trials

@@ -5,9 +5,9 @@
 FOLDER/OWNER/NAME is a clone of the repository OWNER/NAME of GitHub, for those of the table ``LOGS``
 that are wanted, and rpng/open_vins for the truth of the sequence of EuRoC; the script downloads
 nothing. It prints a row for each of these logs that is there. A log goes from its reader to
-``estimation.samples`` as it is, each sensor with its own stamps. VQF and imufusion need one row for
-all sensors: accelerometer and magnetometer are held at the stamps of the gyroscope. VQF takes one
-interval for the whole log, the median; imufusion takes each one. VQF has its default settings,
+``estimation.imu_samples`` as it is, each sensor with its own stamps. VQF and imufusion need one row
+for all sensors: accelerometer and magnetometer are held at the stamps of the gyroscope. VQF takes
+one interval for the whole log, the median; imufusion takes each one. VQF has its default settings,
 imufusion those that its README recommends, with its estimate of the bias.
 
 Errors are root mean squares in degrees at the stamps of the gyroscope, where the reference is
@@ -262,7 +262,7 @@ def by_ahrs(recording, settings):
 
     These are what it claims of inclination and heading, (N, 2) [deg].
     """
-    samples = jq.estimation.samples(recording)
+    samples = jq.estimation.imu_samples(recording)
 
     def claimed(estimate):
         to_world = jq.quaternion.to_matrix(estimate.q)
@@ -373,10 +373,10 @@ def main():
     parser = argparse.ArgumentParser(description="Score three filters on public logs.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="a part of the names of the logs")
-    gyro = jq.estimation.Settings().gyro
+    gyro = jq.estimation.AhrsSettings().gyro
     parser.add_argument("--gyro", type=float, default=gyro, help="setting of ahrs [rad/s/sqrt(Hz)]")
     options = parser.parse_args()
-    settings = jq.estimation.Settings(gyro=options.gyro)
+    settings = jq.estimation.AhrsSettings(gyro=options.gyro)
     print("Rates: gyroscope / accelerometer / magnetometer / reference.")
     print("Errors: ahrs / VQF / imufusion [deg].\n")
     printed(

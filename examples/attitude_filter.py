@@ -2,7 +2,7 @@
 
     python examples/attitude_filter.py --train FILES --test FILES [--swap] [--prior 0.025]
 
-Seven settings of ``jq.estimation.ahrs`` and the latency of the gyroscope are fitted. The fit
+Seven settings of ``estimation.ahrs`` and the latency of the gyroscope are fitted. The fit
 minimizes the error of the filter on TRAIN, and differentiates its scan in forward mode. The
 smoother has the same settings. A prior keeps them near their defaults, within a factor of 1.5:
 without it (``--prior 0``) the fit makes the total score of recordings that it did not see worse.
@@ -76,7 +76,7 @@ def read(path):
         with np.load(path) as file:
             data = {name: np.asarray(file[name], np.float32) for name in file.files}
         n = len(data["imu_gyr"])
-        dt = np.full(n, 1.0 / data["sampling_rate"], np.float32)
+        dt = np.float32(1.0 / data["sampling_rate"])
         sensors = (data[name].reshape(n, 3) for name in ("imu_gyr", "imu_acc", "imu_mag"))
         counts = data["movement"].reshape(n, 1) > 0
         reference = np.where(counts, data["opt_quat"].reshape(n, 4), np.float32(np.nan))
@@ -84,7 +84,8 @@ def read(path):
         sys.exit(f"{path}: {error}")
     if np.isnan(reference).all():
         sys.exit(f"{path}: no sample of the movement has a reference")
-    samples = estimation.ImuSample(*map(jnp.asarray, (dt, *sensors)))
+    intervals = estimation.Interval(jnp.full(n, dt))
+    samples = estimation.ImuSample(intervals, *map(jnp.asarray, sensors))
     return Recording(samples, jnp.asarray(reference))
 
 
@@ -102,7 +103,8 @@ def padded(recordings):
     def one(recording):
         rows = longest - len(recording.reference)
         end = jax.tree.map(lambda x: jnp.full((rows, *x.shape[1:]), jnp.nan, x.dtype), recording)
-        end = end._replace(samples=end.samples._replace(dt=jnp.zeros(rows, jnp.float32)))
+        empty = estimation.Interval(jnp.zeros(rows, jnp.float32))
+        end = end._replace(samples=end.samples._replace(dt=empty))
         return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), recording, end)
 
     return [one(recording) for recording in recordings]
@@ -148,7 +150,7 @@ def root(x):
 
 def settings_of(params):
     """Return the settings with parameters z (n + 1,); z = 0 gives the defaults."""
-    default = estimation.Settings()
+    default = estimation.AhrsSettings()
     shifted = {
         name: getattr(default, name) * jnp.exp(SPREAD * z)
         for name, z in zip(FITTED, params[:-1], strict=True)
@@ -195,7 +197,7 @@ def vqf(samples):
         from vqf import VQF, offlineVQF
     except ImportError:
         sys.exit("wanted the package vqf, got none: pip install vqf")
-    dt = float(samples.dt[0])
+    dt = float(samples.dt.seconds[0])
     gyr, acc, mag = (np.ascontiguousarray(x, np.float64) for x in samples[1:])
     return VQF(dt).updateBatch(gyr, acc, mag)["quat9D"], offlineVQF(gyr, acc, mag, dt)["quat9D"]
 
@@ -208,12 +210,12 @@ def turned_on(q, gyro, latency):
 def judge(settings, recording):
     """Return the scores (6,) of every estimate of a padded recording, by name."""
     samples, reference = recording
-    n = int(jnp.sum(samples.dt > 0))
+    n = int(jnp.sum(samples.dt.seconds > 0))
     vqf_attitudes = vqf(jax.tree.map(lambda x: x[:n], samples))
     end = jnp.zeros((len(reference) - n, 4), reference.dtype)  # does not count
     online, offline = (jnp.concatenate([jnp.asarray(q, end.dtype), end]) for q in vqf_attitudes)
     attitudes = {"vqf": online, "offline_vqf": offline}
-    for name, values in (("untuned", estimation.Settings()), ("", settings)):
+    for name, values in (("untuned", estimation.AhrsSettings()), ("", settings)):
         values = jax.tree.map(jnp.float32, values)
         attitudes[f"online {name}".strip()] = ONLINE(values, samples)
         attitudes[f"smoothed {name}".strip()] = SMOOTHED(values, samples)
@@ -229,7 +231,7 @@ ONLINE, SMOOTHED, SCORES = jax.jit(filtered), jax.jit(smoothed), jax.jit(scores)
 def print_settings(settings):
     """Print the default and fitted settings."""
     print("| setting | default | fitted |\n|---|---|---|")
-    for name, default in estimation.Settings()._asdict().items():
+    for name, default in estimation.AhrsSettings()._asdict().items():
         if name in FITTED or name == "latency":
             print(f"| {name} | {default:.3g} | {float(getattr(settings, name)):.3g} |")
 

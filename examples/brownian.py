@@ -309,7 +309,7 @@ def jeffery_orbits():
 
     def orbit(tilt):
         start = jq.quaternion.exp(jnp.stack([tilt, 0.0, 0.0]))
-        return axis_of(jq.kinematics.rollout_of_attitude(toward, start, grid))
+        return axis_of(jq.kinematics.rollout_of_attitude(toward, start, grid).q)
 
     return np.asarray(jax.jit(jax.vmap(orbit))(tilts))
 

@@ -73,7 +73,7 @@ SPREAD = Calibration(np.full(3, 2e-3), np.full(3, 5e-3), np.full(6, 5e-3), np.ar
 def corrected(calibration, gyro):
     """Return the true rates (N, 3) for the measured rates (N, 3)."""
     zero = jnp.zeros(())
-    return jq.gyro.correct(jq.gyro.Gyro(*calibration[:3], noise=zero, walk=zero), gyro)
+    return jq.gyro.correct(jq.gyro.Gyro(*calibration[:3], noise=zero, bias_random_walk=zero), gyro)
 
 
 def attitudes(calibration, gyro, dt):
@@ -143,7 +143,7 @@ def movement(recording):
 
 def at_rest(recording):
     """Return an ideal gyroscope with the mean rate of the first rest as its bias."""
-    rests = jq.recordings.rests(recording)
+    rests = jq.recordings.stationary_intervals(recording)
     if not len(rests):
         raise ValueError("no rest, so no bias to start from")
     bias = jnp.asarray(recording.gyro[slice(*rests[0])].mean(axis=0))

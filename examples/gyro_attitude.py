@@ -52,9 +52,9 @@ def simulate(path):
         scale=jnp.array([2e-3, -1e-3, 1e-3]),
         misalignment=1e-3 * jnp.array([1.0, -2.0, 1.0, 0.5, -1.0, 2.0]),  # rad
         noise=jnp.array(1e-4),  # rad/s/sqrt(Hz)
-        walk=jnp.array(2e-5),  # rad/s^2/sqrt(Hz)
+        bias_random_walk=jnp.array(2e-5),  # rad/s^2/sqrt(Hz)
     )
-    measured = np.asarray(jq.gyro.measure(gyro, omega, dt, jax.random.key(0)))
+    measured = np.asarray(jq.gyro.measure(jax.random.key(0), gyro, omega, dt))
     t = dt * np.arange(len(q))
     recording = jq.recordings.Recording(t, measured, np.asarray(q), t >= rest * dt)
     jq.recordings.write(path, recording)

@@ -347,14 +347,14 @@ MUTATIONS = {
     ),
     "mekf: process noise that knows no gap": Mutation(
         MEKF,
-        "numbers.gyro**2 * sample.dt",
+        "numbers.gyro**2 * dt",
         "numbers.gyro**2 * 0.1",
         of_mekf("through_a_gap_attitude_and_covariance_are_those_of_the_integrals"),
     ),
     "mekf: twice the process noise": Mutation(
         MEKF,
-        "numbers.gyro**2 * sample.dt",
-        "numbers.gyro**2 * 2.0 * sample.dt",
+        "numbers.gyro**2 * dt",
+        "numbers.gyro**2 * 2.0 * dt",
         of_mekf("the_errors_are_as_large_as_the_covariance_says"),
     ),
     "mekf: a gate that never closes": Mutation(

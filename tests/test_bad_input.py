@@ -60,7 +60,7 @@ ROTORS = jq.rotors.Rotors(
     np.array([0.0, 0.0, 1.0]),
     np.array([0.0, 0.0, 0.1]),
 )
-IMU = estimation.ImuSample(np.full(4, 0.1), FOUR, 9.8 * FOUR, FOUR)
+IMU = estimation.ImuSample(estimation.Interval(np.full(4, 0.1)), FOUR, 9.8 * FOUR, FOUR)
 TANK = jax.tree.map(
     np.asarray, jq.dynamics.slosh_masses(ONE * np.ones(1), *[np.eye(3)[:1]] * 2, *[np.ones(1)] * 2)
 )
@@ -148,8 +148,9 @@ def bad_values(good):
         | jq.kinematics.Imu
         | jq.magnetometer.Magnetometer
         | estimation.ImuSample
-        | estimation.Noises
-        | estimation.Settings
+        | estimation.Interval
+        | estimation.MekfSettings
+        | estimation.AhrsSettings
         | jq.rotors.Rotors
         | jq.dynamics.Appendages,
     )
@@ -244,12 +245,12 @@ TABLE = {
         "measured": algebra(ROWS),
     },
     "accelerometer.measure": {
+        "key": key(),
         "accelerometer": Argument(ACCELEROMETER),
         "q": Argument(np.stack([Q] * 6)),
         "acceleration": algebra(ROWS),
         "gravity": algebra(V),
         "dt": Argument(0.1),
-        "key": key(),
     },
     "accelerometer.response": {"accelerometer": Argument(ACCELEROMETER)},
     "allan.Noise.settings": {},
@@ -478,10 +479,13 @@ TABLE = {
         "below": Argument(0.1, {"wrong": "a limit for each of two numbers"}),
         "minimum": Argument(100),
     },
-    "estimation.ahrs": {"settings": optional(estimation.Settings())},
+    "estimation.ahrs": {"settings": optional(estimation.AhrsSettings())},
+    "estimation.intervals": {
+        "times": Argument(np.arange(4.0), {"int": "numbers", "wrong": "eight times"})
+    },
     "estimation.mekf": {
         "q": Argument(Q),
-        "noises": optional(estimation.Noises()),
+        "settings": optional(estimation.MekfSettings()),
         "gate": Argument(3.0, {"inf": "no gate"}),
     },
     "estimation.merge": {
@@ -490,7 +494,7 @@ TABLE = {
     },
     "estimation.run": FILTERING
     | {"save": Argument(lambda estimate: estimate.q), "engine": Argument("scan")},
-    "estimation.samples": {"recording": Argument(FLIGHT_LOG)},
+    "estimation.imu_samples": {"recording": Argument(FLIGHT_LOG)},
     "estimation.smooth": FILTERING,
     "euler.from_quaternion": {"q": algebra(Q), "order": ORDER},
     "euler.rate_matrix": {"angles": algebra(V), "order": ORDER},
@@ -571,10 +575,10 @@ TABLE = {
     "gyro.Gyro.ideal": {"dtype": optional(None)},
     "gyro.correct": {"gyro": Argument(GYRO), "measured": algebra(ROWS)},
     "gyro.measure": {
+        "key": key(),
         "gyro": Argument(GYRO),
         "omega": algebra(ROWS),
         "dt": Argument(0.1),
-        "key": key(),
     },
     "gyro.sample": {
         "gyro": Argument(GYRO),
@@ -598,7 +602,7 @@ TABLE = {
         "dt": number(0.1),
         "order": Argument(2),
     },
-    "kinematics.rollout": {
+    "kinematics.rollout_of_rate": {
         "rate": Argument(lambda t, params: jnp.asarray(V)),
         "q0": Argument(Q),
         "grid": Argument(GRID),
@@ -631,7 +635,7 @@ TABLE = {
     "kinematics.Preintegrated.with_bias": {"bias": Argument(BIAS)},
     "kinematics.preintegrate": {
         "gyro": algebra(ROWS),
-        "accel": algebra(ROWS),
+        "accelerometer": algebra(ROWS),
         "times": Argument(0.1 * np.arange(6)),
         "bias": optional(BIAS),
         "noise": optional(DENSITIES),
@@ -641,11 +645,11 @@ TABLE = {
     "magnetometer.calibrate": {"samples": Argument(POSES), "strength": Argument(1.0)},
     "magnetometer.correct": {"magnetometer": Argument(MAGNETOMETER), "measured": algebra(ROWS)},
     "magnetometer.measure": {
+        "key": key(),
         "magnetometer": Argument(MAGNETOMETER),
         "q": Argument(np.stack([Q] * 6)),
         "field": Argument(V),
         "dt": Argument(0.1),
-        "key": key(),
     },
     "kinematics.truncated_exp": {"u": algebra(V)},
     "dynamics.angular_acceleration": {
@@ -774,7 +778,7 @@ TABLE = {
         "cut_short": Argument(False),
         "skip_damaged": Argument(False),
     },
-    "recordings.rests": {
+    "recordings.stationary_intervals": {
         "recording": Argument(LONGER),
         "duration": Argument(0.5),
         "factor": Argument(2.0, {"int": "a number"}),

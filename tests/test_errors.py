@@ -19,6 +19,7 @@ from jax.experimental import checkify
 import jaxquat as jq
 from jaxquat import actuators, control, dynamics, euler, frames, quaternion, so3, torques
 from jaxquat._internal import checks as arguments
+from jaxquat.estimation import Interval
 from jaxquat.schemes import tableau, tableaus
 
 KEY = jax.random.key(0)
@@ -66,7 +67,7 @@ def fit(**changes):
 
 
 def gyro(**changes):
-    return jq.gyro.measure(jq.gyro.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1, KEY)
+    return jq.gyro.measure(KEY, jq.gyro.Gyro.ideal()._replace(**changes), FOUR_ROWS, 0.1)
 
 
 def coupled(state, acting, body=BODY):
@@ -75,7 +76,7 @@ def coupled(state, acting, body=BODY):
     return dynamics.coupled(body, panel, state, one, one, acting)
 
 
-IMU = jq.estimation.ImuSample(jnp.full(2, 0.1), *jnp.full((3, 2, 3), 9.8))
+IMU = jq.estimation.ImuSample(Interval(jnp.full(2, 0.1)), *jnp.full((3, 2, 3), 9.8))
 
 
 def imu(**changes):
@@ -459,27 +460,36 @@ CASES = [
     (lambda: setattr(BODY, "mass", 1.0), FrozenInstanceError, "cannot assign to field 'mass'"),
     # torques, control
     (
-        lambda: jq.estimation.mekf(Q, jq.estimation.Noises(attitude=-jnp.eye(3))),
+        lambda: jq.estimation.mekf(Q, jq.estimation.MekfSettings(attitude=-jnp.eye(3))),
         ValueError,
-        "noises.attitude: wanted a positive definite covariance, got [[-1.0",
+        "settings.attitude: wanted a positive definite covariance, got [[-1.0",
     ),
     (
         lambda: jq.estimation.ahrs({"heading": 0.1}),
         TypeError,
-        "settings: wanted estimation.Settings, got dict",
+        "settings: wanted estimation.AhrsSettings, got dict",
     ),
-    (lambda: imu(dt=jnp.ones(3)), ValueError, "samples: wanted arrays with one axis (N,) in front"),
     (
-        lambda: imu(dt=jnp.array([0.1, -0.1])),
+        lambda: imu(dt=Interval(jnp.ones(3))),
+        ValueError,
+        "samples: wanted arrays with one axis (N,) in front",
+    ),
+    (
+        lambda: imu(dt=Interval(jnp.array([0.1, -0.1]))),
         ValueError,
         "samples.dt: wanted finite values of at least 0, got [ 0.1 -0.1]",
     ),
     (
-        lambda: imu(dt=jnp.array([0.1, NAN])),
+        lambda: imu(dt=Interval(jnp.array([0.1, NAN]))),
         ValueError,
         "samples.dt: wanted finite values of at least 0, got [0.1 nan]",
     ),
-    (lambda: imu(dt=jnp.full(2, 10.0)), ValueError, "samples: wanted intervals in s", "'ms' for"),
+    (
+        lambda: imu(dt=Interval(jnp.full(2, 10.0))),
+        ValueError,
+        "samples: wanted intervals in s",
+        "'ms' for",
+    ),
     (lambda: imu(gyro=jnp.full((2, 3), 300.0)), ValueError, "samples: wanted rates in rad/s"),
     (
         lambda: imu(accelerometer=jnp.full((2, 3), 1e20, jnp.float32)),
@@ -492,7 +502,7 @@ CASES = [
         "samples.gyro: wanted an array, got a list",
     ),
     (
-        lambda: jq.estimation.merge(IMU._replace(dt=jnp.array([0.1, -0.1])), 2),
+        lambda: jq.estimation.merge(IMU._replace(dt=Interval(jnp.array([0.1, -0.1]))), 2),
         ValueError,
         "samples.dt: wanted finite values of at least 0, got [ 0.1 -0.1]",
     ),
@@ -537,9 +547,9 @@ CASES = [
         "gyro.noise: wanted finite values of at least 0, got -1.0",
     ),
     (
-        lambda: gyro(walk=jnp.array([0.0, 1.0, NAN])),
+        lambda: gyro(bias_random_walk=jnp.array([0.0, 1.0, NAN])),
         ValueError,
-        "gyro.walk: wanted finite values of at least 0, got [ 0.  1. nan]",
+        "gyro.bias_random_walk: wanted finite values of at least 0, got [ 0.  1. nan]",
     ),
     (
         lambda: gyro(scale=jnp.array([0.0, 0.0, -1.0])),
@@ -610,7 +620,7 @@ CASES = [
     (
         lambda: jq.kinematics.preintegrate(FOUR_ROWS, single(FOUR_ROWS), jnp.arange(4.0)),
         TypeError,
-        "accel: wanted the dtype of gyro, float64, got float32",
+        "accelerometer: wanted the dtype of gyro, float64, got float32",
     ),
     (
         lambda: jq.kinematics.Preintegrated(
@@ -631,7 +641,11 @@ CASES = [
         ValueError,
         "samples: wanted more samples than the 9 parameters, got 4",
     ),
-    (lambda: gyro(walk="low"), TypeError, "gyro.walk: wanted an array of floats, got 'low'"),
+    (
+        lambda: gyro(bias_random_walk="low"),
+        TypeError,
+        "gyro.bias_random_walk: wanted an array of floats, got 'low'",
+    ),
     (
         lambda: control.quaternion_law(START, GAINS, 2 * Q),
         ValueError,
@@ -721,7 +735,7 @@ CASES = [
         "key: wanted one key, got shape (2,)",
     ),
     (
-        lambda: jq.gyro.measure(jq.gyro.Gyro.ideal(), FOUR_ROWS, 0.1, jax.random.split(KEY)),
+        lambda: jq.gyro.measure(jax.random.split(KEY), jq.gyro.Gyro.ideal(), FOUR_ROWS, 0.1),
         ValueError,
         "key: wanted one key, got shape (2,)",
     ),
@@ -1175,7 +1189,7 @@ CASES = [
     ),
     (
         lambda: jq.magnetometer.measure(
-            jq.magnetometer.Magnetometer.ideal(), Q[None].astype(jnp.bfloat16), V, 0.1, KEY
+            KEY, jq.magnetometer.Magnetometer.ideal(), Q[None].astype(jnp.bfloat16), V, 0.1
         ),
         TypeError,
         "q: wanted float32 or float64, got bfloat16",
@@ -1577,9 +1591,9 @@ ARGUMENTS = [
     (lambda: fit(loss=lambda p: p), "loss: wanted loss(params, batch, key), got <lambda>(p)"),
     (lambda: fit(validation=lambda: 0.0), "validation: wanted validation(params), got <lambda>()"),
     (lambda: jq.fit_covariance(lambda: V, V), "residuals: wanted residuals(params), got"),
-    (lambda: jq.kinematics.rollout(*KINEMATIC), "rate: wanted rate(t, params), got"),
+    (lambda: jq.kinematics.rollout_of_rate(*KINEMATIC), "rate: wanted rate(t, params), got"),
     (
-        lambda: jq.kinematics.rollout(jq.flow.jeffery_rate(V, jnp.eye(3)), Q, GRID),
+        lambda: jq.kinematics.rollout_of_rate(jq.flow.jeffery_rate(V, jnp.eye(3)), Q, GRID),
         "rate: wanted rate(t, params), got a function of t and q; "
         "jq.kinematics.rollout_of_attitude takes",
     ),
@@ -1726,7 +1740,8 @@ def test_what_is_checked_is_what_is_used():
             law(START, lists, listed, BODY), law(START, GAINS, still, BODY)
         )
     np.testing.assert_array_equal(
-        gyro(noise=[0.1, 0.1, 0.1], walk=[0.2, 0.2, 0.2]), gyro(noise=0.1, walk=jnp.asarray(0.2))
+        gyro(noise=[0.1, 0.1, 0.1], bias_random_walk=[0.2, 0.2, 0.2]),
+        gyro(noise=0.1, bias_random_walk=jnp.asarray(0.2)),
     )
 
 

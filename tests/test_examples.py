@@ -108,8 +108,8 @@ def a_recording(seed, calibration):
     q = np.asarray(jq.kinematics.integrate(start, omega, dt, order=6)).copy()
     late = t - float(calibration.offset)
     shifted = rate(late, np.clip((late - rest * dt) / 2.0, 0.0, 1.0))
-    gyro = jq.gyro.Gyro(*calibration[:3], noise=jnp.array(1e-5), walk=jnp.array(0.0))
-    measured = np.asarray(jq.gyro.measure(gyro, jnp.asarray(shifted), dt, jax.random.key(seed)))
+    gyro = jq.gyro.Gyro(*calibration[:3], noise=jnp.array(1e-5), bias_random_walk=jnp.array(0.0))
+    measured = np.asarray(jq.gyro.measure(jax.random.key(seed), gyro, jnp.asarray(shifted), dt))
     q[rest : rest + 7] = np.nan
     q[rest + 600 : rest + 640] = np.nan
     return jq.recordings.Recording(t, measured, q, np.arange(len(t)) >= rest)

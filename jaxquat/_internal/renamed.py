@@ -150,6 +150,12 @@ RENAMED = {
     "fused.explain": "explain",
     "rotors.commanding_speeds": "rotors.command_speeds",
     "rotors.lagging": "rotors.lag",
+    "estimation.Noises": "estimation.MekfSettings",
+    "estimation.Sample": "estimation.VectorSample",
+    "estimation.Settings": "estimation.AhrsSettings",
+    "estimation.samples": "estimation.imu_samples",
+    "kinematics.rollout": "kinematics.rollout_of_rate",
+    "recordings.rests": "recordings.stationary_intervals",
     "schemes.Disturbance": "stochastic.Disturbance",
     "schemes.brownian": "stochastic.brownian",
     "schemes.coarsened": "stochastic.coarsen",
@@ -241,11 +247,20 @@ OLD_KEYWORDS: dict[str, dict[str, str]] = {
 }
 """Keywords of the last release and their new spelling, by function."""
 
+_WALK = {"walk": "bias_random_walk"}
 RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
     "control.Margins": {"together": "multiloop"},
     "control.cascade": {"course": "reference", "unwind": "anti_windup_time"},
     "control.flight_law": {"course": "reference"},
     "control.pid": {"unwind": "anti_windup_time"},
+    "accelerometer.Accelerometer": _WALK,
+    "allan.Noise": _WALK,
+    "estimation.AhrsSettings": _WALK,
+    "estimation.MekfSettings": _WALK,
+    "estimation.mekf": {"noises": "settings"},
+    "gyro.Gyro": _WALK,
+    "kinematics.Imu": {"accel": "accelerometer"},
+    "kinematics.preintegrate": {"accel": "accelerometer"},
     "least_squares": {"horizon": "prefixes"},
     "rotors.allocate": {"lowest": "min", "highest": "max"},
     "rotors.command_speeds": {"lowest": "min", "highest": "max"},
@@ -260,6 +275,11 @@ OLD_ORDERS = {
     ),
     "ensembles.members": ("draw n key", "key draw n"),
     "ensembles.run": ("draw simulate n key", "key draw simulate n"),
+    "accelerometer.measure": (
+        "accelerometer q acceleration gravity dt key",
+        "key accelerometer q acceleration gravity dt",
+    "gyro.measure": ("gyro omega dt key", "key gyro omega dt"),
+    "magnetometer.measure": ("magnetometer q field dt key", "key magnetometer q field dt"),
     "planning.ilqr": (
         "scheme body torque start grid commands residuals params=None",
         "scheme body torque start grid params commands residuals",
@@ -315,34 +335,36 @@ def takes_old_names(owner: str) -> Callable[[F], F]:
 
 
 def has_old_fields(owner: str) -> Callable[[Record], Record]:
-    """Let a NamedTuple have its fields under their old names, too, with a DeprecationWarning."""
+    """Let a record have its fields under their old names, too, with a DeprecationWarning.
+
+    The record is a NamedTuple or a dataclass.
+    """
 
     def decorator(record: Record) -> Record:
-        new = record.__new__
+        name = "__new__" if issubclass(record, tuple) else "__init__"
+        new = getattr(record, name)
 
-        def made(cls: type, *args: Any, **kwargs: Any) -> Any:
-            return new(cls, *args, **_in_new_names(owner, kwargs))
+        def made(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return new(self, *args, **_in_new_names(owner, kwargs))
 
-        def field(old: str) -> property:
-            def read(self: Any) -> Any:
-                return getattr(self, *_in_new_names(owner, {old: None}, stacklevel=3))
+        def read(self: Any, old: str) -> Any:  # only of names that are not there: dir has the new
+            if old not in RENAMED_ARGUMENTS[owner]:
+                _raise(record.__name__, old)
+            return getattr(self, *_in_new_names(owner, {old: None}))
 
-            return property(read)
-
-        record.__new__ = functools.wraps(new)(made)  # type: ignore[method-assign]
-        for old in RENAMED_ARGUMENTS[owner]:
-            setattr(record, old, field(old))
+        setattr(record, name, functools.wraps(new)(made))
+        record.__getattr__ = read  # type: ignore[attr-defined]
         return record
 
     return decorator
 
 
-def _in_new_names(owner: str, kwargs: dict[str, Any], stacklevel: int = 3) -> dict[str, Any]:
+def _in_new_names(owner: str, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the keywords under their new names; old ones give a DeprecationWarning."""
     names = RENAMED_ARGUMENTS[owner]
     for old in names.keys() & kwargs.keys():
         text = f"{owner.rpartition('.')[2]}: {old} is now called {names[old]}"
-        warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)
+        warnings.warn(text, DeprecationWarning, stacklevel=3)
         if names[old] in kwargs:
             raise TypeError(f"{text}, got both")
     return {names.get(name, name): value for name, value in kwargs.items()}

@@ -28,7 +28,7 @@ from jaxquat.estimation import stages
 from jaxquat.estimation.arguments import cast, sample_of
 from jaxquat.estimation.error_state import Error, Update, observed
 from jaxquat.estimation.filtering import Estimate, Filter, Linearized, corrected
-from jaxquat.estimation.imu import DECLINATION, SIZE, VELOCITY, ImuSample, Settings
+from jaxquat.estimation.imu import DECLINATION, SIZE, VELOCITY, AhrsSettings, ImuSample
 from jaxquat.estimation.memory import Memory, start_memory
 from jaxquat.estimation.stages import MagneticHeading, MotionAndRest, Prediction, Tilt
 from jaxquat.quaternion import exp, multiply, rotate_inverse
@@ -39,12 +39,12 @@ _TILTED = _MOVING | (np.arange(SIZE) < 2)
 _VELOCITY, _BIAS = np.eye(SIZE)[VELOCITY:DECLINATION], np.eye(SIZE)[3:6]  # rows of observations
 _ABSENT = 10.0  # s: after so long without a reading, a magnetometer no longer gives the heading
 _START_VELOCITY = 0.1  # m/s: deviation of the velocity where it begins, relative to that instant
-_SETTINGS = dict.fromkeys(Settings._fields, Field([()], positive)) | {
+_SETTINGS = dict.fromkeys(AhrsSettings._fields, Field([()], positive)) | {
     "latency": Field([()], finite)
 }
 
 
-def ahrs(settings: Settings | None = None) -> Filter:
+def ahrs(settings: AhrsSettings | None = None) -> Filter:
     """Make a filter of attitude from gyroscope, accelerometer and magnetometer. -> Filter.
 
     Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. The
@@ -64,7 +64,7 @@ def ahrs(settings: Settings | None = None) -> Filter:
     single sample: ``nis`` and ``log_likelihood`` are NaN.
 
     Args:
-        settings: the assumed noises and times, differentiable; None for ``Settings()``.
+        settings: the assumed noises and times, differentiable; None for ``AhrsSettings()``.
 
     Examples:
         >>> run = jax.jit(lambda samples: jq.estimation.run(jq.estimation.ahrs(), samples))
@@ -73,24 +73,24 @@ def ahrs(settings: Settings | None = None) -> Filter:
         >>> f"{jnp.degrees(yaw):.1f} deg"  # x points north, so it is turned from the east
         '90.0 deg'
     """
-    settings = Settings() if settings is None else settings
-    checked_record("settings", settings, Settings, _SETTINGS, "estimation.Settings")
+    settings = AhrsSettings() if settings is None else settings
+    checked_record("settings", settings, AhrsSettings, _SETTINGS, "estimation.AhrsSettings")
 
     def init(sample: ImuSample) -> Memory:
         sample = _checked(sample)
-        numbers = cast(settings, sample.dt.dtype)
-        unknown = jnp.full(3, stages.UNKNOWN, sample.dt.dtype)
+        numbers = cast(settings, sample.gyro.dtype)
+        unknown = jnp.full(3, stages.UNKNOWN, sample.gyro.dtype)
         return start_memory(sample, _start_covariance(numbers, unknown))
 
     def linearize(memory: Memory, sample: ImuSample) -> tuple[Memory, Estimate, Linearized]:
         sample = _checked(sample)
-        return _linearize(cast(settings, sample.dt.dtype), memory, sample)
+        return _linearize(cast(settings, sample.gyro.dtype), memory, sample)
 
     return Filter(init, lambda memory, sample: linearize(memory, sample)[:2], linearize)
 
 
 def _linearize(
-    settings: Settings, memory: Memory, sample: ImuSample
+    settings: AhrsSettings, memory: Memory, sample: ImuSample
 ) -> tuple[Memory, Estimate, Linearized]:
     """Take one step: turn by the gyroscope, then correct by the other sensors and by rest."""
     predicted = stages.predict(settings, memory, sample)
@@ -99,7 +99,7 @@ def _linearize(
     moving = stages.find_rest(settings, memory, predicted, tilt, north.q)
     predicted, numbers = _restart(settings, memory, predicted, tilt, north, moving)
     error, updates, count = _observe(settings, predicted, tilt, north, moving, numbers)
-    none = jnp.asarray(jnp.nan, sample.dt.dtype)
+    none = jnp.asarray(jnp.nan, sample.gyro.dtype)
     before = Estimate(north.q, numbers[:3], numbers[3:], predicted.covariance, none, count, none)
     estimate = corrected(before, error)
     after = Memory(
@@ -120,7 +120,7 @@ def _linearize(
     return after, estimate._replace(q=ahead), linearized
 
 
-def _start_covariance(settings: Settings, attitude: Array) -> Array:
+def _start_covariance(settings: AhrsSettings, attitude: Array) -> Array:
     """Return the covariance of an error that begins (18, 18), for deviations of the attitude."""
     parts = (
         attitude,
@@ -133,7 +133,7 @@ def _start_covariance(settings: Settings, attitude: Array) -> Array:
 
 
 def _restart(
-    settings: Settings,
+    settings: AhrsSettings,
     memory: Memory,
     predicted: Prediction,
     tilt: Tilt,
@@ -170,7 +170,7 @@ def _restart(
 
 
 def _observe(
-    settings: Settings,
+    settings: AhrsSettings,
     predicted: Prediction,
     tilt: Tilt,
     north: MagneticHeading,
@@ -221,7 +221,7 @@ def _unobserved_vertical(predicted: Prediction, north: MagneticHeading) -> Array
     horizontal velocity as one with another bias.
     """
     no_heading = (north.heading.age < 0) | (predicted.since_read[2] > _ABSENT)
-    up = jnp.asarray([0.0, 0.0, 1.0], predicted.sample.dt.dtype)
+    up = jnp.asarray([0.0, 0.0, 1.0], predicted.sample.gyro.dtype)
     return jnp.where(no_heading, rotate_inverse(north.q, up), 0.0)
 
 

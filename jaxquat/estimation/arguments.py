@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxquat._internal.checks import (
     exactly,
     is_concrete,
-    not_negative,
     single_or_double,
     unit_quaternion,
 )
+from jaxquat.estimation.interval import Interval, checked
 from jaxquat.recordings.columns import SI
 from jaxquat.recordings.units import unlikely_median
 
@@ -29,31 +30,11 @@ _GAP = 1.0  # s: in longer intervals the force is unknown
 
 def sample_of(sample: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     """Return a sample with checked ``dt`` and shapes, all in the gyroscope's dtype."""
-    dt = exactly("sample.dt", sample.dt, ())
-    not_negative("sample.dt", dt)
+    dt = Interval(exactly("sample.dt", checked("sample.dt", sample.dt), ()))
     sensors = [exactly(f"sample.{x}", getattr(sample, x), shape) for x, shape in shapes.items()]
     sample = type(sample)(dt, *sensors)
     single_or_double("sample.gyro", sample.gyro)
     return cast(sample, sample.gyro.dtype)
-
-
-def check_intervals(name: str, dt: Any) -> None:
-    """Raise ValueError if concrete intervals (N,) are negative, or rise evenly as stamps do.
-
-    Constant intervals do not rise, and intervals within a factor of 4 are never refused. Of wider
-    ones, 8 exponential numbers rise as evenly as this in 5 of 10^9 recordings, more even more
-    seldom. Stamps whose own jitter is a sixth of their spacing are still recognised.
-    """
-    not_negative(name, dt)
-    if not is_concrete(dt) or len(dt) < 8:
-        return
-    times = np.asarray(dt, np.float64)
-    rises = np.diff(times)
-    if 0 < rises.max() <= 2 * rises.min() and times[-1] > 4 * times[0]:
-        raise ValueError(
-            f"{name}: wanted the seconds since the sample before, got stamps, which rise evenly "
-            f"from {times[0]:.6g} to {times[-1]:.6g}; pass np.diff(t, prepend=t[0])"
-        )
 
 
 def check_sizes(name: str, dt: np.ndarray, gyro: np.ndarray, force: np.ndarray) -> None:
@@ -108,4 +89,4 @@ def unit_or_missing(name: str, value: Any) -> None:
 
 def cast(record: Record, dtype: Any) -> Record:
     """Return the record with arrays of this dtype."""
-    return type(record)(*(jnp.asarray(x, dtype) for x in record))
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), record)

@@ -11,7 +11,7 @@ from jax import Array
 
 from jaxquat._internal.linear import power_of_two, root, square
 from jaxquat.estimation.arguments import GRAVITY
-from jaxquat.estimation.imu import Settings
+from jaxquat.estimation.imu import AhrsSettings
 from jaxquat.estimation.memory import MagneticField, MeanForce, Motion
 
 _SENSOR_TIME = 0.5  # s: time constant of gyroscope and accelerometer; vibrations are shorter
@@ -27,7 +27,7 @@ _FIELD_RATIO = 1e3  # largest relative change of the norm: its fourth power fits
 
 
 def detect_stillness(
-    settings: Settings,
+    settings: AhrsSettings,
     smoothed: Array,
     still_time: Array,
     sensors: Array,
@@ -46,7 +46,7 @@ def detect_stillness(
 
 
 def measure_motion(
-    settings: Settings,
+    settings: AhrsSettings,
     memory: Motion,
     acceleration: Array,
     interval: Array,
@@ -82,7 +82,7 @@ def measure_motion(
 
 
 def detect_disturbance(
-    settings: Settings, memory: MagneticField, field: Array, interval: Array, valid: Array
+    settings: AhrsSettings, memory: MagneticField, field: Array, interval: Array, valid: Array
 ) -> tuple[MagneticField, Array, Array]:
     """Return the memory, the factor of the heading's variance, and whether the heading restarts.
 

@@ -15,9 +15,10 @@ from jaxquat import fused
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import arrays, instance, is_concrete, takes
 from jaxquat.estimation import error_state
-from jaxquat.estimation.arguments import check_intervals, check_sizes, unit_or_missing
+from jaxquat.estimation.arguments import check_sizes, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update
 from jaxquat.estimation.imu import ImuSample
+from jaxquat.estimation.interval import Interval, checked
 from jaxquat.quaternion import correct_norm, exp, multiply
 
 
@@ -98,7 +99,7 @@ def run(
     """Run a filter over N samples of a recording. -> (memory, estimates with leading axis (N,)).
 
     To run several recordings, map over them with ``jax.vmap``. A sample of length 0 without sensors
-    (``dt`` is 0, NaN elsewhere) changes nothing: use it to pad recordings to a common length.
+    (its interval is 0, NaN elsewhere) changes nothing: use it to pad recordings to a common length.
 
     Args:
         filter: from ``mekf`` or ``ahrs``.
@@ -110,9 +111,9 @@ def run(
         engine: "fused", "scan" or "auto", see ``jq.fused.scan``.
 
     Raises:
-        ValueError, TypeError: a bad argument, by name. Of values that are not traced: an interval
-            that is negative or not finite, stamps in place of intervals (8 or more, evenly rising,
-            the last above 4 times the first), or a size that ``samples`` refuses.
+        ValueError, TypeError: a bad argument, by name. A ``dt`` that is no
+            ``estimation.Interval`` is a TypeError. Of values that are not traced: an interval that
+            is negative or not finite, or a size that ``imu_samples`` refuses.
 
     Examples:
         >>> memory, estimates = jax.jit(lambda samples: jq.estimation.run(mekf, samples))(samples)
@@ -189,12 +190,13 @@ def present(value: Array, fallback: Array) -> tuple[Array, Array]:
 def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
     """Return the memory to start from; check it against the filter's own initial memory."""
     instance("filter", filter, Filter, "an estimation.Filter, such as mekf(...)")
+    if hasattr(samples, "dt"):
+        checked("samples.dt", samples.dt)
     _check_arrays(samples)
     start = filter.init(jax.tree.map(lambda leaf: leaf[0], samples))
-    if hasattr(samples, "dt"):
-        check_intervals("samples.dt", samples.dt)
     if isinstance(samples, ImuSample) and is_concrete(samples):
-        check_sizes("samples", *map(np.asarray, samples[:3]))
+        sensors = samples.dt.seconds, samples.gyro, samples.accelerometer
+        check_sizes("samples", *map(np.asarray, sensors))
     if memory is None:
         return start
     wanted, got = (reprs.shapes(tree) for tree in (start, arrays("memory", memory)))
@@ -212,7 +214,7 @@ def _check_arrays(samples: Any) -> None:
     if hasattr(samples, "attitude"):
         unit_or_missing("samples.attitude", samples.attitude)
     for name, value in getattr(samples, "_asdict", dict)().items():
-        if isinstance(value, list | tuple):
+        if isinstance(value, list | tuple) and not isinstance(value, Interval):
             raise TypeError(f"samples.{name}: wanted an array, got a {type(value).__name__}")
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(samples)]
     if len({shape[:1] for shape in shapes}) != 1 or shapes[0][:1] in ((), (0,)):

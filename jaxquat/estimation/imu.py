@@ -17,8 +17,10 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import divisor, exactly, instance, vector
 from jaxquat._internal.linear import square, transpose
-from jaxquat.estimation.arguments import check_intervals, check_sizes
+from jaxquat._internal.renamed import has_old_fields
+from jaxquat.estimation.arguments import check_sizes
 from jaxquat.estimation.error_state import symmetric
+from jaxquat.estimation.interval import Interval, checked, intervals
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
 from jaxquat.recordings import Recording
 from jaxquat.recordings.recording import check_times
@@ -29,7 +31,8 @@ _ALL_DIGITS = lax.Precision.HIGHEST
 _FORCE_NOISE = 1e-3  # m/s^2/sqrt(Hz): density of an accelerometer, which never limits the velocity
 
 
-class Settings(NamedTuple):
+@has_old_fields("estimation.AhrsSettings")
+class AhrsSettings(NamedTuple):
     """The settings of ``ahrs``, a pytree of numbers (); all but ``latency`` are positive.
 
     An observation of density s [unit sqrt(s)] has the standard deviation s/sqrt(dt) in a sample of
@@ -38,7 +41,7 @@ class Settings(NamedTuple):
     Attributes:
         gyro: density of the white noise of the rates [rad/s/sqrt(Hz)].
         gyro_by_rate: further noise density, proportional to the rate [1/sqrt(Hz)].
-        walk: density of the random walk of the bias [rad/s^2/sqrt(Hz)].
+        bias_random_walk: density of the random walk of the bias [rad/s^2/sqrt(Hz)].
         start_bias: standard deviation of the bias at the start, where its estimate is 0 [rad/s].
         start_response: standard deviation of the errors of gain and alignment at the start, where
             their estimates are 0 [1 or rad].
@@ -74,14 +77,14 @@ class Settings(NamedTuple):
             extrapolated over this time at the last rate.
 
     Examples:
-        >>> settings = jq.estimation.Settings(heading=0.5)  # rad sqrt(s), where magnets disturb
+        >>> settings = jq.estimation.AhrsSettings(heading=0.5)  # rad sqrt(s), where magnets disturb
         >>> f"{settings.heading / np.sqrt(0.01):.1f} rad"  # of one sample at 100 Hz
         '5.0 rad'
     """
 
     gyro: ArrayLike = 2e-3
     gyro_by_rate: ArrayLike = 5e-4
-    walk: ArrayLike = 1e-4
+    bias_random_walk: ArrayLike = 1e-4
     start_bias: ArrayLike = 0.01
     start_response: ArrayLike = 3e-3
     start_heading: ArrayLike = 0.1
@@ -108,12 +111,12 @@ class ImuSample(NamedTuple):
 
     A sensor with a NaN or an infinity counts as not read. Without a gyroscope reading, the last
     rate is used; after the gyroscope's usual interval, the covariance grows as for a body with the
-    angular acceleration ``Settings.acceleration``. Each sensor may have rows of its own, in any
-    order among rows of equal times (``dt`` is 0): a sample covers the time since the last one of
+    angular acceleration ``AhrsSettings.acceleration``. Each sensor may have rows of its own, in any
+    order among rows of equal times (intervals of 0): a sample covers the time since the last one of
     the same sensor, at most 1 s.
 
     Attributes:
-        dt: time since the previous sample [s], at least 0, finite, ().
+        dt: time since the previous sample, an ``estimation.Interval`` of ().
         gyro: mean rate since the previous sample of the gyroscope [rad/s], body axes, (3,).
         accelerometer: specific force at the time of the sample [m/s^2], body axes, (3,).
         magnetometer: magnetic field at the time of the sample, body axes, any unit, (3,).
@@ -121,17 +124,17 @@ class ImuSample(NamedTuple):
     Examples:
         >>> none, unread = jnp.zeros((n, 3)), jnp.full((n, 3), jnp.nan)
         >>> samples = jq.estimation.ImuSample(imu.dt, none, imu.accelerometer, unread)
-        >>> f"{samples.dt.sum():.2f} s"
+        >>> f"{samples.dt.seconds.sum():.2f} s"
         '5.00 s'
     """
 
-    dt: Array
+    dt: Interval
     gyro: Array
     accelerometer: Array
     magnetometer: Array
 
 
-def samples(recording: Recording) -> ImuSample:
+def imu_samples(recording: Recording) -> ImuSample:
     """Return the samples of a recording for ``ahrs``. -> ImuSample with leading axis (N,).
 
     Sensors may have rates and stamps of their own, as in a recording that ``read_ulog`` returns.
@@ -154,8 +157,8 @@ def samples(recording: Recording) -> ImuSample:
         >>> t = 1.7e9 + np.arange(100) / 100  # s since 1970
         >>> force = np.tile([0.0, 0.0, 9.81], (100, 1))
         >>> recording = jq.recordings.Recording(t, np.zeros((100, 3)), accelerometer=force)
-        >>> samples = jq.estimation.samples(recording)
-        >>> samples.dt.dtype, f"{samples.dt.sum():.2f} s"
+        >>> samples = jq.estimation.imu_samples(recording)
+        >>> samples.gyro.dtype, f"{samples.dt.seconds.sum():.2f} s"
         (dtype('float32'), '0.99 s')
     """
     instance("recording", recording, Recording, "a recordings.Recording")
@@ -169,9 +172,9 @@ def samples(recording: Recording) -> ImuSample:
     check_times("recording.t", recording.t)
     missing = np.full((len(recording.t), 3), np.nan)
     field = missing if recording.magnetometer is None else recording.magnetometer
-    arrays = recording.intervals(), recording.gyro, recording.accelerometer, field
-    check_sizes("recording", *arrays[:3])
-    return ImuSample(*map(jnp.asarray, arrays))
+    sensors = recording.gyro, recording.accelerometer, field
+    check_sizes("recording", recording.intervals(), *sensors[:2])
+    return ImuSample(intervals(recording.t), *map(jnp.asarray, sensors))
 
 
 def merge(samples: ImuSample, every: int) -> ImuSample:
@@ -188,17 +191,16 @@ def merge(samples: ImuSample, every: int) -> ImuSample:
 
     Examples:
         >>> merged = jax.jit(jq.estimation.merge, static_argnums=1)(imu, 5)
-        >>> merged.gyro.shape, f"{merged.dt[0]:.2f} s"
+        >>> merged.gyro.shape, f"{merged.dt.seconds[0]:.2f} s"
         ((10, 3), '0.50 s')
     """
     instance("samples", samples, ImuSample, "an estimation.ImuSample")
-    dt = vector("samples.dt", samples.dt)
+    dt = vector("samples.dt", checked("samples.dt", samples.dt))
     vectors = [exactly(f"samples.{name}", getattr(samples, name), (dt.size, 3))
                for name in ImuSample._fields[1:]]  # fmt: skip
-    check_intervals("samples.dt", dt)
     every = divisor("every", every, dt.size, "samples")
-    rows = [x.reshape(-1, every, *x.shape[1:]) for x in (dt, *vectors)]
-    return jax.vmap(_merged)(ImuSample(*rows))
+    samples = ImuSample(Interval(dt), *vectors)
+    return jax.vmap(_merged)(jax.tree.map(lambda x: x.reshape(-1, every, *x.shape[1:]), samples))
 
 
 def _merged(samples: ImuSample) -> ImuSample:
@@ -209,12 +211,12 @@ def _merged(samples: ImuSample) -> ImuSample:
         return q, q
 
     start = jnp.zeros(4, samples.gyro.dtype).at[0].set(1.0)
-    end, q = lax.scan(turn, start, samples.dt[:, None] * samples.gyro)
-    total = jnp.sum(samples.dt)
+    end, q = lax.scan(turn, start, samples.dt.seconds[:, None] * samples.gyro)
+    total = jnp.sum(samples.dt.seconds)
     gyro = log(end) / jnp.where(total > 0, total, 1.0)
     to_end = multiply(conjugate(end)[None], q)
     averages = (_mean(rotate(to_end, x)) for x in (samples.accelerometer, samples.magnetometer))
-    return ImuSample(total, gyro, *averages)
+    return ImuSample(Interval(total), gyro, *averages)
 
 
 def _mean(vectors: Array) -> Array:
@@ -261,12 +263,12 @@ def propagated(
     return symmetric(applied(transpose(applied(covariance))))
 
 
-def variances_of(settings: Settings, gyro: Array, dt: Array, decay: Array) -> Array:
+def variances_of(settings: AhrsSettings, gyro: Array, dt: Array, decay: Array) -> Array:
     """Return the variances that a step adds to the error, (18,)."""
     rate = settings.gyro**2 + settings.gyro_by_rate**2 * square(gyro)
     parts = (
         jnp.full(3, rate * dt),
-        jnp.full(3, settings.walk**2 * dt),
+        jnp.full(3, settings.bias_random_walk**2 * dt),
         jnp.full(2, _FORCE_NOISE**2 * dt),
         jnp.full(1, settings.declination**2 * (1.0 - decay**2)),
         jnp.zeros(9, dt.dtype),

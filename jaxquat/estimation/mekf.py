@@ -28,18 +28,21 @@ from jaxquat._internal.checks import (
 )
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import matvec, square, stacked, transpose
+from jaxquat._internal.renamed import has_old_fields, takes_old_names
 from jaxquat.estimation.arguments import cast, sample_of, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
 from jaxquat.estimation.filtering import Estimate, Filter, Linearized, corrected, present
+from jaxquat.estimation.interval import Interval
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
 
 
-class Noises(NamedTuple):
-    """The noises that ``mekf`` assumes, a pytree; densities are those of ``jq.gyro.Gyro``.
+@has_old_fields("estimation.MekfSettings")
+class MekfSettings(NamedTuple):
+    """The settings of ``mekf``, a pytree; densities are those of ``jq.gyro.Gyro``.
 
     Attributes:
         gyro: density of the white noise of the rates [rad/s/sqrt(Hz)].
-        walk: density of the bias's random walk [rad/s^2/sqrt(Hz)].
+        bias_random_walk: density of the bias's random walk [rad/s^2/sqrt(Hz)].
         vectors: standard deviation of each component of a measured vector, in the vector's unit;
             () or one per vector (k,).
         attitude: standard deviation of a measured attitude about each axis [rad], (), or one per
@@ -51,13 +54,13 @@ class Noises(NamedTuple):
             gyroscope gives no reading [rad/s^2].
 
     Examples:
-        >>> noises = jq.estimation.Noises(gyro=3e-4, attitude=1e-3)
-        >>> f"{noises.gyro / np.sqrt(0.01):.3f} rad/s"  # of one sample at 100 Hz
+        >>> settings = jq.estimation.MekfSettings(gyro=3e-4, attitude=1e-3)
+        >>> f"{settings.gyro / np.sqrt(0.01):.3f} rad/s"  # of one sample at 100 Hz
         '0.003 rad/s'
     """
 
     gyro: ArrayLike = 1e-4
-    walk: ArrayLike = 1e-6
+    bias_random_walk: ArrayLike = 1e-6
     vectors: ArrayLike = 0.01
     attitude: ArrayLike = 1e-4
     start_attitude: ArrayLike = 0.1
@@ -65,7 +68,7 @@ class Noises(NamedTuple):
     acceleration: ArrayLike = 0.1
 
 
-class Sample(NamedTuple):
+class VectorSample(NamedTuple):
     """One sample of ``mekf``, or a recording if each array has a leading axis (N,).
 
     A vector or attitude with a NaN counts as not measured. An attitude whose norm differs from 1 by
@@ -75,7 +78,7 @@ class Sample(NamedTuple):
     ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
 
     Attributes:
-        dt: time since the previous sample [s], at least 0, ().
+        dt: time since the previous sample, an ``estimation.Interval`` of ().
         gyro: mean rate since the previous sample [rad/s], body axes, (3,).
         vectors: k measured vectors, body axes, (k, 3): directions, specific force, magnetic field.
         references: the same vectors in world axes and the same units, (k, 3).
@@ -84,12 +87,13 @@ class Sample(NamedTuple):
 
     Examples:
         >>> unknown = jnp.full(4, jnp.nan)  # no star tracker; one vector, the force at rest
-        >>> sample = jq.estimation.Sample(jnp.array(0.1), jnp.zeros(3), up[None], up[None], unknown)
+        >>> dt, forces = jq.estimation.Interval(0.1), up[None]
+        >>> sample = jq.estimation.VectorSample(dt, jnp.zeros(3), forces, forces, unknown)
         >>> jax.jit(mekf.step)(mekf.init(sample), sample)[1].observations
         Array(3., dtype=float32)
     """
 
-    dt: Array
+    dt: Interval
     gyro: Array
     vectors: Array
     references: Array
@@ -107,15 +111,18 @@ class _Memory(NamedTuple):
     gap: Array  # time since that sample [s]
 
 
-def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.inf) -> Filter:
+@takes_old_names("estimation.mekf")
+def mekf(
+    q: ArrayLike, settings: MekfSettings | None = None, *, gate: ArrayLike = jnp.inf
+) -> Filter:
     """Make a filter of attitude and gyroscope bias from vectors and attitudes. -> Filter.
 
-    Its samples are ``estimation.Sample``; its error is (attitude [rad], bias [rad/s]), n = 6, and
-    ``others`` is empty.
+    Its samples are ``estimation.VectorSample``; its error is (attitude [rad], bias [rad/s]), n = 6,
+    and ``others`` is empty.
 
     Args:
         q: unit attitude to start from, (4,).
-        noises: standard deviations, differentiable; None for ``Noises()``.
+        settings: standard deviations, differentiable; None for ``MekfSettings()``.
         gate: an observed vector or attitude is ignored if its innovation is longer than this many
             standard deviations, (). This rejects accelerations, magnets and a star tracker's
             outliers.
@@ -123,40 +130,41 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     Examples:
         >>> tilted = jq.quaternion.exp(jnp.array([0.02, 0.0, 0.0]))  # of a star tracker
         >>> sample = jax.tree.map(lambda rows: rows[0], samples)._replace(attitude=tilted)
-        >>> noises = jq.estimation.Noises(attitude=0.1, start_attitude=0.1)  # rad: as uncertain
-        >>> mekf = jq.estimation.mekf(level, noises)
+        >>> settings = jq.estimation.MekfSettings(attitude=0.1, start_attitude=0.1)  # rad, equal
+        >>> mekf = jq.estimation.mekf(level, settings)
         >>> memory, estimate = jax.jit(mekf.step)(mekf.init(sample), sample)
         >>> f"{jq.quaternion.distance(level, estimate.q):.3f} rad"  # half way
         '0.010 rad'
     """
     q = exactly("q", q, (4,))
     unit_quaternion("q", q)
-    noises = Noises() if noises is None else noises
-    checked_record("noises", noises, Noises, _NOISES, "estimation.Noises")
+    settings = MekfSettings() if settings is None else settings
+    checked_record("settings", settings, MekfSettings, _SETTINGS, "estimation.MekfSettings")
     gate = exactly("gate", gate, ())
     positive("gate", gate, or_infinite=True)
 
-    def init(sample: Sample) -> _Memory:
+    def init(sample: VectorSample) -> _Memory:
         dtype = _checked(sample).gyro.dtype
-        start = [jnp.asarray(x, dtype) for x in (noises.start_attitude, noises.start_bias)]
+        start = [jnp.asarray(x, dtype) for x in (settings.start_attitude, settings.start_bias)]
         covariance = jnp.diag(jnp.repeat(jnp.stack(start) ** 2, 3))
         zero, none = jnp.zeros((), dtype), jnp.zeros(3, dtype)
         return _Memory(q.astype(dtype), none, covariance, none, zero, zero)
 
-    def linearize(memory: _Memory, sample: Sample) -> tuple[_Memory, Estimate, Linearized]:
+    def linearize(memory: _Memory, sample: VectorSample) -> tuple[_Memory, Estimate, Linearized]:
         sample = _checked(sample)
-        vectors, k = jnp.shape(noises.vectors), len(sample.vectors)
+        vectors, k = jnp.shape(settings.vectors), len(sample.vectors)
         if vectors not in ((), (k,)):
             wanted = f"shape () or ({k},), one for each vector of a sample"
-            raise ValueError(f"noises.vectors: wanted {wanted}, got {vectors}")
+            raise ValueError(f"settings.vectors: wanted {wanted}, got {vectors}")
         dtype = sample.gyro.dtype
-        numbers = cast(noises, dtype)
-        valid = jnp.all(jnp.isfinite(sample.gyro)) & (sample.dt > 0)  # dt is 0 in padding
+        numbers = cast(settings, dtype)
+        dt = sample.dt.seconds
+        valid = jnp.all(jnp.isfinite(sample.gyro)) & (dt > 0)  # it is 0 in padding
         gyro = jnp.where(valid, sample.gyro, memory.gyro)
-        length = jnp.where(valid, sample.dt, memory.length)
-        gap = jnp.where(valid, 0.0, memory.gap + sample.dt)
+        length = jnp.where(valid, dt, memory.length)
+        gap = jnp.where(valid, 0.0, memory.gap + dt)
         held = _held(numbers, length, gap) - _held(numbers, length, memory.gap)
-        variance = jnp.where(valid, numbers.gyro**2 * sample.dt, held)
+        variance = jnp.where(valid, numbers.gyro**2 * dt, held)
         sample = sample._replace(gyro=gyro)
         q, transition, noise, covariance = _predict(memory, sample, variance, numbers)
         error = Error(jnp.zeros(6, dtype), covariance)
@@ -169,40 +177,40 @@ def mekf(q: ArrayLike, noises: Noises | None = None, *, gate: ArrayLike = jnp.in
     return Filter(init, lambda memory, sample: linearize(memory, sample)[:2], linearize)
 
 
-def _held(noises: Noises, length: Array, gap: Array) -> Array:
+def _held(settings: MekfSettings, length: Array, gap: Array) -> Array:
     """Return the variance of the attitude [rad^2] after a gap during which the last rate was held.
 
     That rate is the mean over one sample of this length, with that sample's noise.
     """
     some = length > 0
-    noise = jnp.where(some, noises.gyro**2 / jnp.where(some, length, 1.0), 0.0)
-    return gap**2 * noise + (0.5 * noises.acceleration * gap * (gap + length)) ** 2
+    noise = jnp.where(some, settings.gyro**2 / jnp.where(some, length, 1.0), 0.0)
+    return gap**2 * noise + (0.5 * settings.acceleration * gap * (gap + length)) ** 2
 
 
 def _predict(
-    memory: _Memory, sample: Sample, variance: Array, noises: Noises
+    memory: _Memory, sample: VectorSample, variance: Array, settings: MekfSettings
 ) -> tuple[Array, Array, Array, Array]:
     """Return the attitude after the turn; transition, noise, covariance of the error, (6, 6).
 
     ``variance`` [rad^2] is the variance of the turn about each axis.
     """
-    dt = sample.dt
+    dt = sample.dt.seconds
     half = exp(0.5 * dt * (sample.gyro - memory.bias))
     middle = multiply(memory.q, half)
     eye, zero = jnp.eye(3, dtype=dt.dtype), jnp.zeros((3, 3), dt.dtype)
     transition = jnp.block([[eye, -dt * to_matrix(middle)], [zero, eye]])
-    noise = jnp.diag(jnp.repeat(jnp.stack([variance, dt * noises.walk**2]), 3))
+    noise = jnp.diag(jnp.repeat(jnp.stack([variance, dt * settings.bias_random_walk**2]), 3))
     q = correct_norm(multiply(middle, half))
     return q, transition, noise, predicted(memory.covariance, transition, noise)
 
 
 def _observe(
-    error: Error, q: Array, sample: Sample, noises: Noises, gate: Array
+    error: Error, q: Array, sample: VectorSample, settings: MekfSettings, gate: Array
 ) -> tuple[Error, tuple[Update, ...]]:
     """Return the error after all observations of a sample; each is gated as a whole."""
     zero = jnp.zeros((3, 3), q.dtype)
     updates: tuple[Update, ...] = ()
-    sigmas = jnp.broadcast_to(noises.vectors, sample.vectors.shape[:1])
+    sigmas = jnp.broadcast_to(settings.vectors, sample.vectors.shape[:1])
     for vector, reference, sigma in zip(sample.vectors, sample.references, sigmas, strict=True):
         known, reference = present(reference, jnp.zeros_like(reference))
         valid, vector = present(vector, jnp.zeros_like(vector))
@@ -217,7 +225,7 @@ def _observe(
     residual = log(multiply(measured, conjugate(q)))
     # To second order in the residual, body-axes noise maps to the world at half the residual.
     to_body = transpose(to_matrix(multiply(exp(-0.5 * residual), measured)))
-    unit_lower, variances = _independent(jnp.asarray(noises.attitude))
+    unit_lower, variances = _independent(jnp.asarray(settings.attitude))
     rows = jnp.matmul(unit_lower, to_body, precision=lax.Precision.HIGHEST)
     residual, rows = matvec(rows, residual), jnp.concatenate([rows, zero], axis=1)
     error, block = _gated(error, rows, residual, variances, valid, gate)
@@ -267,14 +275,14 @@ def _attitude_noise(name: str, value: Array) -> None:
         raise ValueError(f"{name}: wanted a positive definite covariance, got {value.tolist()}")
 
 
-_NOISES = dict.fromkeys(Noises._fields, Field([()], not_negative)) | {
+_SETTINGS = dict.fromkeys(MekfSettings._fields, Field([()], not_negative)) | {
     "vectors": Field([(), ("k",)], positive),
     "attitude": Field([(), (3,), (3, 3)], _attitude_noise),
 }
 
 
-def _checked(sample: Sample) -> Sample:
-    instance("sample", sample, Sample, "an estimation.Sample")
+def _checked(sample: VectorSample) -> VectorSample:
+    instance("sample", sample, VectorSample, "an estimation.VectorSample")
     shape = jnp.shape(sample.vectors)
     if len(shape) != 2 or shape[1] != 3:
         raise ValueError(f"sample.vectors: wanted shape (k, 3), got {shape}")

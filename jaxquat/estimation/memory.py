@@ -86,7 +86,7 @@ def vertical_force(gravity: Array) -> MeanForce:
 
 def start_memory(sample: ImuSample, covariance: Array) -> Memory:
     """Return the memory before the first sample, where the attitude is unknown."""
-    dtype = sample.dt.dtype
+    dtype = sample.gyro.dtype
     zero, minus_one, pair = jnp.zeros((), dtype), jnp.full((), -1.0, dtype), jnp.zeros(2, dtype)
     _, gyro = present(sample.gyro, jnp.zeros(3, dtype))
     _, force = present(sample.accelerometer, jnp.asarray([0.0, 0.0, GRAVITY], dtype))

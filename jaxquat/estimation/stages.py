@@ -22,7 +22,7 @@ from jaxquat.estimation.detectors import (
     or_standard,
 )
 from jaxquat.estimation.filtering import present, turned
-from jaxquat.estimation.imu import ImuSample, Settings, propagated, transition_of, variances_of
+from jaxquat.estimation.imu import AhrsSettings, ImuSample, propagated, transition_of, variances_of
 from jaxquat.estimation.memory import Heading, MeanForce, Memory, Motion, Rest, vertical_force
 from jaxquat.quaternion import correct_norm, exp, multiply, normalize, rotate, rotate_inverse
 
@@ -89,9 +89,9 @@ class MotionAndRest(NamedTuple):
     rest: Rest
 
 
-def predict(settings: Settings, memory: Memory, sample: ImuSample) -> Prediction:
+def predict(settings: AhrsSettings, memory: Memory, sample: ImuSample) -> Prediction:
     """Turn the attitude by the gyroscope, predict the error, and replace missing readings."""
-    dt = sample.dt
+    dt = sample.dt.seconds
     has_gyro, gyro = present(sample.gyro, memory.gyro)
     q, middle = _turn(memory, gyro, dt, has_gyro)
     up = jnp.asarray([0.0, 0.0, GRAVITY], dt.dtype)
@@ -114,7 +114,7 @@ def predict(settings: Settings, memory: Memory, sample: ImuSample) -> Prediction
     covariance = propagated(memory.covariance, middle, gyro, dt, decay, impulse)
     noise = jnp.diag(variances_of(settings, gyro, dt, decay).at[:3].add(missed))
     error = covariance + noise, noise, transition
-    sample = ImuSample(dt, gyro, force, field)
+    sample = ImuSample(sample.dt, gyro, force, field)
     return Prediction(sample, measured, since, intervals, gyro_interval, q, *error, decay)
 
 
@@ -144,7 +144,7 @@ def find_tilt(memory: Memory, predicted: Prediction) -> Tilt:
 
 
 def find_heading(
-    settings: Settings, memory: Memory, predicted: Prediction, tilt: Tilt
+    settings: AhrsSettings, memory: Memory, predicted: Prediction, tilt: Tilt
 ) -> MagneticHeading:
     """Measure the heading by the magnetic field, and turn the attitude where it begins."""
     before, has_field, interval = memory.heading, predicted.measured[2], predicted.intervals[2]
@@ -165,7 +165,7 @@ def find_heading(
     )
     begins = valid & (restarts | begins)
     q = jnp.where(begins, turned(tilt.q, jnp.zeros_like(field).at[2].set(angle)), tilt.q)
-    age = jnp.where(before.age < 0, before.age, before.age + predicted.sample.dt)
+    age = jnp.where(before.age < 0, before.age, before.age + predicted.sample.dt.seconds)
     age = jnp.where(begins, 0.0, jnp.where(tilt.lost, -1.0, age))
     # The first readings have the deviation ``start_heading`` together.
     is_early = age < _FIRST_READINGS
@@ -181,10 +181,10 @@ def find_heading(
 
 
 def find_rest(
-    settings: Settings, memory: Memory, predicted: Prediction, tilt: Tilt, q: Array
+    settings: AhrsSettings, memory: Memory, predicted: Prediction, tilt: Tilt, q: Array
 ) -> MotionAndRest:
     """Measure the motion with the attitude q, and detect rest."""
-    (dt, gyro, force, _), measured, _, intervals, *_ = predicted
+    ((dt,), gyro, force, _), measured, _, intervals, *_ = predicted
     gravity, before = tilt.mean_force.gravity, memory.rest
     acceleration = rotate(q, force)[:2]
     excess = jnp.where(measured[1], root(square(force)) - or_standard(gravity), 0.0)
@@ -219,7 +219,7 @@ def _levelling(force: Array) -> Array:
 
 
 def _missed_turn(
-    settings: Settings, memory: Memory, dt: Array, measured: Array
+    settings: AhrsSettings, memory: Memory, dt: Array, measured: Array
 ) -> tuple[Array, Array]:
     """Return the gyroscope's usual interval, and the variance of a turn that it missed [rad^2].
 

@@ -12,23 +12,24 @@ Examples:
     The examples of the functions use an inertial unit that accelerates at 1 m/s^2 for 1 s:
 
     >>> level, zero, gravity = jnp.eye(4)[0], jnp.zeros(3), jnp.array([0.0, 0.0, -9.81])  # m/s^2
-    >>> gyro, accel = jnp.zeros((101, 3)), jnp.tile(jnp.array([1.0, 0.0, 9.81]), (101, 1))
+    >>> gyro, force = jnp.zeros((101, 3)), jnp.tile(jnp.array([1.0, 0.0, 9.81]), (101, 1))
     >>> times = jnp.linspace(0.0, 1.0, 101)  # s
 """
 
 from __future__ import annotations
 
 from jaxquat.kinematics.integration import integrate, magnus, truncated_exp
-from jaxquat.kinematics.known_rates import rollout, rollout_of_attitude
+from jaxquat.kinematics.known_rates import Attitudes, rollout_of_attitude, rollout_of_rate
 from jaxquat.kinematics.preintegration import Imu, Preintegrated, preintegrate
 
 __all__ = [
+    "Attitudes",
     "Imu",
     "Preintegrated",
     "integrate",
     "magnus",
     "preintegrate",
-    "rollout",
     "rollout_of_attitude",
+    "rollout_of_rate",
     "truncated_exp",
 ]

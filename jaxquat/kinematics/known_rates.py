@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,21 +26,39 @@ from jaxquat.schemes.tableaus import BUTCHER6, MIDPOINT, RK4, Tableau, combine
 from jaxquat.simulation.grid import Grid, GridAt, check_resolution
 from jaxquat.simulation.intervals import first_step, intervals_of
 from jaxquat.simulation.options import RolloutOptions
-from jaxquat.simulation.rollout import rollout as simulated
+from jaxquat.simulation.rollout import rollout
 
 # Runge-Kutta tableaus for rates that depend on time and attitude, by order.
 _TABLEAUS = {2: MIDPOINT, 4: RK4, 6: BUTCHER6}
 
 
-def rollout(
+class Attitudes(NamedTuple):
+    """A trajectory of attitudes, a pytree.
+
+    Attributes:
+        t: times [s], (rows,).
+        q: attitudes, body to world, unit quaternions (rows, 4).
+
+    Examples:
+        >>> turning = lambda t, params: jnp.array([0.0, 0.0, 0.5])  # rad/s
+        >>> path = jq.kinematics.rollout_of_rate(turning, level, jq.grid(0.0, 0.1, 20))
+        >>> f"{path.t[-1]:.1f} s, {jq.quaternion.distance(path.q[0], path.q[-1]):.1f} rad"
+        '2.0 s, 1.0 rad'
+    """
+
+    t: Array
+    q: Array
+
+
+def rollout_of_rate(
     rate: Callable[[Array, Any], Array],
     q0: ArrayLike,
     grid: Grid | GridAt,
     params: Any = None,
     *,
     order: int = 4,
-) -> Array:
-    """Integrate a body rate that is a function of time on a grid. -> (intervals + 1, 4).
+) -> Attitudes:
+    """Integrate a body rate that is a function of time on a grid. -> Attitudes, intervals + 1 rows.
 
     Args:
         rate: ``rate(t, params) -> (3,)``, the rate at time t [s] in body axes [rad/s].
@@ -54,7 +72,8 @@ def rollout(
     Examples:
         >>> rate = lambda t, amplitude: amplitude * jnp.cos(t)  # rad/s
         >>> amplitude, grid = jnp.array([0.0, 0.0, 0.5]), jq.grid(0.0, jnp.pi / 40, 20)  # to pi/2 s
-        >>> q = jax.jit(lambda: jq.kinematics.rollout(rate, level, grid, amplitude))()
+        >>> run = jax.jit(lambda: jq.kinematics.rollout_of_rate(rate, level, grid, amplitude))
+        >>> t, q = run()
         >>> q.shape, f"{jq.quaternion.distance(level, q[-1]):.3f} rad"
         ((21, 4), '0.500 rad')
     """
@@ -75,11 +94,12 @@ def rollout(
 
     if isinstance(grid, Grid):
         starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
-        return product(q0, expansion(at_nodes(starts, dt), dt, cross))
+        q = product(q0, expansion(at_nodes(starts, dt), dt, cross))
+        return Attitudes(grid.times(q0.dtype), q)
     starts, dt, is_empty = _given_steps(grid, q0.dtype)
     turns = expansion(at_nodes(starts, dt), dt[:, None], cross)
     turns = jnp.where(is_empty[:, None], jnp.zeros_like(turns), turns)
-    return product(q0, turns, is_empty)[:: grid.substeps]
+    return Attitudes(grid.times(q0.dtype), product(q0, turns, is_empty)[:: grid.substeps])
 
 
 @refuses_old_keywords("kinematics.rollout_of_attitude")
@@ -92,8 +112,8 @@ def rollout_of_attitude(
     order: int = 4,
     inputs: Any = None,
     engine: str = "auto",
-) -> Array:
-    """Integrate a body rate that depends on time and attitude on a grid. -> (rows, 4).
+) -> Attitudes:
+    """Integrate a body rate that depends on time and attitude on a grid. -> Attitudes.
 
     Use it for bodies with negligible inertia: ``rate = torque/damping``, or an ellipsoid in a
     viscous flow, ``rate = jq.flow.jeffery_rate(semi_axes, gradient)``. This is ``jq.rollout`` by
@@ -104,7 +124,7 @@ def rollout_of_attitude(
         rate: ``rate(t, q, params) -> (3,)``, the rate at time t [s] and attitude q (4,) in body
             axes [rad/s]; with inputs ``rate(t, q, params, input)``.
         q0: unit attitude at the start of the grid, (4,); the result has its dtype.
-        grid: as for ``rollout``; with ``jq.grid_at(times)`` the result has only these times.
+        grid: as for ``rollout_of_rate``; with ``jq.grid_at(times)`` the rows are at these times.
         params: any pytree, passed to rate.
         order: 2, 4 or 6, with 2, 4 or 7 evaluations of the rate per step (midpoint, classical,
             Butcher 1964).
@@ -113,13 +133,13 @@ def rollout_of_attitude(
         engine: "auto", "fused" or "scan", as for ``jq.rollout``.
 
     Returns:
-        (rows, 4): q0, and the attitude after every ``grid.save_every`` intervals.
+        The times and attitudes of the start, and after every ``grid.save_every`` intervals.
 
     Examples:
         >>> world = jnp.array([0.0, 0.3, 0.4])  # rad/s
         >>> rate = lambda t, q, params: jq.quaternion.rotate_inverse(q, world)  # in body axes
         >>> grid = jq.grid(0.0, 0.1, 20)  # 2 s
-        >>> q = jax.jit(lambda: jq.kinematics.rollout_of_attitude(rate, level, grid))()
+        >>> t, q = jax.jit(lambda: jq.kinematics.rollout_of_attitude(rate, level, grid))()
         >>> q.shape, f"{jq.quaternion.distance(level, q[-1]):.3f} rad"
         ((21, 4), '1.000 rad')
     """
@@ -132,11 +152,11 @@ def rollout_of_attitude(
 
     body = Body.from_principal(jnp.ones(3, q0.dtype))  # no step reads it
     start, scheme = State(q0, jnp.zeros(3, q0.dtype)), Scheme(Turning(_TABLEAUS[order]), "turning")
-    path = simulated(
+    path = rollout(
         scheme, body, as_torque, start, grid, params,
         inputs=inputs, options=RolloutOptions(engine=engine),
     )  # fmt: skip
-    return path.state.q
+    return Attitudes(path.t, path.state.q)
 
 
 @dataclass(frozen=True)

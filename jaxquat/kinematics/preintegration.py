@@ -30,6 +30,7 @@ from jaxquat._internal.checks import (
 )
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, matmul, transpose
+from jaxquat._internal.renamed import has_old_fields, takes_old_names
 from jaxquat.kinematics import galilean
 from jaxquat.kinematics.galilean import Motion
 from jaxquat.kinematics.magnus_expansion import NODES, expansion
@@ -41,21 +42,23 @@ from jaxquat.simulation.grid import grid_at
 _BIAS, _NOISE = Field([(3,)], finite), Field([(), (3,)], not_negative)
 
 
+@has_old_fields("kinematics.Imu")
 class Imu(NamedTuple):
     """One quantity for a gyroscope and an accelerometer: their biases, or their noise densities.
 
     Attributes:
         gyro: bias [rad/s], (3,), or density of the white noise [rad/s/sqrt(Hz)], () or (3,).
-        accel: bias [m/s^2], (3,), or density of the white noise [m/s^2/sqrt(Hz)], () or (3,).
+        accelerometer: bias [m/s^2], (3,), or density of the white noise [m/s^2/sqrt(Hz)], () or
+            (3,).
 
     Examples:
-        >>> noise = jq.kinematics.Imu(gyro=1e-4, accel=1e-3)  # densities
+        >>> noise = jq.kinematics.Imu(gyro=1e-4, accelerometer=1e-3)  # densities
         >>> f"{noise.gyro / np.sqrt(0.01):.3f} rad/s"  # of one sample at 100 Hz
         '0.001 rad/s'
     """
 
     gyro: Any  # an Array or a number
-    accel: Any
+    accelerometer: Any
 
 
 @jax.tree_util.register_dataclass
@@ -79,8 +82,8 @@ class Preintegrated(reprs.Tabular):
         bias: the biases for which the motion was computed.
 
     Examples:
-        >>> noise = jq.kinematics.Imu(gyro=1e-4, accel=1e-2)
-        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, accel, times, noise=noise)
+        >>> noise = jq.kinematics.Imu(gyro=1e-4, accelerometer=1e-2)
+        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, force, times, noise=noise)
         >>> f"{motion.dv[0]:.2f} +- {motion.covariance[3, 3] ** 0.5:.2f} m/s"  # 1e-2 sqrt(1 s)
         '1.00 +- 0.01 m/s'
     """
@@ -99,12 +102,12 @@ class Preintegrated(reprs.Tabular):
         Covariance and Jacobian do not change.
 
         Examples:
-            >>> bias = jq.kinematics.Imu(gyro=jnp.zeros(3), accel=jnp.array([0.5, 0.0, 0.0]))
+            >>> bias = jq.kinematics.Imu(jnp.zeros(3), jnp.array([0.5, 0.0, 0.0]))
             >>> f"{motion.with_bias(bias).dv[0]:.2f} m/s"  # in 1 s 0.5 m/s^2 is taken off
             '0.50 m/s'
         """
         bias = _checked_imu("bias", bias, _BIAS, self.dv.dtype)
-        change = jnp.concatenate([bias.gyro - self.bias.gyro, bias.accel - self.bias.accel])
+        change = jnp.concatenate([new - old for new, old in zip(bias, self.bias, strict=True)])
         turn, dv, dp = jnp.split(jnp.sum(self.jacobian * change[None], axis=1), 3)
         dq = quaternion.correct_norm(quaternion.multiply(self.dq, quaternion.exp(turn)))
         changed = dq, self.dv + dv, self.dp + dp
@@ -250,9 +253,10 @@ class Preintegrated(reprs.Tabular):
         return f"Preintegrated over {reprs.short(self.dt)} s", rows, ()
 
 
+@takes_old_names("kinematics.preintegrate")
 def preintegrate(
     gyro: ArrayLike,
-    accel: ArrayLike,
+    accelerometer: ArrayLike,
     times: ArrayLike,
     bias: Imu | None = None,
     noise: Imu | None = None,
@@ -267,7 +271,7 @@ def preintegrate(
 
     Args:
         gyro: measured rates, body axes [rad/s], (N, 3), N >= 2.
-        accel: measured specific forces (at rest minus gravity), body axes [m/s^2], (N, 3).
+        accelerometer: measured specific forces (at rest minus gravity), body axes [m/s^2], (N, 3).
         times: times of the samples [s], (N,), not decreasing; subtracted in their own dtype.
         bias: the constant errors that the sensors add to the true values; None for 0.
         noise: densities of the white noise; None for 0. A sample has the variance ``density^2/dt``,
@@ -281,7 +285,7 @@ def preintegrate(
             2, 4 and 6 the noise is treated as independent between intervals.
 
     Examples:
-        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, accel, times)
+        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, force, times)
         >>> q, v, p = motion.predict(level, zero, zero, gravity)
         >>> f"{v[0]:.2f} m/s, {p[0]:.2f} m"  # 1 m/s^2 for 1 s
         '1.00 m/s, 0.50 m'
@@ -289,11 +293,13 @@ def preintegrate(
     # Check and convert.
     one_of("order", order, (1, *NODES))
     order = int(order)  # 2.0 is 2
-    gyro, accel = samples("gyro", gyro), samples("accel", accel)
+    gyro, force = samples("gyro", gyro), samples("accelerometer", accelerometer)
     dtype, n = gyro.dtype, len(gyro)
-    if accel.shape != gyro.shape:
-        raise ValueError(f"accel: wanted the shape of gyro, {gyro.shape}, got {accel.shape}")
-    accel = _of_dtype("accel", accel, dtype)
+    if force.shape != gyro.shape:
+        raise ValueError(
+            f"accelerometer: wanted the shape of gyro, {gyro.shape}, got {force.shape}"
+        )
+    force = _of_dtype("accelerometer", force, dtype)
     if n < max(order, 2):
         wanted = f"shape (N, 3) with N >= {max(order, 2)} for order {order}"
         raise ValueError(f"gyro: wanted {wanted}, got {gyro.shape}")
@@ -310,7 +316,7 @@ def preintegrate(
         raise ValueError(f"times: wanted at least {order} for order {order}, got {got}")
 
     # Compute.
-    values = jnp.concatenate([gyro - bias.gyro[None], accel - bias.accel[None]], axis=1)
+    values = jnp.concatenate([gyro - bias.gyro[None], force - bias.accelerometer[None]], axis=1)
     dt, count = jnp.asarray(lengths, dtype), n - 1
     if not is_concrete(lengths) or not np.all(lengths):
         values, dt, count = _packed(values, dt)

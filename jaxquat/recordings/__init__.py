@@ -12,7 +12,7 @@ from jaxquat.recordings.ardupilot import ARDUPILOT, read_dataflash, read_tlog
 from jaxquat.recordings.benchmarks import read_euroc, read_tum, write_tum
 from jaxquat.recordings.clocks import EvenClock, even_clock
 from jaxquat.recordings.recording import Recording, join
-from jaxquat.recordings.resting import rests
+from jaxquat.recordings.resting import stationary_intervals
 from jaxquat.recordings.rosbag import read_rosbag
 from jaxquat.recordings.tables import read
 from jaxquat.recordings.ulog import PX4, read_ulog
@@ -37,7 +37,7 @@ __all__ = [
     "read_tlog",
     "read_tum",
     "read_ulog",
-    "rests",
+    "stationary_intervals",
     "windows",
     "windows_by_time",
     "write",

@@ -11,7 +11,7 @@ _QUIET = 1e-3  # of its limit: smaller spreads need no comparison (coarse digits
 _WILD = 1e3  # of its limit: a larger reading is in no rest; its square would round others
 
 
-def rests(
+def stationary_intervals(
     recording: Recording,
     *,
     duration: float = 1.0,
@@ -51,7 +51,7 @@ def rests(
         >>> t = np.arange(1000) / 100  # s
         >>> turn = np.sin(np.pi * t) * ((t > 4) & (t < 6))  # rad/s
         >>> gyro = turn[:, None] + 1e-3 * np.random.default_rng(0).normal(size=(1000, 3))
-        >>> rests = jq.recordings.rests(jq.recordings.Recording(t, gyro))
+        >>> rests = jq.recordings.stationary_intervals(jq.recordings.Recording(t, gyro))
         >>> t[rests[0, 0]], t[rests[1, 1] - 1]  # the windows at the ends are not complete
         (np.float64(0.5), np.float64(9.49))
     """

@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from jaxquat import quaternion
 from jaxquat._internal.checks import exactly, positive, single_or_double, unit_quaternion
+from jaxquat._internal.renamed import has_old_fields
 from jaxquat.fitting.covariance import FitCovariance
 from jaxquat.sensors import axes
 from jaxquat.sensors.calibration import fit_ellipsoid, static_samples
@@ -19,6 +20,7 @@ from jaxquat.sensors.calibration import fit_ellipsoid, static_samples
 __all__ = ["Accelerometer", "calibrate", "correct", "measure", "response"]
 
 
+@has_old_fields("accelerometer.Accelerometer")
 class Accelerometer(NamedTuple):
     """The errors of an accelerometer, a pytree.
 
@@ -30,7 +32,8 @@ class Accelerometer(NamedTuple):
         scale: relative errors of the three gains, (3,), above -1: no gain is 0 or negative.
         misalignment: xy, xz, yx, yz, zx, zy [rad], (6,), so small that the axes span space.
         noise: density of the white noise [m/s^2/sqrt(Hz)], () or (3,), at least 0.
-        walk: density of the bias's random walk [m/s^3/sqrt(Hz)], () or (3,), at least 0.
+        bias_random_walk: density of the bias's random walk [m/s^3/sqrt(Hz)], () or (3,), at least
+            0.
 
     Examples:
         >>> bias = jnp.array([0.0, 0.25, 0.0])  # m/s^2
@@ -43,7 +46,7 @@ class Accelerometer(NamedTuple):
     scale: Array
     misalignment: Array
     noise: Array
-    walk: Array
+    bias_random_walk: Array
 
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Accelerometer:
@@ -69,24 +72,24 @@ def response(accelerometer: Accelerometer) -> Array:
 
 
 def measure(
+    key: Array,
     accelerometer: Accelerometer,
     q: ArrayLike,
     acceleration: ArrayLike,
     gravity: ArrayLike,
     dt: ArrayLike,
-    key: Array,
 ) -> Array:
     """Simulate the readings along a true motion at N instants. -> (N, 3) [m/s^2].
 
     Differentiable with respect to all but the key; the result has the dtype of q.
 
     Args:
+        key: key that draws the noise.
         accelerometer: the errors of the accelerometer.
         q: attitudes, body to world, (N, 4), unit.
         acceleration: acceleration of the accelerometer, world axes [m/s^2], (N, 3).
         gravity: acceleration of free fall, world axes [m/s^2], (3,): (0, 0, -9.81) with z up.
         dt: time between the instants [s], ().
-        key: key that draws the noise.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -94,16 +97,17 @@ def measure(
     Examples:
         >>> q, still = jnp.array([[1.0, 0.0, 0.0, 0.0]]), jnp.zeros((1, 3))
         >>> sensor, gravity = jq.accelerometer.Accelerometer.ideal(), jnp.array([0.0, 0.0, -9.75])
-        >>> jq.accelerometer.measure(sensor, q, still, gravity, 0.01, jax.random.key(0))
+        >>> jq.accelerometer.measure(jax.random.key(0), sensor, q, still, gravity, 0.01)
         Array([[0.  , 0.  , 9.75]], dtype=float32)
     """
+    axes.key_first("accelerometer", key, Accelerometer)
     acceleration = axes.samples("acceleration", acceleration)
     gravity = exactly("gravity", gravity, (3,))
     q = exactly("q", q, (len(acceleration), 4))
     single_or_double("q", q)
     unit_quaternion("q", q)
     force = quaternion.rotate_inverse(q, acceleration - gravity[None])
-    return axes.measure(axes.checked(accelerometer, Accelerometer), force, dt, key)
+    return axes.measure(key, axes.checked(accelerometer, Accelerometer), force, dt)
 
 
 def correct(accelerometer: Accelerometer, measured: ArrayLike) -> Array:

@@ -14,6 +14,7 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import not_negative, positive, real
+from jaxquat._internal.renamed import has_old_fields
 from jaxquat.sensors.calibration import static_samples
 
 __all__ = ["Noise", "deviation", "fit"]
@@ -22,6 +23,7 @@ _LEAST = 100  # samples
 _MEANS = np.array([1.0, -2.0, 1.0])  # second difference of the integral: difference of two means
 
 
+@has_old_fields("allan.Noise")
 @dataclass(frozen=True, eq=False, repr=False)
 class Noise(reprs.Tabular):
     """The noise of a sensor, fitted to its Allan deviation by ``fit``; the arrays are float64.
@@ -30,7 +32,8 @@ class Noise(reprs.Tabular):
 
     Attributes:
         noise: density N of the white noise [u/sqrt(Hz)], (3,): angle or velocity random walk.
-        walk: density K of the random walk of the bias [u/s/sqrt(Hz)], (3,): rate random walk.
+        bias_random_walk: density K of the random walk of the bias [u/s/sqrt(Hz)], (3,): rate
+            random walk.
         instability: bias instability B [u], (3,), of noise whose spectrum falls as 1/f. Alone, it
             has the Allan deviation 0.664 B.
         standard_errors: the standard errors of these three, by name, each (3,): for a density x
@@ -49,7 +52,7 @@ class Noise(reprs.Tabular):
     """
 
     noise: np.ndarray
-    walk: np.ndarray
+    bias_random_walk: np.ndarray
     instability: np.ndarray
     standard_errors: dict[str, np.ndarray]
     reduced_chi_squared: np.ndarray
@@ -60,7 +63,7 @@ class Noise(reprs.Tabular):
 
     def _table(self) -> reprs.Table:
         rows = []
-        for name in ("noise", "walk", "instability"):
+        for name in ("noise", "bias_random_walk", "instability"):
             pairs = zip(getattr(self, name), self.standard_errors[name], strict=True)
             rows.append((name, *(f"{x:.4g} +- {error:.2g}" for x, error in pairs)))
         rows.append(("reduced chi-squared", *(f"{x:.3g}" for x in self.reduced_chi_squared)))
@@ -68,18 +71,18 @@ class Noise(reprs.Tabular):
         return title, rows, ("", "x", "y", "z")
 
     def settings(self) -> dict[str, float]:
-        """Return ``gyro`` and ``walk`` for ``estimation.Settings`` and ``estimation.Noises``.
+        """Return ``gyro`` and ``bias_random_walk`` for ``AhrsSettings`` and ``MekfSettings``.
 
         They are root mean squares over the axes. A recording too short to show the walk of the bias
-        gives 0, which ``Settings`` refuses: use the standard error of the walk as its upper limit.
+        gives 0, which ``AhrsSettings`` refuses: use the standard error of the walk as upper limit.
 
         Examples:
             >>> noise = jq.allan.fit(np.random.default_rng(0).normal(size=(20_000, 3)), 0.01)
             >>> f"{noise.settings()['gyro']:.2f}"
             '0.10'
         """
-        rms = [float(np.sqrt(np.mean(x**2))) for x in (self.noise, self.walk)]
-        return dict(zip(("gyro", "walk"), rms, strict=True))
+        rms = [float(np.sqrt(np.mean(x**2))) for x in (self.noise, self.bias_random_walk)]
+        return dict(zip(("gyro", "bias_random_walk"), rms, strict=True))
 
 
 def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
@@ -127,8 +130,9 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
             readings do not vary.
 
     Examples:
-        >>> gyro = jq.gyro.Gyro.ideal()._replace(noise=jnp.array(1e-3), walk=jnp.array(1e-4))
-        >>> rates = jq.gyro.measure(gyro, jnp.zeros((50_000, 3)), 0.1, jax.random.key(0))
+        >>> gyro = jq.gyro.Gyro.ideal()._replace(noise=jnp.array(1e-3))
+        >>> gyro = gyro._replace(bias_random_walk=jnp.array(1e-4))
+        >>> rates = jq.gyro.measure(jax.random.key(0), gyro, jnp.zeros((50_000, 3)), 0.1)
         >>> noise = jq.allan.fit(rates, 0.1)
         >>> np.abs(noise.noise - 1e-3) < 3 * noise.standard_errors["noise"]
         array([ True,  True,  True])
@@ -155,9 +159,9 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
     deviations = np.sqrt(variances)
     return Noise(
         noise=densities[0],
-        walk=densities[2],
+        bias_random_walk=densities[2],
         instability=densities[1],
-        standard_errors={"noise": ways[0], "walk": ways[2], "instability": ways[1]},
+        standard_errors={"noise": ways[0], "bias_random_walk": ways[2], "instability": ways[1]},
         reduced_chi_squared=chi_squared,
         times=times,
         deviation=deviations,

@@ -26,6 +26,7 @@ from jaxquat._internal.checks import (
 )
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import inverse, matvec, stacked
+from jaxquat._internal.renamed import order_of
 
 Errors = TypeVar("Errors", bound=tuple)
 
@@ -60,7 +61,7 @@ _FIELDS = {
     "scale": Field([(3,)], single_or_double, finite, _no_gain_reversed),
     "misalignment": Field([(6,)], single_or_double, finite, _spans),
     "noise": Field([(), (3,)], single_or_double, not_negative),
-    "walk": Field([(), (3,)], single_or_double, not_negative),
+    "bias_random_walk": Field([(), (3,)], single_or_double, not_negative),
 }
 
 
@@ -74,11 +75,18 @@ def response(errors: Any) -> Array:
     return (1.0 + errors.scale)[:, None] * misaligned(errors.misalignment)
 
 
-def measure(errors: Any, true: Array, dt: ArrayLike, key: Array) -> Array:
+def key_first(owner: str, key: Any, kind: type) -> None:
+    """Raise TypeError if ``measure`` is called in its old order, with the sensor before the key."""
+    if isinstance(key, kind):
+        order = order_of(f"{owner}.measure")
+        raise TypeError(f"key: wanted a key of jax.random, got a {kind.__name__}{order}")
+
+
+def measure(key: Array, errors: Any, true: Array, dt: ArrayLike) -> Array:
     """Simulate the readings of a sensor for N true values, (N, 3), dt [s] apart. -> (N, 3)."""
     dt = spacing(dt, true)
     white, steps = jax.random.normal(random_key("key", key), (2, *true.shape), true.dtype)
-    walked = jnp.cumsum(per_axis(errors.walk) * jnp.sqrt(dt) * steps, axis=0)
+    walked = jnp.cumsum(per_axis(errors.bias_random_walk) * jnp.sqrt(dt) * steps, axis=0)
     walked = jnp.concatenate([jnp.zeros_like(walked[:1]), walked[:-1]])  # 0 at the first sample
     distorted = matvec(response(errors)[None], true)
     return distorted + errors.bias[None] + walked + per_axis(errors.noise) / jnp.sqrt(dt) * white

@@ -11,28 +11,31 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import exactly, single_or_double
 from jaxquat._internal.linear import matvec
+from jaxquat._internal.renamed import has_old_fields
 from jaxquat.sensors import axes
 
 __all__ = ["Gyro", "correct", "measure", "response", "sample"]
 
 
+@has_old_fields("gyro.Gyro")
 class Gyro(NamedTuple):
     """The errors of a rate gyroscope, a pytree.
 
     ``measured = (1 + diag(scale)) (1 + M) omega + bias + noise``, where M has the six misalignments
     off its diagonal, row by row. There are two white noises, as usual: ``noise`` causes the random
-    walk of the angle, ``walk`` drives the bias.
+    walk of the angle, ``bias_random_walk`` drives the bias.
 
     Attributes:
         bias: bias at the first sample [rad/s], (3,).
         scale: relative errors of the three gains, (3,), above -1: no gain is 0 or negative.
         misalignment: xy, xz, yx, yz, zx, zy [rad], (6,), so small that the axes span space.
         noise: density of the white noise [rad/s/sqrt(Hz)], () or (3,), at least 0.
-        walk: density of the bias's random walk [rad/s^2/sqrt(Hz)], () or (3,), at least 0.
+        bias_random_walk: density of the bias's random walk [rad/s^2/sqrt(Hz)], () or (3,), at least
+            0.
 
     Examples:
         >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.01, 0.0, -0.02]))  # rad/s
-        >>> jq.gyro.measure(gyro, jnp.zeros((5, 3)), 0.01, jax.random.key(0))[-1]
+        >>> jq.gyro.measure(jax.random.key(0), gyro, jnp.zeros((5, 3)), 0.01)[-1]
         Array([ 0.01,  0.  , -0.02], dtype=float32)
     """
 
@@ -40,7 +43,7 @@ class Gyro(NamedTuple):
     scale: Array
     misalignment: Array
     noise: Array
-    walk: Array
+    bias_random_walk: Array
 
     @staticmethod
     def ideal(dtype: jax.typing.DTypeLike | None = None) -> Gyro:
@@ -64,7 +67,7 @@ def response(gyro: Gyro) -> Array:
     return axes.response(axes.checked(gyro, Gyro))
 
 
-def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
+def measure(key: Array, gyro: Gyro, omega: ArrayLike, dt: ArrayLike) -> Array:
     """Simulate the readings of a gyroscope for N true rates [rad/s]. (N, 3) -> (N, 3) [rad/s].
 
     The rates are ``dt`` [s] apart, and ``key`` draws the noise. Differentiable with respect to
@@ -76,11 +79,12 @@ def measure(gyro: Gyro, omega: ArrayLike, dt: ArrayLike, key: Array) -> Array:
     Examples:
         >>> gyro = jq.gyro.Gyro.ideal()._replace(noise=jnp.array(1e-3))  # rad/s/sqrt(Hz)
         >>> rates = jnp.zeros((10_000, 3))
-        >>> measured = jax.jit(jq.gyro.measure)(gyro, rates, 0.01, jax.random.key(0))
+        >>> measured = jax.jit(jq.gyro.measure)(jax.random.key(0), gyro, rates, 0.01)
         >>> f"{measured.std():.3f} rad/s"  # 1e-3/sqrt(0.01 s)
         '0.010 rad/s'
     """
-    return axes.measure(axes.checked(gyro, Gyro), axes.samples("omega", omega), dt, key)
+    axes.key_first("gyro", key, Gyro)
+    return axes.measure(key, axes.checked(gyro, Gyro), axes.samples("omega", omega), dt)
 
 
 def sample(
@@ -95,7 +99,7 @@ def sample(
         gyro: the errors of the gyroscope.
         memory: the memory from the previous call, (3,).
         omega: true rate [rad/s], (3,). For a gyroscope that integrates, pass the mean since the
-            last sample, as required for ``Sample.gyro`` of a filter.
+            last sample, as required for ``VectorSample.gyro`` of a filter.
         dt: time between the samples [s], ().
         noise: standard normal numbers, (2, 3): for the white noise and for the walk of the bias. A
             controller gets them through ``inputs=``.
@@ -118,7 +122,7 @@ def sample(
     dt = axes.spacing(dt, omega)
     measured = matvec(axes.response(gyro), omega) + (gyro.bias + memory)
     measured = measured + gyro.noise / jnp.sqrt(dt) * noise[0]
-    return measured, memory + gyro.walk * jnp.sqrt(dt) * noise[1]
+    return measured, memory + gyro.bias_random_walk * jnp.sqrt(dt) * noise[1]
 
 
 def correct(gyro: Gyro, measured: ArrayLike) -> Array:

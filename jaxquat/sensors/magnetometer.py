@@ -70,18 +70,18 @@ class Magnetometer(NamedTuple):
 
 
 def measure(
-    magnetometer: Magnetometer, q: ArrayLike, field: ArrayLike, dt: ArrayLike, key: Array
+    key: Array, magnetometer: Magnetometer, q: ArrayLike, field: ArrayLike, dt: ArrayLike
 ) -> Array:
     """Simulate the readings at N attitudes. -> (N, 3) [unit of the field].
 
     Differentiable with respect to all but the key; the result has the dtype of q.
 
     Args:
+        key: key that draws the noise.
         magnetometer: the errors of the magnetometer.
         q: attitudes, body to world, (N, 4), unit.
         field: the magnetic field in world axes, (3,), or (N, 3) if it changes.
         dt: time between the samples [s], ().
-        key: key that draws the noise.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
@@ -89,9 +89,10 @@ def measure(
     Examples:
         >>> quarter = jq.quaternion.exp(jnp.array([[0.0, 0.0, jnp.pi / 2]]))  # x points along y
         >>> sensor, field = jq.magnetometer.Magnetometer.ideal(), jnp.array([10.0, 20.0, -40.0])
-        >>> jq.magnetometer.measure(sensor, quarter, field, 0.01, jax.random.key(0)).round()
+        >>> jq.magnetometer.measure(jax.random.key(0), sensor, quarter, field, 0.01).round()
         Array([[ 20., -10., -40.]], dtype=float32)
     """
+    axes.key_first("magnetometer", key, Magnetometer)
     soft_iron, hard_iron, noise = checked_record(
         "magnetometer", magnetometer, Magnetometer, _FIELDS
     )

@@ -19,7 +19,7 @@ import pytest
 from commands import ROOT
 
 import jaxquat as jq
-from jaxquat._internal.renamed import INSTEAD
+from jaxquat._internal.renamed import INSTEAD, RENAMED_ARGUMENTS
 
 STATE = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), (), jnp.zeros(3), jnp.zeros(3))
 ROWS = jax.tree.map(lambda x: jnp.stack([x, x]), STATE)
@@ -59,7 +59,7 @@ def resolved(chain):
         (jq, "preintegrate", "jq.kinematics.preintegrate"),
         (jq, "log", "jq.quaternion.log or jq.so3.log"),
         (jq.control, "ilqr", "jq.planning.ilqr"),
-        (jq.planning, "rollout", "jq.rollout or jq.kinematics.rollout"),
+        (jq.planning, "rollout", "jq.rollout"),
     ],
 )
 def test_a_name_of_another_module_is_found_there(owner, name, instead):
@@ -174,6 +174,51 @@ def test_a_name_of_the_last_release_is_still_there_and_says_the_new_one():
         pytest.raises(TypeError, match="now called prefixes, got both"),
     ):
         jq.least_squares(lambda p: p, jnp.ones(2), horizon=(), prefixes=())
+
+
+KEY, GYRO = jax.random.key(0), jq.gyro.Gyro.ideal()
+RECORDS = {
+    "gyro.Gyro": GYRO,
+    "accelerometer.Accelerometer": jq.accelerometer.Accelerometer.ideal(),
+    "estimation.AhrsSettings": jq.estimation.AhrsSettings(),
+    "estimation.MekfSettings": jq.estimation.MekfSettings(),
+    "allan.Noise": jq.allan.Noise(*(np.full(3, x) for x in range(9))),
+    "kinematics.Imu": jq.kinematics.Imu(1.0, 2.0),
+}
+
+
+@pytest.mark.parametrize("owner", RECORDS)
+def test_fields_of_the_last_release_can_be_given_and_read(owner):
+    record, ((old, new),) = RECORDS[owner], RENAMED_ARGUMENTS[owner].items()
+    fields = record._asdict() if isinstance(record, tuple) else dict(vars(record))
+    fields[old] = fields.pop(new)
+    warned = f": {old} is now called {new}"
+    with pytest.warns(DeprecationWarning, match=warned):
+        same = type(record)(**fields)
+    with pytest.warns(DeprecationWarning, match=warned):
+        assert getattr(same, old) is getattr(record, new)
+    assert old not in dir(same)
+    with pytest.raises(AttributeError, match=f"{type(same).__name__}' object has no attribute 'pi"):
+        same.pilot  # noqa: B018
+    assert type(pickle.loads(pickle.dumps(copy.copy(same)))) is type(record)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: jq.gyro.measure(GYRO, np.zeros((4, 3)), 0.1, KEY),
+        lambda: jq.accelerometer.measure(
+            RECORDS["accelerometer.Accelerometer"], np.zeros((4, 4)), np.zeros((4, 3)), 3, 0.1, KEY
+        ),
+        lambda: jq.magnetometer.measure(
+            jq.magnetometer.Magnetometer.ideal(), np.zeros((4, 4)), np.zeros(3), 0.1, KEY
+        ),
+    ],
+)
+def test_a_sensor_before_the_key_is_the_order_of_the_last_release(call):
+    message = r"^key: wanted a key of jax.random, got a \w+; the order is jq.\w+.measure\(key, "
+    with pytest.raises(TypeError, match=message):
+        call()
 
 
 def test_all_old_keywords_of_a_call_are_in_one_error():

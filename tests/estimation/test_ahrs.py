@@ -13,7 +13,7 @@ from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 from jaxquat import estimation, frames
-from jaxquat.estimation import ImuSample, Settings
+from jaxquat.estimation import AhrsSettings, ImuSample, Interval
 from jaxquat.estimation.imu import propagated, transition_of
 
 BROAD = ROOT.parent / "shared" / "data" / "broad"
@@ -33,10 +33,11 @@ def padded(x, value=np.nan):
 
 def filtered(settings, samples):
     """The estimates after each sample; the rows that follow do not change them."""
-    n = len(samples.dt)
-    rows = ImuSample(padded(samples.dt, 0.0), *map(padded, samples[1:]))
+    n = len(samples.gyro)
+    dt = Interval(padded(samples.dt.seconds, 0.0))
+    rows = ImuSample(dt, *map(padded, samples[1:]))
     memory, parts = BEGUN(settings, jax.tree.map(lambda x: x[0], rows)), []
-    for k in range(0, len(rows.dt), ROWS):
+    for k in range(0, len(rows.gyro), ROWS):
         part = jax.tree.map(lambda x, k=k: x[k : k + ROWS], rows)
         memory, estimates = PROGRAM(settings, part, memory)
         parts.append(estimates)
@@ -44,7 +45,7 @@ def filtered(settings, samples):
 
 
 def settings(dtype=jnp.float64, **changes):
-    return jax.tree.map(lambda x: jnp.asarray(x, dtype), Settings(**changes))
+    return jax.tree.map(lambda x: jnp.asarray(x, dtype), AhrsSettings(**changes))
 
 
 @jax.jit
@@ -62,7 +63,7 @@ def moved(rate, acceleration=None, dtype=jnp.float64):
     n = len(rate)
     force = GRAVITY + (np.zeros((n, 3)) if acceleration is None else acceleration)
     q, force, field = (np.asarray(x)[:n] for x in sensed(padded(rate, 0.0), padded(force, 0.0)))
-    samples = ImuSample(np.full(n, DT), np.asarray(rate), force, field)
+    samples = ImuSample(Interval(np.full(n, DT)), np.asarray(rate), force, field)
     return q, jax.tree.map(lambda x: jnp.asarray(x, dtype), samples)
 
 
@@ -147,7 +148,7 @@ def with_rows_of_their_own(samples, periods, order, late=0.0):
     Sensor k has a sample every ``periods[k]`` rows. The rows of one time stand in ``order``, and
     the magnetometer's are ``late`` [s].
     """
-    rows, t = [], np.cumsum(np.asarray(samples.dt))
+    rows, t = [], np.cumsum(np.asarray(samples.dt.seconds))
     for row in range(len(t)):
         for k in order:
             if row % periods[k] == 0:
@@ -157,7 +158,7 @@ def with_rows_of_their_own(samples, periods, order, late=0.0):
     for number, (_, _, k, row) in enumerate(rows):
         sensors[k][number] = samples[1 + k][row]
     dt = np.diff([t[0], *(x[0] for x in rows)])
-    apart = ImuSample(dt, *sensors)
+    apart = ImuSample(Interval(dt), *sensors)
     return apart, np.array([number for number, x in enumerate(rows) if x[2] == 0])
 
 
@@ -193,7 +194,7 @@ def test_a_first_row_of_the_magnetometer_alone_loses_no_heading():
     """The field is learned in level axes, so not before there are any."""
     q, samples = moved(wandering(200))
     nothing = np.full((1, 3), np.nan)
-    first = ImuSample(np.zeros(1), nothing, nothing, samples.magnetometer[:1])
+    first = ImuSample(Interval(np.zeros(1)), nothing, nothing, samples.magnetometer[:1])
     joined = jax.tree.map(lambda a, b: np.concatenate([a, b]), first, samples)
     estimate = filtered(settings(), joined)
     assert angle(estimate.q[1:], q).max() < 0.01  # as of whole rows
@@ -275,7 +276,7 @@ def test_one_field_of_any_length_is_a_disturbance():
 def test_an_int_of_the_settings_is_a_number_under_jit():
     first = jax.tree.map(lambda x: x[0], moved(wandering(2))[1])
     start = jax.jit(lambda settings: estimation.ahrs(settings).init(first).covariance[5, 5])
-    assert start(Settings(latency=0, start_bias=2)) == 4.0
+    assert start(AhrsSettings(latency=0, start_bias=2)) == 4.0
 
 
 @pytest.mark.slow
@@ -310,8 +311,8 @@ def test_merged_samples_give_the_same_attitudes():
     """Turns are composed exactly; averages over 0.25 s cost less than 0.1 degrees."""
     q, samples = moved(wandering(600))
     merged = estimation.merge(samples, 5)
-    np.testing.assert_allclose(merged.dt, 0.25, rtol=1e-14)
-    turns = jq.quaternion.exp(merged.dt[1:, None] * merged.gyro[1:])
+    np.testing.assert_allclose(merged.dt.seconds, 0.25, rtol=1e-14)
+    turns = jq.quaternion.exp(merged.dt.seconds[1:, None] * merged.gyro[1:])
     exact = jq.quaternion.multiply(q[4:-5:5], turns)
     assert angle(exact, q[9::5]).max() < 1e-10
     assert angle(filtered(settings(), merged).q, q[4::5]).max() < 0.1
@@ -332,7 +333,7 @@ def test_merged_samples_are_means_in_the_axes_at_the_end_without_what_is_missing
     np.testing.assert_allclose(merged.magnetometer[0], samples.magnetometer[2], rtol=0, atol=1e-13)
     assert np.all(np.isnan(merged.magnetometer[1]))
     turn = (turned[2].inv() * turned[5]).as_rotvec()
-    np.testing.assert_allclose(merged.gyro[1] * merged.dt[1], turn, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(merged.gyro[1] * merged.dt.seconds[1], turn, rtol=0, atol=1e-14)
 
 
 def test_latency_turns_the_attitude_on():

@@ -11,12 +11,17 @@ from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
 from jaxquat import estimation
-from jaxquat.estimation import Noises, Sample
+from jaxquat.estimation import Interval, MekfSettings, VectorSample
 from jaxquat.estimation.error_state import Error, consistency, observed
 
 Q0 = jnp.array([1.0, 0.0, 0.0, 0.0])
-NOISES = Noises(
-    gyro=2e-3, walk=3e-4, vectors=0.02, attitude=5e-3, start_attitude=0.1, start_bias=0.01
+NOISES = MekfSettings(
+    gyro=2e-3,
+    bias_random_walk=3e-4,
+    vectors=0.02,
+    attitude=5e-3,
+    start_attitude=0.1,
+    start_bias=0.01,
 )
 REFERENCES = jnp.array([[0.0, 0.0, 1.0], [0.0, 0.6, -0.8]])
 
@@ -27,7 +32,7 @@ def simulated(key, noises=NOISES, n=200, dt=0.1, dtype=jnp.float64, every=3):
     normal = lambda k, shape: jax.random.normal(keys[k], shape)
     t = dt * jnp.arange(n, dtype=jnp.float64)
     rate = jnp.stack([0.5 * jnp.sin(0.3 * t), 0.4 * jnp.cos(0.5 * t), 0.3 + 0.0 * t], axis=1)
-    steps = noises.walk * jnp.sqrt(dt) * normal(0, (n, 3))
+    steps = noises.bias_random_walk * jnp.sqrt(dt) * normal(0, (n, 3))
     bias = noises.start_bias * normal(1, (3,))[None] + jnp.cumsum(steps, axis=0)
     gyro = rate + bias + noises.gyro / jnp.sqrt(dt) * normal(2, (n, 3))
     start = jq.quaternion.exp(noises.start_attitude * normal(3, (3,)))
@@ -43,7 +48,7 @@ def simulated(key, noises=NOISES, n=200, dt=0.1, dtype=jnp.float64, every=3):
         ((index % 10) == 5)[:, None], jq.quaternion.multiply(tilt, q), jnp.full((n, 4), jnp.nan)
     )
     references = jnp.broadcast_to(REFERENCES, seen.shape)
-    samples = Sample(jnp.full(n, dt), gyro, seen, references, measured)
+    samples = VectorSample(Interval(jnp.full(n, dt)), gyro, seen, references, measured)
     return q, bias, jax.tree.map(lambda x: x.astype(dtype), samples)
 
 
@@ -123,13 +128,15 @@ def test_a_block_of_observations_is_the_textbook():
 
 def one_sample(dt, gyro, attitude):
     nothing = jnp.zeros((0, 3))
-    return Sample(jnp.asarray(dt), jnp.asarray(gyro), nothing, nothing, jnp.asarray(attitude))
+    return VectorSample(
+        Interval(jnp.asarray(dt)), jnp.asarray(gyro), nothing, nothing, jnp.asarray(attitude)
+    )
 
 
 def test_through_a_gap_attitude_and_covariance_are_those_of_the_integrals():
     """Nothing but a gyroscope for 2 s: bias of variance b^2 turns the attitude by ``2 s`` times it.
 
-    So the attitude's variance becomes ``a^2 + 4 b^2 + 2 gyro^2`` and the bias's ``b^2 + 2 walk^2``.
+    So the attitude's variance becomes ``a^2 + 4 b^2 + 2 gyro^2`` and the bias's ``b^2 + 2 w^2``.
     """
     lost = jnp.full(4, jnp.nan)
     memory = begun(NOISES, one_sample(2.0, jnp.zeros(3), lost))
@@ -169,7 +176,9 @@ def test_a_star_tracker_with_axes_of_its_own_is_weighed_by_them():
     turn = np.asarray(jq.quaternion.to_matrix(jq.quaternion.random(jax.random.key(8))))
     deviations = np.array([5.0, 5.0, 40.0]) * np.pi / 180 / 3600
     covariance = turn @ np.diag(deviations**2) @ turn.T
-    noises = Noises(attitude=jnp.asarray(covariance), start_attitude=0.1, gyro=1e-9, walk=0.0)
+    noises = MekfSettings(
+        attitude=jnp.asarray(covariance), start_attitude=0.1, gyro=1e-9, bias_random_walk=0.0
+    )
 
     @jax.jit
     @jax.vmap
@@ -180,7 +189,9 @@ def test_a_star_tracker_with_axes_of_its_own_is_weighed_by_them():
         seen = jq.quaternion.multiply(q[None], jq.quaternion.exp(errors))
         still, none = jnp.zeros((3, 3)), jnp.zeros((3, 0, 3))
         kalman = estimation.mekf(Q0, noises)
-        _, run = estimation.run(kalman, Sample(jnp.zeros(3), still, none, none, seen))
+        _, run = estimation.run(
+            kalman, VectorSample(Interval(jnp.zeros(3)), still, none, none, seen)
+        )
         u = jq.quaternion.log(jq.quaternion.multiply(q, jq.quaternion.conjugate(run.q[-1])))
         return u @ jnp.linalg.solve(run.covariance[-1, :3, :3], u) / 3, jnp.sum(run.nis[1:]) / 6
 
@@ -277,7 +288,7 @@ def test_the_smoother_is_that_of_rauch_tung_and_striebel():
     turns = turns[:-1] * Rotation.from_rotvec(0.05 * (gyro[1:] - filtered.bias[:-1]))
     transitions = np.tile(np.eye(6), (200, 1, 1))
     transitions[1:, :3, 3:] = -0.1 * turns.as_matrix()
-    noise = np.diag(np.repeat([NOISES.gyro**2, NOISES.walk**2], 3)) * 0.1
+    noise = np.diag(np.repeat([NOISES.gyro**2, NOISES.bias_random_walk**2], 3)) * 0.1
     for k in range(198, 0, -1):
         p, f = filtered.covariance[k], transitions[k + 1]
         predicted = f @ p @ f.T + noise
@@ -291,7 +302,9 @@ def test_the_smoother_is_that_of_rauch_tung_and_striebel():
 @pytest.mark.parametrize("dtype", some([jnp.float32, jnp.float64], [jnp.float32]))
 def test_the_covariance_stays_positive(dtype):
     """A star tracker 1e4 times better than the start, over 2000 samples, in both precisions."""
-    noises = NOISES._replace(attitude=1e-5, start_attitude=0.1, gyro=1e-5, walk=1e-8, vectors=0.01)
+    noises = NOISES._replace(
+        attitude=1e-5, start_attitude=0.1, gyro=1e-5, bias_random_walk=1e-8, vectors=0.01
+    )
     _, _, samples = SIMULATED(jax.random.key(1), noises, n=2000, dtype=dtype)
     kalman = estimation.mekf(Q0.astype(dtype), noises)
     _, estimates = jax.jit(functools.partial(estimation.run, kalman))(samples)
@@ -303,7 +316,7 @@ def test_the_covariance_stays_positive(dtype):
 
 
 def loss(log_noises, samples):
-    kalman = estimation.mekf(Q0, Noises(*jnp.exp(log_noises)))
+    kalman = estimation.mekf(Q0, MekfSettings(*jnp.exp(log_noises)))
     return -jnp.sum(estimation.run(kalman, samples)[1].log_likelihood)
 
 
@@ -348,7 +361,7 @@ def test_the_likelihood_is_greatest_near_the_true_noises():
 def test_what_pads_a_recording_changes_nothing():
     _, _, samples = SIMULATED(jax.random.key(2), n=30)
     empty = jax.tree.map(lambda x: jnp.full_like(x[:5], jnp.nan), samples)
-    empty = empty._replace(dt=jnp.zeros(5), gyro=jnp.ones((5, 3)))
+    empty = empty._replace(dt=Interval(jnp.zeros(5)), gyro=jnp.ones((5, 3)))
     padded = jax.tree.map(lambda x, y: jnp.concatenate([x, y]), samples, empty)
     kalman = estimation.mekf(Q0, NOISES)
     plain, long = estimation.run(kalman, samples)[0], estimation.run(kalman, padded)[0]

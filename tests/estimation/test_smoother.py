@@ -11,14 +11,16 @@ import pytest
 
 import jaxquat as jq
 from jaxquat import estimation
-from jaxquat.estimation import ImuSample, Settings, error_state
+from jaxquat.estimation import AhrsSettings, ImuSample, Interval, error_state
 
 STEP, BEFORE = jax.jit(error_state.backward_step), jax.jit(error_state.information_before)
 SMOOTHED = jax.jit(error_state.smoothed)
 OBSERVED = jax.jit(error_state.observed, static_argnums=5)
 N = 5  # numbers of a linear problem without an attitude
 STEPS = 8
-KNOWN = Settings(gyro=1e-3, rest_bias=1e-3, walk=1e-6, start_response=1e-3)  # as simulated
+KNOWN = AhrsSettings(
+    gyro=1e-3, rest_bias=1e-3, bias_random_walk=1e-6, start_response=1e-3
+)  # as simulated
 BIAS = np.array([0.004, -0.003, 0.005])  # rad/s, as simulated
 
 
@@ -154,8 +156,8 @@ def moved(motion, magnetometer, seeds, seconds, rate):
     if magnetometer:
         noise = np.random.default_rng(0).normal(0.0, 0.5, gyro.shape)
         field = np.einsum("snji,j->sni", attitude, np.array([0.0, 18.0, -45.0])) + noise
-    dt = np.full(gyro.shape[:2], 1.0 / rate)
-    return attitude, ImuSample(*(jnp.asarray(x, jnp.float32) for x in (dt, gyro, force, field)))
+    samples = ImuSample(Interval(np.full(gyro.shape[:2], 1.0 / rate)), gyro, force, field)
+    return attitude, jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), samples)
 
 
 ONLINE = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(KNOWN), x)[1]))
@@ -227,8 +229,9 @@ def test_a_stop_at_the_end_gives_the_bias_of_the_whole_drive():
     gyro = turn + bias[:, None, None] * np.array([0.0, 0.0, 1.0])
     gyro = gyro + draw.normal(0.0, np.where(still, 2e-3, 1e-2), (2, n, 3))
     force = np.array([0.0, 0.0, 9.80665]) + draw.normal(0.0, np.where(still, 0.02, 0.4), (2, n, 3))
-    sensors = np.full((2, n), 1.0 / rate), gyro, force, np.full((2, n, 3), np.nan)
-    smoothed = AFTER(ImuSample(*(jnp.asarray(x, jnp.float32) for x in sensors)))
+    dt = Interval(np.full((2, n), 1.0 / rate))
+    samples = ImuSample(dt, gyro, force, np.full((2, n, 3), np.nan))
+    smoothed = AFTER(jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), samples))
     smoothed = jax.tree.map(np.asarray, smoothed)
     deviations = np.sqrt(np.diagonal(smoothed.covariance, axis1=2, axis2=3)[..., 5])
     assert np.all(np.abs(smoothed.bias[..., 2] - bias[:, None]) < 3.0 * deviations)

@@ -22,7 +22,7 @@ def recording(force, rate=50.0):
 def refused(force, rate=50.0):
     """Whether the error says so; between 0.5 and 2 m/s^2 it asks for the unit, too."""
     try:
-        estimation.samples(recording(force, rate))
+        estimation.imu_samples(recording(force, rate))
     except ValueError as error:
         return re.search("recording: wanted specific forces .* is gravity subtracted", str(error))
     return None
@@ -66,14 +66,16 @@ def test_gaps_and_missing_readings_are_no_time_without_weight():
     """Twenty seconds of free fall, in ten parts with an hour between."""
     t = np.concatenate([3600.0 * k + np.arange(100) / 50 for k in range(10)])
     force = np.full((1000, 3), 1e-3)
-    estimation.samples(recordings.Recording(t, 0 * force, accelerometer=force))
+    estimation.imu_samples(recordings.Recording(t, 0 * force, accelerometer=force))
     force[::2] = np.nan
-    estimation.samples(recordings.Recording(t, 0 * force, accelerometer=force))
+    estimation.imu_samples(recordings.Recording(t, 0 * force, accelerometer=force))
 
 
 def test_samples_that_are_no_recording_are_judged_too():
     force, still = jnp.full((3000, 3), 3.0), jnp.zeros((3000, 3))
-    samples = estimation.ImuSample(jnp.full(3000, 0.02), still, force / 2, still)
+    samples = estimation.ImuSample(
+        estimation.Interval(jnp.full(3000, 0.02)), still, force / 2, still
+    )
     with pytest.raises(ValueError, match=r"samples: .* mean length of 4\.8 m/s"):
         estimation.run(estimation.ahrs(), samples)
 
@@ -98,7 +100,7 @@ def test_a_reversed_accelerometer_reads_as_a_body_upside_down():
     def estimates(sign):
         t = np.arange(1500) / 50
         log = recordings.Recording(t, gyro, accelerometer=sign * force)
-        return estimation.run(estimation.ahrs(), estimation.samples(log))[1]
+        return estimation.run(estimation.ahrs(), estimation.imu_samples(log))[1]
 
     right, reversed_ = estimates(1.0), estimates(-1.0)
     np.testing.assert_allclose(reversed_.nis, right.nis, rtol=1e-6, atol=1e-9)

@@ -49,9 +49,10 @@ def test_a_rollout_on_coning_has_its_order(order, printed):
     errors = []
     for n in counts:
         grid = jq.grid(0.0, 3.0 / n, int(n))
-        run = functools.partial(kinematics.rollout, coning_rate, grid=grid, order=order)
-        q = jax.jit(run)(coning(0.0))
+        run = functools.partial(kinematics.rollout_of_rate, coning_rate, grid=grid, order=order)
+        t, q = jax.jit(run)(coning(0.0))
         assert q.shape == (n + 1, 4)
+        np.testing.assert_array_equal(t, grid.times())
         assert np.abs(np.linalg.norm(q, axis=1) - 1).max() < 1e-15
         errors.append(angle(q[-1], coning(3.0)))
     assert f"{errors[0]:.1e}" == printed
@@ -66,9 +67,10 @@ def test_a_rollout_through_given_times_has_its_order_on_coning(order):
     counts, errors = np.array([4, 16]), []
     for n in counts:
         grid = jq.grid_at(times, int(n))
-        run = functools.partial(kinematics.rollout, coning_rate, grid=grid, order=order)
-        q = jax.jit(run)(coning(0.0))
-        errors.append(float(jnp.max(quaternion.distance(q, coning(jnp.asarray(times))))))
+        run = functools.partial(kinematics.rollout_of_rate, coning_rate, grid=grid, order=order)
+        t, q = jax.jit(run)(coning(0.0))
+        np.testing.assert_array_equal(t, times)
+        errors.append(float(jnp.max(quaternion.distance(q, coning(t)))))
     assert min(errors) > 1e-13
     assert abs(-problems.slope(1.0 / counts, np.array(errors)) - order) < 0.15
 
@@ -81,7 +83,7 @@ def test_an_empty_interval_leaves_attitude_and_gradient_alone(mode):
     q0 = coning(0.0)
 
     def last(p, times):
-        rows = kinematics.rollout(rate, q0, jq.grid_at(times, 2), p, order=2)
+        rows = kinematics.rollout_of_rate(rate, q0, jq.grid_at(times, 2), p, order=2).q
         return rows[-1], rows
 
     differentiated = jax.jit(getattr(jax, mode)(last, (0, 1), has_aux=True))
@@ -118,10 +120,10 @@ def test_a_rollout_of_attitude_has_its_order(order, given_times):
         if given_times:
             grid = jq.grid_at(np.array([0.0, 0.7, 0.9, 2.0]), int(n) // 3)
         run = functools.partial(kinematics.rollout_of_attitude, pulled, grid=grid, order=order)
-        q = jax.jit(run)(coning(0.0), params=2.0)
+        t, q = jax.jit(run)(coning(0.0), params=2.0)
         assert q.shape == (grid.intervals + 1, 4)
         assert np.abs(np.linalg.norm(q, axis=1) - 1).max() < 1e-15
-        errors.append(float(jnp.max(quaternion.distance(q, coning(grid.times())))))
+        errors.append(float(jnp.max(quaternion.distance(q, coning(t)))))
     assert min(errors) > 1e-13
     steps = counts // 3 if given_times else counts
     assert abs(-problems.slope(1.0 / steps, np.array(errors)) - order) < 0.25
@@ -136,13 +138,15 @@ def test_a_rollout_of_attitude_takes_inputs_and_saves_every_so_many_intervals(en
     rate = lambda t, q, scale, held: scale * held * jnp.array([0.0, 0.0, 1.0])
 
     def turned(rates):
-        q = kinematics.rollout_of_attitude(
+        t, q = kinematics.rollout_of_attitude(
             rate, IDENTITY, jq.grid(0.0, 0.1, 6, save_every=2), 2.0,
             order=2, inputs=rates, engine=engine,
         )  # fmt: skip
-        return (quaternion.log(q)[:, 2],) * 2
+        angles = quaternion.log(q)[:, 2]
+        return angles, (t, angles)
 
-    slopes, angles = jax.jit(jax.jacrev(turned, has_aux=True))(rates)
+    slopes, (t, angles) = jax.jit(jax.jacrev(turned, has_aux=True))(rates)
+    np.testing.assert_allclose(t, [0.0, 0.2, 0.4, 0.6], rtol=1e-15)
     np.testing.assert_allclose(angles, [0.0, -0.1, 0.35, 0.8], rtol=0, atol=1e-15)
     np.testing.assert_allclose(slopes[3], 0.2 * np.ones(6), rtol=1e-14)
     np.testing.assert_allclose(slopes[1], [0.2, 0.2, 0, 0, 0, 0], rtol=0, atol=1e-15)
@@ -166,7 +170,7 @@ def test_a_spheroid_without_inertia_follows_the_orbit_of_jeffery(dtype, substeps
     jeffery = jq.flow.jeffery_rate(jnp.array([1.0, 1.0, r], dtype), shear)
     times = (r + 1 / r) * np.linspace(0.0, 2.0 * np.pi, 9)
     run = lambda: kinematics.rollout_of_attitude(jeffery, q0, jq.grid_at(times, substeps), order=6)
-    axes = quaternion.rotate(jax.jit(run)(), jnp.array([0.0, 0.0, 1.0], dtype))
+    axes = quaternion.rotate(jax.jit(run)().q, jnp.array([0.0, 0.0, 1.0], dtype))
     assert axes.dtype == dtype
     phase, (x, y, z) = times / (r + 1 / r), np.asarray(axes[0], float)
     moved = np.stack(
@@ -190,8 +194,8 @@ def test_gradients_of_a_rollout_of_attitude_are_those_of_central_differences(mod
         times = jnp.concatenate([jnp.zeros(1), x[3:5], jnp.full(2, 0.7)])
         rate = lambda t, q, p: pulled(t, q, p[:3]) + p[3] * jnp.sqrt(0.7 - t)
         grid = jq.grid_at(times, 2)
-        q = kinematics.rollout_of_attitude(rate, quaternion.exp(x[:3]), grid, x[5:], order=2)
-        return jnp.ravel(q[1:])
+        path = kinematics.rollout_of_attitude(rate, quaternion.exp(x[:3]), grid, x[5:], order=2)
+        return jnp.ravel(path.q[1:])
 
     x = jnp.array([0.1, 0.2, 0.3, 0.2, 0.5, 1.0, -0.5, 2.0, 0.3])
     slopes, central = slopes_and_differences(last, x, mode, 2e-4)
@@ -237,7 +241,7 @@ def accelerated():
     """
     grid = jq.grid(0.0, 0.0025, 800)
     rate = lambda t, p: OMEGA + ALPHA * t
-    return jax.jit(lambda: kinematics.rollout(rate, IDENTITY, grid, order=6))()[-1]
+    return jax.jit(lambda: kinematics.rollout_of_rate(rate, IDENTITY, grid, order=6))().q[-1]
 
 
 @pytest.mark.parametrize("order", [2, 4, 6, 8])
@@ -316,8 +320,8 @@ def test_gradients_are_those_of_central_differences(mode, order):
 
     def rated(x):
         q0, grid = quaternion.exp(x[:3]), jq.grid(x[3], x[4], 5)
-        q = kinematics.rollout(lambda t, p: p * jnp.cos(t), q0, grid, x[5:], order=order)
-        return quaternion.log(q[-1])
+        path = kinematics.rollout_of_rate(lambda t, p: p * jnp.cos(t), q0, grid, x[5:], order=order)
+        return quaternion.log(path.q[-1])
 
     noise = jnp.asarray(np.random.default_rng(0).normal(size=24))
     points = (
@@ -336,10 +340,11 @@ def test_float32_stays_float32():
     for run in (
         lambda q, omega: kinematics.integrate(q, omega, 0.1, order=6),
         lambda q, omega: kinematics.magnus(q, omega[0], omega[0], jnp.float32(0.1)),
-        lambda q, omega: kinematics.rollout(rate, q, grid, omega[0]),
+        lambda q, omega: kinematics.rollout_of_rate(rate, q, grid, omega[0]),
         lambda q, omega: kinematics.rollout_of_attitude(rotated, q, grid, omega[0]),
     ):
-        assert jax.eval_shape(run, q, omega).dtype == jnp.float32
+        dtypes = {x.dtype for x in jax.tree.leaves(jax.eval_shape(run, q, omega))}
+        assert dtypes == {np.dtype(np.float32)}
 
 
 def test_bad_arguments_are_named():
@@ -370,7 +375,7 @@ def test_bad_arguments_are_named():
             "dt: wanted positive values, got -0.1",
         ),
         (
-            lambda: kinematics.rollout(lambda t, p: t, IDENTITY, grid),
+            lambda: kinematics.rollout_of_rate(lambda t, p: t, IDENTITY, grid),
             r"rate: wanted shape \(3,\)",
         ),
         (

@@ -348,7 +348,7 @@ def test_squared_errors_of_the_end_in_turning_axes_have_the_mean_nine():
     def simulated(white):
         rows = (
             gyro + noise.gyro[None] * spread * white[0],
-            accel + noise.accel[None] * spread * white[1],
+            accel + noise.accelerometer[None] * spread * white[1],
         )
         end = kinematics.preintegrate(*rows, times).predict(*START, GRAVITY, RATE)
         turn = quaternion.log(quaternion.multiply(quaternion.conjugate(q), end[0]))
@@ -416,7 +416,7 @@ def test_the_covariance_is_that_of_simulated_noise():
     @jax.vmap
     def simulated(white):
         g = gyro[:-1] + noise.gyro * spread * white[0]
-        a = accel[:-1] + noise.accel[None] * spread * white[1]
+        a = accel[:-1] + noise.accelerometer[None] * spread * white[1]
         rows = jnp.concatenate([g, gyro[-1:]]), jnp.concatenate([a, accel[-1:]])
         return errors(motion, kinematics.preintegrate(*rows, times))
 

@@ -58,14 +58,14 @@ def test_bursts_give_the_attitude_of_true_stamps():
     forces = {"gyro": true.gyro, "accelerometer": true.accelerometer}
     recording = recordings.Recording(stamps, **forces)
     with pytest.raises(ValueError, match=r"times that increase, .*; recordings\.even_clock fits"):
-        estimation.samples(recording)
+        estimation.imu_samples(recording)
     run = jax.jit(lambda samples: estimation.run(estimation.ahrs(), samples)[1].q)
 
     def off(recording):
-        q = run(estimation.samples(recording))
+        q = run(estimation.imu_samples(recording))
         return np.rad2deg(np.max(quaternion.distance(q, expected)))
 
-    expected = run(estimation.samples(true))
+    expected = run(estimation.imu_samples(true))
     fitted = even_clock(recording)
     assert off(fitted.recording) < 0.1
     assert off(even_clock(recording, rate=100).recording) < 0.1

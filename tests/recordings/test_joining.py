@@ -50,8 +50,8 @@ def test_a_clock_that_is_ahead_is_shifted_by_its_user():
 def test_samples_of_the_filter_keep_the_rows_of_every_sensor():
     """The intervals are those between any two rows: 0.1, 0.05 and 0.05 s."""
     force = Recording(IMU.t[:2], accelerometer=np.full((2, 3), 5.7))
-    samples = estimation.samples(recordings.join(IMU, FIELD, force))
-    np.testing.assert_allclose(samples.dt, [0, 0.1, 0.05, 0.05], rtol=1e-6, atol=1e-9)
+    samples = estimation.imu_samples(recordings.join(IMU, FIELD, force))
+    np.testing.assert_allclose(samples.dt.seconds, [0, 0.1, 0.05, 0.05], rtol=1e-6, atol=1e-9)
     np.testing.assert_array_equal(np.isnan(samples.magnetometer[:, 0]), [True, False, False, True])
     np.testing.assert_array_equal(np.isnan(samples.accelerometer[:, 0]), [False, False, True, True])
 

@@ -222,17 +222,17 @@ def a_gyro(dtype=jnp.float64, noise=0.0, walk=0.0):
 
 def test_what_the_gyroscope_measures_is_corrected():
     gyro, omega, key = a_gyro(), jax.random.normal(jax.random.key(1), (50, 3)), jax.random.key(2)
-    measured = jq.gyro.measure(gyro, omega, 0.01, key)
+    measured = jq.gyro.measure(key, gyro, omega, 0.01)
     axes = np.array([[1, 1e-3, -2e-3], [3e-3, 1, 4e-3], [-5e-3, 6e-3, 1]])
     matrix = np.diag(1 + np.array(gyro.scale)) @ axes
     wanted = np.asarray(omega) @ matrix.T + np.asarray(gyro.bias)
     np.testing.assert_allclose(measured, wanted, rtol=0, atol=1e-15)
     np.testing.assert_allclose(jq.gyro.correct(gyro, measured), omega, rtol=0, atol=1e-14)
-    np.testing.assert_array_equal(jq.gyro.measure(jq.gyro.Gyro.ideal(), omega, 0.01, key), omega)
+    np.testing.assert_array_equal(jq.gyro.measure(key, jq.gyro.Gyro.ideal(), omega, 0.01), omega)
 
 
 def test_the_noise_of_the_gyroscope_has_the_stated_densities():
-    """The variance of a sample is noise^2/dt, and the variance of the bias is walk^2 t.
+    """The variance of a sample is noise^2/dt, and the variance of the bias is bias_random_walk^2 t.
 
     The estimates from 4000 runs are within 5 of their standard errors.
     """
@@ -242,11 +242,11 @@ def test_the_noise_of_the_gyroscope_has_the_stated_densities():
     @jax.jit
     @functools.partial(jax.vmap, in_axes=(None, 0))
     def measured(gyro, key):
-        return jq.gyro.measure(gyro, jnp.zeros((n, 3)), dt, key)
+        return jq.gyro.measure(key, gyro, jnp.zeros((n, 3)), dt)
 
     still = a_gyro()._replace(bias=jnp.zeros(3))
     white = measured(still._replace(noise=jnp.array(0.3)), keys)
-    walk = measured(still._replace(walk=jnp.array(0.2)), keys)
+    walk = measured(still._replace(bias_random_walk=jnp.array(0.2)), keys)
     spread = 5 * np.sqrt(2 / (3 * runs))
     np.testing.assert_allclose(np.var(white, axis=(0, 2)), 0.3**2 / dt, rtol=spread)
     np.testing.assert_array_equal(walk[:, 0], 0)
@@ -257,7 +257,7 @@ def test_the_noise_of_the_gyroscope_has_the_stated_densities():
 def test_rates_of_float32_are_measured_in_float32():
     omega = jax.random.normal(jax.random.key(1), (5, 3), jnp.float32)
     gyro = a_gyro(jnp.float32, 1e-3, 1e-4)
-    measured = jax.eval_shape(jq.gyro.measure, gyro, omega, 0.01, jax.random.key(2))
+    measured = jax.eval_shape(jq.gyro.measure, jax.random.key(2), gyro, omega, 0.01)
     assert measured.dtype == jnp.float32
 
 
@@ -265,7 +265,7 @@ def test_the_gradient_by_the_gyroscope_is_that_of_central_differences():
     omega = jax.random.normal(jax.random.key(1), (5, 3), jnp.float64)
 
     def loss(gyro):
-        return jnp.sum(jq.gyro.measure(gyro, omega, 0.01, jax.random.key(2)) ** 2)
+        return jnp.sum(jq.gyro.measure(jax.random.key(2), gyro, omega, 0.01) ** 2)
 
     gyro = a_gyro(noise=1e-3, walk=1e-4)
     gradient, loss = jax.jit(jax.grad(loss))(gyro), jax.jit(loss)

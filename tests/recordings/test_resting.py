@@ -89,7 +89,7 @@ def test_the_rests_are_found_without_half_a_window_at_their_ends(every):
     """
     recording = held(FACES)
     recording = interleaved(recording, every) if every else recording
-    rests = jq.recordings.rests(recording)
+    rests = jq.recordings.stationary_intervals(recording)
     begins, ends = recording.t[rests[:, 0]], recording.t[rests[:, 1] - 1]
     np.testing.assert_allclose(begins, 5.0 * np.arange(6) + 0.5, rtol=0, atol=0.1)
     np.testing.assert_allclose(ends, 5.0 * np.arange(6) + 3.5, rtol=0, atol=0.1)
@@ -104,7 +104,7 @@ def test_an_accelerometer_is_calibrated_on_the_rests_within_its_standard_errors(
     m, z = ACCELEROMETER.misalignment, []
     for seed in range(3):
         recording = held(FACES + EDGES, seed)
-        rests = jq.recordings.rests(recording)
+        rests = jq.recordings.stationary_intervals(recording)
         assert len(rests) == 18
         forces = means(recording, "accelerometer", rests)
         sensor, covariance = jq.accelerometer.calibrate(forces, G)
@@ -123,7 +123,7 @@ def test_an_accelerometer_is_calibrated_on_the_rests_within_its_standard_errors(
 def test_six_positions_alone_leave_the_misalignments_open():
     """Along the axes, yx, zx and zy change no length."""
     recording = held(FACES)
-    rests = jq.recordings.rests(recording)
+    rests = jq.recordings.stationary_intervals(recording)
     samples = np.concatenate([recording.accelerometer[a:b] for a, b in rests])
     with pytest.raises(ValueError, match="samples: wanted directions that determine") as error:
         jq.accelerometer.calibrate(samples, G)
@@ -137,7 +137,7 @@ def test_a_gyroscope_is_calibrated_on_the_turns_between_rests_within_its_standar
     34 components of 17 turns, and 9 parameters. The bias is the mean over all rests, 54 s.
     """
     recording = held(FACES + EDGES)
-    rests = jq.recordings.rests(recording)
+    rests = jq.recordings.stationary_intervals(recording)
     bias = np.mean(np.concatenate([recording.gyro[a:b] for a, b in rests]), axis=0)
     np.testing.assert_allclose(bias, GYRO.bias, rtol=0, atol=4 * 1e-4 / np.sqrt(54.0))
     forces = means(recording, "accelerometer", rests)
@@ -166,7 +166,7 @@ def test_a_body_that_never_rests_has_no_rest():
     rng = np.random.default_rng(0)
     t = np.arange(2000) * DT
     waves = np.sin(2 * np.pi * t[:, None] * [0.7, 1.1, 1.3]) + 1e-3 * rng.normal(size=(2000, 3))
-    assert jq.recordings.rests(jq.recordings.Recording(t, waves)).shape == (0, 2)
+    assert jq.recordings.stationary_intervals(jq.recordings.Recording(t, waves)).shape == (0, 2)
 
 
 def test_a_steady_turn_about_the_vertical_is_no_rest_above_the_limit_of_the_rate():
@@ -174,16 +174,18 @@ def test_a_steady_turn_about_the_vertical_is_no_rest_above_the_limit_of_the_rate
     t, forces = np.arange(2000) * DT, G * np.array([0.0, 0.0, 1.0]) + np.zeros((2000, 3))
     rates = np.array([0.0, 0.0, 0.05]) + 1e-3 * rng.normal(size=(2000, 3))
     recording = jq.recordings.Recording(t, rates, accelerometer=forces)
-    assert len(jq.recordings.rests(recording)) == 0
-    assert len(jq.recordings.rests(recording, rate=0.1)) == 1
+    assert len(jq.recordings.stationary_intervals(recording)) == 0
+    assert len(jq.recordings.stationary_intervals(recording, rate=0.1)) == 1
 
 
 def test_readings_in_float32_of_a_long_recording_are_summed_in_float64():
     recording = held(FACES)
     gyro = jnp.asarray(recording.gyro, jnp.float32)
     forces = jnp.asarray(recording.accelerometer, jnp.float32)
-    rests = jq.recordings.rests(jq.recordings.Recording(recording.t, gyro, accelerometer=forces))
-    np.testing.assert_array_equal(rests, jq.recordings.rests(recording))
+    rests = jq.recordings.stationary_intervals(
+        jq.recordings.Recording(recording.t, gyro, accelerometer=forces)
+    )
+    np.testing.assert_array_equal(rests, jq.recordings.stationary_intervals(recording))
 
 
 def test_a_gap_of_a_sensor_ends_a_rest():
@@ -191,7 +193,7 @@ def test_a_gap_of_a_sensor_ends_a_rest():
     recording = held(FACES[:1])
     longer = np.concatenate([recording.t, recording.t + 6.0])  # two seconds without a row
     twice = jq.recordings.Recording(longer, np.tile(recording.gyro, (2, 1)))
-    rests = jq.recordings.rests(twice)
+    rests = jq.recordings.stationary_intervals(twice)
     np.testing.assert_allclose(longer[rests[:, 0]], [0.5, 6.2], rtol=0, atol=2 * DT)
     np.testing.assert_allclose(longer[rests[:, 1] - 1], [3.8, 9.5], rtol=0, atol=2 * DT)
 
@@ -208,7 +210,9 @@ def test_on_real_recordings_rests_are_outside_of_the_phases_of_movement():
             rates, forces = (np.asarray(data[name], float) for name in ("imu_gyr", "imu_acc"))
             moves = np.ravel(data["movement"]) > 0
             t = np.arange(len(moves)) / float(data["sampling_rate"])
-        rests = jq.recordings.rests(jq.recordings.Recording(t, rates, accelerometer=forces))
+        rests = jq.recordings.stationary_intervals(
+            jq.recordings.Recording(t, rates, accelerometer=forces)
+        )
         still = np.zeros(len(t), bool)
         for a, b in rests:
             still[a:b] = True
@@ -222,16 +226,18 @@ def test_a_wild_reading_ends_a_rest_and_hides_no_other(reading):
     """Its square is so large that sums of squares from there on have no digits of the noise."""
     t, noise = np.arange(3000) * DT, 1e-3 * np.random.default_rng(0).normal(size=(3000, 3))
     noise[1000, 1] = reading
-    rests = jq.recordings.rests(jq.recordings.Recording(t, noise))
+    rests = jq.recordings.stationary_intervals(jq.recordings.Recording(t, noise))
     np.testing.assert_array_equal(rests, [[50, 950], [1051, 2950]])
 
 
 def test_what_has_no_rest_to_find_is_refused():
     t = np.arange(100) * DT
     with pytest.raises(ValueError, match="recording: wanted gyro or accelerometer, got neither"):
-        jq.recordings.rests(jq.recordings.Recording(t))
+        jq.recordings.stationary_intervals(jq.recordings.Recording(t))
     none = jq.recordings.Recording(t, np.full((100, 3), np.nan))
     with pytest.raises(ValueError, match="duration: wanted windows with samples of gyro, got 0"):
-        jq.recordings.rests(none, duration=0.5)
+        jq.recordings.stationary_intervals(none, duration=0.5)
     with pytest.raises(ValueError, match=r"duration: wanted at most the 0\.99 s of the recording"):
-        jq.recordings.rests(jq.recordings.Recording(t, np.zeros((100, 3))), duration=2.0)
+        jq.recordings.stationary_intervals(
+            jq.recordings.Recording(t, np.zeros((100, 3))), duration=2.0
+        )

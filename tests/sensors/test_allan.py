@@ -8,7 +8,7 @@ import pytest
 import jaxquat as jq
 
 MEASURED = jax.jit(jq.gyro.measure)
-GYRO = jq.gyro.Gyro.ideal()._replace(noise=jnp.array(1e-3), walk=jnp.array(1e-4))
+GYRO = jq.gyro.Gyro.ideal()._replace(noise=jnp.array(1e-3), bias_random_walk=jnp.array(1e-4))
 STILL = np.zeros((36_000, 3))  # an hour at 10 Hz
 
 
@@ -62,10 +62,10 @@ def test_white_noise_falls_with_the_root_of_the_time_and_a_walk_rises_with_it():
 
 def errors_of(number):
     """Errors over their standard errors, (number, 2, 3), of noise and walk of an hour."""
-    fits = [jq.allan.fit(MEASURED(GYRO, STILL, 0.1, jax.random.key(k)), 0.1) for k in range(number)]
+    fits = [jq.allan.fit(MEASURED(jax.random.key(k), GYRO, STILL, 0.1), 0.1) for k in range(number)]
     return np.array([
         [(getattr(fit, name) - getattr(GYRO, name)) / fit.standard_errors[name]
-         for name in ("noise", "walk")]
+         for name in ("noise", "bias_random_walk")]
         for fit in fits
     ])  # fmt: skip
 
@@ -89,7 +89,7 @@ def an_hour(seed):
 
 def test_an_hour_gives_noise_to_half_a_percent_and_walk_to_a_tenth():
     fit = jq.allan.fit(an_hour(0), 0.1)
-    for name, part in (("noise", 5e-3), ("walk", 0.12)):
+    for name, part in (("noise", 5e-3), ("bias_random_walk", 0.12)):
         errors = fit.standard_errors[name]
         assert np.all(errors < part * getattr(GYRO, name)), name
         assert np.all(np.abs(getattr(fit, name) - getattr(GYRO, name)) < 3.5 * errors), name
@@ -124,11 +124,16 @@ def test_the_fit_goes_into_the_settings_of_both_filters_and_into_a_gyroscope():
     fit = jq.allan.fit(an_hour(0), 0.1)
     settings = fit.settings()
     np.testing.assert_allclose(settings["gyro"], np.sqrt(np.mean(fit.noise**2)))
-    np.testing.assert_allclose(settings["walk"], np.sqrt(np.mean(fit.walk**2)))
-    assert jq.estimation.Settings(**settings).walk == jq.estimation.Noises(**settings).walk
-    jq.estimation.ahrs(jq.estimation.Settings(**settings))
-    gyro = jq.gyro.Gyro.ideal()._replace(noise=fit.noise, walk=fit.walk)
-    assert jq.gyro.measure(gyro, STILL[:3], 0.1, jax.random.key(0)).shape == (3, 3)
+    np.testing.assert_allclose(
+        settings["bias_random_walk"], np.sqrt(np.mean(fit.bias_random_walk**2))
+    )
+    ahrs, mekf = (
+        kind(**settings) for kind in (jq.estimation.AhrsSettings, jq.estimation.MekfSettings)
+    )
+    assert ahrs.bias_random_walk == mekf.bias_random_walk
+    jq.estimation.ahrs(jq.estimation.AhrsSettings(**settings))
+    gyro = jq.gyro.Gyro.ideal()._replace(noise=fit.noise, bias_random_walk=fit.bias_random_walk)
+    assert jq.gyro.measure(jax.random.key(0), gyro, STILL[:3], 0.1).shape == (3, 3)
 
 
 def test_a_low_pass_in_the_sensor_is_left_out_by_the_shortest_time():

@@ -29,11 +29,11 @@ MAGNETOMETER = magnetometer.Magnetometer(
 
 def at_rest(q, seed=0, sensor=ACCELEROMETER):
     key = jax.random.key(seed)
-    return FORCE_OF(sensor, q, jnp.zeros((len(q), 3)), DOWN, 0.01, key)
+    return FORCE_OF(key, sensor, q, jnp.zeros((len(q), 3)), DOWN, 0.01)
 
 
 def in_the_field(q, seed=0):
-    return FIELD_OF(MAGNETOMETER, q, FIELD, 0.01, jax.random.key(seed))
+    return FIELD_OF(jax.random.key(seed), MAGNETOMETER, q, FIELD, 0.01)
 
 
 def turns(axis, n):
@@ -44,7 +44,7 @@ def test_an_ideal_accelerometer_measures_the_specific_force():
     """In free fall nothing, at rest minus gravity in body axes."""
     q = quaternion.random(jax.random.key(0), (5,))
     ideal, key = accelerometer.Accelerometer.ideal(), jax.random.key(1)
-    falling = FORCE_OF(ideal, q, jnp.tile(DOWN[None], (5, 1)), DOWN, 0.01, key)
+    falling = FORCE_OF(key, ideal, q, jnp.tile(DOWN[None], (5, 1)), DOWN, 0.01)
     np.testing.assert_array_equal(falling, 0.0)
     wanted = -np.einsum("kji,j->ki", quaternion.to_matrix(q), DOWN)
     np.testing.assert_allclose(at_rest(q, sensor=ideal), wanted, atol=1e-14)
@@ -57,7 +57,7 @@ def test_what_the_sensors_measure_is_corrected():
     got = accelerometer.correct(quiet, at_rest(q, sensor=quiet))
     np.testing.assert_allclose(got, wanted, atol=1e-13)
     still = MAGNETOMETER._replace(noise=jnp.array(0.0))
-    measured = FIELD_OF(still, q, FIELD, 0.01, jax.random.key(0))
+    measured = FIELD_OF(jax.random.key(0), still, q, FIELD, 0.01)
     field = quaternion.rotate_inverse(q, FIELD)
     np.testing.assert_allclose(
         measured, np.asarray(field) @ SOFT_IRON.T + np.asarray(MAGNETOMETER.hard_iron), atol=1e-13
@@ -88,7 +88,7 @@ def test_a_gyroscope_in_a_loop_is_that_of_whole_recordings():
     @jax.jit
     def both(rates, normals, key):
         in_a_loop = jax.lax.scan(step, jnp.zeros(3), (rates, normals))[1]
-        return in_a_loop, gyro.measure(model, rates, 0.01, key)
+        return in_a_loop, gyro.measure(key, model, rates, 0.01)
 
     got, wanted = both(rates, normals, key)
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
@@ -132,7 +132,7 @@ def test_the_standard_errors_of_an_accelerometer_are_honest():
     def measured(seed):
         keys = jax.random.split(jax.random.key(seed))
         q = quaternion.random(keys[0], (FORCES,))
-        return accelerometer.measure(ACCELEROMETER, q, jnp.zeros((100, 3)), DOWN, 0.01, keys[1])
+        return accelerometer.measure(keys[1], ACCELEROMETER, q, jnp.zeros((100, 3)), DOWN, 0.01)
 
     for seed in range(200):
         covariance = accelerometer.calibrate(measured(seed), G)[1]
@@ -204,7 +204,7 @@ def test_the_soft_iron_of_a_turned_matrix_is_its_positive_polar_factor():
     turn = np.asarray(quaternion.to_matrix(quaternion.random(jax.random.key(1))))
     sensor = magnetometer.Magnetometer(soft_iron @ turn, jnp.zeros(3), jnp.array(0.0))
     poses = quaternion.random(jax.random.key(2), (FIELDS,))
-    measured = FIELD_OF(sensor, poses, FIELD, 0.01, jax.random.key(0))
+    measured = FIELD_OF(jax.random.key(0), sensor, poses, FIELD, 0.01)
     got, _ = magnetometer.calibrate(measured, np.linalg.norm(FIELD))
     np.testing.assert_allclose(got.soft_iron, soft_iron, rtol=0, atol=1e-11)
 
