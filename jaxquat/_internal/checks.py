@@ -7,14 +7,12 @@ only if they are concrete, so the same code runs under ``jit``, ``vmap`` and ``g
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -205,28 +203,6 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) 
 def _shown(value: Any) -> str:
     """Return None or a string as it is written, and the type of anything else."""
     return repr(value) if value is None or isinstance(value, str) else type(value).__name__
-
-
-def renamed(**names: str) -> Callable[[F], F]:
-    """Let a function take arguments by their old names, with a DeprecationWarning.
-
-    For example ``renamed(horizon="prefixes")``. The next release removes the old names.
-    """
-
-    def decorator(f: F) -> F:
-        @functools.wraps(f)
-        def called(*args: Any, **kwargs: Any) -> Any:
-            for old in names.keys() & kwargs.keys():
-                text = f"{f.__name__}: {old} is now called {names[old]}"
-                warnings.warn(text, DeprecationWarning, stacklevel=2)
-                if names[old] in kwargs:
-                    raise TypeError(f"{text}, got both")
-                kwargs[names[old]] = kwargs.pop(old)
-            return f(*args, **kwargs)
-
-        return cast(F, called)
-
-    return decorator
 
 
 def report(name: str, wanted: str, holds: ArrayLike, value: Array) -> None:

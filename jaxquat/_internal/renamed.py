@@ -268,6 +268,10 @@ RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
 """Old names of arguments, and of fields of records, by function or class."""
 
 OLD_ORDERS = {
+    "accelerometer.measure": (
+        "accelerometer q acceleration gravity dt key",
+        "key accelerometer q acceleration gravity dt",
+    ),
     "control.cascade": ("body mass period reference motion", "body period reference"),
     "control.flight_law": (
         "state position velocity gains reference body mass gravity=9.80665",
@@ -275,9 +279,6 @@ OLD_ORDERS = {
     ),
     "ensembles.members": ("draw n key", "key draw n"),
     "ensembles.run": ("draw simulate n key", "key draw simulate n"),
-    "accelerometer.measure": (
-        "accelerometer q acceleration gravity dt key",
-        "key accelerometer q acceleration gravity dt",
     "gyro.measure": ("gyro omega dt key", "key gyro omega dt"),
     "magnetometer.measure": ("magnetometer q field dt key", "key magnetometer q field dt"),
     "planning.ilqr": (

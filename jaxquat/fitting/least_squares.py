@@ -30,13 +30,12 @@ from jaxquat._internal.checks import (
     positive,
     positive_integer,
     real,
-    renamed,
     single_or_double,
     strong,
     takes,
     vector,
 )
-from jaxquat._internal.renamed import refuses_old_keywords
+from jaxquat._internal.renamed import refuses_old_keywords, takes_old_names
 from jaxquat.fitting.bounds import Bounds, check_inside, checked_bounds
 from jaxquat.fitting.covariance import FitCovariance, covariance_of
 from jaxquat.fitting.differentiation import with_jacobian
@@ -161,7 +160,7 @@ class LeastSquaresOptions(NamedTuple):
     progress: bool = True
 
 
-@renamed(horizon="prefixes")
+@takes_old_names("least_squares")
 @refuses_old_keywords("least_squares")
 def least_squares(
     residuals: Callable[..., Array],
