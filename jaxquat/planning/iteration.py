@@ -159,12 +159,16 @@ def open_loop(state: State, command: Array) -> Array:
 
 
 def begun(
-    problem: Problem, start: State, limits: Limits, guess: tuple[Array, State | None]
+    problem: Problem,
+    start: State,
+    limits: Limits,
+    guess: tuple[Array, State | None],
+    loop: Callable[..., Any] = scan,
 ) -> Trajectory:
-    """The path to begin with, from commands and perhaps states."""
+    """The path to begin with, from commands and perhaps states; ``loop`` as in ``roll_out``."""
     commands, states = clipped(guess[0], limits), guess[1]
     if states is None:
-        states = roll_out(problem, start, commands, open_loop, loop=scan)[0]
+        states = roll_out(problem, start, commands, open_loop, loop=loop)[0]
         return Trajectory(states, commands, None)
     states = jax.tree.map(lambda x, first: x.at[0].set(first), states, start)
     before, after, _ = ends(states)
