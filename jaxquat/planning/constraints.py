@@ -252,9 +252,13 @@ def minimise_within(
     constraints: Kinds,
     limits: Limits,
     guess: Trajectory,
+    cost: Array,
     settings: Settings,
 ) -> Multiplied:
-    """``minimise``, with multipliers that make the minimum meet the constraints."""
+    """``minimise``, with multipliers that make the minimum meet the constraints.
+
+    ``cost`` is that of the guess.
+    """
     # Rounding of a constraint changes its multiplier by rho times as much.
     largest = min(1e6, 1e-3 / float(jnp.finfo(guess.commands.dtype).eps))
     tolerance = settings.tolerance
@@ -273,7 +277,7 @@ def minimise_within(
         at = values(constraints, before.path.states, before.path.commands)
         early = violation_of(at, least, spread)
         inner = minimise(
-            penalised, limits, before.path, settings, first,
+            penalised, limits, before.path, settings, cost_along(penalised, before.path), first,
             jnp.maximum(floor, early / tolerance**2), before.passes, before.history,
         )  # fmt: skip
         at = values(constraints, inner.path.states, inner.path.commands)
@@ -291,7 +295,6 @@ def minimise_within(
             jnp.minimum(strength, largest), violation, met | facts.over | stuck,
         )  # fmt: skip
 
-    cost = cost_along(problem, guess)
     zero = jnp.zeros((), jnp.int32)
     history = jnp.zeros(settings.iterations + 1, cost.dtype)
     inner = Progress(guess, cost, cost, zero, zero, history, cost, zero)

@@ -25,7 +25,6 @@ from jaxquat.planning.iteration import (
     Trajectory,
     begun,
     clipped,
-    cost_along,
     ends,
     gauss_newton,
     open_loop,
@@ -174,8 +173,8 @@ def mpc(
         kinds = horizon.kinds(params, memory.k) if constrained else None
 
         def one(_: Any, c: tuple[Array, Any]) -> tuple[Array, Any]:
-            path = begun(problem, start, limits, c, lax.scan)
-            return _improved(problem, kinds, path, limits)
+            path, cost = begun(problem, start, limits, c, lax.scan)
+            return _improved(problem, kinds, path, cost, limits)
 
         first = clipped(memory.commands, limits), memory.states
         commands, states = lax.fori_loop(0, iterations, one, first)
@@ -196,12 +195,13 @@ def mpc(
 
 
 def _improved(
-    problem: Problem, constraints: Kinds | None, path: Trajectory, limits: Limits
+    problem: Problem, constraints: Kinds | None, path: Trajectory, cost: Array, limits: Limits
 ) -> tuple[Array, State | None]:
     """The commands after one step of Gauss and Newton, and the states if the path has gaps.
 
-    The length of the step is the one that lowers the cost most, to which the violations add with
-    twice the largest multiplier. With gaps it is a whole step, or the longest of finite cost.
+    ``cost`` is that of the path. The length of the step is the one that lowers the cost most, to
+    which the violations add with twice the largest multiplier. With gaps it is a whole step, or the
+    longest of finite cost.
     """
     states, commands, gaps = path
     start = jax.tree.map(lambda x: x[0], states)
@@ -211,7 +211,6 @@ def _improved(
         z = forward(model, backward(model, damping, *within(commands, limits)))[1]
         paid = lambda commands, flown: flown[2]  # noqa: E731
     else:
-        cost = cost_along(problem, path)
         program = program_of(model, cost, constraints, path, limits)
         z, multiplier = solved(program, damping)
 

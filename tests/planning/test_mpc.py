@@ -203,7 +203,7 @@ BORESIGHT = jnp.array([1.0, 0.0, 0.0])
 SUN = jq.quaternion.rotate(jq.quaternion.exp(jnp.array([0.0, -0.08, 1.05])), BORESIGHT)
 AIM = jq.quaternion.exp(jnp.array([0.0, 0.0, np.deg2rad(120.0)]))
 LOOSE = 1e-5
-"""What two iterations leave of the violation: here 8e-6 at most."""
+"""What the iterations of a sample leave of violations, after the first two: here 7e-8 at most."""
 
 
 def keep_out(k, state, params, command):
@@ -248,7 +248,7 @@ def minute(*, constrained, dtype="float64"):
         jq.rkmk2, cube, motors, jnp.asarray(1.0, dtype), jnp.zeros((10, 3), dtype),
         Residuals(to_aim, at_aim),
         constraints=Constraints((-2e-3, 2e-3), None, keep_out if constrained else None),
-        iterations=2, tolerance=LOOSE if constrained else None,
+        iterations=4, tolerance=LOOSE if constrained else None,
     )  # fmt: skip
 
     def fly(seed):
@@ -318,8 +318,9 @@ def test_at_each_sample_the_memory_says_whether_the_plan_holds():
     np.testing.assert_array_equal(said.holds, off <= LOOSE)
     np.testing.assert_array_equal(path.memory.failures, np.sum(off > LOOSE, axis=1))
     now = np.asarray(jax.vmap(jax.vmap(lambda s: keep_out(0, s, None, None)))(state))
-    # Nothing but the state of now, which noise has moved, violates them by more.
-    assert np.all(off <= np.maximum(np.max(now, axis=2), 0.0) + LOOSE)
+    # Once the plan has converged, nothing but the state of now violates them by more: noise has
+    # moved it.
+    assert np.all((off <= np.maximum(np.max(now, axis=2), 0.0) + LOOSE)[:, 2:])
     assert 0.1 < np.mean(said.holds) < 0.9
 
 
@@ -335,7 +336,7 @@ def at_mark(k, state, marks):
     return errors(state, marks[k], 0.0)
 
 
-def marked(marks, start, limit, inequalities=None):
+def marked(limit, inequalities=None):
     return jq.planning.mpc(
         jq.lie_euler, BODY, about_z, DT, jnp.zeros((HORIZON, 1)),
         lambda k, state, marks, command: command,
@@ -345,8 +346,8 @@ def marked(marks, start, limit, inequalities=None):
 
 def test_an_equality_at_the_end_of_the_horizon_moves_with_the_samples():
     """The commands are the least ones that lead to rest at the mark of the horizon's end."""
-    marks, start = jnp.asarray(0.1 * np.random.default_rng(0).normal(size=20)), TURNED
-    controller = marked(marks, start, None)
+    marks = jnp.asarray(0.1 * np.random.default_rng(0).normal(size=20))
+    controller = marked(None)
 
     @jax.jit
     def fly(start):
@@ -372,7 +373,7 @@ def test_an_equality_at_the_end_of_the_horizon_moves_with_the_samples():
 def test_equalities_that_cannot_be_met_are_said_so_and_met_when_they_can():
     """With limits the goal is out of reach at first; the body comes nearer, until it is not."""
     marks = jnp.zeros(60)
-    controller = reporting(marked(marks, TURNED, (-1.0, 1.0)))
+    controller = reporting(marked((-1.0, 1.0)))
     torque = lambda t, state, params, command: about_z(t, state, params, command["torque"])
     options = jq.RolloutOptions(engine="scan")
     path = jax.jit(
@@ -395,22 +396,23 @@ def test_the_constrained_closed_loop_differentiates_with_inequalities_active():
 
     def cost(x):
         def slow(k, state, marks, command):
-            return jnp.stack([-state.omega[2] - 0.3 * x[0]])
+            return jnp.stack([-state.omega[2] - 0.25 * x[0]])
 
         start = TURNED._replace(omega=TURNED.omega.at[2].add(0.1 * x[1]))
-        controller = marked(None, start, (-3.0, 3.0), slow)
-        marks, options = 0.6 * x[2] * jnp.ones(60), jq.RolloutOptions(engine="scan")
+        controller = marked((-4.0, 4.0), slow)
+        marks, options = 0.75 * x[2] * jnp.ones(60), jq.RolloutOptions(engine="scan")
         path = jq.rollout(
             jq.lie_euler, BODY, about_z, start, jq.grid(0.0, DT, 10), marks,
             controller=controller, options=options,
         )  # fmt: skip
         return jnp.sum(path.state.omega**2) + jnp.sum(path.command**2), path
 
-    x, h = jnp.array([1.0, 0.5, 1.0]), 1e-5
+    x, h = jnp.array([1.0, 0.5, 1.0]), 1e-4  # values are rounded to 1e-8
     points = x[None] + h * jnp.concatenate([jnp.zeros((1, 3)), jnp.eye(3), -jnp.eye(3)])
     values, paths = jax.jit(jax.vmap(cost))(points)
-    assert np.sum(np.abs(paths.state.omega[0, :, 2] + 0.3) < 1e-6) >= 2
+    assert np.all(paths.memory.failures == 0)
     differences = (values[1:4] - values[4:]) / (2.0 * h)
+    assert np.abs(differences[0]) > 1e-2  # the limit of the rate is active
     for mode in (jax.jacfwd, jax.jacrev):
         slope = jax.jit(mode(lambda x: cost(x)[0]))(x)
         np.testing.assert_allclose(slope, differences, rtol=1e-4, atol=1e-5)
