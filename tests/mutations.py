@@ -910,6 +910,12 @@ MUTATIONS = {
         "to_end = multiply(end[None], q)",
         of_ahrs("merged_samples_are_means_in_the_axes_at_the_end_without_what_is_missing"),
     ),
+    "planning: half the slope of an equality of mpc": Mutation(
+        "planning/interior.py",
+        "v = v + matvec(end[0].T, end[1]) / softness",
+        "v = v + 0.5 * matvec(end[0].T, end[1]) / softness",
+        "planning/test_mpc.py::test_an_equality_at_the_end_of_the_horizon_moves_with_the_samples",
+    ),
     "planning: twice the turn": Mutation(
         "planning/iteration.py",
         "turns = 0.5 * quaternion.left_matrix(q)",

@@ -701,7 +701,7 @@ TABLE = {
         "constraints": optional(None),
         "solver": Argument(jq.planning.Solver(2, 0.1, "gauss-newton")),
     },
-    "planning.mpc": {**HORIZON, "iterations": Argument(1)},
+    "planning.mpc": {**HORIZON, "iterations": Argument(1), "tolerance": optional(None)},
     "planning.mppi": {
         **dict(tuple(HORIZON.items())[:6]),
         "key": key(),

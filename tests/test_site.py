@@ -170,6 +170,7 @@ RECORDS = [
     jq.control.Lift,
     jq.control.Margins,
     jq.planning.Constraints,
+    jq.planning.MpcMemory,
     jq.planning.Plan,
     jq.planning.Residuals,
     jq.planning.Sampling,

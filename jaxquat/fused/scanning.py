@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax import Array, lax
 from jax.extend.core import jaxpr_as_fun
 
 from jaxquat._internal.checks import arrays, function, one_of, strong
-from jaxquat._internal.varying import axes_of, cast
+from jaxquat._internal.varying import axes_of, cast, shaped
 from jaxquat.fused import engine as fused
 
 
@@ -59,42 +59,73 @@ def scan(
     by_scan = functools.partial(lax.scan, f, init, xs, length)
     if engine == "scan":
         return by_scan()
-    results = jax.eval_shape(by_scan)
-    steps = length if length is not None else len(jax.tree.leaves(xs)[0])
-    if steps == 0 or not jax.tree.leaves(results):  # nothing to compute
+    counts = {len(x) for x in jax.tree.leaves(xs)} | ({length} - {None})
+    if counts == {0}:
         return by_scan()
-    loop = _Loop(f, init, xs, steps, results)
+    traced = _traced_once(f, init, xs, *counts) if len(counts) == 1 else None
+    traced = traced or _traced_as_scan(f, init, xs, by_scan)
+    steps = length if length is not None else len(jax.tree.leaves(xs)[0])
+    if not jax.tree.leaves(traced.results):  # nothing to compute
+        return by_scan()
+    loop = _Loop(traced, init, xs, steps)
     if engine == "fused":
         return loop.results(strict=True)
     return fused.if_possible(functools.partial(loop.results, strict=False), by_scan)
 
 
+class _Traced(NamedTuple):
+    """A traced ``f``, and shapes and dtypes of the results of ``lax.scan``."""
+
+    closed: Any
+    structure: Any
+    results: tuple[Any, Any]
+
+
+def _traced_once(f: Callable[..., Any], init: Any, xs: Any, steps: int) -> _Traced | None:
+    """Trace f as it is; None if ``lax.scan`` has to say what is wrong, or which dtypes it makes."""
+    closed, shape = jax.make_jaxpr(f, return_shape=True)(init, _row(xs))
+    structure, count = jax.tree.structure(shape), jax.tree.structure(init).num_leaves
+    is_pair = isinstance(shape, tuple) and len(shape) == 2
+    if not is_pair or jax.tree.structure(shape[0]) != jax.tree.structure(init):
+        return None
+    if closed.in_avals[:count] != closed.out_avals[:count]:
+        return None
+    carry, ys = jax.tree.unflatten(structure, closed.out_avals)
+    ys = jax.tree.map(lambda x: shaped((steps, *x.shape), x.dtype, x), ys)
+    return _Traced(closed, structure, (carry, ys))
+
+
+def _traced_as_scan(
+    f: Callable[..., Any], init: Any, xs: Any, by_scan: Callable[[], tuple[Any, Any]]
+) -> _Traced:
+    """Trace f for the dtypes of ``lax.scan``: a Python number takes the dtype that f returns.
+
+    If that has a weak type too, f is traced for it. Kernels have none.
+    """
+    results = jax.eval_shape(by_scan)
+    closed, shape = jax.make_jaxpr(f, return_shape=True)(results[0], _row(xs))
+    return _Traced(closed, jax.tree.structure(shape), results)
+
+
+def _row(xs: Any) -> Any:
+    """The shapes of a row of these arrays."""
+    return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
+
+
 class _Loop:
     """A scan with the attributes that the engine needs of a loop.
 
-    The state is the carry and the last y; the command is x. ``results`` are the shapes and dtypes
-    of the results of ``lax.scan``.
+    The state is the carry and the last y; the command is x.
     """
 
     sample_every = save_every = 1
     segment = None
 
-    def __init__(
-        self,
-        f: Callable[[Any, Any], tuple[Any, Any]],
-        init: Any,
-        xs: Any,
-        steps: int,
-        results: tuple[Any, Any],
-    ) -> None:
+    def __init__(self, traced: _Traced, init: Any, xs: Any, steps: int) -> None:
         self.inputs, self.steps = xs, steps
         self.is_commanded = bool(jax.tree.leaves(xs))
-        # As in lax.scan, a Python number takes the dtype that f returns, and if that has a weak
-        # type too, f is traced for it. Kernels have none.
-        carry, ys = results
-        row = jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
-        closed, shape = jax.make_jaxpr(f, return_shape=True)(carry, row)
-        self.f, self.structure = jaxpr_as_fun(closed), jax.tree.structure(shape)
+        carry, ys = traced.results
+        self.f, self.structure = jaxpr_as_fun(traced.closed), traced.structure
         init = jax.tree.map(lambda x, spec: strong(jnp.asarray(x, spec.dtype)), init, carry)
         self.start = init, jax.tree.map(_zeros, ys)
 

@@ -17,9 +17,19 @@ The examples of the functions and classes share these lines:
 from __future__ import annotations
 
 from jaxquat.planning.ilqr import ilqr
-from jaxquat.planning.mpc import mpc
+from jaxquat.planning.mpc import MpcMemory, mpc
 from jaxquat.planning.mppi import mppi
 from jaxquat.planning.plan import Plan
 from jaxquat.planning.problem import Constraints, Residuals, Sampling, Solver
 
-__all__ = ["Constraints", "Plan", "Residuals", "Sampling", "Solver", "ilqr", "mpc", "mppi"]
+__all__ = [
+    "Constraints",
+    "MpcMemory",
+    "Plan",
+    "Residuals",
+    "Sampling",
+    "Solver",
+    "ilqr",
+    "mpc",
+    "mppi",
+]

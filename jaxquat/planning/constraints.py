@@ -45,8 +45,9 @@ from jaxquat.planning.iteration import (
     ends,
     gauss_newton,
     minimise,
+    zeros,
 )
-from jaxquat.planning.riccati import backward, held, product, solve_free
+from jaxquat.planning.riccati import Model, backward, held, product, solve_free
 
 FIRST_STRENGTH = 1e2
 """The first penalties times S."""
@@ -98,6 +99,12 @@ def values(constraints: Kinds, states: State, commands: Array) -> Kinds:
     return Kinds(constraints.equalities(last), along)
 
 
+def largest_violation(at: Kinds) -> Array:
+    """The largest violation among these values of the constraints, ()."""
+    parts = [jnp.abs(at.equalities), jnp.maximum(at.inequalities.ravel(), 0.0)]
+    return jnp.max(jnp.concatenate(parts), initial=0.0)
+
+
 def updated(multipliers: Kinds, penalties: Kinds, at: Kinds) -> Kinds:
     """The next multipliers, for values ``at`` of the constraints."""
     e, c = jax.tree.map(lambda y, root, v: y + root * (root * v), multipliers, penalties, at)
@@ -128,16 +135,13 @@ def augmented(
     return Problem(stage, final)
 
 
-def deviations(problem: Problem, constraints: Kinds, path: Trajectory) -> Kinds:
-    """The root of S of each constraint.
+def covariances_of(model: Model, damping: float) -> tuple[Array, Array]:
+    """The covariances of error and command of each sample, and of the error at the end.
 
-    Where the slope of an inequality vanishes, S says nothing of its curvature. So its root is at
-    least SECANT times its changes by one standard deviation of each error or command, of a cost
-    like that of the path and of its equalities.
+    They are those of random commands of covariance Q_uu^-1 with the feedback of the model.
     """
-    states, commands, _ = path
-    model = gauss_newton(problem, states, commands)
-    policy = backward(model, REGULAR, jnp.ones(commands.shape, bool), held)
+    commands = model.gradient[:, model.end[0].size :]
+    policy = backward(model, damping, jnp.ones(commands.shape, bool), held)
     n, m = model.transition.shape[-2], commands.shape[-1]
 
     def sample(covariance: Array, row: Any) -> tuple[Array, Array]:
@@ -148,17 +152,31 @@ def deviations(problem: Problem, constraints: Kinds, path: Trajectory) -> Kinds:
         both = both.at[n:, n:].add(solve_free(hessian, eye, jnp.ones(m, bool)))
         return product(transition, product(both, transition.T)), both
 
-    def spread(function: Callable[[Array], Array], covariance: Array) -> Array:
-        slopes = jax.jacfwd(function)(jnp.zeros_like(covariance[0]))
-        unit = jnp.max(jnp.abs(slopes), axis=1)
-        slopes = slopes / jnp.where(unit > 0, unit, 1.0)[:, None]
-        return unit * jnp.sqrt(jnp.sum(product(slopes, covariance) * slopes, axis=1))
-
     rows = model.transition, policy.gains, policy.hessian
     covariance, covariances = lax.scan(sample, jnp.zeros_like(model.end[1]), rows)
+    return covariances, covariance
+
+
+def spread(slopes: Array, covariance: Array) -> Array:
+    """The standard deviations of numbers with these slopes (c, n), (c,)."""
+    unit = jnp.max(jnp.abs(slopes), axis=1)
+    slopes = slopes / jnp.where(unit > 0, unit, 1.0)[:, None]
+    return unit * _root(jnp.sum(product(slopes, covariance) * slopes, axis=1))
+
+
+def deviations(problem: Problem, constraints: Kinds, path: Trajectory) -> Kinds:
+    """The root of S of each constraint.
+
+    Where the slope of an inequality vanishes, S says nothing of its curvature. So its root is at
+    least SECANT times its changes by one standard deviation of each error or command, of a cost
+    like that of the path and of its equalities.
+    """
+    states, commands, _ = path
+    covariances, covariance = covariances_of(gauss_newton(problem, states, commands), REGULAR)
+    n = covariance.shape[-1]
     before, _, last = ends(states)
     at_end = lambda delta: constraints.equalities(retract(last, delta))  # noqa: E731
-    end = spread(at_end, covariance)
+    end = spread(jax.jacfwd(at_end)(zeros(last)), covariance)
     e = constraints.equalities(last)
     off = jnp.where(end > 0, e / jnp.where(end > 0, end, 1.0), 0.0)
     deviation = jnp.sqrt(cost_along(problem, path) + 0.5 * jnp.sum(off * off))
@@ -167,14 +185,21 @@ def deviations(problem: Problem, constraints: Kinds, path: Trajectory) -> Kinds:
         def value(z: Array) -> Array:
             return constraints.inequalities(k, retract(state, z[:n]), command + z[n:])
 
-        moves = jnp.diag(deviation * jnp.sqrt(jnp.diagonal(covariance)))
+        slopes = jax.jacfwd(value)(zeros(state, command))
+        moves = jnp.diag(deviation * _root(jnp.diagonal(covariance)))
         here = value(jnp.zeros_like(moves[0]))
         secants = (jax.vmap(value)(moves) - here[None]) / deviation
         least = SECANT * jnp.max(jnp.abs(secants), axis=0)
-        return jnp.maximum(spread(value, covariance), jnp.where(jnp.isfinite(least), least, 0.0))
+        return jnp.maximum(spread(slopes, covariance), jnp.where(jnp.isfinite(least), least, 0.0))
 
     sides = jax.vmap(along)(jnp.arange(len(commands)), before, commands, covariances)
     return Kinds(end, jnp.maximum(sides, FLOOR * jnp.max(sides, axis=0, keepdims=True)))
+
+
+def _root(variance: Array) -> Array:
+    """The square root, with the derivative 0 where it is 0: of what no command changes."""
+    some = variance != 0
+    return jnp.where(some, jnp.sqrt(jnp.where(some, variance, 1.0)), 0.0)
 
 
 class Facts(NamedTuple):
@@ -227,9 +252,13 @@ def minimise_within(
     constraints: Kinds,
     limits: Limits,
     guess: Trajectory,
+    cost: Array,
     settings: Settings,
 ) -> Multiplied:
-    """``minimise``, with multipliers that make the minimum meet the constraints."""
+    """``minimise``, with multipliers that make the minimum meet the constraints.
+
+    ``cost`` is that of the guess.
+    """
     # Rounding of a constraint changes its multiplier by rho times as much.
     largest = min(1e6, 1e-3 / float(jnp.finfo(guess.commands.dtype).eps))
     tolerance = settings.tolerance
@@ -248,7 +277,7 @@ def minimise_within(
         at = values(constraints, before.path.states, before.path.commands)
         early = violation_of(at, least, spread)
         inner = minimise(
-            penalised, limits, before.path, settings, first,
+            penalised, limits, before.path, settings, cost_along(penalised, before.path), first,
             jnp.maximum(floor, early / tolerance**2), before.passes, before.history,
         )  # fmt: skip
         at = values(constraints, inner.path.states, inner.path.commands)
@@ -266,7 +295,6 @@ def minimise_within(
             jnp.minimum(strength, largest), violation, met | facts.over | stuck,
         )  # fmt: skip
 
-    cost = cost_along(problem, guess)
     zero = jnp.zeros((), jnp.int32)
     history = jnp.zeros(settings.iterations + 1, cost.dtype)
     inner = Progress(guess, cost, cost, zero, zero, history, cost, zero)

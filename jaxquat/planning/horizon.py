@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -20,6 +21,7 @@ from jaxquat._internal.checks import (
 from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
+from jaxquat.planning.constraints import Kinds
 from jaxquat.planning.iteration import Limits, Problem
 from jaxquat.planning.problem import (
     Constraints,
@@ -27,6 +29,8 @@ from jaxquat.planning.problem import (
     checked_commands,
     checked_constraints,
     checked_limits,
+    kinds_of,
+    parted,
     problem_of,
     residuals_of,
 )
@@ -46,6 +50,8 @@ class Horizon(NamedTuple):
     residuals: Residuals
     limits: Limits
     sample_every: int
+    constraints: Constraints
+    states: State | None
 
     @property
     def period(self) -> float | None:
@@ -58,12 +64,11 @@ class Horizon(NamedTuple):
         steps = len(self.commands) * every
         return grid(t, self.dt, steps, sample_every=every, save_every=every)
 
-    def init(self, start: State, params: Any) -> tuple[Array, Array]:
-        """The memory of the controller: the commands ahead, and the number of the sample."""
+    def check_start(self, start: State) -> None:
+        """TypeError if the commands have not the dtype of the start."""
         if self.commands.dtype != start.q.dtype:
             wanted = f"the dtype of the start, {start.q.dtype}"
             raise TypeError(f"commands: wanted {wanted}, got {self.commands.dtype}")
-        return self.commands, jnp.zeros((), int)
 
     def problem(self, t: Array, state: State, params: Any, k: Array) -> tuple[Problem, State]:
         """The problem of the horizon from sample k on, and its start."""
@@ -76,10 +81,23 @@ class Horizon(NamedTuple):
         end = None if final is None else lambda state, params: final(k + count, state, params)
         return problem_of(simulation, Residuals(ahead, end)), simulation.start
 
+    @property
+    def constrained(self) -> bool:
+        """Whether there are constraints other than limits."""
+        return any(function is not None for function in self.constraints[1:])
 
-def shifted(commands: Array) -> Array:
-    """The commands ahead of the next sample; the last one stays."""
-    return jnp.concatenate([commands[1:], commands[-1:]])
+    def kinds(self, params: Any, k: Array) -> Kinds:
+        """The constraints of the horizon from sample k on."""
+        _, end, along = self.constraints
+        count = len(self.commands)
+        at_end = None if end is None else lambda state, params: end(k + count, state, params)
+        ahead = along and (lambda i, *rest: along(k + i, *rest))
+        return kinds_of(Constraints(None, at_end, ahead), params, self.commands.dtype)
+
+
+def shifted(rows: Any) -> Any:
+    """The rows of a pytree for the horizon of the next sample; the last one stays."""
+    return jax.tree.map(lambda x: jnp.concatenate([x[1:], x[-1:]]), rows)
 
 
 def checked_horizon(
@@ -87,7 +105,7 @@ def checked_horizon(
     body: Body,
     torque: Torque,
     dt: ArrayLike,
-    commands: ArrayLike,
+    commands: ArrayLike | tuple[ArrayLike, State],
     residuals: Callable[..., Array] | Residuals,
     constraints: Constraints | None,
     sample_every: int,
@@ -99,13 +117,10 @@ def checked_horizon(
     takes("torque", torque, "t, state, params, command")
     step = exactly("dt", dt, ())
     positive("dt", step)
+    commands, states = parted(commands)
     guess = checked_commands(commands)
     residuals = residuals_of(residuals, "k, state, params")
-    constraints = checked_constraints(constraints)
-    for name, value in zip(("equalities", "inequalities"), constraints[1:], strict=True):
-        if value is not None:
-            wanted = "None, because this controller holds only limits"
-            raise ValueError(f"constraints.{name}: wanted {wanted}, got a function")
+    constraints = checked_constraints(constraints, "k, state, params")
     every = positive_integer("sample_every", sample_every)
     limits = checked_limits(constraints.limits, guess)
-    return Horizon(scheme, body, torque, step, guess, residuals, limits, every)
+    return Horizon(scheme, body, torque, step, guess, residuals, limits, every, constraints, states)

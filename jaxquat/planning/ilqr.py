@@ -12,19 +12,16 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import (
-    finite,
-    floating,
     fraction,
     instance,
     one_of,
     positive_integer,
-    unit_quaternion,
 )
 from jaxquat._internal.renamed import order_of, refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
-from jaxquat.dynamics.state import State, check_state, describe
-from jaxquat.planning.constraints import Kinds, values
+from jaxquat.dynamics.state import State, check_state
+from jaxquat.planning.constraints import Kinds, largest_violation, values
 from jaxquat.planning.iteration import Problem, Settings
 from jaxquat.planning.optimum import described, optimum
 from jaxquat.planning.plan import Plan
@@ -32,17 +29,18 @@ from jaxquat.planning.problem import (
     Constraints,
     Residuals,
     Solver,
-    at_end,
     checked_commands,
     checked_constraints,
     checked_limits,
-    numbers_of,
+    checked_states,
+    kinds_of,
+    parted,
     problem_of,
     residuals_of,
 )
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.simulation.grid import Grid
-from jaxquat.simulation.simulation import Simulation, checked_simulation
+from jaxquat.simulation.simulation import checked_simulation
 
 
 @refuses_old_keywords("planning.ilqr")
@@ -125,18 +123,16 @@ def ilqr(
     dtype = check_state("start", start).q.dtype
     constrained = constraints.equalities is not None or constraints.inequalities is not None
     settings = _settings(solver, dtype, constrained)
-    states = None
-    if isinstance(commands, tuple) and len(commands) == 2 and isinstance(commands[1], State):
-        commands, states = commands
+    commands, states = parted(commands)
     guess = _guess_of(commands, grid, dtype)
     limits, every = checked_limits(constraints.limits, guess), grid.steps // len(guess)
     grid = replace(grid, sample_every=every, save_every=every)
     simulation = checked_simulation(scheme, body, torque, start, grid, params, inputs=guess)
     start = simulation.start
     if states is not None:
-        states = _checked_states(states, start, len(guess))
+        states = checked_states(states, start, len(guess))
 
-    problem, kinds = problem_of(simulation, residuals), _kinds_of(simulation, constraints)
+    problem, kinds = problem_of(simulation, residuals), kinds_of(constraints, params, dtype)
     functions, constants = _without_closures(problem, kinds, start, guess[0])
     (best, multipliers), outcome = optimum(
         functions, settings, constants, start, limits, (guess, states)
@@ -146,9 +142,7 @@ def ilqr(
     )
     violation = jnp.zeros_like(cost)
     if constrained:
-        off = values(kinds, followed, best)
-        parts = [jnp.abs(off.equalities), jnp.maximum(off.inequalities.ravel(), 0.0)]
-        violation = jnp.max(jnp.concatenate(parts))
+        violation = largest_violation(values(kinds, followed, best))
     rows = followed, jnp.concatenate([best, best[-1:]])
     path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], followed))
     status, count = (x.astype(jnp.int32) for x in outcome[:2])
@@ -185,35 +179,6 @@ def _guess_of(commands: Any, grid: Grid, dtype: Any) -> Array:
             wanted = f"1, or the {every} steps of a command"
             raise ValueError(f"grid.{name}: wanted {wanted}, got {getattr(grid, name)}")
     return guess
-
-
-def _checked_states(states: State, start: State, samples: int) -> State:
-    """Return a guess of the states as arrays, with leaves like those of the start."""
-    rows = jax.tree.map(lambda x: floating("commands[1]", x), states)
-    shaped = jax.tree.map(lambda x: jnp.zeros((samples + 1, *x.shape), x.dtype), start)
-    if describe(rows) != describe(shaped):
-        wanted = f"a jq.State like the start with leading axes {samples + 1}, a row for each of the"
-        wanted += f" samples and one for the end: {describe(shaped)}"
-        raise ValueError(f"commands[1]: wanted {wanted}, got {describe(rows)}")
-    for leaf in jax.tree.leaves(rows):
-        finite("commands[1]", leaf)
-    unit_quaternion("commands[1].q", rows.q)
-    return rows
-
-
-def _kinds_of(simulation: Simulation, constraints: Constraints) -> Kinds:
-    """Return the functions of the constraints, without numbers where they are None."""
-    params, dtype = simulation.params, simulation.start.q.dtype
-    inequalities = constraints.inequalities
-
-    def along(k: Array, state: State, command: Array) -> Array:
-        if inequalities is None:
-            return jnp.zeros(0, dtype)
-        value = inequalities(k, state, params, command)
-        return numbers_of("constraints.inequalities", value, dtype)
-
-    end = at_end("constraints.equalities", constraints.equalities, simulation)
-    return Kinds(end, along)
 
 
 def _without_closures(problem: Problem, kinds: Kinds, state: State, command: Array) -> Any:

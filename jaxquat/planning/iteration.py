@@ -150,7 +150,21 @@ def roll_out(
     count = len(jax.tree.leaves(rows)[0])
     end, (states, commands, costs) = loop(sample, start, (jnp.arange(count), rows, gaps))
     states = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), states, end)
-    return states, commands, jnp.sum(costs) + _half_square(problem.final(end))
+    of_end = lambda end: _half_square(problem.final(end))  # noqa: E731
+    return (
+        states,
+        commands,
+        jnp.sum(costs) + (at_once(of_end, end) if loop is scan else of_end(end)),
+    )
+
+
+def at_once(function: Callable[[Any], Any], argument: Any) -> Any:
+    """The function of a pytree of arrays, by one kernel: a loop of one step.
+
+    XLA takes longer to compile long programs of few numbers, and to run them.
+    """
+    one = lambda carry, _: (carry, function(carry))  # noqa: E731
+    return jax.tree.map(lambda x: x[0], scan(one, argument, length=1)[1])
 
 
 def open_loop(state: State, command: Array) -> Array:
@@ -159,17 +173,25 @@ def open_loop(state: State, command: Array) -> Array:
 
 
 def begun(
-    problem: Problem, start: State, limits: Limits, guess: tuple[Array, State | None]
-) -> Trajectory:
-    """The path to begin with, from commands and perhaps states."""
+    problem: Problem,
+    start: State,
+    limits: Limits,
+    guess: tuple[Array, State | None],
+    loop: Callable[..., Any] = scan,
+) -> tuple[Trajectory, Array]:
+    """The path to begin with, from commands and perhaps states, and its cost.
+
+    ``loop`` is that of ``roll_out``.
+    """
     commands, states = clipped(guess[0], limits), guess[1]
     if states is None:
-        states = roll_out(problem, start, commands, open_loop, loop=scan)[0]
-        return Trajectory(states, commands, None)
+        states, _, cost = roll_out(problem, start, commands, open_loop, loop=loop)
+        return Trajectory(states, commands, None), cost
     states = jax.tree.map(lambda x, first: x.at[0].set(first), states, start)
     before, after, _ = ends(states)
     reached = jax.vmap(problem.stage)(jnp.arange(len(commands)), before, commands)[0]
-    return Trajectory(states, commands, jax.vmap(local)(reached, after))
+    path = Trajectory(states, commands, jax.vmap(local)(reached, after))
+    return path, cost_along(problem, path)
 
 
 def cost_along(problem: Problem, path: Trajectory) -> Array:
@@ -283,6 +305,7 @@ def minimise(
     limits: Limits,
     begin: Trajectory,
     settings: Settings,
+    cost: Array,
     first: Array,
     floor: Array,
     passes: Array,
@@ -295,6 +318,7 @@ def minimise(
         limits: of the commands.
         begin: the path to improve.
         settings: of the iteration.
+        cost: of this path.
         first: the cost of the first path of all; its rounding is that of later ones.
         floor: a lower cost counts as this one where a promised decrease is compared with it.
         passes: the number of steps tried before.
@@ -335,7 +359,6 @@ def minimise(
         passes = c.passes + (~converged).astype(jnp.int32)
         return Progress(path, cost, damping, status, passes, history, smallest, stale)
 
-    cost = cost_along(problem, begin)
     status = jnp.where(jnp.isfinite(cost), RUNNING, NOT_FINITE).astype(jnp.int32)
     infinity, damping = jnp.full_like(cost, jnp.inf), jnp.full_like(cost, least)
     history = jnp.where(passes == 0, cost, history)
@@ -410,8 +433,12 @@ def _in_one_sweep(
     to write and read it takes longer than to compute it. Only with gaps is it needed afterwards.
     """
     before, after, last = ends(path.states)
-    v, v_v = _linearised_end(problem, last)
-    at_end = [_curvature_end(problem, last), v_v] if exact else [v_v]
+
+    def ended(last: State) -> tuple[Array, list[Array]]:
+        v, v_v = _linearised_end(problem, last)
+        return v, [_curvature_end(problem, last), v_v] if exact else [v_v]
+
+    v, at_end = at_once(ended, last)
     shifts = None if path.gaps is None else -path.gaps
 
     def sample(carry: Any, row: Any) -> tuple[Any, Any]:

@@ -3,33 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import positive_integer
+from jaxquat._internal.checks import exactly, positive, positive_integer
 from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
+from jaxquat.planning.constraints import Kinds, largest_violation, values
 from jaxquat.planning.horizon import checked_horizon, shifted
+from jaxquat.planning.interior import program_of, solved
 from jaxquat.planning.iteration import (
     STEPS,
     Limits,
     Problem,
+    Trajectory,
+    begun,
     clipped,
+    ends,
     gauss_newton,
     open_loop,
     roll_out,
     within,
 )
-from jaxquat.planning.problem import Constraints, Residuals
+from jaxquat.planning.problem import Constraints, Residuals, checked_states
 from jaxquat.planning.riccati import backward, forward
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
+
+
+class MpcMemory(NamedTuple):
+    """What ``mpc`` remembers from sample to sample, the ``memory`` of its path; a pytree.
+
+    Without equalities and inequalities ``holds`` is True and the violations are 0. Under
+    ``jax.vmap`` all arrays have a further leading axis.
+
+    Attributes:
+        commands: the plan of the next sample, (samples, m).
+        k: its number, an integer ().
+        states: the states of that plan, a State with leading axes samples + 1, which need not obey
+            the equations of motion; None if the first guess had none.
+        violation: the largest violation of a constraint by the last plan, from the state that it
+            began with to the end of its horizon, in its unit, ().
+        holds: whether that is at most the tolerance, ().
+        failures: the number of samples so far whose plan did not hold, an integer ().
+
+    Examples:
+        >>> controller = jq.planning.mpc(jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), effort)
+        >>> memory = controller.init(turning, None)
+        >>> memory.commands.shape, bool(memory.holds)
+        ((5, 3), True)
+    """
+
+    commands: Array
+    k: Array
+    states: Any
+    violation: Array
+    holds: Array
+    failures: Array
 
 
 @refuses_old_keywords("planning.mpc")
@@ -38,12 +74,13 @@ def mpc(
     body: Body,
     torque: Torque,
     dt: ArrayLike,
-    commands: ArrayLike,
+    commands: ArrayLike | tuple[ArrayLike, State],
     residuals: Callable[..., Array] | Residuals,
     *,
     constraints: Constraints | None = None,
     sample_every: int = 1,
     iterations: int = 1,
+    tolerance: ArrayLike | None = None,
 ) -> Controller:
     """A ``jq.Controller`` that plans anew at each sample, from the state of now.
 
@@ -57,11 +94,23 @@ def mpc(
 
     The references move with time: torques see the time, and ``k`` counts the samples of the
     rollout, not of the horizon. So ``planning.ilqr`` takes the same residuals on the rollout's
-    grid. The memory is ``(commands, k)``: the plan of the next sample and its number.
+    grid. The memory is a ``planning.MpcMemory``.
+
+    Equalities and inequalities are rows of the quadratic program of each step, which a fixed number
+    of passes of an interior-point method solves with the motion and the constraints linearised
+    about the last plan (C. V. Rao, S. J. Wright and J. B. Rawlings, J. Optim. Theory Appl. 99, 723,
+    1998). Nothing is repeated until they are met. ``memory.holds`` says at each sample whether they
+    are, along the whole plan from the state of now on, and ``memory.failures`` counts the samples
+    at which they were not. A disturbance violates a constraint by up to what it can change within a
+    sample; the next plan leads back, if the commands can do so. Where no command can meet all of
+    them, the sum of the squares of their violations is smallest, in units of what the commands can
+    change.
 
     The closed loop is differentiable in both modes, of any order, through all iterations, whether
-    they have converged or not: by params, start, limits, and whatever the functions close over. It
-    jumps where another length of step becomes the best one. The commands are NaN if the Hessian of
+    they have converged or not: by params, start, limits, and whatever the functions close over. Of
+    a quadratic program with equalities or inequalities it is the derivative of the solution, by the
+    implicit function theorem, and only of first order. It jumps where another length of step
+    becomes the best one, or other inequalities are active. The commands are NaN if the Hessian of
     the commands is not positive definite; a residual of each command, however small, prevents it.
 
     Args:
@@ -71,12 +120,18 @@ def mpc(
         torque: ``torque(t, state, params, command) -> (3,)`` of the model, as in ``jq.rollout``.
         dt: the step of the model [s]. The controller's period is ``sample_every dt``.
         commands: the first guess for the samples of the horizon, (samples, m), in the dtype of the
-            start. Those beyond the limits begin at the limits.
+            start. Those beyond the limits begin at the limits. The pair ``(commands, states)``
+            also guesses the states, a State with leading axes samples + 1, as in ``ilqr``. The
+            steps are then whole ones where their cost is finite.
         residuals: ``residuals(k, state, params, command) -> (r,)`` of each sample, or
             ``planning.Residuals``, whose ``final(k, state, params)`` is at the end of the horizon.
-        constraints: ``planning.Constraints`` with limits of the commands, and nothing else.
+        constraints: ``planning.Constraints``: limits of the commands, inequalities of each sample,
+            whose k counts those of the rollout, and ``equalities(k, state, params)`` at the end of
+            the horizon, like ``final``.
         sample_every: steps of the model per sample.
         iterations: steps of Gauss and Newton per sample.
+        tolerance: the largest violation of equalities and inequalities with which ``memory.holds``
+            is True, in their unit, (); required if there are any. It does not change the plan.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
@@ -97,28 +152,87 @@ def mpc(
         scheme, body, torque, dt, commands, residuals, constraints, sample_every
     )
     iterations = positive_integer("iterations", iterations)
+    limits, constrained = horizon.limits, horizon.constrained
+    if constrained != (tolerance is not None):
+        wanted = "a violation that counts as none" if constrained else "None without constraints"
+        raise ValueError(f"tolerance: wanted {wanted}, got {tolerance!r}")
+    if constrained:
+        tolerance = exactly("tolerance", tolerance, ())
+        positive("tolerance", tolerance)
 
-    def update(t: Array, state: State, memory: Any, params: Any, value: Any) -> Any:
-        commands, k = memory
-        problem, start = horizon.problem(t, state, params, k)
-        better = lambda _, commands: _improved(problem, start, commands, horizon.limits)  # noqa: E731
-        commands = lax.fori_loop(0, iterations, better, clipped(commands, horizon.limits))
-        return commands[0], (shifted(commands), k + 1)
+    def init(start: State, params: Any) -> MpcMemory:
+        horizon.check_start(start)
+        states, k = horizon.states, jnp.zeros((), int)
+        commands, zero = horizon.commands, jnp.zeros((), start.q.dtype)
+        if states is not None:
+            states = checked_states(states, start, len(commands))
+        return MpcMemory(commands, k, states, zero, zero == 0, k)
 
-    return Controller(horizon.init, update, horizon.period)
+    def update(t: Array, state: State, memory: MpcMemory, params: Any, value: Any) -> Any:
+        problem, start = horizon.problem(t, state, params, memory.k)
+        kinds = horizon.kinds(params, memory.k) if constrained else None
+
+        def one(_: Any, c: tuple[Array, Any]) -> tuple[Array, Any]:
+            path, cost = begun(problem, start, limits, c, lax.scan)
+            return _improved(problem, kinds, path, cost, limits)
+
+        first = clipped(memory.commands, limits), memory.states
+        commands, states = lax.fori_loop(0, iterations, one, first)
+        memory = memory._replace(commands=shifted(commands), k=memory.k + 1)
+        if states is not None:
+            end = problem.stage(jnp.asarray(len(commands) - 1), ends(states)[2], commands[-1])[0]
+            join = lambda x, last: jnp.concatenate([x[1:], last[None]])  # noqa: E731
+            memory = memory._replace(states=jax.tree.map(join, states, end))
+        if kinds is not None:
+            flown = roll_out(problem, start, commands, open_loop)[0]
+            violation = largest_violation(values(kinds, flown, commands))
+            holds = violation <= tolerance
+            failures = memory.failures + (~holds).astype(memory.failures.dtype)
+            memory = memory._replace(violation=violation, holds=holds, failures=failures)
+        return commands[0], memory
+
+    return Controller(init, update, horizon.period)
 
 
-def _improved(problem: Problem, start: State, commands: Array, limits: Limits) -> Array:
-    """The commands after one step of Gauss and Newton, of the length that lowers the cost most."""
-    states = roll_out(problem, start, commands, open_loop)[0]
-    model = gauss_newton(problem, states, commands)
+def _improved(
+    problem: Problem, constraints: Kinds | None, path: Trajectory, cost: Array, limits: Limits
+) -> tuple[Array, State | None]:
+    """The commands after one step of Gauss and Newton, and the states if the path has gaps.
+
+    ``cost`` is that of the path. The length of the step is the one that lowers the cost most, to
+    which the violations add with twice the largest multiplier. With gaps it is a whole step, or the
+    longest of finite cost.
+    """
+    states, commands, gaps = path
+    start = jax.tree.map(lambda x: x[0], states)
+    model = gauss_newton(problem, states, commands, gaps)
     damping = 10.0 * float(jnp.finfo(commands.dtype).eps)
-    z = forward(model, backward(model, damping, *within(commands, limits)))[1]
+    if constraints is None:
+        z = forward(model, backward(model, damping, *within(commands, limits)))[1]
+        paid = lambda commands, flown: flown[2]  # noqa: E731
+    else:
+        program = program_of(model, cost, constraints, path, limits)
+        z, multiplier = solved(program, damping)
+
+        def paid(commands: Array, flown: tuple[State, Array, Array]) -> Array:
+            at = values(constraints, flown[0], commands)
+            return flown[2] + 2.0 * multiplier * program.violations(at)
+
     change = z[:, -commands.shape[1] :]
+
+    def stepped(length: Array) -> tuple[Array, Array | None]:
+        left = None if gaps is None else (1.0 - length) * gaps
+        return clipped(commands + length * change, limits), left
+
+    def flown(commands: Array, gaps: Array | None) -> tuple[State, Array, Array]:
+        return roll_out(problem, start, commands, open_loop, gaps)
 
     # The choice of a length has no derivative, and where a trial diverges, none must be computed.
     lengths = jnp.asarray((*STEPS, 0.0), commands.dtype)
-    stepped = lambda length: clipped(commands + length * change, limits)  # noqa: E731
-    cost = lambda commands: roll_out(problem, start, commands, open_loop)[2]  # noqa: E731
-    costs = jax.vmap(cost)(lax.stop_gradient(jax.vmap(stepped)(lengths)))
-    return stepped(lengths[jnp.argmin(jnp.where(jnp.isnan(costs), jnp.inf, costs))])
+    trials = lax.stop_gradient(jax.vmap(stepped)(lengths))
+    costs = jax.vmap(lambda u, gaps: paid(u, flown(u, gaps)))(*trials)
+    costs = jnp.where(jnp.isnan(costs), jnp.inf, costs)
+    if gaps is None:
+        return stepped(lengths[jnp.argmin(costs)])[0], None
+    commands, gaps = stepped(lengths[jnp.argmax(jnp.isfinite(costs))])
+    return commands, flown(commands, gaps)[0]

@@ -25,7 +25,13 @@ from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.planning.horizon import Horizon, checked_horizon, shifted
 from jaxquat.planning.iteration import clipped
-from jaxquat.planning.problem import Constraints, Residuals, Sampling, numbers_of
+from jaxquat.planning.problem import (
+    Constraints,
+    Residuals,
+    Sampling,
+    checked_commands,
+    numbers_of,
+)
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.options import RolloutOptions
@@ -66,13 +72,13 @@ def mppi(
         body: see ``planning.mpc``.
         torque: see ``planning.mpc``.
         dt: see ``planning.mpc``.
-        commands: see ``planning.mpc``.
+        commands: see ``planning.mpc``, without states.
         residuals: see ``planning.mpc``.
         key: a ``jax.random.key``; sample k draws from ``fold_in(key, k)``. Under ``jax.vmap`` give
             each body a key of its own (``jax.random.split``).
         sampling: ``planning.Sampling``: standard deviation, temperature and number of sequences.
-        constraints: see ``planning.mpc``; commands beyond the limits are moved to them before they
-            are tried.
+        constraints: ``planning.Constraints`` with limits, and nothing else; commands beyond them
+            are moved to them before they are tried.
         sample_every: see ``planning.mpc``.
 
     Raises:
@@ -92,8 +98,12 @@ def mppi(
         True
     """
     horizon = checked_horizon(
-        scheme, body, torque, dt, commands, residuals, constraints, sample_every
+        scheme, body, torque, dt, checked_commands(commands), residuals, constraints, sample_every
     )
+    for name, value in zip(("equalities", "inequalities"), horizon.constraints[1:], strict=True):
+        if value is not None:
+            wanted = "None, because this controller holds only limits"
+            raise ValueError(f"constraints.{name}: wanted {wanted}, got a function")
     shape, dtype = horizon.commands.shape, horizon.commands.dtype
     key = reproducible_key("key", key)
     instance("sampling", sampling, Sampling, "a planning.Sampling(std, temperature)")
@@ -103,6 +113,10 @@ def mppi(
     positive("sampling.std", deviation)
     positive("sampling.temperature", temperature)
     deviation = jnp.broadcast_to(deviation.astype(dtype), shape)
+
+    def init(start: State, params: Any) -> tuple[Array, Array]:
+        horizon.check_start(start)
+        return horizon.commands, jnp.zeros((), int)
 
     def update(t: Array, state: State, memory: Any, params: Any, value: Any) -> Any:
         planned, k = memory
@@ -117,7 +131,7 @@ def mppi(
         plan = clipped(plan, horizon.limits)  # the mean may be beyond them by rounding
         return plan[0], (shifted(plan), k + 1)
 
-    return Controller(horizon.init, update, horizon.period)
+    return Controller(init, update, horizon.period)
 
 
 def _cost(h: Horizon, t: Array, state: State, params: Any, k: Array, commands: Array) -> Array:

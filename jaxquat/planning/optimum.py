@@ -35,7 +35,6 @@ from jaxquat.planning.iteration import (
     Trajectory,
     at_limits,
     begun,
-    cost_along,
     free_of,
     gauss_newton,
     has_converged,
@@ -135,15 +134,15 @@ def optimum(
 ) -> tuple[tuple[Array, Kinds], Outcome]:
     """Commands and multipliers, differentiable by constants, start and limits, not by the guess."""
     problem, constraints = bound(functions, constants)
-    begin = begun(problem, start, limits, guess)
+    begin, first = begun(problem, start, limits, guess)
     if settings.constrained:
-        outer = minimise_within(problem, constraints, limits, begin, settings)
+        outer = minimise_within(problem, constraints, limits, begin, first, settings)
         end, multipliers, penalties = outer.inner, outer.multipliers, outer.penalties
     else:
-        first, zero = cost_along(problem, begin), jnp.zeros((), jnp.int32)
+        zero = jnp.zeros((), jnp.int32)
         history = jnp.zeros(settings.iterations + 1, first.dtype)
         floor = settings.tolerance * first
-        end = minimise(problem, limits, begin, settings, first, floor, zero, history)
+        end = minimise(problem, limits, begin, settings, first, first, floor, zero, history)
         multipliers = penalties = values(constraints, begin.states, begin.commands)
     status, count = (x.astype(end.cost.dtype) for x in (end.status, end.passes))
     outcome = Outcome(status, jnp.minimum(count, settings.iterations), end.history, penalties)

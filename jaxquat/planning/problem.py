@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -18,9 +19,11 @@ from jaxquat._internal.checks import (
     is_concrete,
     one_shape,
     takes,
+    unit_quaternion,
     vector,
 )
-from jaxquat.dynamics.state import State
+from jaxquat.dynamics.state import State, describe
+from jaxquat.planning.constraints import Kinds
 from jaxquat.planning.iteration import Limits, Problem
 from jaxquat.simulation.simulation import Simulation
 
@@ -46,13 +49,14 @@ class Residuals(NamedTuple):
 
 
 class Constraints(NamedTuple):
-    """What a plan must meet. ``mpc`` and ``mppi`` take only limits.
+    """What a plan must meet. ``mppi`` takes only limits.
 
     Attributes:
         limits: ``(least, largest)`` commands, each (), (m,) or (samples, m). Infinity is no limit.
-        equalities: ``equalities(state, params) -> (e,)``, which is 0 at the end, in any unit.
+        equalities: ``equalities(state, params) -> (e,)``, which is 0 at the end, in any unit;
+            ``equalities(k, state, params)`` in ``mpc``, whose end moves.
         inequalities: ``inequalities(k, state, params, command) -> (c,)``, at most 0 at the start of
-            each sample k, in any unit.
+            each sample k, in any unit. In ``mpc`` k counts the samples of the rollout.
 
     Examples:
         >>> jq.planning.Constraints(limits=(-0.5, 0.5)).limits  # N m
@@ -119,13 +123,15 @@ def residuals_of(residuals: Callable[..., Array] | Residuals, final_arguments: s
     return residuals
 
 
-def checked_constraints(constraints: Constraints | None) -> Constraints:
+def checked_constraints(
+    constraints: Constraints | None, at_end: str = "state, params"
+) -> Constraints:
     """Return the constraints, those of None too, with functions that take the right arguments."""
     if constraints is None:
         return Constraints()
     instance("constraints", constraints, Constraints, "a planning.Constraints or None")
     if constraints.equalities is not None:
-        takes("constraints.equalities", constraints.equalities, "state, params")
+        takes("constraints.equalities", constraints.equalities, at_end)
     if constraints.inequalities is not None:
         takes("constraints.inequalities", constraints.inequalities, "k, state, params, command")
     return constraints
@@ -138,6 +144,30 @@ def checked_commands(commands: Any) -> Array:
         raise ValueError(f"commands: wanted shape (samples, m), got {guess.shape}")
     finite("commands", guess)
     return guess
+
+
+def parted(commands: Any) -> tuple[Any, State | None]:
+    """Return the guesses of commands and states of a pair; of the commands alone, None for these.
+
+    An argument that is no such pair is returned for ``checked_commands`` to refuse.
+    """
+    if isinstance(commands, tuple) and len(commands) == 2 and isinstance(commands[1], State):
+        return commands
+    return commands, None
+
+
+def checked_states(states: State, start: State, samples: int) -> State:
+    """Return a guess of the states as arrays, with leaves like those of the start."""
+    rows = jax.tree.map(lambda x: floating("commands[1]", x), states)
+    shaped = jax.tree.map(lambda x: jnp.zeros((samples + 1, *x.shape), x.dtype), start)
+    if describe(rows) != describe(shaped):
+        wanted = f"a jq.State like the start with leading axes {samples + 1}, a row for each of the"
+        wanted += f" samples and one for the end: {describe(shaped)}"
+        raise ValueError(f"commands[1]: wanted {wanted}, got {describe(rows)}")
+    for leaf in jax.tree.leaves(rows):
+        finite("commands[1]", leaf)
+    unit_quaternion("commands[1].q", rows.q)
+    return rows
 
 
 def checked_limits(limits: Any, commands: Array) -> Limits:
@@ -159,6 +189,7 @@ def checked_limits(limits: Any, commands: Array) -> Limits:
 def problem_of(simulation: Simulation, residuals: Residuals) -> Problem:
     """Return the samples and the end of a simulation with these residuals."""
     params, count, dtype = simulation.params, simulation.sample_every, simulation.start.q.dtype
+    final = at_end("residuals.final", residuals.final, params, dtype)
 
     def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
         values = numbers_of("residuals", residuals.stage(k, state, params, command), dtype)
@@ -167,14 +198,27 @@ def problem_of(simulation: Simulation, residuals: Residuals) -> Problem:
         step = lambda state, i: (simulation.step(k * count + i, state, command), None)  # noqa: E731
         return lax.scan(step, state, jnp.arange(count))[0], values
 
-    return Problem(stage, at_end("residuals.final", residuals.final, simulation))
+    return Problem(stage, final)
+
+
+def kinds_of(constraints: Constraints, params: Any, dtype: Any) -> Kinds:
+    """Return the functions of the constraints, without numbers where they are None."""
+    inequalities = constraints.inequalities
+
+    def along(k: Array, state: State, command: Array) -> Array:
+        if inequalities is None:
+            return jnp.zeros(0, dtype)
+        value = inequalities(k, state, params, command)
+        return numbers_of("constraints.inequalities", value, dtype)
+
+    end = at_end("constraints.equalities", constraints.equalities, params, dtype)
+    return Kinds(end, along)
 
 
 def at_end(
-    name: str, function: Callable[..., Array] | None, simulation: Simulation
+    name: str, function: Callable[..., Array] | None, params: Any, dtype: Any
 ) -> Callable[[State], Array]:
     """Return the function of the last state, without numbers where it is None."""
-    params, dtype = simulation.params, simulation.start.q.dtype
     if function is None:
         return lambda state: jnp.zeros(0, dtype)
     return lambda state: numbers_of(name, function(state, params), dtype)

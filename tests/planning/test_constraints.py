@@ -136,6 +136,30 @@ def test_with_a_limit_of_the_rate_it_is_the_optimum_of_the_quadratic_program():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("units", [1.0, 1e30, 1e-30])
+def test_one_step_of_mpc_is_the_optimum_of_the_quadratic_program(units):
+    limit = 1.2 * LEAST_RATE
+
+    def missed(k, state, units):
+        return units * jnp.stack([angle(state) - 1.0, state.omega[2]])
+
+    controller = jq.planning.mpc(
+        jq.lie_euler, BODY, about_z, DT, jnp.zeros((SAMPLES, 1)),
+        lambda k, state, params, command: command,
+        constraints=Constraints(
+            equalities=missed,
+            inequalities=lambda k, state, units, command: units * (state.omega[2:] - limit),
+        ),
+        tolerance=1e-6 * units,
+    )  # fmt: skip
+    memory = controller.init(STILL, units)
+    command, memory = jax.jit(controller.update)(0.0, STILL, memory, units, None)
+    plan = np.concatenate([command, memory.commands[:-1, 0]])
+    np.testing.assert_allclose(plan, quadratic_program(limit)[0], rtol=0, atol=1e-6)
+    assert memory.holds
+
+
+@pytest.mark.slow
 def test_units_of_cost_and_constraints_change_neither_commands_nor_the_number_of_steps():
     for number in range(2, 7):
         plan = plan_of(number)

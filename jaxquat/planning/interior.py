@@ -1,0 +1,163 @@
+"""The step of ``mpc`` within constraints: a quadratic program by an interior-point method.
+
+The program is the linear-quadratic model of riccati.py with rows ``a . z + c <= lambda/rho``: an
+inequality may be violated by its multiplier lambda over a large rho, so that there always is a
+solution, also where a disturbance has left none that meets the constraints. With slacks t, Newton's
+method solves ``lambda t = sigma`` for a sigma that falls by FALL in each pass. Eliminating slacks
+and multipliers adds ``a D a`` to the Hessians, with ``1/D = t/lambda + 1/rho``. So each pass is one
+solution of riccati.py (C. V. Rao, S. J. Wright and J. B. Rawlings, J. Optim. Theory Appl. 99, 723,
+1998). The number of passes is fixed, and no multipliers are kept for the next sample: those of an
+equality that no plan can meet yet would grow without bound.
+
+Rows are divided by their standard deviations of constraints.py, so units do not matter. Limits of
+the commands are rows with an infinite rho. Equalities at the end cost ``rho/2 e^2``.
+
+Passes have no derivative. At their end is one more, which has that of the solution, by the implicit
+function theorem: a step of Newton's method does not depend on where it begins, to first order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxquat._internal.linear import matvec
+from jaxquat.dynamics.state import State, retract
+from jaxquat.planning.constraints import FLOOR, REGULAR, Kinds, covariances_of, spread
+from jaxquat.planning.iteration import Limits, Trajectory, ends, zeros
+from jaxquat.planning.riccati import Model, backward, forward, held, product
+
+PASSES, FALL = 20, 0.2
+"""Passes of a step, and the factor of sigma from one to the next."""
+
+BOUNDARY = 0.99
+"""The largest part of the way to 0 that a slack or multiplier goes in a pass."""
+
+
+class Rows(NamedTuple):
+    """Constraints about a path, divided by their deviations.
+
+    Attributes:
+        slopes: by the error of the state and the command, (samples, c, n + m).
+        values: (samples, c); the constraint is ``slopes z + values <= softness multipliers``.
+        softness: 1/rho, (samples, c).
+    """
+
+    slopes: Array
+    values: Array
+    softness: Array
+
+
+class Program(NamedTuple):
+    """The quadratic program of a step.
+
+    Attributes:
+        model: costs and motion, and the equalities at the end.
+        rows: the inequalities and limits.
+        end: slopes (e, n) and values (e,) of the equalities, divided by their deviations.
+        unit: the root of the cost, the first slacks and multipliers, ().
+        deviations: of equalities and inequalities, infinite for those that no command changes.
+    """
+
+    model: Model
+    rows: Rows
+    end: tuple[Array, Array]
+    unit: Array
+    deviations: Kinds
+
+    def violations(self, at: Kinds) -> Array:
+        """The sum of all violations, divided by their deviations, for these values, ()."""
+        off = Kinds(jnp.abs(at.equalities), jnp.maximum(at.inequalities, 0.0))
+        parts = jax.tree.map(lambda x, size: jnp.sum(x / size), off, self.deviations)
+        return parts.equalities + parts.inequalities
+
+
+def softness_of(dtype: Any) -> float:
+    """1/rho of all constraints, in units of a deviation and the cost that it adds."""
+    return float(jnp.finfo(dtype).eps) ** 0.5
+
+
+def program_of(
+    model: Model, cost: Array, constraints: Kinds, path: Trajectory, limits: Limits
+) -> Program:
+    """The program of a step from this path, of this cost, within constraints and limits."""
+    states, commands, _ = path
+    before, _, last = ends(states)
+    covariances, at_end = covariances_of(model, REGULAR)
+    n, m = at_end.shape[-1], commands.shape[-1]
+    softness = softness_of(commands.dtype)
+
+    def along(k: Array, state: State, command: Array, covariance: Array) -> tuple[Array, ...]:
+        def value(z: Array) -> Array:
+            return constraints.inequalities(k, retract(state, z[:n]), command + z[n:])
+
+        zero = zeros(state, command)
+        slopes = jax.jacfwd(value)(zero)
+        return slopes, value(zero), spread(slopes, covariance)
+
+    numbers = jnp.arange(len(commands))
+    slopes, values, sizes = jax.vmap(along)(numbers, before, commands, covariances)
+    least = FLOOR * jnp.max(sizes, axis=0, keepdims=True)
+    sizes = jnp.where(sizes > 0, jnp.maximum(sizes, least), jnp.inf)
+    rows = [(slopes, values, sizes, jnp.full_like(values, softness))]
+    if limits is not None:
+        eye = jnp.eye(m, n + m, n, dtype=commands.dtype)
+        eyes = jnp.broadcast_to(eye, (len(commands), m, n + m))
+        spreads = jnp.sqrt(jnp.diagonal(covariances, axis1=1, axis2=2)[:, n:])
+        for sign, limit in zip((-1.0, 1.0), limits, strict=True):
+            off = sign * (commands - jnp.where(jnp.isfinite(limit), limit, 0.0))
+            spreads = jnp.where(jnp.isfinite(limit), spreads, jnp.inf)
+            rows.append((sign * eyes, off, spreads, jnp.zeros_like(off)))
+
+    by_error = jax.jacfwd(lambda delta: constraints.equalities(retract(last, delta)))(zeros(last))
+    size = lax.stop_gradient(spread(by_error, at_end))
+    size = jnp.where(size > 0, size, jnp.inf)
+    end = by_error / size[:, None], constraints.equalities(last) / size
+    unit = lax.stop_gradient(jnp.sqrt(cost + 0.5 * jnp.sum(end[1] ** 2)))
+    unit = jnp.where(unit > 0, unit, 1.0)
+    slopes, off, spreads, soft = (jnp.concatenate(x, axis=1) for x in zip(*rows, strict=True))
+    spreads = lax.stop_gradient(spreads)
+    off = jnp.where(jnp.isinf(spreads), -unit, off / spreads)
+    rows = Rows(slopes / spreads[..., None], off, soft)
+    v, v_v = model.end
+    v = v + matvec(end[0].T, end[1]) / softness
+    model = model._replace(end=(v, v_v + product(end[0].T, end[0]) / softness))
+    return Program(model, rows, end, unit, Kinds(size, lax.stop_gradient(sizes)))
+
+
+def solved(program: Program, damping: float) -> tuple[Array, Array]:
+    """Error and change of the command of all samples, and the largest multiplier."""
+    model, rows, end, unit, _ = program
+    free = jnp.ones(model.gradient.shape[:1] + model.hessian.shape[-1:], bool)
+    free = free[:, model.end[0].size :]
+
+    def pushed(model: Model, rows: Rows, y: Array, t: Array, sigma: Array) -> tuple[Any, ...]:
+        """The errors, z and the next multipliers."""
+        weight = 1.0 / (t / y + rows.softness)
+        off = rows.values + sigma / y - rows.softness * y
+        by = jnp.swapaxes(rows.slopes, 1, 2)
+        gradient = model.gradient + jnp.sum(by * (y + weight * off)[:, None], axis=2)
+        hessian = model.hessian + product(by, weight[..., None] * rows.slopes)
+        changed = model._replace(gradient=gradient, hessian=hessian)
+        after, z = forward(changed, backward(changed, damping, free, held))
+        return after, z, y + weight * (jnp.sum(rows.slopes * z[:, None], axis=2) + off)
+
+    fixed = lax.stop_gradient((model, rows))
+
+    def one(carry: tuple[Array, Array], sigma: Array) -> tuple[tuple[Array, Array], None]:
+        y, t = carry
+        by_y = pushed(*fixed, y, t, sigma)[2] - y
+        by_t = sigma / y - t - t / y * by_y
+        part = lambda x, by: jnp.min(jnp.where(by < 0, -x / by, jnp.inf), initial=jnp.inf)  # noqa: E731
+        length = jnp.minimum(1.0, BOUNDARY * jnp.minimum(part(y, by_y), part(t, by_t)))
+        return (y + length * by_y, t + length * by_t), None
+
+    sigmas = unit * unit * FALL ** jnp.arange(PASSES, dtype=unit.dtype)
+    begin = jnp.full_like(rows.values, unit), jnp.maximum(-fixed[1].values, unit)
+    (y, t), _ = lax.scan(one, begin, sigmas)
+    after, z, _ = pushed(model, rows, y, t, sigmas[-1])
+    at_end = jnp.abs(matvec(end[0], after[-1]) + end[1]) / softness_of(y.dtype)
+    return z, jnp.maximum(jnp.max(y, initial=0.0), jnp.max(at_end, initial=0.0))
