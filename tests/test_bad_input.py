@@ -703,8 +703,8 @@ TABLE = {
     },
     "planning.mpc": {**HORIZON, "iterations": Argument(1), "tolerance": optional(None)},
     "planning.mppi": {
-        **dict(tuple(HORIZON.items())[:6]),
         "key": key(),
+        **dict(tuple(HORIZON.items())[:6]),
         "sampling": Argument(jq.planning.Sampling(0.1, 1.0, 2)),
         **dict(tuple(HORIZON.items())[6:]),
     },

@@ -285,30 +285,32 @@ OLD_ORDERS = {
         "scheme body torque start grid commands residuals params=None",
         "scheme body torque start grid params commands residuals",
     ),
+    "planning.mppi": (
+        "scheme body torque dt commands residuals",
+        "key scheme body torque dt commands residuals",
+    ),
     "torques.gravity_gradient": ("body position mu=3.986004418e14", "body mu position"),
 }
 """Positional arguments in the order of the last release, and in the order of this one."""
 
 
 def refuses_old_keywords(owner: str) -> Callable[[F], F]:
-    """Let a function answer each of its old keywords with a TypeError of the new spelling.
-
-    If it has an old order, too many positional arguments get the new one as answer.
-    """
+    """Let a function answer old keywords, and calls in its old order, with the new spelling."""
 
     def decorator(f: F) -> F:
-        parameters = inspect.signature(f).parameters.values()
-        most = sum(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
+        signature = inspect.signature(f)
 
         @functools.wraps(f)
         def called(*args: Any, **kwargs: Any) -> Any:
             new = OLD_KEYWORDS[owner]
             old = [f"{name} is now {new[name]}" for name in kwargs if name in new]
-            if owner in OLD_ORDERS and len(args) > most:
-                wanted = f"wanted at most {most} positional arguments, got {len(args)}"
-                raise TypeError(f"{owner}: {wanted}{order_of(owner)}")
             if old:
                 raise TypeError(f"{owner}: {'; '.join(old)}")
+            if owner in OLD_ORDERS:
+                try:
+                    signature.bind(*args, **kwargs)
+                except TypeError as error:
+                    raise TypeError(f"{owner}: {error}{order_of(owner)}") from None
             return f(*args, **kwargs)
 
         return cast(F, called)

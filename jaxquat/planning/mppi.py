@@ -40,6 +40,7 @@ from jaxquat.simulation.rollout import rollout
 
 @refuses_old_keywords("planning.mppi")
 def mppi(
+    key: Array,
     scheme: Scheme | Step,
     body: Body,
     torque: Torque,
@@ -47,7 +48,6 @@ def mppi(
     commands: ArrayLike,
     residuals: Callable[..., Array] | Residuals,
     *,
-    key: Array,
     sampling: Sampling,
     constraints: Constraints | None = None,
     sample_every: int = 1,
@@ -67,6 +67,8 @@ def mppi(
     are the commands before, and the diagonal matrix S has the squares of ``std``.
 
     Args:
+        key: a ``jax.random.key``; sample k draws from ``fold_in(key, k)``. Under ``jax.vmap`` give
+            each body a key of its own (``jax.random.split``).
         scheme: as in ``planning.mpc``, like all arguments that are not listed here: the horizon,
             the costs, and the numbers of samples.
         body: see ``planning.mpc``.
@@ -74,8 +76,6 @@ def mppi(
         dt: see ``planning.mpc``.
         commands: see ``planning.mpc``, without states.
         residuals: see ``planning.mpc``.
-        key: a ``jax.random.key``; sample k draws from ``fold_in(key, k)``. Under ``jax.vmap`` give
-            each body a key of its own (``jax.random.split``).
         sampling: ``planning.Sampling``: standard deviation, temperature and number of sequences.
         constraints: ``planning.Constraints`` with limits, and nothing else; commands beyond them
             are moved to them before they are tried.
@@ -88,8 +88,8 @@ def mppi(
         >>> spin = lambda k, state, params, command: 10.0 * state.omega
         >>> def stop(key):
         ...     controller = jq.planning.mppi(
-        ...         jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), spin,
-        ...         key=key, sampling=jq.planning.Sampling(0.2, 0.01, samples=64),
+        ...         key, jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), spin,
+        ...         sampling=jq.planning.Sampling(0.2, 0.01, samples=64),
         ...         constraints=jq.planning.Constraints(limits=(-0.5, 0.5)))
         ...     grid = jq.grid(0.0, 0.5, 20)
         ...     return jq.rollout(jq.rkmk2, body, motors, turning, grid, controller=controller)

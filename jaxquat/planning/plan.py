@@ -75,7 +75,7 @@ class Plan:
         >>> grid, cost = jq.grid(0.0, 1.0, 5), jq.planning.Residuals(effort, turned)
         >>> guess = jnp.zeros((5, 3))
         >>> plan = jax.jit(
-        ...     lambda: jq.planning.ilqr(jq.rkmk2, body, motors, still, grid, guess, cost))()
+        ...     lambda: jq.planning.ilqr(jq.rkmk2, body, motors, still, grid, None, guess, cost))()
         >>> plan  # 0.1 rad/s times 5 kg m^2 in 5 s: 0.1 N m
         <Plan: 5 samples, cost 0.02499, converged (no further decrease), 1 iterations>
         >>> plan.commands[:, 2].round(3), plan.path.final.omega[2].round(3)

@@ -36,8 +36,8 @@ def test_one_step_of_a_linear_plant_is_the_mean_of_the_tilted_gaussian():
         return weight * (state.omega[2:] - 0.04)
 
     controller = jq.planning.mppi(
-        jq.lie_euler, BODY, about_z, DT, jnp.full((1, 1), m), Residuals(paid, final),
-        key=jax.random.key(0), sampling=Sampling(s, heat, count),
+        jax.random.key(0), jq.lie_euler, BODY, about_z, DT, jnp.full((1, 1), m),
+        Residuals(paid, final), sampling=Sampling(s, heat, count),
     )  # fmt: skip
     memory = controller.init(START, None)
     command, after = jax.jit(lambda: controller.update(0.0, START, memory, None, None))()
@@ -74,7 +74,7 @@ def end(k, state, params):
 def slew(key, start=START, engine="auto"):
     body = jax.tree.map(lambda x: x.astype(start.q.dtype), BODY)
     controller = jq.planning.mppi(
-        jq.rkmk2, body, motors, DT, jnp.zeros((4, 3), start.q.dtype), Residuals(off, end), key=key,
+        key, jq.rkmk2, body, motors, DT, jnp.zeros((4, 3), start.q.dtype), Residuals(off, end),
         sampling=Sampling(jnp.full(3, 0.03), 0.03, samples=256),
         constraints=jq.planning.Constraints((-LIMIT, LIMIT)), sample_every=2,
     )  # fmt: skip
@@ -110,7 +110,10 @@ def test_in_single_precision_costs_far_above_the_temperature_leave_no_nan():
 def test_errors_say_what_was_wanted():
     def controller(**changes):
         arguments = {"key": jax.random.key(0), "sampling": Sampling(0.1, 1.0)} | changes
-        return jq.planning.mppi(jq.rkmk2, BODY, motors, DT, jnp.zeros((4, 3)), off, **arguments)
+        key = arguments.pop("key")
+        return jq.planning.mppi(
+            key, jq.rkmk2, BODY, motors, DT, jnp.zeros((4, 3)), off, **arguments
+        )
 
     for changes, error, message in (
         ({"key": 0}, TypeError, "key: wanted a jax.random.key, got 0"),
