@@ -264,15 +264,19 @@ def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
 
 def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
     """The model of ``gauss_newton`` with the exact Hessian of the Lagrangian."""
+    before, after, last = ends(states)
+    rows = costates_of(model), jnp.arange(len(commands)), before, after, commands
+    hessian = jax.vmap(functools.partial(_curvature, problem))(*rows)
+    return model._replace(hessian=hessian, end=(model.end[0], _curvature_end(problem, last)))
+
+
+def costates_of(model: Model) -> Array:
+    """The costate after each sample, (samples, n)."""
 
     def back(after: Array, row: Any) -> tuple[Array, Array]:
         return _costate(after, *row), after
 
-    costates = lax.scan(back, model.end[0], (model.transition, model.gradient), reverse=True)[1]
-    before, after, last = ends(states)
-    rows = costates, jnp.arange(len(commands)), before, after, commands
-    hessian = jax.vmap(functools.partial(_curvature, problem))(*rows)
-    return model._replace(hessian=hessian, end=(model.end[0], _curvature_end(problem, last)))
+    return lax.scan(back, model.end[0], (model.transition, model.gradient), reverse=True)[1]
 
 
 def _costate(after: Array, transition: Array, gradient: Array) -> Array:
@@ -285,19 +289,38 @@ def _curvature(
     problem: Problem, costate: Array, k: Array, state: State, after: State, command: Array
 ) -> Array:
     """The exact H of a sample, with the costate after it."""
+    slope = lambda z: slope_of_sample(problem, costate, k, state, after, command, z)[0]  # noqa: E731
+    return symmetric(jax.jacfwd(slope)(zeros(state, command)))
+
+
+def slope_of_sample(
+    problem: Problem,
+    costate: Array,
+    k: Array,
+    state: State,
+    after: State,
+    command: Array,
+    z: Array,
+) -> tuple[Array, Array]:
+    """The gradient of a sample's Lagrangian by z, (n + m,), and the error after it, (n,)."""
     n = costate.size
 
-    def lagrangian(z: Array) -> Array:
+    def lagrangian(z: Array) -> tuple[Array, Array]:
         end, residuals = problem.stage(k, retract(state, z[:n]), command + z[n:])
-        return _half_square(residuals) + dot(costate, local(after, end))
+        off = local(after, end)
+        return _half_square(residuals) + dot(costate, off), off
 
-    return symmetric(jax.hessian(lagrangian)(zeros(state, command)))
+    return jax.grad(lagrangian, has_aux=True)(z)
 
 
 def _curvature_end(problem: Problem, last: State) -> Array:
     """The exact V of the end."""
-    at_end = jax.hessian(lambda delta: _half_square(problem.final(retract(last, delta))))
-    return at_end(zeros(last))
+    return jax.jacfwd(lambda delta: slope_at_end(problem, last, delta))(zeros(last))
+
+
+def slope_at_end(problem: Problem, last: State, delta: Array) -> Array:
+    """The gradient of the cost of the end by an error delta of its state, (n,)."""
+    return jax.grad(lambda delta: _half_square(problem.final(retract(last, delta))))(delta)
 
 
 def minimise(

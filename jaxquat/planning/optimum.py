@@ -1,10 +1,12 @@
 """The minimum that ``ilqr`` finds, as a differentiable function of its problem.
 
 Where the gradient by the free commands vanishes, the implicit function theorem gives their
-derivative: ``H du = -dg``, with the exact Hessian, is one more backward pass. A Hessian that is not
-positive definite gives NaN: the plan is then not at a minimum, or not at a single one.
+derivative: the solution of the quadratic model with the exact Hessian, whose gradients and gaps are
+the derivatives of those of the Lagrangian, is one more backward pass. So samples are differentiated
+one by one, and no loop over them is. A Hessian that is not positive definite gives NaN: the plan is
+then not at a minimum, or not at a single one.
 
-With constraints, g is the gradient of the augmented Lagrangian, which also depends on the
+With constraints, the cost is that of the augmented Lagrangian, which also depends on the
 multipliers. Their derivative is a fixed point: that of ``y = max(0, y + rho c)`` with the commands
 that minimise for these y. Each pass reduces its error by the factor ``1/(1 + rho S)``.
 """
@@ -19,7 +21,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat.dynamics.state import State
+from jaxquat._internal.linear import matvec
+from jaxquat.dynamics.state import State, local
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.constraints import (
     Kinds,
@@ -35,6 +38,8 @@ from jaxquat.planning.iteration import (
     Trajectory,
     at_limits,
     begun,
+    costates_of,
+    ends,
     free_of,
     gauss_newton,
     has_converged,
@@ -44,8 +49,10 @@ from jaxquat.planning.iteration import (
     open_loop,
     policy_of,
     roll_out,
+    slope_at_end,
+    slope_of_sample,
 )
-from jaxquat.planning.riccati import Policy, backward, forward, held
+from jaxquat.planning.riccati import Model, Policy, backward, forward, held
 
 PASSES = 16
 """Of the fixed point of the multipliers' derivative."""
@@ -65,6 +72,24 @@ class Outcome(NamedTuple):
     iterations: Array
     history: Array
     penalties: Kinds
+
+
+class Disturbance(NamedTuple):
+    """How a change of the problem disturbs the quadratic model about its minimum.
+
+    Attributes:
+        gradient: of the Lagrangian of each sample, (samples, n + m).
+        shift: of the error after each sample, (samples, n).
+        end: the gradient of the cost of the end, (n,).
+        start: the error of the state at the start, (n,).
+        commands: the change of those that are held, (samples, m).
+    """
+
+    gradient: Array
+    shift: Array
+    end: Array
+    start: Array
+    commands: Array
 
 
 Functions = tuple[Callable[..., Any], ...]
@@ -161,19 +186,30 @@ def _optimum_jvp(
         problem, constraints = bound(functions, constants)
         return augmented(problem, constraints, y, penalties) if settings.constrained else problem
 
-    def gradient(constants: Any, start: State, limits: Limits, y: Kinds) -> tuple[Array, Array]:
-        problem, at = problem_of(constants, y), commands
+    problem = problem_of(constants, multipliers)
+    states = roll_out(problem, start, commands, open_loop)[0]
+    first_order = gauss_newton(problem, states, commands)
+    model, costates = newton(problem, first_order, states, commands), costates_of(first_order)
+
+    def slopes(constants: Any, start: State, limits: Limits, y: Kinds) -> Disturbance:
+        """The gradients of the Lagrangian and what else moves the minimum, at the states above."""
+        before, after, last = ends(states)
+        rows = costates, jnp.arange(len(commands)), before, after, commands
+        problem, zero = problem_of(constants, y), jnp.zeros_like(model.gradient[0])
+        by_sample = functools.partial(slope_of_sample, problem, z=zero)
+        gradient, off = jax.vmap(by_sample)(*rows)
+        end = slope_at_end(problem, last, jnp.zeros_like(model.end[0]))
+        begin = local(jax.tree.map(lambda x: x[0], states), start)
+        at = commands
         if limits is not None:
             at = jnp.where(free, at, jnp.where(at >= limits[1], limits[1], limits[0]))
-        return jax.grad(lambda u: roll_out(problem, start, u, open_loop)[2])(at), at
+        return Disturbance(gradient, off, end, begin, at)
 
-    pushed = jax.linearize(gradient, constants, start, limits, multipliers)[1]
-    response = _response(problem_of(constants, multipliers), start, commands, free)
+    pushed = jax.linearize(slopes, constants, start, limits, multipliers)[1]
 
     def change(slope: Kinds) -> Array:
         """The derivative of the commands for this one of the multipliers."""
-        force, moved = pushed(*tangents[:3], slope)
-        return jnp.where(free, response(force), moved)
+        return _response(model, free, pushed(*tangents[:3], slope))
 
     def next_multipliers(constants: Any, start: State, commands: Array, y: Kinds) -> Kinds:
         problem, constraints = bound(functions, constants)
@@ -191,19 +227,15 @@ def _optimum_jvp(
     return ((commands, multipliers), outcome), (slopes, jax.tree.map(jnp.zeros_like, outcome))
 
 
-def _response(
-    problem: Problem, start: State, commands: Array, free: Array
-) -> Callable[[Array], Array]:
-    """``-H^-1`` as a function: of a change of the gradient, the change of the free commands."""
-    states = roll_out(problem, start, commands, open_loop)[0]
-    model = newton(problem, gauss_newton(problem, states, commands), states, commands)
-    v, v_v = model.end
-    m = commands.shape[1]
+def _response(model: Model, free: Array, by: Disturbance) -> Array:
+    """The change of the commands that leads to the minimum of the disturbed problem."""
 
-    def response(force: Array) -> Array:
-        flat = jnp.zeros_like(model.gradient[:, :-m])
-        linear = jnp.concatenate([flat, force], axis=1)
-        forced = model._replace(gradient=linear, end=(jnp.zeros_like(v), v_v))
-        return forward(forced, backward(forced, None, free, held))[1][:, -m:]
+    def choose(hessian: Array, gradient: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
+        free, moved = row
+        fixed = jnp.where(free, 0.0, moved)
+        return fixed + held(hessian, gradient + matvec(hessian, fixed), free)[0], free
 
-    return response
+    end = by.end, model.end[1]
+    disturbed = model._replace(gradient=by.gradient, shift=by.shift, end=end)
+    policy = backward(disturbed, None, (free, by.commands), choose)
+    return forward(disturbed, policy, by.start)[1][:, -free.shape[1] :]

@@ -202,8 +202,8 @@ def solve_free(hessian: Array, columns: Array, free: Array) -> Array:
     return both[1]
 
 
-def forward(model: Model, policy: Policy) -> tuple[Array, Array]:
-    """The error after and z of all samples under the policy, from an error of 0 at the start."""
+def forward(model: Model, policy: Policy, start: Array | None = None) -> tuple[Array, Array]:
+    """The error after and z of all samples under the policy, from this error at the start, or 0."""
 
     def sample(delta: Array, row: Any) -> tuple[Array, tuple[Array, Array]]:
         transition, shift, d, gain = row
@@ -213,4 +213,4 @@ def forward(model: Model, policy: Policy) -> tuple[Array, Array]:
         return after, (after, z)
 
     rows = model.transition, model.shift, policy.change, policy.gains
-    return lax.scan(sample, jnp.zeros_like(model.end[0]), rows)[1]
+    return lax.scan(sample, jnp.zeros_like(model.end[0]) if start is None else start, rows)[1]

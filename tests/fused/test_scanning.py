@@ -257,3 +257,15 @@ def test_checkpoint_keeps_the_value_of_a_gradient_whose_cotangent_is_constant():
     """Three steps c -> p c from 1 end at p^3, with the derivatives 27 and 18 at p = 3."""
     end = lambda p: jq.fused.scan(lambda c, _: (p * c, None), 1.0, length=3, engine="fused")[0]
     assert jax.value_and_grad(jax.checkpoint(jax.grad(end)))(3.0) == (27.0, 18.0)
+
+
+def test_the_function_is_traced_once():
+    """A trace of a long step takes longer than all that is done with it."""
+    traces = []
+
+    def step(x, force):
+        traces.append(x)
+        return x + force, x
+
+    jax.jit(lambda x: jq.fused.scan(step, x, jnp.arange(3.0)))(jnp.zeros(()))
+    assert len(traces) == 1

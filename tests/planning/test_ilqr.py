@@ -407,3 +407,25 @@ def test_errors_say_what_was_wanted():
     ):
         with pytest.raises(error, match=text):
             plan(**changes)
+
+
+@pytest.mark.parametrize("hessian", ["exact", "gauss-newton"])
+def test_the_functions_of_the_user_are_traced_once(hessian):
+    """All that a plan makes of them starts from this trace; a step of lie_euler asks one torque."""
+    traces = []
+
+    def counted(name, function):
+        return lambda *arguments: traces.append(name) or function(*arguments)
+
+    torque = counted("torque", about_z)
+    stage = counted("stage", lambda k, state, params, command: command)
+    final = counted("final", lambda state, params: jnp.stack([angle(state), state.omega[2]]))
+
+    def plan(start):
+        return jq.planning.ilqr(
+            jq.lie_euler, BODY, torque, start, GRID, None, jnp.zeros((SAMPLES, 1)),
+            Residuals(stage, final), solver=Solver(hessian=hessian),
+        )  # fmt: skip
+
+    jax.jit(plan).trace(STILL)
+    assert sorted(traces) == ["final", "stage", "torque"]
