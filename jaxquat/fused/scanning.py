@@ -59,7 +59,7 @@ def scan(
     by_scan = functools.partial(lax.scan, f, init, xs, length)
     if engine == "scan":
         return by_scan()
-    counts = {len(x) for x in jax.tree.leaves(xs)} | ({length} - {None})
+    counts = {len(x) for x in jax.tree.leaves(xs)} | (set() if length is None else {length})
     if counts == {0}:
         return by_scan()
     traced = _traced_once(f, init, xs, *counts) if len(counts) == 1 else None

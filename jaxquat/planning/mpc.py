@@ -156,9 +156,8 @@ def mpc(
     if constrained != (tolerance is not None):
         wanted = "a violation that counts as none" if constrained else "None without constraints"
         raise ValueError(f"tolerance: wanted {wanted}, got {tolerance!r}")
-    if constrained:
-        tolerance = exactly("tolerance", tolerance, ())
-        positive("tolerance", tolerance)
+    most = exactly("tolerance", tolerance if constrained else 1.0, ())
+    positive("tolerance", most)
 
     def init(start: State, params: Any) -> MpcMemory:
         horizon.check_start(start)
@@ -186,7 +185,7 @@ def mpc(
         if kinds is not None:
             flown = roll_out(problem, start, commands, open_loop)[0]
             violation = largest_violation(values(kinds, flown, commands))
-            holds = violation <= tolerance
+            holds = violation <= most
             failures = memory.failures + (~holds).astype(memory.failures.dtype)
             memory = memory._replace(violation=violation, holds=holds, failures=failures)
         return commands[0], memory
