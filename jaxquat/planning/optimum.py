@@ -192,18 +192,12 @@ def _optimum_jvp(
     model, costates = newton(problem, first_order, states, commands), costates_of(first_order)
 
     def slopes(constants: Any, start: State, limits: Limits, y: Kinds) -> Disturbance:
-        """The gradients of the Lagrangian and what else moves the minimum, at the states above."""
-        before, after, last = ends(states)
-        rows = costates, jnp.arange(len(commands)), before, after, commands
-        problem, zero = problem_of(constants, y), jnp.zeros_like(model.gradient[0])
-        by_sample = functools.partial(slope_of_sample, problem, z=zero)
-        gradient, off = jax.vmap(by_sample)(*rows)
-        end = slope_at_end(problem, last, jnp.zeros_like(model.end[0]))
-        begin = local(jax.tree.map(lambda x: x[0], states), start)
+        """Return what moves the minimum, at the states above."""
         at = commands
         if limits is not None:
             at = jnp.where(free, at, jnp.where(at >= limits[1], limits[1], limits[0]))
-        return Disturbance(gradient, off, end, begin, at)
+        slopes = _slopes(problem_of(constants, y), model, costates, states, commands)
+        return Disturbance(*slopes, local(jax.tree.map(lambda x: x[0], states), start), at)
 
     pushed = jax.linearize(slopes, constants, start, limits, multipliers)[1]
 
@@ -225,6 +219,17 @@ def _optimum_jvp(
     known = jnp.where(has_converged(outcome.status), 1.0, jnp.nan)
     slopes = jax.tree.map(lambda x: x * known, (change(slope), slope))
     return ((commands, multipliers), outcome), (slopes, jax.tree.map(jnp.zeros_like, outcome))
+
+
+def _slopes(
+    problem: Problem, model: Model, costates: Array, states: State, commands: Array
+) -> tuple[Array, Array, Array]:
+    """Return gradient, shift and end of a Disturbance at these states, sample by sample."""
+    before, after, last = ends(states)
+    rows = costates, jnp.arange(len(commands)), before, after, commands
+    by_sample = functools.partial(slope_of_sample, problem, z=jnp.zeros_like(model.gradient[0]))
+    gradient, off = jax.vmap(by_sample)(*rows)
+    return gradient, off, slope_at_end(problem, last, jnp.zeros_like(model.end[0]))
 
 
 def _response(model: Model, free: Array, by: Disturbance) -> Array:
