@@ -460,6 +460,24 @@ MUTATIONS = {
         "0.0 * cross(before, rate)",
         of_motions("a_slow_gyroscope_does_not_see_the_cone"),
     ),
+    "ahrs: a heading from noise": Mutation(
+        "estimation/detectors.py",
+        " - 2.0 * _BY_CHANCE * variance * after.share",
+        "",
+        of_motions("a_slow_magnetometer_at_rest_in_a_vertical_field_gives_no_heading"),
+    ),
+    "ahrs: a heading from a wrong tilt": Mutation(
+        STAGES,
+        "_VERTICAL_TILTS * tilt.variance",
+        "0.0",
+        of_motions("a_vertical_field_with_noise_gives_no_heading"),
+    ),
+    "ahrs: a mean field that does not turn with the heading": Mutation(
+        STAGES,
+        "jnp.where(begins, angle, 0.0))",
+        "0.0 * angle)",
+        of_motions("a_dip_of_84_degrees_gives_a_heading_in_the_same_noise"),
+    ),
     "ahrs: a first heading of one sample": Mutation(
         STAGES,
         "is_early = age < _FIRST_READINGS",

@@ -51,7 +51,8 @@ def ahrs(settings: AhrsSettings | None = None) -> Filter:
     filter starts at the first sample whose accelerometer reads more than half of gravity. That
     reading gives the level, and the first second of the magnetometer from then on gives north.
     Until then the standard deviations of tilt and heading are 3 rad. Either starts again where the
-    sensors contradict it for seconds.
+    sensors contradict it for seconds. A field whose mean horizontal part is not longer than its
+    noise and a wrong tilt make it, as near a magnetic pole, gives no heading.
 
     The error has n = 18 elements: attitude [rad] and bias [rad/s], then those of ``others``:
     velocity to the east and north [m/s], (2,); declination [rad], clockwise, (); the errors M of
@@ -144,7 +145,10 @@ def _restart(
     rest_begins = moving.rest.at_rest & ~memory.rest.at_rest
     # At rest the velocity is relative to the one at its beginning: a smooth ride is a rest, too.
     starts = (
-        tilt.begins | (tilt.lost & _TILTED) | (north.begins & _HEADING) | (rest_begins & _MOVING)
+        tilt.begins
+        | (tilt.lost & _TILTED)
+        | ((north.begins | north.lost) & _HEADING)
+        | (rest_begins & _MOVING)
     )
     of_tilt = jnp.where(tilt.known, stages.START_TILT, stages.UNKNOWN)
     of_heading = jnp.where(north.begins, jnp.sqrt(north.variance), stages.UNKNOWN)

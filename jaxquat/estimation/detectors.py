@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat._internal.linear import power_of_two, root, square
+from jaxquat._internal.linear import near_one, power_of_two, root, square
 from jaxquat.estimation.arguments import GRAVITY
 from jaxquat.estimation.imu import AhrsSettings
-from jaxquat.estimation.memory import MagneticField, MeanForce, Motion
+from jaxquat.estimation.memory import HorizontalField, MagneticField, MeanForce, Motion
 
 _SENSOR_TIME = 0.5  # s: time constant of gyroscope and accelerometer; vibrations are shorter
 _FIELD_TIME = 0.15  # s: time constant of the field's norm and dip; smooths noise, keeps steps
@@ -23,6 +23,11 @@ _INVERTED = -0.3  # of gravity: a mean upward force below this is upside down, n
 _PUSH_TIME = 0.5  # s: for so long a body that is moved about accelerates one way
 _FORCE_ERROR = 0.5  # m/s^2: error of the length of one force, 5 % of gravity
 _MEAN_ERROR = 0.25  # m/s^2: error of the length of the mean force, whose noise averages out
+_HORIZONTAL_TIME = (
+    10.0  # s: time constant of the mean horizontal field, in which noise averages out
+)
+_BY_CHANCE = 15.0  # noise alone has a longer squared mean, in its own units, with probability e^-15
+_FIRST_NOISE = 0.04  # of the norm: noise of the field that one reading alone is taken to have
 _FIELD_RATIO = 1e3  # largest relative change of the norm: its fourth power fits into float32
 
 
@@ -116,6 +121,32 @@ def detect_disturbance(
     undisturbed = jnp.where(restart, candidate, learned)
     after = MagneticField(smoothed, undisturbed, candidate, time, total)
     return jax.tree.map(lambda x, y: jnp.where(valid, x, y), after, memory), factor, restart
+
+
+def measure_horizontal_field(
+    memory: HorizontalField, field: Array, interval: Array, valid: Array
+) -> tuple[HorizontalField, Array]:
+    """Return the memory, and the squared horizontal field (), relative to the norm, beyond noise.
+
+    In world axes noise averages out and a horizontal field does not. The squared length of the mean
+    of noise has an exponential distribution, with the mean ``2 variance share``; ``_BY_CHANCE``
+    times that is subtracted. Where the rest is not positive, the field may be vertical.
+    """
+    field = near_one(field)
+    now = field[:2] / jnp.sqrt(square(field))
+    part = jnp.maximum(
+        -jnp.expm1(-interval / _HORIZONTAL_TIME), memory.share / (1.0 + memory.share)
+    )
+    change = now - memory.mean
+    spread = 0.5 * square(change) / (1.0 + memory.share)
+    after = HorizontalField(
+        memory.mean + part * change,
+        memory.variance + part * (spread - memory.variance),
+        (1.0 - part) ** 2 * memory.share + part**2,
+    )
+    after = jax.tree.map(lambda x, y: jnp.where(valid, x, y), after, memory)
+    variance = after.variance + _FIRST_NOISE**2 * after.share
+    return after, square(after.mean) - 2.0 * _BY_CHANCE * variance * after.share
 
 
 def or_standard(gravity: Array) -> Array:

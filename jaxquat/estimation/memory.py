@@ -33,6 +33,14 @@ class MagneticField(NamedTuple):
     total_time: Array  # for how long there have been readings [s]
 
 
+class HorizontalField(NamedTuple):
+    """The horizontal part of the magnetic field relative to its norm, in world axes."""
+
+    mean: Array  # low-passed readings, (2,)
+    variance: Array  # of a component of a reading
+    share: Array  # variance of ``mean`` in units of this one, if the readings are independent
+
+
 class Heading(NamedTuple):
     """The magnetic heading."""
 
@@ -40,6 +48,7 @@ class Heading(NamedTuple):
     tilt_variance: Array  # variance of the tilt when the heading began [rad^2]
     early_field: Array  # last measured field until the tilt is known, body axes, (3,)
     field: MagneticField
+    horizontal: HorizontalField
 
 
 class Rest(NamedTuple):
@@ -84,6 +93,11 @@ def vertical_force(gravity: Array) -> MeanForce:
     return MeanForce(up, jnp.zeros_like(gravity), gravity)
 
 
+def no_horizontal_field(zero: Array) -> HorizontalField:
+    """Return the memory before the first reading, which then counts alone."""
+    return HorizontalField(jnp.stack([zero, zero]), zero, zero + 1e6)
+
+
 def start_memory(sample: ImuSample, covariance: Array) -> Memory:
     """Return the memory before the first sample, where the attitude is unknown."""
     dtype = sample.gyro.dtype
@@ -100,7 +114,7 @@ def start_memory(sample: ImuSample, covariance: Array) -> Memory:
         gyro_interval=minus_one,
         has_tilt=jnp.zeros((), bool),
         mean_force=vertical_force(zero),
-        heading=Heading(minus_one, zero, jnp.zeros(3, dtype), field),
+        heading=Heading(minus_one, zero, jnp.zeros(3, dtype), field, no_horizontal_field(zero)),
         rest=Rest(jnp.concatenate([gyro, force]), zero, jnp.zeros((), bool)),
         motion=Motion(pair, pair, pair, zero, zero),
     )

@@ -18,12 +18,22 @@ from jaxquat.estimation.detectors import (
     detect_disturbance,
     detect_lost_tilt,
     detect_stillness,
+    measure_horizontal_field,
     measure_motion,
     or_standard,
 )
 from jaxquat.estimation.filtering import present, turned
 from jaxquat.estimation.imu import AhrsSettings, ImuSample, propagated, transition_of, variances_of
-from jaxquat.estimation.memory import Heading, MeanForce, Memory, Motion, Rest, vertical_force
+from jaxquat.estimation.memory import (
+    Heading,
+    HorizontalField,
+    MeanForce,
+    Memory,
+    Motion,
+    Rest,
+    no_horizontal_field,
+    vertical_force,
+)
 from jaxquat.quaternion import correct_norm, exp, multiply, normalize, rotate, rotate_inverse
 
 UNKNOWN = 3.0  # rad: deviation of an unknown angle, beyond the 1.8 of a uniform one
@@ -31,6 +41,9 @@ START_TILT = 0.3  # rad: deviation of the tilt from one specific force, of a bod
 _STEADY_TILT = 0.03  # rad: a heading that began at a less certain tilt begins again at this one
 _AGAIN = 5.0  # s: before that, it begins again at most so often, when the deviation has halved
 _LOST_TILT = 1.0  # rad^2: two variances of the tilt too large for a linear error, as after a gap
+_VERTICAL_TILTS = 32.0  # four deviations about two axes: a wrong tilt is seldom larger
+_STEEP = 0.25  # of the norm: a longer horizontal field is no wrong tilt; a dip of 75 degrees
+_PROVEN = 10.0  # s: an older heading is kept when the field becomes vertical
 _FREE_FALL = 0.5  # in units of gravity: a shorter force has no use as the vertical
 _MERGED = 0.1  # s: samples up to this length may be merged from shorter ones, coning included
 _FIRST_READINGS = 1.0  # s: over which the first readings of a magnetometer are averaged
@@ -73,6 +86,7 @@ class MagneticHeading(NamedTuple):
     q: Array  # attitude, turned to the north where the heading begins, (4,)
     valid: Array  # whether the sample gives a heading
     begins: Array  # whether the heading begins with this sample
+    lost: Array  # whether the field from which it began has turned out to be vertical
     angle: Array  # how far the field points east of north, clockwise [rad]
     variance: Array  # of the angle [rad^2]
     is_early: Array  # whether it is one of the first readings, which are averaged
@@ -152,7 +166,9 @@ def find_heading(
     # In level axes: a turn about the vertical changes neither norm nor dip.
     field = rotate(tilt.q, predicted.sample.magnetometer)
     has_heading, angle, dip_factor, slope = _heading(field)
-    valid = tilt.known & has_field & has_heading
+    horizontal, is_vertical, noise = _horizontal(before, field, interval, tilt, has_field)
+    valid = tilt.known & has_field & has_heading & ~is_vertical
+    lost = has_field & is_vertical & (before.age >= 0) & (before.age < _PROVEN)
     # A heading has the error of the tilt at which it began.
     steady = tilt.variance < _STEADY_TILT**2
     halved = tilt.variance < 0.25 * before.tilt_variance
@@ -165,19 +181,40 @@ def find_heading(
     )
     begins = valid & (restarts | begins)
     q = jnp.where(begins, turned(tilt.q, jnp.zeros_like(field).at[2].set(angle)), tilt.q)
+    horizontal = horizontal._replace(mean=_turned(horizontal.mean, jnp.where(begins, angle, 0.0)))
     age = jnp.where(before.age < 0, before.age, before.age + predicted.sample.dt.seconds)
-    age = jnp.where(begins, 0.0, jnp.where(tilt.lost, -1.0, age))
+    age = jnp.where(begins, 0.0, jnp.where(tilt.lost | lost, -1.0, age))
     # The first readings have the deviation ``start_heading`` together.
     is_early = age < _FIRST_READINGS
     share = jnp.clip(interval, 1e-4, _FIRST_READINGS)  # s: not 0, of a second row of the same time
     first = _FIRST_READINGS / share * settings.start_heading**2
     later = inverse(interval) * settings.heading**2 * factor
-    variance = dip_factor * jnp.where(is_early, first, later)
+    variance = jnp.maximum(dip_factor * jnp.where(is_early, first, later), noise)
     angle = jnp.where(begins, 0.0, angle)  # after the turn to the north
     by_tilt = slope * jnp.stack([jnp.sin(angle), jnp.cos(angle)])
     tilt_variance = jnp.where(begins, tilt.variance, before.tilt_variance)
-    heading = Heading(age, tilt_variance, early_field, field_memory)
-    return MagneticHeading(q, valid, begins, angle, variance, is_early, by_tilt, heading)
+    heading = Heading(age, tilt_variance, early_field, field_memory, horizontal)
+    return MagneticHeading(q, valid, begins, lost, angle, variance, is_early, by_tilt, heading)
+
+
+def _horizontal(
+    before: Heading, field: Array, interval: Array, tilt: Tilt, has_field: Array
+) -> tuple[HorizontalField, Array, Array]:
+    """Return the memory, whether the field may be vertical, and the variance of its direction.
+
+    A vertical field has a horizontal part where the tilt is wrong.
+    """
+    start = no_horizontal_field(interval)
+    memory = jax.tree.map(lambda x, y: jnp.where(tilt.lost, x, y), start, before.horizontal)
+    memory, level = measure_horizontal_field(memory, field, interval, has_field & tilt.known)
+    is_vertical = level <= jnp.minimum(_VERTICAL_TILTS * tilt.variance, _STEEP**2)
+    return memory, is_vertical, memory.variance / jnp.where(is_vertical, 1.0, level)
+
+
+def _turned(vector: Array, angle: Array) -> Array:
+    """Turn a horizontal vector (2,) counterclockwise."""
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    return jnp.stack([cos * vector[0] - sin * vector[1], sin * vector[0] + cos * vector[1]])
 
 
 def find_rest(
