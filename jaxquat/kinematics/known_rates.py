@@ -58,7 +58,7 @@ def rollout_of_rate(
     *,
     order: int = 4,
 ) -> Attitudes:
-    """Integrate a body rate that is a function of time on a grid. -> Attitudes, intervals + 1 rows.
+    """Integrate a body rate that is a function of time. -> Attitudes, a row each ``grid.save_every``.
 
     Args:
         rate: ``rate(t, params) -> (3,)``, the rate at time t [s] in body axes [rad/s].
@@ -92,14 +92,15 @@ def rollout_of_rate(
     def at_nodes(starts: Array, dt: Array) -> list[Array]:
         return [jax.vmap(at)(starts + node * dt) for node in NODES[order]]
 
+    times, every = grid.times(q0.dtype), grid.save_every
     if isinstance(grid, Grid):
-        starts, dt = grid.times(q0.dtype)[:-1], jnp.asarray(grid.dt, q0.dtype)
-        q = product(q0, expansion(at_nodes(starts, dt), dt, cross))
-        return Attitudes(grid.times(q0.dtype), q)
+        dt = jnp.asarray(grid.dt, q0.dtype)
+        q = product(q0, expansion(at_nodes(times[:-1], dt), dt, cross))
+        return Attitudes(times[::every], q[::every])
     starts, dt, is_empty = _given_steps(grid, q0.dtype)
     turns = expansion(at_nodes(starts, dt), dt[:, None], cross)
     turns = jnp.where(is_empty[:, None], jnp.zeros_like(turns), turns)
-    return Attitudes(grid.times(q0.dtype), product(q0, turns, is_empty)[:: grid.substeps])
+    return Attitudes(times[::every], product(q0, turns, is_empty)[:: every * grid.substeps])
 
 
 @refuses_old_keywords("kinematics.rollout_of_attitude")

@@ -1,5 +1,6 @@
 """Attitude from rates: orders on coning and on constant acceleration, derivatives, bad input."""
 
+import dataclasses
 import functools
 
 import jax
@@ -331,6 +332,16 @@ def test_gradients_are_those_of_central_differences(mode, order):
     for f, x in zip((sampled, rated), points, strict=True):
         slopes, central = slopes_and_differences(f, x, mode, 1e-3)
         np.testing.assert_allclose(slopes, central, rtol=0, atol=1e-9)
+
+
+def test_rows_are_saved_where_the_grid_says():
+    rate = lambda t, params: jnp.stack([jnp.sin(t), t, 0.3 * t])
+    for grid in (jq.grid(0.0, 0.1, 12), jq.grid_at(np.linspace(0.0, 1.2, 13) ** 1.1, 2)):
+        t, q = kinematics.rollout_of_rate(rate, jnp.eye(4)[0], grid)
+        rare = dataclasses.replace(grid, save_every=4)
+        rows = kinematics.rollout_of_rate(rate, jnp.eye(4)[0], rare)
+        np.testing.assert_array_equal(rows.t, t[::4])
+        np.testing.assert_array_equal(rows.q, q[::4])
 
 
 def test_float32_stays_float32():
