@@ -58,7 +58,7 @@ def rollout_of_rate(
     *,
     order: int = 4,
 ) -> Attitudes:
-    """Integrate a body rate that is a function of time. -> Attitudes, a row each ``grid.save_every``.
+    """Integrate a body rate that is a function of time; save a row every ``grid.save_every``.
 
     Args:
         rate: ``rate(t, params) -> (3,)``, the rate at time t [s] in body axes [rad/s].
