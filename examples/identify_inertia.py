@@ -246,7 +246,7 @@ def main():
     samples, seconds = len(telemetry.t), telemetry.t[-1] - telemetry.t[0]
     noise = f"noise by the residuals {estimate.sigma:.3e} rad/s"
     print(f"{samples} samples over {seconds:g} s; {noise}")
-    hidden = len(estimate.flat)
+    hidden = len(estimate.unidentifiable)
     print(f"directions of the nine parameters that the telemetry does not show: {hidden}\n")
     print_entries(estimate, known)
 

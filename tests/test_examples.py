@@ -44,7 +44,7 @@ def test_inertia_is_within_its_standard_errors(tmp_path):
     error = np.asarray(estimate.standard_errors["inertia"])
     assert np.all(np.abs(off) < 3 * error)
     assert np.all(error < 5e-3 * np.abs(module.TRUE))
-    assert len(estimate.flat) == 0
+    assert len(estimate.unidentifiable) == 0
     spread = 3 / np.sqrt(2 * telemetry.rate.size)
     np.testing.assert_allclose(estimate.sigma, module.NOISE, rtol=spread)
 

@@ -249,6 +249,7 @@ OLD_KEYWORDS: dict[str, dict[str, str]] = {
 
 _WALK = {"walk": "bias_random_walk"}
 RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
+    "FitCovariance": {"flat": "unidentifiable"},
     "control.Margins": {"together": "multiloop"},
     "control.cascade": {"course": "reference", "unwind": "anti_windup_time"},
     "control.flight_law": {"course": "reference"},

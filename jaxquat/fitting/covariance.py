@@ -29,6 +29,7 @@ from jaxquat._internal.checks import (
     single_or_double,
     takes,
 )
+from jaxquat._internal.renamed import has_old_fields
 from jaxquat.fitting.differentiation import with_jacobian
 from jaxquat.fitting.held import checked_params, estimates, fitted, size_of_one_start, whole
 from jaxquat.fitting.prediction import Prediction, propagated, with_unknown
@@ -38,6 +39,7 @@ __all__ = ["FitCovariance", "fit_covariance"]
 ON_HOST = "its ranks and warnings need values, call it outside jit, grad and vmap"
 
 
+@has_old_fields("FitCovariance")
 @dataclass(frozen=True, eq=False, repr=False)
 class FitCovariance:
     """The result of ``fit_covariance`` for n parameters, in the order of ``names`` throughout.
@@ -51,10 +53,11 @@ class FitCovariance:
             parameter with a part in a flat direction.
         covariance: (n, n); for parameters with a part in a flat direction, infinite on the diagonal
             and NaN off it.
-        flat: (k, n) unit vectors, directions along which the residuals do not change; k = 0 if the
-            data determine all parameters. Each component has the unit of its parameter.
-        parts: (k, n) unit vectors: ``flat`` with each component multiplied by the length of its
-            column of J. ``print`` shows these, because they do not depend on units.
+        unidentifiable: (k, n) unit vectors, the flat directions, along which the residuals do not
+            change; k = 0 if the data determine all parameters. Each component has the unit of its
+            parameter.
+        parts: (k, n) unit vectors: ``unidentifiable`` with each component multiplied by the length
+            of its column of J. ``print`` shows these, because they do not depend on units.
         singular_values: (n,) singular values of the Jacobian with columns scaled to length 1, as
             fractions of the largest, in falling order.
         sigma: standard deviation of the noise in the residuals: () or (m,) if it was given, () if
@@ -69,7 +72,7 @@ class FitCovariance:
         >>> model = lambda p: p["gain"] / p["inertia"] * command - 0.5 * command
         >>> params = {"gain": jnp.array(1.0), "inertia": jnp.array(2.0)}
         >>> sure = jq.fit_covariance(model, params, sigma=0.1)
-        >>> len(sure.flat), sure.standard_errors["gain"]  # the ratio alone is known
+        >>> len(sure.unidentifiable), sure.standard_errors["gain"]  # the ratio alone is known
         (1, Array(inf, dtype=float32))
     """
 
@@ -77,7 +80,7 @@ class FitCovariance:
     params: Any
     standard_errors: Any
     covariance: np.ndarray
-    flat: np.ndarray
+    unidentifiable: np.ndarray
     parts: np.ndarray
     singular_values: np.ndarray
     sigma: np.ndarray
@@ -103,7 +106,7 @@ class FitCovariance:
             >>> f"{ratio.value:.2f} +- {ratio.standard_errors:.2f}"  # of the gain alone: inf
             '0.50 +- 0.02'
         """
-        return propagated(function, fitted("params", self.params), self.root, self.flat)
+        return propagated(function, fitted("params", self.params), self.root, self.unidentifiable)
 
     def __str__(self) -> str:
         return "\n".join(itertools.chain(*self._lines()))
@@ -122,7 +125,8 @@ class FitCovariance:
         return reprs.table(title, cells, ("parameter", "value", "standard error"))
 
     def _title(self) -> str:
-        return f"FitCovariance: {len(self.names)} parameters, {len(self.flat)} flat directions"
+        flat = len(self.unidentifiable)
+        return f"FitCovariance: {len(self.names)} parameters, {flat} flat directions"
 
     def _lines(self) -> tuple[list[str], list[str], list[str]]:
         """Return the lines for the parameters, the flat directions and chi-squared."""
@@ -246,7 +250,7 @@ def covariance_of(
         params=whole(params),
         standard_errors=whole(unravel(jnp.asarray(np.sqrt(np.diag(covariance)), flat.dtype))),
         covariance=covariance,
-        flat=directions / np.linalg.norm(directions, axis=1, keepdims=True),
+        unidentifiable=directions / np.linalg.norm(directions, axis=1, keepdims=True),
         parts=parts / np.linalg.norm(parts, axis=1, keepdims=True),
         singular_values=singular / (singular[0] or 1.0),
         sigma=np.asarray(deviation),

@@ -184,7 +184,7 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
             raise undetermined from None
         message = f"{undetermined}; magnetometer.calibrate fitted the hard iron alone"
         warnings.warn(message, RuntimeWarning, stacklevel=2)
-        gain = 1.0 if len(covariance.flat) else params["radius"] / strength
+        gain = 1.0 if len(covariance.unidentifiable) else params["radius"] / strength
         soft_iron = gain * jnp.eye(3, dtype=samples.dtype)
         return Magnetometer(soft_iron, params["hard_iron"], none), covariance
     soft_iron, hard_iron = _ellipsoid(params)

@@ -35,7 +35,7 @@ def test_linear_regression_is_the_textbook():
     np.testing.assert_allclose(found.standard_errors["slopes"], errors[1:], rtol=1e-12)
     np.testing.assert_allclose(found.sigma, np.sqrt(variance), rtol=1e-14)
     assert found.names == ("offset", "slopes[0]", "slopes[1]")
-    assert found.flat.shape == (0, 3)
+    assert found.unidentifiable.shape == (0, 3)
     assert "not identifiable" not in str(found)
 
 
@@ -105,7 +105,7 @@ def test_units_do_not_matter():
     found = jq.fit_covariance(lambda p: jnp.asarray(DESIGN / units) @ p, jnp.zeros(3), sigma=1.0)
     wanted = np.linalg.inv(DESIGN.T @ DESIGN)
     np.testing.assert_allclose(found.covariance / np.outer(units, units), wanted, rtol=1e-11)
-    assert found.flat.size == 0
+    assert found.unidentifiable.size == 0
 
 
 def test_flat_directions_are_reported_and_the_rest_is_right():
@@ -121,7 +121,7 @@ def test_flat_directions_are_reported_and_the_rest_is_right():
     found = jq.fit_covariance(residuals, dict.fromkeys(names, 0.0), sigma=0.5)
     assert found.names == names
     wanted = [[2 / 5**0.5, 1 / 5**0.5, 0, 0], [0, 0, 1, 0]]
-    in_order = found.flat if found.flat[0, 0] else found.flat[::-1]
+    in_order = found.unidentifiable if found.unidentifiable[0, 0] else found.unidentifiable[::-1]
     np.testing.assert_allclose(in_order, wanted, atol=1e-14)
     assert [float(found.standard_errors[name]) for name in "abc"] == [np.inf] * 3
     two = np.stack([X, X**2], axis=1)
@@ -141,16 +141,16 @@ def test_units_hide_no_part_of_a_flat_direction():
     params = {"moment": jnp.array(1e-5), "scale": jnp.array(1.0)}
     found = jq.fit_covariance(residuals, params, sigma=1.0)
     assert "not identifiable: +0.707 moment +0.707 scale" in str(found)
-    np.testing.assert_allclose(found.flat[0], [1e-5, 1.0], rtol=1e-9)
+    np.testing.assert_allclose(found.unidentifiable[0], [1e-5, 1.0], rtol=1e-9)
 
 
 def test_fewer_residuals_than_parameters():
     """One equation x + y + z = 1: two directions are flat, both orthogonal to (1, 1, 1)."""
     residuals = lambda p: jnp.sum(p, keepdims=True) - 1.0
     found = jq.fit_covariance(residuals, jnp.ones(3), sigma=1.0)
-    assert found.flat.shape == (2, 3)
-    assert np.linalg.matrix_rank(found.flat) == 2
-    np.testing.assert_allclose(found.flat @ np.ones(3), 0.0, atol=1e-15)
+    assert found.unidentifiable.shape == (2, 3)
+    assert np.linalg.matrix_rank(found.unidentifiable) == 2
+    np.testing.assert_allclose(found.unidentifiable @ np.ones(3), 0.0, atol=1e-15)
     message = (
         "residuals: wanted more than the 1 identifiable parameters to estimate sigma from, got 1"
     )
@@ -175,12 +175,12 @@ def test_free_motion_shows_inertia_up_to_scale():
 
     data = jax.jit(rates)(entries)
     found = jq.fit_covariance(lambda p: rates(p) - data, entries, sigma=0.01)
-    np.testing.assert_allclose(found.flat, [entries / np.linalg.norm(entries)], atol=1e-9)
+    np.testing.assert_allclose(found.unidentifiable, [entries / np.linalg.norm(entries)], atol=1e-9)
     assert found.singular_values[-1] < 1e-13
     assert found.singular_values[-2] > 1e-4
     assert np.all(np.isinf(found.standard_errors))
     ratios = jq.fit_covariance(lambda p: rates(jnp.append(p, 1.5)) - data, entries[:5], sigma=0.01)
-    assert ratios.flat.size == 0
+    assert ratios.unidentifiable.size == 0
     assert np.all(np.isfinite(ratios.standard_errors))
 
 

@@ -174,7 +174,7 @@ def test_fewer_residuals_than_parameters_have_a_flat_direction():
     assert found.converged
     assert found.cost < 1e-28
     flat = np.array([-1.0, 5.0, -3.0]) / np.sqrt(35.0)
-    np.testing.assert_allclose(np.abs(found.covariance.flat @ flat), [1.0], rtol=1e-12)
+    np.testing.assert_allclose(np.abs(found.covariance.unidentifiable @ flat), [1.0], rtol=1e-12)
 
 
 def test_residuals_that_fell_far_are_not_zero_while_the_gradient_is_large():
