@@ -264,15 +264,15 @@ def measured(name):
     import jaxquat
     from jaxquat.fused.targets import host
 
-    seconds = dict.fromkeys(("lowering", "xla", "llvm"), 0.0)
+    seconds: dict[str, float] = {"lowering": 0.0, "xla": 0.0, "llvm": 0.0}
     events = {
         "/jax/core/compile/jaxpr_to_mlir_module_duration": "lowering",
         "/jax/core/compile/backend_compile_duration": "xla",
     }
 
-    def listen(event, duration, **_):
+    def listen(event, duration_secs, **_):
         if event in events:
-            seconds[events[event]] += duration
+            seconds[events[event]] += duration_secs
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     compiled = host.compiled
@@ -285,7 +285,7 @@ def measured(name):
 
     for module in list(sys.modules.values()):
         if getattr(module, "compiled", None) is compiled:
-            module.compiled = timed
+            vars(module)["compiled"] = timed
     assert jaxquat.__version__
     began = time.perf_counter()
     jax.block_until_ready(jax.tree.leaves(ROWS[name]()))
@@ -314,7 +314,7 @@ def processes(name):
 
 def main():
     """Print the table, a row at a time."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--write", action="store_true", help="put the table into docs/performance")

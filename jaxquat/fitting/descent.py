@@ -68,7 +68,7 @@ class Objective(NamedTuple):
         batch, batch_key, loss_key = data, None, None
         if self.key is not None:
             batch_key, loss_key = jax.random.split(jax.random.fold_in(self.key, number))
-        if self.batch_size is not None:
+        if self.batch_size is not None and batch_key is not None:  # fit demands a key for batches
             # Draw without replacement: the rows of the largest random numbers are cheaper than a
             # permutation.
             _, chosen = lax.top_k(jax.random.bits(batch_key, (self.rows,)), self.batch_size)
