@@ -77,5 +77,5 @@ def scored(name, as_published, samples, seen):
         axes = (jnp.array([[-1.0], [-1.0], [1.0]]) * axes).T
     step = mahony if name == "mahony" else partial(madgwick, as_published)
     start = quaternion.from_matrix(axes), jnp.zeros(3)
-    q = jax.lax.scan(step, start, (samples.dt, samples.gyro, acc, mag))[1]
+    q = jax.lax.scan(step, start, (samples.dt.seconds, samples.gyro, acc, mag))[1]
     return example.scores(quaternion.multiply(EAST, q), seen)[:3]

@@ -30,8 +30,8 @@ def draw(key):
 
 def simulate(engine, start):
     torque = lambda t, state, params: -2.0 * state.q[1:] - state.omega
-    grid, options = jq.grid(0.0, 0.05, 20), {"save_every": 20, "engine": engine}
-    path = jq.rollout(jq.lie_euler, body, torque, start, grid, **options)
+    grid, options = jq.grid(0.0, 0.05, 20, save_every=20), jq.RolloutOptions(engine=engine)
+    path = jq.rollout(jq.lie_euler, body, torque, start, grid, options=options)
     end = jnp.where(start.q[0] > 0.9, jnp.nan, path.state.omega[-1])
     return {"start": start, "end": end}
 

@@ -126,8 +126,9 @@ SNIPPET = """
 def run(start, command, params, engine):
     body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5], start.q.dtype))
     grid = jq.grid({t0!r}, 0.5, {steps})
+    options = jq.RolloutOptions(save=save, engine=engine)
     path = jq.rollout(
-        step, body, torque, start, grid, params, inputs=command, save=save, engine=engine
+        step, body, torque, start, grid, params, inputs=command, options=options
     )
     return {{**path.saved, **path.final.aux}}
 

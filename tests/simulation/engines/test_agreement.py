@@ -96,12 +96,12 @@ def torque(t, state, gains):
     return tau, -gains[0] * state.aux
 
 def loss(gains, rates):
-    q, grid = jnp.array([0.5, 0.5, -0.5, 0.5]), jq.grid(0.0, 1e-4, STEPS)
-    options = {"save_every": STEPS, "checkpoint": STEPS, "engine": "fused"}
+    q, grid = jnp.array([0.5, 0.5, -0.5, 0.5]), jq.grid(0.0, 1e-4, STEPS, save_every=STEPS)
+    options = jq.RolloutOptions(checkpoint=STEPS, engine="fused")
 
     def one(omega):
         start = jq.State(q, omega, jnp.ones(SIZE) * omega[0])
-        path = jq.rollout(jq.lie_euler, body, torque, start, grid, gains, **options)
+        path = jq.rollout(jq.lie_euler, body, torque, start, grid, gains, options=options)
         return path.state.omega[-1]
 
     return jnp.sum(jax.vmap(one)(rates) ** 2)

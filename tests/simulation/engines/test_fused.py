@@ -709,13 +709,15 @@ import jax, jax.numpy as jnp, numpy as np, jaxquat as jq
 from jax.sharding import AxisType, PartitionSpec
 mesh = jax.make_mesh((4,), ("bodies",), axis_types=(AxisType.Auto,))
 spread, same = PartitionSpec("bodies"), PartitionSpec()
-body, grid = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jq.grid(0.0, 0.05, 20)
+body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
+grid = jq.grid(0.0, 0.05, 20, save_every=20)
 rates = jax.random.normal(jax.random.key(0), (8, 3))
 
 def end(engine, omega, gains):
     torque = lambda t, state, gains: -gains[0] * state.q[1:] - gains[1] * state.omega
     start = jq.State(jnp.array([0.5, 0.5, -0.5, 0.5]), omega)
-    path = jq.rollout(jq.lie_euler, body, torque, start, grid, gains, save_every=20, engine=engine)
+    options = jq.RolloutOptions(engine=engine)
+    path = jq.rollout(jq.lie_euler, body, torque, start, grid, gains, options=options)
     return path.state.omega[-1]
 
 def loss(engine, check, gains):
@@ -851,7 +853,8 @@ jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp, jaxquat as jq
 start = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.1, 0.2, 0.3]))
 body, torque = jq.Body.from_principal(jnp.array([1.0, 2, 2.5])), lambda t, s, p: -s.omega * 0.5
-path = jq.rollout(jq.lie_euler, body, torque, start, jq.grid(0.0, 0.1, 10), engine="fused")
+grid, options = jq.grid(0.0, 0.1, 10), jq.RolloutOptions(engine="fused")
+path = jq.rollout(jq.lie_euler, body, torque, start, grid, options=options)
 print(np.asarray(path.state.q[-1]).tolist())
 """
 
