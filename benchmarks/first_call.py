@@ -240,7 +240,7 @@ ROWS = {
     "rollout, rkmk4, scan": of_rollout("rkmk4", "scan"),
     "rollout, rkmk4, kernel": of_rollout("rkmk4", "fused"),
     "rollout, zhao": of_rollout("zhao"),
-    "rollout, lgvi": of_rollout("lgvi"),
+    "rollout, lie_midpoint": of_rollout("lie_midpoint"),
     "gradient, scan": of_rollout("rkmk4", "scan", "gradient"),
     "gradient, kernel": of_rollout("rkmk4", "fused", "gradient"),
     "product with the Hessian": of_rollout("rkmk4", "auto", "hessian"),
