@@ -8,6 +8,7 @@ hand is printed. Run it once: an order of arguments that is already new would ch
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import sys
 from collections.abc import Iterator
@@ -41,9 +42,9 @@ class _Source:
 
     def __init__(self, text: str) -> None:
         self.text, self.tree = text, ast.parse(text)
-        lengths = [len(line) for line in text.splitlines(keepends=True)]
-        self._lines = [line.encode() for line in text.splitlines(keepends=True)]
-        self._starts = [sum(lengths[:k]) for k in range(len(lengths))]
+        lines = text.split("\n")  # as Python counts them: str.splitlines knows more ends of lines
+        self._lines = [line.encode() for line in lines]
+        self._starts = list(itertools.accumulate((len(line) + 1 for line in lines), initial=0))
         self.names = {"jq": "", **dict(self._imported())}
         self.edits: list[tuple[slice, str]] = []
         self.notes: list[str] = []
@@ -229,11 +230,14 @@ def _names(source: _Source) -> None:
 
 def migrate(path: Path) -> list[str]:
     """Rewrite a file and return what is left to do by hand."""
-    text, notes = path.read_text(encoding="utf-8"), []
+    text, notes = path.read_bytes().decode(), []  # bytes, so that ends of lines stay
     if path.suffix == ".md":
 
         def block(match: re.Match[str]) -> str:
-            new, left = rewritten(match[2])
+            try:
+                new, left = rewritten(match[2])
+            except SyntaxError as error:
+                new, left = match[2], [f"a block is not read: {error}"]
             notes.extend(left)
             return f"{match[1]}{new}{match[3]}"
 
@@ -241,7 +245,7 @@ def migrate(path: Path) -> list[str]:
     else:
         new, notes = rewritten(text)
     if new != text:
-        path.write_text(new, encoding="utf-8")
+        path.write_bytes(new.encode())
         print(f"{path}: rewritten")  # noqa: T201
     return notes
 
@@ -253,7 +257,7 @@ def main(arguments: list[str]) -> None:
         for file in (x for x in files if x.suffix in (".py", ".md")):
             try:
                 notes = migrate(file)
-            except SyntaxError as error:
+            except (SyntaxError, ValueError) as error:  # no Python, or no UTF-8
                 notes = [f"not read: {error}"]
             for note in notes:
                 print(f"{file}: {note}")  # noqa: T201

@@ -117,9 +117,19 @@ def test_what_cannot_be_rewritten_is_noted():
     assert notes == ["line 1: rollout: two values for options"]
 
 
+@pytest.mark.parametrize("before", ['x = """\f"""\n', 'x = "\u2028"\n', "\f\n", "x = 1\r\n"])
+def test_ends_of_lines_that_python_does_not_count_move_nothing(before, tmp_path):
+    (tmp_path / "a.py").write_bytes(f"{before}jq.rollout(é, check=True)\n".encode())
+    (tmp_path / "b.py").write_bytes(b"\xff\xfe")
+    migrate.main([str(tmp_path)])
+    new = f"{before}jq.rollout(é, options=jq.RolloutOptions(check=True))\n"
+    assert (tmp_path / "a.py").read_bytes().decode() == new
+    assert (tmp_path / "b.py").read_bytes() == b"\xff\xfe"
+
+
 def test_files_and_blocks_of_markdown_are_rewritten_in_place(tmp_path, capsys):
     (tmp_path / "a.py").write_text("jq.rollout(s, check=True)\n")
-    page = "Text\n```python\n{}```\n`check=True`\n"
+    page = "```python\n...no python\n```\nText\n```python\n{}```\n`check=True`\n"
     (tmp_path / "b.md").write_text(page.format("jq.rollout(s, check=True)\n"))
     (tmp_path / "c.py").write_text("no python\n")
     (tmp_path / "d.py").write_text("x = 1\n")
@@ -129,5 +139,6 @@ def test_files_and_blocks_of_markdown_are_rewritten_in_place(tmp_path, capsys):
     assert (tmp_path / "b.md").read_text() == page.format(new)
     printed = capsys.readouterr().out.replace(str(tmp_path), "").splitlines()
     assert printed[:2] == ["/a.py: rewritten", "/b.md: rewritten"]
-    assert printed[2].startswith("/c.py: not read: invalid syntax")
-    assert len(printed) == 3
+    assert printed[2].startswith("/b.md: a block is not read: invalid syntax")
+    assert printed[3].startswith("/c.py: not read: invalid syntax")
+    assert len(printed) == 4
