@@ -19,8 +19,8 @@ import jaxquat as jq
 NEEDS = {
     "diffrax.md": ["diffrax"],
     "fitting.md": ["orbax"],
-    "fused.md": ["llvmlite"],
     "migration.md": ["jaxlie"],
+    "performance.md": ["llvmlite"],
     "plotting.md": ["matplotlib"],
 }
 WEEKLY = {"answers.md", "control.md", "diffrax.md", "estimation.md", "fitting.md", "flight.md"}
@@ -257,6 +257,6 @@ def test_families_of_schemes_do_not_import_each_other():
 def test_the_tour_of_the_fused_engine_is_what_the_code_prints():
     """The stages that depend neither on the processor nor on the version of jax."""
     tour = runpy.run_path(str(ROOT / "docs" / "tour.py"))
-    page = tour["written"]((ROOT / "docs" / "fused_inside.md").read_text())
-    for section in tour["sections"]()[4:8]:
+    page = tour["written"]((ROOT / "docs" / "architecture.md").read_text())
+    for section in tour["sections"]()[2:4]:
         assert section in page, section
