@@ -103,6 +103,14 @@ def _alike(one: Any, other: Any) -> bool:
         return len(one) == len(other) and all(map(_alike, one, other))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+    if hasattr(one, "transforms"):  # a rule of a custom derivative, as JAX keeps it
+        parts = [[f.f, f.transforms, f.params] for f in (one, other)]
+        return _alike(*parts)
+    return _equal(one, other)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two numbers, arrays or objects of the same type are equal, to the bit."""
     if isinstance(one, np.ndarray | np.generic):
         same = one.dtype == other.dtype and one.shape == other.shape
         return same and one.tobytes() == other.tobytes()
@@ -110,9 +118,6 @@ def _alike(one: Any, other: Any) -> bool:
         return np.float64(one).tobytes() == np.float64(other).tobytes()
     if isinstance(one, Array) and not isinstance(one, Tracer):
         return one.aval == other.aval and np.array_equal(np.asarray(one), np.asarray(other))
-    if hasattr(one, "transforms"):  # a rule of a custom derivative, as JAX keeps it
-        parts = [[f.f, f.transforms, f.params] for f in (one, other)]
-        return _alike(*parts)
     try:
         return bool(one == other)
     except Exception:  # a comparison of its own
