@@ -116,11 +116,11 @@ def _equal(one: Any, other: Any) -> bool:
         return same and one.tobytes() == other.tobytes()
     if isinstance(one, float):
         return np.float64(one).tobytes() == np.float64(other).tobytes()
-    if isinstance(one, Array) and not isinstance(one, Tracer):
-        return one.aval == other.aval and np.array_equal(np.asarray(one), np.asarray(other))
     try:
+        if isinstance(one, Array) and not isinstance(one, Tracer):
+            return one.aval == other.aval and np.array_equal(np.asarray(one), np.asarray(other))
         return bool(one == other)
-    except Exception:  # a comparison of its own
+    except Exception:  # a comparison of its own, or keys
         return False
 
 
