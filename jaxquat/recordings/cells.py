@@ -1,6 +1,6 @@
 """The numbers in the cells of a text file, and the line and column of a wrong one.
 
-A file is split by Python's ``csv`` in its strict form. That refuses a quote that is not closed, and
+Python's ``csv`` splits a file in its strict form. That refuses a quote that is not closed, and
 tells a line that was cut short from one with empty cells; readers of whole tables do neither.
 """
 
@@ -24,11 +24,7 @@ _BLOCK = 10_000  # rows that are converted at once
 
 
 class Channel(NamedTuple):
-    """A channel, the columns it is read from, and their places and units in the file.
-
-    It may be missing in a row, in all its cells, unless it is "t". A "t" without columns is the
-    number of the row.
-    """
+    """A channel, its columns, their places and units; "t" without columns is the row's number."""
 
     name: str
     columns: tuple[str, ...]
@@ -54,8 +50,7 @@ def numbers_of(
 ) -> list[np.ndarray]:
     """Return the numbers of every channel, (times, k), in the lines below the header.
 
-    The options are those of ``read``. Blank lines, lines of empty cells and lines that begin with
-    "#" have no numbers.
+    The options are those of ``read``. Lines that are blank, empty or begin with "#" are skipped.
     """
     rows, time = _rows(path, text, header), channels[0]
     blocks, lines, skipped, last = [], [], [], (-math.inf, "")
@@ -86,7 +81,6 @@ def numbers_of(
 
 
 def _rows(path: str | os.PathLike, text: str, header: Header) -> Iterator[Row]:
-    """Yield the rows below the header."""
     lines = itertools.islice(lines_of(text), header.line, None)
     if header.separator == " ":
         lines = (" ".join(line.split()) for line in lines)
@@ -123,7 +117,6 @@ def _values(
 
 
 def _first(*problems: Problem) -> Problem:
-    """Return the problem in the first row."""
     return min(filter(None, problems), key=lambda problem: problem[0], default=None)
 
 
@@ -134,11 +127,7 @@ def _by_time(
     arrays: Sequence[np.ndarray],
     duplicates: str,
 ) -> list[np.ndarray]:
-    """Return the numbers of every channel, (times, k), with one row for all rows of one time.
-
-    Each channel has its first sample of the time, or the last; ``duplicates="merge"`` refuses a
-    time at which they differ, and "raise" every time that has several rows.
-    """
+    """Return the numbers (times, k) with one row per time, by ``duplicates`` of ``read``."""
     is_new = np.append(True, np.diff(arrays[0][:, 0]) != 0)
     if not lines or is_new.all():
         return list(arrays)
@@ -179,10 +168,7 @@ def malformed(path: str | os.PathLike, line: int, column: str, problem: str) -> 
 
 
 def _width_problem(rows: Sequence[list[str]], header: Header) -> Problem:
-    """Find the first row of too few or too many cells, and fill up those that are too short.
-
-    Further cells that are empty are no problem: spreadsheets write them.
-    """
+    """Find the first row of too few or too many cells, and fill short ones; ignore empty ends."""
     problem, width = None, len(header.names)
     for k, cells in enumerate(rows):
         if len(cells) != width:

@@ -76,8 +76,7 @@ def ends_in_a_unit(column: str, channel: str) -> bool:
     """Return whether a name has a unit other than SI's: ``time_us``, ``gyroXDegPerSec``.
 
     The unit is the end of the name, or stands before words of ``_AFTER``, as in ``gx_dps_raw``.
-    Capitals do not matter, nor what separates the words. Units that are ordinary words in most
-    names, such as "g" and "min", count in the channels where they are units.
+    Words such as "g" and "min" count only in the channels where they are units.
     """
     column = re.sub(r"\[\d+\]$", "", column)  # an index
     by_axis = re.sub(r"(?<=[a-z])([XYZ])(?=[A-Za-z])", r"_\1_", column)  # gyroXDps
@@ -114,11 +113,7 @@ _UNITS = (
 
 
 def _endings(*more: str) -> re.Pattern[str]:
-    """Compile the pattern of a name with one of these units or ``_UNITS``.
-
-    The name is in small letters, its words joined by "_". A short unit is no name by itself before
-    other words: "us_1" may be an ultrasonic sensor.
-    """
+    """Compile the pattern of a name with a unit; "us_1" may be an ultrasonic sensor."""
     return re.compile(rf"(.*_|(?!..?_))({'|'.join((*_UNITS, *more))})(_({_AFTER}))*")
 
 

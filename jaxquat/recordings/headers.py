@@ -82,9 +82,8 @@ def positions(header: Header, column: str) -> list[int]:
 def numbered_header(text: str, columns: Sequence[str], decimal: str) -> Header:
     """Return the header of a file whose columns are numbered: the lines above the first numbers.
 
-    The first row of numbers is the first line with a number in one of these columns. The separator
-    is the one that gives the most numbers there, or else the most cells. A column without a name
-    has its number as name.
+    These are in the first line with a number in one of the columns; the separator gives the most
+    numbers there, or else the most cells. A column without a name has its number as name.
     """
     lines = enumerate(itertools.islice(lines_of(text), _BEFORE), 1)
     lines = [(k, text) for k, text in lines if text.strip() and not text.lstrip().startswith("#")]

@@ -45,27 +45,23 @@ def read(
     The header is the first line that has the names of all ``columns``; it may follow other lines
     and may be a comment, as NumPy writes it. Cells are separated as in the header: by commas,
     semicolons, tabs or spaces. Columns without names, or with names that occur twice, are numbered
-    from 0: ``{"t": 0, "gyro": (1, 2, 3)}``; lines of names above the numbers are then read for
-    units only. Blank lines and lines that begin with ``#`` are skipped, and empty cells at the end
-    of a line are ignored. The text is UTF-8 or else Latin-1.
+    from 0: ``{"t": 0, "gyro": (1, 2, 3)}``; of the lines above only units are then read. Blank
+    lines, lines that begin with ``#`` and empty cells at the end of a line are skipped. The text is
+    UTF-8 or else Latin-1. Times must be in every row; a sensor whose cells are all empty or ``nan``
+    in a row has no sample there.
 
     A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
     then ``gx``. Columns without a unit are taken to be SI. Refused without ``units`` are names that
     end in another unit (``time_us``, ``gyroXDegPerSec``, ``acc_g_filtered``, ``mx_raw``), times of
-    20 rows or more that count by 1, which may be numbers of samples, and values whose median is
-    unlikely in SI units: intervals of 2 or more, rates of 35 or more, specific forces of 0.5 to 2
-    or of 100 or more, and magnetic fields of 1 or more. Fields in gauss, 0.25 to 0.65 on Earth, are
-    not noticed. One error names all channels whose units are refused.
+    20 rows or more that count by 1, and values whose median is unlikely in SI units: intervals of 2
+    or more, rates of 35 or more, specific forces of 0.5 to 2 or of 100 or more, and magnetic fields
+    of 1 or more. Fields in gauss, 0.25 to 0.65 on Earth, are not noticed.
 
-    Without ``columns`` the file is one that ``write`` wrote, or one with the same header: ``t``;
-    ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the
+    Without ``columns`` the file is one that ``write`` wrote, or has the same header, in any order:
+    ``t``; ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 in the
     movement phase, 0 at rest). Other channels have an index in their columns, ``motors[0]``,
-    ``motors[1]``, or an empty one if they have one number in a row, ``volts[]``. Columns may have
-    any order; those without an index are ignored. A RuntimeWarning reports a last line without an
-    end: the file is cut off, perhaps within a number.
-
-    A sensor has no sample in a row whose cells are all empty or ``nan``: its numbers are NaN there.
-    Times must be in every row.
+    ``motors[1]``, or an empty one if they have one number in a row, ``volts[]``; columns without
+    index are ignored. A RuntimeWarning reports a last line without an end, which may be cut off.
 
     Args:
         path: the file.
@@ -90,9 +86,9 @@ def read(
             cannot be read; a RuntimeWarning names these lines. With ``rate`` they remain gaps.
 
     Raises:
-        ValueError, TypeError: an argument is bad, by name; or the file is malformed, by file, line
-            and column. Times that run back are malformed, and so are times that stand still, unless
-            ``duplicates`` allows them, and a unit that is unknown or of another quantity.
+        ValueError, TypeError: an argument, by name; a malformed file, by line and column: also
+            times that run back, or stand still unless ``duplicates`` allows it; a unit that is
+            unknown or of another quantity.
         OSError: the file cannot be opened.
 
     Examples:
@@ -228,7 +224,6 @@ def _located(
 
 
 def _place(path: str | os.PathLike, header: Header, column: str) -> int:
-    """Return the place of a column."""
     places = positions(header, column)
     if not places and not header.line:
         count = len(header.names)

@@ -1,10 +1,8 @@
 """The messages of a ULog file that are whole, and where they continue after damage.
 
-The format is described at https://docs.px4.io/main/en/dev_log/ulog_file_format: a header of 16
-bytes, then messages, each of which begins with its size (2 bytes) and its type (1 byte). pyulog
-silently accepts a file that ends within a message, and may never finish reading a damaged one. So
-the chain of messages is checked here first. Messages of synchronization are not used: older logs
-have none.
+The format (https://docs.px4.io/main/en/dev_log/ulog_file_format) is a header of 16 bytes, then
+messages that begin with size (2 bytes) and type (1 byte). pyulog accepts a file that ends within a
+message, and may never finish a damaged one, so the chain of messages is checked here first.
 """
 
 from __future__ import annotations
@@ -23,11 +21,7 @@ _UNFINISHED, _NO_TOPIC = "an unfinished message begins", "a message of no topic 
 
 
 def whole_messages(file: Path, cut_short: bool, skip_damaged: bool) -> bytes:
-    """Return the header and the whole messages; the arguments are those of ``read_ulog``.
-
-    If data were appended after the log proper, the log proper may end within a message, which is
-    left out without a warning.
-    """
+    """Return the header and the whole messages; the arguments are those of ``read_ulog``."""
     content = file.read_bytes()
     if len(content) < _HEADER or not content.startswith(MAGIC):
         raise ValueError(f"{file}: wanted a ULog file, got one that begins with {content[:7]!r}")
@@ -77,11 +71,7 @@ def _message(content: bytes, at: int) -> _Message:
 
 
 class _Chain:
-    """The whole messages of a log up to byte ``at``.
-
-    ``lengths`` has the length of the last message of each topic that is subscribed, or None before
-    the first one.
-    """
+    """The whole messages of a log up to ``at``; ``lengths``: of the last message of each topic."""
 
     def __init__(self, content: bytes) -> None:
         self.appended = _appended(content)
@@ -98,10 +88,7 @@ class _Chain:
         return self.appended[0] if self.appended else len(self.content)
 
     def problem(self, message: _Message, one_length: bool) -> str:
-        """Return what is wrong with the next message, "" if nothing is.
-
-        With ``one_length`` all messages of a topic must have the same length.
-        """
+        """Return what is wrong with the next message, or ""; ``one_length`` counts per topic."""
         is_data, last = message.kind == b"D", len(self.content)
         if message.start + 3 <= last:
             known = message.kind in _TYPES or (message.kind != b"\0" and message.length <= _LONGEST)
@@ -145,10 +132,7 @@ class _Chain:
         self.at = next((k for k in places if self._continues(k)), self.end)
 
     def _continues(self, at: int) -> bool:
-        """Return whether messages follow one another from here, ten of them or all up to the end.
-
-        They have known types and usual lengths, those of data the length of their topic.
-        """
+        """Return whether ten messages, or all to the end, have known types and usual lengths."""
         for _ in range(_CHAIN):
             message = _message(self.content, at)
             known = self.lengths.get(message.topic) if message.kind == b"D" else None

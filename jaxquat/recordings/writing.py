@@ -59,9 +59,8 @@ def write(path: str | os.PathLike, recording: Recording) -> None:
     complete movement as bool.
 
     Raises:
-        ValueError, TypeError: the argument, or the channel that ``read`` would refuse: a row in
-            which some numbers are NaN, an infinite number, an attitude off the unit sphere, a name
-            that a header cannot hold or that cannot be distinguished from another one.
+        ValueError, TypeError: the argument, or a channel that ``read`` would refuse: a row in which
+            some numbers are NaN, an infinite number, an attitude off the unit sphere, a bad name.
         OSError: the file cannot be written.
 
     Examples:
