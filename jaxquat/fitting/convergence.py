@@ -1,13 +1,10 @@
 """Whether a descent has reached a minimum, judged by the loss and gradient at its end.
 
 Let ``way`` be the distance that each parameter has moved and ``slope`` the size of its derivative.
-If every parameter moved again by as much as it has moved, the loss would fall, to first order, by
-at most ``sum(slope way)``. The descent has converged if that is less than a thousandth of what the
-loss has fallen. Neither scales nor offsets of the loss and of the parameters change the verdict.
-
-Where the loss changes from update to update (batches, draws from the key), slope and fall are
-means over several updates with standard errors. The verdict is yes or no where three standard
-errors leave no doubt, and unknown otherwise.
+If every parameter moved as far again, the loss would fall, to first order, by at most
+``sum(slope way)``. The descent has converged if that is less than a thousandth of what the loss has
+fallen: scales and offsets do not matter. Where the loss changes from update to update, slope and
+fall are means over several updates; within three standard errors the verdict is unknown.
 """
 
 from __future__ import annotations
@@ -91,6 +88,5 @@ def _standard_error(square: Any, count: Any) -> np.ndarray:
 
 
 def _rows(tree: Any, starts: int) -> np.ndarray:
-    """Return the leaves side by side, (starts, numbers)."""
     leaves = [np.reshape(x, (starts, -1)).astype(float) for x in jax.tree.leaves(tree)]
     return np.concatenate(leaves, axis=1)

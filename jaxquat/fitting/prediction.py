@@ -28,8 +28,8 @@ class Prediction(reprs.Tabular):
         value: what the function returned at the fitted parameters.
         standard_errors: a pytree like ``value``; infinite where the value changes along a direction
             that the data do not determine.
-        covariance: (k, k); for values with infinite standard errors, infinite on the diagonal and
-            NaN off it.
+        covariance: (k, k); infinite on the diagonal and NaN off it where standard errors are
+            infinite.
 
     Examples:
         >>> readings = jnp.full(100, 0.5)  # rad/s
@@ -59,10 +59,7 @@ def with_unknown(covariance: np.ndarray, infinite: np.ndarray) -> np.ndarray:
 def propagated(
     function: Callable[[Any], Any], params: Any, root: np.ndarray, flat: np.ndarray
 ) -> Prediction:
-    """Return the prediction of a function of n parameters whose covariance is ``root root^T``.
-
-    The rows of ``flat`` (k, n) are directions of infinite variance.
-    """
+    """Return the prediction for the covariance ``root root^T``, infinite along ``flat`` (k, n)."""
     # Check and convert.
     takes("function", function, "params")
     x, unravel = ravel_pytree(params)
