@@ -1,8 +1,7 @@
 """Attitude from measurements: filters, smoothers, and their likelihood, all differentiable.
 
 A ``Filter`` is a pure step over samples; ``run`` scans it over a recording, and ``smooth`` also
-uses later samples. ``jax.vmap`` maps a filter over recordings. ``jax.grad`` of the likelihood, or
-of the error against a reference, fits its settings.
+uses later samples. ``jax.vmap`` maps it over recordings; ``jax.grad`` fits its settings.
 
 Examples:
     The examples of the functions use 5 s at rest of a gyroscope with a star tracker, and of an

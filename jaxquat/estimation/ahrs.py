@@ -2,14 +2,12 @@
 
 This is a Kalman filter of 18 errors. Besides the attitude and the gyroscope's bias it estimates
 
-- the horizontal velocity to which the accelerometer integrates, which is observed to be near 0.
-  This distinguishes an acceleration from a tilt: the velocity of a body that is moved about returns
-  to 0, but the velocity from a tilt grows. D. Laidig and T. Seel (VQF, Information Fusion 91, 2023)
-  filter the specific force in world axes for the same purpose; here the Kalman filter sets the time
-  constant;
+- the horizontal velocity to which the accelerometer integrates, observed to be near 0. That of a
+  body that is moved about returns to 0, but the velocity from a tilt grows (compare D. Laidig and
+  T. Seel, VQF, Information Fusion 91, 2023; here the Kalman filter sets the time constant);
 - the local declination of the magnetic field, which indoors changes from place to place;
 - the errors of the gyroscope's response: its three gains and six misalignments. They turn a fast
-  motion into a false rate of some 0.1 % of its own, in a direction that no constant bias has.
+  motion into a false rate of some 0.1 % of its own.
 
 At rest the gyroscope measures its bias. In motion without a magnetometer, heading and bias about
 the vertical follow the gyroscope alone.
@@ -48,21 +46,19 @@ def ahrs(settings: AhrsSettings | None = None) -> Filter:
     """Make a filter of attitude from gyroscope, accelerometer and magnetometer. -> Filter.
 
     Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. The
-    filter starts at the first sample whose accelerometer reads more than half of gravity. That
-    reading gives the level, and the first second of the magnetometer from then on gives north.
-    Until then the standard deviations of tilt and heading are 3 rad. Either starts again where the
-    sensors contradict it for seconds. A field whose mean horizontal part is not longer than its
-    noise and a wrong tilt make it, as near a magnetic pole, gives no heading.
+    filter starts at the first sample whose accelerometer reads more than half of gravity, which
+    gives the level; the first second of the magnetometer from then on gives north. Until then the
+    standard deviations of tilt and heading are 3 rad. Either starts again where the sensors
+    contradict it for seconds. A nearly vertical field, as at a magnetic pole, gives no heading.
 
     The error has n = 18 elements: attitude [rad] and bias [rad/s], then those of ``others``:
     velocity to the east and north [m/s], (2,); declination [rad], clockwise, (); the errors M of
     the response, row by row, (9,). The true rate is ``gyro - bias - M gyro``.
 
     The observation that the velocity is 0 has the density that the accelerometer measures over
-    times of ``velocity_time``. So the covariance is large for a hovering craft, a car in a bend or
-    an aeroplane in a turn. A smooth ride is a rest whose velocity is constant. Velocity,
-    declination and disturbances of the field are no white noise, so there is no likelihood of a
-    single sample: ``nis`` and ``log_likelihood`` are NaN.
+    times of ``velocity_time``: the covariance is large for a hovering craft, a car in a bend or an
+    aeroplane in a turn. A smooth ride counts as rest. Velocity, declination and disturbances of the
+    field are no white noise, so a sample has no likelihood: ``nis`` and ``log_likelihood`` are NaN.
 
     Args:
         settings: the assumed noises and times, differentiable; None for ``AhrsSettings()``.
@@ -220,9 +216,8 @@ def _observe(
 def _unobserved_vertical(predicted: Prediction, north: MagneticHeading) -> Array:
     """Return the vertical in body axes where no magnetometer gives the heading, otherwise 0.
 
-    In motion nothing then measures the heading and the bias about the vertical. The observation
-    that the velocity is 0 must not change them: a body that accelerates while it tilts has the same
-    horizontal velocity as one with another bias.
+    The observation that the velocity is 0 must not change heading and bias about the vertical: a
+    body that accelerates while it tilts has the velocity of one with another bias.
     """
     no_heading = (north.heading.age < 0) | (predicted.since_read[2] > _ABSENT)
     up = jnp.asarray([0.0, 0.0, 1.0], predicted.sample.gyro.dtype)

@@ -1,25 +1,21 @@
 """The Gaussian part of an error-state Kalman filter: prediction, updates, and the smoother.
 
-The state is a unit quaternion and n - 3 numbers. Its error is a vector (n,): the rotation vector of
-the attitude in WORLD axes, ``q_true = exp(error[:3]) q``, then the errors of the numbers. (With
-world axes the linearised equations depend on the measured rates alone: S. Bonnabel, P. Martin and
-E. Salaun, Invariant extended Kalman filter, CDC 2009.) Observations come in small blocks. Their
-update has Joseph's form: the covariance stays positive even in float32 and is right for any gain.
+The error is a vector (n,): the rotation vector of the attitude in WORLD axes,
+``q_true = exp(error[:3]) q``, then the errors of the other numbers. (The linearised equations then
+depend on the measured rates alone: S. Bonnabel, P. Martin and E. Salaun, CDC 2009.) Updates of
+blocks have Joseph's form: the covariance stays positive even in float32 and is right for any gain.
 
 The smoother is that of Rauch, Tung and Striebel: ``x_N = x + G (x_N' - x')``, where x' is the
-prediction of the next sample and ``G = P F^T P'^-1``. The part ``e - G e'`` of the error is
-uncorrelated with e' and with all later noises, so mean and covariance of ``x_N`` follow whether the
-filter's gains K are optimal or not. Its backward pass carries ``r = P^-1 (x_N - x)``, after A. E.
-Bryson and M. Frazier (1963) and G. J. Bierman (Int. J. Control 18(1), 1973), extended to any gain.
-Before a prediction r becomes ``F^T r``; before an update with rows H, noise R, ``L = 1 - K H``::
+prediction of the next sample and ``G = P F^T P'^-1``, for any gains K. Its backward pass carries
+``r = P^-1 (x_N - x)`` (G. J. Bierman, Int. J. Control 18(1), 1973). Before a prediction r becomes
+``F^T r``; before an update with rows H, noise R, ``L = 1 - K H``::
 
     r = A r + B innovation,   B = P^-1 K = H^T S^-1 + P^-1 (K - K_optimal)
                               A = P^-1 P+ = L^T - B (H P L^T - R K^T)
 
-Only a gain that is not optimal requires the solution of a system with P. As ``r = M e + noise``
-with a covariance N of this noise, the smoothed error is ``(1 - P M) e - P noise``. Its covariance
-is a sum of squares, so it is positive semidefinite in any precision, unlike ``P - P M P``, which is
-equal to it for optimal gains.
+As ``r = M e + noise``, with a covariance N of this noise, the smoothed error is
+``(1 - P M) e - P noise``. Its covariance is a sum of squares, hence positive semidefinite in any
+precision.
 """
 
 from __future__ import annotations
@@ -81,10 +77,9 @@ def observed(
     """Update an error by a block of m scalar observations; invalid ones do not change it.
 
     ``rows`` (m, n) are the derivatives of the residuals (m,), measured minus computed, with respect
-    to the error; the zeros of a NumPy array cost nothing. Residuals must be finite also where they
-    are not ``valid`` (m,). ``admitted(gain)`` is the part of a gain (n, m) that counts; along a
-    direction that it leaves out, mean and variance do not change (S. F. Schmidt, Advances in
-    Control Systems 3, 1966).
+    to the error; the zeros of a NumPy array cost nothing. Residuals must be finite also where not
+    ``valid``. ``admitted(gain)`` is the part of a gain (n, m) that counts; along a direction that
+    it leaves out, mean and variance stay (S. F. Schmidt, Advances in Control Systems 3, 1966).
     """
     weight = valid.astype(residuals.dtype)
     images = weight[:, None] * _along(rows, error.covariance)
@@ -109,7 +104,6 @@ def observed(
 
 
 def _along(rows: Array | np.ndarray, values: Array) -> Array:
-    """Return ``rows @ values``; the zeros of NumPy rows cost nothing."""
     if not isinstance(rows, np.ndarray):
         return _product(rows, values)
     sums = [sum(row[k].item() * values[k] for k in np.flatnonzero(row)) for row in rows]
@@ -158,11 +152,7 @@ def backward_step(update: Update) -> BackwardStep:
 
 
 def _solved(covariance: Array, columns: Array) -> Array:
-    """Return ``covariance^-1 columns`` by Gauss-Jordan elimination in units of the deviations.
-
-    Where the covariance is singular to rounding, the solution is another one. The smoother then
-    weighs later observations less well, with a covariance to match.
-    """
+    """Return ``covariance^-1 columns`` by Gauss-Jordan elimination in units of the deviations."""
     size = len(covariance)
     scale = jnp.sqrt(jnp.diagonal(covariance))[:, None]
     least = 10.0 * jnp.finfo(scale.dtype).eps
@@ -217,7 +207,6 @@ def information_before(
 
 
 def _before_update(later: Information, step: BackwardStep) -> Information:
-    """Return the information before a block of observations."""
     (rows, variances, gain, innovation, *_), weights, remainder = step
 
     def applied(values: Array) -> Array:  # A values

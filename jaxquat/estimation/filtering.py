@@ -29,13 +29,12 @@ class Estimate(NamedTuple):
         q: attitude, body to world, (4,).
         bias: bias of the gyroscope, body axes [rad/s], (3,).
         others: the filter's further states, (n - 6,), in the order that its docstring gives.
-        covariance: covariance of the error, (n, n). The error is the rotation vector of the
-            attitude in WORLD axes [rad], ``q_true = exp(error[:3]) q``, then bias and others.
+        covariance: covariance of the error, (n, n): the rotation vector of the attitude in WORLD
+            axes [rad], ``q_true = exp(error[:3]) q``, then bias and others.
         nis: normalised innovation squared, the sum over the sample's scalar observations, (). Its
-            mean is ``observations`` if the noises are as the filter assumes. NaN for ``ahrs``.
+            mean is ``observations`` if the noises are as assumed. NaN for ``ahrs``.
         observations: how many scalars were observed, ().
-        log_likelihood: log-likelihood of the sample given all previous samples, (). NaN for
-            ``ahrs``.
+        log_likelihood: of the sample given all previous samples, (). NaN for ``ahrs``.
 
     Examples:
         >>> smoothed = jax.jit(lambda samples: jq.estimation.smooth(mekf, samples))(samples)
@@ -63,8 +62,8 @@ class Linearized(NamedTuple):
 class Filter(NamedTuple):
     """A filter: pure functions of its memory (its state between samples) and one sample.
 
-    They are differentiable, in both modes, with respect to the samples and to the settings with
-    which the filter was made. ``run`` scans the step over a recording.
+    They are differentiable, in both modes, with respect to samples and settings. ``run`` scans the
+    step over a recording.
 
     Attributes:
         init: ``init(sample) -> memory`` from the first sample; pass this sample to ``step``, too.
@@ -98,22 +97,21 @@ def run(
 ) -> tuple[Any, Any]:
     """Run a filter over N samples of a recording. -> (memory, estimates with leading axis (N,)).
 
-    To run several recordings, map over them with ``jax.vmap``. A sample of length 0 without sensors
-    (its interval is 0, NaN elsewhere) changes nothing: use it to pad recordings to a common length.
+    Map over recordings with ``jax.vmap``. A sample of length 0 without sensors (its interval is 0,
+    NaN elsewhere) changes nothing: use it to pad recordings to a common length.
 
     Args:
         filter: from ``mekf`` or ``ahrs``.
         samples: the filter's samples, each array with a leading axis (N,).
         memory: the memory that an earlier run returned; None to start at the first sample.
-        save: ``save(estimate) -> pytree of arrays``, what to keep of each Estimate; by default all
-            of it. ``lambda estimate: estimate.q`` spares the covariances, 1.3 kB a sample in
-            ``ahrs``.
+        save: ``save(estimate) -> pytree of arrays``, what to keep; by default the whole Estimate.
+            ``lambda estimate: estimate.q`` spares the covariances, 1.3 kB a sample in ``ahrs``.
         engine: "fused", "scan" or "auto", see ``jq.fused.scan``.
 
     Raises:
-        ValueError, TypeError: a bad argument, by name. A ``dt`` that is no
-            ``estimation.Interval`` is a TypeError. Of values that are not traced: an interval that
-            is negative or not finite, or a size that ``imu_samples`` refuses.
+        ValueError, TypeError: a bad argument, by name; a ``dt`` that is no ``estimation.Interval``;
+            concrete intervals that are negative or not finite, or sizes that ``imu_samples``
+            refuses.
 
     Examples:
         >>> memory, estimates = jax.jit(lambda samples: jq.estimation.run(mekf, samples))(samples)
@@ -133,11 +131,11 @@ def run(
 def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noqa: A002
     """Estimate the state at each of N samples from all samples. -> Estimate, leading axis (N,).
 
-    This is the fixed-interval smoother of Rauch, Tung and Striebel along the run of the filter.
-    Where the filter leaves out a part of its optimal gain, mean and covariance are those of the
-    filter as it is: what a sensor may not correct online, it does not correct here. The fields
-    ``nis``, ``observations`` and ``log_likelihood`` come from the filter. The covariances of all
-    samples are kept in memory: for a long recording, ``merge`` its samples first.
+    This is the fixed-interval smoother of Rauch, Tung and Striebel. Where the filter leaves out a
+    part of its optimal gain, so does the smoother: what a sensor may not correct online, it does
+    not correct here. The fields ``nis``, ``observations`` and ``log_likelihood`` come from the
+    filter. The covariances of all samples are kept: ``merge`` the samples of a long recording
+    first.
 
     Args:
         filter: from ``mekf`` or ``ahrs``.
@@ -179,10 +177,7 @@ def turned(q: Array, u: Array) -> Array:
 
 
 def present(value: Array, fallback: Array) -> tuple[Array, Array]:
-    """Return whether a measurement is finite, (), and the measurement, or else ``fallback``.
-
-    So nothing computed from it is NaN, and no derivative is.
-    """
+    """Return whether a measurement is finite, and it or ``fallback``: no derivative is NaN."""
     valid = jnp.all(jnp.isfinite(value))
     return valid, jnp.where(valid, value, fallback)
 
@@ -206,10 +201,7 @@ def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
 
 
 def _check_arrays(samples: Any) -> None:
-    """Raise TypeError or ValueError unless all leaves are arrays with one axis (N,) in front.
-
-    Attitudes are checked here, because a filter would refuse the first of them by another name.
-    """
+    """Raise TypeError or ValueError unless all leaves have an axis (N,), and for bad attitudes."""
     arrays("samples", samples)
     if hasattr(samples, "attitude"):
         unit_or_missing("samples.attitude", samples.attitude)

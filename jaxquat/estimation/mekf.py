@@ -1,8 +1,7 @@
 """The multiplicative extended Kalman filter: attitude and gyroscope bias.
 
 E. J. Lefferts, F. L. Markley and M. D. Shuster, Kalman filtering for spacecraft attitude
-estimation, J. Guid. Control Dyn. 5(5), 1982. The gyroscope propagates the attitude; measured
-vectors and attitudes correct it. Here, the attitude error is in world axes.
+estimation, J. Guid. Control Dyn. 5(5), 1982. Here, the attitude error is in world axes.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ class MekfSettings(NamedTuple):
     Attributes:
         gyro: density of the white noise of the rates [rad/s/sqrt(Hz)].
         bias_random_walk: density of the bias's random walk [rad/s^2/sqrt(Hz)].
-        vectors: standard deviation of each component of a measured vector, in the vector's unit;
-            () or one per vector (k,).
+        vectors: standard deviation of each component of a measured vector, in the vector's unit; ()
+            or one per vector (k,).
         attitude: standard deviation of a measured attitude about each axis [rad], (), or one per
             body axis, (3,); or its covariance in body axes [rad^2], (3, 3). If R maps the star
             tracker's axes to body axes, use ``R @ diag(deviations**2) @ R.T``.
@@ -73,9 +72,8 @@ class VectorSample(NamedTuple):
 
     A vector or attitude with a NaN counts as not measured. An attitude whose norm differs from 1 by
     more than 1e-4 is an error; under jit it is ignored. While the gyroscope has a NaN, its last
-    rate is held (0 before the first); vectors and attitudes do not change that rate. A gap T after
-    a sample of length dt increases the attitude's variance by
-    ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
+    rate is held (0 before the first). A gap T after a sample of length dt increases the attitude's
+    variance by ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
 
     Attributes:
         dt: time since the previous sample, an ``estimation.Interval`` of ().
@@ -124,8 +122,7 @@ def mekf(
         q: unit attitude to start from, (4,).
         settings: standard deviations, differentiable; None for ``MekfSettings()``.
         gate: an observed vector or attitude is ignored if its innovation is longer than this many
-            standard deviations, (). This rejects accelerations, magnets and a star tracker's
-            outliers.
+            standard deviations, (): accelerations, magnets and a star tracker's outliers.
 
     Examples:
         >>> tilted = jq.quaternion.exp(jnp.array([0.02, 0.0, 0.0]))  # of a star tracker
@@ -178,10 +175,7 @@ def mekf(
 
 
 def _held(settings: MekfSettings, length: Array, gap: Array) -> Array:
-    """Return the variance of the attitude [rad^2] after a gap during which the last rate was held.
-
-    That rate is the mean over one sample of this length, with that sample's noise.
-    """
+    """Return the variance [rad^2] of a gap in which the mean rate of one sample was held."""
     some = length > 0
     noise = jnp.where(some, settings.gyro**2 / jnp.where(some, length, 1.0), 0.0)
     return gap**2 * noise + (0.5 * settings.acceleration * gap * (gap + length)) ** 2
@@ -190,10 +184,7 @@ def _held(settings: MekfSettings, length: Array, gap: Array) -> Array:
 def _predict(
     memory: _Memory, sample: VectorSample, variance: Array, settings: MekfSettings
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the attitude after the turn; transition, noise, covariance of the error, (6, 6).
-
-    ``variance`` [rad^2] is the variance of the turn about each axis.
-    """
+    """Return the attitude after a turn of this variance; transition, noise, covariance, (6, 6)."""
     dt = sample.dt.seconds
     half = exp(0.5 * dt * (sample.gyro - memory.bias))
     middle = multiply(memory.q, half)
@@ -247,10 +238,7 @@ def _gated(
 
 
 def _independent(noise: Array) -> tuple[Array, Array]:
-    """Return unit lower triangular L and d (3,) with ``L C L^T = diag(d)`` for a covariance C.
-
-    ``noise`` is C, or deviations () or (3,). Because det L is 1, the likelihood does not change.
-    """
+    """Return unit lower triangular L, and d (3,) with ``L C L^T = diag(d)`` for a covariance C."""
     eye = jnp.eye(3, dtype=noise.dtype)
     if noise.ndim < 2:
         return eye, jnp.broadcast_to(noise**2, (3,))
