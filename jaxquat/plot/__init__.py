@@ -1,11 +1,10 @@
 """Pictures of trajectories, ensembles, fits and schemes with matplotlib (extra ``plot``).
 
-Import it with ``from jaxquat import plot``. Each function draws into ``ax``, or into a new figure
-if ``ax`` is None, and returns the axes. A path is one path, not a batch.
-
-New figures are not registered with pyplot: nothing has to be closed, and ``plt.show()`` does not
-show them. A notebook shows new axes, or ``ax.figure``, at the end of a cell; for a window, pass
-``ax=plt.subplots()[1]``. ``COLOURS`` has the colours of all pictures.
+Import it with ``from jaxquat import plot``. Each function draws one path, not a batch, into ``ax``,
+or into a new figure if ``ax`` is None, and returns the axes. New figures are not registered with
+pyplot: nothing has to be closed, and ``plt.show()`` does not show them. A notebook shows new axes,
+or ``ax.figure``, at the end of a cell; for a window, pass ``ax=plt.subplots()[1]``. ``COLOURS`` has
+the colours of all pictures.
 
 Examples:
     The examples of the functions draw this path of a body that tumbles:

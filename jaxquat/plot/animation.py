@@ -61,8 +61,7 @@ def animate(
     equal, and the view contains the whole path and everything already in ``ax``.
 
     Args:
-        path: one path. ``path.at`` interpolates between rows, so the attitudes of neighbouring rows
-            must be less than a half turn apart.
+        path: one path, whose neighbouring attitudes are less than a half turn apart (``path.at``).
         body: the body of the path.
         file: where to write the film, or None. Pillow writes ".gif"; ".mp4" and other formats need
             an ffmpeg that matplotlib finds.
@@ -71,8 +70,7 @@ def animate(
         size: for a body with a position, the diagonal of its box as drawn [m]; by default a sixth
             of the longest side of the box around the path.
         ax: where to draw; a new figure if None.
-        progress: show a bar with frames per second and the remaining time while the file is
-            written.
+        progress: show a bar with frames per second while the file is written.
 
     Returns:
         The animation of matplotlib, with its methods ``save`` and ``to_html5_video``. A notebook
@@ -144,11 +142,7 @@ def _writer(file: str | os.PathLike | None) -> str:
 
 
 def _box(body: Body) -> tuple[np.ndarray, np.ndarray]:
-    """Return the box with the body's moments, its longest diagonal 2 long.
-
-    These are its corners (8, 3), and the distances (3,) from the centre at which the body axes
-    leave it. The square of its first side is ``I2 + I3 - I1`` to scale.
-    """
+    """Return corners (8, 3) of the box, diagonal 2, and where (3,) the body axes leave it."""
     instance("body", body, Body, "a jq.Body")
     moments = np.asarray(body.principal()[0], float)
     sides = np.sqrt(np.maximum(np.sum(moments) - 2 * moments, 0.0))  # 0 for a flat body

@@ -22,15 +22,14 @@ _NAMED = {"gyro": _XYZ, "q": ("wxyz", (3, 0, 1, 2)), "accelerometer": _XYZ, "mag
 def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
     """Draw channels of a recording, one panel each, against one time axis [s].
 
-    A line is broken between two samples of its channel that are more than 1.8 median intervals of
-    this channel apart, and a sample between two gaps is a dot. So each sensor has an unbroken line,
-    even if sensors of different rates were joined on one time axis.
+    A line is broken between two samples more than 1.8 median intervals of its channel apart, and a
+    sample between two gaps is a dot. So each sensor of a joined recording has an unbroken line.
 
     Args:
         recording: the recording.
-        names: the channels, from ``recording.names``; by default those of gyro, q, movement,
-            accelerometer and magnetometer that exist, or all channels if none of these exists. A
-            new figure holds at most eight.
+        names: from ``recording.names``; by default gyro, q, movement, accelerometer and
+            magnetometer as far as they exist, or else all channels. A new figure holds at most
+            eight.
         ax: where to draw: an array with axes for each channel, such as ``figure.subplots(3)``; a
             new figure if None.
 
@@ -75,7 +74,6 @@ def _panels(ax: Any, count: int) -> np.ndarray:
 
 
 def _draw(ax: Axes, name: str, t: np.ndarray, values: np.ndarray) -> None:
-    """Draw one channel, (n,) or (n, k)."""
     unit = SI.get(name, "1").replace("^2", "²")
     columns = values.reshape(len(t), -1).astype(float)
     labels, looks = _NAMED.get(name, (range(columns.shape[1]), range(columns.shape[1])))
