@@ -1,22 +1,17 @@
 """The derivatives of the fused loop in forward mode, and their linear parts.
 
-Let G be the tangent of F, the function (x, dx) -> (F(x), F'(x) dx). All derivatives, of any order,
-follow from three rules:
+Let G be the tangent of F, the function (x, dx) -> (F(x), F'(x) dx). Three rules give all orders:
 
 - the derivative of ``value`` of F is ``value`` of G: primal and tangent in one loop;
-- the derivative of ``vjp`` of F, with cotangents db of F(x) and b of F'(x) dx, is ``vjp`` of G,
-  because the function (x, dx) -> db F(x) + b F'(x) dx has the derivatives
+- the derivative of ``vjp`` of F, with cotangents db of F(x) and b of F'(x) dx, is ``vjp`` of G:
+  (x, dx) -> db F(x) + b F'(x) dx has the derivative b F''(x) dx + db F'(x) with respect to x, which
+  is that of ``vjp`` of F along (dx, db), and b F'(x) with respect to dx, the value of ``vjp``;
+- reverse mode needs the linear part alone (``transposes``). So where only the directions are
+  unknown, ``value`` of G is split into ``value`` of F, with its residuals, and ``jvp``; ``vjp`` of
+  G is split into ``vjp`` of F and ``jvp_of_vjp``.
 
-      with respect to x:   b F''(x) dx + db F'(x)
-      with respect to dx:  b F'(x)
-
-  The first is the derivative of ``vjp`` of F in the direction (dx, db), the second its value;
-- reverse mode needs the linear part alone, to transpose it (``transposes``). So where only the
-  directions are unknown, ``value`` of G is split into ``value`` of F, with its residuals, and
-  ``jvp``; ``vjp`` of G is split into ``vjp`` of F and ``jvp_of_vjp``.
-
-Residuals are functions of x, so only the total cotangent of x matters, not which residual receives
-it: the first one receives the cotangent of the start, and the others receive 0.
+Residuals are functions of x, so only the total cotangent of x matters: the first one receives the
+cotangent of the start, and the others receive 0.
 """
 
 from __future__ import annotations
@@ -46,10 +41,7 @@ def is_zero(x: Any) -> bool:
 
 
 def tangent_along(f: Recurrence, tangents: Tangents) -> Recurrence:
-    """Return the tangent of F in the leaves of x or of its residuals whose tangent is not zero.
-
-    ``tangents`` has each tangent under the key of its primal array.
-    """
+    """Return the tangent of F in the leaves of x, or of residuals, whose tangent is not zero."""
     moving = {
         key.place for key, x in tangents.items()
         if key.role in ("primal", "residual") and not is_zero(x)
@@ -131,10 +123,7 @@ def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[
 def _jvp_by_scan(
     primitive: LoopPrimitive, xs: Any, tangents: Any, params: dict[str, Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Differentiate by ``lax.scan``, where the result depends on rules of custom derivatives.
-
-    ``vjp`` of the tangent would apply these rules in the other order.
-    """
+    """Differentiate by ``lax.scan``; ``vjp`` of the tangent would reverse the order of rules."""
     if params["recurrence"].strict:
         raise NotScalarError(
             "a second derivative of a function with a custom derivative: wanted jax.custom_jvp and "

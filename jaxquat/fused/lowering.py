@@ -76,9 +76,7 @@ _lower_kernel(lambda: nvptx.call, "cuda")
 
 
 def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
-    """Return the loop of a kernel.
-
-    "keeping" and "backward" are checked together: a kernel cannot read the residuals of a scan.
+    """Return the loop of a kernel; "keeping" and "backward" are checked together.
 
     Raises:
         NotScalarError: a program has no scalar form.

@@ -1,13 +1,9 @@
 """Members that are sharded over devices: each device runs the kernel for its own members.
 
-XLA does not know what a kernel computes, so it would gather all members on every device.
-``by_device`` declares in a sharding rule that the kernel keeps the axis of members. Shardy reads
-this rule when it decides how arrays are sharded, and calls ``partition`` for the program of one
-device. All other axes of the operands are complete on each device.
-
-The user's mesh is not known where a kernel is lowered, but any even split of an array over n
-devices is a split over a mesh whose axes are the prime factors of n. ``with_mesh`` puts such a mesh
-into the context of the lowering.
+``by_device`` declares in a sharding rule that the kernel keeps the axis of members; without it XLA
+would gather all members on every device. Shardy reads the rule, and calls ``partition`` for the
+program of one device. The user's mesh is not known here, but any even split over n devices is a
+split over a mesh whose axes are the prime factors of n, which ``with_mesh`` provides.
 """
 
 from __future__ import annotations

@@ -21,10 +21,7 @@ Groups = dict[str, list[Array]]
 
 
 def scanned(f: Recurrence, operands: Sequence[Array]) -> list[Array]:
-    """Return the results of the kernel "forward", as flat arrays like its operands.
-
-    A scan goes over the rows, and an inner one over the steps of a row.
-    """
+    """Return the results of the kernel "forward" by a scan over rows and one over their steps."""
     groups = _shaped(f, operands)
     functions = _Functions(f, groups["constants"], groups["inputs"])
     command = [jnp.zeros(x.shape, x.dtype) for x in f.specs["command"]]

@@ -28,8 +28,7 @@ def scan(
 
     The kernel has no overhead per step, and under ``jax.vmap`` it computes a vector of rows at
     once. It pays for small arrays, up to some hundred numbers, and many steps: a filter, a
-    difference equation, a loop of your own over ``jq.rkmk4``. It is differentiable like
-    ``jq.rollout``, in both modes.
+    difference equation, a loop over ``jq.rkmk4``. It is differentiable in both modes.
 
     Args:
         f: ``f(carry, x) -> (carry, y)``, of pytrees of arrays.
@@ -98,25 +97,18 @@ def _traced_once(f: Callable[..., Any], init: Any, xs: Any, steps: int) -> _Trac
 def _traced_as_scan(
     f: Callable[..., Any], init: Any, xs: Any, by_scan: Callable[[], tuple[Any, Any]]
 ) -> _Traced:
-    """Trace f for the dtypes of ``lax.scan``: a Python number takes the dtype that f returns.
-
-    If that has a weak type too, f is traced for it. Kernels have none.
-    """
+    """Trace f for the dtypes of ``lax.scan``: a Python number takes the dtype that f returns."""
     results = jax.eval_shape(by_scan)
     closed, shape = jax.make_jaxpr(f, return_shape=True)(results[0], _row(xs))
     return _Traced(closed, jax.tree.structure(shape), results)
 
 
 def _row(xs: Any) -> Any:
-    """The shapes of a row of these arrays."""
     return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
 class _Loop:
-    """A scan with the attributes that the engine needs of a loop.
-
-    The state is the carry and the last y; the command is x.
-    """
+    """A scan as a loop of the engine: the state is the carry and the last y, the command x."""
 
     sample_every = save_every = 1
     segment = None
@@ -137,15 +129,12 @@ class _Loop:
         return ()
 
     def command(self, k: Array, state: Any, memory: Any, x: Any) -> tuple[Any, Any]:
-        """Return x, the command of step k."""
         return x, memory
 
     def step(self, k: Array, state: Any, x: Any = None) -> Any:
-        """Return the carry and the y of step k."""
         return jax.tree.unflatten(self.structure, self.f(*jax.tree.leaves((state[0], x))))
 
     def observe(self, k: Array, state: Any, x: Any = None) -> Any:
-        """Return the y of step k - 1."""
         return state[1]
 
 

@@ -9,9 +9,7 @@ The kernel "forward" computes, for one member::
         if k % save_every == 0: saved[k // save_every] = save(k, state, command)
         if k < steps: state = step(k, state, command)
 
-The kernel "backward" reads the cotangents of the results of "forward", and goes back from the last
-step to the first. Step k needs the state before it, so "backward" goes back segment by segment and
-begins each segment with the state that was kept::
+The kernel "backward" reads the cotangents of the results of "forward"::
 
     for each segment, the last one first:
         state, memory, command = kept[segment]
@@ -23,13 +21,9 @@ begins each segment with the state that was kept::
         for each step k, the last one first:        # back
             apply the transposed derivatives of step, save and sample at past[k]
 
-Each derivative adds to the cotangents of the constants. The derivative of the step replaces the
-cotangent of the state. The cotangent of a command is a sum over the steps that used it; the sample
-that computed the command uses this sum, and the sum begins again from zero.
-
-These loops are written with the operations of ``targets.lanes``, which write text: a number such as
-k is a name in it, ``when`` stands for ``if`` and ``loop`` for ``for``, and values that change from
-step to step are a ``Variable``.
+Each derivative adds to the cotangents of the constants; that of the step replaces the cotangent of
+the state. The cotangent of a command is a sum over the steps that used it. The loops are written
+with ``targets.lanes``: a number such as k is a name in the text, ``when`` stands for ``if``.
 """
 
 from __future__ import annotations
@@ -130,10 +124,7 @@ def _backward(target: Lanes, loop: Loop, operands: Named, results: Named) -> Non
 
 
 class _Cotangents:
-    """The cotangents of a member, propagated back from step to step.
-
-    ``by`` has the variables of the constants and of what is carried, by group.
-    """
+    """The cotangents of a member, propagated back from step to step; ``by`` group."""
 
     def __init__(self, member: _Member, operands: Named, results: Named) -> None:
         self.member, self.target, self.loop = member, member.target, member.loop

@@ -1,8 +1,7 @@
 """The kinds of GPU on which the kernels are used: those known to be right, and those checked here.
 
-The code that checks a GPU calls ``keep`` with its answer. The answer is kept in a file of the cache
-folder, under a hash of all that it depends on. An error is not kept: it may be temporary.
-
+The code that checks a GPU calls ``keep`` with its answer, which goes to a file of the cache folder,
+under a hash of all that it depends on. An error is not kept: it may be temporary.
 """
 
 from __future__ import annotations

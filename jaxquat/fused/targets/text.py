@@ -6,9 +6,7 @@
         with text.when(k.multiple_of(2)):
             text.line(...)
 
-Values that change from trip to trip, including the number of the trip, lie in memory of the
-function, which LLVM turns into registers (its pass "mem2reg"). So values need not be joined where
-branches meet.
+Values that change lie in memory, which LLVM turns into registers (its pass "mem2reg").
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Factorizations of small matrices, and solving with them.
+"""Factorizations of small matrices, and solving with them: textbook algorithms, unrolled.
 
-Each rule is the textbook algorithm on one matrix of scalars, unrolled; the matrices of a batch
-follow one another. Selects choose a pivot, because its row is known only at run time.
+Selects choose a pivot, because its row is known only at run time.
 """
 
 from __future__ import annotations
@@ -46,10 +45,7 @@ def _pivot(column: np.ndarray, k: int, none: Scalar) -> Scalar:
 
 
 def _lu(b: Builder, equation: Any, matrix: Values) -> list[Values]:
-    """Factorize ``P A = L U`` by rows, with the pivots and their permutation.
-
-    A column whose pivot is zero is not divided by it.
-    """
+    """Factorize ``P A = L U`` by rows, with pivots and permutation; 0 pivots do not divide."""
     none = b.const(np.int32(0))
 
     def factors(matrix: Values) -> list[Values]:
@@ -84,10 +80,7 @@ def _pivots_to_permutation(b: Builder, equation: Any, pivots: Values) -> Values:
 
 
 def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
-    """Return the lower factor; as in XLA, it is all NaN if the matrix is not positive definite.
-
-    Only the lower triangle is read.
-    """
+    """Return the lower factor, from the lower triangle; NaN if not positive definite, as in XLA."""
 
     def factor(matrix: Values) -> list[Values]:
         a: Any = matrix.copy()
