@@ -32,12 +32,8 @@ _MODULE = re.compile(rf"^(\s*(?:from|import)\s+jaxquat\.)({'|'.join(MOVED)})\b",
 class _Source:
     """A file's text, its syntax tree, and the edits that are to be made.
 
-    Attributes:
-        text: the source.
-        tree: its module.
-        names: names that are imported from jaxquat and their public paths; "" is the package.
-        edits: pairs of a slice of the text and its replacement.
-        notes: lines about what is left to do by hand.
+    ``names`` maps names imported from jaxquat to their public paths ("" is the package), ``edits``
+    are pairs of a slice of the text and its replacement, ``notes`` what is left to do by hand.
     """
 
     def __init__(self, text: str) -> None:

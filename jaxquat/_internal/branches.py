@@ -1,7 +1,7 @@
 """A branch that is seldom needed: XLA always computes it, the fused engine skips it.
 
-In functions traced for one body, the fused engine finds ``rarely`` by its name, splits it into its
-two sides (``branched``) and runs the rare side only for those vectors of bodies that need it.
+In functions traced for one body, that engine finds ``rarely`` by its name (``branched``) and runs
+the rare side only for vectors of bodies that need it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def is_rare(equation: Any) -> bool:
 def branched(closed: Any) -> Any:
     """Return the same closed jaxpr, in which every ``rarely`` for one body is a ``lax.cond``.
 
-    Each side computes only what it needs: a select by the condition is replaced by its known case.
-    Do not map the result with ``jax.vmap``, which would turn the branch into a select: each side
+    Do not map the result with ``jax.vmap``, which would make the branch a select again: each side
     alone may have infinite slopes.
     """
     return _branched(closed, {})

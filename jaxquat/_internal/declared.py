@@ -38,15 +38,7 @@ class Field:
 def checked_record(
     name: str, record: Any, kind: type[Record], fields: Mapping[str, Field], wanted: str = ""
 ) -> Record:
-    """Return the record with its fields as checked arrays; errors name "name.field".
-
-    Args:
-        name: name of the argument.
-        record: its value.
-        kind: the class that it must have.
-        fields: the demands of all fields.
-        wanted: the text for the error of another class.
-    """
+    """Return the record of class ``kind`` with checked arrays; errors name "name.field"."""
     instance(name, record, kind, wanted or f"a jq.{kind.__module__.split('.')[-1]}.{kind.__name__}")
     lengths: dict[str, int] = {}
     values = []

@@ -59,10 +59,7 @@ def shape(leaf: Any) -> str:
 
 
 def short(value: Any) -> str:
-    """Return a number or array in few characters.
-
-    For instance "0.5", "[1, 2]" or "float32[20, 3] from -1.2 to 0.9".
-    """
+    """Return a number or array in few characters: "0.5" or "float32[20, 3] from -1.2 to 0.9"."""
     if not _is_real(value):
         line = " ".join(repr(value).split())
         return line if len(line) <= 60 else line[:57] + "..."
