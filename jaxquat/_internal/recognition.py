@@ -121,7 +121,6 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _same_equations(one: Any, other: Any) -> bool:
-    """Return whether two open jaxprs compute the same."""
     names: dict[Any, Any] = {}
 
     def bind(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:

@@ -407,8 +407,6 @@ def answer(owners: Mapping[str, Any]) -> None:
 
 
 class _OldPlaces(importlib.abc.MetaPathFinder):
-    """Find modules of ``MOVED`` at their new places."""
-
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec of a module that moved; None leaves the others to other finders."""
         package, _, old = fullname.partition(".")
@@ -432,7 +430,6 @@ class _SameModule(importlib.abc.Loader):
         self.place = place
 
     def create_module(self, spec: Any) -> ModuleType:
-        """Return the module at the new place."""
         module = importlib.import_module(self.place)
         self.spec = module.__spec__
         return module
@@ -442,7 +439,6 @@ class _SameModule(importlib.abc.Loader):
         module.__spec__ = self.spec
 
     def get_code(self, fullname: str) -> Any:
-        """Return the code of a command, ``python -m``."""
         spec: Any = importlib.util.find_spec(self.place)
         return spec.loader.get_code(self.place)
 

@@ -152,8 +152,6 @@ def brief(result: Any) -> list[tuple[str, str]]:
 
 
 class _Moments(NamedTuple):
-    """Count, mean and squared deviations of members."""
-
     n: np.ndarray  # () int64
     mean: np.ndarray
     square: np.ndarray  # sum of the squared deviations from the mean, or of their outer products
@@ -281,7 +279,6 @@ class _Bins:
         self.count = 2 * self.middle + 1
 
     def counted(self, x: np.ndarray) -> _Counts:
-        """Return the counts of the rows of x in the bins."""
         size = np.abs(x)
         logarithm = np.log(np.where((size > 0) & np.isfinite(size), size, 1.0))
         level = self.offset + np.ceil(logarithm / self.width).astype(np.int64)

@@ -180,7 +180,6 @@ def run(
 
 
 def _checked_experiment(key: Any, draw: Any, simulate: Any, n: Any, mesh: Any) -> Experiment:
-    """Return the Experiment of these arguments of ``run``."""
     key = reproducible_key("key", key, order_of("ensembles.run"))
     takes("draw", draw, "key")
     takes("simulate", simulate, "member")
@@ -198,7 +197,6 @@ def _checked_experiment(key: Any, draw: Any, simulate: Any, n: Any, mesh: Any) -
 
 
 def _problem(ensemble: Ensemble) -> str:
-    """Return the text of the warning for an ensemble without statistics or an unmet rule."""
     n, failed = ensemble.n, ensemble.failed_index
     if failed.size == n:
         problem = f"all {n} members failed, each with an output that is not finite"
@@ -223,7 +221,6 @@ class _Tally:
         self.failed = [no_index]
 
     def add(self, members: slice, leaves: list[np.ndarray]) -> None:
-        """Add these members; ``leaves`` are the leaves of their outputs."""
         index = np.arange(members.start, members.stop)
         good = np.ones(index.size, bool)
         for leaf in leaves:

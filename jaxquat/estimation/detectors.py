@@ -100,7 +100,6 @@ def detect_disturbance(
     smoothed = jnp.where(known, smoothed - share * (now - smoothed), now)
 
     def change(before: Array) -> Array:
-        """Return the squared change since ``before``, in gates."""
         ratio = jnp.minimum(smoothed[0] / before[0] - 1.0, _FIELD_RATIO)
         return square(jnp.stack([ratio, smoothed[1] - before[1]]) / settings.field_gate)
 

@@ -99,8 +99,6 @@ class VectorSample(NamedTuple):
 
 
 class _Memory(NamedTuple):
-    """The state between samples."""
-
     q: Array
     bias: Array
     covariance: Array
@@ -226,7 +224,6 @@ def _observe(
 def _gated(
     error: Error, rows: Array, residual: Array, variances: Array, valid: Array, gate: Array
 ) -> tuple[Error, tuple[Update, ...]]:
-    """Use three scalar observations, or none of them if the innovation is beyond the gate."""
     after, updates = error, []
     for row, value, variance in zip(rows, residual, variances, strict=True):
         after, update = observed(after, row[None], value[None], variance[None], valid[None])

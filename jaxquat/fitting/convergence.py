@@ -82,7 +82,6 @@ def _is_noisy(moments: Moments) -> bool:
 
 
 def _standard_error(square: Any, count: Any) -> np.ndarray:
-    """Return the standard error of a mean, from the sum of the squared deviations."""
     square = np.maximum(np.asarray(square, float), 0.0)  # rounding may make it negative
     return np.sqrt(square / np.maximum(count * (count - 1.0), 1.0))
 

@@ -300,7 +300,6 @@ class _Run:
 
     @property
     def ended(self) -> bool:
-        """Whether all updates are made, or patience has run out in all starts."""
         if self.updates == self.steps or self.options.patience is None:
             return self.updates == self.steps
         losses = _comparable(self.snapshot.validation)
@@ -308,7 +307,6 @@ class _Run:
         return bool(np.all(since_lowest >= self.options.patience))
 
     def finish(self) -> None:
-        """Make all updates that are left, from chunk to chunk and snapshot to snapshot."""
         every, disk = self.options.snapshot_every, None
         if self.options.snapshot_dir is not None:
             disk = snapshots.Snapshots(Path(self.options.snapshot_dir), self.fingerprint())
@@ -381,7 +379,6 @@ class _Run:
             self._judge()
 
     def _evaluate(self) -> None:
-        """Append a validation loss, and keep the parameters if it is a new lowest."""
         if self.validate is None:
             return
         snapshot, params = self.snapshot, self.snapshot.position.params
@@ -454,7 +451,6 @@ def _rows_of(data: Any) -> int:
 
 
 def _checked_options(options: Any, validation: Any) -> FitOptions:
-    """Return the options, with a directory for snapshots that exists."""
     instance("options", options, FitOptions, "a jq.FitOptions")
     one_of("mode", options.mode, ("auto", "forward", "reverse"))
     boolean("progress", options.progress)
@@ -471,7 +467,6 @@ def _checked_options(options: Any, validation: Any) -> FitOptions:
 
 
 def _comparable(losses: np.ndarray) -> np.ndarray:
-    """Return the losses, with infinity in place of every value that is not finite."""
     return np.where(np.isfinite(losses), losses, np.inf)
 
 

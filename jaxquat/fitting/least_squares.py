@@ -282,7 +282,6 @@ class _Search:
         self.latest: list[Linearised] = []
 
     def report(self, here: Linearised) -> None:
-        """Keep the latest point, and show its cost."""
         self.latest = [here]
         self.bar.update()
         self.bar.set_postfix(cost=f"{here.cost:.6g}")
@@ -336,7 +335,6 @@ def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
 
 
 def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
-    """Raise ValueError or TypeError if the covariance cannot be computed."""
     if sigma is not None:
         positive("sigma", one_shape("sigma", sigma, (), (number,)))
         if loss.name != "linear":

@@ -213,7 +213,6 @@ class _Iteration:
         self.steps, self.jacobians, self.probes = 0, 1, 0
 
     def step(self) -> Step:
-        """Try one step, move if it lowers the cost, and adapt the radius."""
         problem, here, (max_steps, ftol, xtol, gtol) = self.problem, self.here, self.criteria
         self.steps += 1
         self.lengths = np.maximum(self.lengths, here.lengths())
@@ -320,7 +319,6 @@ def _triangle(matrix: np.ndarray, rows: int = 256) -> np.ndarray:
 
 
 def _positive(lengths: np.ndarray) -> np.ndarray:
-    """Return the lengths with 1 in place of 0."""
     return np.where(lengths > 0, lengths, 1.0)
 
 

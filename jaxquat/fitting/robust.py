@@ -48,7 +48,6 @@ class Loss(NamedTuple):
         return float(np.sqrt(np.sum((first * residuals) ** 2) / freedom) / mean_slope)
 
     def _factors(self, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return rho(z)/z, rho'(z) and psi'(f) of a robust loss."""
         # A step may lead too far, and infinite residuals give NaN.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             z = (residuals / self.scale) ** 2

@@ -135,7 +135,6 @@ def _jvp_by_scan(
 def _jvp_of(
     function: Callable[..., list[Array]], xs: Any, tangents: Any
 ) -> tuple[list[Any], list[Any]]:
-    """Differentiate a function with respect to the operands whose tangent is not zero."""
     moving = [k for k, x in enumerate(tangents) if not is_zero(x)]
 
     def of_moving(*moved: Any) -> list[Array]:
@@ -171,8 +170,6 @@ def _linear_part_of_vjp(*operands: Array, **params: Any) -> list[Array]:
 
 
 def _define(primitive: LoopPrimitive, function: Callable[..., list[Array]]) -> None:
-    """Have a primitive evaluated and differentiated as this function of other primitives."""
-
     def rule(xs: Any, tangents: Any, **params: Any) -> Any:
         return _jvp_of(functools.partial(function, **params), xs, tangents)
 

@@ -126,7 +126,6 @@ def traced(loop: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
 
 
 def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], dict[str, Any]]:
-    """Return the hoisted functions of a loop, and the trees of all groups."""
     trees = {
         "state": loop.start, "memory": loop.initial_memory(),
         "inputs": jax.tree.map(lambda x: x[0], loop.inputs), "command": (), "saved": (),
@@ -146,7 +145,6 @@ def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], d
 
 
 def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[Any, list[Array]]:
-    """Return functions of the constants of all functions, and these constants."""
     names = [name for name in ("step", "save", "sample") if name in hoisted]
     constants = [x for name in names for x in hoisted[name][1]]
     functions, first = {}, 0
@@ -194,7 +192,6 @@ def with_keys(x: Array, dtype: Any) -> Any:
 
 
 def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[Array], Any]:
-    """Return the hoisted function, the values that are fixed, and the tree of its results."""
     leaves, structure = jax.tree.flatten(arguments)
     dtypes, trees = [leaf.dtype for leaf in leaves], []
 

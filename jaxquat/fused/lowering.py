@@ -91,7 +91,6 @@ def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
 
 
 def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[Array]:
-    """Compute ``value`` or ``vjp`` by a kernel, or by a scan where there can be none."""
     f, keep, live, by = (params[name] for name in ("recurrence", "keep", "live", "by"))
     members, batched = params["members"], params["batched"]
     if members == 0:

@@ -240,7 +240,6 @@ def _in_one_loop(
 
 
 def _grouped(x: Array, axis: int | None, size: int, inner: int) -> Array:
-    """Return ``size`` tangents in groups of ``inner``, which follow each other in the last axis."""
     x = jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
     x = jnp.pad(x, [(0, -size % inner)] + [(0, 0)] * (x.ndim - 1))
     x = jnp.moveaxis(x.reshape(len(x) // inner, inner, *x.shape[1:]), 1, -2)

@@ -336,7 +336,6 @@ def recurrence_of(functions: Functions, **attributes: Any) -> Recurrence:
 
 
 def _closure(places: Iterable[Place], edges: Sequence[tuple[Place, Place]]) -> set[Place]:
-    """Return the places, and all that can be reached from them along edges (from, to)."""
     reached, before = set(places), set[Place]()
     while reached != before:
         before = set(reached)

@@ -36,8 +36,6 @@ def scanned(f: Recurrence, operands: Sequence[Array]) -> list[Array]:
 
 
 class _Functions:
-    """The functions of a recurrence, of the number of the step and of what it carries."""
-
     def __init__(self, f: Recurrence, constants: list[Array], inputs: list[Array]) -> None:
         self.f, self.constants, self.inputs = f, constants, inputs
         self.functions = {name: jaxpr_as_fun(closed) for name, closed in f.functions.items()}

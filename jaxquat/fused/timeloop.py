@@ -54,13 +54,11 @@ class _Member:
         self.carried = {group: target.variable(getattr(loop, group)) for group in CARRY}
 
     def point(self, k: Number) -> Values:
-        """Return the inputs of ``step`` and ``save``."""
         return [
             *self.constants, k, *self.carried["state"].get(), *self.carried["command"].get()
         ]  # fmt: skip
 
     def sample(self, k: Number) -> None:
-        """Set command and memory at the first step of each sample."""
         target, loop, carried = self.target, self.loop, self.carried
         if loop.sample is None:
             return
@@ -138,7 +136,6 @@ class _Cotangents:
         self.by = by
 
     def back(self, k: Number, past: dict[str, Values]) -> None:
-        """Apply the transposed derivatives of step k, in the reverse order of "forward"."""
         loop, target = self.loop, self.target
         point = [*self.member.constants, k, *past["state"], *past["command"]]
         self.step(point)

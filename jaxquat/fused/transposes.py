@@ -140,13 +140,11 @@ def _vjp_at(
 
 
 def _filled(f: Recurrence, arrays: Arrays, members: int | None) -> Operands:
-    """Return operands, with zeros in place of None and of JAX's symbol for 0."""
     full = [keys.zeros(f, k, members) if x is None or is_zero(x) else x for k, x in arrays.items()]
     return by_key(list(arrays), full, members)
 
 
 def _transpose_jvp_of_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-    """Transpose ``jvp_of_vjp`` by the tangent of F along the cotangents."""
     g, members = params["recurrence"], params["members"]
     f, live = g.primal, keys.live_of_primal(g, params["live"])
     assert live is not None
@@ -177,7 +175,6 @@ def _transpose_jvp_of_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> l
 def _of_operands(
     operands: Operands, members: int | None, cotangent: Callable[[Key], Any]
 ) -> list[Any]:
-    """Return a cotangent for each operand in which the primitive is linear."""
     outputs = []
     for key, (x, batched) in operands.items():
         if not ad.is_undefined_primal(x):
@@ -257,7 +254,6 @@ def _checkpointed(primitive: LoopPrimitive) -> Callable[..., Any]:
 
 
 def _is_saved(verdict: Any) -> bool:
-    """Return whether the verdict of a ``jax.checkpoint`` policy is to save the results."""
     return verdict is True or type(verdict).__name__ == "SaveableType"
 
 

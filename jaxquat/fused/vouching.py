@@ -65,7 +65,6 @@ def line(error: Exception) -> str:
 
 
 def _key(device: Any) -> bytes:
-    """Return the hash of everything that an answer may depend on."""
     version = File("/proc/driver/nvidia/version")
     driver = version.read_bytes() if version.exists() else b""
     packages = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "llvmlite")]

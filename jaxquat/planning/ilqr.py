@@ -183,7 +183,6 @@ def _solved(
     limits: Limits,
     guess: tuple[Array, State | None],
 ) -> tuple[Array, State, Array, Array, Array, Kinds, Outcome]:
-    """Return commands, states, cost, gains, largest violation, multipliers and outcome."""
     (best, multipliers), outcome = optimum(
         functions, settings, constants, others, start, limits, guess
     )

@@ -119,7 +119,6 @@ def solved(program: Program, damping: float) -> tuple[Array, Array]:
     free = free[:, model.end[0].size :]
 
     def pushed(model: Model, rows: Rows, y: Array, t: Array, sigma: Array) -> tuple[Any, ...]:
-        """Return the errors, z and the next multipliers."""
         weight = 1.0 / (t / y + rows.softness)
         off = rows.values + sigma / y - rows.softness * y
         by = jnp.swapaxes(rows.slopes, 1, 2)

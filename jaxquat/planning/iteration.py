@@ -241,7 +241,6 @@ def _linear(function: Callable[..., Any], state: State, *command: Array) -> tupl
 
 @traced_once
 def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
-    """Return the Gauss-Newton model of the end, v and V."""
     residuals, jacobian = _linear(problem.final, last)
     return _squared(jacobian, residuals)
 
@@ -298,7 +297,6 @@ def slope_of_sample(
 
 
 def _curvature_end(problem: Problem, last: State) -> Array:
-    """Return the exact V of the end."""
     return jax.jacfwd(lambda delta: slope_at_end(problem, last, delta))(zeros(last))
 
 

@@ -132,7 +132,6 @@ def _actors(ax: Axes3D, corners: np.ndarray) -> tuple[Poly3DCollection, list[Any
 
 
 def _writer(file: str | os.PathLike | None) -> str:
-    """Return the name of matplotlib's writer for a file; ValueError if it is not installed."""
     suffix = "" if file is None else place("file", file).suffix.lower()
     writer = "pillow" if suffix == ".gif" else "ffmpeg"
     if file is not None and not writers.is_available(writer):

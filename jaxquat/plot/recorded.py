@@ -60,7 +60,6 @@ def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
 
 
 def _panels(ax: Any, count: int) -> np.ndarray:
-    """Return axes (count,), from ``ax``, or from a new figure if it is None."""
     if ax is not None:
         panels = np.array([flat(one) for one in np.ravel(np.asarray(ax, object))])
         if len(panels) != count:

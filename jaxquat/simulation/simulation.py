@@ -213,7 +213,6 @@ def checked_simulation(
 
 
 def _holding(simulation: Simulation) -> Simulation:
-    """Hold inputs, command and memory in empty intervals."""
     if simulation.intervals is None or not simulation.may_be_empty:
         return simulation
     samples = simulation.steps // simulation.sample_every
@@ -309,7 +308,6 @@ def _check_functions(
 
 
 def _times(grid: Grid | GridAt, dtype: Any) -> dict[str, Any]:
-    """Return the fields of a Simulation about the times of a grid, in this dtype."""
     if isinstance(grid, GridAt):
         with np.errstate(over="ignore"):
             if is_concrete(grid.stamps) and not np.isfinite(np.asarray(grid.stamps, dtype)).all():

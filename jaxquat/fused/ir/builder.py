@@ -171,7 +171,6 @@ def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
 
 
 def _normal(x: Any) -> Any:
-    """Return the number, or zero of its sign for a denormal one."""
     return x * 0 if x.dtype.kind == "f" and abs(x) < np.finfo(x.dtype).tiny else x
 
 

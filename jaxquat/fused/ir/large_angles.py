@@ -116,7 +116,6 @@ def _fraction(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
 
 
 def _single(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
-    """Return the remainder of a float32, in float64."""
     fraction, quarter = _fraction(digits)
     high, _, _ = parts(HALF_PI, np.dtype(np.float64))
     return fraction.convert(np.float64) * (high * 2.0**-64), quarter

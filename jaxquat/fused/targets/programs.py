@@ -135,7 +135,6 @@ class Programs(Memory):
         return [self.read_from(place) for place in carried]
 
     def _while(self, routine: Routine, args: Sequence[str | Cell]) -> list[str | Cell]:
-        """Write a loop that goes on while the first carried value is true for any member."""
         fixed, starts, _ = routine.split(args)
         carried = self._slots(routine.program.inputs[routine.fixed :], starts)
         with self.repeat(lambda: self.any(self.read_from(carried[0]))):
@@ -144,7 +143,6 @@ class Programs(Memory):
         return [self.read_from(place) for place in carried]
 
     def _call(self, routine: Routine, args: Sequence[str | Cell]) -> Sequence[Cell]:
-        """Call the function of a routine, which writes its results to memory."""
         passed, values, k, dtypes = [], [], 0, routine.program.inputs
         while k < len(args):
             row = self._row_from(args, k)

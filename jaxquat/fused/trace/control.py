@@ -112,7 +112,6 @@ def _where(go: Values, new: Values, old: Values) -> Values:
 
 
 def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
-    """Return the results of the chosen branch; trace it alone if the choice is known."""
     branches, number = equation.params["branches"], _of_boolean(which.item())
     if number.literal is not None:
         chosen = branches[min(max(int(number.literal), 0), len(branches) - 1)]

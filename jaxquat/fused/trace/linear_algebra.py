@@ -16,7 +16,6 @@ from jaxquat.fused.trace.values import Values
 
 
 def _over_batch(function: Callable[..., list[Values]], *arrays: Values) -> list[Values]:
-    """Apply a function of matrices at each place in the batch axes of the first array."""
     batch = arrays[0].shape[:-2]
     rows = [function(*(x[place] for x in arrays)) for place in np.ndindex(batch)]
     columns = zip(*rows, strict=True)
@@ -24,7 +23,6 @@ def _over_batch(function: Callable[..., list[Values]], *arrays: Values) -> list[
 
 
 def _exchanged(rows: np.ndarray, k: int, pivot: Scalar) -> None:
-    """Exchange row k with row number ``pivot``, which is at least k."""
     table = rows.reshape(len(rows), -1)
     first = table[k].tolist()
     for i in range(k + 1, len(rows)):

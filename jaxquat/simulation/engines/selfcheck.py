@@ -172,7 +172,6 @@ def _error(got: Array, wanted: Array) -> float:
 
 
 def _rank(error: float) -> float:
-    """Return a key for ``max`` to which NaN is the worst."""
     return np.inf if np.isnan(error) else error
 
 
