@@ -57,15 +57,15 @@ def read_dataflash(
 
     Args:
         path: the file.
-        columns: for each channel a field, "MESSAGE.Field", or several fields of one message.
-            "IMU:1.GyrX" is a field of instance 1; old logs have messages ``IMU2`` instead. Three
-            fields of q are roll, pitch and yaw in degrees, four a quaternion, scalar first. By
-            default ``recordings.ARDUPILOT``.
+        columns: for each channel a field, "MESSAGE.Field", or several of one message. "IMU:1.GyrX"
+            is a field of instance 1; old logs have messages ``IMU2`` instead. Three fields of q are
+            roll, pitch and yaw in degrees, four a quaternion, scalar first. By default
+            ``recordings.ARDUPILOT``.
         units: the unit of each channel in place of the one that the log states. Numbers whose unit
             is neither stated nor in ``recordings.UNITS`` are not converted; MAG is in milligauss.
         frame: as for ``read_ulog``.
-        skip_damaged: whether to accept a file that is damaged or ends within a message, as after a
-            loss of power; a RuntimeWarning has the number of bytes skipped.
+        skip_damaged: accept a file that is damaged or ends within a message, as after a loss of
+            power; a RuntimeWarning has the number of bytes skipped.
 
     Raises:
         ValueError, TypeError, OSError, ImportError: as ``read_ulog``, with pymavlink.
@@ -145,20 +145,18 @@ def read_tlog(
 ) -> Recording:
     """Read channels from a telemetry log of MAVLink, a ``.tlog`` file; needs the extra ``logs``.
 
-    Rows are as in ``read_ulog``. The time is the vehicle's, ``time_boot_ms`` or ``time_usec``, not
-    the one of reception.
+    Rows are as in ``read_ulog``. The time is the vehicle's, ``time_boot_ms`` or ``time_usec``.
 
     Args:
         path: the file.
-        columns: for each channel a field, "MESSAGE.field", or several fields of one message.
+        columns: for each channel a field, "MESSAGE.field", or several of one message.
             "RAW_IMU:1.xgyro" is of the second source of these messages, in the order of system,
-            component and sensor. q: as in ``read_dataflash``, angles in the unit that MAVLink
-            states.
-        units: the unit of each channel in place of the one that MAVLink states, as for
-            ``read_ulog``.
+            component and sensor. Fields of q as in ``read_dataflash``, but angles in MAVLink's
+            unit.
+        units: as for ``read_ulog``, in place of the units that MAVLink states.
         frame: as for ``read_ulog``.
-        skip_damaged: whether to skip bytes that are no message, also at the end, and the message
-            before them; a RuntimeWarning has the number of bytes skipped.
+        skip_damaged: skip bytes that are no message, also at the end, and the message before them;
+            a RuntimeWarning has their number.
 
     Raises:
         ValueError, TypeError, OSError, ImportError: as ``read_ulog``, with pymavlink.

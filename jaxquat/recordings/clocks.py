@@ -36,21 +36,18 @@ def even_clock(
 ) -> EvenClock:
     """Fit an even clock to stamps that come in bursts or jitter.
 
-    Phones, USB and ROS drivers deliver several samples with one stamp, or with stamps that lag
-    irregularly, some behind the next one's. If the sensor samples evenly, the rows count its
-    samples, and least squares give the times: a line between gaps, whose slope may change every
-    five minutes, because crystals drift. The order of the rows is kept. Read such rows with
-    ``duplicates="keep"``.
-
-    The times are late by the mean lag of the stamps, which is unknown. A sample lost outside of a
-    gap shows only as a step of the residuals. If the residuals have a trend, the clock is not even.
+    Phones, USB and ROS drivers deliver several samples with one stamp, or stamps that lag, some
+    behind the next one's. If the sensor samples evenly, the rows, whose order is kept (read them
+    with ``duplicates="keep"``), count its samples, and least squares give the times: a line between
+    gaps, whose slope may change every five minutes, because crystals drift. The times are late by
+    the unknown mean lag. A sample lost outside of a gap shows only as a step of the residuals. If
+    the residuals have a trend, the clock is not even.
 
     Args:
         recording: the rows of one sensor, all in the order in which it sampled.
         rate: the sampling rate [Hz] if it is known; otherwise it is fitted.
         gap: the longest increase of the stamps that is no gap [s]; by default ten times the median
-            one. After a gap the clock starts anew, with the same rate, unless the samples catch up:
-            then none were lost.
+            one. After a gap the clock starts anew, with the same rate, unless the samples catch up.
 
     Raises:
         ValueError, TypeError: an argument, by name; stamps that do not rise as a whole.

@@ -54,8 +54,7 @@ def text_of(path: str | os.PathLike) -> str:
 def header_of(text: str, columns: Sequence[str], decimal: str) -> Header:
     """Return the first line that names all these columns, or the last of several such comments.
 
-    Without one it is the first line that is not blank. The separator is the one with which the line
-    has all the names, or else the one that gives the most cells.
+    Without one it is the first line that is not blank. The separator gives all names or most cells.
     """
     marks = _SEPARATORS.replace(decimal, "")
     first = comment = None
@@ -80,10 +79,10 @@ def positions(header: Header, column: str) -> list[int]:
 
 
 def numbered_header(text: str, columns: Sequence[str], decimal: str) -> Header:
-    """Return the header of a file whose columns are numbered: the lines above the first numbers.
+    """Return the header of numbered columns: the lines above the first number in one of them.
 
-    These are in the first line with a number in one of the columns; the separator gives the most
-    numbers there, or else the most cells. A column without a name has its number as name.
+    The separator gives the most numbers there, or else the most cells. A column without a name has
+    its number as name.
     """
     lines = enumerate(itertools.islice(lines_of(text), _BEFORE), 1)
     lines = [(k, text) for k, text in lines if text.strip() and not text.lstrip().startswith("#")]

@@ -23,8 +23,8 @@ _GAP = 10.0  # median intervals: a longer interval is a gap by default
 class Recording:
     """A recording: N rows in time order, float64, in SI units.
 
-    A field that is not in the file is None. ``recording["motors"]`` is the channel of this name,
-    with a field or without. If a sensor has no sample in a row, all its numbers are NaN there.
+    A field that is not in the file is None. ``recording["motors"]`` is the channel of this name. If
+    a sensor has no sample in a row, all its numbers are NaN there.
 
     Attributes:
         t: times [s], (N,); they increase.
@@ -41,9 +41,8 @@ class Recording:
             least 2); a channel's name that is no string or that of a field. Values are not checked.
 
     Examples:
-        >>> volts = np.array([12.0, np.nan, np.nan, 11.5])
-        >>> t, gyro = np.arange(4) / 10, np.zeros((4, 3))  # s, rad/s
-        >>> recording = jq.recordings.Recording(t, gyro, channels={"volts": volts})
+        >>> t, volts = np.arange(4) / 10, np.array([12.0, np.nan, np.nan, 11.5])  # s, V
+        >>> recording = jq.recordings.Recording(t, np.zeros((4, 3)), channels={"volts": volts})
         >>> recording
         <Recording: 4 samples, duration 0.3 s, rate 10 Hz, channels gyro volts, volts missing 50 %>
     """
@@ -116,9 +115,7 @@ class Recording:
         return from_channels(self.t[rows], {key: self[key][rows] for key in self.names})
 
     def hold(self, channel: str) -> Recording:
-        """Replace missing rows by the last sample before them, as a motor holds its command.
-
-        Rows before the first sample remain NaN.
+        """Replace missing rows, after the first sample, by the last one before: a held command.
 
         Examples:
             >>> recording.hold("volts")["volts"]
@@ -202,11 +199,10 @@ class Recording:
 def join(*recordings: Recording) -> Recording:
     """Join recordings of several rates, such as one file for each sensor, into one.
 
-    The rows are all times of all recordings. Rows merge only if their times are equal in float64;
-    no time is changed and nothing is interpolated. Channels are NaN in the rows that their
-    recording does not have, so they become float64; ``movement`` stays bool if every row has it.
-    The times must be of one clock: shift a recording whose clock is ahead by 20 ms with
-    ``dataclasses.replace(recording, t=recording.t - 0.02)``.
+    The rows are all times of all recordings, merged only if equal in float64; nothing is
+    interpolated. Channels are NaN in the rows that their recording does not have, so they become
+    float64; ``movement`` stays bool if every row has it. The times must be of one clock: shift one
+    that is ahead by 20 ms with ``dataclasses.replace(recording, t=recording.t - 0.02)``.
 
     Args:
         recordings: recordings whose channels have different names, at least one channel each.
@@ -216,11 +212,11 @@ def join(*recordings: Recording) -> Recording:
             two recordings, or no recordings.
 
     Examples:
-        >>> imu = jq.recordings.Recording(np.array([0.0, 0.01, 0.02]), gyro=np.ones((3, 3)))
+        >>> imu = jq.recordings.Recording(np.array([0.0, 0.01]), gyro=np.ones((2, 3)))
         >>> volts = {"volts": np.array([12.0, 11.5])}
         >>> battery = jq.recordings.Recording(np.array([0.01, 0.015]), channels=volts)
         >>> jq.recordings.join(imu, battery)["volts"]
-        array([ nan, 12. , 11.5,  nan])
+        array([ nan, 12. , 11.5])
     """
     if not recordings:
         raise ValueError("recordings: wanted at least one recording, got none")

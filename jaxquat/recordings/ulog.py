@@ -52,16 +52,16 @@ def read_ulog(
 
     The recording has a row for every time at which one of the topics was logged; a channel is NaN
     where its topic was not. Nothing is interpolated, and no time is changed. The time of a message
-    is ``timestamp_sample``, the time of its data, if the topic always sets it (0 means unknown) and
-    never repeats it; otherwise, and in commands (``actuator_...``, ``..._setpoint``), it is
-    ``timestamp``, the time of sending. A message with NaN in all fields of a channel is missing.
+    is ``timestamp_sample``, if the topic always sets it (0 means unknown) and never repeats it;
+    otherwise, and in commands (``actuator_...``, ``..._setpoint``), it is ``timestamp``, the time
+    of sending. A message with NaN in all fields of a channel is missing.
 
     Args:
         path: the file.
-        columns: for each channel, a field of a topic, "topic.field", or several fields of one
-            topic. An array field without an index is read as a whole, ``topic.array[1].field`` is a
-            field within one of its elements, and "topic:1.field" is a field of instance 1. By
-            default ``recordings.PX4``. PX4's quaternions are scalar first.
+        columns: for each channel a field, "topic.field", or several of one topic. An array field
+            without an index is read as a whole, ``topic.array[1].field`` is a field within one of
+            its elements, "topic:1.field" a field of instance 1. By default ``recordings.PX4``.
+            PX4's quaternions are scalar first.
         units: the unit of each channel that is not in SI, one of ``recordings.UNITS`` or a number,
             the value of one count in SI units. A field whose name ends in such a unit is refused
             without it, except ``magnetometer_ga``, which is in gauss.
@@ -69,17 +69,15 @@ def read_ulog(
             the log (body forward-right-down, world north-east-down), or "flu_enu" (body
             forward-left-up, world east-north-up), as for ``estimation.ahrs``. Other channels stay
             as they are.
-        cut_short: whether to accept a file that ends within a message, as after a loss of power.
-        skip_damaged: whether to accept a damaged file. Reading continues where ten messages follow
-            one another; the message before the damage, which may begin in it, is skipped too. A
-            RuntimeWarning has the number of bytes skipped. ULog has no checksums: damage within the
-            numbers of a message cannot be noticed.
+        cut_short: accept a file that ends within a message, as after a loss of power.
+        skip_damaged: accept a damaged file. Reading continues where ten messages follow one
+            another; the message before the damage is skipped too. A RuntimeWarning has the number
+            of bytes skipped. ULog has no checksums: damage within numbers cannot be noticed.
 
     Raises:
         ValueError, TypeError: a bad argument, by name; a file that is not ULog, is damaged or cut
             short, lacks a topic or field, or has a topic whose times do not increase.
-        OSError: the file cannot be opened.
-        ImportError: pyulog is not installed.
+        OSError, ImportError: the file cannot be opened; pyulog is not installed.
 
     Examples:
         >>> motors = [f"actuator_motors.control[{k}]" for k in range(4)]

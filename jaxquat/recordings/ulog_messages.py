@@ -117,9 +117,8 @@ class _Chain:
     def skip_damage(self, message: _Message, problem: str) -> None:
         """Go to where messages follow one another again, or to the end.
 
-        A single message of no topic is skipped alone. Other damage may begin earlier, in what
-        looked like a message, so the last message of data is removed, with what follows it and is
-        neither a format nor a subscription.
+        A message of no topic is skipped alone. Other damage may begin in what looked like a
+        message, so the last data are removed too, but no later formats and subscriptions.
         """
         if problem == _NO_TOPIC and self._continues(message.end):
             self.at = message.end
