@@ -1,7 +1,6 @@
 """Checks of arguments: each error names the argument, what was wanted and what was passed.
 
-Shapes, dtypes and options are always checked, values only if they are concrete, so the same code
-runs under ``jit``, ``vmap`` and ``grad``.
+Values are checked only if they are concrete, shapes, dtypes and options always.
 """
 
 from __future__ import annotations
@@ -166,9 +165,7 @@ def function(name: str, value: Any, hint: str = "") -> Any:
 def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") -> Any:
     """Return ``value`` if it is a function of these positional arguments; TypeError otherwise.
 
-    A function without a signature passes. For the messages: ``arguments`` are names, for instance
-    "t, state"; ``why`` is the reason for them; ``hint`` says what to do about a value that is no
-    function.
+    ``arguments`` are names, as "t, state"; ``why`` and ``hint`` are parts of the message.
     """
     function(name, value, hint or f"; it is called as {name.split('.')[-1]}({arguments})")
     try:
@@ -389,11 +386,7 @@ def symmetric(name: str, value: Array) -> None:
 
 
 def rotation_matrix(name: str, value: Array) -> None:
-    """Raise ValueError if a concrete matrix (..., 3, 3) is not a rotation.
-
-    Its determinant must be positive, and ``R^T R`` within 5e-4 of the unit matrix. That admits a
-    matrix with four decimals, and that of a quaternion whose norm is off 1 by 1e-4.
-    """
+    """Raise ValueError if a concrete matrix (..., 3, 3) is not a rotation, up to four decimals."""
     if is_concrete(value):
         finite(name, value)
         matrices = np.asarray(value, dtype=np.float64).reshape(-1, 3, 3)
@@ -452,11 +445,7 @@ def normal_vectors(name: str, value: Array, axes: Array) -> None:
 
 
 def independent_columns(name: str, wanted: str, value: Array) -> None:
-    """Raise ValueError if the columns of a concrete, finite matrix A (n, k) are dependent.
-
-    They are if ``A^T A``, with columns of length 1, is singular to within ten roundings of A's
-    dtype.
-    """
+    """Raise ValueError unless ``A^T A`` of a concrete (n, k) is regular, columns scaled to 1."""
     if is_concrete(value) and np.isfinite(np.asarray(value)).all():
         matrix = np.asarray(value, dtype=np.float64)
         lengths = np.linalg.norm(matrix, axis=0)

@@ -24,11 +24,7 @@ Shape = tuple[int | str, ...]
 
 
 class Field:
-    """The shapes that a field may have, and the checks of its values.
-
-    A letter in a shape stands for a length of at least 1, the same in all fields of a record. A
-    check is called with the name and the array, and raises an error.
-    """
+    """The shapes of a field, whose letters are lengths, and its checks of (name, array)."""
 
     def __init__(self, shapes: Sequence[Shape], *checks: Callable[[str, Array], None]) -> None:
         self.shapes = shapes

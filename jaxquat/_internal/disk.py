@@ -30,11 +30,10 @@ def digest(tree: Any) -> str:
 
 @contextlib.contextmanager
 def only_writer(name: str, folder: Path, lock: str) -> Iterator[None]:
-    """Lock the file ``lock`` in a folder; the file exists only while a process writes there.
+    """Lock the file ``lock`` in a folder by flock; it exists only while a process writes there.
 
-    The kernel releases the lock (flock) however the process ends. It works between threads,
-    processes, and on NFS hosts. Nothing is locked without flock (Windows, some file systems) or if
-    the file cannot be created. BlockingIOError names another writer and its host.
+    Nothing is locked without flock (Windows, some file systems) or if the file cannot be created.
+    BlockingIOError names another writer and its host.
     """
     file, path = _locked(name, folder, folder / lock), folder / lock
     try:

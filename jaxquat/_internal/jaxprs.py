@@ -33,9 +33,8 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 def depends_on(jaxpr: Any, marked: Sequence[bool], slope: bool = False) -> list[bool]:
     """Return, for each output of a jaxpr, whether its value may depend on a marked input.
 
-    Calls, branches and loops are entered; elsewhere every output depends on every input. With
-    ``slope``, return whether the output may have a derivative with respect to a marked input:
-    integers, ``stop_gradient`` and roundings have none; a custom derivative may have one.
+    With ``slope``, whether it may have a derivative: integers, ``stop_gradient`` and roundings have
+    none.
     """
     jaxpr = _open(jaxpr)
     dependent = {variable for variable, mark in zip(jaxpr.invars, marked, strict=True) if mark}

@@ -106,8 +106,7 @@ def scale_of(x: Array) -> Array:
 def near_one(v: Array) -> Array:
     """Return ``v`` times the power of two that brings its largest component near 1. (..., n).
 
-    It is for functions that do not depend on the scale of v: squares stay in the range of the
-    dtype, and derivatives are correct although the factor counts as a constant.
+    For functions that do not depend on the scale of v the factor counts as a constant.
     """
     info = jnp.finfo(v.dtype)
     largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))

@@ -46,8 +46,7 @@ def traced(
 ) -> tuple[TracedFunction, list[Any], list[Any]]:
     """Return a function traced for such arguments, and what it closes over: floats, and others.
 
-    The object is the same for functions with the same equations. Known integers and booleans remain
-    part of it, as they may be indices; others are keys and traced integers.
+    Known integers and booleans remain part of it, as they may be indices.
     """
     # JAX keeps the trace of a function object, which may now close over other numbers.
     anew = lambda *arguments: function(*arguments)  # noqa: E731
@@ -153,8 +152,7 @@ def _same_equations(one: Any, other: Any) -> bool:
 def _same_code(one: Any, other: Any) -> bool:
     """Return whether two rules of custom derivatives do the same.
 
-    Only tracing shows what a rule computes. So a rule of a user must be a function of a module that
-    uses no variables of this module and closes over nothing.
+    A user's rule must be a function of a module that uses no variables of it, without closure.
     """
     if one.__code__ is not other.__code__ or one.__globals__ is not other.__globals__:
         return False

@@ -85,10 +85,7 @@ def _is_real(value: Any) -> bool:
 
 
 def named_leaves(tree: Any, name: str = "", *, kinds: Any = ()) -> list[tuple[str, Any]]:
-    """Return the leaves of a pytree and their places: ``("gains.damping", leaf)``.
-
-    The place of a lone leaf is ``name``. An object of one of the ``kinds`` counts as a leaf.
-    """
+    """Return leaves, or ``kinds``, of a pytree and their places: ``("gains.damping", leaf)``."""
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, kinds))
     place = lambda path: jax.tree_util.keystr(path, simple=True, separator=".")  # noqa: E731
     return [(place(path) or name, leaf) for path, leaf in leaves]

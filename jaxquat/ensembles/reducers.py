@@ -266,9 +266,8 @@ class _Counts(NamedTuple):
 class _Bins:
     """Logarithmic bins, numbered from the most negative values through zero to the largest.
 
-    A positive x is in bin ``offset + ceil(log(x) / width)``, infinity in ``middle``, a negative x
-    in minus the bin of -x, zero in 0; ``middle`` is then added so that no bin number is negative.
-    NaN is in any bin: the least and greatest values are then NaN, and clip the quantiles.
+    A positive x is in bin ``middle + offset + ceil(log(x) / width)``, -x on the other side of
+    ``middle``, where 0 is. NaN is in any bin, but clips the quantiles to NaN.
     """
 
     def __init__(self, accuracy: float) -> None:

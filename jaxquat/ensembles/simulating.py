@@ -1,8 +1,4 @@
-"""``run``: the devices simulate a chunk while the host reduces and stores the previous one.
-
-Complete chunks in the store are read, the others simulated, one ahead of the host; the ``_Tally``
-gets their outputs. When ``until``, one more reducer, suffices, the chunk just begun is dropped.
-"""
+"""``run``: the devices simulate a chunk while the host reduces and stores the previous one."""
 
 from __future__ import annotations
 

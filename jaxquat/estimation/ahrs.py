@@ -216,8 +216,7 @@ def _observe(
 def _unobserved_vertical(predicted: Prediction, north: MagneticHeading) -> Array:
     """Return the vertical in body axes where no magnetometer gives the heading, otherwise 0.
 
-    The observation that the velocity is 0 must not change heading and bias about the vertical: a
-    body that accelerates while it tilts has the velocity of one with another bias.
+    A body that accelerates while it tilts has the velocity of one with another bias about it.
     """
     no_heading = (north.heading.age < 0) | (predicted.since_read[2] > _ABSENT)
     up = jnp.asarray([0.0, 0.0, 1.0], predicted.sample.gyro.dtype)

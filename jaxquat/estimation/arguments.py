@@ -56,9 +56,7 @@ def check_sizes(name: str, dt: np.ndarray, gyro: np.ndarray, force: np.ndarray) 
 def _check_weight(name: str, dt: np.ndarray, force: np.ndarray) -> None:
     """Raise ValueError if specific forces (N, 3), at intervals (N,) [s], are too short on average.
 
-    The mean length over a time T is at least ``|g up + dv/T|`` with the change dv of the velocity.
-    If it is below g by more than V/T, the body fell faster by V at the end, or gravity was
-    subtracted. Half a minute of free fall is allowed.
+    A mean length below g by V/T over T means a fall faster by V, or that gravity was subtracted.
     """
     present = np.isfinite(force).all(axis=1)
     t = np.cumsum(np.asarray(dt, np.float64))[present]

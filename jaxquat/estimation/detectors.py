@@ -58,12 +58,10 @@ def measure_motion(
 ) -> tuple[Motion, Array]:
     """Return the memory and the squared density of the true velocity [m^2/s], ().
 
-    The horizontal acceleration (2,), world axes, is integrated between a high-pass, which removes
-    the constant error of the tilt, and a low-pass, both with the time constant T =
-    ``velocity_time``: of the true velocity ``(s T)^2 / (1 + s T)^3`` passes. White noise of density
-    d would then have the variance ``3 d^2 / (16 T)``. The mean square rises at once and decays in
-    T. A lasting acceleration, or any in the first T, shows in the excess of the mean force over
-    gravity.
+    Of the velocity, from the horizontal acceleration in world axes, ``(s T)^2 / (1 + s T)^3``
+    passes, T = ``velocity_time``, which removes the constant error of the tilt. White noise of
+    density d would then have the variance ``3 d^2 / (16 T)``. A lasting acceleration, or any in the
+    first T, shows in the excess of the mean force over gravity.
     """
     time = jnp.asarray(settings.velocity_time)
     share = -jnp.expm1(-interval / time)
@@ -87,9 +85,8 @@ def detect_disturbance(
 ) -> tuple[MagneticField, Array, Array]:
     """Return the memory, the factor of the heading's variance, and whether the heading restarts.
 
-    The factor is 1 where norm and dip are the undisturbed ones, which are then learned. Another
-    field that stays the same for ``field_time`` and more than half of the total time becomes the
-    undisturbed one, and the heading restarts: what came before was a disturbance.
+    Norm and dip are learned where the factor is small. Another field that stays the same for
+    ``field_time`` and more than half of the total time becomes the undisturbed one.
     """
     unit = power_of_two(field)  # the squares of any unit of the field stay in the dtype's range
     norm = jnp.sqrt(square(field / unit))
@@ -122,8 +119,7 @@ def measure_horizontal_field(
 ) -> tuple[HorizontalField, Array]:
     """Return the memory, and the squared horizontal field (), relative to the norm, beyond noise.
 
-    Noise averages out in world axes; the squared length of its mean is exponentially distributed
-    with the mean ``2 variance share``. ``_BY_CHANCE`` times that is subtracted.
+    The squared mean of noise in world axes is exponential, with the mean ``2 variance share``.
     """
     field = near_one(field)
     now = field[:2] / jnp.sqrt(square(field))
@@ -152,10 +148,8 @@ def detect_lost_tilt(
 ) -> tuple[MeanForce, Array, Array]:
     """Return the memory, the excess of the mean force over gravity [m/s^2], and whether it is lost.
 
-    A horizontal acceleration a makes the mean force (world axes) longer by a^2/(2 g). So one that
-    is as long as gravity but points elsewhere shows a wrong tilt. The limit of the excess is half
-    of that for the observed horizontal part, and less for a large one, so that an acceleration does
-    not hide a wrong tilt. ``rest_force`` (3,) is the mean force at rest, body axes.
+    A horizontal acceleration a makes the mean force longer by a^2/(2 g). So one as long as gravity
+    that points elsewhere shows a wrong tilt; the limit is half of that, less if it is large.
     """
     mean = memory.mean - jnp.expm1(-interval / _FORCE_TIME) * (force - memory.mean)
     norm, own = root(square(rest_force)), memory.gravity

@@ -76,10 +76,9 @@ def observed(
 ) -> tuple[Error, Update]:
     """Update an error by a block of m scalar observations; invalid ones do not change it.
 
-    ``rows`` (m, n) are the derivatives of the residuals (m,), measured minus computed, with respect
-    to the error; the zeros of a NumPy array cost nothing. Residuals must be finite also where not
-    ``valid``. ``admitted(gain)`` is the part of a gain (n, m) that counts; along a direction that
-    it leaves out, mean and variance stay (S. F. Schmidt, Advances in Control Systems 3, 1966).
+    ``rows`` (m, n) are the derivatives of the residuals (m,), finite, measured minus computed.
+    Along directions that ``admitted(gain)`` leaves out, mean and variance stay (S. F. Schmidt,
+    Advances in Control Systems 3, 1966).
     """
     weight = valid.astype(residuals.dtype)
     images = weight[:, None] * _along(rows, error.covariance)

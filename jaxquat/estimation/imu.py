@@ -219,11 +219,7 @@ def _mean(vectors: Array) -> Array:
 
 
 def transition_of(q: Array, gyro: Array, dt: Array, decay: Array, impulse: Array) -> Array:
-    """Return the derivative of the error after a step with respect to the one before, (18, 18).
-
-    ``decay`` is the factor of the declination, ``impulse`` the vertical specific force times its
-    interval [m/s].
-    """
+    """Return the derivative of the error after a step with respect to the one before, (18, 18)."""
     by_rate = -dt * to_matrix(q)
     by_response = (by_rate[:, :, None] * gyro[None, None, :]).reshape(3, 9)
     tilt = impulse * jnp.asarray([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]], dt.dtype)

@@ -1,7 +1,6 @@
-"""The four stages of a step of ``ahrs``: prediction, tilt, heading, motion and rest.
+"""The four stages of a step of ``ahrs``, each to a record with its parts of the memory.
 
-A stage takes the memory before the sample and earlier results. It returns a record of its results,
-with the parts of the memory that it updates. Fields without a shape are ().
+Fields without a shape are ().
 """
 
 from __future__ import annotations
@@ -253,8 +252,7 @@ def _missed_turn(
 ) -> tuple[Array, Array]:
     """Return the gyroscope's usual interval, and the variance of a turn that it missed [rad^2].
 
-    From the usual interval on, the body has a random angular acceleration for ``_ACCELERATING``,
-    then a random rate. The interval is -1 before the first reading, and 0 before the second.
+    The interval is -1 before the first reading, and 0 before the second.
     """
     before, usual, time = memory.since_read[0], memory.gyro_interval, _ACCELERATING
     late = jnp.maximum(jnp.stack([before, before + dt]) - jnp.maximum(usual, 0.0), 0.0)
@@ -269,10 +267,9 @@ def _missed_turn(
 
 
 def _coning(before: Array, rate: Array, interval: Array) -> Array:
-    """Return the variance of a turn about an axis that two mean rates do not show [rad^2].
+    """Return the variance of a turn that two mean rates do not show, a twelfth of their product.
 
-    It is a twelfth of the product of the two turns, as for a rate that changes its direction evenly
-    (J. E. Bortz, IEEE Trans. Aerosp. Electron. Syst. 7, 61, 1971).
+    J. E. Bortz, IEEE Trans. Aerosp. Electron. Syst. 7, 61, 1971.
     """
     time_squared = interval * jnp.maximum(interval - _MERGED, 0.0)
     return square(time_squared * cross(before, rate) / 12.0) / 3.0
@@ -281,8 +278,7 @@ def _coning(before: Array, rate: Array, interval: Array) -> Array:
 def _turn(memory: Memory, gyro: Array, dt: Array, measured: Array) -> tuple[Array, Array]:
     """Return the attitudes at the end and in the middle of the gyroscope's turn.
 
-    Between two samples of the gyroscope the body turns at the earlier rate. The later sample then
-    replaces this turn with its own; if it comes late, only for its usual interval.
+    Until its next sample the body turns at the earlier rate; that sample then replaces the turn.
     """
     interval, usual = memory.since_read[0] + dt, memory.gyro_interval
     late = (usual != 0) & (interval > 3.0 * usual)  # more than two samples are missing
@@ -304,9 +300,8 @@ def _has_direction(vector: Array) -> Array:
 def _heading(field: Array) -> tuple[Array, Array, Array, Array]:
     """Return whether a field in level axes has a heading, its angle, variance factor and slope.
 
-    The angle [rad] is clockwise, from north to the field; within 0.6 degrees of the vertical there
-    is none. The factor is above 1 where the dip exceeds 72 degrees. The slope, the tangent of the
-    dip, is with respect to a tilt about the field's horizontal direction.
+    The angle [rad] is clockwise from north. The slope, the tangent of the dip, is with respect to a
+    tilt about the horizontal field. The factor is above 1 where the dip exceeds 72 degrees.
     """
     field = near_one(field)
     across, along = square(field[:2]), square(field)

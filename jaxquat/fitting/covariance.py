@@ -1,7 +1,6 @@
 """Covariance of fitted parameters, and directions that the data do not determine.
 
-The covariance ``inv(J^T J)`` is computed from the singular values of J, the Jacobian of the
-residuals divided by their noise. Forming J^T J would double the number of digits that are lost.
+Singular values of the scaled Jacobian J: forming J^T J would double the digits that are lost.
 """
 
 from __future__ import annotations

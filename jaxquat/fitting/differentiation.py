@@ -29,11 +29,7 @@ def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], 
 
 
 def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1) -> bool:
-    """Return whether to differentiate a function with this number of results in reverse mode.
-
-    It must be for a ``jax.custom_vjp``, and should be for a fused rollout if one tangent per
-    parameter costs more than the gradients of all results, each about ``GRADIENT`` evaluations.
-    """
+    """Return whether to use reverse mode: for a ``custom_vjp``, or if it is cheaper (fused)."""
     inside = list(equations(jax.make_jaxpr(function)(params)))
     rollouts = [x for x in inside if x.primitive.name.startswith("fused_loop")]
     for recurrence in {x.params["recurrence"] for x in rollouts}:

@@ -105,11 +105,7 @@ def _is_held(x: Any) -> bool:
 
 
 def comparable(tree: Any) -> Any:
-    """Return the tree with arrays as leaves, for a digest.
-
-    A key becomes the name of its generator and its data, a number, string or enum its ``repr``.
-    Functions and other objects, which cannot be compared, become "".
-    """
+    """Return arrays, keys as data, numbers and strings as ``repr``, "" for others, for a digest."""
 
     def one(leaf: Any) -> Any:
         value = leaf.value if isinstance(leaf, Held) else leaf

@@ -107,11 +107,7 @@ class Problem(NamedTuple):
         return long <= MISMATCH < backwards
 
     def _mismatch(self, at: Linearised, step: np.ndarray) -> float:
-        """Return the error of the linear model after a step, relative to the predicted change.
-
-        Components of the step that would pass a bound are reversed. The prediction uses the step
-        itself, although x + step may be rounded to x.
-        """
+        """Return the error of the linear model after a step, relative to the predicted change."""
         lower, upper = self.bounds.room(at.x, np.ones_like(at.x))
         with np.errstate(over="ignore", invalid="ignore"):  # the step may lead too far
             step = np.clip(np.where((step < lower) | (step > upper), -step, step), lower, upper)
@@ -284,11 +280,7 @@ def minimise_in_parts(
     criteria: Criteria,
     report: Callable[[Linearised], Any],
 ) -> Minimum:
-    """Minimise the first ``parts[0]`` residuals, the first ``parts[1]``, and so on, then all.
-
-    The minimum of a part is only a start, so its iteration ends when the cost changes by less than
-    a tenth. The history is that of all residuals.
-    """
+    """Minimise the first ``parts[0]`` residuals, coarsely, ``parts[1]``, and so on, then all."""
     coarse = criteria._replace(ftol=max(criteria.ftol, 0.1))
     here, evaluations, jacobians = start, 0, 0
     for number in parts:

@@ -33,10 +33,9 @@ class Loss(NamedTuple):
     def noise(self, residuals: np.ndarray, freedom: int) -> float:
         """Return the factor from the roots of the diagonal of ``inv(J^T J)`` to standard errors.
 
-        It is ``sqrt(mean(psi^2)) / mean(psi')`` with ``psi(f) = rho'(z) f``, for M-estimators with
-        independent errors of one distribution (P. J. Huber, Ann. Statist. 1, 799, 1973), where
-        ``freedom`` replaces the number in the first mean. It is NaN, with a warning, if so many
-        residuals are large that ``mean(psi')`` is not positive.
+        It is ``sqrt(mean(psi^2)) / mean(psi')``, ``psi(f) = rho'(z) f`` (P. J. Huber, Ann. Statist.
+        1, 799, 1973), with ``freedom`` in the first mean; NaN, with a warning, without positive
+        ``mean(psi')``.
         """
         _, first, slope = self._factors(residuals)
         mean_slope = np.mean(slope)

@@ -30,10 +30,7 @@ def step_in_box(
     upper: np.ndarray,
     rounding: float = EPS,
 ) -> np.ndarray:
-    """Return the p (n,) that minimises ``|triangle p + projection|^2`` in the ball and the bounds.
-
-    The bounds include 0; ``rounding`` is the epsilon of the dtype of the triangle.
-    """
+    """Return the p (n,) in ball and bounds that minimises ``|triangle p + projection|^2``."""
     step = np.zeros(triangle.shape[1])
     held = held_at(triangle.T @ projection, step, lower, upper)
     best, lowest = step, 0.0
@@ -65,11 +62,7 @@ def model_change(triangle: np.ndarray, projection: np.ndarray, step: np.ndarray)
 def _step_within(
     triangle: np.ndarray, projection: np.ndarray, radius: float, rounding: float
 ) -> tuple[np.ndarray, float]:
-    """Return the p (n,), ``|p| <= radius``, that minimises the model, and its damping.
-
-    p minimises ``|triangle p + projection|^2 + damping |p|^2`` without a radius, and has no
-    component in the null space of the triangle.
-    """
+    """Return the p (n,), ``|p| <= radius``, that minimises the model, and its damping."""
     left, singular, right = np.linalg.svd(triangle, full_matrices=False)
     seen = singular > max(triangle.shape) * rounding * singular[0]
     singular, projected = singular[seen], (left.T @ projection)[seen]

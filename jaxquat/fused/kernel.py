@@ -63,14 +63,15 @@ class Loop(NamedTuple):
     Inputs and outputs of the programs, where k is the number of the step (int32) and a bar marks
     cotangents, which only smooth leaves have:
 
-    =============  ===================================  ==================================== program
-    inputs                               outputs =============  ===================================
-    ==================================== step           constants, k, state, command         state
-    save           constants, k, state, command         saved sample         constants, k, state,
-    memory, input   command, memory step_back      those of step, state bar             bars of
-    constants, state, command save_back      those of save, saved bar             bars of constants,
-    state, command sample_back    those of sample, command bar,        bars of constants, state,
-    memory, input
+    =============  ===================================  ====================================
+    program        inputs                               outputs
+    =============  ===================================  ====================================
+    step           constants, k, state, command         state
+    save           constants, k, state, command         saved
+    sample         constants, k, state, memory, input   command, memory
+    step_back      those of step, state bar             bars of constants, state, command
+    save_back      those of save, saved bar             bars of constants, state, command
+    sample_back    those of sample, command bar,        bars of constants, state, memory, input
                    memory bar (after the sample)
     =============  ===================================  ====================================
 

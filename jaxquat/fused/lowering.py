@@ -1,8 +1,4 @@
-"""What the primitives are lowered to: a kernel, or a program of ``lax.scan``.
-
-``value`` and ``vjp`` become a kernel on the platforms that have one. Where a program has no scalar
-form, on other platforms and for ``jax.export`` they become a ``lax.scan``.
-"""
+"""What the primitives are lowered to: a kernel, or without a scalar form a ``lax.scan``."""
 
 from __future__ import annotations
 
@@ -76,12 +72,7 @@ _lower_kernel(lambda: nvptx.call, "cuda")
 
 
 def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
-    """Return the loop of a kernel; "keeping" and "backward" are checked together.
-
-    Raises:
-        NotScalarError: a program has no scalar form.
-        NotImplementedError: the kernel has more arrays than the default platform allows.
-    """
+    """Return the loop of a kernel; NotScalarError or NotImplementedError if there can be none."""
     if jax.default_backend() in ("gpu", "cuda"):
         kinds = ("forward",) if kind == "forward" else ("keeping", "backward")
         excess = nvptx.too_many_arrays(f.layout, kinds)

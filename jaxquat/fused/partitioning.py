@@ -56,10 +56,7 @@ def by_device(
     batched: Sequence[bool],
     operands: Sequence[Array],
 ) -> list[Array]:
-    """Return ``function(*operands, members=members)``; each device computes its own share.
-
-    The first axis of all results, and of the operands that are ``batched``, is the axis of members.
-    """
+    """Return ``function(*operands, members=members)``; each device computes its own share."""
 
     def of_all_bodies(*operands: Array) -> list[Array]:
         return function(*operands, members=members)

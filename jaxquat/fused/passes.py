@@ -1,7 +1,4 @@
-"""The passes from jaxpr to jaxpr that make the derivatives of a function.
-
-A function is a closed jaxpr with flat inputs and outputs, which have numbers.
-"""
+"""The passes from jaxpr to jaxpr that make the derivatives of a function."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ from jaxquat._internal.varying import shaped
 def jvp(closed: Any, moving: Sequence[int], results: Sequence[int], count: int) -> Any:
     """Return ``(*inputs, *tangents) -> (*outputs, *tangents)``, a function with its derivative.
 
-    ``moving`` are the inputs with tangents, ``results`` the outputs whose tangents are computed.
     Tangents have a leading axis of ``count`` directions, which share the values.
     """
     inputs = specs(closed.jaxpr.invars)
@@ -86,10 +82,7 @@ def custom_calls(closed: Any) -> list[str]:
 def arranged(
     closed: Any, inputs: Sequence[int | jax.ShapeDtypeStruct], outputs: Sequence[int] | None = None
 ) -> Any:
-    """Return the same function with inputs and outputs in another order.
-
-    A shape and dtype among ``inputs`` adds an input that is not used.
-    """
+    """Return the function with other orders; a shape and dtype adds an input that is unused."""
     jaxpr, unused = closed.jaxpr, [x for x in inputs if not isinstance(x, int)]
     added = iter(jax.make_jaxpr(lambda *_: ())(*unused).jaxpr.invars if unused else ())
     variables = [jaxpr.invars[x] if isinstance(x, int) else next(added) for x in inputs]

@@ -55,11 +55,7 @@ class LoopPrimitive:
         batching.primitive_batchers[self.primitive] = self._batched
 
     def define(self, function: Callable[..., list[Array]], by_scan: Any = None) -> None:
-        """Have this primitive evaluated as a function of other primitives.
-
-        A kernel is opaque to ``checkify``. Where automatic checks are requested, the function, or
-        ``by_scan``, runs as one ``jit``, whose errors are reported.
-        """
+        """Have this primitive evaluated as ``function``, or ``by_scan`` under ``checkify``."""
         program = by_scan or function
         self.primitive.def_impl(function)
         mlir.register_lowering(self.primitive, mlir.lower_fun(program, multiple_results=True))
@@ -173,11 +169,7 @@ def by_key(names: Sequence[Key], outputs: Sequence[Any], members: int | None) ->
 
 
 class _Axes(NamedTuple):
-    """Two axes that the kernel has as one: that of a ``jax.vmap``, and that of members before it.
-
-    Members stay sharded over devices if their axis is the first of the two, as where only tangents
-    or cotangents are batched.
-    """
+    """The axis of a ``jax.vmap``, merged with that of members, which is first if it is sharded."""
 
     size: int  # the length of the new axis
     members: int | None  # the length of the axis of members

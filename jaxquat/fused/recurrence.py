@@ -72,11 +72,10 @@ def _kept(method: F) -> F:
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """The functions of a time loop, of flat arrays.
+    """The functions of a time loop, of flat arrays; ``of_functions(branched)`` makes them.
 
-    ``of_functions`` returns ``functions`` for False and ``branched`` for True: "step" returns the
-    next state, "save" the values of a row, and "sample", with a controller or inputs, command and
-    memory from step k on.
+    "step" returns the next state, "save" the values of a row, and "sample", with a controller or
+    inputs, command and memory from step k on.
     """
 
     specs: dict[str, Leaves]  # shapes and dtypes of one member's arrays, for each of ``GROUPS``
@@ -169,10 +168,9 @@ class Recurrence:
 
     @_kept
     def with_vjp(self, live: Live | None = None) -> Loop:
-        """Return the loop with the programs of its derivative in reverse mode.
+        """Return the loop with the programs of ``vjp`` of the results ``live``.
 
-        ``live`` are the results whose cotangent is not zero, by default all. The programs leave out
-        results without influence on these: 0 times an infinite slope would be NaN.
+        They leave out results without influence on these: 0 times an infinite slope would be NaN.
         """
         live = self.smooth_ends if live is None else live
         parts = self.live_of_functions(live)
@@ -190,11 +188,7 @@ class Recurrence:
         return {k: frozenset(live) if k == "save" else carried for k in self.branched}
 
     def transposed(self, name: str, live: frozenset[Place]) -> tuple[Any, bool]:
-        """Return the derivative of a function by live results, and whether to add over devices.
-
-        It takes the arguments of the function and the cotangents of all smooth results; for "save",
-        only the cotangents of live ones.
-        """
+        """Return the derivative of a function by live results, and whether to add over devices."""
         function, inner = self.branched[name], self.inputs(name)
         results = self.places(FLOWS[name][1])
         floats = [(group, i) for group, i in results if i in self.smooth(group)]
@@ -208,10 +202,7 @@ class Recurrence:
         return passes.arranged(back, [*range(len(inner)), *cotangents]), sums
 
     def reached(self, live: Live) -> frozenset[Place]:
-        """Return the floats of state, memory and command with a cotangent at some step.
-
-        A leaf may reach a live result through other leaves, over several steps.
-        """
+        """Return the floats of state, memory and command with a cotangent at some step."""
         return frozenset(
             (group, i)
             for group, i in self._upstream(live)
@@ -255,8 +246,7 @@ class Recurrence:
     ) -> Recurrence:
         """Return the recurrence of the values and of their derivative in ``count`` directions.
 
-        ``constants`` and ``inputs`` are the leaves with tangents; in other groups all floats have
-        them. The tangents of the leaves ``zero`` are left out of the programs.
+        In other groups than ``constants`` and ``inputs`` all floats but ``zero`` have tangents.
         """
         numbers = {name: self.smooth(name) for name in GROUPS}
         numbers |= {"constants": constants, "inputs": inputs}
@@ -299,12 +289,7 @@ class Recurrence:
 
     @functools.cached_property
     def has_rules(self) -> bool:
-        """Whether a second derivative depends on how a user's rule computes the value.
-
-        Differentiation replaces a ``jax.custom_vjp`` or ``jax.custom_jvp`` function by its rule,
-        which may call other functions. The rules of a ``jax.custom_vjp`` function have no tangent
-        then.
-        """
+        """Whether a second derivative depends on how a user's rule computes the value."""
         calls = lambda f: [passes.custom_calls(x) for x in f.functions.values()]  # noqa: E731
         before = calls(self)
         has_vjp = any("custom_vjp" in kinds for kinds in before)

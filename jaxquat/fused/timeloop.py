@@ -1,24 +1,13 @@
 """The time loop of a kernel, written once for all targets.
 
-The kernel "forward" computes, for one member::
-
-    for k in range(steps + 1):
-        if k < steps:
-            if k % segment == 0: kept[k // segment] = state, memory, command    # only in "keeping"
-            if k % sample_every == 0: command, memory = sample(k, state, memory, inputs[...])
-        if k % save_every == 0: saved[k // save_every] = save(k, state, command)
-        if k < steps: state = step(k, state, command)
-
-The kernel "backward" reads the cotangents of the results of "forward"::
+For each k "forward" samples command and memory every ``sample_every`` steps, saves a row every
+``save_every``, and takes a step; "keeping" keeps state, memory and command before every ``segment``
+steps. "backward" reads the cotangents of the results::
 
     for each segment, the last one first:
         state, memory, command = kept[segment]
-        for each step k of the segment:             # again
-            past[k].state, past[k].memory = state, memory
-            if k % sample_every == 0: command, memory = sample(k, state, memory, inputs[...])
-            past[k].command = command               # for step k; kept has the one before
-            state = step(k, state, command)
-        for each step k, the last one first:        # back
+        for each step k of the segment: go forward, with past[k] = state, memory, command
+        for each step k, the last one first:
             apply the transposed derivatives of step, save and sample at past[k]
 
 Each derivative adds to the cotangents of the constants; that of the step replaces the cotangent of

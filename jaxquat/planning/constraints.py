@@ -143,11 +143,7 @@ def spread(slopes: Array, covariance: Array) -> Array:
 
 
 def deviations(problem: Problem, constraints: Kinds, path: Trajectory) -> Kinds:
-    """Return the root of S of each constraint.
-
-    Where the slope of an inequality vanishes, S misses its curvature. So the root is at least
-    SECANT times its change by one deviation of an error or command, for the cost of the path.
-    """
+    """Return the roots of S, at least SECANT times the change by one deviation of a variable."""
     states, commands, _ = path
     covariances, covariance = covariances_of(gauss_newton(problem, states, commands), REGULAR)
     n = covariance.shape[-1]

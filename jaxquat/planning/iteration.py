@@ -74,11 +74,7 @@ class Settings(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """States (samples + 1) and commands (samples, m).
-
-    Gaps (samples, n) are ``local`` of the state after each sample and of the next of ``states``;
-    None if the path obeys the equations of motion.
-    """
+    """States (samples + 1) and commands; gaps (samples, n) by ``local``, None if there are none."""
 
     states: State
     commands: Array
@@ -86,12 +82,7 @@ class Trajectory(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The best path of an iteration, and how it goes on.
-
-    ``history`` is the cost at the start and after each step, (iterations + 1,). ``smallest`` is the
-    smallest decrease that a model has promised, ``stale`` the passes since then in whose cost only
-    rounding is left.
-    """
+    """The best path so far; ``stale`` passes had only rounding left in the cost."""
 
     path: Trajectory
     cost: Array
@@ -318,8 +309,8 @@ def minimise(
 ) -> Progress:
     """Return the path after the last step, and how the iteration ended.
 
-    ``first`` is the cost of the very first path, whose rounding also limits later ones. A promised
-    decrease is compared with a cost of at least ``floor``. ``passes`` steps were tried before.
+    The rounding of ``first``, the cost of the very first path, also limits later ones. A promised
+    decrease is compared with a cost of at least ``floor``.
     """
     iterations, tolerance, exact, _ = settings
     eps = float(jnp.finfo(first.dtype).eps)

@@ -182,11 +182,7 @@ def mpc(
 def _improved(
     problem: Problem, constraints: Kinds | None, path: Trajectory, cost: Array, limits: Limits
 ) -> tuple[Array, State | None]:
-    """Return the commands after one Gauss-Newton step, and the states if there are gaps.
-
-    The length of the step minimises the cost plus twice the largest multiplier times the
-    violations. With gaps it is a whole step, or the longest of finite cost.
-    """
+    """Return commands, and states if there are gaps, after the best part of one step."""
     states, commands, gaps = path
     start = jax.tree.map(lambda x: x[0], states)
     model = gauss_newton(problem, states, commands, gaps)

@@ -60,10 +60,7 @@ PASSES = 16
 
 
 class Outcome(NamedTuple):
-    """How an iteration ended; floats, because integers have no tangents.
-
-    ``history`` and ``iterations`` are those of the Plan, ``penalties`` the roots of rho.
-    """
+    """How an iteration ended; floats, because integers have no tangents."""
 
     status: Array
     iterations: Array
@@ -72,12 +69,7 @@ class Outcome(NamedTuple):
 
 
 class Disturbance(NamedTuple):
-    """How a change of the problem disturbs the quadratic model about its minimum.
-
-    Derivatives of the gradient of each sample's Lagrangian (samples, n + m), the error after each
-    sample (samples, n), the gradient at the end (n,), the error at the start (n,), and the commands
-    that are held (samples, m).
-    """
+    """Changes of each sample's gradient and next error, the end's gradient, start and commands."""
 
     gradient: Array
     shift: Array

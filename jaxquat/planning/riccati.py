@@ -60,10 +60,9 @@ def backward(
 ) -> Policy:
     """Solve the problem from its end to its start.
 
-    A fraction ``damping`` of its diagonal is added to each Hessian of the commands. With None the
-    policy is linear in the gradients, and ``out_of_range`` is not asked. ``choose(hessian,
-    gradient, row) -> (d, free)`` returns the change (m,) that minimises the cost of a sample, and
-    which commands are free; ``rows`` is a pytree with leading axis samples.
+    A fraction ``damping`` of its diagonal is added to each Hessian of the commands; with None the
+    policy is linear in the gradients. ``choose(hessian, gradient, row) -> (d, free)`` minimises the
+    cost of a sample, with a row of the pytree ``rows``.
     """
 
     def sample(value: tuple[Array, Array], stage: Any) -> tuple[tuple[Array, Array], Policy]:
@@ -108,10 +107,8 @@ def improved(
 def out_of_range(diagonal: Array, gradient: Array, by_command: Array, curvature: Array) -> Array:
     """Return whether the dtype cannot hold the second derivative with respect to a command, (m,).
 
-    Without rounding it vanishes only if the command has no effect. The step of ``improved`` is NaN
-    where it is infinite, or below the normal numbers although the command has an effect.
-    ``by_command`` (n, m) are the derivatives of the next state, ``curvature`` (n,) the second
-    derivatives of the later cost with respect to that state.
+    It vanishes only if the command has no effect. The step of ``improved`` is NaN where it is
+    infinite, or below the normal numbers although the command has an effect.
     """
     tiny = float(jnp.finfo(diagonal.dtype).tiny)
     root = matvec(jnp.abs(by_command).T, jnp.sqrt(jnp.abs(curvature)))
@@ -159,11 +156,7 @@ def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[
 
 
 def solve_free(hessian: Array, columns: Array, free: Array) -> Array:
-    """Solve for the free commands, (m, m), (m, k) -> (m, k); the others get 0.
-
-    NaN if the Hessian of the free ones is not positive definite: its pivots are the squares of the
-    diagonal of the Cholesky factor.
-    """
+    """Solve for the free commands, (m, k); 0 for others, NaN if not positive definite."""
     identity = jnp.eye(free.size, dtype=hessian.dtype)
     matrix = jnp.where(free[:, None] & free[None], hessian, identity)
     # In one array with the matrix, the result would not be linear in the columns for JAX.

@@ -89,10 +89,7 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
 
 
 def _broken(t: np.ndarray, angles: np.ndarray, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return times (m,) and angles (m, 3) [deg] with a NaN in each angle where it jumps.
-
-    ``turns`` (n - 1,) [deg] are those of the body. At a jump the other angles have one row twice.
-    """
+    """Return times (m,) and angles (m, 3) [deg] with a NaN in each angle where it jumps."""
     jumps = np.abs(np.diff(angles, axis=0)) > np.minimum(turns + 60.0, 180.0)[:, None]
     later = np.flatnonzero(np.any(jumps, axis=1)) + 1
     extra = np.where(jumps[later - 1], np.nan, angles[later])

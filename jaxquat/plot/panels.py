@@ -88,11 +88,7 @@ def draw_columns(
     ylabel: str,
     **style: Any,
 ) -> None:
-    """Draw the columns of ``values`` (n, k) against the times (n,) [s], with labels of both axes.
-
-    A NaN is a gap; a number between two gaps is a dot. Curves with the same number in ``looks``
-    have the same colour and dashes; the first 18 numbers differ.
-    """
+    """Draw the columns of ``values`` (n, k), in which a NaN is a gap, against times (n,) [s]."""
     here = ~np.isnan(values)
     outside = np.zeros((1, values.shape[1]), bool)
     before, after = np.concatenate([outside, here[:-1]]), np.concatenate([here[1:], outside])

@@ -1,7 +1,4 @@
-"""Pictures in space: the track of a body, its axes, the polhode, the momentum sphere.
-
-Parts of a curve that lie behind the surface are dashed, as seen at the time of the call.
-"""
+"""Pictures in space; parts of curves behind a surface at the time of the call are dashed."""
 
 from __future__ import annotations
 
@@ -184,9 +181,8 @@ def _principal(path: Path, body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarr
 def _levels(moments: np.ndarray) -> list[np.ndarray]:
     """Return curves (n, 3) of equal energy on the unit sphere of the momentum, in principal axes.
 
-    Let k be an outer axis, j the middle one, i the other outer one, and a = 1/I. The energy
-    relative to spin about k is ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2``. Setting it to
-    ``share (a_j - a_k)`` gives an ellipse in l_j and l_i.
+    About an outer axis k, with a = 1/I, ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2`` is
+    ``share (a_j - a_k)``: an ellipse in l_j and l_i.
     """
     inverse, order = 1 / moments, np.argsort(moments)
     curves = []
@@ -229,10 +225,7 @@ def _turned(turn: np.ndarray, axes: np.ndarray, points: np.ndarray) -> np.ndarra
 
 
 def _hidden(points: np.ndarray, axes: np.ndarray, view: np.ndarray) -> np.ndarray:
-    """Return whether an ellipsoid hides points (3, n, n), seen from ``view`` (3,), as (n, n) bool.
-
-    Scaled by its semi-axes, it is the unit sphere: p is hidden if ``|p + s v| = 1`` for an s > 0.
-    """
+    """Return whether an ellipsoid hides points (3, n, n) from ``view`` (3,), (n, n) bool."""
     scaled, along = points / axes[:, None, None], view / axes
     a, b = along @ along, np.einsum("i,ijk", along, scaled)
     c = np.sum(scaled**2, axis=0) - 1

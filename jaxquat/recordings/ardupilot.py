@@ -30,8 +30,8 @@ ARDUPILOT: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The channels that ``read_dataflash`` reads by default; a log may lack the magnetometer.
 
-Body axes are forward-right-down; q is an estimate, body to north-east-down. Its body axes are those
-of the vehicle: the parameters AHRS_TRIM_X and AHRS_TRIM_Y, often 2 degrees, turn the sensors' axes.
+q is an estimate, from the vehicle's axes forward-right-down, which AHRS_TRIM_X and AHRS_TRIM_Y,
+often 2 degrees, turn from those of the sensors, to north-east-down.
 """
 
 _STAMP = 8  # bytes before each frame: the time at which it was received

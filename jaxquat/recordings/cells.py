@@ -1,7 +1,7 @@
 """The numbers in the cells of a text file, and the line and column of a wrong one.
 
-Python's ``csv`` splits a file in its strict form. That refuses a quote that is not closed, and
-tells a line that was cut short from one with empty cells; readers of whole tables do neither.
+Python's ``csv`` in its strict form refuses a quote that is not closed, and tells a short line from
+one with empty cells.
 """
 
 from __future__ import annotations
@@ -48,10 +48,7 @@ def numbers_of(
     duplicates: str,
     skip_damaged: bool,
 ) -> list[np.ndarray]:
-    """Return the numbers of every channel, (times, k), in the lines below the header.
-
-    The options are those of ``read``. Lines that are blank, empty or begin with "#" are skipped.
-    """
+    """Return the numbers of every channel, (times, k), below the header; options as in ``read``."""
     rows, time = _rows(path, text, header), channels[0]
     blocks, lines, skipped, last = [], [], [], (-math.inf, "")
     while block := list(itertools.islice(rows, _BLOCK)):

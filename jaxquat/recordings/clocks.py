@@ -84,11 +84,9 @@ def even_clock(
 
 
 def _fitted(stamps: np.ndarray, starts: np.ndarray, rate: float | None) -> np.ndarray:
-    """Return the times of the clock at all rows, with a step before each of the rows ``starts``.
+    """Return the times of the clock: piecewise linear in the row, with steps before ``starts``.
 
-    Between steps it is piecewise linear in the row. Rows are averaged in groups; groups that are
-    late by more than usual weigh less (P. J. Huber, Robust estimation of a location parameter,
-    1964).
+    Late groups of rows weigh less (P. J. Huber, Robust estimation of a location parameter, 1964).
     """
     rows = np.arange(len(stamps))
     knots = np.linspace(0, rows[-1], 2 + int((stamps[-1] - stamps[0]) / _SEGMENT))

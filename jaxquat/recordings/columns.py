@@ -73,11 +73,7 @@ def name_and_unit(cell: str) -> tuple[str, str | None]:
 
 
 def ends_in_a_unit(column: str, channel: str) -> bool:
-    """Return whether a name has a unit other than SI's: ``time_us``, ``gyroXDegPerSec``.
-
-    The unit is the end of the name, or stands before words of ``_AFTER``, as in ``gx_dps_raw``.
-    Words such as "g" and "min" count only in the channels where they are units.
-    """
+    """Return whether a name has a unit, as in ``time_us``, ``gyroXDegPerSec``, ``gx_dps_raw``."""
     column = re.sub(r"\[\d+\]$", "", column)  # an index
     by_axis = re.sub(r"(?<=[a-z])([XYZ])(?=[A-Za-z])", r"_\1_", column)  # gyroXDps
     by_capital = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", by_axis)

@@ -52,10 +52,7 @@ def text_of(path: str | os.PathLike) -> str:
 
 
 def header_of(text: str, columns: Sequence[str], decimal: str) -> Header:
-    """Return the first line that names all these columns, or the last of several such comments.
-
-    Without one it is the first line that is not blank. The separator gives all names or most cells.
-    """
+    """Return the first line, or the last of several comments, that names all these columns."""
     marks = _SEPARATORS.replace(decimal, "")
     first = comment = None
     for number, line in enumerate(itertools.islice(lines_of(text), _BEFORE), 1):
@@ -79,11 +76,7 @@ def positions(header: Header, column: str) -> list[int]:
 
 
 def numbered_header(text: str, columns: Sequence[str], decimal: str) -> Header:
-    """Return the header of numbered columns: the lines above the first number in one of them.
-
-    The separator gives the most numbers there, or else the most cells. A column without a name has
-    its number as name.
-    """
+    """Return the header of numbered columns: the lines above the first number in one of them."""
     lines = enumerate(itertools.islice(lines_of(text), _BEFORE), 1)
     lines = [(k, text) for k, text in lines if text.strip() and not text.lstrip().startswith("#")]
 

@@ -31,8 +31,8 @@ PX4: Mapping[str, str] = MappingProxyType(
 )
 """The channels that ``read_ulog`` reads by default; the magnetometer may be missing.
 
-Logs of before version 1.8 have it in ``sensor_combined``. Body axes are forward-right-down; q is an
-estimate, body to north-east-down.
+Before version 1.8 it is in ``sensor_combined``. q is an estimate, from forward-right-down to
+north-east-down.
 """
 
 _GAUSS = "magnetometer_ga"  # the name of PX4's fields in gauss

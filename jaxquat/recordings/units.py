@@ -50,10 +50,7 @@ UNITS: Mapping[str, tuple[str, float]] = MappingProxyType(
         for name in names.split(", ")
     }
 )
-"""For every unit that ``read`` knows: its SI unit, and its value in this SI unit.
-
-Names are case-sensitive. "G" is not included, because it stands for gauss and for standard gravity.
-"""
+"""For every unit its SI unit, and its value in this; case-sensitive, without an ambiguous "G"."""
 
 
 def si_value(unit: str | float) -> float:

@@ -259,10 +259,8 @@ def coinciding(
 ) -> tuple[Any, str, dict[str, Any]]:
     """Return whether steps are below eps times their farther end, and the error with its values.
 
-    The mean step (without empty intervals) must not be below it, nor the steps of more than
-    ``IN_A_ROW`` intervals in a row: merged stamps of several sensors have some. ``times`` (n + 1,)
-    and ``steps`` (n,) [s] are both NumPy or both JAX arrays. If the stamps have a coarser dtype
-    than the state, its eps is used, for whole intervals.
+    Neither the mean step may be nor more than ``IN_A_ROW`` in a row: merged stamps have some. If
+    the stamps have a coarser dtype than the state, its eps is used, for whole intervals.
     """
     xp = jnp if isinstance(steps, Array) else np
     eps, hint = float(jnp.finfo(dtype).eps), "start at 0 and add the offset in the torque"

@@ -75,10 +75,7 @@ def _choose(condition: Array, first: Any, second: Any) -> Any:
 
 
 def filled(inputs: Any, is_empty: Array) -> Any:
-    """Give empty sample intervals, which may have NaN, the inputs of the sample before.
-
-    Those at the beginning get the inputs of the first that is not empty.
-    """
+    """Give empty sample intervals the inputs of the sample before, or else of the first."""
     samples = len(is_empty)
     last = lax.cummax(jnp.where(is_empty, 0, jnp.arange(samples)))
     last = jnp.maximum(last, jnp.argmin(is_empty))

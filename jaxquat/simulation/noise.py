@@ -1,8 +1,6 @@
 """The noise of a rollout with a stochastic scheme: a random key, or one row of normals per step.
 
-Given normals go into the loop as inputs, so each step reads its own row, and a reverse pass writes
-each cotangent once. A sample's input then has two parts, the user's input and the rows of its
-steps, and so has the command.
+Given normals go into the loop with the inputs, so a reverse pass writes each cotangent once.
 """
 
 from __future__ import annotations
@@ -37,13 +35,7 @@ def draw(key: Array, k: Any, count: int, dtype: DTypeLike) -> Array:
 
 
 def check_noise(noise: Any, scheme: Scheme, start: State, steps: int) -> Any:
-    """Return ``noise`` as a key, as an array (steps, n) in the dtype of the start, or None.
-
-    Raises:
-        TypeError: the scheme is stochastic and there is no noise, or it is deterministic and there
-            is some; or this is neither a typed key nor an array of floats.
-        ValueError: several keys, a wrong shape, or a concrete array with NaN or infinity.
-    """
+    """Return ``noise`` as a key, as an array (steps, n) in the dtype of the start, or None."""
     wanted = f"a jax.random.key or an array of shape ({steps}, {{n}})"
     count = noise_count(noise, scheme, start, wanted)
     if noise is None:

@@ -225,10 +225,9 @@ def _holding(simulation: Simulation) -> Simulation:
 
 
 def _with_noise(simulation: Simulation, noise: Any) -> Simulation:
-    """Add a random key to the simulation, or the noise (steps, n) to its inputs.
+    """Add a random key, or noise (steps, n), to the simulation; its samples become short.
 
-    A step reads its row among those of its sample, and its derivative adds to all of them. So
-    samples are as short as possible: without a controller, the inputs are repeated.
+    A step's derivative adds to all rows of its sample: without a controller, inputs are repeated.
     """
     if noise is None or is_key(noise):
         return replace(simulation, noise=noise)
@@ -245,8 +244,7 @@ def _with_noise(simulation: Simulation, noise: Any) -> Simulation:
 def _settled(simulation: Simulation) -> Simulation:
     """Let all arrays but times vary over the axes of the states within ``jax.shard_map``.
 
-    The cotangent of an array that does not vary is a sum over devices. Casting the arrays here
-    takes this sum once, not in every step. All devices know the times of the path.
+    Otherwise each step would sum a cotangent over devices; casting takes this sum once.
     """
     if not within_shard_map():
         return simulation

@@ -1,7 +1,4 @@
-"""Where values lie: in operands and results, in buffers, and in registers once they are read.
-
-A value is the name of a vector, or a ``Cell`` that has not been read yet. Long rows stay in memory.
-"""
+"""Where values lie: a value is the name of a vector, or a ``Cell`` that was not read yet."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Scalar programs, and the routines in them, as lines of LLVM.
-
-A routine of many trips becomes a loop, and one of a single trip a call of a function. A branch is
-taken if any lane takes it, and a "while" goes on while any lane does.
-"""
+"""Scalar programs as lines of LLVM; a routine of many trips is a loop, of one a call."""
 
 from __future__ import annotations
 

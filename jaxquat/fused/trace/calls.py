@@ -69,11 +69,7 @@ def traced_apart(
     before: Sequence[np.dtype] = (),
     after: Sequence[np.dtype] = (),
 ) -> tuple[Any, list[Values], list[Scalar]]:
-    """Run a jaxpr in a new builder; return it, the outputs in it, and the arguments in ``t``.
-
-    Its inputs are ``before``, then the scalars of the arguments that are not constants, then
-    ``after``.
-    """
+    """Run a jaxpr with inputs of its own; return builder, outputs in it, and arguments in ``t``."""
     free = _not_constant(args)
     inner = t.apart([*before, *(x.dtype for x in free), *after])
     arguments = iter(inner.arguments[len(before) :])
@@ -91,10 +87,7 @@ def _not_constant(args: list[Values]) -> list[Scalar]:
 
 
 def called(t: Any, equation: Any, args: list[Values]) -> list[Values] | None:
-    """Return the outputs of a call, by a routine; None for a short function, which is inlined.
-
-    All calls of a long function with the same constants share one routine (``t.routines``).
-    """
+    """Return the outputs of a call, by a routine; None for a short function, which is inlined."""
     jaxpr, literals = equation.params["jaxpr"], map(known, args)
     key = id(jaxpr), *(None if x is None else (x.dtype, x.tobytes()) for x in literals)
     if key not in t.routines:
@@ -118,10 +111,7 @@ def called(t: Any, equation: Any, args: list[Values]) -> list[Values] | None:
 
 
 def _routine(t: Any, jaxpr: Any, args: list[Values]) -> Any:
-    """Return the routine of a function, its inputs, the values that it returns, and the outputs.
-
-    It does not return outputs that are inputs or constants; for a product it returns the factors.
-    """
+    """Return a routine, its inputs, the values (or factors) that it returns, and the outputs."""
     try:
         inner, outputs, _ = traced_apart(t, jaxpr, args)
     except NotScalarError:  # for example, it needs an index that is known at the call

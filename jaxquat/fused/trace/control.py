@@ -58,11 +58,7 @@ def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
 
 
 def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
-    """Unroll a while loop as long as its condition is known; then make it a routine.
-
-    ``jax.vmap`` makes the condition an array: the loop goes on as long as any element holds, and
-    the carried values change only where their own element holds.
-    """
+    """Unroll a while loop as long as its condition is known; then make it a routine."""
     p = equation.params
     n, m = p["cond_nconsts"], p["body_nconsts"]
     test, body, carry = list(args[:n]), list(args[n : n + m]), list(args[n + m :])

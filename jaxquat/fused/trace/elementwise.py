@@ -1,7 +1,4 @@
-"""Elementwise primitives: unrolled, or as a loop over the elements if there are many.
-
-``ELEMENTWISE`` has functions of scalars, or ``rule(params, dtype of the result, *scalars)``.
-"""
+"""Elementwise primitives: unrolled, or as a loop over the elements if there are many."""
 
 from __future__ import annotations
 
@@ -49,10 +46,7 @@ def elementwise(b: Builder, rule: Rule, args: Sequence[Values]) -> Values:
 
 
 def mapped(b: Builder, rule: Rule, columns: list[Values]) -> Values | None:
-    """Return an operation as a loop over elements, with a column of values for each operand.
-
-    None if a loop is no better: for short operations, a column without a kind, or no row.
-    """
+    """Return an operation as a loop over the elements, or None if a loop is no better."""
     kinds = list(map(_kind, columns))
     if None in kinds or "row" not in kinds:
         return None

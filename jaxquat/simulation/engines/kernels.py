@@ -17,17 +17,7 @@ from jaxquat.simulation.simulation import Simulation
 
 
 def run(simulation: Simulation, strict: bool = True) -> Path:
-    """Simulate in one kernel.
-
-    With ``strict=False`` a derivative without a scalar form is computed by ``lax.scan``, and matrix
-    products that are faster in XLA are an error.
-
-    Raises:
-        NotScalarError: step, ``save`` or controller, or if ``strict`` a requested derivative, has
-            no scalar form.
-        NotImplementedError: more arrays than a GPU allows; if not ``strict``, too large products.
-        ImportError: there are no fused kernels here, for instance because the compiler is missing.
-    """
+    """Simulate in one kernel; the errors are those of ``fused.engine.results_of``."""
     return simulation.path(*results_of(_timed(simulation), strict))
 
 

@@ -40,12 +40,9 @@ INSTEAD = 'save more rows, or use "sqrt"'
 def run(simulation: Simulation, grid: Grid | GridAt) -> Path:
     """Simulate on this grid; reverse mode undoes the steps.
 
-    If drag, body or grid are traced, derivatives are NaN where there is too much drag to be undone.
-
-    Raises:
-        ValueError: the scheme is not reversible or has too much drag to be undone, or there are a
-            controller, inputs, or an array of noise.
-        TypeError: the torque depends on the rate.
+    Derivatives are NaN where traced drag is too strong to be undone. ValueError without a
+    reversible scheme, or with such drag, a controller, inputs, or an array of noise; TypeError if
+    the torque depends on the rate.
     """
     exponent, largest = amplification(simulation, grid), largest_amplification(simulation)
     _check(simulation, exponent, largest)
