@@ -1,8 +1,7 @@
 """Rewrite files that use the last release: ``python -m jaxquat.migrate PATH...``.
 
-Names, modules, keywords and orders of arguments that have changed are rewritten in Python files and
-in the Python blocks of Markdown files; the layout is left to your formatter. What has to be done by
-hand is printed. Run it once: an order of arguments that is already new would change again.
+Changed names, modules, keywords and orders of arguments are rewritten in Python files and in the
+Python blocks of Markdown files; the rest is printed. Run it once: orders would change again.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
 """An attitude and heading reference system: gyroscope, accelerometer and magnetometer.
 
-This is a Kalman filter of 18 errors. Besides the attitude and the gyroscope's bias it estimates
-
-- the horizontal velocity to which the accelerometer integrates, observed to be near 0. That of a
-  body that is moved about returns to 0, but the velocity from a tilt grows (compare D. Laidig and
-  T. Seel, VQF, Information Fusion 91, 2023; here the Kalman filter sets the time constant);
-- the local declination of the magnetic field, which indoors changes from place to place;
-- the errors of the gyroscope's response: its three gains and six misalignments. They turn a fast
-  motion into a false rate of some 0.1 % of its own.
-
-At rest the gyroscope measures its bias. In motion without a magnetometer, heading and bias about
-the vertical follow the gyroscope alone.
+This is a Kalman filter of 18 errors. Besides attitude and bias it estimates the horizontal velocity
+to which the accelerometer integrates, observed to be near 0: that of a body that is moved about
+returns to 0, but the velocity from a tilt grows (compare D. Laidig and T. Seel, VQF, Information
+Fusion 91, 2023; here the Kalman filter sets the time constant); the local declination of the
+magnetic field, which indoors changes from place to place; and three gains and six misalignments of
+the gyroscope, which turn a fast motion into a false rate of some 0.1 % of its own. In motion
+without a magnetometer, heading and bias about the vertical follow the gyroscope alone.
 """
 
 from __future__ import annotations
@@ -45,11 +41,11 @@ _SETTINGS = dict.fromkeys(AhrsSettings._fields, Field([()], positive)) | {
 def ahrs(settings: AhrsSettings | None = None) -> Filter:
     """Make a filter of attitude from gyroscope, accelerometer and magnetometer. -> Filter.
 
-    Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. The
-    filter starts at the first sample whose accelerometer reads more than half of gravity, which
-    gives the level; the first second of the magnetometer from then on gives north. Until then the
-    standard deviations of tilt and heading are 3 rad. Either starts again where the sensors
-    contradict it for seconds. A nearly vertical field, as at a magnetic pole, gives no heading.
+    Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. The first
+    reading of the accelerometer above half of gravity gives the level; the first second of the
+    magnetometer from then on gives north. Until then the standard deviations of tilt and heading
+    are 3 rad. Either starts again where the sensors contradict it for seconds. A nearly vertical
+    field, as at a magnetic pole, gives no heading.
 
     The error has n = 18 elements: attitude [rad] and bias [rad/s], then those of ``others``:
     velocity to the east and north [m/s], (2,); declination [rad], clockwise, (); the errors M of
@@ -58,14 +54,13 @@ def ahrs(settings: AhrsSettings | None = None) -> Filter:
     The observation that the velocity is 0 has the density that the accelerometer measures over
     times of ``velocity_time``: the covariance is large for a hovering craft, a car in a bend or an
     aeroplane in a turn. A smooth ride counts as rest. Velocity, declination and disturbances of the
-    field are no white noise, so a sample has no likelihood: ``nis`` and ``log_likelihood`` are NaN.
+    field are no white noise: ``nis`` and ``log_likelihood`` are NaN.
 
     Args:
         settings: the assumed noises and times, differentiable; None for ``AhrsSettings()``.
 
     Examples:
-        >>> run = jax.jit(lambda samples: jq.estimation.run(jq.estimation.ahrs(), samples))
-        >>> memory, estimates = run(imu)
+        >>> memory, estimates = jax.jit(lambda x: jq.estimation.run(jq.estimation.ahrs(), x))(imu)
         >>> yaw = jq.euler.from_quaternion(estimates.q[-1], "ZYX")[0]
         >>> f"{jnp.degrees(yaw):.1f} deg"  # x points north, so it is turned from the east
         '90.0 deg'

@@ -1,21 +1,19 @@
 """The Gaussian part of an error-state Kalman filter: prediction, updates, and the smoother.
 
-The error is a vector (n,): the rotation vector of the attitude in WORLD axes,
-``q_true = exp(error[:3]) q``, then the errors of the other numbers. (The linearised equations then
-depend on the measured rates alone: S. Bonnabel, P. Martin and E. Salaun, CDC 2009.) Updates of
-blocks have Joseph's form: the covariance stays positive even in float32 and is right for any gain.
+The error is the rotation vector of the attitude in WORLD axes, ``q_true = exp(error[:3]) q``, then
+the errors of the other numbers, (n,). (Its equations depend on the measured rates alone: S.
+Bonnabel, P. Martin and E. Salaun, CDC 2009.) Updates have Joseph's form, right for any gain.
 
 The smoother is that of Rauch, Tung and Striebel: ``x_N = x + G (x_N' - x')``, where x' is the
-prediction of the next sample and ``G = P F^T P'^-1``, for any gains K. Its backward pass carries
+prediction of the next sample and ``G = P F^T P'^-1``. Its backward pass carries
 ``r = P^-1 (x_N - x)`` (G. J. Bierman, Int. J. Control 18(1), 1973). Before a prediction r becomes
-``F^T r``; before an update with rows H, noise R, ``L = 1 - K H``::
+``F^T r``; before an update with rows H, noise R, ``L = 1 - K H`` and any gain K::
 
     r = A r + B innovation,   B = P^-1 K = H^T S^-1 + P^-1 (K - K_optimal)
                               A = P^-1 P+ = L^T - B (H P L^T - R K^T)
 
-As ``r = M e + noise``, with a covariance N of this noise, the smoothed error is
-``(1 - P M) e - P noise``. Its covariance is a sum of squares, hence positive semidefinite in any
-precision.
+As ``r = M e + noise``, the smoothed error is ``(1 - P M) e - P noise``, with a sum of squares as
+covariance.
 """
 
 from __future__ import annotations

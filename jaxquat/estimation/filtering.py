@@ -29,16 +29,16 @@ class Estimate(NamedTuple):
         q: attitude, body to world, (4,).
         bias: bias of the gyroscope, body axes [rad/s], (3,).
         others: the filter's further states, (n - 6,), in the order that its docstring gives.
-        covariance: covariance of the error, (n, n): the rotation vector of the attitude in WORLD
-            axes [rad], ``q_true = exp(error[:3]) q``, then bias and others.
-        nis: normalised innovation squared, the sum over the sample's scalar observations, (). Its
-            mean is ``observations`` if the noises are as assumed. NaN for ``ahrs``.
+        covariance: of the error, (n, n): the rotation vector of the attitude in WORLD axes [rad],
+            ``q_true = exp(error[:3]) q``, then bias and others.
+        nis: normalised innovation squared, (), with the mean ``observations`` if the noises are as
+            assumed. NaN for ``ahrs``.
         observations: how many scalars were observed, ().
         log_likelihood: of the sample given all previous samples, (). NaN for ``ahrs``.
 
     Examples:
-        >>> smoothed = jax.jit(lambda samples: jq.estimation.smooth(mekf, samples))(samples)
-        >>> f"{smoothed.bias[0, 0]:.5f} +- {jnp.sqrt(smoothed.covariance[0, 3, 3]):.5f} rad/s"
+        >>> estimate = jq.estimation.smooth(mekf, samples)
+        >>> f"{estimate.bias[0, 0]:.5f} +- {jnp.sqrt(estimate.covariance[0, 3, 3]):.5f} rad/s"
         '0.00200 +- 0.00005 rad/s'
     """
 
@@ -62,8 +62,7 @@ class Linearized(NamedTuple):
 class Filter(NamedTuple):
     """A filter: pure functions of its memory (its state between samples) and one sample.
 
-    They are differentiable, in both modes, with respect to samples and settings. ``run`` scans the
-    step over a recording.
+    They are differentiable, in both modes, with respect to samples and settings.
 
     Attributes:
         init: ``init(sample) -> memory`` from the first sample; pass this sample to ``step``, too.
@@ -131,11 +130,10 @@ def run(
 def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noqa: A002
     """Estimate the state at each of N samples from all samples. -> Estimate, leading axis (N,).
 
-    This is the fixed-interval smoother of Rauch, Tung and Striebel. Where the filter leaves out a
-    part of its optimal gain, so does the smoother: what a sensor may not correct online, it does
-    not correct here. The fields ``nis``, ``observations`` and ``log_likelihood`` come from the
-    filter. The covariances of all samples are kept: ``merge`` the samples of a long recording
-    first.
+    This is the fixed-interval smoother of Rauch, Tung and Striebel. What a sensor may not correct
+    in the filter, it does not correct here. ``nis``, ``observations`` and ``log_likelihood`` come
+    from the filter. The covariances of all samples are kept: ``merge`` the samples of a long
+    recording.
 
     Args:
         filter: from ``mekf`` or ``ahrs``.

@@ -108,9 +108,9 @@ class ImuSample(NamedTuple):
     """One sample of ``ahrs``, or a recording if each array has a leading axis (N,).
 
     A sensor with a NaN or an infinity counts as not read. Without a gyroscope reading, the last
-    rate is used; after the gyroscope's usual interval, the covariance grows by
-    ``AhrsSettings.acceleration``. Each sensor may have rows of its own, in any order among rows of
-    equal times (intervals of 0): a sample covers the time since the sensor's last one, at most 1 s.
+    rate is used; after its usual interval, the covariance grows by ``AhrsSettings.acceleration``.
+    Each sensor may have rows of its own, in any order among rows of equal times (intervals of 0): a
+    sample covers the time since the sensor's last one, at most 1 s.
 
     Attributes:
         dt: time since the previous sample, an ``estimation.Interval`` of ().
@@ -119,10 +119,8 @@ class ImuSample(NamedTuple):
         magnetometer: magnetic field at the time of the sample, body axes, any unit, (3,).
 
     Examples:
-        >>> none, unread = jnp.zeros((n, 3)), jnp.full((n, 3), jnp.nan)
-        >>> samples = jq.estimation.ImuSample(imu.dt, none, imu.accelerometer, unread)
-        >>> f"{samples.dt.seconds.sum():.2f} s"
-        '5.00 s'
+        >>> unread = jnp.full((n, 3), jnp.nan)  # no magnetometer
+        >>> samples = jq.estimation.ImuSample(imu.dt, imu.gyro, imu.accelerometer, unread)
     """
 
     dt: Interval
@@ -135,7 +133,7 @@ def imu_samples(recording: Recording) -> ImuSample:
     """Return the samples of a recording for ``ahrs``. -> ImuSample with leading axis (N,).
 
     Sensors may have rates and stamps of their own, as ``read_ulog`` returns them. Intervals are
-    computed in float64, so times since 1970 lose nothing. The arrays have JAX's default precision.
+    computed in float64; the arrays have JAX's default precision.
 
     Args:
         recording: with gyro and accelerometer; without a magnetometer the heading is not observed.
@@ -149,8 +147,7 @@ def imu_samples(recording: Recording) -> ImuSample:
             gravity, also by ``run``: over T seconds their mean length is below 9.81 - 300/T.
 
     Examples:
-        >>> t = 1.7e9 + np.arange(100) / 100  # s since 1970
-        >>> force = np.tile([0.0, 0.0, 9.81], (100, 1))
+        >>> t, force = 1.7e9 + np.arange(100) / 100, np.tile([0.0, 0.0, 9.81], (100, 1))
         >>> recording = jq.recordings.Recording(t, np.zeros((100, 3)), accelerometer=force)
         >>> f"{jq.estimation.imu_samples(recording).dt.seconds.sum():.2f} s"
         '0.99 s'

@@ -42,11 +42,10 @@ class MekfSettings(NamedTuple):
     Attributes:
         gyro: density of the white noise of the rates [rad/s/sqrt(Hz)].
         bias_random_walk: density of the bias's random walk [rad/s^2/sqrt(Hz)].
-        vectors: standard deviation of each component of a measured vector, in the vector's unit; ()
-            or one per vector (k,).
-        attitude: standard deviation of a measured attitude about each axis [rad], (), or one per
-            body axis, (3,); or its covariance in body axes [rad^2], (3, 3). If R maps the star
-            tracker's axes to body axes, use ``R @ diag(deviations**2) @ R.T``.
+        vectors: standard deviation of each component of a measured vector, in its unit; () or (k,).
+        attitude: standard deviation of a measured attitude [rad], () or per body axis, (3,); or its
+            covariance in body axes [rad^2], (3, 3). If R maps the star tracker's axes to body axes,
+            use ``R @ diag(deviations**2) @ R.T``.
         start_attitude: standard deviation of the attitude at the start about each axis [rad].
         start_bias: standard deviation of the bias at the start [rad/s]; its estimate starts at 0.
         acceleration: standard deviation of the angular acceleration about each axis while the
@@ -71,22 +70,20 @@ class VectorSample(NamedTuple):
     """One sample of ``mekf``, or a recording if each array has a leading axis (N,).
 
     A vector or attitude with a NaN counts as not measured. An attitude whose norm differs from 1 by
-    more than 1e-4 is an error; under jit it is ignored. While the gyroscope has a NaN, its last
-    rate is held (0 before the first). A gap T after a sample of length dt increases the attitude's
-    variance by ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
+    more than 1e-4 is an error, under jit ignored. While the gyroscope has a NaN, its last rate is
+    held (0 before the first): a gap T after a sample of length dt increases the attitude's variance
+    by ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
 
     Attributes:
         dt: time since the previous sample, an ``estimation.Interval`` of ().
         gyro: mean rate since the previous sample [rad/s], body axes, (3,).
         vectors: k measured vectors, body axes, (k, 3): directions, specific force, magnetic field.
         references: the same vectors in world axes and the same units, (k, 3).
-        attitude: measured attitude, body to world, (4,); ``jnp.full(4, jnp.nan)`` without a star
-            tracker.
+        attitude: measured attitude, body to world, (4,); NaN without a star tracker.
 
     Examples:
-        >>> unknown = jnp.full(4, jnp.nan)  # no star tracker; one vector, the force at rest
-        >>> dt, forces = jq.estimation.Interval(0.1), up[None]
-        >>> sample = jq.estimation.VectorSample(dt, jnp.zeros(3), forces, forces, unknown)
+        >>> dt, force, unknown = jq.estimation.Interval(0.1), up[None], jnp.full(4, jnp.nan)
+        >>> sample = jq.estimation.VectorSample(dt, jnp.zeros(3), force, force, unknown)
         >>> jax.jit(mekf.step)(mekf.init(sample), sample)[1].observations
         Array(3., dtype=float32)
     """

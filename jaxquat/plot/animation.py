@@ -57,14 +57,14 @@ def animate(
     """Animate the path: its body turns in the world as a box with lines along its axes.
 
     The box is the homogeneous one with the body's moments, the inverse of ``jq.Body.box``. A body
-    with a position moves, and draws its path as a line behind it. The scales of the three axes are
+    with a position moves, with its path as a line behind it. The scales of the three axes are
     equal, and the view contains the whole path and everything already in ``ax``.
 
     Args:
         path: one path, whose neighbouring attitudes are less than a half turn apart (``path.at``).
         body: the body of the path.
-        file: where to write the film, or None. Pillow writes ".gif"; ".mp4" and other formats need
-            an ffmpeg that matplotlib finds.
+        file: where to write the film, or None. Pillow writes ".gif"; ".mp4" and others need an
+            ffmpeg.
         fps: frames per second of the film.
         speed: seconds of the path per second of the film.
         size: for a body with a position, the diagonal of its box as drawn [m]; by default a sixth
@@ -73,12 +73,10 @@ def animate(
         progress: show a bar with frames per second while the file is written.
 
     Returns:
-        The animation of matplotlib, with its methods ``save`` and ``to_html5_video``. A notebook
-        shows it with controls.
+        The animation of matplotlib, with ``save`` and ``to_html5_video``; a notebook shows it.
 
     Examples:
         >>> film = jq.plot.animate(path, body, fps=4)  # or animate(path, body, "film.gif")
-        >>> page = film.to_jshtml()  # for a web page, with controls
     """
     path, (corners, surface) = one_path(path), _box(body)
     radius = _radius(path, size)

@@ -64,15 +64,14 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
     ``body_axes`` have no such singularities.
 
     Args:
-        path: one path. A change of an angle from row to row counts as a jump if it exceeds 180 deg,
-            or exceeds the turn of the body by 60 deg: the rows must be close enough.
+        path: one path. A change from row to row counts as a jump above 180 deg, or 60 deg above the
+            turn of the body: the rows must be close enough.
         order: one of ``jq.euler.ORDERS``; "ZYX" is yaw, pitch, roll. Other angles are named by
             their axes: body axes for capitals, world axes for small letters.
         ax: where to draw; a new figure if None.
 
     Examples:
-        >>> ax = jq.plot.euler_angles(path)
-        >>> [line.get_label() for line in ax.lines]
+        >>> [line.get_label() for line in jq.plot.euler_angles(path).lines]
         ['yaw', 'pitch', 'roll']
     """
     path = one_path(path)

@@ -30,15 +30,13 @@ def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
         names: from ``recording.names``; by default gyro, q, movement, accelerometer and
             magnetometer as far as they exist, or else all channels. A new figure holds at most
             eight.
-        ax: where to draw: an array with axes for each channel, such as ``figure.subplots(3)``; a
-            new figure if None.
+        ax: an array with axes for each channel, as ``figure.subplots(3)``; a new figure if None.
 
     Returns:
         The axes, an array (channels,), also for one channel.
 
     Examples:
-        >>> t = np.arange(101) / 100  # s
-        >>> recording = jq.recordings.Recording(t, gyro=np.stack([np.sin(t), 0 * t, 0 * t], axis=1))
+        >>> recording = jq.recordings.Recording(np.arange(9) / 10, gyro=np.ones((9, 3)))
         >>> [ax.get_ylabel().split() for ax in jq.plot.channels(recording, "gyro")]
         [['gyro', '[rad/s]']]
     """

@@ -48,8 +48,7 @@ def track(
     Args:
         path: one path of a body with a position.
         frames: number of rows at which the body axes are drawn, from the first to the last.
-        size: length of the body axes [m]; by default a twelfth of the longest side of the box
-            around the path.
+        size: length of the body axes [m]; by default a twelfth of the longest side of the path.
         colour: colour of the line.
         label: name of the line in a legend, for a picture with several tracks.
         ax: where to draw; a new figure if None.
