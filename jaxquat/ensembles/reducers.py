@@ -61,7 +61,7 @@ class Mean(reprs.Tabular):
 
     Examples:
         >>> reducer = jq.ensembles.mean()
-        >>> reducer.finish(reducer.summarise(np.array([4.0, 6.0, 5.0]), np.arange(3))).std
+        >>> float(reducer.finish(reducer.summarise(np.array([4.0, 6.0, 5.0]), np.arange(3))).std)
         1.0
     """
 

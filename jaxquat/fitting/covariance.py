@@ -48,22 +48,19 @@ class FitCovariance:
     Attributes:
         names: the names of the n parameters, from their places in the tree.
         params: the parameters at which the residuals were linearised.
-        standard_errors: a pytree like the parameters; infinite for a parameter with a part in a
-            flat direction.
-        covariance: (n, n); for parameters with a part in a flat direction, infinite on the diagonal
-            and NaN off it.
+        standard_errors: a pytree like the parameters; infinite where part of a flat direction.
+        covariance: (n, n); infinite on the diagonal and NaN off it where standard errors are
+            infinite.
         unidentifiable: (k, n) unit vectors, the flat directions, along which the residuals do not
-            change; k = 0 if the data determine all parameters. Components have their parameters'
-            units.
+            change, in the units of the parameters; k = 0 if the data determine all.
         parts: (k, n) unit vectors: ``unidentifiable`` with each component multiplied by the length
             of its column of J, so independent of units. ``print`` shows these.
         singular_values: (n,) of the Jacobian with columns scaled to length 1, as fractions of the
             largest, in falling order.
-        sigma: standard deviation of the noise in the residuals: () or (m,) if it was given, () if
-            it was estimated.
+        sigma: standard deviation of the noise, () or (m,) as given, () if estimated.
         reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)``, 1 within about
-            ``sqrt(2/(m - rank))`` if sigma and model are right. None if sigma was estimated, or if
-            m = rank.
+            ``sqrt(2/(m - rank))`` if sigma and model are right. None if sigma was estimated, or m =
+            rank.
         root: (n, rank); ``root root^T`` is the covariance without the flat directions.
 
     Examples:
@@ -90,15 +87,12 @@ class FitCovariance:
         """Return values that follow from the parameters, with errors by the delta method.
 
         The covariance of ``function(params)`` is ``G C G^T``, with the covariance C of the
-        parameters and the Jacobian G of the function, in forward mode: accurate if the function is
-        linear over the standard errors.
+        parameters and the Jacobian G of the function: accurate if the function is linear over the
+        standard errors. A value that changes along a flat direction has an infinite standard error.
 
         Args:
             function: ``function(params) -> pytree of floating arrays``, jittable; its values and
                 derivatives must be finite.
-
-        Returns:
-            Prediction. A value that changes along a flat direction has an infinite standard error.
 
         Examples:
             >>> ratio = sure.predict(lambda p: p["gain"] / p["inertia"])
@@ -151,18 +145,17 @@ def fit_covariance(
     """Return the covariance of parameters at a least-squares optimum, ``inv(J^T J / sigma^2)``.
 
     J is the Jacobian of the residuals. Flat directions, along which the residuals do not change,
-    are reported, not inverted: with the columns of J scaled to length 1, so that units do not
-    matter, they are the right singular vectors whose singular value is at most ``tolerance`` times
-    the largest, combined so that each has few nonzero components. A parameter with a part in a flat
-    direction has an infinite standard error; those of the others come from the remaining
-    directions.
+    are reported, not inverted: with columns of J scaled to length 1, the right singular vectors
+    whose singular value is at most ``tolerance`` times the largest, combined so that each has few
+    nonzero components. A parameter with a part in one has an infinite standard error; those of the
+    others come from the remaining directions.
 
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in the
             units of the data.
         params: pytree, at the optimum; n numbers in arrays of float32 or float64 count. Other
             leaves are held, signed integers with a UserWarning (write 1.0, not 1). A Body is a
-            TypeError, as in ``jq.fit``.
+            TypeError.
         sigma: standard deviation of the noise in each residual, () or (m,), absolute as in scipy's
             ``curve_fit(absolute_sigma=True)``; 1.0 if the residuals are already divided by it. None
             estimates one value, the root of ``sum(residuals^2) / (m - rank)``.
@@ -171,10 +164,8 @@ def fit_covariance(
 
     Returns:
         FitCovariance, accurate if the model is linear over the standard errors. J is computed in
-        forward mode if n <= m, unless the residuals contain something with a derivative in reverse
-        mode only, or a fused rollout. A RuntimeWarning says that chi-squared per degree of freedom
-        is more than five standard deviations above 1 and makes the errors too small by a factor of
-        1.5 or more.
+        forward mode if n <= m, unless reverse mode is needed or cheaper (fused). A RuntimeWarning
+        says that chi-squared makes the errors too small by a factor of 1.5 or more.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or

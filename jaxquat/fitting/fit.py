@@ -60,22 +60,19 @@ class Fit(reprs.Tabular):
         skipped: updates skipped because loss, gradient or update was not finite, () or (starts,).
         validation: the validation loss at the start, after every ``chunk`` updates and after the
             last, (evaluations,); None without validation.
-        best_update: the number of updates that led to ``params``: up to the lowest validation loss,
-            or all without validation.
+        best_update: the updates up to the lowest validation loss, or all without validation.
         best_start: the index of the start that led to ``params``; None without starts.
         chunk: updates between two evaluations of the validation.
-        converged: whether the descent had reached a minimum, saddle or plateau when it ended: True
-            if the loss would fall, to first order, by less than a thousandth of its decrease if
-            every parameter moved as far again, or if the gradient vanishes to rounding. Scales and
-            offsets do not matter; parameters that did not move at all count as frozen. None if the
-            loss changes from update to update and three standard errors of the mean leave the
-            question open.
+        converged: True if the loss would fall, to first order, by less than a thousandth of its
+            decrease if every parameter moved as far again, or if the gradient vanishes to rounding:
+            also at a saddle or on a plateau. Parameters that did not move at all count as frozen.
+            None if the loss is random and three standard errors of its mean leave the question
+            open.
 
     Examples:
         >>> import optax
-        >>> key = jax.random.key(0)
         >>> loss = lambda params, batch, key: (params - 3.0) ** 2
-        >>> descent = jq.fit(loss, jnp.zeros(()), optax.sgd(0.25), steps=30, key=key)
+        >>> descent = jq.fit(loss, jnp.zeros(()), optax.sgd(0.25), steps=30)
         >>> descent.history[:3], f"{descent.params:.2f}", descent.converged
         (array([9.    , 2.25  , 0.5625], dtype=float32), '3.00', True)
     """
@@ -117,8 +114,8 @@ class FitOptions(NamedTuple):
             fourteen simulations for any number, and memory. "auto" is forward up to 6 parameters,
             unless something in the loss has a derivative in reverse mode only (``jax.custom_vjp``),
             or a cheap one (the fused engine).
-        chunk: updates between two returns to the host; changes nothing in the result except when
-            the validation is evaluated.
+        chunk: updates between two returns to the host; changes only when the validation is
+            evaluated.
         patience: stop after this many evaluations without a new lowest validation loss in any
             start.
         snapshot_dir: local directory for snapshots (extra ``store``). After an interruption, or
@@ -133,8 +130,8 @@ class FitOptions(NamedTuple):
         >>> import optax
         >>> loss, distance = lambda x, batch, key: x**2, lambda x: jnp.abs(x - 1.0)
         >>> descent = jq.fit(
-        ...     loss, jnp.asarray(3.0), optax.sgd(0.1), steps=100, key=jax.random.key(0),
-        ...     validation=distance, options=jq.FitOptions(chunk=1, patience=3, progress=False),
+        ...     loss, jnp.asarray(3.0), optax.sgd(0.1), steps=100, validation=distance,
+        ...     options=jq.FitOptions(chunk=1, patience=3, progress=False),
         ... )  # stops three updates after the validation loss has begun to rise
         >>> descent.best_update, len(descent.history)
         (5, 8)
@@ -173,12 +170,11 @@ def fit(
             logarithms, and an inertia as the ``theta`` of ``jq.Body.from_parameters``: a Body here
             is a TypeError.
         optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. A line
-            search (``optax.lbfgs()``) needs a loss without batches and random draws: its memory
-            would mix different functions.
+            search (``optax.lbfgs()``) needs a loss without batches and random draws.
         data: pytree of arrays with one leading axis; None if the loss draws its own from the key.
         steps: number of updates.
-        key: a ``jax.random.key``; None, which the loss then receives, if nothing is random. Update
-            n draws from ``fold_in(key, n)``, whatever the number of steps and the chunk.
+        key: a ``jax.random.key``, or None for the loss, too. Update n draws from
+            ``fold_in(key, n)``, whatever the number of steps and the chunk.
         batch_size: rows of data per update, drawn without replacement at each; None for all.
         starts: number of starts to fit from at once, vmapped; every fitted leaf of ``params`` then
             has this leading axis, and held leaves are shared. All starts have the same batches and
@@ -198,8 +194,8 @@ def fit(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a snapshot in
             ``snapshot_dir`` that is damaged or of another fit.
         FloatingPointError: every update was skipped, or no validation loss was finite.
-        KeyboardInterrupt: its attribute ``params`` has the parameters of the lowest validation loss
-            so far (without validation, those after the last complete chunk) of all starts.
+        KeyboardInterrupt: its attribute ``params`` has the best parameters so far of all starts
+            (without validation, those after the last complete chunk).
         OSError: a snapshot could not be written; the last one written stays. BlockingIOError:
             another fit writes to ``snapshot_dir`` (not detected without file locks, as on Windows).
         ImportError: ``snapshot_dir`` without orbax-checkpoint.
@@ -209,8 +205,7 @@ def fit(
         >>> t = jnp.linspace(0.0, 2.0, 20)  # s
         >>> omega = 3.0 * jnp.exp(-0.7 * t)  # rad/s, of a wheel that runs down
         >>> loss = lambda decay, batch, key: jnp.mean((3.0 * jnp.exp(-decay * t) - omega) ** 2)
-        >>> descent = jq.fit(loss, jnp.ones(()), optax.adam(0.1), steps=100)
-        >>> f"{descent.params:.2f} /s"
+        >>> f"{jq.fit(loss, jnp.ones(()), optax.adam(0.1), steps=100).params:.2f} /s"
         '0.70 /s'
     """
     # Check and convert.

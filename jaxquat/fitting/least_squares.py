@@ -64,24 +64,22 @@ class LeastSquares(reprs.Tabular):
 
     Attributes:
         params: the parameters at the end.
-        cost: ``1/2 sum(C^2 rho(f^2/C^2))`` at the end, as in scipy; with the linear loss, half the
-            sum of the squared residuals.
+        cost: ``1/2 sum(C^2 rho(f^2/C^2))`` at the end, as in scipy; half the sum of squares if
+            linear.
         residuals: the residuals at the end, (m,), as the function returned them, in their dtype.
-        converged: whether the iteration ended at a stationary point, where the gradient vanishes
-            except for parameters at a bound: a minimum, or a maximum at which it started.
+        converged: whether the gradient vanishes at the end, except for parameters at a bound: at a
+            minimum, or at a maximum where the iteration started.
         reason: why the iteration ended, in words.
         evaluations: how often residuals were computed, from all starts; scipy's ``nfev``.
         jacobians: how often their Jacobian was computed, from all starts; scipy's ``njev``.
         history: the cost at the start and after each accepted step.
         covariance: the FitCovariance of the parameters.
         best_start: the index of the start that led to this result; None without starts.
-        costs: the final cost from each start, (starts,), infinite where the start was not finite;
-            None without starts.
+        costs: the final cost from each start, (starts,), infinite for one not finite; or None.
 
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)
-        >>> y = 3.0 * jnp.exp(-0.7 * t)
-        >>> residuals = lambda p: p[0] * jnp.exp(-p[1] * t) - y
+        >>> residuals = lambda p: p[0] * jnp.exp(-p[1] * t) - 3.0 * jnp.exp(-0.7 * t)
         >>> fit = jq.least_squares(residuals, jnp.ones(2), sigma=0.01)
         >>> fit.converged, [f"{x:.2f}" for x in fit.params]
         (True, ['3.00', '0.70'])
@@ -189,16 +187,15 @@ def least_squares(
             ``2 sqrt(z) - 1``. "cauchy": log(1 + z).
         f_scale: a robust loss treats residuals larger than this as outliers. If most residuals are
             larger, the standard errors are NaN, with a warning.
-        bounds: ``(lower, upper)``, each a tree like params or a prefix of it; each bound is () or
-            has the shape of its leaf. None or an infinity leaves a side open; a bound for held
-            leaves alone is a ValueError. The start must lie between the bounds, or on one. No step
-            passes a bound, and a minimum at a bound lies exactly on it. ``covariance`` ignores
-            bounds.
+        bounds: ``(lower, upper)``, each a tree like params or a prefix of it, of bounds () or in
+            the shape of the leaf. None or an infinity leaves a side open; a bound for held leaves
+            alone is a ValueError. The start lies between the bounds, or on one. No step passes a
+            bound, and a minimum at a bound lies exactly on it. ``covariance`` ignores bounds.
         sigma: standard deviation of the noise in each residual, () or (m,), used for the covariance
-            alone: it does not weigh the residuals. None estimates it, as in ``jq.fit_covariance``.
-            With a robust loss it must be None; the covariance is that of M-estimators (P. J. Huber,
-            Ann. Statist. 1, 799, 1973), with the noise ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``,
-            where psi is the derivative of the loss and m - rank replaces Huber's m.
+            alone. None estimates it, as in ``jq.fit_covariance``. With a robust loss it must be
+            None; the covariance is that of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973),
+            with the noise ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, where psi is the derivative
+            of the loss and m - rank replaces Huber's m.
         prefixes: rising fractions of the residuals, in the order of time, between 0 and 1:
             ``(0.1,)`` first fits the first tenth of them, then all. Over a long simulation a poor
             guess loses the phase and the cost has spurious minima; over a short part it has none.
@@ -221,11 +218,9 @@ def least_squares(
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)  # s
         >>> omega = 3.0 * jnp.exp(-0.7 * t)  # rad/s, of a wheel that runs down
-        >>> residuals = lambda p: p["start"] * jnp.exp(-p["decay"] * t) - omega
-        >>> guess = {"start": jnp.ones(()), "decay": jnp.ones(())}
-        >>> fit = jq.least_squares(residuals, guess, sigma=0.01)
-        >>> f"{fit.params['start']:.2f} rad/s, {fit.params['decay']:.2f} /s"
-        '3.00 rad/s, 0.70 /s'
+        >>> residuals = lambda decay: 3.0 * jnp.exp(-decay * t) - omega
+        >>> f"{jq.least_squares(residuals, jnp.ones(()), sigma=0.01).params:.2f} /s"
+        '0.70 /s'
     """
     # Check and convert.
     takes("residuals", residuals, "params" if data is None else "params, data")

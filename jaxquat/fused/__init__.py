@@ -1,10 +1,9 @@
 """A compiler of loops: it makes one kernel of a whole ``lax.scan``, and of each of its derivatives.
 
 The kernel is a JAX primitive that runs on a CPU for a vector of loops at once, on an NVIDIA GPU for
-one loop a thread. ``jit``, ``vmap``, ``jvp``, ``vjp``, ``jax.checkpoint`` and ``jax.shard_map``
-work on it; derivatives of every order and in both modes are kernels too. On other platforms it
-lowers to ``lax.scan``. A function without a scalar form raises ``NotScalarError``. The package
-imports nothing of ``jaxquat`` but ``_internal``. A loop passes through these modules:
+one loop a thread, in both modes, of every order, under ``jit``, ``vmap``, ``jax.checkpoint`` and
+``jax.shard_map``. On other platforms it lowers to ``lax.scan``. A loop passes through these
+modules:
 
 - ``engine`` traces its functions; ``trace.hoisting`` takes out what is the same in all steps. The
   result is a ``recurrence``, whose functions are jaxprs; ``passes`` makes their derivatives.

@@ -1,10 +1,9 @@
 """The names of the arrays of a loop and of its derivatives.
 
-Let F be the recurrence of a loop, x its operands, and b a cotangent of F(x). A ``Key`` is a role, a
-group, a number within the group, and whether the array is a tangent. The roles are ``primal`` (one
-of x), ``result`` (of F(x)), ``residual`` (carried, kept for the backward pass), ``cotangent`` (of
-b) and ``gradient`` (of b F'(x)). The tangent G of F is the function (x, dx) -> (F(x), F'(x) dx), so
-each array of G is an array of F or its tangent (``primal_key``).
+Let F be the recurrence of a loop, x its operands, and b a cotangent of F(x). The roles of a ``Key``
+are ``primal`` (one of x), ``result`` (of F(x)), ``residual`` (carried, kept for the backward pass),
+``cotangent`` (of b) and ``gradient`` (of b F'(x)). The tangent G of F is (x, dx) -> (F(x), F'(x)
+dx), so each array of G is an array of F or its tangent (``primal_key``).
 """
 
 from __future__ import annotations

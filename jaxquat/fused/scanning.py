@@ -27,8 +27,8 @@ def scan(
     """Run ``jax.lax.scan`` as one kernel. -> (last carry, ys with a leading axis (length,)).
 
     The kernel has no overhead per step, and under ``jax.vmap`` it computes a vector of rows at
-    once. It pays for small arrays, up to some hundred numbers, and many steps: a filter, a
-    difference equation, a loop over ``jq.rkmk4``. It is differentiable in both modes.
+    once. It pays for small arrays, up to some hundred numbers, and many steps. It is differentiable
+    in both modes.
 
     Args:
         f: ``f(carry, x) -> (carry, y)``, of pytrees of arrays.
@@ -45,8 +45,7 @@ def scan(
         ImportError: ``engine="fused"`` without its compiler.
 
     Examples:
-        >>> def advance(angle, rate):  # rad, rad/s
-        ...     return angle + 0.1 * rate, jnp.sin(angle)
+        >>> advance = lambda angle, rate: (angle + 0.1 * rate, jnp.sin(angle))  # rad, rad/s
         >>> last, sines = jq.fused.scan(advance, jnp.array(0.0), jnp.ones(10))
         >>> f"{last:.2f} rad", sines.shape
         ('1.00 rad', (10,))

@@ -1,16 +1,15 @@
 """Constraints by augmented Lagrangians, around the iteration of iteration.py.
 
-With multipliers y and penalties rho, ``rho/2 (e + y/rho)^2`` is added to the cost for an equality
-e = 0, and ``rho/2 max(0, c + y/rho)^2`` for an inequality c <= 0. After each minimisation, y
-becomes ``y + rho e`` or ``max(0, y + rho c)`` (J. Nocedal and S. J. Wright, Numerical Optimization,
-2006, chapter 17; for trajectories T. A. Howell, B. E. Jackson and Z. Manchester, IROS 2019).
+With multipliers y and penalties rho, ``rho/2 (e + y/rho)^2`` is added to the cost for an equality e
+= 0, and ``rho/2 max(0, c + y/rho)^2`` for an inequality c <= 0. After each minimisation, y becomes
+``y + rho e`` or ``max(0, y + rho c)`` (J. Nocedal and S. J. Wright, Numerical Optimization, 2006,
+chapter 17; for trajectories T. A. Howell, B. E. Jackson and Z. Manchester, IROS 2019).
 
 Changing a constraint with the slope a by v costs at least ``v^2/(2 S)``, where ``S = a H^-1 a`` and
 H is the Hessian of the cost. So rho is ``strength/S``, and the violation is the sum of these costs:
 units do not matter. S is the variance of the constraint under random commands of covariance Q_uu^-1
-and the feedback of the Gauss-Newton model: two passes give it for all constraints. Programs have
-the roots of S and rho, because squares of small units leave the range of floats. The strength rises
-while the violation falls too slowly. A path that costs d above the minimum adds at most d/strength
+and the feedback of the Gauss-Newton model. Programs have the roots of S and rho, because squares of
+small units leave the range of floats. A path that costs d above the minimum adds at most d/strength
 to the violation, so each minimisation only needs a hundredth of the violation before it (D. P.
 Bertsekas, Constrained Optimization and Lagrange Multiplier Methods, 1982, section 2.5).
 """

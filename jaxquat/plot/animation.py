@@ -77,6 +77,7 @@ def animate(
 
     Examples:
         >>> film = jq.plot.animate(path, body, fps=4)  # or animate(path, body, "film.gif")
+        >>> page = film.to_jshtml()  # for a web page, with controls
     """
     path, (corners, surface) = one_path(path), _box(body)
     radius = _radius(path, size)

@@ -23,8 +23,7 @@ class Controller(NamedTuple):
             sample. The new memory must have the shapes and dtypes of the old one; ``input`` is this
             sample's slice of ``inputs`` or None; the command, any pytree, is passed to the torque.
         period: the time between two samples [s] that the controller assumes, if any. ``rollout``
-            raises ValueError if it is not ``sample_every * dt``, or with ``jq.grid_at`` if a sample
-            interval that is not empty has another length.
+            raises ValueError if a sample interval that is not empty has another length.
 
     Examples:
         >>> def update(t, state, memory, params, input):
@@ -33,8 +32,6 @@ class Controller(NamedTuple):
         >>> controller = jq.Controller(lambda start, params: jnp.zeros(3), update, period=0.1)
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([2.0, 2.0, 2.0]))
         >>> command, memory = controller.update(0.0, state, controller.init(state, 5.0), 5.0, None)
-        >>> command.round(3)
-        Array([-1., -1., -1.], dtype=float32)
     """
 
     init: Callable[[State, Any], Any]
@@ -45,12 +42,11 @@ class Controller(NamedTuple):
         """Return the controller that begins with this memory instead of that of ``init``.
 
         With ``path.memory``, and ``path.final`` as the start, a rollout goes on where another
-        ended. Its noise needs a key of its own. The rollout raises TypeError if the memory is not
-        like that of ``init``.
+        ended; noise needs a new key. The rollout raises TypeError for a memory unlike that of
+        ``init``.
 
         Examples:
-            >>> later = controller.resume(memory)
-            >>> later.init(state, 5.0).round(3)
+            >>> controller.resume(memory).init(state, 5.0).round(3)
             Array([0.2, 0.2, 0.2], dtype=float32)
         """
         memory = jax.tree.map(jnp.asarray, arrays("memory", memory))

@@ -67,9 +67,7 @@ class Grid:
         return self.steps
 
     def times(self, dtype: DTypeLike | None = None) -> Array:
-        """Return all times ``t0 + k dt`` [s], (steps + 1,), in the dtype of ``dt`` by default.
-
-        They are computed from the index k, not accumulated.
+        """Return all times ``t0 + k dt`` [s], not accumulated, (steps + 1,), by default as ``dt``.
 
         Examples:
             >>> f"{jq.grid(0.0, 0.1, 10_000).times()[-1]:.2f} s"  # a float32 sum would be 999.90 s
@@ -189,19 +187,17 @@ def grid_at(
 
     Step j of the interval from t_i to t_{i+1} begins at ``t_i + j h``, with
     ``h = (t_{i+1} - t_i) / substeps``. Times may be traced, mapped over and differentiated. In an
-    interval of length 0 the state stays the same, bit for bit, and torque and scheme contribute
-    nothing to value or derivative; command and memory of a controller stay as they are. So
-    recordings can be padded to one length, for ``jax.vmap``, by repeating their last time. A
-    derivative with respect to the ends of an empty interval assumes that it stays empty.
+    interval of length 0 state, command and memory stay the same, bit for bit, and contribute
+    nothing to derivatives; one with respect to its ends assumes that it stays empty. So recordings
+    can be padded to one length, for ``jax.vmap``, by repeating their last time.
 
     Args:
         times: (n + 1,) [s] with n >= 1, floats that do not decrease. Their differences are taken in
             their own dtype, then cast to the dtype of the state; the times are cast, too. A float32
-            of 1e9 s is off by up to 32 s: give times since the first one (``stamps - stamps[0]``,
-            subtracted in float64). ``rollout`` refuses times whose steps are below the bound in
-            ``jq.grid``, on average or in more than 8 intervals in a row, empty ones left out. If
-            the times have a coarser dtype than the state, the bound uses their own eps and whole
-            intervals.
+            of 1e9 s is off by up to 32 s: give ``stamps - stamps[0]``, subtracted in float64.
+            ``rollout`` refuses times whose steps are below the bound in ``jq.grid``, on average or
+            in more than 8 intervals in a row, empty ones left out. If the times have a coarser
+            dtype than the state, the bound uses their own eps and whole intervals.
         substeps: steps in each interval, at least 1.
         sample_every: intervals per sample of a controller or of inputs, a divisor of their number.
         save_every: intervals per row of the path, a divisor of their number.

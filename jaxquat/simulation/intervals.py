@@ -1,10 +1,9 @@
-"""The intervals of a ``jq.grid_at``: their times and steps, and the treatment of empty ones.
+"""The intervals of a ``jq.grid_at``, and the treatment of empty ones, which pad recordings.
 
-Empty intervals, which pad recordings, must not contribute to the result. A ``where`` over the
-states is not enough for derivatives: 0 times the infinite slope of a singular torque, or of a
-division by the step, is NaN. So such a step is computed from the arguments of the rollout's first
-step, and its result is dropped (``unless_empty``); a controller likewise (``holding``). Both are
-left out if the times are known to have no empty interval.
+A ``where`` over the states is not enough: in derivatives 0 times an infinite slope is NaN. So an
+empty step is computed from the arguments of the rollout's first step, and dropped
+(``unless_empty``); a controller likewise (``holding``). Known grids without empty intervals skip
+this.
 """
 
 from __future__ import annotations

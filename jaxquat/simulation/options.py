@@ -18,11 +18,10 @@ class RolloutOptions(NamedTuple):
             in ``path.saved``, instead of state and command.
         engine: "fused" compiles the whole loop into one kernel (CPU or GPU, with the extra
             ``fused``), and its derivatives, in both modes and of every order. "scan" is a loop of
-            XLA, which accepts every scheme and torque. "auto" uses the kernel, separately for the
-            values and for each derivative, where scheme and torque have a scalar form and the
-            compiler is installed, else the scan. On a GPU other than H100 or H200 it needs
-            ``jq.check_gpu()`` once. The results agree up to rounding; ``jq.explain`` prints which
-            engine runs, and why.
+            XLA, for every scheme and torque. "auto" uses the kernel, separately for the values and
+            for each derivative, where scheme and torque have a scalar form and the compiler is
+            installed, else the scan; on a GPU other than H100 or H200 after ``jq.check_gpu()``. The
+            results agree up to rounding; ``jq.explain`` prints which engine runs, and why.
         checkpoint: which states are kept for the backward pass. "none" keeps every state; the
             kernel then chooses by itself how many. An integer m keeps one state every m steps and
             recomputes those between; "sqrt" sets m near the square root of the number of steps.

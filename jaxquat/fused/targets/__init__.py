@@ -1,9 +1,7 @@
 """LLVM code of kernels, which run the time loop of ``timeloop``.
 
 Every value of a scalar program is a vector with one lane for each member, so one operation is one
-line of text: ``%v7 = fmul <8 x float> %v5, %v6``. ``text`` has the lines of a function, ``memory``
-where values lie, ``programs`` the line of each operation, and ``lanes`` the variables of a time
-loop. ``host`` makes a module for this processor, with several threads (``host.ll``).
+line of text: ``%v7 = fmul <8 x float> %v5, %v6``.
 """
 
 from importlib import resources

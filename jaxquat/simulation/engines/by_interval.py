@@ -1,10 +1,8 @@
 """A simulation through given times, in the form that the kernel needs: its times are inputs.
 
-The kernel knows the number of a step, and reads inputs at every sample. So every interval is a
-sample here, with the row of its interval as another input, which the command passes on; ``step``
-and ``save`` get their time from the row. So times are differentiated as inputs are. A slower
-controller is called where it is due, by ``lax.cond``: all bodies of a vector are at the same step.
-Its last command is then part of the memory.
+Every interval is a sample, with its row as another input, which the command passes on; so times are
+differentiated as inputs are. A slower controller is called where it is due, by ``lax.cond``: all
+bodies of a vector are at the same step. Its last command is then part of the memory.
 """
 
 from __future__ import annotations

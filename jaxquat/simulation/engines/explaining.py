@@ -46,13 +46,12 @@ def explain(
     first line has the engine, and the reason if it is the scan. The next lines count the scalar
     operations of step, controller and ``save``, and of their derivatives, each with a floor for its
     time at two vector operations per cycle (a division counts as 8, a square root as 10,
-    transcendental functions as 20 to 80); waiting adds to it. The last line says how often a state
-    is kept for reverse mode.
+    transcendental functions as 20 to 80). The last line says how often a state is kept for reverse
+    mode.
 
     With ``stage`` it prints step, ``save`` and controller after a stage of the fused engine:
     "hoisted", without constants of a run; "branched", with a ``cond`` for each rare branch; "jvp"
-    and "vjp", the derivatives of all results with respect to all floats; "scalar", the programs
-    from which machine code is made. The first four are jaxprs.
+    and "vjp", the derivatives; "scalar", the programs for machine code. The first four are jaxprs.
 
     Raises:
         ValueError, TypeError: as ``jq.rollout``, and for an unknown stage.
@@ -63,9 +62,7 @@ def explain(
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.1, 0.2, 0.3]))
         >>> jq.explain(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, 0.01, 100))
         engine="auto" takes the fused kernel
-        step: ... scalar operations (... mul, ... add, ...)
-          floor: about ... cycles for a vector of bodies
-        derivative of the step: ...
+        ...
         kept for the derivative: a state every ... steps
     """
     simulation = checked_simulation(

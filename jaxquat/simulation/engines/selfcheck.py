@@ -1,11 +1,8 @@
 """A check of the fused kernels on kinds of GPU that are not in ``vouching.VOUCHED``.
 
-On such a GPU ``engine="auto"`` is the scan until the user has once run ``check_gpu``. Another
-Python process simulates a few bodies by the kernels and by ``lax.scan``, in both precisions, and
-compares values and gradients (``difference``). The torque is a small network, so that loops,
-functions and large arrays of the kernels run too. The process is another one because a wrong kernel
-may leave the GPU unusable, never end, or end the process. It allocates the GPU's memory on demand,
-because this one may hold most of it.
+Another Python process simulates a few bodies by the kernels and by ``lax.scan`` and compares values
+and gradients, because a wrong kernel may leave the GPU unusable, never end, or end the process. It
+allocates the GPU's memory on demand, because this one may hold most of it.
 """
 
 from __future__ import annotations
