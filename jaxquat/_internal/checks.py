@@ -192,7 +192,6 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) 
 
 
 def _shown(value: Any) -> str:
-    """Return None or a string as it is written, and the type of anything else."""
     return repr(value) if value is None or isinstance(value, str) else type(value).__name__
 
 

@@ -342,7 +342,6 @@ def has_old_fields(owner: str) -> Callable[[Record], Record]:
 
 
 def _in_new_names(owner: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords under their new names; old ones give a DeprecationWarning."""
     names = RENAMED_ARGUMENTS[owner]
     for old in names.keys() & kwargs.keys():
         text = f"{owner.rpartition('.')[2]}: {old} is now called {names[old]}"

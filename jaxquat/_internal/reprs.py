@@ -32,7 +32,6 @@ class Tabular:
         raise NotImplementedError
 
     def _brief(self) -> list[tuple[str, str]]:
-        """Return lines (place, text) that show this result within another: by default its title."""
         return [("", self._table()[0])]
 
     def __repr__(self) -> str:

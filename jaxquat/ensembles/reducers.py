@@ -250,8 +250,6 @@ def quantiles(
 
 
 class _Counts(NamedTuple):
-    """The count of each bin, for each of a member's numbers."""
-
     least: np.ndarray
     greatest: np.ndarray
     where: np.ndarray  # (k,) int64, sorted: number of the member and bin, in one integer
@@ -297,7 +295,6 @@ class _Bins:
         return values.reshape(levels.size, *counts.least.shape)
 
     def _value(self, signed: np.ndarray) -> np.ndarray:
-        """Return the value at equal relative distances from both edges of a bin."""
         logarithm = (np.abs(signed) - self.offset) * self.width + math.log1p(-self.accuracy)
         size = np.exp(np.minimum(logarithm, math.log(np.finfo(np.float64).max)))
         return np.sign(signed) * np.where(np.abs(signed) == self.middle, np.inf, size)

@@ -354,7 +354,6 @@ def _opened(
     there: dict[str, Any] | None,
     plan: Plan,
 ) -> stores.Store:
-    """Return the store of this run; the first process creates it if there is none."""
     if there is None and not (experiment.together and jax.process_index() != 0):
         stores.create(folder, here, plan.n, plan.rows)
     _least(experiment, 0)  # waits for all processes: now the store exists
@@ -362,7 +361,6 @@ def _opened(
 
 
 def _locked(store: stores.Store | None, plan: Plan) -> contextlib.AbstractContextManager[None]:
-    """Lock a store against other writers; a finished store needs no lock and may be shared."""
     if store is None or len(store.digests()) >= plan.chunks:
         return contextlib.nullcontext()
     return store.only_writer()

@@ -181,7 +181,6 @@ def present(value: Array, fallback: Array) -> tuple[Array, Array]:
 
 
 def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
-    """Return the memory to start from; check it against the filter's own initial memory."""
     instance("filter", filter, Filter, "an estimation.Filter, such as mekf(...)")
     if hasattr(samples, "dt"):
         checked("samples.dt", samples.dt)

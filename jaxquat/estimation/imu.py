@@ -208,7 +208,6 @@ def _merged(samples: ImuSample) -> ImuSample:
 
 
 def _mean(vectors: Array) -> Array:
-    """Return the mean of the rows without a NaN; NaN if every row has one."""
     valid = ~jnp.any(jnp.isnan(vectors), axis=1, keepdims=True)
     count = jnp.sum(valid, dtype=vectors.dtype)
     total = jnp.sum(jnp.where(valid, vectors, 0.0), axis=0)

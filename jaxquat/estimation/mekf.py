@@ -247,7 +247,6 @@ def _independent(noise: Array) -> tuple[Array, Array]:
 
 
 def _attitude_noise(name: str, value: Array) -> None:
-    """Raise ValueError if concrete deviations are not positive, or a matrix is not a covariance."""
     if value.ndim < 2:
         positive(name, value)
         return

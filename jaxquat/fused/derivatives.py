@@ -74,7 +74,6 @@ def _with_tangents(
 
 
 def _with_slopes(y: Operands, names: Sequence[Key]) -> tuple[list[Any], list[Any]]:
-    """Return the arrays ``names``, and their tangents, which are 0 where ``y`` has none."""
     slopes = [y[k.tangent].array if k.tangent in y else _zero_at(y[k].array) for k in names]
     return [y[key].array for key in names], slopes
 

@@ -79,7 +79,6 @@ def if_possible(kernel: Callable[[], Result], scan: Callable[[], Result]) -> Res
 
 
 def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
-    """Return the next results as a pytree like ``spec``, with ``leading`` more axes in front."""
     leaves, structure = jax.tree.flatten(spec)
     arrays = []
     for leaf in leaves:

@@ -50,7 +50,6 @@ def _computed(*operands: Array, **params: Any) -> list[Array]:
 
 def _lower_kernel(call: Callable[..., Callable[..., list[Array]]], platform: str) -> None:
     def lowered(*operands: Array, members: int | None, **params: Any) -> list[Array]:
-        """Call the kernel; a single member has no axis (``members`` is None)."""
         outputs = call()(operands=operands, members=members or 1, **params)
         return outputs if members else [x[0] for x in outputs]
 

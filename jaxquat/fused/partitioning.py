@@ -75,7 +75,6 @@ def by_device(
     count = itertools.count()
 
     def named(x: Any, has_members: bool) -> str:
-        """Name the axes of an array for Shardy: "members", and new names for all others."""
         names = [f"axis{next(count)}" for _ in x.shape]
         return " ".join(["members", *names[1:]] if has_members else names)
 

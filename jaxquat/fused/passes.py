@@ -114,7 +114,6 @@ def _of(
 def _pushed(
     closed: Any, live: Sequence[int], primals: Sequence[Array]
 ) -> tuple[Callable[..., list[Array]], list[Array]]:
-    """Return the derivative of the outputs ``live`` along all floats, and these floats."""
     function, points = _of(closed, floats(primals), live, primals)
 
     def push(*tangents: Array) -> list[Array]:

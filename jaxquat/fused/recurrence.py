@@ -302,8 +302,6 @@ class Recurrence:
         return replace(self, segment=self.kept_every, of_functions=of_functions)
 
     def _mapped(self, rule: Callable[[str, Any], Any]) -> Callable[[bool], Functions]:
-        """Return ``of_functions`` with the results of a rule for the name and each function."""
-
         def of_functions(separate: bool) -> Functions:
             functions = self.branched if separate else self.functions
             return {name: rule(name, closed) for name, closed in functions.items()}

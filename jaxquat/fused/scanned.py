@@ -61,7 +61,6 @@ class _Functions:
         return (k + 1, before | self.call("step", k, before)), None
 
     def row(self, carry: tuple[Array, Groups], _: None) -> tuple[Any, list[Array]]:
-        """Return the values to save, and the carry after the steps of a row."""
         saved = self.call("save", carry[0], self.sampled(*carry))["saved"]
         step, steps = jax.checkpoint(self.step, prevent_cse=False), self.f.save_every
         return scan(step, carry, None, steps, math.isqrt(steps - 1) + 1)[0], saved

@@ -72,8 +72,6 @@ def scan(
 
 
 class _Traced(NamedTuple):
-    """A traced ``f``, and shapes and dtypes of the results of ``lax.scan``."""
-
     closed: Any
     structure: Any
     results: tuple[Any, Any]

@@ -135,7 +135,6 @@ class _Cotangents:
                 self.sample(k, past, k // loop.sample_every)
 
     def run(self, program: Any, values: Values, **receivers: Callable[[Values], None]) -> None:
-        """Run a program of derivatives; a receiver takes the results of its group."""
         results = self.target.run(program, values)
         parts = split(results, *(self.leaves[group] for group in receivers))
         for receive, part in zip(receivers.values(), parts, strict=True):

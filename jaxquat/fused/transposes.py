@@ -39,7 +39,6 @@ Arrays = dict[Key, Any]
 
 
 def _split_value(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
-    """Split ``value`` of G into ``value`` of F, computed now, and ``jvp``, which is staged."""
     g, f, members = params["recurrence"], params["recurrence"].primal, params["members"]
     arrays, outer = value.named(tracers, params)
     unknown = [key for key, x in arrays.items() if not x.array.is_known()]

@@ -193,8 +193,6 @@ def gauss_newton(
 def _linearised(
     problem: Problem, k: Array, state: State, after: State, command: Array
 ) -> tuple[Array, Array, Array]:
-    """Return F, g and the Gauss-Newton H of a sample."""
-
     def moved(state: State, command: Array) -> tuple[Array, Array]:
         end, residuals = problem.stage(k, state, command)
         return local(after, end), residuals
@@ -262,7 +260,6 @@ def _costate(after: Array, transition: Array, gradient: Array) -> Array:
 def _curvature(
     problem: Problem, costate: Array, k: Array, state: State, after: State, command: Array
 ) -> Array:
-    """Return the exact H of a sample, with the costate after it."""
     slope = lambda z: slope_of_sample(problem, costate, k, state, after, command, z)[0]  # noqa: E731
     return symmetric(jax.jacfwd(slope)(zeros(state, command)))
 
@@ -532,7 +529,6 @@ def _half_square(residuals: Array) -> Array:
 
 
 def _squared(jacobian: Array, residuals: Array) -> tuple[Array, Array]:
-    """Return gradient and Gauss-Newton Hessian of half the sum of squares."""
     return matvec(jacobian.T, residuals), product(jacobian.T, jacobian)
 
 

@@ -187,7 +187,6 @@ def _optimum_jvp(
     pushed = jax.linearize(slopes, constants, start, limits, multipliers)[1]
 
     def change(slope: Kinds) -> Array:
-        """Return the derivative of the commands for this one of the multipliers."""
         return _response(model, free, pushed(*moved, slope))
 
     def next_multipliers(constants: Any, start: State, commands: Array, y: Kinds) -> Kinds:
@@ -218,8 +217,6 @@ def _slopes(
 
 
 def _response(model: Model, free: Array, by: Disturbance) -> Array:
-    """Return the change of the commands that leads to the minimum of the disturbed problem."""
-
     def choose(hessian: Array, gradient: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         free, moved = row
         fixed = jnp.where(free, 0.0, moved)

@@ -118,7 +118,6 @@ def animate(
 
 
 def _actors(ax: Axes3D, corners: np.ndarray) -> tuple[Poly3DCollection, list[Any], Any]:
-    """Add the box with these corners (8, 3), the lines of its axes, and the trail."""
     colours = np.repeat(COLOURS[:3], 2)
     style: dict[str, Any] = {"facecolors": colours, "edgecolors": "white", "linewidths": 1.0}
     solid = Poly3DCollection(corners[_FACES], **style)

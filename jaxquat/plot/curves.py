@@ -243,7 +243,6 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
 
 
 def _losses(ax: Axes, name: str, times: np.ndarray, losses: np.ndarray, best: int) -> None:
-    """Draw one curve per start from ``losses`` (starts, n): the best in colour, others in grey."""
     number, marker = {"training": (0, ""), "validation": (1, "o")}[name]
     for k, values in enumerate(np.delete(losses, best, axis=0)):
         label = "other starts" if name == "training" and k == 0 else None  # once in the legend

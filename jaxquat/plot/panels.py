@@ -131,7 +131,6 @@ def metres(ax: Axes3D) -> None:
 
 
 def _axes_without_panes(ax: Axes3D) -> tuple[Any, ...]:
-    """Return the x, y and z axis, and hide the walls behind them."""
     axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
     for axis in axes:
         axis.pane.set_visible(False)

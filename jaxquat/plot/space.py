@@ -199,7 +199,6 @@ def _levels(moments: np.ndarray) -> list[np.ndarray]:
 
 
 def _separatrix(moments: np.ndarray) -> list[np.ndarray]:
-    """Return the two great circles (n, 3) of share 1, none for a body with equal moments."""
     if np.ptp(moments) <= _EQUAL * moments.max():
         return []
     low, middle, high = np.argsort(moments)
@@ -219,7 +218,6 @@ def _unit_sphere(n: int) -> np.ndarray:
 
 
 def _turned(turn: np.ndarray, axes: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Map points (3, n, n) of the unit sphere to the ellipsoid with these semi-axes, turned."""
     return np.einsum("ij,jkl->ikl", turn * axes, points)
 
 

@@ -177,7 +177,6 @@ def _width_problem(rows: Sequence[list[str]], header: Header) -> Problem:
 
 
 def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np.ndarray, Problem]:
-    """Return the numbers of a channel, NaN where one is missing, and the first problem."""
     numbers = np.array([floats_of(column, decimal) for column in cells]).T
     bad = ~np.isfinite(numbers)
     missing = np.zeros(numbers.shape, bool)
@@ -195,14 +194,12 @@ def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np
 
 
 def _hint(text: str, decimal: str) -> str:
-    """Return what may be wrong with a text that is no number."""
     if "," in text and text.count(",") + text.count(".") > 1:
         return "; separators of thousands are not read"
     return '; decimal="," reads it' if decimal == "." and "," in text else ""
 
 
 def _wrong_value(channel: Channel, numbers: np.ndarray, cells: list[list[str]]) -> Problem:
-    """Find the first row of numbers that is no attitude or no movement."""
     place, names = channel.columns[0], ", ".join(channel.columns)
     if channel.name == "q" and numbers.shape[1] == 4:
         norms = np.linalg.norm(numbers, axis=1)

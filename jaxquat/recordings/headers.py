@@ -96,7 +96,6 @@ def numbered_header(text: str, columns: Sequence[str], decimal: str) -> Header:
 
 
 def _joined(cells: list[str], number: int) -> str:
-    """Return the name of a column from the cells above it, with the last unit among them."""
     parts = [name_and_unit(cell) for cell in cells]
     name = " ".join(name for name, _ in parts if name) or str(number)
     return name + "".join([f" [{unit}]" for _, unit in parts if unit][-1:])

@@ -173,7 +173,6 @@ class Recording:
         return table(f"Recording: {len(self.t)} samples", self._facts())
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Return names and texts of the facts for ``repr``."""
         t = np.asarray(self.t, np.float64)
         duration = float(t[-1] - t[0])
         facts = [("duration", f"{duration:.6g} s")]
@@ -265,7 +264,6 @@ def check_recording(recording: Any, name: str = "recording") -> None:
 
 
 def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:
-    """Raise TypeError if a field is no array of real numbers, ValueError without its shape."""
     kind = getattr(getattr(value, "dtype", None), "kind", "")
     if kind not in ("b", "i", "u", "f") or not hasattr(value, "shape"):
         got = f"one of {value.dtype}" if kind else type(value).__name__

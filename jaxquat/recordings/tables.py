@@ -137,7 +137,6 @@ def read(
 def _given_units(
     units: Mapping[str, str | float] | None, channels: Sequence[Channel], rate: float | None
 ) -> dict[str, str | float]:
-    """Return the units of channels by the arguments: with ``rate``, t counts samples."""
     given = dict(checked_units(units, [channel.name for channel in channels]))
     if rate is None:
         return given
@@ -201,7 +200,6 @@ def _is_number(cell: Any) -> bool:
 
 
 def _check_names(name: str, value: str | tuple[str, ...]) -> None:
-    """Raise ValueError if a channel has too many or too few columns, or one twice."""
     if name in ("t", "movement") and not isinstance(value, str):
         raise ValueError(f"columns: wanted one name for {name}, got {value!r}")
     if not isinstance(value, str) and len(set(value)) < len(value):
@@ -263,7 +261,6 @@ def _check_units(
 
 
 def _unit_problem(channel: str, cell: str, unit: str | float | None) -> str:
-    """Return what is wrong with the unit of a column under this cell of the header, or ""."""
     name, stated = name_and_unit(cell)
     if unit is None:
         if not ends_in_a_unit(name, channel):
@@ -276,7 +273,6 @@ def _unit_problem(channel: str, cell: str, unit: str | float | None) -> str:
 
 
 def _size_problem(channel: str, values: np.ndarray) -> str:
-    """Return why values of unknown unit are unlikely in SI units, or ""."""
     steps = np.diff(values) if channel == "t" else np.empty(0)
     if len(steps) >= _COUNTED and np.median(steps) == 1.0 and np.all(values == np.round(values)):
         return "it counts by 1; say rate= if it counts samples, units={'t': 's'} if seconds"

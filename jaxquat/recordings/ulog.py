@@ -108,7 +108,6 @@ def read_ulog(
 
 
 def _log(file: Path, names: list[str], cut_short: bool, skip_damaged: bool) -> Any:
-    """Return the log as read by pyulog, with only these topics."""
     reader = topics.package("read_ulog", "pyulog").ULog
     content = whole_messages(file, cut_short, skip_damaged)
     try:
@@ -160,7 +159,6 @@ def _samples(
 
 
 def _keys(where: str, data: Mapping[str, np.ndarray], name: str, field: str) -> list[str]:
-    """Return the columns of a field: several for an array."""
     if field in data:
         return [field]
     elements = [key for key in data if re.fullmatch(re.escape(field) + r"\[\d+\]", key)]

@@ -52,8 +52,6 @@ def whole_messages(file: Path, cut_short: bool, skip_damaged: bool) -> bytes:
 
 
 class _Message(NamedTuple):
-    """A message from byte ``start`` to before byte ``end``; the topic is that of data."""
-
     kind: bytes
     topic: bytes
     start: int
@@ -65,7 +63,6 @@ class _Message(NamedTuple):
 
 
 def _message(content: bytes, at: int) -> _Message:
-    """Return what a message at this byte states at its beginning."""
     size = int.from_bytes(content[at : at + 2], "little")
     return _Message(content[at + 2 : at + 3], content[at + 3 : at + 5], at, at + 3 + size)
 
@@ -84,7 +81,6 @@ class _Chain:
 
     @property
     def end(self) -> int:
-        """The end of the present part of the log."""
         return self.appended[0] if self.appended else len(self.content)
 
     def problem(self, message: _Message, one_length: bool) -> str:
@@ -101,7 +97,6 @@ class _Chain:
         return _NO_TOPIC if is_data and message.topic not in self.lengths else ""
 
     def add(self, message: _Message) -> None:
-        """Add the next message."""
         if message.kind == b"A":
             self.lengths[self.content[message.start + 4 : message.start + 6]] = None
         elif message.kind == b"D":
@@ -110,7 +105,6 @@ class _Chain:
         self.at = message.end
 
     def ignore_to(self, at: int) -> None:
-        """Leave out the unfinished message before a byte."""
         self.ignored += at - self.at
         self.at = at
 

@@ -169,7 +169,6 @@ def _stretches(t: np.ndarray, gap: float | None) -> list[tuple[int, int]]:
 
 
 def _cut(recording: Recording, first: np.ndarray, ends: np.ndarray, length: int) -> Windows:
-    """Cut windows from rows ``first`` to before ``ends``, padded to a length."""
     t, rows = np.asarray(recording.t), len(recording.t)
     numbers = first[:, None] + np.arange(length)
     mask = numbers < ends[:, None]

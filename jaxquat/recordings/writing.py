@@ -46,7 +46,6 @@ def own_channels(names: Sequence[str]) -> list[Channel]:
 
 
 def _columns(name: str, size: int | None) -> tuple[str, ...]:
-    """Return the names of the columns of a channel with this many numbers in a row."""
     if name in OWN:
         return OWN[name]
     return (f"{name}[]",) if size is None else tuple(f"{name}[{k}]" for k in range(size))

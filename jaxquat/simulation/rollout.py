@@ -134,7 +134,6 @@ def _report_simulation(simulation: Simulation, grid: Grid | GridAt) -> None:
 
 
 def _report_times(intervals: Interval) -> None:
-    """Report the first given time that is not finite, or less than the one before it."""
     _, t, dt = intervals
     finite, rises = jnp.isfinite(t), dt >= 0
     text = "times: wanted finite values, got times[{k}] = {t}"

@@ -269,7 +269,6 @@ def _settled(simulation: Simulation) -> Simulation:
 
 
 def _like(before: State, after: State) -> State:
-    """Return ``after``; ValueError if its shapes or dtypes differ from those of ``before``."""
     like = lambda x: f"{jnp.asarray(x).dtype}{list(jnp.shape(x))}"  # noqa: E731
     wanted, got = (jax.tree.map(like, state) for state in (before, after))
     if wanted != got:
@@ -290,7 +289,6 @@ def _checked_scheme(scheme: Any) -> Scheme:
 def _check_functions(
     torque: Any, controller: Controller | None, inputs: Any, save: Callable[..., Any] | None
 ) -> None:
-    """Raise TypeError for a function that does not accept the arguments of its calls."""
     arguments, reason = "t, state, params", "there is neither controller nor inputs"
     if inputs is not None:
         arguments, reason = "t, state, params, command", "there are inputs"

@@ -109,7 +109,6 @@ class Builder:
         return self._neutral(name, args) if value is None and len(args) == 2 else value
 
     def _without_sign(self, name: str, args: tuple[Scalar, ...]) -> Scalar | None:
-        """Move signs of floats out of an operation or into it."""
         if name not in ("neg", "add", "sub", "mul", "div"):
             return None
         positive = [x.made_by("neg") for x in args]

@@ -140,7 +140,6 @@ def exponent(x: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def _at_the_ends(x: Scalar, value: Scalar) -> Scalar:
-    """Return ``value``, but the limits of the logarithm if x is not positive and finite."""
     value = where(x < np.inf, value, x)  # infinity and NaN
     return where(x < 0, np.nan, where(x.equals(0), -np.inf, value))
 

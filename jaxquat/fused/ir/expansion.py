@@ -79,7 +79,6 @@ def _summed(program: Program) -> dict[int, tuple[int, ...]]:
 
 
 def _rewritten(program: Program, rule: Rule, of_routine: Callable[[Program], Program]) -> Program:
-    """Return the program with operations replaced by ``rule``, routines by ``of_routine``."""
     b = Builder(program.inputs)
     values: list[Any] = list(b.arguments)  # the value of a call is the list of its items
     routines: dict[int, Routine] = {}

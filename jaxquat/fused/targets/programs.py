@@ -167,7 +167,6 @@ class Programs(Memory):
         return [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(results)]
 
     def _row_from(self, values: Sequence[str | Cell], k: int) -> list[Cell]:
-        """Return the places of the values from the k-th on, as long as they are adjacent."""
         first, row = self.place(values[k]), []
         while first and k < len(values) and self.place(values[k]) == first:
             row.append(first)

@@ -163,7 +163,6 @@ class Text:
         self._begin(f"{label}_after")
 
     def _begin(self, label: str) -> None:
-        """Begin the lines of a label; the line before continues there."""
         self.line(f"br label %{label}")
         self.lines.append(f"{label}:")
 

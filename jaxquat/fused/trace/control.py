@@ -154,7 +154,6 @@ def _is(which: Scalar, number: int, count: int) -> Scalar:
 
 
 def _of_boolean(which: Scalar) -> Scalar:
-    """Return the boolean that was converted to this number, or the number itself if none was."""
     return which.made_by("convert", "b") or which
 
 

@@ -84,7 +84,6 @@ def hoist(closed: Any) -> tuple[Any, list[Any]]:
 
 
 def _needed(equations: Sequence[Any], results: Iterable[Any]) -> tuple[list[Any], set[Any]]:
-    """Return the equations that compute the results, and all variables that these use."""
     used = {v for v in results if not hasattr(v, "val")}
     needed = []
     for equation in reversed(equations):
@@ -228,7 +227,6 @@ class _Walk:
 
 
 def _name(v: Any) -> Any:
-    """Return the variable, or a value that is equal for equal literals."""
     if not hasattr(v, "val"):
         return v
     value = np.asarray(v.val, v.aval.dtype)

@@ -88,7 +88,6 @@ def _replaced(
 
 
 def _window(sizes: Sequence[int], shape: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
-    """Return each place in a slice, with its flat offset from the beginning of the slice."""
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     flat = lambda place: sum(k * stride for k, stride in zip(place, strides, strict=True))  # noqa: E731
     return [(place, flat(place)) for place in np.ndindex(*sizes)]

@@ -33,7 +33,6 @@ def _exchanged(rows: np.ndarray, k: int, pivot: Scalar) -> None:
 
 
 def _pivot(column: np.ndarray, k: int, none: Scalar) -> Scalar:
-    """Return the first of the rows from k on with the largest absolute entry, as in LAPACK."""
     largest, pivot = abs(column[k]), none.like(k)
     for i in range(k + 1, len(column)):
         size = abs(column[i])
@@ -128,7 +127,6 @@ def _triangular_solve(b: Builder, equation: Any, matrix: Values, sides: Values) 
 
 
 def _platform_index(b: Builder, equation: Any) -> Values:
-    """Return the branch of ``lax.platform_dependent`` for all platforms."""
     platforms = equation.params["platforms"]
     named = {name for names in platforms for name in names or ()}
     if None not in platforms or named & {"cpu", "cuda"}:

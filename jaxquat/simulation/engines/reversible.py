@@ -126,8 +126,6 @@ _if_undone.defvjp(_keep, _spoil)
 
 
 class _Arguments(NamedTuple):
-    """The values that the states depend on, besides the start."""
-
     smooth: list[Array]  # float leaves of body and params, and of closed-over arrays
     clocks: Interval  # (rows, intervals): when steps begin; equal steps have one interval a row
     others: list[Any]  # the other leaves, and all that only undoing needs: they have no derivative
@@ -206,8 +204,6 @@ class _Steps:
         return (k, before, cotangent, total), None
 
     def forth(self, arguments: _Arguments, start: State) -> State:
-        """Compute the states of all rows from the start."""
-
         def interval(carry: Any, clock: Interval) -> tuple[Any, None]:
             def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
                 return (carry[0] + 1, self.step(arguments, clock, *carry)), None
@@ -265,7 +261,6 @@ def _clocks(simulation: Simulation, t0: Array, dt: Array) -> Interval:
 
 
 def _states(simulation: Simulation) -> State:
-    """Return the states of all rows, with a derivative that undoes the steps."""
     steps = _Steps(simulation)
     back: list[Callable[..., tuple[_Arguments, State]]] = []
     states = jax.custom_vjp(steps.forth)

@@ -22,8 +22,6 @@ from jaxquat.simulation.simulation import Simulation
 
 
 class _Carry(NamedTuple):
-    """The values that go from one sample to the next."""
-
     k: Array  # the number of steps done, ()
     state: State
     memory: Any

@@ -163,7 +163,6 @@ def _difference(engine: Engine, dtype: str) -> str | None:
 
 
 def _error(got: Array, wanted: Array) -> float:
-    """Return the largest difference, in units of the largest number."""
     a, b = np.asarray(got), np.asarray(wanted)
     return float(np.abs(a - b).max() / np.abs(b).max())
 
