@@ -1,9 +1,8 @@
-"""Answer names that are not there: guesses, names of the last release, and modules that moved.
+"""Answer names that are not there, by tables that ``python -m jaxquat.migrate`` uses, too.
 
-``INSTEAD`` has guesses of newcomers; ``DELETED``, ``OLD_KEYWORDS`` and ``OLD_ORDERS`` what is gone
-since the last release: to use one raises an error with the new spelling. ``RENAMED``, ``MOVED`` and
-``RENAMED_ARGUMENTS`` work for one release, with a DeprecationWarning. ``python -m jaxquat.migrate``
-rewrites files by these tables. ``dir`` and type checkers see only new names.
+``INSTEAD`` has guesses of newcomers. ``DELETED``, ``OLD_KEYWORDS`` and ``OLD_ORDERS`` raise an
+error with the new spelling; ``RENAMED``, ``MOVED`` and ``RENAMED_ARGUMENTS`` work for one release,
+with a DeprecationWarning. ``dir`` and type checkers see only new names.
 """
 
 from __future__ import annotations

@@ -228,7 +228,6 @@ class _Tally:
         self._merge([reducer.summarise(rows, index[good]) for reducer in self.reducers])
 
     def meets(self, until: StoppingRule) -> bool:
-        """Return whether the members of all processes meet ``until``, the last of the reducers."""
         parts = _gather(self.experiment, self.summaries[-1])
         return _is_met(until, until.finish(functools.reduce(until.merge, parts)))
 
@@ -387,5 +386,4 @@ def _gather(experiment: Experiment, tree: Any) -> list[Any]:
 
 
 def _least(experiment: Experiment, number: int) -> int:
-    """Return the smallest of this number over all processes. This is also a barrier."""
     return int(min(_gather(experiment, np.asarray(number))))

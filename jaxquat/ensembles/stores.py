@@ -81,7 +81,6 @@ class Store:
 
     @property
     def _about(self) -> str:
-        """Subfolder of the group for files that are not zarr's."""
         return self.arrays[0].path
 
     @property

@@ -96,8 +96,8 @@ def run(
 ) -> tuple[Any, Any]:
     """Run a filter over N samples of a recording. -> (memory, estimates with leading axis (N,)).
 
-    Map over recordings with ``jax.vmap``. A sample of length 0 without sensors (its interval is 0,
-    NaN elsewhere) changes nothing: use it to pad recordings to a common length.
+    Map over recordings with ``jax.vmap``; pad them with samples of length 0 without sensors (the
+    interval is 0, NaN elsewhere), which change nothing.
 
     Args:
         filter: from ``mekf`` or ``ahrs``.

@@ -1,10 +1,9 @@
 """Whether a descent has reached a minimum, judged by the loss and gradient at its end.
 
-Let ``way`` be the distance that each parameter has moved and ``slope`` the size of its derivative.
-If every parameter moved as far again, the loss would fall, to first order, by at most
-``sum(slope way)``. The descent has converged if that is less than a thousandth of what the loss has
-fallen: scales and offsets do not matter. Where the loss changes from update to update, slope and
-fall are means over several updates; within three standard errors the verdict is unknown.
+If every parameter moved again as far as it has moved, the loss would fall, to first order, by at
+most the sum of ways times derivatives. The descent has converged if that is less than a thousandth
+of what the loss has fallen: scales and offsets do not matter. Where the loss changes from update to
+update, means over updates count; within three standard errors the verdict is unknown.
 """
 
 from __future__ import annotations

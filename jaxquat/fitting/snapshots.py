@@ -1,9 +1,8 @@
 """A long run on disk: numbered snapshots, each complete or absent.
 
-A folder has the arrays as orbax-checkpoint writes them and ``fit.json``: the fingerprint of the
-run, and the digests of all files, because orbax silently reads an array with a flipped bit. It is
-written as ``<number>.unfinished`` and renamed. If the newest is damaged, an error names an intact
-older one.
+A folder has orbax's arrays and ``fit.json``: the fingerprint of the run, and the digests of all
+files, because orbax silently reads a flipped bit. It is written as ``<number>.unfinished`` and
+renamed. If the newest is damaged, an error names an intact older one.
 """
 
 from __future__ import annotations

@@ -73,7 +73,6 @@ def call(
 
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[str, int]:
-    """Return the name of the kernel, and the bytes of scratch memory of each of its threads."""
     import llvmlite.binding as llvm
 
     text, scratch = host.module(loop, kind, batched, lanes)

@@ -62,7 +62,6 @@ def by_device(
         return function(*operands, members=members)
 
     def partition(mesh: Any, operands: Any, results: Any) -> Any:
-        """Return mesh, program of one device, and shardings of its results and operands."""
         axes, *_ = *results[0].sharding.spec, None
         names = axes if isinstance(axes, tuple) else filter(None, [axes])
         share, remainder = divmod(members, math.prod(mesh.shape[name] for name in names))

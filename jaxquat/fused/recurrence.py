@@ -2,12 +2,10 @@
 
 A ``Recurrence`` has the functions of a time loop (step, save, sample) as jaxprs: ``functions``, and
 ``branched`` with a ``lax.cond`` for each rare branch. From these it makes on demand ``loop``, the
-scalar programs of the values; ``transposed``, the derivatives in reverse mode; ``with_vjp``, the
-programs of both; and ``tangent``, the derivative in forward mode, again a recurrence.
-
-The arrays of a tangent are those of the recurrence, followed by ``count`` tangents of each float
-array: a state (x, v, n) with an integer n becomes (x, v, n, dx, dv). So state and tangents go
-through one loop, no states are kept, and several tangents share the values.
+scalar programs of the values; ``with_vjp``, those of ``transposed``, the derivatives in reverse
+mode, too; and ``tangent``, the derivative in forward mode, again a recurrence: a state (x, v, n)
+with an integer n becomes (x, v, n, dx, dv). So state and tangents go through one loop, no states
+are kept, and several tangents share the values.
 
 An array has a ``Place``, its group and its number in it. A ``Key`` (``keys``) is a place in a role,
 such as the cotangent of a result; its ``Leaf`` (``kernel``) has dtype and size.

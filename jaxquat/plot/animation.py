@@ -150,7 +150,6 @@ def _box(body: Body) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _radius(path: Path, size: float | None) -> float:
-    """Return half the diagonal of the box as drawn [m], or 1 for a body that only turns."""
     if path.state.position is None:
         if size is not None:
             raise ValueError(f"size: wanted None for a body that only turns, got {size!r}")

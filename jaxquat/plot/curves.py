@@ -96,7 +96,6 @@ def _broken(t: np.ndarray, angles: np.ndarray, turns: np.ndarray) -> tuple[np.nd
 
 
 def _labels_and_looks(order: str) -> tuple[list[str], list[int]]:
-    """Return the names of the three angles and the numbers of their colours and dashes."""
     looks = ["XYZ".index(axis) for axis in order.upper()]
     if order == "ZYX":
         return ["yaw", "pitch", "roll"], looks

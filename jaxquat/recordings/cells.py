@@ -130,7 +130,7 @@ def _by_time(
         return list(arrays)
     time_of, merged, conflicts = np.cumsum(is_new) - 1, [], []
     for channel, numbers in zip(channels, arrays, strict=True):
-        samples = np.flatnonzero(~np.isnan(numbers[:, 0]))  # of its cells all are empty or none
+        samples = np.flatnonzero(~np.isnan(numbers[:, 0]))  # its cells are all empty or all filled
         times = time_of[samples]
         values = np.full((time_of[-1] + 1, numbers.shape[1]), np.nan)
         order = samples if duplicates == "last" else samples[::-1]

@@ -317,7 +317,6 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _last_decimal(t: np.ndarray) -> float:
-    """Return the unit of the last decimal in use in the times, 0.001 for milliseconds."""
     rounding = 4.0 * np.spacing(np.abs(t).max())
     fits = (10.0**-k for k in range(18) if np.all(np.abs(np.round(t, k) - t) <= rounding))
     return next(fits, 0.0)

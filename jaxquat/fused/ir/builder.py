@@ -2,10 +2,7 @@
 
 The same operation on the same values is one value. An operation on constants is evaluated at once
 ("folding"); x + 0 is left out, and signs are moved where they cost nothing: x + (-y) is x - y, bit
-for bit ("shortening"). Numerics are written with ``Scalar``, as if it were a number:
-
-    size = abs(x)
-    return where(size < 1, 1 - x * x, 0)
+for bit ("shortening").
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Kernels for NVIDIA's GPUs: one thread for each member, compiled by llvmlite, launched by XLA.
 
-The time loop is the same as on the CPU, with one lane; nvptx.ll has the code around it. The
-parameters are pointers: operands, number of members, results, scratch memory. Thread t of T runs
-the members t, t + T, t + 2 T and so on. Its own arrays lie in local memory, up to ``LOCAL`` bytes,
-larger ones in scratch memory, a result of the call; the elements of neighbouring threads are
-adjacent. ``call`` passes PTX to XLA, which launches it; the driver translates it. PTX for compute
-capability 8.0 runs on all later ones.
-
-Functions, division, roots and joined products are the same as on the CPU. So are the bits, except
-that denormal numbers count as zero on the CPU.
+The time loop is the same as on the CPU, with one lane; nvptx.ll has the code around it. Thread t of
+T runs the members t, t + T, t + 2 T and so on. Its own arrays lie in local memory, up to ``LOCAL``
+bytes, larger ones in scratch memory, a result of the call; the elements of neighbouring threads are
+adjacent. ``call`` passes PTX to XLA, for compute capability 8.0 and later. The bits are those of
+the CPU, except that denormal numbers count as zero there.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """The lines of a function in LLVM's assembly, with numbers, loops and branches.
 
-``loop`` and ``when`` surround lines as ``for`` and ``if`` do, and write the labels::
-
-    with text.loop(10) as k:
-        with text.when(k.multiple_of(2)):
-            text.line(...)
-
-Values that change lie in memory, which LLVM turns into registers (its pass "mem2reg").
+``loop`` and ``when`` surround lines as ``for`` and ``if`` do. Values that change lie in memory,
+which LLVM turns into registers (its pass "mem2reg").
 """
 
 from __future__ import annotations

@@ -234,7 +234,6 @@ def _name(v: Any) -> Any:
 
 
 def _typed(x: Any, v: Any) -> Any:
-    """Return the value of a variable, cast to vary over devices as the variable does."""
     axes = axes_of(v.aval)
     return cast(jnp.asarray(x), axes) if axes else x
 

@@ -1,11 +1,10 @@
 """From a traced function to a scalar program: every array dissolves into its scalars.
 
 ``Tracing.run`` walks through the equations of a jaxpr. Each variable has an array of scalars
-(``Values``), so a transpose or a slice emits nothing, and an elementwise operation one scalar
-operation for each element. The rules in ``ELEMENTWISE`` take scalars; those in ``ON_ARRAYS``, which
-the other modules define, arrays of them. Calls are inlined and loops of known length unrolled;
-where the code would grow too long, there is a ``Routine``. A primitive without a rule raises
-NotScalarError.
+(``Values``), so a transpose emits nothing, and an elementwise operation one scalar operation for
+each element. The rules in ``ELEMENTWISE`` take scalars; those in ``ON_ARRAYS``, of the other
+modules, arrays of them. Calls are inlined and loops of known length unrolled, or become a
+``Routine`` where the code would grow too long.
 """
 
 from __future__ import annotations

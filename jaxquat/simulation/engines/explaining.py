@@ -110,7 +110,6 @@ def _why(error: Exception) -> str:
 
 
 def _programs(loop: Any, saves: bool, suffix: str) -> list[str]:
-    """Return two lines for each program of a loop, or of its derivative with the suffix "_back"."""
     lines = []
     for title, shown in (("step", True), ("sample", True), ("save", saves)):
         program = getattr(loop, title + suffix)
