@@ -173,7 +173,7 @@ def fit(
             search (``optax.lbfgs()``) needs a loss without batches and random draws.
         data: pytree of arrays with one leading axis; None if the loss draws its own from the key.
         steps: number of updates.
-        key: a ``jax.random.key``, or None for the loss, too. Update n draws from
+        key: a ``jax.random.key``, or None, which the loss then receives. Update n draws from
             ``fold_in(key, n)``, whatever the number of steps and the chunk.
         batch_size: rows of data per update, drawn without replacement at each; None for all.
         starts: number of starts to fit from at once, vmapped; every fitted leaf of ``params`` then

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 EPS = float(np.finfo(float).eps)
-ROUND = 1.1  # a step of up to this many radii is short enough
+ROUND = 1.1  # a step of at most this many radii counts as within the radius
 
 
 def held_at(

@@ -113,7 +113,7 @@ def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[
     unused = {keys.primal_key(g, Key("gradient", "constants", i)) for i in g.unused(more)}
     by = gradients_of(g, {*outer, *(key.tangent for key in outer if key.tangent not in unused)})
     y = keys.of_primal(g, vjp(lifted, g, members, live=more, by=by))
-    constant = tuple(key for key in outer if key not in y)  # those by arrays without tangents
+    constant = tuple(key for key in outer if key not in y)  # along arrays without tangents
     if constant:
         y |= vjp(x, f, members, live=live, by=constant)
     return _with_slopes(y, outer)

@@ -1,7 +1,7 @@
 """Compiled kernels in memory, where XLA can call them.
 
-Each kernel is a handler of XLA's foreign function interface. XLA does not report when the last
-executable that calls it is gone, so it stays in memory, some 30 kB of at most ``MOST``.
+Each is a handler of XLA's foreign function interface. XLA does not report when the last executable
+that calls it is gone, so it stays in memory, some 30 kB of at most ``MOST``.
 """
 
 from __future__ import annotations

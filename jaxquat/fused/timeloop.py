@@ -96,14 +96,14 @@ def _backward(target: Lanes, loop: Loop, operands: Named, results: Named) -> Non
         count = (loop.steps - begin).at_most(loop.segment)
         for group, variable in member.carried.items():
             variable.set(target.read(operands["residual", group], segment))
-        with target.loop(count) as j:  # again
+        with target.loop(count) as j:  # go forward again
             for group in ("state", "memory"):
                 past[group].set(member.carried[group].get(), j)
             member.sample(begin + j)
             past["command"].set(member.carried["command"].get(), j)
             with target.when(j + 1 < count):
                 member.step(begin + j)
-        with target.loop(count) as later_step:  # back
+        with target.loop(count) as later_step:  # go back
             j = count - 1 - later_step
             cotangents.back(begin + j, {group: x.get(j) for group, x in past.items()})
     for group in ("constants", "state", "memory"):

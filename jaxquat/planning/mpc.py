@@ -82,12 +82,13 @@ def mpc(
 ) -> Controller:
     """Make a ``jq.Controller`` that plans at each sample, from the present state.
 
-    At each sample it improves the commands of a horizon by a fixed number of Gauss-Newton steps,
-    applies the first command, and keeps the others, the last one twice, for the next sample
-    (M. Diehl, H. G. Bock and J. P. Schloeder, SIAM J. Control Optim. 43, 1714, 2005). Of each step,
-    in the coordinates of ``dynamics.local`` and between the limits, it takes the part that lowers
-    the cost most, perhaps none. Torques see the time and ``k`` counts the samples of the rollout,
-    not of the horizon, so ``planning.ilqr`` takes the same residuals on the rollout's grid.
+    At each sample it improves the commands of a horizon, by the cost of ``planning.ilqr``, in a
+    fixed number of Gauss-Newton steps, applies the first command, and keeps the others, the last
+    one twice, for the next sample (M. Diehl, H. G. Bock and J. P. Schloeder, SIAM J. Control Optim.
+    43, 1714, 2005). Of each step, in the coordinates of ``dynamics.local`` and between the limits,
+    it takes the part that lowers the cost most, perhaps none. Torques see the time and ``k`` counts
+    the samples of the rollout, not of the horizon, so ``planning.ilqr`` takes the same residuals on
+    the rollout's grid.
 
     Equalities and inequalities, linearised about the last plan, are rows of the quadratic program
     of each step, which a fixed number of interior-point passes solves (C. V. Rao, S. J. Wright and

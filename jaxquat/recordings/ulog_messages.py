@@ -16,7 +16,7 @@ _HEADER = 16
 _FLAGS = 27  # the byte whose lowest bit marks appended data
 _TYPES = b"FIMPQARDSOLCB"
 _LONGEST = 10_000  # bytes: the longest message of an unknown type that is accepted
-_CHAIN, _LONG = 10, 2000  # messages in a row, each this long at most, are no coincidence
+_CHAIN, _LONG = 10, 2000  # so many messages in a row, at most this long, are no coincidence
 _UNFINISHED, _NO_TOPIC = "an unfinished message begins", "a message of no topic begins"
 
 

@@ -252,5 +252,4 @@ where, fma, sqrt, floor, nearest, maximum, minimum, exp = (
     functools.partial(operation, name)
     for name in ("select", "fma", "sqrt", "floor", "round", "max", "min", "exp")
 )
-"""The operations as functions: fma(x, y, z) is x y + z, rounded once; nearest rounds halfway cases
-to the even integer; maximum and minimum are NaN if an argument is NaN."""
+"""The operations as functions: fma rounds once, nearest halves to even; extremes keep NaN."""
