@@ -24,7 +24,7 @@ NEEDS = {
     "plotting.md": ["matplotlib"],
 }
 WEEKLY = {"answers.md", "control.md", "diffrax.md", "estimation.md", "fitting.md", "flight.md"}
-WEEKLY |= {"identification.md", "interacting.md", "plan.md", "plotting.md", "policies.md"}
+WEEKLY |= {"logs.md", "interacting.md", "plan.md", "plotting.md", "policies.md"}
 
 
 def marks_of(page):
