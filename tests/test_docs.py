@@ -23,7 +23,7 @@ NEEDS = {
     "migration.md": ["jaxlie"],
     "plotting.md": ["matplotlib"],
 }
-WEEKLY = {"answers.md", "control.md", "diffrax.md", "estimation.md", "fitting.md", "flight.md"}
+WEEKLY = {"answers.md", "control.md", "diffrax.md", "estimation.md", "fitting.md"}
 WEEKLY |= {"identification.md", "interacting.md", "plan.md", "plotting.md", "policies.md"}
 
 
