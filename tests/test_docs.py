@@ -17,13 +17,14 @@ from commands import ROOT
 import jaxquat as jq
 
 NEEDS = {
+    "control.md": ["matplotlib"],
     "diffrax.md": ["diffrax"],
     "fitting.md": ["orbax"],
     "migration.md": ["jaxlie"],
     "performance.md": ["llvmlite"],
     "plotting.md": ["matplotlib"],
 }
-WEEKLY = {"answers.md", "control.md", "diffrax.md", "estimation.md", "fitting.md", "flight.md"}
+WEEKLY = {"answers.md", "control.md", "diffrax.md", "estimation.md", "fitting.md"}
 WEEKLY |= {"logs.md", "interacting.md", "plan.md", "plotting.md", "policies.md"}
 
 
