@@ -4,7 +4,8 @@
 
 NASA Engineering and Safety Center, Check-Cases for Verification of 6-Degree-of-Freedom Flight
 Vehicle Simulations, TM-2015-218675. FOLDER has the published histories, one file per case and
-simulator, ``nesc_atmos_01_..._sim_01.csv.gz``. ``--write`` puts the tables into docs/validation.md.
+simulator, ``nesc_atmos_01_..._sim_01.csv.gz``. ``--write`` puts a summary into docs/validation.md
+and all tables into docs/benchmarks/check_cases.txt.
 
 A case is a table (``Case``): where the body starts, how fast, and what it is. ``--case`` reads one
 more from a JSON file with the fields of ``Case``, those with a default as wanted.
@@ -25,6 +26,8 @@ jax.config.update("jax_enable_x64", True)
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "validation.md"
+FILE = ROOT / "docs" / "benchmarks" / "check_cases.txt"
+SUMMARISED = ("altitude", "velocity", "Euler angles")
 
 
 def table_of(rows):
@@ -44,6 +47,20 @@ def table_of(rows):
         cells = [f"{row.quantity.name} [{row.quantity.unit}]", *ours, f"sim {row.median}"]
         cells += [f"{row.nearest:.1e}", f"{row.farthest:.1e}", f"{row.ratio:.2g}"]
         lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def summary_of(cases):
+    """Return a table of the motion in all cases, given as pairs of a Case and its rows."""
+    head = ["case", "quantity", "jaxquat to the median", "nearest peer to it", "farthest two"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for case, rows in cases:
+        for row in rows:
+            if case.against == "inertial" and row.quantity.name in SUMMARISED:
+                name = f"{row.quantity.name} [{row.quantity.unit}]"
+                distances = row.ours[row.median], row.nearest, row.farthest
+                cells = [case.number, name, *(f"{x:.1e}" for x in distances)]
+                lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
@@ -82,16 +99,17 @@ def main():
     if not options.folder.is_dir():
         sys.exit(f"{options.folder}: no such folder; it wants the histories of TM-2015-218675")
     cases = CASES if options.case is None else (Case(**json.loads(options.case.read_text())),)
-    lines = []
-    for case in cases:
-        lines += [f"### Case {case.number}: {case.title}", ""]
-        lines += [*table_of(compared(case, options.folder)), ""]
+    lines, results = [], [(case, compared(case, options.folder)) for case in cases]
+    for case, rows in results:
+        lines += [f"### Case {case.number}: {case.title}", "", *table_of(rows), ""]
     if options.case is None:  # the last case starts at sea level
         lines += ["### The air in case 09", "", *table_of_the_air(cases[-1], options.folder), ""]
     text = "\n".join(lines)
     print(text)
     if options.write:
-        put(PAGE, "<!-- tables -->", "<!-- end of the tables -->", text.rstrip())
+        put(PAGE, "<!-- tables -->", "<!-- end of the tables -->", "\n".join(summary_of(results)))
+        head = "benchmarks/check_cases.py: the largest differences from jaxquat over 30 s."
+        FILE.write_text(f"{head}\n\n{text.rstrip()}\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,27 +1,28 @@
-"""Measure ellipsoids in a viscous flow against closed forms: the tables of docs/jeffery.md.
+"""Measure ellipsoids in a viscous flow against closed forms.
 
     python benchmarks/jeffery.py [--bodies 10000] [--only "Falling"] [--write]
 
-``--write`` puts the tables into the page. All is in float64, in a shear flow ``u_x = g y`` with
-g = 1/s. The orbit constant of a spheroid of aspect ratio r with its axis along (x, y, z) is
+It prints four tables; ``--write`` puts that of bodies with inertia into docs/noise.md. All is in
+float64, in a shear flow ``u_x = g y`` with g = 1/s. The orbit constant of a spheroid of aspect
+ratio r with its axis along (x, y, z) is
 ``sqrt(x^2 + r^2 y^2)/(r |z|)`` (L. G. Leal and E. J. Hinch, J. Fluid Mech. 46, 1971, 685-703).
 """
 
 import argparse
-import re
 import time
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pages import put
 
 import jaxquat as jq
 from jaxquat import flow, kinematics, quaternion
 
 jax.config.update("jax_enable_x64", True)
 
-PAGE = Path(__file__).parents[1] / "docs" / "jeffery.md"
+PAGE = Path(__file__).parents[1] / "docs" / "noise.md"
 SHEAR = jnp.zeros((3, 3)).at[0, 1].set(1.0)  # 1/s
 ALONG = jnp.array([0.0, 0.0, 1.0])  # the axis of the spheroid, body axes
 RATIOS = (0.05, 0.1, 0.3, 0.9, 1.5, 3.0, 5.0, 10.0, 20.0)
@@ -250,9 +251,8 @@ def main():
     )
     parser.add_argument("--bodies", type=int, default=10_000)
     parser.add_argument("--only", help="the title of one table")
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/jeffery.md")
+    parser.add_argument("--write", action="store_true", help="put a table into docs/noise.md")
     options = parser.parse_args()
-    text = PAGE.read_text() if options.write else ""
     tables = {
         "Without inertia": orbits,
         "With inertia": lambda: drifts(options.bodies),
@@ -264,11 +264,9 @@ def main():
     for title, measure in tables.items():
         table = "\n".join(measure())
         print(f"\n{title}\n\n{table}", flush=True)
-        # A section has one table: its lines begin with a bar.
-        section = re.compile(rf"(## {title}\n.*?\n\n)\|[^\n]*(?:\n\|[^\n]*)*", re.S)
-        text = section.sub(lambda match, table=table: match[1] + table, text)
-    if options.write:
-        PAGE.write_text(text)
+        if options.write and title == "With inertia":
+            begin, end = "<!-- spheroids with inertia -->", "<!-- end of spheroids with inertia -->"
+            put(PAGE, begin, end, table)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/shear.py [--bodies 2000] [--write]
 
-It prints the tables of docs/noise.md; ``--write`` puts them into the page. The flow is
+It prints three tables; ``--write`` puts those that docs/noise.md has into it. The flow is
 ``u_x = g y``, D is the diffusion coefficient of the spheroid's axis, and Pe is g/D. The axis
 (x, y, z) is simulated with ``stochastic.brownian``; its distribution in theory is ``stationary`` of
 examples/brownian.py, which has the derivation. Standard errors are those of independent bodies.

@@ -1,28 +1,25 @@
-"""The tour of docs/fused_inside.md: what each stage of the fused engine makes of one small torque.
+"""The tour of docs/architecture.md: what each stage of the fused engine makes of one small torque.
 
 ``python docs/tour.py`` writes it into the page, between the two marks. Whoever changes the engine
 runs it again; a test compares the stages that depend neither on the processor nor on jax.
 """
 
-import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import jaxquat as jq
 from jaxquat.fused import passes
-from jaxquat.fused.ir.expansion import contracted, expanded
-from jaxquat.fused.targets import host
+from jaxquat.fused.ir.expansion import contracted
 from jaxquat.fused.trace.hoisting import hoist
 from jaxquat.fused.trace.tracing import scalarize
 from jaxquat.simulation.engines import kernels
 from jaxquat.simulation.simulation import checked_simulation
 
-PAGE = Path(__file__).with_name("fused_inside.md")
+PAGE = Path(__file__).with_name("architecture.md")
 MARKS = "<!-- tour.py writes from here -->\n", "<!-- to here -->\n"
 
 BODY = jq.Body.from_principal(jnp.array([0.6, 1.0, 1.5], jnp.float32))
@@ -40,41 +37,24 @@ def torque(t, s, p):
 
 def stages() -> Iterator[tuple[str, str, str]]:
     """The title of each stage, a sentence or two, and what the engine prints."""
-    turned = jax.make_jaxpr(lambda omega, p: torque(0.0, START._replace(omega=omega), p))
-    yield (
-        "JAX traces",
-        "The result is a jaxpr, which has arrays and no Python.",
-        str(turned(START.omega, GAIN)),
-    )
-
     closed = lambda omega: torque(0.0, START._replace(omega=omega), jnp.exp(2.0 * GAIN))  # noqa: E731
     hoisted, fixed = hoist(jax.make_jaxpr(closed)(START.omega))
     shapes = ", ".join(str(jnp.shape(x)) for x in fixed)
-    text = f"computed once, shapes: {shapes}\n{hoisted}"
     yield (
-        "What does not change is hoisted",
+        "Hoisting",
         (
-            "The gain is now `jnp.exp(2.0 * gain)`. JAX computes what does not change during a run "
-            "once, before it, and the result becomes an argument of the kernel "
-            "(`trace/hoisting.py`)."
+            "Here the gain is `jnp.exp(2.0 * gain)`. JAX computes such constants of a run once, "
+            "before it, and passes them to the kernel (`trace/hoisting.py`)."
         ),
-        text,
+        f"computed once, shapes: {shapes}\n{hoisted}",
     )
 
     yield (
-        "Forward mode",
-        (
-            "The same torque, and its derivative along tangents of gain and rate, here in one "
-            "direction (`jvp` in `passes.py`)."
-        ),
-        str(passes.jvp(hoisted, moving=[0, 1], results=[0], count=1)),
-    )
-    yield (
         "Reverse mode",
         (
-            "A cotangent of the torque gives the cotangents of gain and rate. Each pass maps a "
-            "jaxpr to a jaxpr, so passes can be chained to derivatives of any order (`vjp` in "
-            "`passes.py`)."
+            "`vjp` in `passes.py` maps a jaxpr to the jaxpr of its derivative, here from the "
+            "cotangent of the torque to those of gain and rate. Passes can be chained to "
+            "derivatives of any order."
         ),
         str(passes.vjp(hoisted, live=[0])),
     )
@@ -82,40 +62,22 @@ def stages() -> Iterator[tuple[str, str, str]]:
     program = scalarize(lambda omega, p: torque(0.0, START._replace(omega=omega), p), START.omega,
                         NUMBER)  # fmt: skip
     yield (
-        "Arrays become scalars",
+        "Scalars",
         (
-            "Each primitive has a rule (`trace/`). An elementwise one gives an operation for each "
-            "number; `reshape` and `broadcast_in_dim` only rearrange names."
+            "Each primitive has a rule in `trace/`. The rule of an elementwise primitive emits one "
+            "operation for each number."
         ),
         str(program),
     )
 
-    folded = scalarize(lambda x: (x + 0.0) * 1.0 - (-x) * (2.0 + 3.0), NUMBER)
-    yield (
-        "The builder shortens",
-        (
-            "In `(x + 0) * 1 - (-x) * (2 + 3)` the builder folds constants, leaves out neutral "
-            "operations and moves signs (`ir/builder.py`)."
-        ),
-        str(folded),
-    )
-
     drag = scalarize(lambda omega, p: -p * omega - omega * abs(omega), NUMBER, NUMBER)
     yield (
-        "Products and sums are joined",
+        "Rounding",
         (
-            "This is `-p * omega - omega * abs(omega)` before and after. The program decides where "
-            "a product and a sum are rounded together, not LLVM (`ir/expansion.py`)."
+            "`ir/expansion.py` joins products and sums that are rounded together: "
+            "`-p * omega - omega * abs(omega)` before and after."
         ),
         f"{drag}\n\n{contracted(drag)}",
-    )
-
-    sine = scalarize(jnp.exp, NUMBER)
-    counts = expanded(sine).counts()
-    yield (
-        "Functions are expanded",
-        ("LLVM has no `exp` for vectors. `ir/elementary.py` replaces it with these operations:"),
-        ", ".join(f"{count} {name}" for name, count in counts.items()),
     )
 
     simulation = checked_simulation(
@@ -127,48 +89,17 @@ def stages() -> Iterator[tuple[str, str, str]]:
         f"{name}: {', '.join(f'{leaf.size} {leaf.dtype}' for leaf in getattr(loop, name)) or '-'}"
         for name in ("constants", "state", "saved")
     )
+    back = recurrence.with_vjp().step_back
+    assert back is not None
+    step, step_back = (sum(program.counts().values()) for program in (loop.step, back))
     yield (
         "The loop over time",
         (
-            "A rollout of 100 steps by `lie_midpoint`. The kernel has these arrays for each body "
-            "(`kernel.py`), and programs for a step and for a row (`timeloop.py` says when):"
+            "For a rollout of 100 steps of `lie_midpoint`, the kernel has these arrays for each "
+            "body (`kernel.py`). It runs the program of a step forwards and that of its derivative "
+            "backwards (`timeloop.py`). `targets/` then writes one line of LLVM for each operation."
         ),
-        f"{arrays}\nstep: {sum(loop.step.counts().values())} operations",
-    )
-
-    back = recurrence.with_vjp().step_back
-    assert back is not None
-    yield (
-        "Its derivative",
-        (
-            "This is the scalar program of the `vjp` of the step. The kernel runs it from the last "
-            "step to the first."
-        ),
-        f"derivative of the step: {sum(back.counts().values())} operations",
-    )
-
-    text, _ = host.module(loop, "forward", (False,) * len(loop.operands("forward")), 8)
-    lines = [line for line in text.splitlines() if re.search(r"fmul <8 x float> %v\d+, %", line)]
-    yield (
-        "LLVM",
-        (
-            "Each operation is one line, for a vector of bodies, here of eight (`targets/`). These "
-            "are the first products of the kernel:"
-        ),
-        "\n".join(lines[:4]),
-    )
-
-    import llvmlite.binding as llvm
-
-    machine, parsed = host.machine(), llvm.parse_assembly(text)
-    parsed.triple, parsed.data_layout = machine.triple, str(machine.target_data)
-    code = machine.emit_assembly(parsed)
-    kinds = re.findall(r"^\s+(vf?n?m(?:add|sub|ul)\w*ps)\b", code, re.M)
-    counted = dict(zip(*np.unique(kinds, return_counts=True), strict=True))
-    yield (
-        "Machine code",
-        ("This runs on the processor on which this page was written; XLA calls it (`loading.py`)."),
-        "\n".join(f"{count:4} {name}" for name, count in counted.items()),
+        f"{arrays}\nstep: {step} operations\nderivative of the step: {step_back} operations",
     )
 
 

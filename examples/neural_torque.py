@@ -10,9 +10,9 @@ shooting).
 The program prints how well the model predicts held-out trajectories of 10 s, without and with the
 network, and draws neural_torque.png.
 
-The fused engine (pip install "jaxquat[fused]") makes the gradient fast: see docs/fused.md. "auto"
-uses it if it is installed. The networks of equinox and flax need these packages; they show how to
-pass their parameters to ``jq.fit``.
+The fused engine (pip install "jaxquat[fused]") makes the gradient fast: see docs/performance.md.
+"auto" uses it if it is installed. The networks of equinox and flax need these packages; they show
+how to pass their parameters to ``jq.fit``.
 """
 
 import argparse

@@ -679,7 +679,7 @@ def test_derivatives(pairs: Sequence[tuple[str, str]], dtype: str) -> None:
 
 
 def test_every_scheme_of_tableaus_has_a_reference() -> None:
-    """test_scheme_gradients.py and benchmarks/certificates.py differentiate the other schemes."""
+    """test_scheme_gradients.py differentiates the other schemes."""
     lifted = {
         name for name, scheme in jq.schemes.SCHEMES.items() if isinstance(scheme.step, MuntheKaas)
     }

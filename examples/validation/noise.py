@@ -1,4 +1,4 @@
-"""Measure the stochastic schemes: the tables of docs/noise.md, for ``certificates.py --noise``.
+"""Measure the stochastic schemes, for ``certificates.py --noise``; docs/noise.md has three tables.
 
 ``TABLES`` has, by title, a function that yields the rows, and the names of its columns. The body
 has the moments 1, 2 and 2.5 kg m^2 and the dampings 1, 2 and 1.5 N m s, unless a table says

@@ -1,6 +1,6 @@
 """Errors of the fused engine's elementary functions on the CPU, in units in the last place.
 
-``worst(name, dtype)`` is the largest error over many arguments; docs/fused_inside.md states these.
+``worst(name, dtype)`` is the largest error over many arguments; docs/architecture.md states these.
 """
 
 from functools import partial

@@ -6,7 +6,7 @@ They are made, called and added like those of ``jq.torques``, and need a state w
 velocity. Forces are in world axes, torques in body axes. Forces proportional to the mass use the
 mass of the body, so gradients reach it; other numbers are cast to the dtype of the state. On an
 orbit, the origin of world axes is the centre of attraction. Integrate orbits in float64: in float32
-a satellite is kilometres off after a day, in any units (docs/flight.md).
+a satellite is kilometres off after a day, in any units (docs/control.md).
 
 Examples:
     The examples of the functions use a cube that rests, and one on an orbit:

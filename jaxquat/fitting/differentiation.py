@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxquat._internal.checks import vector
 from jaxquat._internal.jaxprs import equations
 
-GRADIENT = 4  # cost of value and gradient of a fused rollout, in evaluations (docs/fused.md)
+GRADIENT = 4  # cost of value and gradient of a fused rollout, in evaluations (docs/performance.md)
 
 
 def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], tuple[Array, Any]]:

@@ -22,7 +22,7 @@ A loop passes through these modules:
   the compiled code and XLA calls it through ``loading``. On an NVIDIA GPU, XLA launches it
   (``targets.nvptx``), if kernels are known to be right on this kind of GPU (``vouching``).
 
-docs/fused_inside.md follows one torque through all of these modules.
+docs/architecture.md follows one torque through all of these modules.
 
 """
 

@@ -3,7 +3,7 @@
 All functions are differentiable with respect to all arrays, in both modes.
 
 Everything is in body axes: ``q(t + h) = q(t) exp(Omega)``, where Omega is the rotation vector of
-the step. The source document on constant angular acceleration (docs/errata.md) writes
+the step. The source document on constant angular acceleration (docs/validation.md) writes
 ``exp(Omega) q(t)`` in world axes, where the terms with an odd number of vector products have the
 opposite sign. The formulas for sampled rates come from S. Blanes, F. Casas, J. A. Oteo and J. Ros,
 Phys. Rep. 470, 2009, 151-238, section 5.

@@ -17,13 +17,14 @@ from jaxquat._internal.checks import (
     one_of,
     positive_integer,
 )
+from jaxquat._internal.recognition import is_eager, traced
 from jaxquat._internal.renamed import order_of, refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.planning.constraints import Kinds, largest_violation, values
-from jaxquat.planning.iteration import Problem, Settings
-from jaxquat.planning.optimum import described, optimum
+from jaxquat.planning.iteration import Limits, Problem, Settings
+from jaxquat.planning.optimum import Functions, Outcome, bound, described, optimum
 from jaxquat.planning.plan import Plan
 from jaxquat.planning.problem import (
     Constraints,
@@ -133,16 +134,12 @@ def ilqr(
         states = checked_states(states, start, len(guess))
 
     problem, kinds = problem_of(simulation, residuals), kinds_of(constraints, params, dtype)
-    functions, constants = _without_closures(problem, kinds, start, guess[0])
-    (best, multipliers), outcome = optimum(
-        functions, settings, constants, start, limits, (guess, states)
+    functions, *closed = _without_closures(problem, kinds, start, guess[0])
+    # A function that is being compiled needs no compiled function inside, which takes longer.
+    solve = jax.jit(_solved, static_argnums=(0, 1)) if is_eager() else _solved
+    best, followed, cost, gains, violation, multipliers, outcome = solve(
+        functions, settings, *closed, start, limits, (guess, states)
     )
-    followed, cost, gains = described(
-        functions, constrained, constants, start, limits, best, (multipliers, outcome.penalties)
-    )
-    violation = jnp.zeros_like(cost)
-    if constrained:
-        violation = largest_violation(values(kinds, followed, best))
     rows = followed, jnp.concatenate([best, best[-1:]])
     path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], followed))
     status, count = (x.astype(jnp.int32) for x in outcome[:2])
@@ -181,16 +178,42 @@ def _guess_of(commands: Any, grid: Grid, dtype: Any) -> Array:
     return guess
 
 
+def _solved(
+    functions: Functions,
+    settings: Settings,
+    constants: Any,
+    others: Any,
+    start: State,
+    limits: Limits,
+    guess: tuple[Array, State | None],
+) -> tuple[Array, State, Array, Array, Array, Kinds, Outcome]:
+    """Return commands, states, cost, gains, largest violation, multipliers and outcome."""
+    (best, multipliers), outcome = optimum(
+        functions, settings, constants, others, start, limits, guess
+    )
+    of_constraints = multipliers, outcome.penalties
+    followed, cost, gains = described(
+        functions, settings.constrained, constants, others, start, limits, best, of_constraints
+    )
+    violation = jnp.zeros_like(cost)
+    if settings.constrained:
+        kinds = bound(functions, constants, others)[1]
+        violation = largest_violation(values(kinds, followed, best))
+    return best, followed, cost, gains, violation, multipliers, outcome
+
+
 def _without_closures(problem: Problem, kinds: Kinds, state: State, command: Array) -> Any:
-    """Return the functions of a problem, and the traced arrays that they close over, as arguments.
+    """Return the functions of a problem, and the arrays that they close over, as arguments.
 
     A function with a derivative of its own, such as ``optimum``, must not close over them.
     """
-    along, at_end = (jnp.arange(1)[0], state, command), (state,)
-    pairs = [
-        jax.closure_convert(problem.stage, *along),
-        jax.closure_convert(problem.final, *at_end),
-        jax.closure_convert(kinds.equalities, *at_end),
-        jax.closure_convert(kinds.inequalities, *along),
-    ]
-    return tuple(zip(*pairs, strict=True))
+    along, at_end = (jnp.zeros((), int), state, command), (state,)
+    return tuple(
+        zip(
+            traced(problem.stage, *along),
+            traced(problem.final, *at_end),
+            traced(kinds.equalities, *at_end),
+            traced(kinds.inequalities, *along),
+            strict=True,
+        )
+    )

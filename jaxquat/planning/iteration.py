@@ -202,6 +202,27 @@ def cost_along(problem: Problem, path: Trajectory) -> Array:
     return _half_square(residuals.ravel()) + _half_square(problem.final(last))
 
 
+def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Trace a function of a problem once, where the functions of the problem are traced ones.
+
+    Those of an augmented problem are not.
+    """
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def of_parts(functions: Any, closed: Any, *arguments: Any) -> Any:
+        parts = (functools.partial(f, *x) for f, x in zip(functions, closed, strict=True))
+        return function(Problem(*parts), *arguments)
+
+    @functools.wraps(function)
+    def call(problem: Problem, *arguments: Any) -> Any:
+        parts = [f for f in problem if isinstance(f, functools.partial)]
+        if len(parts) < len(problem):
+            return function(problem, *arguments)
+        return of_parts(tuple(f.func for f in parts), [f.args for f in parts], *arguments)
+
+    return call
+
+
 def gauss_newton(
     problem: Problem, states: State, commands: Array, gaps: Array | None = None
 ) -> Model:
@@ -213,6 +234,7 @@ def gauss_newton(
     return Model(transition, gradient, hessian, end, None if gaps is None else -gaps)
 
 
+@traced_once
 def _linearised(
     problem: Problem, k: Array, state: State, after: State, command: Array
 ) -> tuple[Array, Array, Array]:
@@ -256,6 +278,7 @@ def _linear(function: Callable[..., Any], state: State, *command: Array) -> tupl
     return value, jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *columns)
 
 
+@traced_once
 def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
     """The Gauss-Newton model of the end, v and V."""
     residuals, jacobian = _linear(problem.final, last)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxquat._internal.linear import matvec
+from jaxquat._internal.recognition import TracedFunction
 from jaxquat.dynamics.state import State, local
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.constraints import (
@@ -92,14 +93,13 @@ class Disturbance(NamedTuple):
     commands: Array
 
 
-Functions = tuple[Callable[..., Any], ...]
-"""Those of a Problem and of Kinds, called with the arrays that they close over, too."""
+Functions = tuple[TracedFunction, ...]
+"""Those of a Problem and of Kinds."""
 
 
-def bound(functions: Functions, constants: Any) -> tuple[Problem, Kinds]:
+def bound(functions: Functions, constants: Any, others: Any) -> tuple[Problem, Kinds]:
     """The problem and its constraints, with the arrays that they close over."""
-    bind = lambda f, closed: lambda *arguments: f(*arguments, *closed)  # noqa: E731
-    stage, final, equalities, inequalities = map(bind, functions, constants)
+    stage, final, equalities, inequalities = map(functools.partial, functions, constants, others)
     return Problem(stage, final), Kinds(equalities, inequalities)
 
 
@@ -108,6 +108,7 @@ def described(
     functions: Functions,
     constrained: bool,
     constants: Any,
+    others: Any,
     start: State,
     limits: Limits,
     commands: Array,
@@ -117,7 +118,7 @@ def described(
 
     ``of_constraints`` are the multipliers and the roots of the penalties.
     """
-    operands = constants, start, limits, commands, of_constraints
+    operands = constants, others, start, limits, commands, of_constraints
     return _described(functions, constrained, operands, scan, policy_of)
 
 
@@ -138,8 +139,8 @@ def _described(
     loop: Callable[..., Any],
     solve: Callable[..., Policy],
 ) -> tuple[State, Array, Array]:
-    constants, start, limits, commands, (multipliers, penalties) = operands
-    problem, constraints = bound(functions, constants)
+    constants, others, start, limits, commands, (multipliers, penalties) = operands
+    problem, constraints = bound(functions, constants, others)
     states, _, cost = roll_out(problem, start, commands, open_loop, loop=loop)
     if constrained:
         problem = augmented(problem, constraints, multipliers, penalties)
@@ -153,12 +154,13 @@ def optimum(
     functions: Functions,
     settings: Settings,
     constants: Any,
+    others: Any,
     start: State,
     limits: Limits,
     guess: tuple[Array, State | None],
 ) -> tuple[tuple[Array, Kinds], Outcome]:
     """Commands and multipliers, differentiable by constants, start and limits, not by the guess."""
-    problem, constraints = bound(functions, constants)
+    problem, constraints = bound(functions, constants, others)
     begin, first = begun(problem, start, limits, guess)
     if settings.constrained:
         outer = minimise_within(problem, constraints, limits, begin, first, settings)
@@ -179,11 +181,12 @@ def _optimum_jvp(
     functions: Functions, settings: Settings, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
     (commands, multipliers), outcome = optimum(functions, settings, *primals)
-    constants, start, limits, _ = primals
+    constants, others, start, limits, _ = primals
+    moved = (tangents[0], *tangents[2:4])
     free, penalties = free_of(commands, limits), outcome.penalties
 
     def problem_of(constants: Any, y: Kinds) -> Problem:
-        problem, constraints = bound(functions, constants)
+        problem, constraints = bound(functions, constants, others)
         return augmented(problem, constraints, y, penalties) if settings.constrained else problem
 
     problem = problem_of(constants, multipliers)
@@ -203,17 +206,17 @@ def _optimum_jvp(
 
     def change(slope: Kinds) -> Array:
         """The derivative of the commands for this one of the multipliers."""
-        return _response(model, free, pushed(*tangents[:3], slope))
+        return _response(model, free, pushed(*moved, slope))
 
     def next_multipliers(constants: Any, start: State, commands: Array, y: Kinds) -> Kinds:
-        problem, constraints = bound(functions, constants)
+        problem, constraints = bound(functions, constants, others)
         states = roll_out(problem, start, commands, open_loop)[0]
         return updated(y, penalties, values(constraints, states, commands))
 
     slope = jax.tree.map(jnp.zeros_like, multipliers)
     if settings.constrained:
         step = jax.linearize(next_multipliers, constants, start, commands, multipliers)[1]
-        one = lambda y, _: (step(*tangents[:2], change(y), y), None)  # noqa: E731
+        one = lambda y, _: (step(*moved[:2], change(y), y), None)  # noqa: E731
         slope = lax.scan(one, slope, length=PASSES)[0]
     # A product, not a choice: in reverse mode, too, what did not converge must not give numbers.
     known = jnp.where(has_converged(outcome.status), 1.0, jnp.nan)

@@ -72,9 +72,9 @@ def full_quat(at: StepArguments) -> State:
 
     P is a state, and V(Q) V(P)^T is overwritten by an antisymmetric matrix with a one in its
     corner. The scheme is not consistent: it converges to another motion as dt goes to zero, because
-    (3.36) is wrong (docs/errata.md). With products of inertia it depends on the units, and is NaN
-    for small moments: each row of the torque overwrites a torque with an acceleration, which the
-    next rows use as a torque. Start with ``schemes.hoffmann.full_quat_start``. The rate of the
+    (3.36) is wrong (docs/validation.md). With products of inertia it depends on the units, and is
+    NaN for small moments: each row of the torque overwrites a torque with an acceleration, which
+    the next rows use as a torque. Start with ``schemes.hoffmann.full_quat_start``. The rate of the
     state is only an output, because the scheme integrates P.
     """
     body, torque, t, state, dt, params, _ = at  # not in own units: rows below mix units

@@ -11,7 +11,7 @@ sums, products, fma, comparisons, selects and operations on bits. All functions 
 
 Large angles need more digits of pi: see ``large_angles``. The remainder is made of loops: see
 ``remainder``. A value "in two floats" is the sum of a head and a tail that is small beside the
-head's last bit. docs/fused_inside.md states the errors.
+head's last bit. docs/architecture.md states the errors.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The polynomials are Chebyshev approximations, the lowest power first, computed with mpmath at 40
 digits: ``mpmath.chebyfit(f, [a, b], n)[::-1]``. Where there are two, the first is for float32. The
 docstring of each function has f, a and b and the largest error of the polynomial.
-docs/fused_inside.md states the errors of the functions.
+docs/architecture.md states the errors of the functions.
 """
 
 from __future__ import annotations

@@ -1,0 +1,175 @@
+"""Recognise a function that was traced before, so that it is not compiled again.
+
+A Python function says nothing about the numbers that it closes over: they may have changed since
+its last call. So it is traced at each call, in milliseconds, and the result is compared with those
+of earlier calls, equation by equation. Equal programs are one object, which ``jax.jit`` knows.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.core import Tracer
+from jax.extend.core import jaxpr_as_fun
+
+from jaxquat._internal.checks import is_key
+from jaxquat._internal.jaxprs import closed_jaxpr
+
+MOST = 256
+"""Programs that are remembered."""
+
+_SCRATCH = ("Store", "EqualStore", "DynamicJaxprTrace", "object")
+"""Types of values with which functions of JAX work, but which they do not compute with."""
+
+_known: OrderedDict[Any, list[TracedFunction]] = OrderedDict()
+
+
+class TracedFunction:
+    """A traced function, ``function(floats, others, *arguments)``.
+
+    The first two are lists of the arrays that it closed over, see ``traced``.
+    """
+
+    def __init__(self, closed: Any, structure: Any) -> None:
+        self.closed, self.structure = closed, structure
+
+    def __call__(self, floats: list[Any], others: list[Any], *arguments: Any) -> Any:
+        results = jaxpr_as_fun(self.closed)(*floats, *others, *jax.tree.leaves(arguments))
+        return jax.tree.unflatten(self.structure, results)
+
+
+def traced(
+    function: Callable[..., Any], *examples: Any
+) -> tuple[TracedFunction, list[Any], list[Any]]:
+    """Return a function traced for such arguments, and what it closes over: floats, and others.
+
+    The object is the same for functions with the same equations. Known integers and booleans remain
+    part of it, as they may be indices; others are keys and traced integers.
+    """
+    # JAX keeps the trace of a function object, which may now close over other numbers.
+    anew = lambda *arguments: function(*arguments)  # noqa: E731
+    closed, shape = jax.make_jaxpr(anew, return_shape=True)(*examples)
+    jaxpr, pairs = closed.jaxpr, list(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    floats = {v: x for v, x in pairs if jnp.issubdtype(v.aval.dtype, jnp.inexact)}
+    others = {v: x for v, x in pairs if v not in floats and (isinstance(x, Tracer) or is_key(x))}
+    fixed = {v: x for v, x in pairs if v not in floats and v not in others}
+    inputs = [*floats, *others, *jaxpr.invars]
+    lifted = closed_jaxpr(closed, inputs, jaxpr.outvars, jaxpr.eqns, fixed)
+    new = TracedFunction(lifted, jax.tree.structure(shape))
+    return _first_of_its_kind(new), list(floats.values()), list(others.values())
+
+
+def is_eager() -> bool:
+    """Return whether operations run now, instead of being traced for a function to compile."""
+    return not isinstance(jnp.zeros(()), Tracer)
+
+
+def _first_of_its_kind(new: TracedFunction) -> TracedFunction:
+    names = tuple(equation.primitive.name for equation in new.closed.jaxpr.eqns)
+    key = new.structure, tuple(new.closed.in_avals), names
+    known = _known.setdefault(key, [])
+    _known.move_to_end(key)
+    for old in known:
+        if _alike(old.closed, new.closed):
+            return old
+    known.append(new)
+    if sum(map(len, _known.values())) > MOST:
+        _known.popitem(last=False)
+    return new
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two values are equal; where it is not known, they are not."""
+    if type(one) is not type(other):
+        return False
+    if hasattr(one, "__code__"):
+        return _same_code(one, other)
+    if one is other:
+        return True
+    if hasattr(one, "consts"):  # a closed jaxpr
+        return _alike(list(one.consts), list(other.consts)) and _alike(one.jaxpr, other.jaxpr)
+    if hasattr(one, "eqns"):
+        return _same_equations(one, other)
+    if type(one).__name__ in _SCRATCH:
+        return True
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+    if hasattr(one, "transforms"):  # a rule of a custom derivative, as JAX keeps it
+        parts = [[f.f, f.transforms, f.params] for f in (one, other)]
+        return _alike(*parts)
+    return _equal(one, other)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Return whether two numbers, arrays or objects of the same type are equal, to the bit."""
+    if isinstance(one, np.ndarray | np.generic):
+        same = one.dtype == other.dtype and one.shape == other.shape
+        return same and one.tobytes() == other.tobytes()
+    if isinstance(one, float):
+        return np.float64(one).tobytes() == np.float64(other).tobytes()
+    try:
+        if isinstance(one, Array) and not isinstance(one, Tracer):
+            return one.aval == other.aval and np.array_equal(np.asarray(one), np.asarray(other))
+        return bool(one == other)
+    except Exception:  # a comparison of its own, or keys
+        return False
+
+
+def _same_equations(one: Any, other: Any) -> bool:
+    """Return whether two open jaxprs compute the same."""
+    names: dict[Any, Any] = {}
+
+    def bind(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+        names.update(zip(ours, theirs, strict=False))
+        return len(ours) == len(theirs) and all(
+            x.aval == y.aval for x, y in zip(ours, theirs, strict=True)
+        )
+
+    def read(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+        def equal(x: Any, y: Any) -> bool:
+            if hasattr(x, "val") or hasattr(y, "val"):
+                both = hasattr(x, "val") and hasattr(y, "val")
+                return both and x.aval == y.aval and _alike(x.val, y.val)
+            return names.get(x) is y
+
+        return len(ours) == len(theirs) and all(map(equal, ours, theirs))
+
+    if not bind([*one.constvars, *one.invars], [*other.constvars, *other.invars]):
+        return False
+    if len(one.eqns) != len(other.eqns):
+        return False
+    for a, b in zip(one.eqns, other.eqns, strict=True):
+        same = a.primitive is b.primitive and a.effects == b.effects
+        same = same and read(a.invars, b.invars) and _alike(dict(a.params), dict(b.params))
+        if not (same and bind(a.outvars, b.outvars)):
+            return False
+    return read(one.outvars, other.outvars)
+
+
+def _same_code(one: Any, other: Any) -> bool:
+    """Return whether two Python functions, the rules of custom derivatives, do the same.
+
+    What a rule will compute is only known when it is traced. So a rule of a user must be a function
+    of a module that uses no variables of this module and closes over nothing.
+    """
+    if one.__code__ is not other.__code__ or one.__globals__ is not other.__globals__:
+        return False
+    if one.__defaults__ != other.__defaults__ or one.__kwdefaults__ != other.__kwdefaults__:
+        return False
+    if one.__module__.split(".")[0] == "jax":
+        cells = [[c.cell_contents for c in f.__closure__ or ()] for f in (one, other)]
+        return _alike(
+            *([x for x in values if not isinstance(x, dict)] for values in cells)
+        )  # memos
+    names = set(one.__code__.co_names) & set(one.__globals__)
+    constant = (callable(x) or isinstance(x, ModuleType) for x in map(one.__globals__.get, names))
+    return one.__module__ != "__main__" and not one.__closure__ and all(constant)
