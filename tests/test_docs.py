@@ -170,8 +170,8 @@ def test_the_numbers_of_the_gallery_are_those_that_the_examples_printed():
 # The drawing of docs/architecture.md, from the bottom up.
 
 FLOORS = """
-    _internal | _internal.jaxprs | _internal.branches | _internal.series | fused
-    | quaternion | so3 euler frames | dynamics
+    _internal | _internal.jaxprs | _internal.branches _internal.recognition | _internal.series
+    | fused | quaternion | so3 euler frames | dynamics
     | dynamics.forces dynamics.environment | dynamics.torques
     | simulation.controller simulation.grid simulation.options | simulation.intervals | schemes
     | stochastic actuators
