@@ -20,11 +20,10 @@ from jaxquat.stochastic.ornstein_uhlenbeck import ornstein_uhlenbeck
 def coarsen(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Array:
     """Return the noise of steps of ``2 dt`` that move a body like steps of ``dt`` with this noise.
 
-    Each row is made of two rows of ``noise``, and is standard normal if they are. For ``brownian``
-    it is their sum over sqrt(2), for ``langevin`` the normals with which one step from rest,
-    without load and gyroscopic term, ends at the rate and velocity of both steps, and at the sums
-    of their turns and displacements. So the difference of the two paths is the error of the step,
-    without that of sampling (M. B. Giles, Oper. Res. 56(3), 2008, 607-617).
+    Two rows make one, standard normal if they are. For ``brownian`` it is their sum over sqrt(2).
+    For ``langevin`` a step from rest with it, without load and gyroscopic term, has the final rate
+    and velocity and the summed turns and displacements of both. The difference of the paths is then
+    the error of the step, without that of sampling (M. B. Giles, Oper. Res. 56(3), 2008, 607-617).
 
     Args:
         scheme: ``langevin(...)`` or ``brownian(...)``. Its temperature has no effect.
@@ -37,14 +36,12 @@ def coarsen(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Arra
 
     Raises:
         TypeError: ``scheme`` is another one, ``body`` no Body, or an array is not one of floats.
-        ValueError: ``noise`` has a wrong shape, an odd number of rows, or elements that are not
-            finite; ``dt`` has a wrong shape, or is not positive and finite.
+        ValueError: a wrong shape, an odd number of rows, a value that is not finite, dt <= 0.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]))  # kg m^2
         >>> scheme = jq.stochastic.langevin(jq.no_squish, jnp.array(0.4), 1e-2)
-        >>> jq.stochastic.coarsen(scheme, body, jnp.ones((100, 6)), 0.1).shape
-        (50, 6)
+        >>> coarse = jq.stochastic.coarsen(scheme, body, jnp.ones((100, 6)), 0.1)
     """
     step = scheme.step if isinstance(scheme, Scheme) else scheme
     if not isinstance(step, Thermal):
