@@ -22,8 +22,8 @@ def relative(p: ArrayLike, q: ArrayLike) -> Array:
     between near attitudes; equal ones give exactly the identity.
 
     Examples:
-        >>> jq.quaternion.relative(level, -q).round(2)
-        Array([0.8, 0. , 0. , 0.6], dtype=float32)
+        >>> jq.quaternion.relative(q, q)
+        Array([1., 0., 0., 0.], dtype=float32)
     """
     p, q = broadcast(("p", p, (4,)), ("q", q, (4,)))
     step = jnp.where(dot(p, q)[..., None] < 0, -q, q) - p

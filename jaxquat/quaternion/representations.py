@@ -99,7 +99,7 @@ def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
 
 
 def from_mrp(p: ArrayLike) -> Array:
-    """Return the unit q of modified Rodrigues parameters ``tan(angle/4) axis``. (..., 3) -> (..., 4).
+    """Return the unit q of modified Rodrigues parameters tan(angle/4) axis. (..., 3) -> (..., 4).
 
     Examples:
         >>> jq.quaternion.from_mrp(0.5 * z).round(3)  # 4 atan(0.5) about z
