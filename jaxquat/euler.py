@@ -125,7 +125,6 @@ def _intrinsic(angles: ArrayLike, order: str) -> tuple[list[int], Array]:
 
 
 def _about(axis: int, angle: Array) -> Array:
-    """Return the turn by ``angle`` [rad] about a coordinate axis. (...) -> (..., 4)."""
     parts = [jnp.cos(0.5 * angle), *[jnp.zeros_like(angle)] * 3]
     parts[1 + axis] = jnp.sin(0.5 * angle)
     return jnp.stack(parts, axis=-1)

@@ -39,7 +39,7 @@ def delay_record(
     start: ArrayLike | None = None,
     hold: str = "zero-order",
 ) -> Array:
-    """Average delayed recorded commands over the intervals between given times.
+    """Average delayed recorded commands over the intervals of given times. -> (..., M - 1[, k]).
 
     The means are inputs for ``rollout``, one per interval of ``jq.grid_at(between)``; steps and
     delay need not be multiples of the record's intervals. The derivative with respect to the delay
@@ -50,16 +50,14 @@ def delay_record(
 
     Args:
         times: (N,) [s], at least two, not decreasing. NumPy subtracts concrete times, in float64.
-        commands: (N,) or (N, k), one per time.
+        commands: (N,) or (N, k), one per time. The result has the dtype of commands, delay and
+            start.
         delay: () [s]. A negative delay makes the commands earlier.
         between: (..., M) [s], M at least 2, not decreasing, ``times`` by default. An interval of
             length 0, for instance padding, gets the command at its time.
         start: the command until the first one arrives, () or (k,), by default that command. Give
             ``lag_record`` the same.
         hold: "zero-order" if a command holds until the next one, "linear" between samples.
-
-    Returns:
-        (..., M - 1) or (..., M - 1, k), in the dtype of commands, delay and start.
 
     Examples:
         >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
@@ -98,7 +96,7 @@ def lag_record(
     start: ArrayLike | None = None,
     hold: str = "zero-order",
 ) -> Array:
-    """Return the states of a first-order lag that follows recorded commands, at any times.
+    """Return the states of a first-order lag that follows recorded commands. -> (...[, k]).
 
     They solve ``x' = (u(t - delay) - x)/time_constant`` exactly: for instance unmeasured motor
     speeds, the initial states of the windows of a fit. They are differentiable except with respect
@@ -107,15 +105,12 @@ def lag_record(
 
     Args:
         times: as for ``delay_record``.
-        commands: as for ``delay_record``.
+        commands: as for ``delay_record``, and so is the dtype of the result.
         time_constant: () or (k,) [s].
-        at: the times of the states, any shape [s]; ``times`` by default.
+        at: the times of the states, any shape (...) [s]; ``times`` by default.
         delay: () [s], from a command to its effect on the lag.
         start: the state until the first command arrives, () or (k,); by default that command.
         hold: as for ``delay_record``.
-
-    Returns:
-        The shape of ``at``, or (..., k), in the dtype of commands, time constant, delay and start.
 
     Examples:
         >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
@@ -221,7 +216,7 @@ def _two_parts(x: Any, dtype: DTypeLike) -> tuple[Array, Array]:
 
 
 def _interval(record: _Record, instants: Any, delay: Array) -> tuple[Array, Array]:
-    """Return the last commands before ``instants - delay``, by index, and the seconds since."""
+    """Return the indices of the last commands before these instants, and the seconds since."""
     origin, dtype = record.stamps[0], record.dtype
     high, low = _two_parts(record.stamps - origin, dtype)
     above, below = _two_parts(instants - origin, dtype)

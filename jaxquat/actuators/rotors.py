@@ -102,10 +102,10 @@ def thrusts(rotors: Rotors, speeds: ArrayLike) -> Array:
 
 
 def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
-    """Return the torque along ``-spin axis`` on the body, by rotor. (n,) [rad/s] -> (n,) [N m].
+    """Return each rotor's torque on the body along ``-spin axis``. (n,) [rad/s] -> (n,) [N m].
 
     Examples:
-        >>> jq.rotors.drag_torques(one, jnp.array([500.0])).round(3)  # rad/s
+        >>> jq.rotors.drag_torques(one, jnp.array([500.0])).round(3)
         Array([0.05], dtype=float32)
     """
     rotors = _checked(rotors)
@@ -148,8 +148,9 @@ def wrench(rotors: Rotors, speeds: ArrayLike, q: ArrayLike) -> Wrench:
 def lag(rotors: Rotors, time_constant: ArrayLike) -> Torque:
     """Make the wrench of n rotors that follow the commanded speeds with a first-order lag.
 
-    The aux states are the actual speeds (n,) [rad/s], the command the setpoints. ``time_constant``
-    is () or (n,) [s], at least a step: see ``actuators.lag``. The rotors' own momentum is left out.
+    The aux states are the actual speeds (n,) [rad/s], the command the setpoints. Steps should not
+    be longer than ``time_constant``, () or (n,) [s]: see ``actuators.lag``. The rotors' own
+    momentum is left out.
 
     Examples:
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), aux=jnp.array([500.0]))
@@ -182,9 +183,7 @@ def command_speeds(
     min: ArrayLike = 0.0,  # noqa: A002
     max: ArrayLike | None = None,  # noqa: A002
 ) -> Controller:
-    """Convert a controller of a ``control.Lift`` to a controller of speeds (n,) [rad/s].
-
-    At each sample ``allocate`` divides the lift among the rotors, within ``min`` and ``max`` [N].
+    """Convert a controller of ``control.Lift`` to one of speeds (n,) [rad/s], by ``allocate``.
 
     Examples:
         >>> lift = jq.control.Lift(jnp.array(10.0), jnp.zeros(3))  # N, N m
@@ -231,11 +230,9 @@ def allocate(
 
     The result is continuous, and differentiable almost everywhere. Drag torque is taken as
     proportional to thrust, in the ratio at an even share of the collective thrust; that is exact
-    for curves ``(0, 0, k)``. Traced rotors that cannot do as below give a meaningless result.
-
-    Raises:
-        ValueError: fewer than four rotors, or concrete ones that cannot lift the body and turn it
-            about all axes, or cannot lift it without torque with positive thrusts only.
+    for curves ``(0, 0, k)``. ValueError for concrete rotors that are fewer than four, cannot lift
+    the body and turn it about all axes, or cannot lift it without torque by positive thrusts;
+    traced, such rotors give a meaningless result.
 
     Examples:
         >>> roll = jnp.array([0.25, 0.0, 0.0])  # N m: two rotors 1/8 m left, two right

@@ -116,7 +116,6 @@ def pulse_widths(
 
 @jax.jit
 def _allocated(arms: Array, tau: Array, limits: Array | None) -> Array:
-    """Return the forces (n,) of least sum, with arms (n, 3), for the torque tau (3,)."""
     n = len(arms)
     finite = jnp.all(jnp.isfinite(arms)) & jnp.all(jnp.isfinite(tau))
     length, force = _unit(arms), _unit(tau)
@@ -217,11 +216,7 @@ def _share(arms: Array, torque: Array, limits: Array) -> Array:
 
 
 def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
-    """Return the cheapest forces within the limits for a torque that they can give.
-
-    With prices y, ``arm . y = cost`` in the basis; thrusters with ``arm . y > cost`` are at their
-    limits.
-    """
+    """Return the cheapest forces within limits; where ``arm . y > cost`` they are at the limit."""
     n = len(arms)
     index = np.array(list(itertools.combinations(range(n + 3), 3)))
     members = np.eye(n + 3)[index]

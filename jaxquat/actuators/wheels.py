@@ -226,10 +226,10 @@ def steer_cmgs(
     al., 13(6), 1990 (without dither). Add ``omega × sum h s`` to the torque, or let feedback do so.
 
     For four gyros in a pyramid of 45 degrees the median error of the torque at random angles is
-    below 0.1 %, above 5 % at a tenth of them. At singular angles the dither turns the gimbals by
-    null motion and small torques across tau until they can give it: from (-90, 0, 90, 0) degrees to
-    half the torque in 6 s at |tau|/h = 0.14 rad/s, in 10 minutes at 0.0014 rad/s. One or two gyros
-    are always singular.
+    below 0.1 %, above 5 % at a tenth of them. At singular angles the gimbals stand still without
+    dither; with it they turn by null motion and small torques across tau until they can give it:
+    from (-90, 0, 90, 0) degrees to half the torque in 6 s at |tau|/h = 0.14 rad/s, in 10 minutes at
+    0.0014 rad/s. One or two gyros are always singular.
 
     Args:
         gimbals: g, unit vectors, body axes, (n, 3).

@@ -189,7 +189,6 @@ def _thrust_within(specific: Array, g: Array, tilt: Array, largest: Array) -> Ar
 
 
 def _shortened(v: Array, largest: Array) -> Array:
-    """Return v, scaled down to the length ``largest`` if it is longer."""
     length = root(dot(v, v))
     longer = length > largest
     return jnp.where(longer, largest / jnp.where(longer, length, 1.0), 1.0) * v
@@ -201,7 +200,6 @@ _LIMITS |= {"torque": Field([(), (3,)], _LIMIT)}
 
 
 def _checked_limits(limits: CascadeLimits, weight: Array) -> list[Array]:
-    """Return the limits as arrays of the dtype of the weight, checked; errors name the field."""
     limits = checked_record("limits", limits, CascadeLimits, _LIMITS, "a control.CascadeLimits")
     arrays = [jnp.asarray(value, weight.dtype) for value in limits]
     tilt, thrust = arrays[1:3]

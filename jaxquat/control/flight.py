@@ -74,14 +74,12 @@ def flight_law(
     world z and the thrust turned upwards.
 
     Args:
-        state: with position and velocity.
+        state: with position and velocity (ValueError without).
         gains: ``control.FlightGains``.
         reference: ``control.ReferenceTrajectory``, from ``follow_position`` or ``hold_position``.
-        body: with a mass and the inertia that the feed-forward assumes.
+            ValueError if A is 0 or along the heading (NaN torque if traced).
+        body: with a mass (ValueError without), and the inertia that the feed-forward assumes.
         gravity: g [m/s^2], ().
-
-    Raises:
-        ValueError: no position or mass; A is 0 or along the heading (NaN torque if traced).
 
     Examples:
         >>> gains = jq.control.FlightGains(*(k * jnp.ones(3) for k in (3.0, 3.0, 0.1, 1.0)))

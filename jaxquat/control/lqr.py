@@ -34,18 +34,16 @@ def lqr(
 ) -> Array:
     """Return the gain K (m, n) of ``u = -K delta`` of least ``sum delta.Q delta + u.R u``.
 
-    The sum is over steps ``delta' = A delta + B u``, without end or ``steps`` of them; then it adds
-    ``delta.P delta``, and the result is (steps, m, n). ``dynamics.linearize``, with the command as
-    params, gives a = A (n, n) and b = B (n, m); n is 6 (attitude and rate), or 12 with a position,
-    plus the size of aux. The costs are Q (n, n) and R (m, m), ``final_cost`` is P, by default Q.
-
-    All arguments must be concrete: scipy solves the discrete Riccati equation, in float64. K has
-    the dtype of a. To optimise a gain, fit K itself as params.
+    The sum is over all steps ``delta' = A delta + B u``. With ``steps=N`` it has N terms plus
+    ``delta.P delta`` with ``final_cost`` P (n, n), by default Q, and the result is (N, m, n).
+    ``dynamics.linearize``, with the command as params, gives a = A (n, n) and b = B (n, m); n is 6
+    (attitude and rate), or 12 with a position, plus the size of aux. The costs are Q (n, n) and R
+    (m, m). K has the dtype of a. scipy solves the discrete Riccati equation in float64, so all
+    arguments must be concrete (TypeError); to optimise a gain, fit K itself as params.
 
     Raises:
         ValueError: a wrong shape; costs not symmetric, Q not positive semidefinite (to 100 ulp), R
             not positive definite; no stabilising solution; a ``final_cost`` without ``steps``.
-        TypeError: a traced argument.
 
     Examples:
         >>> dt = 0.1  # s: one axis of 1 kg m^2, its angle and its rate, turned by a torque
@@ -83,7 +81,6 @@ def lqr(
 def _gains(
     steps: int, a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray, p: np.ndarray
 ) -> np.ndarray:
-    """Return the gain of each step, from the Riccati recursion backwards from P."""
     gains = []
     for _ in range(steps):
         gains.append(np.linalg.solve(r + b.T @ p @ b, b.T @ p @ a))
@@ -95,11 +92,7 @@ def _gains(
 
 
 def _riccati_gain(a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray) -> np.ndarray:
-    """Return ``(R + B^T P B)^-1 B^T P A`` with P from the discrete Riccati equation.
-
-    The commands are scaled so that the diagonal of R is near 1: scipy fails for b = 1e-10, R =
-    1e-20.
-    """
+    """Return the gain; commands are scaled to R near 1, as scipy fails for b = 1e-10, R = 1e-20."""
     unit = np.exp2(-np.round(0.5 * np.log2(np.diag(r))))
     b, r = b * unit, unit[:, None] * r * unit
     try:
@@ -112,7 +105,7 @@ def _riccati_gain(a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray) ->
 
 
 def _check_cost(name: str, cost: Array, *, definite: bool) -> None:
-    """Raise ValueError if a cost, its diagonal scaled to 1, is not symmetric and (semi)definite."""
+    """Raise ValueError if a cost, with its diagonal scaled to 1, is not symmetric and definite."""
     symmetric(name, cost)
     matrix = np.asarray(cost, np.float64)
     scale = np.sqrt(np.where(np.diag(matrix) > 0, np.diag(matrix), 1.0))

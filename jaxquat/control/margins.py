@@ -94,7 +94,7 @@ def margins(
 
     The loop is that of ``rollout`` with the same arguments, including memory, delays, lags and aux
     states. Uncontrollable and unobservable states, such as the position under an attitude
-    controller, are removed. All arguments must be concrete.
+    controller, are removed. All arguments must be concrete (TypeError).
 
     Args:
         scheme: any deterministic scheme.
@@ -102,19 +102,19 @@ def margins(
         torque: ``torque(t, state, params, command)``, the plant.
         t: the time [s] at which torque and controller are evaluated.
         state: the State to linearise about, which the loop must keep, for instance at rest at the
-            target. A turn above 0.1 rad gives a warning, unless rounding hides it in a slow loop. A
-            command at an active limit has no effect.
+            target. If the loop would turn by more than 0.1 rad, there is a warning, unless rounding
+            hides it in a slow loop. A command at an active limit has no effect.
         dt: the step [s].
         params: passed to torque and controller.
-        controller: a jq.Controller, with the memory of its ``init``. Wrap a law called inside the
-            torque in one, as in the example.
+        controller: a jq.Controller, with the memory of its ``init``; for another one pass
+            ``controller._replace(init=lambda start, params: memory)``. Wrap a law that the torque
+            calls in a controller, as in the example.
         sample_every: steps per sample.
         inputs: one sample's slice of the inputs, if the controller or the torque takes any.
 
     Raises:
         ValueError: the closed loop is unstable; no command affects the controller's input;
             ``controller.period`` is not ``sample_every * dt``; a bad value.
-        TypeError: a traced argument, or one of wrong type.
 
     Examples:
         >>> law = lambda t, state, m, gains, _: (jq.control.quaternion_law(state, gains, level), m)
@@ -196,10 +196,7 @@ def _linearised(
 
 
 def _turn_to_rest(closed: np.ndarray, drift: np.ndarray, eps: float) -> float:
-    """Return the turn [rad], the first three states, after which the linearised loop rests.
-
-    Only states that change others count, balanced, so that the unit of time does not matter.
-    """
+    """Return the turn [rad] after which the linearised loop rests, from balanced states."""
     rate = np.eye(len(closed)) - closed
     counts = np.ones(len(closed), bool)
     for _ in rate:
@@ -288,11 +285,7 @@ def _of_one(
 def _seen(
     closed: np.ndarray, b: np.ndarray, k: np.ndarray, eps: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the closed loop without its hidden modes on or outside of the unit circle.
-
-    A Schur form splits them off (Golub and Van Loan, Matrix Computations, 7.6): hidden modes
-    respond to commands by no more than rounding.
-    """
+    """Return the loop without hidden unstable modes (Schur form; Golub and Van Loan, 7.6)."""
     closed, (scale, _) = linalg.matrix_balance(closed, permute=False, separate=True)
     b, k = b / scale[:, None], k * scale
     whole = _response(closed, b, k)
@@ -361,10 +354,7 @@ def _largest(f: Callable[[np.ndarray], np.ndarray], w: np.ndarray, at: np.ndarra
 
 
 def _structured(d: np.ndarray) -> np.ndarray:
-    """Return an upper bound (k,) of the structured singular values of matrices (k, m, m).
-
-    A diagonal scaling balances rows and columns first (E. E. Osborne, J. ACM 7, 1960, 338-345).
-    """
+    """Bound structured singular values (k,) of (k, m, m); scaled as by Osborne, J. ACM 7, 1960."""
     scale = np.ones(d.shape[:2])
     others = np.abs(d) ** 2 * (1.0 - np.eye(d.shape[1]))
     for _ in range(20):

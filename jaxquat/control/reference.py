@@ -44,9 +44,7 @@ def at_rest(q: ArrayLike) -> Reference:
 
 
 def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
-    """Return the reference at time t [s] of a smooth motion ``attitude(t) -> (4,)``, unit.
-
-    ``omega = 2 vec(q* q')`` and ``alpha = omega'`` are derivatives of it.
+    """Return the reference at time t [s] of a smooth ``attitude(t) -> (4,)``, by derivatives of it.
 
     Examples:
         >>> attitude = lambda t: jq.quaternion.exp(jnp.array([0.0, 0.0, 0.5]) * t**2)  # 1 rad/s^2
@@ -145,7 +143,6 @@ def follow_position(
 
 
 def _derivatives(function: Callable[[Array], Array], t: Array, count: int) -> list[Array]:
-    """Return the value at t and ``count`` derivatives, by nested forward mode."""
     if not count:
         return [function(t)]
     lower = lambda t: _derivatives(function, t, count - 1)  # noqa: E731

@@ -111,9 +111,10 @@ def flexible_modes(
     Args:
         frequency: w [rad/s], (n,), positive.
         ratio: z, of the damping to the critical, (n,), not negative.
-        translation: l, body axes [sqrt(kg)], (n, 3); mass minus ``sum l l^T`` positive definite.
-        rotation: d, about the body's centre of mass, body axes [m sqrt(kg)], (n, 3); inertia minus
-            ``sum d d^T`` positive definite. Both are, for modes of a part of the body.
+        translation: l, body axes [sqrt(kg)], (n, 3). The body's mass minus ``sum l l^T`` must stay
+            positive definite, as it does for modes of a part of the body.
+        rotation: d, about the centre of mass, body axes [m sqrt(kg)], (n, 3), likewise with the
+            inertia.
 
     Examples:
         >>> l, d = jnp.array([[0.0, 0.0, 2.0]]), jnp.array([[6.0, 0.0, 0.0]])
@@ -139,7 +140,7 @@ def coupled(
     rate: ArrayLike,
     acting: ArrayLike | Wrench,
 ) -> tuple[Any, Array]:
-    """Return the net torque or wrench on the body and the accelerations of its appendages.
+    """Return the net torque or wrench on the body and the accelerations x'' (n,) of its appendages.
 
     Keep displacements and rates in ``State.aux``::
 
@@ -150,19 +151,17 @@ def coupled(
 
     The position of the state is that of the body alone, without slosh masses. A body without
     position turns about a fixed point, from which positions and rotations then count, so give a
-    free spacecraft a position. Add gravity outside, by ``torques.total``, because it accelerates
-    body and appendages alike; everything else belongs into ``acting``.
+    free spacecraft a position. Add uniform gravity and ``forces.point_mass`` outside, by
+    ``torques.total``: they accelerate body and appendages alike. Everything else belongs in
+    ``acting``.
 
     Args:
-        body: with a mass if the state has a position.
+        body: with a mass if the state has a position; the result is then a ``Wrench``.
         appendages: n of them; differentiable.
         state: of one body.
         displacement: x, (n,) [m], or [m sqrt(kg)] of modes.
         rate: x', (n,).
         acting: the torque (3,) in body axes [N m] or the ``Wrench`` of all other causes.
-
-    Returns:
-        A torque, or a ``Wrench`` if the state has a position, and x'' (n,).
 
     Examples:
         >>> one, axis = jnp.ones(1), jnp.array([[1.0, 0.0, 0.0]])

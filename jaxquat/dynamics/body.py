@@ -333,7 +333,6 @@ def _positive(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def _mass(mass: ArrayLike | None, dtype: Any) -> Array | None:
-    """Return the mass in the dtype of the inertia: a number is cast, an array must have it."""
     if mass is None:
         return None
     array = _positive("mass", mass, ())

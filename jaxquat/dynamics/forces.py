@@ -120,9 +120,7 @@ def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
 
 
 def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
-    """Make the force ``-k |v - wind| (v - wind)``, with ``wind`` as in ``linear_drag``.
-
-    ``coefficient`` is k = 1/2 rho C A [kg/m], () or (3,) along the body axes.
+    """Make the force ``-k |v - wind| (v - wind)``, k = 1/2 rho C A [kg/m]; else as ``linear_drag``.
 
     Examples:
         >>> drag = jq.forces.quadratic_drag(0.5, wind=(2.0, 1.0, -2.0))  # kg/m, m/s
@@ -178,7 +176,6 @@ def _polar(state: State) -> tuple[Array, Array]:
 
 
 def _relative(air: Callable[[ArrayLike, Array], Array], t: ArrayLike, state: State) -> Array:
-    """Return the velocity (3,) relative to the air, world axes."""
     position = moving(state).position
     return state.velocity - jnp.asarray(air(t, position), position.dtype)
 

@@ -30,9 +30,7 @@ from jaxquat.dynamics.units import own_units, torque_in
 
 
 def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
-    """Return ``omega' = I^-1 (tau - omega × (I omega))``, Euler's equation in body axes.
-
-    (3,) [rad/s], (3,) [N m] -> (3,) [rad/s^2], all of one dtype.
+    """Return Euler's ``I^-1 (tau - omega × (I omega))`` in body axes. (3,), (3,) -> (3,) [rad/s^2].
 
     Examples:
         >>> jq.dynamics.angular_acceleration(body, jnp.array([3.0, 2.0, 1.0]), jnp.ones(3)).round(2)
@@ -45,10 +43,7 @@ def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
 
 
 def euler(body: Body) -> Callable[[Array, Array], Array]:
-    """Return ``angular_acceleration`` as a function of (omega, tau), in the units of the body.
-
-    It inverts the inertia once: an inverse per call makes XLA's program several times as slow.
-    """
+    """Return ``angular_acceleration`` as a function of (omega, tau), with I^-1 computed once."""
     inertia = body.inertia
     inverted = inverse_inertia(inertia)
     return lambda omega, tau: matvec(inverted, tau - cross(omega, matvec(inertia, omega)))
@@ -106,8 +101,6 @@ def momentum(body: Body, state: State, about: ArrayLike | None = None) -> Array:
 
 def derivative(body: Body, torque: Torque, t: ArrayLike, state: State, params: Any) -> Rates:
     """Return the rates of one body at time t [s], by Euler's and Newton's equations.
-
-    TypeError or ValueError, with the torque's name, if it returns a wrong shape or dtype.
 
     Examples:
         >>> jq.dynamics.derivative(body, jq.torques.drag(0.4), 0.0, state, None).omega.round(3)

@@ -36,10 +36,7 @@ class Modulus(NamedTuple):
 
 
 class Pole(NamedTuple):
-    """The pole of the integrand of the third kind, at ``dn = -1/kappa`` with 0 < kappa <= 1.
-
-    ``across`` is 1 - kappa^2; ``ratio``, m kappa^2/across, is finite where both vanish.
-    """
+    """The pole dn = -1/kappa, across = 1 - kappa^2, and ratio = m kappa^2/across, always finite."""
 
     kappa: Array
     across: Array
@@ -92,7 +89,6 @@ def _nome_ratio(m: Array, m1: Array) -> Array:
 
 
 def _constants(q: Array) -> tuple[Array, Array, Array]:
-    """Return theta_2(0)/q^(1/4), theta_3(0) and theta_4(0)."""
     even, odd = q**4, q + q**9
     return 2.0 * (1.0 + q**2 + q**6), 1.0 + 2.0 * (even + odd), 1.0 + 2.0 * (even - odd)
 

@@ -38,9 +38,9 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
     principal axes, time. That exceeds ``|omega| t`` only near the separatrix, where a relative
     error e of w1 or w3 shifts each flip by up to ``2 e (gap + fall)/|gap - fall|/rate``, ``gap = I3
     (I3 - I2) w3^2``, ``fall = I1 (I2 - I1) w1^2``, axis 2 the middle one. If these agree to
-    rounding, or if no digits of w1 and w3 are left, the motion is exact for a start a few ulp away.
-    Near the middle axis, derivatives grow like exp(rate t); exactly on it they stay within the
-    dtype.
+    rounding, or if omega in principal axes leaves no digits of w1 and w3, the motion is exact for a
+    start a few ulp away. Near the middle axis, derivatives grow like exp(rate t); exactly on it
+    they stay in the range of the dtype.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
@@ -161,10 +161,7 @@ def _modulus(moments: Array, start: Array) -> tuple[Array, elliptic.Modulus]:
 
 
 def _rates(moments: Array, start: Array, s: Array, c: Array, d: Array) -> Array:
-    """Return the rates by the addition theorems, s = sn/frequency, c = cn, d = dn.
-
-    ``scale`` keeps the denominator, 1 - m sn^2 sn0^2 as a sum of squares, from underflow in a flip.
-    """
+    """Return the rates by addition theorems; s = sn/frequency. ``scale`` prevents an underflow."""
     (i1, i2, i3), (w1, w2, w3) = moments, start
     c1, c2, c3 = (i2 - i3) / i1, (i3 - i1) / i2, (i1 - i2) / i3  # of Euler's equations
     scale = lax.stop_gradient(jnp.maximum(jnp.abs(c), jnp.sqrt(-c1 * c2) * jnp.abs(w3 * s)))
@@ -239,10 +236,7 @@ def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
 
 
 def _ordered(moments: Array, omega: Array) -> tuple[Array, Array, Array]:
-    """Return (moments, matrix to the ordered axes, rates); the momentum circles axis 3, if any.
-
-    Moments increase or decrease towards it; w1 and w3 are not negative.
-    """
+    """Return moments, axes and rates ordered so that the momentum circles axis 3; w1, w3 >= 0."""
     order = jnp.argsort(moments)
     (i1, i2, i3), (w1, _, w3) = moments[order], jnp.abs(omega[order])
     circled = jnp.sqrt(i3 * (i3 - i2)) * w3 > jnp.sqrt(i1 * (i2 - i1)) * w1

@@ -25,7 +25,9 @@ def steady_precession(
 ) -> State:
     """Return the State of a heavy symmetric top that precesses at constant tilt, at one time t [s].
 
-    At t = 0 the attitude is a turn by the tilt about x. Landau and Lifshitz 1976, section 35.
+    At t = 0 the attitude is a turn by the tilt about x (Landau and Lifshitz 1976, section 35).
+    ValueError for concrete values with I1 != I2 or too slow a spin, ``I3^2 spin^2 < 4 I1 potential
+    cos(tilt)``; a traced spin gives NaN.
 
     Args:
         body: with I1 = I2 in principal axes; the result has its dtype.
@@ -34,10 +36,6 @@ def steady_precession(
         tilt: angle of axis 3 from the vertical [rad].
         spin: ``omega[2]`` [rad/s].
         fast: use the faster of the two rates of precession, which is infinite at a tilt of pi/2.
-
-    Raises:
-        ValueError: concrete values with I1 != I2, or too slow a spin, ``I3^2 spin^2 < 4 I1
-            potential cos(tilt)`` (NaN if traced).
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.02, 0.02, 0.01]))  # kg m^2

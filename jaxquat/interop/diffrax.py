@@ -143,11 +143,7 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         return State(correct_norm(multiply(self.y0.q, exp(turn))), rate, *others)
 
     def _turn(self, s: Array, dt: Array) -> tuple[Array, Array]:
-        """Return the rotation vector since the start, and the body rate, at the fraction ``s``.
-
-        In the chart u of ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)``; at the end u'' follows by
-        jvp.
-        """
+        """Return rotation vector and body rate at the fraction s, by ``u' = dexpinv(u, omega)``."""
         end = log(relative(self.y0.q, self.y1.q))
         slope = so3.dexpinv(end, self.y1.omega)
         slope, curve = jax.jvp(so3.dexpinv, (end, self.y1.omega), (slope, self.k1.omega))
@@ -168,10 +164,7 @@ def _quintic(
 
 
 class _Lifted(diffrax.AbstractSolver):
-    """A lifted tableau with an embedded error; its last slope is the first of the next step.
-
-    ``error`` weighs all stages and the last slope: a State with (0, rotation vector [rad]) as q.
-    """
+    """A lifted tableau; its error is tangent, a State with (0, rotation vector [rad]) as q."""
 
     lifted: ClassVar[Tableau]
     error: ClassVar[tuple[float, ...]]
@@ -179,11 +172,9 @@ class _Lifted(diffrax.AbstractSolver):
     interpolation_cls: ClassVar[Callable[..., Interpolation]] = Interpolation
 
     def order(self, terms: Any) -> int:
-        """Return the order of the solution."""
         return self.lifted.order
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> State:
-        """Return the slope at the start."""
         if isinstance(y0.aux, tuple) and not y0.aux:
             raise ValueError(
                 "y0: wanted a State with aux={} where there is no aux state"

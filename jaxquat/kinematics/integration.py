@@ -87,10 +87,11 @@ def integrate(
         times: of other samples [s], (N,), increasing but for a repeated last one; NaN results if
             traced times repeat earlier. They are subtracted in their own dtype: pass Unix times as
             NumPy float64, because float32 may round a minute of them to one number.
-        order: in the spacing, 2, 4 or 6: a polynomial through the nearest 2, 4 or 6 samples,
-            one-sided at the ends, gives the rate at Gauss nodes. Samples that nearly coincide, as
-            seen from the interval (0.005 of the distance, 6e-6 in float64), count as one. Across a
-            gap a high order amplifies noise: use order 2, or cut there (``jq.recordings.windows``).
+        order: in the spacing, 2, 4 or 6: a polynomial through the nearest 2, 4 or 6 samples (all,
+            if fewer times differ), one-sided at the ends, gives the rate at Gauss nodes. Of two
+            samples that nearly coincide, as seen from the interval (0.005 of the distance, 6e-6 in
+            float64), the farther is left out. Across a gap a high order amplifies noise: use order
+            2, or cut there (``jq.recordings.windows``).
 
     Examples:
         >>> omega = jnp.tile(jnp.array([0.0, 0.3, 0.4]), (101, 1))  # 0.5 rad/s

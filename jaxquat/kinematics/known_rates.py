@@ -116,7 +116,8 @@ def rollout_of_attitude(
     It suits bodies of negligible inertia: ``rate = torque/damping``, or ``rate =
     jq.flow.jeffery_rate(semi_axes, gradient)`` for an ellipsoid in a viscous flow. An explicit
     Runge-Kutta method integrates ``u' = dexpinv(u, rate)`` for the rotation vector u of a step
-    (Munthe-Kaas, as ``jq.schemes.rkmk``).
+    (Munthe-Kaas, as ``jq.schemes.rkmk``). The rows are the start, and every ``grid.save_every``
+    intervals.
 
     Args:
         rate: ``rate(t, q, params) -> (3,)``, at time t [s] and attitude q (4,), body axes [rad/s];
@@ -127,9 +128,6 @@ def rollout_of_attitude(
         order: 2, 4 or 6, by 2, 4 or 7 rates per step (midpoint, classical, Butcher 1964).
         inputs: pytree with a leading axis for the intervals.
         engine: "auto", "fused" or "scan", as for ``jq.rollout``.
-
-    Returns:
-        The times and attitudes of the start, and after every ``grid.save_every`` intervals.
 
     Examples:
         >>> world = jnp.array([0.0, 0.3, 0.4])  # rad/s
@@ -177,10 +175,7 @@ class Turning:
 
 
 def _given_steps(grid: GridAt, dtype: DTypeLike) -> tuple[Array, Array, Array]:
-    """Return the starts of the steps, their lengths [s], and whether they are empty, (steps,).
-
-    An empty step, whose result is dropped, repeats the first nonempty one for finite derivatives.
-    """
+    """Return starts and lengths [s] of the steps, and which are empty (with finite derivatives)."""
     intervals = intervals_of(grid, dtype)
     t, dt = intervals.t[:-1], intervals.dt[:-1]
     is_empty = dt == 0

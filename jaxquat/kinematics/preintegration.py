@@ -159,11 +159,12 @@ class Preintegrated(reprs.Tabular):
             q: attitude at the start, body to world, a unit quaternion (4,).
             velocity: of the inertial unit at the start, world axes [m/s], (3,).
             position: of the inertial unit at the start, world axes [m], (3,).
-            gravity: acceleration of free fall, world axes [m/s^2], (3,), (0, 0, -9.81) with z up.
-                In turning axes, of a body at rest at their origin: on the ground along a plumb
-                line.
-            earth_rate: rate of the world axes in inertial space, world axes [rad/s], (3,), in ENU
-                7.292115e-5 (0, cos(latitude), sin(latitude)). None for axes that do not turn.
+            gravity: acceleration of free fall, world axes [m/s^2], (3,): (0, 0, -9.81) with z up.
+                If the axes turn, that of a body at rest at their origin: on the ground along a
+                plumb line, at the Earth's centre the attraction alone.
+            earth_rate: rate of the world axes in inertial space, world axes [rad/s], (3,): east,
+                north and up 7.292115e-5 (0, cos(latitude), sin(latitude)). None for axes that do
+                not turn.
 
         Examples:
             >>> q, v, p = motion.predict(level, zero, zero, gravity)
@@ -246,18 +247,19 @@ def preintegrate(
     """Compute the motion from the first to the last of N samples of an inertial unit.
 
     Under ``jax.vmap`` pad shorter recordings by repeating their last time. Of several samples at
-    one time the last counts, at the last time the first.
+    one time, the last one counts; of several at the last time, the first one.
 
     Args:
         gyro: measured rates, body axes [rad/s], (N, 3), N >= 2.
         accelerometer: measured specific forces (at rest minus gravity), body axes [m/s^2], (N, 3).
         times: times of the samples [s], (N,), not decreasing; subtracted in their own dtype.
         bias: the constant errors that the sensors add to the true values; None for 0.
-        noise: densities of the white noise; None for 0. A sample held for dt has the variance
-            ``density^2/dt``, as in ``jq.gyro.measure``.
-        order: 1 holds each sample until the next one, exactly, without the last. 2, 4 and 6 are
-            orders for smooth motions: polynomials through the nearest ``order`` samples (or all, if
-            traced times repeat), one-sided at the ends, with noise independent between intervals.
+        noise: densities of the white noise, for the covariance of the linearised errors; None for
+            0. A sample held for dt has the variance ``density^2/dt``, as in ``jq.gyro.measure``.
+        order: 1 holds each sample until the next one, exactly, and does not use the last. 2, 4 and
+            6, which 4 and 6 samples need, are orders for smooth motions: polynomials through the
+            nearest ``order`` samples (or all, if fewer traced times differ), one-sided at the ends,
+            and noise that is independent between intervals.
 
     Examples:
         >>> motion = jq.kinematics.preintegrate(gyro, force, times)
@@ -327,10 +329,7 @@ def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array]:
 def _elements(
     values: Array, dt: Array, count: Array | int, order: int
 ) -> tuple[Array, Array | None]:
-    """Return the Lie algebra elements of all steps (M, 10), and their derivatives (M, 10, 6).
-
-    These, with respect to a shift of the channels, are None where they are the length of the step.
-    """
+    """Return the Lie algebra elements (M, 10) of all steps, and derivatives by shifts, or None."""
     number = jnp.arange(len(dt))
     if order == 1:
         nodes = [values[:-1]]

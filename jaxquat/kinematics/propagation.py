@@ -29,11 +29,12 @@ _LOWER = [(i, j) for i in range(9) for j in range(i + 1)]
 def propagate(
     xi: Array, by_shift: Array | None, before: Motion, after: Motion, variances: Array
 ) -> tuple[Array, Array]:
-    """Return the final errors per shift of all samples (9, 6), and their covariance (9, 9).
+    """Return the derivative (9, 6) of the final errors, and their covariance (9, 9).
 
-    Errors are rotation, velocity, displacement, in axes at the start. ``exp(xi)`` (M, 10) are the
-    steps, ``by_shift`` (M, 10, 6) the derivatives of xi (None: the length of the step). ``before``
-    and ``after`` lead to the ends of each step; ``variances`` (M, 6) are those of the samples.
+    The errors are rotation, velocity and displacement, in axes at the start; the derivative is with
+    respect to a shift of all samples. ``exp(xi)`` (M, 10) are the steps, ``by_shift`` (M, 10, 6)
+    the derivatives of xi (None: the length of the step). ``before`` and ``after`` lead to the ends
+    of each step; ``variances`` (M, 6) are those of the samples.
     """
     element, q = _components(xi), _components(before.q)
     t = after.t[-1:] - after.t
@@ -72,11 +73,7 @@ def propagate(
 
 
 def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
-    """Return the effects of shifts along an axis (3,) on steps of held samples, in their axes.
-
-    These are derivatives of turn, velocity, displacement by rate, of the last two by specific
-    force.
-    """
+    """Return the effects on turn, velocity and displacement of shifts along an axis (3,)."""
     theta, nu, tau = element[:3], element[3:6], element[9]
     mean, second = _factors(theta)
     shift = [tau * x for x in axis]
@@ -127,10 +124,7 @@ class _Factors(NamedTuple):
 
 
 def _factors(theta: Vector) -> tuple[_Factors, _Factors]:
-    """Return the factors of J, the sum of ``hat(theta)^n/(n+1)!``, and N, of ``.../(n+2)!``.
-
-    The exponential is ``(exp(theta), J nu, J rho + tau N nu)``.
-    """
+    """Return the factors of J, the sum of ``hat(theta)^n/(n+1)!``, and N, of ``.../(n+2)!``."""
     square = _dot(theta, theta)
     s = 0.25 * square
     sine, sine_slope = series.sin_defect(s), 0.25 * series.sin_defect_slope(s)

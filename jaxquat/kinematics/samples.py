@@ -38,10 +38,7 @@ def checked_times(times: ArrayLike, samples: int) -> Any:
 
 
 def rates_at_equal_distances(omega: Array, order: int) -> list[Array]:
-    """Return the rates at the Gauss nodes between N samples (N, 3), each (N - 1, 3).
-
-    All stencils are central: the first and last ``order`` samples are extrapolated beyond the ends.
-    """
+    """Return rates at Gauss nodes, each (N - 1, 3), by central stencils of extrapolated samples."""
     places, outside = np.arange(order), np.arange(1, order // 2)
     before = _combine(_weights(places, -outside[::-1]), omega[:order])
     after = _combine(_weights(places, order - 1 + outside), omega[-order:])
@@ -53,7 +50,6 @@ def rates_at_equal_distances(omega: Array, order: int) -> list[Array]:
 
 
 def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return Lagrange's weights (points, places) of the values at ``places`` for points ``at``."""
     other_places = [np.delete(places, k) for k in range(len(places))]
     pairs = list(zip(places, other_places, strict=True))
     rows = [[np.prod((x - o) / (p - o)) for p, o in pairs] for x in at]

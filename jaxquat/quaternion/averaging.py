@@ -35,9 +35,8 @@ from jaxquat.quaternion.representations import of_rotation, to_matrix
 def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
     """Return the canonical unit eigenvector (..., 4) of the largest eigenvalue of (..., 4, 4).
 
-    If the largest two agree to 100 ulp, ValueError if concrete, else NaN; NaN for a negative
-    weight. Derivatives of ``eigh`` are NaN where other eigenvalues repeat, so its value enters as a
-    constant, and two Newton steps on ``A v = (v.A v) v`` carry the first and second derivatives.
+    Its derivatives are those of two Newton steps on ``A v = (v.A v) v``, because those of ``eigh``
+    are NaN where other eigenvalues repeat. The result is NaN if it is not unique, to 100 ulp.
     """
     dtype = matrix.dtype
     matrix = matrix if dtype.itemsize >= 4 else matrix.astype(jnp.float32)  # LAPACK's smallest
@@ -74,11 +73,8 @@ def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
 
     It maximises ``sum w (p.q)^2`` over p, with equal weights by default; signs of quaternions do
     not matter. It is smooth while the maximiser is unique: not for two attitudes a half turn apart,
-    nor if all weights are 0. If such values, or negative weights, are traced, the result is NaN.
-
-    Raises:
-        ValueError: a wrong shape; concrete values without a unique maximiser; a negative weight.
-        TypeError: an argument is not an array of floats.
+    nor if all weights are 0. Concrete values of this kind and negative weights raise ValueError;
+    traced ones give NaN.
 
     Examples:
         >>> jnp.degrees(jq.quaternion.log(jq.quaternion.mean(jnp.stack([level, q])))[2]).round(1)
@@ -107,7 +103,8 @@ def from_vectors(
 ) -> Array:
     """Return the canonical attitude q with ``rotate(q, body[i]) = world[i]`` as nearly as possible.
 
-    (..., n, 3), (..., n, 3) -> (..., 4).
+    (..., n, 3), (..., n, 3) -> (..., 4). ValueError for concrete directions that do not determine
+    the attitude (all parallel, weights of 0), one of length 0, or a negative weight; NaN if traced.
 
     Args:
         body: n >= 2 directions of any length, body axes.
@@ -115,11 +112,6 @@ def from_vectors(
         weights: (..., n), equal by default; only for "davenport".
         method: "davenport" minimises ``sum w |world - R body|^2`` (Wahba's problem). "triad"
             matches the first of two directions, and their plane, exactly.
-
-    Raises:
-        ValueError: a wrong shape or method; concrete directions that do not determine the attitude
-            (all parallel, weights of 0), one of length 0, a negative weight (NaN if traced).
-        TypeError: an argument is not an array of floats.
 
     Examples:
         >>> body = jnp.array([[0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])  # up and north, as measured
@@ -204,12 +196,10 @@ def _seen(axes: Array, v: Array) -> Array:
 
 
 def _profile(body: Array, world: Array, weights: Array) -> Array:
-    """Return ``sum w world body^T`` (..., 3, 3)."""
     return jnp.sum(weights[..., None, None] * world[..., :, None] * body[..., None, :], axis=-3)
 
 
 def _axial(m: Array) -> Array:
-    """Return twice the vector (..., 3) of the antisymmetric part of (..., 3, 3)."""
     twice = (m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1])
     return jnp.stack(twice, axis=-1)
 

@@ -27,10 +27,7 @@ __all__ = ["full_quat", "full_quat_corrected", "full_quat_start", "half_quat", "
 
 @scheme(order=1, evaluations=1, conserves=(), aux=True, source="Hoffmann 1978, as published")
 def half_quat(at: StepArguments) -> State:
-    """Take a step of Half-Quat as published (9.1); order 1.
-
-    Euler's method updates all but Q; the new rate then updates the components of Q one by one.
-    """
+    """Take a step of Half-Quat as published (9.1); order 1. Euler's method updates all but Q."""
     body, torque, t, state, dt, params, _ = at.in_own_units()
     omega_dot, *slopes = rates_of(body, torque, params)(t, state)
     omega = state.omega + dt * omega_dot
@@ -45,9 +42,7 @@ def half_quat(at: StepArguments) -> State:
 
 
 def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
-    """Return the State at which the Full-Quat schemes start, from q (4,) and omega (3,) [rad/s].
-
-    Its aux is P = dQ/dt (4,), in Hoffmann's order of components.
+    """Return the State at which Full-Quat starts: aux is P = dQ/dt (4,), in Hoffmann's order.
 
     Examples:
         >>> level, spin = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 0.5])
@@ -99,7 +94,7 @@ def full_quat(at: StepArguments) -> State:
     source="Hoffmann 1978 with the right equation",
 )
 def full_quat_corrected(at: StepArguments) -> State:
-    """Take a step of Full-Quat, started alike, with the right equation ``lagrange``; order 1."""
+    """Take a step of ``full_quat`` with the right equation of motion, ``lagrange``; order 1."""
     body, torque, t, state, dt, params, _ = at.in_own_units()
     hoffmann, p, _, omega = _read("full_quat_corrected", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]

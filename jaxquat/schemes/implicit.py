@@ -164,11 +164,7 @@ def _quotient(inertia: Array, vector: Array) -> Array:
 def _solved(
     guess: Array, residual: Callable[[Array], Array], sizes: Callable[[Array], Array]
 ) -> Array:
-    """Return the root (3,) of ``residual`` from ``guess``, differentiable; NaN without convergence.
-
-    Newton's last correction must be below the rounding of ``sizes``, numbers in units of the root.
-    The residual is no measure of convergence: large terms of the torque may cancel within it.
-    """
+    """Return the root (3,), differentiable; NaN if Newton's last correction exceeds rounding."""
 
     def newton(residual: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
         slope = correction = x

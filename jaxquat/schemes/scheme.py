@@ -312,7 +312,7 @@ def as_scheme(name: str, value: Any, hint: str = "") -> Scheme:
 
 
 def noise_count(noise: Any, scheme: Scheme, state: State, wanted: str) -> int:
-    """Return the number of normals of a step; TypeError with ``wanted`` if there are others."""
+    """Return how many normals a step takes; TypeError if they are missing or superfluous."""
     count = scheme.noise(state)
     if (noise is None) == (count > 0):
         kind = "stochastic" if count else "deterministic"

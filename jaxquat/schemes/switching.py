@@ -105,10 +105,7 @@ class Switched(StepAround):
 
 
 def _parts(ends: Array, dt: Array) -> tuple[Array, Array]:
-    """Return the edges (n + 2,) of the parts, from 0 to dt, and the passed instants (n + 1, n).
-
-    Ranks with ties by index give each instant a derivative of its own; ``jnp.minimum`` shares it.
-    """
+    """Return edges (n + 2,) of the parts, and passed instants (n + 1, n); ranks separate ties."""
     ends = jnp.where(ends <= 0.0, 0.0, jnp.where(ends >= dt, dt, ends))
     i = np.arange(len(ends))
     tied = (ends[None] == ends[:, None]) & (i[None] < i[:, None])

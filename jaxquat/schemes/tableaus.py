@@ -50,9 +50,8 @@ def tableau(
 ) -> Tableau:
     """Make a Tableau whose row sums and order conditions hold within ``tolerance``.
 
-    Raises:
-        TypeError: a coefficient is not a number, or the order is not an integer.
-        ValueError: a wrong number of coefficients, or a condition that fails; the error names it.
+    TypeError for a coefficient that is no number or an order that is no integer; ValueError for a
+    wrong number of coefficients, or with the name of a condition that fails.
 
     Examples:
         >>> ralston = jq.schemes.tableau(a=((2 / 3,),), b=(1 / 4, 3 / 4), c=(2 / 3,), order=2)

@@ -119,15 +119,13 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
     Least squares fits the length of the true specific force to the strength of gravity (D. Tedaldi,
     A. Pretto and E. Menegatti, ICRA 2014, (10), without the means of intervals). A common rotation
     of the axes changes no length: the result has the body axes for which xy, xz and yz are 0. Its
-    densities of noise are 0.
+    densities of noise are 0. The second result is the covariance of the nine parameters, from the
+    residuals.
 
     Args:
         samples: specific forces at rest, body axes [m/s^2], (N, 3), N >= 10, in poses that cover
             the sphere; many for each pose, or equally accurate means.
         gravity: the local strength of gravity [m/s^2], ().
-
-    Returns:
-        The accelerometer, and the covariance of its nine parameters, from the residuals.
 
     Raises:
         ValueError, TypeError: a bad argument; poses that leave a combination of parameters

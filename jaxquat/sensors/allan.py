@@ -85,12 +85,8 @@ class Noise(reprs.Tabular):
 def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the overlapping Allan deviation of N samples at rest. -> (times [s], deviation).
 
-    The averaging times (m,) are ``dt``, ``2 dt``, ``4 dt`` and so on, up to an eighth of the
-    recording; the deviation is (m, 3).
-
-    Args:
-        samples: rates or specific forces measured at rest, (N, 3), N >= 100, without gaps.
-        dt: time between the samples [s].
+    The samples (N, 3), N >= 100, are ``dt`` [s] apart, without gaps. The averaging times (m,) are
+    ``dt``, ``2 dt``, ``4 dt`` and so on, up to an eighth of the recording; the deviation is (m, 3).
 
     Examples:
         >>> times, deviation = jq.allan.deviation(samples, 0.01)
@@ -107,7 +103,8 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
 
     The model is ``N^2/time + (2 ln 2/pi) B^2 + K^2 time/3`` (IEEE Std 952-1997, annex C).
     Generalised least squares takes the covariance of Allan variances from the model, and bounds the
-    three squares by 0, which the standard errors leave out.
+    three squares by 0, which the standard errors leave out. ValueError for an axis whose readings
+    do not vary.
 
     Args:
         samples: rates or specific forces at rest, (N, 3), N >= 100, without gaps. The walk of the
@@ -115,9 +112,6 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
         dt: time between the samples [s], for instance ``recording.spacing()``.
         shortest: the shortest averaging time of the fit [s]. A low-pass filter or coarse digits
             change the deviation near ``dt``; start where it falls as 1/sqrt(time).
-
-    Raises:
-        ValueError, TypeError: a bad argument; an axis whose readings do not vary.
 
     Examples:
         >>> noise = jq.allan.fit(samples, 0.01)
@@ -169,7 +163,6 @@ def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, float]:
 
 
 def _averages(number: int) -> np.ndarray:
-    """Return the powers of 2 up to an eighth of the number of samples."""
     return 2 ** np.arange(int(np.log2(number / 8.0)) + 1)
 
 
@@ -224,10 +217,7 @@ def _moments(means: np.ndarray, number: int, dt: float) -> np.ndarray:
 
 
 def _sum_over(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights of a sum over the integers from the first knot to the last.
-
-    Long stretches are Gauss's quadrature, with the first term of Euler and Maclaurin.
-    """
+    """Return nodes and weights of a sum over integers between knots; Gauss's on long stretches."""
     knots, (gauss, shares) = np.unique(knots), np.polynomial.legendre.leggauss(8)
     nodes, weights = [], []
     for a, b in itertools.pairwise(knots):

@@ -148,10 +148,7 @@ def _programs(sensor: Callable[[Any], tuple[Array, Array]]) -> tuple[Any, Any]:
 
 
 def _algebraic(samples: Array) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return C and c of an ellipsoid ``(x - c)^T C^-1 (x - c) = 1`` near the samples, or None.
-
-    It minimises ``sum((x^T Q x + 2 g^T x - 1)^2)``, linear in Q and g; noise biases this start.
-    """
+    """Return C and c of ``(x - c)^T C^-1 (x - c) = 1`` by a biased linear fit, or None."""
     x = np.asarray(samples, float)
     middle = x.mean(axis=0)
     spread = np.abs(x - middle).max() or 1.0

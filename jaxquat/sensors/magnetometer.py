@@ -118,24 +118,19 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     Least squares on the distances fits the ellipsoid of the samples (model: V. Renaudin, M. H.
     Afzal and G. Lachapelle, J. Sensors 2010, 967245). A rotation of the true fields changes no
     length, so the result is the symmetric, positive definite soft iron. Its density of noise is 0.
+    The second result is the covariance of ``hard_iron`` and xx to zz, the entries of the soft iron,
+    from the residuals.
 
-    Attitudes that do not determine all nine parameters give the hard iron alone, with a
-    RuntimeWarning that names what is undetermined: from a cone of directions a sphere, with a gain
-    as soft iron; from turns about one axis a circle, with the identity, and 0 along the axis. Soft
-    iron that changes the field by a part e then puts the hard iron off by about e of the strength.
+    Attitudes that do not determine all nine parameters give ``hard_iron`` and ``radius`` alone,
+    with a RuntimeWarning that names what is undetermined: from a cone of directions a sphere, with
+    a gain as soft iron; from turns about one axis a circle, with the identity, and 0 along the
+    axis. ``flat`` of the covariance then has this axis, and standard errors along body axes not
+    normal to it are infinite. Soft iron that changes the field by a part e puts the hard iron off
+    by about e of the strength. ValueError if not even a circle is determined.
 
     Args:
         samples: measured fields, body axes, (N, 3), N >= 10, at attitudes that cover the sphere.
         strength: strength of the field, (); 1.0 if only directions matter.
-
-    Returns:
-        The magnetometer, and the covariance from the residuals: of ``hard_iron`` and xx to zz, the
-            entries of the symmetric soft iron, or of ``hard_iron`` and ``radius``. After turns
-            about one axis ``flat`` has this axis; standard errors along body axes not normal to it
-            are infinite.
-
-    Raises:
-        ValueError, TypeError: a bad argument; attitudes that do not determine a circle either.
 
     Examples:
         >>> poses = jq.quaternion.random(jax.random.key(0), (50,))

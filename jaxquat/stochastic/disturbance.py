@@ -82,19 +82,14 @@ def add_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
     grows by ``tr(density density^T) dt`` exactly. The weak order, the field ``order``, is that of
     the scheme, at most 2, the strong order 1. With ``damp``, ``langevin`` and ``brownian`` a step
     takes three normals, the weak order is 1, and steps may be longer than the relaxation time.
-
     Schemes whose rate is not ``state.omega``, such as ``full_quat``, are refused in the step. With
     density 0 a step is that of the scheme. The result is reversible if the scheme is.
 
     Args:
         scheme: any scheme, also one with noise of its own, which takes the last normals.
-        density: root of the spectral density [N m/sqrt(Hz)], () or (3,), at least 0, or a factor B
-            (3, 3) of the density matrix ``B B^T``. A leaf of the Scheme: gradients reach it, also
-            at 0.
-
-    Raises:
-        TypeError: ``scheme`` is not a step, or ``density`` no array of floats.
-        ValueError: ``density`` has a wrong shape, is not finite or is negative.
+        density: root of the spectral density [N m/sqrt(Hz)], () or (3,), at least 0 (ValueError),
+            or a factor B (3, 3) of the density matrix ``B B^T``. A leaf of the Scheme: gradients
+            reach it, also at 0.
 
     Examples:
         >>> scheme = jq.stochastic.add_torque_noise(jq.rkmk4, 2e-5)  # N m/sqrt(Hz)
@@ -117,9 +112,9 @@ def add_gauss_markov_torque(
     """Add a torque in body axes to a scheme; its correlation decays as ``exp(-t/time_constant)``.
 
     The disturbance N is an Ornstein-Uhlenbeck process per axis, in ``state.aux``, a
-    ``Disturbance(N, aux)``. The step adds N to the torque, moves N and passes the inner aux states
-    on to scheme and torque; controllers and ``save`` get the whole state. Start with zeros, or with
-    ``deviation * jax.random.normal(key, (3,))``.
+    ``Disturbance(N, aux)`` (TypeError without). The step adds N to the torque, moves N and passes
+    the inner aux states on to scheme and torque; controllers and ``save`` get the whole state.
+    Start with zeros, or with ``deviation * jax.random.normal(key, (3,))``.
 
     A step takes six standard normals. N after the step and its impulse have their exact joint
     distribution; the scheme gets the mean of N over the step. Weak and strong order are those of
@@ -130,10 +125,6 @@ def add_gauss_markov_torque(
         scheme: any scheme, also one with noise of its own, which takes the last normals.
         deviation: standard deviation of the torque [N m], () or (3,) per axis, at least 0.
         time_constant: of the correlation [s], () or (3,), positive. Both are leaves of the Scheme.
-
-    Raises:
-        TypeError: ``scheme`` is no step, an argument no floats; in a step, aux no ``Disturbance``.
-        ValueError: a wrong shape; a number that is not finite, negative, or 0 as time constant.
 
     Examples:
         >>> scheme = jq.stochastic.add_gauss_markov_torque(jq.no_squish, 1e-3, 20.0)  # N m, s
@@ -210,7 +201,6 @@ class TorqueNoise(StepAround):
         return turn, 0.5 * (u + v), 0.5 * (u - v)
 
     def _shaken(self, normals: Array, dt: Array, unit: Array | float = 1.0) -> Array:
-        """Return the density times the normals, times the unit."""
         density = unit * self.density.astype(dt.dtype)
         return matvec(density, normals) if density.ndim == 2 else density * normals
 
@@ -257,8 +247,6 @@ def _turned(state: State, turn: Array) -> State:
 
 
 def _plus(torque: Torque, acting: Array) -> Torque:
-    """Return the torque of a rollout plus one that is constant within a step."""
-
     def constant(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         return acting
 

@@ -124,10 +124,7 @@ def jeffery(semi_axes: ArrayLike, viscosity: ArrayLike, gradient: Gradient) -> T
 
 
 def _ellipsoid(semi_axes: ArrayLike, viscosity: ArrayLike) -> tuple[Array, Array, Array, Array]:
-    """Return the viscosity, the mean semi-axis s, (a/s)^2, and (a/s)^2 times the integrals b.
-
-    ``b_i = 2/3 R_D(a_j^2, a_k^2, a_i^2)`` for a/s, s^3 times those for a: in the range of float32.
-    """
+    """Return the viscosity, the mean semi-axis s, (a/s)^2, and (a/s)^2 times the integrals b."""
     a, viscosity = exactly("semi_axes", semi_axes, (3,)), exactly("viscosity", viscosity, ())
     positive("semi_axes", a)
     positive("viscosity", viscosity)
@@ -156,10 +153,7 @@ def _of_state(gradient: Gradient) -> Callable[..., Array]:
 
 
 def _carlson(x: Array, y: Array, z: Array) -> Array:
-    """Return R_D(x, y, z) of positive numbers, also equal ones, by duplication and a series.
-
-    B. C. Carlson, Numerical Algorithms 10, 1995, 13-26, algorithm for R_D.
-    """
+    """Return R_D(x, y, z) by duplication (B. C. Carlson, Numerical Algorithms 10, 1995, 13-26)."""
     mean = (x + y + 3.0 * z) / 5.0
     dx, dy, share, total = mean - x, mean - y, 1.0, jnp.zeros_like(z)
     for _ in range(_DUPLICATIONS):

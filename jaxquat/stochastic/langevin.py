@@ -75,17 +75,19 @@ def langevin(
     """Make the scheme of a body with drag and thermal noise, for steps of any length.
 
     A step takes six standard normals, ``jq.rollout(..., noise=jax.random.key(0))``. Rate and turn
-    have the right joint distribution at a fixed torque. The weak order is 2 in steps short against
-    the relaxation time I/damping; in long ones it is 1, and the motion is that of ``brownian``. In
-    equilibrium ``I_i <omega_i^2>`` is the temperature. A ``resistance`` adds the drag ``-resistance
-    (velocity - wind)`` and its noise; the state then needs a position, and a step twelve normals.
+    have the right joint distribution at a fixed torque. The weak order is 2 in steps much shorter
+    than the relaxation time I/damping; in much longer ones it is 1, and the motion is that of
+    ``brownian``. In equilibrium ``I_i <omega_i^2>`` is the temperature. A ``resistance`` adds the
+    drag ``-resistance (velocity - wind)`` and its noise; the state then needs a position, and a
+    step twelve normals.
 
     Torques and forces may depend on time, attitude and position, not on rates; aux states are
     refused. At temperature 0 the scheme is that of a drag, and the derivative with respect to the
     temperature is infinite.
 
     Args:
-        scheme: a scheme for the free body, for the gyroscopic term alone.
+        scheme: a scheme for the free body, for the gyroscopic term alone; not stochastic or
+            restarted.
         damping: (), diagonal (3,) or (3, 3), body axes [N m s], positive definite. A leaf of the
             Scheme, as temperature and resistance are: gradients reach them.
         temperature: k T [J], (), not negative.
@@ -93,11 +95,6 @@ def langevin(
             ``schemes.damp``; zero by default.
         resistance: () or (3,) along body axes [N s/m], positive; None for a state without position.
         wind: velocity of the fluid in WORLD axes [m/s], (3,) or ``wind(t, position) -> (3,)``.
-
-    Raises:
-        TypeError: ``scheme`` is no step, is stochastic or restarted; an argument is no array of
-            floats; ``toward`` is no function; in a step, a position or a resistance alone.
-        ValueError: a wrong shape, a value not finite or not positive; a wind without a resistance.
 
     Examples:
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
