@@ -42,7 +42,7 @@ def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Arra
     """Return the rate ``(command - actual)/time_constant`` of a first-order lag.
 
     (n,), (n,), () or (n,) [s] -> (n,). Steps longer than the time constant are inaccurate or
-    unstable: after two time constants in one step ``rkmk4`` is at 0.667 of the command, not 0.865.
+    unstable: after a step of two time constants ``rkmk4`` is at 0.667 of the command, not 0.865.
 
     Examples:
         >>> jq.actuators.lag(jnp.array([80.0, 100.0]), jnp.array([100.0, 100.0]), 0.0625)  # rad/s^2

@@ -224,9 +224,9 @@ def allocate(
     The result is the shortest vector of thrusts with ``thrust`` () [N] along body z and ``torque``
     (3,) [N m]. If ``min`` or ``max``, () or (n,) [N], forbid it, in this order,
 
-    1. yaw, the torque about body z, is reduced, down to zero; 2. the collective thrust rises or
-    falls as far as roll and pitch require; 3. roll and pitch are scaled down together, if no
-    collective thrust allows both.
+    1. yaw, the torque about body z, is reduced, down to zero;
+    2. the collective thrust rises or falls as far as roll and pitch require;
+    3. roll and pitch are scaled down together, if no collective thrust allows both.
 
     The result is continuous, and differentiable almost everywhere. Drag torque is taken as
     proportional to thrust, in the ratio at an even share of the collective thrust; that is exact

@@ -54,9 +54,10 @@ def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
 def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
     """Return the nonnegative forces of least sum whose torque is tau. -> (n,) [N].
 
-    If no forces give tau, they give the nearest torque, or within limits the largest that keeps the
-    direction; compare ``forces @ arms`` with tau. All bases of the linear program, about ``(n +
-    3)^3/6``, are tried, so the result is exact, and differentiable within a basis.
+    If no forces give tau, they give the torque nearest to it. A torque beyond the limits is scaled
+    down, in its direction. Compare ``forces @ arms`` with tau to detect either case. All bases of
+    the linear program, about ``(n + 3)^3/6``, are tried, so the result is exact, and differentiable
+    except where the basis changes.
 
     Args:
         arms: torque of each thruster at unit force [m], (n, 3), from ``thruster_arms``. Three arms

@@ -137,8 +137,8 @@ def wheel_imbalance(
     The direction r turns with the wheel: ``r = n cos(angle) + (axis × n) sin(angle)``. This is the
     force on fixed bearings, for wheels far lighter than the body; momentum is not conserved (R. A.
     Masterson, D. W. Miller and R. L. Grogan, Journal of Sound and Vibration 249(3), 2002). Keep the
-    angles in ``State.aux``, with the speeds as rates, in steps that resolve a turn. A body that
-    only turns takes the ``torque`` of the result.
+    angles in ``State.aux``, with the speeds as rates, in steps that resolve a turn. For a body that
+    only turns, use the ``torque`` of the result.
 
     Args:
         axes: unit vectors, body axes, (n, 3).

@@ -24,9 +24,7 @@ def delay(controller: Controller, samples: int, before: Any) -> Controller:
 
     Examples:
         >>> count = jq.Controller(lambda start, params: 1.0, lambda t, s, m, p, i: (m, m + 1.0))
-        >>> late = jq.control.delay(count, 2, before=0.0)
-        >>> late.update(0.0, start, late.init(None, None), None, None)[0]
-        Array(0., dtype=float32, weak_type=True)
+        >>> late = jq.control.delay(count, 2, before=0.0)  # commands 0, 0, 1, 2, ...
     """
     instance("controller", controller, Controller, "a jq.Controller")
     samples = positive_integer("samples", samples)

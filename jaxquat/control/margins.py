@@ -39,16 +39,15 @@ class Margins(NamedTuple):
     """The stability margins of a loop of m commands; arrays of NumPy, in float64.
 
     Attributes:
-        gain: (m, 2), the factors on one command below and above which the loop is unstable, or 0
-            and inf.
-        phase: (m,) [rad], the phase lag or lead of one command that makes the loop unstable, or pi.
-        delay: (m,) [s], the delay of one command that makes the loop unstable, or inf; exact for
+        gain: (m, 2), the factors on one command below and above which the loop is unstable (0,
+            inf).
+        phase: (m,) [rad], the phase lag or lead of one command that makes it unstable (pi if none).
+        delay: (m,) [s], the delay of one command that makes it unstable (inf if none); exact for
             whole numbers of samples.
-        disk: (m,), the disk margin of one command, at most 2. It guarantees factors from ``(2 -
-            disk) / (2 + disk)`` to ``(2 + disk) / (2 - disk)`` and phases up to ``2 arctan(disk /
-            2)``.
-        multiloop: that of all commands together, each with its own factor: a lower bound, exact for
-            one.
+        disk: (m,), the disk margin of one command, at most 2. It guarantees factors from
+            ``(2 - disk) / (2 + disk)`` to ``(2 + disk) / (2 - disk)`` and phases up to
+            ``2 arctan(disk / 2)``.
+        multiloop: the disk margin of all commands at once: a lower bound, exact for one command.
         frequency: (k,) [rad/s], from nearly 0 to half of the sampling frequency.
         loop: (m, k), complex: the transfer of the loop broken at each command with the others
             closed; a factor f on the command makes the loop unstable at ``f loop = -1``.

@@ -10,7 +10,7 @@ from jaxquat._internal.checks import finite, floating, not_decreasing, positive,
 
 
 def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:
-    """Return the time () [s] from which ``|error|`` stays at most ``within``. -> (...) [s].
+    """Return the time from which ``|error|`` stays at most ``within``. -> (...) [s].
 
     With the error (..., N) linear between the times t (N,), which do not decrease, it is the last
     crossing into the bound; the first time if the error is never larger, infinite if it is larger

@@ -49,8 +49,9 @@ class Body:
 
     A body is immutable, and a pytree whose differentiable leaves are the numbers it was made from:
     the inertia, or moments and axes after ``from_principal``. Do not let an optimiser update a
-    body: moments could become negative, unchecked. Make the body within the loss from unconstrained
-    numbers: ``jq.Body.from_parameters(theta)`` or ``jq.Body.from_principal(jnp.exp(x))``.
+    body: moments could become negative without an error. Make the body within the loss from
+    unconstrained numbers: ``jq.Body.from_parameters(theta)`` or
+    ``jq.Body.from_principal(jnp.exp(x))``.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])), mass=12.0)  # kg m^2, kg

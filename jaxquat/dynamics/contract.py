@@ -22,7 +22,7 @@ class Torque(Protocol):
     """The torque on a body about its centre of mass: a pure function of time, state and params.
 
     ``jq.torques`` has factories of common ones, ``jq.torques.total`` adds several. JAX traces a
-    torque as under ``jit``, so use ``jnp.where`` instead of ``if``, without side effects; a scheme
+    torque as under ``jit``: use ``jnp.where`` instead of ``if``, and no side effects. A scheme
     calls it several times per step, at intermediate times and states. Here a spring and a damper
     pull the body to the attitude (1, 0, 0, 0):
 
@@ -91,7 +91,7 @@ class Parts(NamedTuple):
 
 
 def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> Parts:
-    """Return the checked parts of a torque: rates (), without aux, and a force with a position."""
+    """Return the checked parts of a torque; the force is 0, not None, if there is a position."""
     returned = takes("torque", torque, "t, state, params")(t, state, params)
     name = f"torque {name_of(torque)}"
     if jax.tree.leaves(state.aux) and not _is_pair(returned):

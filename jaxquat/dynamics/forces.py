@@ -141,7 +141,8 @@ def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0
     """Make a force in body axes at a point of the body; its torque is ``offset × force``.
 
     ``force`` is (3,) [N], BODY axes, or ``force(t, state, params)``, which also takes the command,
-    if any. ``offset`` (3,) [m] leads from the centre of mass to the point of attack, body axes.
+    if any. ``offset`` (3,) [m] leads from the centre of mass to the point of application, body
+    axes.
 
     Examples:
         >>> motor = jq.forces.thrust((0.0, 0.0, 20.0), offset=(0.1, 0.0, 0.0))  # N, m

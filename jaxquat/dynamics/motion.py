@@ -82,8 +82,8 @@ def linear_momentum(body: Body, state: State) -> Array:
 def momentum(body: Body, state: State, about: ArrayLike | None = None) -> Array:
     """Return the angular momentum of the body in WORLD axes [N m s]. -> (..., 3).
 
-    It is ``R I omega``, plus ``(position - about) × m velocity`` if ``about`` (..., 3) [m], world
-    axes, is given; then ValueError without position or mass. The states may have leading axes.
+    It is ``R I omega``, plus ``(position - about) × m velocity`` about a point (..., 3) [m], world
+    axes (ValueError without position or mass). The states may have leading axes.
 
     Examples:
         >>> jq.dynamics.momentum(body, state._replace(q=jnp.full(4, 0.5)))  # body z is world x

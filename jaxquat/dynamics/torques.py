@@ -201,8 +201,8 @@ def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
 
     ``field(t)`` is B (3,) [T] in world axes: for the Earth 30 µT at the magnetic equator, 60 µT at
     the poles, 0.8 of that at a height of 500 km (IGRF-13: P. Alken et al., Earth, Planets and Space
-    73:49, 2021). Multiply nT by 1e-9, gauss by 1e-4. A field that depends on the position, or a
-    commanded dipole, is a torque of your own::
+    73:49, 2021). Multiply nT by 1e-9, gauss by 1e-4. For a field that depends on the position, or a
+    commanded dipole, write the torque yourself::
 
         def coils(t, state, params, dipole):
             field = jq.quaternion.rotate_inverse(state.q, earth_field(t, state.position))

@@ -76,9 +76,9 @@ def integrate(
 ) -> Array:
     """Integrate N samples of the body rate, a gyroscope's for instance. -> attitudes (N, 4).
 
-    They are ``dt`` apart, or at ``times``. To pad recordings to equal length for ``jax.vmap``,
-    repeat the last time, as ``jq.recordings.windows`` does: the attitude then stays constant, and
-    omega there has no effect.
+    The samples are ``dt`` apart, or at ``times``. To pad recordings to equal length for
+    ``jax.vmap``, repeat the last time, as ``jq.recordings.windows`` does: the attitude then stays
+    constant, and omega there has no effect.
 
     Args:
         q0: unit attitude at the first sample, (4,); omega and dt must have its dtype.

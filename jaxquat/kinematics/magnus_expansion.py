@@ -1,4 +1,4 @@
-"""Steps of the Magnus expansion and the product of their turns, ``Y' = Y A``, ``Y exp(Omega)``.
+"""Steps ``exp(Omega)`` of the Magnus expansion for ``Y' = Y A(t)``, and their product.
 
 Omega is linear in the algebra and its bracket, so one formula serves rotations (vector product) and
 the Galilean group (``galilean.bracket``). From S. Blanes, F. Casas, J. A. Oteo and J. Ros, Phys.

@@ -257,9 +257,9 @@ def preintegrate(
         noise: densities of the white noise, for the covariance of the linearised errors; None for
             0. A sample held for dt has the variance ``density^2/dt``, as in ``jq.gyro.measure``.
         order: 1 holds each sample until the next one, exactly, and does not use the last. 2, 4 and
-            6, which 4 and 6 samples need, are orders for smooth motions: polynomials through the
-            nearest ``order`` samples (or all, if fewer traced times differ), one-sided at the ends,
-            and noise that is independent between intervals.
+            6 are orders for smooth motions, by polynomials through the nearest ``order`` samples,
+            one-sided at the ends; the noise is then independent between intervals. 4 and 6 need as
+            many samples; if fewer traced times differ, the polynomial uses all.
 
     Examples:
         >>> motion = jq.kinematics.preintegrate(gyro, force, times)

@@ -1,4 +1,4 @@
-"""Commutator-free methods (Celledoni, Marthinsen and Owren, FGCS 19, 2003, 341-352)."""
+"""Commutator-free methods: Celledoni, Marthinsen, Owren, Future Gener. Comput. Syst. 19, 2003, 341."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxquat.schemes.tableaus import RK4, combine
     order=4, evaluations=4, aux=True, source="commutator-free; Celledoni, Marthinsen and Owren 2003"
 )
 def cf4(at: StepArguments) -> State:
-    """Take a step of order 4: four torques, five exponentials; classical Runge-Kutta beside q."""
+    """Take a step of order 4: four torques, five exponentials; everything but q follows RK4."""
     body, torque, t, state, dt, params, _ = at.in_own_units()
     rates = rates_of(body, torque, params)
     slopes = [rates(t, state)]  # of everything except the attitude

@@ -27,7 +27,10 @@ __all__ = ["full_quat", "full_quat_corrected", "full_quat_start", "half_quat", "
 
 @scheme(order=1, evaluations=1, conserves=(), aux=True, source="Hoffmann 1978, as published")
 def half_quat(at: StepArguments) -> State:
-    """Take a step of Half-Quat as published (9.1); order 1. Euler's method updates all but Q."""
+    """Take a step of Half-Quat as published (9.1); order 1.
+
+    Euler's method updates all but Q; the new rate then updates the components of Q one by one.
+    """
     body, torque, t, state, dt, params, _ = at.in_own_units()
     omega_dot, *slopes = rates_of(body, torque, params)(t, state)
     omega = state.omega + dt * omega_dot

@@ -1,4 +1,4 @@
-"""Implicit schemes: a fixed number of Newton steps solves for the end, NaN if they do not converge.
+"""Implicit schemes: a fixed number of Newton steps solves for the end, NaN without convergence.
 
 J. Moser and A. P. Veselov, Commun. Math. Phys. 139, 1991, 217-243; T. Lee, M. Leok and N. H.
 McClamroch, Comput. Methods Appl. Mech. Eng. 196, 2007, 2907-2924; J. C. Simo and K. K. Wong, Int.

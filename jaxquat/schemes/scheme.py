@@ -98,14 +98,15 @@ class Scheme:
     everything else is static and compared by value, so that ``rkmk(tableau) == rkmk(tableau)``.
 
     A scheme is stochastic if its step is an object with ``noise(state) -> int``, the number n of
-    standard normals of a step from this state. They are the step's seventh argument, (n,).
+    standard normals that a step from this state takes as its seventh argument, (n,).
 
     Attributes:
         step: the function or callable object.
         name: for messages and tables.
         order: of the global error in dt; 0 if the scheme does not converge, None if unknown.
         evaluations: torque evaluations per step; None if unknown.
-        torques: what a torque may depend on: "any" of time, attitude, rate; time and "attitude".
+        torques: whether it takes "any" torque of time, attitude and rate, or of time and
+            "attitude".
         conserves: what is constant to rounding: the "norm" of q, and of a free body the "momentum"
             in world axes and the "energy".
         reversible: whether ``undo`` undoes a step (a deterministic one by a step of -dt).
@@ -151,7 +152,7 @@ class Scheme:
         params: Any,
         noise: ArrayLike | None = None,
     ) -> State:
-        """Take one step of one body from time t; the noise is (n,), of any dtype."""
+        """Take one step of one body from time t, with ``noise`` (self.noise(state),) if any."""
         self.check(body)
         if noise is None and not is_stochastic(self):
             return self.step(body, torque, t, state, dt, params)

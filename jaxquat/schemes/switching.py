@@ -31,14 +31,15 @@ def split_steps(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme
     for instance the ends of the pulses of n thrusters. The torque's command is then the pair
     ``(command, passed)``; ``passed`` marks the instants before the current part of the step. A
     torque that depends on ``passed`` instead of the time is smooth within each part, so the scheme
-    keeps its order, also in the derivatives with respect to the instants. docs/control.md has
-    commands that last several steps, and thrust that rises and decays.
+    keeps its order, also in the derivatives with respect to the instants. A command that lasts
+    several steps must hold the time of its sample, or its pulses fire again in every step: see
+    docs/control.md, which also has thrust that rises and decays.
 
     Instants before the step have passed, infinity never passes, NaN makes the state NaN. The
-    derivative with respect to an instant not inside of the step is 0. A step computes one part more
-    than there are instants, so steps as long as a command are cheapest. ``checkpoint="reversible"``
-    is refused. Put ``split_steps`` outside of ``compose`` and ``damp``, inside of ``restart`` and
-    random torques.
+    derivative with respect to an instant that is not inside the step is 0. A step computes one part
+    more than there are instants, so steps as long as a command are cheapest.
+    ``checkpoint="reversible"`` is refused. Put ``split_steps`` outside of ``compose`` and ``damp``,
+    inside of ``restart`` and random torques.
 
     Args:
         scheme: any deterministic scheme without restarts.

@@ -1,7 +1,7 @@
 """Allan variance of a sensor at rest, and the densities of its noise (IEEE Std 952-1997, annex C).
 
-One recording at rest then simulates a gyroscope or an accelerometer, and sets a filter. Densities
-are as of ``jq.gyro.Gyro``. The examples have a second of white noise, 0.1 rad/s/sqrt(Hz):
+One recording at rest is enough to simulate a gyroscope or an accelerometer, and to set a filter.
+Densities are as of ``jq.gyro.Gyro``. The examples use white noise of 0.1 rad/s/sqrt(Hz):
 
 Examples:
     >>> samples = np.random.default_rng(0).normal(size=(20_000, 3))  # rad/s, 0.01 s apart

@@ -88,8 +88,8 @@ def sample(
     Args:
         gyro: the errors of the gyroscope.
         memory: the walk of the bias [rad/s], (3,), from the previous call; at first zeros.
-        omega: true rate [rad/s], (3,), or the mean since the last sample for a gyroscope that
-            integrates, as ``VectorSample.gyro`` of a filter must be.
+        omega: true rate [rad/s], (3,). For a gyroscope that integrates, as ``VectorSample.gyro`` of
+            a filter requires, pass the mean since the last sample.
         dt: time between the samples [s], ().
         noise: standard normals (2, 3), for noise and walk; in a controller from ``inputs=``.
 
@@ -110,7 +110,7 @@ def sample(
 
 
 def correct(gyro: Gyro, measured: ArrayLike) -> Array:
-    """Estimate the true rates from N measured ones, but for noise. (N, 3) -> (N, 3) [rad/s].
+    """Estimate the true rates from N measured ones; noise remains. (N, 3) -> (N, 3) [rad/s].
 
     Examples:
         >>> gyro = jq.gyro.Gyro.ideal()._replace(bias=jnp.array([0.5, 0.0, 0.0]), scale=jnp.ones(3))

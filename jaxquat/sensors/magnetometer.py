@@ -100,7 +100,7 @@ def measure(
 
 
 def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
-    """Estimate the true fields from N measured ones, but for noise. (N, 3) -> (N, 3).
+    """Estimate the true fields from N measured ones; the noise remains. (N, 3) -> (N, 3).
 
     Examples:
         >>> sensor = jq.magnetometer.Magnetometer(1.25 * jnp.eye(3), jnp.zeros(3), jnp.array(0.0))
