@@ -1,8 +1,8 @@
 """Axes of aircraft, FRD and NED, to those of robots, FLU and ENU, and back.
 
 FRD (forward, right, down) and FLU (forward, left, up) are axes of the body, NED (north, east, down)
-and ENU (east, north, up) of the world. Functions are their own inverses: ``ned_enu(ned_enu(v)) =
-v``.
+and ENU (east, north, up) of the world. Functions are their own inverses:
+``ned_enu(ned_enu(v)) = v``.
 """
 
 from __future__ import annotations

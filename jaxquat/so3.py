@@ -1,8 +1,8 @@
 """Rotation vectors and matrices: the Lie algebra so(3) = R^3, its exponential and its differential.
 
-``frame="body"`` is the left trivialisation, with ``omega = dexp(u, u')`` in body axes for ``q(t) =
-q0 exp(u(t))``; ``frame="world"`` the right one, in world axes, for ``q(t) = exp(u(t)) q0``.
-Negating u converts one to the other.
+``frame="body"`` is the left trivialisation, with ``omega = dexp(u, u')`` in body axes for
+``q(t) = q0 exp(u(t))``; ``frame="world"`` the right one, in world axes, for
+``q(t) = exp(u(t)) q0``. Negating u converts one to the other.
 """
 
 from __future__ import annotations

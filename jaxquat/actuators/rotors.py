@@ -129,8 +129,8 @@ def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:
 def wrench(rotors: Rotors, speeds: ArrayLike, q: ArrayLike) -> Wrench:
     """Return the wrench of all rotors on a body at the attitude q. (n,) [rad/s], (4,) -> Wrench.
 
-    A rotor at p with axis a, thrust T and drag torque Q contributes the torque ``p × T a - spin Q
-    a`` in body axes and the force ``T a``, turned into WORLD axes.
+    A rotor at p with axis a, thrust T and drag torque Q contributes the torque
+    ``p × T a - spin Q a`` in body axes and the force ``T a``, turned into WORLD axes.
 
     Examples:
         >>> torque, force = jq.rotors.wrench(one, jnp.array([500.0]), jnp.full(4, 0.5))

@@ -78,11 +78,11 @@ def wheel_friction(
 ) -> Array:
     """Return the friction of wheels at a speed s relative to the body. -> (...) [N m].
 
-    It is ``Fc sign(s) + c s``, or with a ``stribeck_speed`` b, x = s/b, ``(Fs - Fc) x exp((1 -
-    x^2)/2) + Fc tanh(10 x) + c s``. The first law jumps at rest, which no step resolves; use the
-    second, smooth one where a wheel starts, stops or reverses. It peaks at Fs near b and has no
-    stiction (B. Armstrong-Hélouvry, P. Dupont and C. Canudas de Wit, Automatica 30(7), 1994;
-    Basilisk's curve). Subtract the friction from the motor's torque::
+    It is ``Fc sign(s) + c s``, or with a ``stribeck_speed`` b, x = s/b,
+    ``(Fs - Fc) x exp((1 - x^2)/2) + Fc tanh(10 x) + c s``. The first law jumps at rest, which no
+    step resolves; use the second, smooth one where a wheel starts, stops or reverses. It peaks at
+    Fs near b and has no stiction (B. Armstrong-Hélouvry, P. Dupont and C. Canudas de Wit,
+    Automatica 30(7), 1994; Basilisk's curve). Subtract the friction from the motor's torque::
 
         speed = momentum / spin_inertia - axes @ state.omega
         motor = command - actuators.wheel_friction(speed, 0.002, 1e-5)  # for wheel_torque
@@ -219,11 +219,12 @@ def steer_cmgs(
 ) -> Array:
     """Return the rates of gimbals (n,) [rad/s] for a torque, which also leave singular angles.
 
-    With H^2 the sum of h^2 and columns ``h t/H`` of A, the rates are ``-A^T (A A^T + r E)^-1
-    tau/H``, ``r = robustness exp(-270 det(A A^T))`` (the determinant is at most 1/27). E has 1 on
-    its diagonal and the ``dither`` beside it. This is the generalised singularity robust inverse of
-    B. Wie, D. Bailey and C. Heiberg, Journal of Guidance 24(5), 2001, after N. S. Bedrossian et
-    al., 13(6), 1990 (without dither). Add ``omega × sum h s`` to the torque, or let feedback do so.
+    With H^2 the sum of h^2 and columns ``h t/H`` of A, the rates are
+    ``-A^T (A A^T + r E)^-1 tau/H``, ``r = robustness exp(-270 det(A A^T))`` (the determinant is at
+    most 1/27). E has 1 on its diagonal and the ``dither`` beside it. This is the generalised
+    singularity robust inverse of B. Wie, D. Bailey and C. Heiberg, Journal of Guidance 24(5), 2001,
+    after N. S. Bedrossian et al., 13(6), 1990 (without dither). Add ``omega × sum h s`` to the
+    torque, or let feedback do so.
 
     For four gyros in a pyramid of 45 degrees the median error of the torque at random angles is
     below 0.1 %, above 5 % at a tenth of them. At singular angles the gimbals stand still without

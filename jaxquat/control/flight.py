@@ -68,10 +68,10 @@ def flight_law(
     The force setpoint is ``A = -k_x e_x - k_v e_v + m (g z + a_d)`` in world axes with z up, the
     thrust is ``A . (R z)``; ``jq.rotors.allocate`` divides it among rotors. ``geometric_law`` turns
     body z towards A, with the feed-forward of its motion under this thrust and gravity; other
-    forces are disturbances. Then ``I e_w' = -k_R e_R - k_w e_w`` holds exactly, and ``m e_v' = -k_x
-    e_x - k_v e_v`` if attitude and rate have no error. T. Lee, M. Leok and N. H. McClamroch,
-    Geometric tracking control of a quadrotor UAV on SE(3), CDC 2010, (12), (15) and (16), with
-    world z and the thrust turned upwards.
+    forces are disturbances. Then ``I e_w' = -k_R e_R - k_w e_w`` holds exactly, and
+    ``m e_v' = -k_x e_x - k_v e_v`` if attitude and rate have no error. T. Lee, M. Leok and N. H.
+    McClamroch, Geometric tracking control of a quadrotor UAV on SE(3), CDC 2010, (12), (15) and
+    (16), with world z and the thrust turned upwards.
 
     Args:
         state: with position and velocity (ValueError without).

@@ -56,8 +56,8 @@ def pid(
 
     Args:
         body: the body whose inertia the feed-forward assumes.
-        period: time between samples [s]; a rollout raises ValueError unless it is ``sample_every *
-            dt``.
+        period: time between samples [s]; a rollout raises ValueError unless it is
+            ``sample_every * dt``.
         reference: ``reference(t, params, input) -> control.Reference`` with this sample's slice of
             the rollout's ``inputs``, or a constant one.
         gains: ``gains(params)``, or constant gains; by default the params are the gains.

@@ -146,8 +146,8 @@ def linearize(
 ) -> tuple[Array, Array]:
     """Return the matrices A (n, n) and B (n, m) of one step in error coordinates about ``state``.
 
-    A step from ``retract(state, delta)`` with ``params + d`` ends, to first order, at the error ``A
-    delta + B d`` (``local``) from the end of the step from ``state`` with ``params``. m is the
+    A step from ``retract(state, delta)`` with ``params + d`` ends, to first order, at the error
+    ``A delta + B d`` (``local``) from the end of the step from ``state`` with ``params``. m is the
     number of parameters, in the order of ``ravel_pytree(params)``. For an LQR, pass the command as
     parameters: ``lambda t, state, u: plant(t, state, params, u)``.
 

@@ -163,8 +163,8 @@ def gravity_gradient(
 def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
     """Make the torque of a weight [N] that pulls along world -z at ``offset`` (3,) [m], body axes.
 
-    The offset leads from the fixed point to the centre of mass; the potential is ``weight (R
-    offset)_z`` [J].
+    The offset leads from the fixed point to the centre of mass; the potential is
+    ``weight (R offset)_z`` [J].
 
     Examples:
         >>> torque = jq.torques.heavy_top(10.0, jnp.array([0.0, 0.0, 0.2]))  # N, m

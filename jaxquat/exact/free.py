@@ -36,11 +36,11 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
 
     The error is a few ulp times ``1 + sum |x dy/dx|`` over the numbers x: moments, rates in
     principal axes, time. That exceeds ``|omega| t`` only near the separatrix, where a relative
-    error e of w1 or w3 shifts each flip by up to ``2 e (gap + fall)/|gap - fall|/rate``, ``gap = I3
-    (I3 - I2) w3^2``, ``fall = I1 (I2 - I1) w1^2``, axis 2 the middle one. If these agree to
-    rounding, or if omega in principal axes leaves no digits of w1 and w3, the motion is exact for a
-    start a few ulp away. Near the middle axis, derivatives grow like exp(rate t); exactly on it
-    they stay in the range of the dtype.
+    error e of w1 or w3 shifts each flip by up to ``2 e (gap + fall)/|gap - fall|/rate``,
+    ``gap = I3 (I3 - I2) w3^2``, ``fall = I1 (I2 - I1) w1^2``, axis 2 the middle one. If these agree
+    to rounding, or if omega in principal axes leaves no digits of w1 and w3, the motion is exact
+    for a start a few ulp away. Near the middle axis, derivatives grow like exp(rate t); exactly on
+    it they stay in the range of the dtype.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))

@@ -26,8 +26,8 @@ def steady_precession(
     """Return the State of a heavy symmetric top that precesses at constant tilt, at one time t [s].
 
     At t = 0 the attitude is a turn by the tilt about x (Landau and Lifshitz 1976, section 35).
-    ValueError for concrete values with I1 != I2 or too slow a spin, ``I3^2 spin^2 < 4 I1 potential
-    cos(tilt)``; a traced spin gives NaN.
+    ValueError for concrete values with I1 != I2 or too slow a spin,
+    ``I3^2 spin^2 < 4 I1 potential cos(tilt)``; a traced spin gives NaN.
 
     Args:
         body: with I1 = I2 in principal axes; the result has its dtype.

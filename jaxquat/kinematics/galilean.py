@@ -1,10 +1,10 @@
 """The Galilean group: motions with rotation, velocity, displacement and time, and their products.
 
-Elements are ``[[R, v, p], [0, 1, t], [0, 0, 1]]``; those of the Lie algebra, ``[[hat(theta), nu,
-rho], [0, 0, tau], [0, 0, 0]]``, are stored as ``(theta, nu, rho, tau)``, (10,). With body rate
-omega and specific force f, ``Y' = Y A`` for ``A = (omega, f, 0, 1)``, so the motion under a held
-sample is one exponential. Closed forms: J. Kelly, All About the Galilean Group SGal(3),
-arXiv:2312.07555.
+Elements are ``[[R, v, p], [0, 1, t], [0, 0, 1]]``; those of the Lie algebra,
+``[[hat(theta), nu, rho], [0, 0, tau], [0, 0, 0]]``, are stored as ``(theta, nu, rho, tau)``, (10,).
+With body rate omega and specific force f, ``Y' = Y A`` for ``A = (omega, f, 0, 1)``, so the motion
+under a held sample is one exponential. Closed forms: J. Kelly, All About the Galilean Group
+SGal(3), arXiv:2312.07555.
 """
 
 from __future__ import annotations

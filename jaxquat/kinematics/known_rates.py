@@ -113,11 +113,11 @@ def rollout_of_attitude(
 ) -> Attitudes:
     """Integrate a body rate that depends on time and attitude on a grid.
 
-    It suits bodies of negligible inertia: ``rate = torque/damping``, or ``rate =
-    jq.flow.jeffery_rate(semi_axes, gradient)`` for an ellipsoid in a viscous flow. An explicit
-    Runge-Kutta method integrates ``u' = dexpinv(u, rate)`` for the rotation vector u of a step
-    (Munthe-Kaas, as ``jq.schemes.rkmk``). The rows are the start, and every ``grid.save_every``
-    intervals.
+    It suits bodies of negligible inertia: ``rate = torque/damping``, or
+    ``rate = jq.flow.jeffery_rate(semi_axes, gradient)`` for an ellipsoid in a viscous flow. An
+    explicit Runge-Kutta method integrates ``u' = dexpinv(u, rate)`` for the rotation vector u of a
+    step (Munthe-Kaas, as ``jq.schemes.rkmk``). The rows are the start, and every
+    ``grid.save_every`` intervals.
 
     Args:
         rate: ``rate(t, q, params) -> (3,)``, at time t [s] and attitude q (4,), body axes [rad/s];

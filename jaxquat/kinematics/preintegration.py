@@ -63,9 +63,9 @@ class Imu(NamedTuple):
 class Preintegrated(reprs.Tabular):
     """The motion between two instants as an inertial unit measures it. A pytree.
 
-    With the nine errors ``(a, b, c)``, (3,) each, the true motion is ``(dq exp(a), dv + b, dp +
-    c)``: rotation vector in body axes at the END [rad], the others in those at the START [m/s],
-    [m].
+    With the nine errors ``(a, b, c)``, (3,) each, the true motion is
+    ``(dq exp(a), dv + b, dp + c)``: rotation vector in body axes at the END [rad], the others in
+    those at the START [m/s], [m].
 
     Attributes:
         dq: the rotation, a unit quaternion (4,): ``v_start = dq v_end dq*``.
@@ -151,9 +151,10 @@ class Preintegrated(reprs.Tabular):
         """Return attitude, velocity and position at the end, from those at the start and gravity.
 
         It is exact for any ``dt``, also in world axes that turn at a constant rate (M. Brossard, A.
-        Barrau, P. Chauchat and S. Bonnabel, IEEE Trans. Robotics 38, 2022, 998-1015). Errors ``(a,
-        b, c)`` of the motion change the end to ``(q exp(a), v + M b - earth_rate × M c, p + M c)``,
-        M the rotation of the start turned by ``-earth_rate dt``.
+        Barrau, P. Chauchat and S. Bonnabel, IEEE Trans. Robotics 38, 2022, 998-1015). Errors
+        ``(a, b, c)`` of the motion change the end to
+        ``(q exp(a), v + M b - earth_rate × M c, p + M c)``, M the rotation of the start turned by
+        ``-earth_rate dt``.
 
         Args:
             q: attitude at the start, body to world, a unit quaternion (4,).

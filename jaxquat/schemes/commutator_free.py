@@ -1,4 +1,4 @@
-"""Commutator-free methods: Celledoni, Marthinsen, Owren, Future Gener. Comput. Syst. 19, 2003, 341."""
+"""Commutator-free methods (Celledoni, Marthinsen, Owren, Future Gener. Comput. Syst. 19, 2003)."""
 
 from __future__ import annotations
 

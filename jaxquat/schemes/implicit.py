@@ -78,8 +78,9 @@ def lgvi(at: StepArguments) -> State:
 def lie_midpoint(at: StepArguments) -> State:
     """Take a step of the implicit midpoint rule: order 2, symmetric, for any torque.
 
-    With ``wm = (w0 + w1)/2``, ``q1 = q0 exp(h wm)`` and ``I (w1 - w0) = h [tau(t + h/2, q0 exp(h
-    wm/2), wm) - wm × I wm]``. It conserves a free body's energy, not its momentum in world axes.
+    With ``wm = (w0 + w1)/2``, ``q1 = q0 exp(h wm)`` and
+    ``I (w1 - w0) = h [tau(t + h/2, q0 exp(h wm/2), wm) - wm × I wm]``. It conserves a free body's
+    energy, not its momentum in world axes.
     """
     body, torque, t, state, dt, params, _ = at.in_own_units()
     without_aux("lie_midpoint", state)

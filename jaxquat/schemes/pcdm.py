@@ -16,11 +16,11 @@ from jaxquat.schemes.scheme import StepArguments, scheme
 def zhao(at: StepArguments) -> State:
     """Take a step of Zhao and van Wachem's scheme; order 2 in attitude and rate, two torques.
 
-    Two errors of the commonly printed algorithm are corrected: the predicted rate is ``omega + h/4
-    omega'`` for the half step of the attitude and ``omega + h/2 omega'`` at the middle (exchanged
-    in print), and the middle torque belongs to the middle attitude. ``q0 exp(h e wb12 e*)`` with
-    ``q12 = q0 e`` is the final ``exp(h w12) q0`` with ``w12 = q12 wb12 q12*``. Aux states, position
-    and velocity follow the midpoint rule.
+    Two errors of the commonly printed algorithm are corrected: the predicted rate is
+    ``omega + h/4 omega'`` for the half step of the attitude and ``omega + h/2 omega'`` at the
+    middle (exchanged in print), and the middle torque belongs to the middle attitude.
+    ``q0 exp(h e wb12 e*)`` with ``q12 = q0 e`` is the final ``exp(h w12) q0`` with
+    ``w12 = q12 wb12 q12*``. Aux states, position and velocity follow the midpoint rule.
     """
     body, torque, t, state, dt, params, _ = at.in_own_units()
     q, omega = state.q, state.omega

@@ -39,12 +39,12 @@ def restart(
 ) -> Scheme:
     """Replace the state after a step in which an event has happened: an episode's end, an impact.
 
-    After a step for which ``ended(t, state, params)`` is true, the state becomes ``fresh(t, state,
-    params)`` at the same time. The event counts at the end of its step, so the order is 1 at most.
-    If ``state.aux`` is an ``Episode(number, aux)``, ``number`` counts the restarts. ``fresh`` gets
-    the number of the new episode, ``ended`` and controllers that of the current one, and the torque
-    the inner aux states alone. A controller keeps its memory. docs/policies.md has random restarts
-    and controllers that reset.
+    After a step for which ``ended(t, state, params)`` is true, the state becomes
+    ``fresh(t, state, params)`` at the same time. The event counts at the end of its step, so the
+    order is 1 at most. If ``state.aux`` is an ``Episode(number, aux)``, ``number`` counts the
+    restarts. ``fresh`` gets the number of the new episode, ``ended`` and controllers that of the
+    current one, and the torque the inner aux states alone. A controller keeps its memory.
+    docs/policies.md has random restarts and controllers that reset.
 
     After a restart the derivatives are those of ``fresh``; the instant of the event has none.
     ``fresh`` runs after every step, so its derivatives must always be finite, in reverse mode also

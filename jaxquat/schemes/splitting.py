@@ -1,9 +1,10 @@
 """Splitting of the motion into kicks by a torque of time and attitude, and drifts of the free body.
 
-The steps work in principal axes, with m = I omega. A turn by alpha about axis k, ``q -> q exp(alpha
-e_k)`` and ``m -> exp(-alpha e_k) m``, is the exact flow of m_k^2/(2 I_k). A step sums its changes
-and adds them to the state once, so the systematic rounding of cosines, I, I^-1 and axes acts on the
-change only. Forces kick the velocity with the torque's weights; the position drifts with the turns.
+The steps work in principal axes, with m = I omega. A turn by alpha about axis k,
+``q -> q exp(alpha e_k)`` and ``m -> exp(-alpha e_k) m``, is the exact flow of m_k^2/(2 I_k). A step
+sums its changes and adds them to the state once, so the systematic rounding of cosines, I, I^-1 and
+axes acts on the change only. Forces kick the velocity with the torque's weights; the position
+drifts with the turns.
 
 A. Dullweber, B. Leimkuhler and R. McLachlan, J. Chem. Phys. 107, 1997, 5840-5851; T. F. Miller et
 al., J. Chem. Phys. 116, 2002, 8649-8659; S. Blanes and P. C. Moan, J. Comput. Appl. Math. 142,

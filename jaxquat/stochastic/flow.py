@@ -57,8 +57,9 @@ def rotational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
 def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
     """Return the force per velocity [N s/m] along the axes of an ellipsoid. -> (3,).
 
-    It is ``16 pi mu/(c + a_i^2 b_i)``, with b of ``rotational_resistance`` and ``c = sum a_i^2
-    b_i``. J. Happel and H. Brenner, Low Reynolds Number Hydrodynamics, 1965, section 5-11.
+    It is ``16 pi mu/(c + a_i^2 b_i)``, with b of ``rotational_resistance`` and
+    ``c = sum a_i^2 b_i``. J. Happel and H. Brenner, Low Reynolds Number Hydrodynamics, 1965,
+    section 5-11.
 
     Examples:
         >>> f"{jq.flow.translational_resistance(jnp.full(3, 0.01), 1.0)[0]:.2f} N s/m"  # 6 pi mu a
@@ -71,12 +72,12 @@ def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Arra
 def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Array]:
     """Return the rate (3,) [rad/s], body axes, of an ellipsoid without inertia, as a function.
 
-    Call it as ``rate(t, q, params)``, for ``kinematics.rollout_of_attitude``, or ``rate(t, state,
-    params)``, for ``toward`` of ``schemes.damp``, with the command, if any; with q, the gradient
-    gets a State at rest. The rate is ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23`` about the first
-    axis and cyclic, with the rate of strain E and half the vorticity W in body axes (Jeffery 1922,
-    (37)). A spheroid of aspect ratio r in a shear flow of rate g repeats after ``2 pi (r +
-    1/r)/g``.
+    Call it as ``rate(t, q, params)``, for ``kinematics.rollout_of_attitude``, or
+    ``rate(t, state, params)``, for ``toward`` of ``schemes.damp``, with the command, if any; with
+    q, the gradient gets a State at rest. The rate is ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23``
+    about the first axis and cyclic, with the rate of strain E and half the vorticity W in body axes
+    (Jeffery 1922, (37)). A spheroid of aspect ratio r in a shear flow of rate g repeats after
+    ``2 pi (r + 1/r)/g``.
 
     Examples:
         >>> shear = jnp.zeros((3, 3)).at[0, 1].set(2.0)  # u_x = 2 y [m/s]

@@ -14,12 +14,12 @@ commute:
     u    -> (1 + c) u + dt ((m - n) f_0 + n f_1) + sqrt(kT) A x,
     turn =  dt L^-T (m u + dt n f_0 + sqrt(kT) (B x + C y)),
 
-where f is ``L^-1 (tau + D c)`` at both ends, x and y are standard normals (3,), and ``A A^T``, ``B
-A^T`` and ``B B^T + C C^T`` are -(2 c + c^2), -c m and g. In steps much longer than I/D the turn is
-that of Brownian motion with the mobility D^-1. (An exact step of the rate alone, between two turns,
-makes the diffusion wrong by x/2 coth(x/2).) Displacement and velocity follow the same equations,
-with mass, resistance, force and wind. O solves them along the body axes halfway through the turn;
-along those at the start the order would be 1.
+where f is ``L^-1 (tau + D c)`` at both ends, x and y are standard normals (3,), and ``A A^T``,
+``B A^T`` and ``B B^T + C C^T`` are -(2 c + c^2), -c m and g. In steps much longer than I/D the turn
+is that of Brownian motion with the mobility D^-1. (An exact step of the rate alone, between two
+turns, makes the diffusion wrong by x/2 coth(x/2).) Displacement and velocity follow the same
+equations, with mass, resistance, force and wind. O solves them along the body axes halfway through
+the turn; along those at the start the order would be 1.
 """
 
 from __future__ import annotations
@@ -121,9 +121,9 @@ def brownian(
     state is that of this turn without noise; neither it nor the moments are used.
 
     With a ``resistance`` the state needs a position (and the body a mass, unused), and a step six
-    normals: it adds ``dt (resistance^-1 force + wind)`` and normals of the covariance ``2 dt
-    temperature resistance^-1``, along the body axes at its start. There is no drift by noise,
-    because that mobility has no divergence (Ermak and McCammon, J. Chem. Phys. 69, 1978,
+    normals: it adds ``dt (resistance^-1 force + wind)`` and normals of the covariance
+    ``2 dt temperature resistance^-1``, along the body axes at its start. There is no drift by
+    noise, because that mobility has no divergence (Ermak and McCammon, J. Chem. Phys. 69, 1978,
     1352-1360). The velocity of the state is ``resistance^-1 force + wind`` at the start of the
     step.
 
