@@ -68,9 +68,9 @@ def full_quat(at: StepArguments) -> State:
 
     P is a state, and V(Q) V(P)^T is overwritten by an antisymmetric matrix with a one in its
     corner. As dt goes to zero it converges to another motion, because (3.36) is wrong
-    (docs/validation.md). With products of inertia the result depends on the units, and small moments
-    give NaN: each row overwrites a torque with an acceleration that the next rows use as a torque.
-    The rate of the state is only an output.
+    (docs/validation.md). With products of inertia the result depends on the units, and small
+    moments give NaN: each row overwrites a torque with an acceleration that the next rows use as a
+    torque. The rate of the state is only an output.
     """
     body, torque, t, state, dt, params, _ = at  # not in own units: rows below mix units
     hoffmann, p, v, omega = _read("full_quat", state)
