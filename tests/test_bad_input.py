@@ -501,18 +501,8 @@ TABLE = {
     "euler.rate_matrix_inverse": {"angles": algebra(V), "order": ORDER},
     "euler.to_quaternion": {"angles": algebra(V), "order": ORDER},
     "exact.coning": {"t": Argument(0.1), "half_angle": Argument(0.1), "rate": Argument(0.1)},
-    "exact.flip_interval": {"body": Argument(BODY), "omega": Argument(V)},
     "exact.free_body": {"body": Argument(BODY), "t": Argument(0.1), "start": Argument(START)},
-    "exact.free_symmetric": {"body": Argument(BODY), "t": Argument(0.1), "start": Argument(START)},
     "exact.prescribed": {"body": Argument(BODY), "attitude": Argument(at)},
-    "exact.steady_precession": {
-        "body": Argument(BODY),
-        "potential": Argument(1.0, {}, "(potential|spin)"),
-        "t": Argument(0.1),
-        "tilt": Argument(0.5, {}, "(tilt|spin)"),
-        "spin": Argument(9.0),
-        "fast": Argument(False),
-    },
     "fit": FIT,
     "FitCovariance.predict": {"function": Argument(lambda params: params)},
     "LeastSquares.predict": {"function": Argument(lambda params: params)},
@@ -708,7 +698,6 @@ TABLE = {
         "sampling": Argument(jq.planning.Sampling(0.1, 1.0, 2)),
         **dict(tuple(HORIZON.items())[6:]),
     },
-    "quaternion.angle_between": {"u": algebra(V), "v": algebra(V)},
     "quaternion.distance": {"p": algebra(Q), "q": algebra(Q)},
     "quaternion.from_axis_angle": {"axis": Argument(Q[:3]), "angle": number(0.1)},
     "quaternion.from_matrix": {"matrix": Argument(np.eye(3))},
@@ -924,7 +913,6 @@ for _name in (
     TABLE[f"quaternion.{_name}"] = {"p" if _name == "left_matrix" else "q": algebra(Q)}
 for _name in (
     "to_axis_angle",
-    "to_gibbs",
     "to_hoffmann",
     "to_matrix",
     "to_mrp",
@@ -932,12 +920,11 @@ for _name in (
     "from_xyzw",
 ):
     TABLE[f"quaternion.{_name}"] = {"q": algebra(Q)}
-for _name in ("from_hoffmann", "hoffmann_cayley", "hoffmann_v", "hoffmann_w"):
+for _name in ("from_hoffmann", "hoffmann_cayley", "hoffmann_v"):
     TABLE[f"quaternion.{_name}"] = {"hoffmann": algebra(Q)}
 for _name in (
     "quaternion.exp u",
     "quaternion.expm1 u",
-    "quaternion.from_gibbs g",
     "quaternion.from_mrp p",
     "so3.exp u",
     "so3.hat v",

@@ -30,7 +30,6 @@ from jaxquat._internal.reprs import short
 from jaxquat.dynamics.inertia import (
     check_inertia,
     check_moments,
-    equal_moments,
     from_six,
     principal_axes,
     symmetric_part,
@@ -324,19 +323,6 @@ def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
         raise ValueError(f"body: wanted {wanted}, got {inertia.shape}; use jax.vmap for a batch")
     if dtype is not None and inertia.dtype != dtype:
         raise TypeError(f"body: wanted the dtype of {of}, {dtype}, got {inertia.dtype}")
-
-
-def check_symmetric(name: str, body: Body, hint: str = "") -> None:
-    """Raise ValueError if a concrete body is not symmetric about axis 3.
-
-    ``name`` names the function in the message.
-    """
-    if is_concrete(body):
-        with jax.ensure_compile_time_eval():
-            moments, _ = body.principal()
-            if not bool(equal_moments(moments, axis=2)):
-                wanted = "two equal moments about axis 3"
-                raise ValueError(f"body: {name} wanted {wanted}, got {moments.tolist()}{hint}")
 
 
 def refuse_bodies(name: str, tree: Any) -> None:

@@ -1,6 +1,4 @@
-"""The motion of free bodies with any three moments, and with two equal ones.
-
-``free_body`` computes it in principal axes:
+"""The motion of free bodies with any three moments, computed in principal axes.
 
 - Units. Moments and rates are divided by powers of two, so that nothing over- or underflows.
 - Axes. They are ordered so that the momentum circles axis 3 and the moments increase or decrease
@@ -22,9 +20,9 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, finite, scalar
-from jaxquat._internal.linear import cross, dot, matvec, power_of_two, scale_of, transpose
-from jaxquat.dynamics.body import Body, check_body, check_symmetric
+from jaxquat._internal.checks import scalar
+from jaxquat._internal.linear import cross, dot, matvec, power_of_two, transpose
+from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.motion import drifted
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.exact import elliptic
@@ -53,8 +51,7 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.05, 1.5, 0.0]))
-        >>> interval = jq.exact.flip_interval(body, start.omega)
-        >>> later = jax.jit(jq.exact.free_body)(body, interval, start)
+        >>> later = jax.jit(jq.exact.free_body)(body, 23.7, start)  # s
         >>> later.omega[1].round(2)  # rad/s: it has turned over
         Array(-1.5, dtype=float32)
     """
@@ -63,58 +60,6 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
     turn, rates = _motion(moments, rotate_inverse(axes, start.omega), t)
     turn = jnp.concatenate([turn[:1], rotate(axes, turn[1:])])
     return drifted(start, t)._replace(q=multiply(start.q, turn), omega=rotate(axes, rates))
-
-
-def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
-    """Return the State of a free body with I1 = I2, at one time t [s] after ``start``.
-
-    ``q = exp(L t/I1) q0 exp(e3 w3 (1 - I3/I1) t)`` with axis 3 of ``body.principal()``. The result
-    has the dtype and the aux of the start. ValueError for a concrete body with I1 != I2; use
-    ``free_body`` for it.
-
-    Examples:
-        >>> body = jq.Body.from_principal(jnp.array([2.0, 2.0, 3.0]))
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.3, 0.4, 2.0]))
-        >>> later = jq.exact.free_symmetric(body, jnp.pi, start)
-        >>> jnp.hypot(later.omega[0], later.omega[1]).round(2), later.omega[2].round(2)  # constant
-        (Array(0.5, dtype=float32), Array(2., dtype=float32))
-    """
-    t, start = _checked(body, t, start)
-    check_symmetric("free_symmetric", body, "; use exact.free_body")
-    moments, axes = body.principal()
-    i1, _, i3 = scale_of(moments) * moments
-    axis = rotate(axes, jnp.asarray([0.0, 0.0, 1.0], t.dtype))
-    slip = (1.0 - i3 / i1) * rotate_inverse(axes, start.omega)[2] * axis  # omega - L/I1
-    spin = exp(t * slip)
-    q = multiply(multiply(exp(t * rotate(start.q, start.omega - slip)), start.q), spin)
-    return drifted(start, t)._replace(q=q, omega=rotate_inverse(spin, start.omega))
-
-
-def flip_interval(body: Body, omega: ArrayLike) -> Array:
-    """Return the time [s] between flips of a body that spins near its middle axis. (3,) -> ().
-
-    It is half a period of the rates, infinite on the separatrix, at the middle axis itself, and if
-    moments are so equal that there is no period. It has the dtype of omega.
-
-    Examples:
-        >>> body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
-        >>> near, nearer = jnp.array([0.05, 1.5, 0.0]), jnp.array([0.0005, 1.5, 0.0])  # rad/s
-        >>> f"{jq.exact.flip_interval(body, near):.1f} s"
-        '23.7 s'
-        >>> f"{jq.exact.flip_interval(body, nearer):.1f} s"
-        '47.5 s'
-    """
-    omega = exactly("omega", omega, (3,), "; use jax.vmap")
-    finite("omega", omega)
-    check_body(body, omega.dtype, "omega")
-    moments, axes = body.principal()
-    omega = rotate_inverse(axes, omega)
-    size = power_of_two(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
-    moments, _, omega = _ordered(moments / power_of_two(moments), omega / size)
-    constant = _squared_frequencies(moments, omega)[0] == 0
-    pairs = zip(_ordinary(omega.dtype), (moments, omega), strict=True)
-    frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in pairs))
-    return jnp.where(constant, jnp.inf, 2.0 * elliptic.complete(modulus) / frequency / size)
 
 
 def _checked(body: Body, t: ArrayLike, start: State) -> tuple[Array, State]:

@@ -32,7 +32,6 @@ from jaxquat._internal.linear import (
     transpose,
 )
 from jaxquat.quaternion.algebra import canonical, conjugate, exp, multiply, normalize
-from jaxquat.quaternion.geometry import directions
 from jaxquat.quaternion.representations import of_rotation, to_matrix
 
 
@@ -146,7 +145,7 @@ def from_vectors(
         if value.ndim < 2 or value.shape[-1] != 3 or value.shape[-2] < 2:
             raise ValueError(f"{name}: wanted shape (..., n, 3) with n >= 2, got {value.shape}")
     body, world = broadcast(("body", body, body.shape[-2:]), ("world", world, body.shape[-2:]))
-    body, world = directions("body", body), directions("world", world)
+    body, world = _directions("body", body), _directions("world", world)
     if method == "triad":
         if weights is not None or body.shape[-2] != 2:
             got = f"{body.shape[-2]} directions"
@@ -247,3 +246,11 @@ def _triad(name: str, v: Array) -> Array:
         raise ValueError(f"{name}: wanted {wanted}, got parallel ones")
     normal = jnp.where(parallel[..., None], jnp.nan, normal / jnp.sqrt(square)[..., None])
     return jnp.stack([first, normal, cross(first, normal)], axis=-1)
+
+
+def _directions(name: str, v: Array) -> Array:
+    """Return unit vectors along v (..., 3); ValueError if a concrete vector has length 0."""
+    v = near_one(v)
+    if is_concrete(v) and np.any(np.all(np.asarray(v) == 0, axis=-1)):
+        raise ValueError(f"{name}: wanted directions, got one of length 0")
+    return v / jnp.sqrt(dot(v, v))[..., None]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat._internal import checks as arguments
 from jaxquat._internal import series
-from jaxquat._internal.checks import broadcast, floating_dtype, is_concrete, random_key
+from jaxquat._internal.checks import broadcast, floating_dtype, random_key
 from jaxquat._internal.linear import dot, near_one, root
 from jaxquat.quaternion.algebra import conjugate, log, multiply, normalize
 
@@ -63,36 +62,6 @@ def distance(p: ArrayLike, q: ArrayLike) -> Array:
         Array(0.2, dtype=float32)
     """
     return root(squared_distance(p, q))
-
-
-def angle_between(u: ArrayLike, v: ArrayLike) -> Array:
-    """Return the angle [rad] in [0, pi] between vectors. (..., 3), (..., 3) -> (...).
-
-    It is ``2 atan2(|a - b|, |a + b|)`` of the unit vectors a and b along u and v, whose error is a
-    few units of rounding near 0 and pi, too (W. Kahan, How Futile are Mindless Assessments of
-    Roundoff, 2006, section 12). Where only 4 units are left, it is exactly 0 or pi. There it is not
-    differentiable, and the returned derivative is 0. ValueError for a concrete vector of length 0,
-    or one below the normal numbers of its dtype; a traced one gives NaN.
-
-    Examples:
-        >>> sun = jnp.array([3.0, 4.0, 0.0])
-        >>> jnp.degrees(jq.quaternion.angle_between(sun, jnp.array([0.0, 0.1, 0.0]))).round(2)
-        Array(36.87, dtype=float32)
-    """
-    u, v = broadcast(("u", u, (3,)), ("v", v, (3,)))
-    a, b = directions("u", u), directions("v", v)
-    apart, total = dot(a - b, a - b), dot(a + b, a + b)
-    rounding = (4.0 * float(jnp.finfo(a.dtype).eps)) ** 2
-    lengths = (root(jnp.where(x <= rounding, 0.0, x)) for x in (apart, total))
-    return 2.0 * jnp.arctan2(*lengths)
-
-
-def directions(name: str, v: Array) -> Array:
-    """Return unit vectors along v (..., 3); ValueError if a concrete vector has length 0."""
-    v = near_one(v)
-    if is_concrete(v) and np.any(np.all(np.asarray(v) == 0, axis=-1)):
-        raise ValueError(f"{name}: wanted directions, got one of length 0")
-    return v / jnp.sqrt(dot(v, v))[..., None]
 
 
 def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:

@@ -122,7 +122,11 @@ def from_mrp(p: ArrayLike) -> Array:
         Array([0.6, 0. , 0. , 0.8], dtype=float32)
     """
     p = trailing("p", p, (3,))
-    unit, p = _shrunk(p)
+    # The square of a long p, nearly a whole turn, may overflow: scale 1 and p by a power of two.
+    half = int(jnp.finfo(p.dtype).maxexp) // 2
+    long = jnp.max(jnp.abs(p), axis=-1, keepdims=True) > 2.0 ** (half // 2)
+    unit = jnp.where(long, jnp.asarray(2.0 ** -(half + 7), p.dtype), jnp.ones((), p.dtype))
+    p = unit * p
     one, square = unit * unit, dot(p, p)[..., None]
     return jnp.concatenate([one - square, 2.0 * unit * p], axis=-1) / (one + square)
 
@@ -138,44 +142,6 @@ def to_mrp(q: ArrayLike) -> Array:
     """
     q = canonical(q)
     return q[..., 1:] / (1.0 + q[..., :1])
-
-
-def _shrunk(v: Array) -> tuple[Array, Array]:
-    """Return 1 and v, scaled by a power of two if v is so long that its square may overflow.
-
-    Such a v represents nearly a whole turn (modified Rodrigues) or half a turn (Gibbs).
-    """
-    half = int(jnp.finfo(v.dtype).maxexp) // 2
-    long = jnp.max(jnp.abs(v), axis=-1, keepdims=True) > 2.0 ** (half // 2)
-    unit = jnp.where(long, jnp.asarray(2.0 ** -(half + 7), v.dtype), jnp.ones((), v.dtype))
-    return unit, v * unit
-
-
-def from_gibbs(g: ArrayLike) -> Array:
-    """Return the unit quaternion of a Gibbs (Rodrigues) vector. (..., 3) -> (..., 4).
-
-    It is ``g = tan(angle/2) axis``, of any length.
-
-    Examples:
-        >>> jq.quaternion.from_gibbs(jnp.array([0.0, 0.0, 1.0])).round(3)  # 90 deg about z
-        Array([0.707, 0.   , 0.   , 0.707], dtype=float32)
-    """
-    g = trailing("g", g, (3,))
-    unit, g = _shrunk(g)
-    return jnp.concatenate([unit, g], axis=-1) / jnp.sqrt(unit * unit + dot(g, g)[..., None])
-
-
-def to_gibbs(q: ArrayLike) -> Array:
-    """Return the Gibbs (Rodrigues) vector ``tan(angle/2) axis``. (..., 4) -> (..., 3).
-
-    It is infinite at a half turn.
-
-    Examples:
-        >>> jq.quaternion.to_gibbs(jnp.array([0.8, 0.0, 0.0, 0.6])).round(2)  # 0.6/0.8
-        Array([0.  , 0.  , 0.75], dtype=float32)
-    """
-    q = trailing("q", q, (4,))
-    return q[..., 1:] / q[..., :1]
 
 
 def from_xyzw(q: ArrayLike) -> Array:
