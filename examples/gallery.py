@@ -104,7 +104,7 @@ def law(t, state, log_gains):
     The parameters are logarithms of the gains, so the gains stay positive.
     """
     gains = jax.tree.map(jnp.exp, log_gains)
-    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, LEVEL), LIMITS)
+    return LIMITS * jnp.tanh(jq.control.quaternion_law(state, gains, LEVEL) / LIMITS)
 
 
 @jax.jit
@@ -198,7 +198,8 @@ def draw_margins(folder):
     period = 0.05  # s
     start = jq.State(LEVEL, jnp.zeros(3))
     gains = jq.control.PIDGains(HOFFMANN.damping, HOFFMANN.stiffness, jnp.full(3, 0.5))
-    pid = jq.control.pid(AIRCRAFT, period, jq.control.at_rest(LEVEL))
+    still = jq.control.Reference(LEVEL, jnp.zeros(3), jnp.zeros(3))
+    pid = jq.control.pid(AIRCRAFT, period, still)
     late = jq.control.delay(pid, 2, jnp.zeros(3))
     figure = Figure(figsize=(8.0, 4.3), dpi=130, layout="constrained")
     titles = "no delay", f"{2 * period:.1f} s of delay"

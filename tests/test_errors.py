@@ -648,23 +648,11 @@ CASES = [
         "target: " + ONE_UNIT,
         "norm 2",
     ),
-    (lambda: control.at_rest(1.01 * Q), ValueError, "q: " + ONE_UNIT, "norm 1.01"),
     (
         lambda: control.tracking_law(START, GAINS, control.Reference(2 * Q, V, V), BODY),
         ValueError,
         "reference.q: " + ONE_UNIT,
         "norm 2",
-    ),
-    (
-        lambda: actuators.saturate_smooth(jnp.ones((2, 3)), jnp.ones((4, 3))),
-        ValueError,
-        "tau, limits: wanted leading axes",
-        "(2, 3), (4, 3)",
-    ),
-    (
-        lambda: actuators.saturate_smooth(V, jnp.inf),
-        ValueError,
-        "limits: wanted finite values, got [inf inf inf]",
     ),
     # dynamics
     # grid
@@ -1474,7 +1462,6 @@ MISLEADING = [
     # values
     (lambda: jq.Body.from_parameters(jnp.full(6, NAN)), ValueError, "theta", "nan"),
     (lambda: BODY.shifted(1.0, V * NAN), ValueError, "offset", "nan"),
-    (lambda: actuators.saturate_smooth(V, -V), ValueError, "limits", "positive"),
     (lambda: actuators.wheel_friction(V, 0.1, 0.1, 0.2), TypeError, "stribeck_speed", "static"),
     (lambda: actuators.wheel_friction(V, -0.1, 0.1), ValueError, "coulomb", "at least 0"),
     (
@@ -1489,7 +1476,6 @@ MISLEADING = [
         "rotors",
         "normal to the axes",
     ),
-    (lambda: actuators.saturate_smooth(V, jnp.zeros(3)), ValueError, "limits", "positive"),
     # shapes and structures
     (
         lambda: control.quaternion_law(START, control.Gains(Q, V), Q),
@@ -1728,7 +1714,7 @@ def test_what_is_checked_is_what_is_used():
         control.euler_law(START, lists, V), control.euler_law(START, GAINS, V)
     )
     still, listed = (
-        control.at_rest(Q),
+        control.Reference(Q, V, V),
         control.Reference([1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
     )
     for law in (control.tracking_law, control.geometric_law):

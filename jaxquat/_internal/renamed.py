@@ -189,14 +189,22 @@ Only ``import`` needs the place: ``jq.gyro``, ``jq.torques`` and the other short
 """
 
 DELETED = {
+    "accelerometer.response": "(1 + diag(scale)) (1 + M), which its fields determine",
     "actuators.saturate": "jnp.clip(tau, -limits, limits)",
+    "actuators.saturate_smooth": "limits * jnp.tanh(tau / limits)",
+    "actuators.thruster_arms": "jnp.cross(positions, directions)",
+    "control.CascadeMemory": "the fields acceleration and angular_acceleration of the memory",
+    "control.at_rest": "jq.control.Reference(q, jnp.zeros(3), jnp.zeros(3))",
     "control.shortest": "jnp.where(jnp.dot(q, target) < 0, -target, target)",
+    "dynamics.Step": "Callable[..., jq.State]",
+    "dynamics.linear_momentum": "body.mass * state.velocity",
     "exact.fixed_axis": "jq.quaternion.multiply(q, jq.quaternion.exp(angle * axis))",
     "exact.flip_interval": "its formula, in tests/exact_motions.py of the repository",
     "exact.free_symmetric": "jq.exact.free_body, for any three moments",
     "exact.kovalevskaya": "its formula, in tests/exact_motions.py of the repository",
     "exact.nutation": "its formulas, in tests/exact_motions.py of the repository",
     "exact.steady_precession": "its formula, in examples/validation/tops.py of the repository",
+    "gyro.response": "(1 + diag(scale)) (1 + M), which its fields determine",
     "interop.gymnax": "two functions, reset and step: docs/policies.md has them",
     "plot.box_sides": "sqrt(6/mass (I2 + I3 - I1)) of the moments body.principal()[0]",
     "quaternion.angle_between": "jnp.arctan2(jnp.linalg.norm(jnp.cross(u, v)), jnp.dot(u, v))",
@@ -205,7 +213,9 @@ DELETED = {
     "quaternion.inverse": "jq.quaternion.conjugate(q), divided by |q|^2 unless q is unit",
     "quaternion.to_gibbs": "q[..., 1:] / q[..., :1]",
     "rotors.Load": "jq.Wrench, whose force is in WORLD axes",
+    "rotors.drag_torques": "jnp.polyval(rotors.drag[::-1], speeds)",
     "rotors.load": "jq.rotors.wrench(rotors, speeds, state.q), whose force is in WORLD axes",
+    "rotors.thrusts": "jnp.polyval(rotors.thrust[::-1], speeds)",
 }
 """Names and modules of the last release that are gone, and what to use instead."""
 

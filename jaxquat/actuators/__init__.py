@@ -1,4 +1,4 @@
-"""Actuators between a commanded torque and the body: limits, lags, wheels, gyros, thrusters, rods.
+"""Actuators between a commanded torque and the body: lags, wheels, gyros, thrusters, rods.
 
 Wheels and lags have states. Keep them in ``State.aux``, and return their rates with the torque:
 
@@ -11,14 +11,9 @@ Wheel axes are rows: ``axes`` is (n, 3), unit vectors in body axes.
 
 from __future__ import annotations
 
-from jaxquat.actuators.actuation import (
-    allocate,
-    lag,
-    magnetorquer_dipoles,
-    saturate_smooth,
-)
+from jaxquat.actuators.actuation import allocate, lag, magnetorquer_dipoles
 from jaxquat.actuators.recorded_commands import delay_record, lag_record
-from jaxquat.actuators.thrusters import allocate_thrusters, pulse_widths, thruster_arms
+from jaxquat.actuators.thrusters import allocate_thrusters, pulse_widths
 from jaxquat.actuators.wheels import (
     cmg_torque,
     hold_momentum,
@@ -38,9 +33,7 @@ __all__ = [
     "lag_record",
     "magnetorquer_dipoles",
     "pulse_widths",
-    "saturate_smooth",
     "steer_cmgs",
-    "thruster_arms",
     "wheel_friction",
     "wheel_imbalance",
     "wheel_torque",

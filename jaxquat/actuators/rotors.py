@@ -61,10 +61,8 @@ __all__ = [
     "Rotors",
     "allocate",
     "command_speeds",
-    "drag_torques",
     "lag",
     "speeds",
-    "thrusts",
     "wrench",
 ]
 
@@ -84,7 +82,7 @@ class Rotors(NamedTuple):
 
     Examples:
         >>> quad = jq.rotors.Rotors(places, jnp.tile(up, (4, 1)), spins, **curves)
-        >>> lift = jq.rotors.thrusts(quad, 500.0 * jnp.ones(4)).sum()
+        >>> lift = jnp.polyval(quad.thrust[::-1], 500.0 * jnp.ones(4)).sum()
         >>> f"{lift:.1f} N at 500 rad/s"
         '10.0 N at 500 rad/s'
     """
@@ -94,30 +92,6 @@ class Rotors(NamedTuple):
     spins: Array
     thrust: Array
     drag: Array
-
-
-def thrusts(rotors: Rotors, speeds: ArrayLike) -> Array:
-    """Return the thrust of each rotor at these speeds. (n,) [rad/s] -> (n,) [N].
-
-    Examples:
-        >>> f"{jq.rotors.thrusts(one, jnp.array([500.0]))[0]:.2f} N"  # at 500 rad/s
-        '2.50 N'
-    """
-    rotors = _checked(rotors)
-    return _curve(rotors.thrust, exactly("speeds", speeds, rotors.spins.shape))
-
-
-def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
-    """Return the aerodynamic torque against each rotor's rotation. (n,) [rad/s] -> (n,) [N m].
-
-    It acts on the body along ``-spin axis``.
-
-    Examples:
-        >>> f"{jq.rotors.drag_torques(one, jnp.array([500.0]))[0]:.3f} N m"  # at 500 rad/s
-        '0.050 N m'
-    """
-    rotors = _checked(rotors)
-    return _curve(rotors.drag, exactly("speeds", speeds, rotors.spins.shape))
 
 
 def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:

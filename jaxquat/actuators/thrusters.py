@@ -31,30 +31,9 @@ from jaxquat._internal.checks import (
     not_negative,
     one_shape,
     positive,
-    unit_vector,
 )
 from jaxquat._internal.linear import cross, dot, matmul, matvec, scale_of, square, transpose
 from jaxquat.actuators.actuation import axes_rows
-
-
-def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
-    """Return the torque of each thruster at unit force, ``position × direction`` [m].
-
-    (n, 3), (n, 3) -> (n, 3). ``positions`` [m] lead from the centre of mass to the thrusters;
-    ``directions`` are unit vectors along the force on the body. Both are in body axes.
-
-    Examples:
-        >>> positions = jnp.array([[0.5, 0.0, 0.0], [0.0, 0.0, 0.5]])  # m
-        >>> directions = jnp.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
-        >>> jq.actuators.thruster_arms(positions, directions)  # torques about z and y per newton
-        Array([[0. , 0. , 0.5],
-               [0. , 0.5, 0. ]], dtype=float32)
-    """
-    positions, directions = broadcast(
-        ("positions", positions, (3,)), ("directions", directions, (3,))
-    )
-    unit_vector("directions", directions)
-    return cross(positions, directions)
 
 
 def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
@@ -66,8 +45,10 @@ def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None
     once. The result is exact, and differentiable except where the basis changes.
 
     Args:
-        arms: torque of each thruster at unit force [m], (n, 3), from ``thruster_arms``. Three arms
-            that lie in one plane to within ten units of rounding count as coplanar.
+        arms: torque of each thruster at unit force [m], (n, 3): ``jnp.cross(positions,
+            directions)`` in body axes, with positions [m] from the centre of mass and unit vectors
+            along the forces. Three arms that lie in one plane to within ten units of rounding count
+            as coplanar.
         tau: the torque to produce [N m], (3,), body axes.
         limits: largest forces [N], (n,) or (), not negative; 0 for a failed thruster.
 

@@ -81,17 +81,7 @@ class CascadeLimits(NamedTuple):
 
 
 class CascadeMemory(NamedTuple):
-    """The integral parts of ``cascade``, its memory.
-
-    Attributes:
-        acceleration: world axes [m/s^2], (3,).
-        angular_acceleration: body axes [rad/s^2], (3,).
-
-    Examples:
-        >>> memory = jq.control.CascadeMemory(jnp.array([0.5, 0.0, 0.0]), zero)
-        >>> f"{body.mass * memory.acceleration[0]:.2f} N"  # against the wind
-        '0.60 N'
-    """
+    """The integral parts of ``cascade``: in world axes [m/s^2], in body axes [rad/s^2]."""
 
     acceleration: Array
     angular_acceleration: Array
@@ -111,6 +101,9 @@ def cascade(
     gravity: ArrayLike = 9.80665,
 ) -> Controller:
     """Make a controller of the position and heading of a rotorcraft, with ``Lift`` as command.
+
+    Its memory holds the integral parts: ``acceleration`` in world axes [m/s^2], (3,), and
+    ``angular_acceleration`` in body axes [rad/s^2], (3,).
 
     With e the errors, at each sample:
 

@@ -111,7 +111,7 @@ def geometric_law(state: State, gains: Gains, reference: Reference, body: Body) 
     Geometric tracking control of a quadrotor UAV on SE(3), CDC 2010, (11) and (16).
 
     Examples:
-        >>> target = jq.control.at_rest(level)
+        >>> target = jq.control.Reference(level, zero, zero)
         >>> state = jq.State(jnp.array([0.6, 0.0, 0.0, 0.8]), zero)  # 106 deg away
         >>> tau = jq.control.geometric_law(state, gains, target, body)
         >>> f"{tau[2]:.2f} N m"  # -2 k 0.6 0.8

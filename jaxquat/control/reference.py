@@ -35,19 +35,6 @@ class Reference(NamedTuple):
     alpha: Array
 
 
-def at_rest(q: ArrayLike) -> Reference:
-    """Return the constant reference at a unit attitude q (4,).
-
-    Examples:
-        >>> target = jq.control.at_rest(jnp.array([0.6, 0.0, 0.0, 0.8]))
-        >>> target.omega
-        Array([0., 0., 0.], dtype=float32)
-    """
-    q = exactly("q", q, (4,))
-    unit_quaternion("q", q)
-    return Reference(q, jnp.zeros_like(q[1:]), jnp.zeros_like(q[1:]))
-
-
 def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
     """Return the reference at time t [s] of a smooth motion ``attitude(t) -> (4,)``, unit.
 

@@ -77,21 +77,6 @@ def energy(body: Body, state: State) -> Array:
     return rotation + 0.5 * mass_of(body) * dot(state.velocity, state.velocity)
 
 
-def linear_momentum(body: Body, state: State) -> Array:
-    """Return the linear momentum ``m v`` in WORLD axes [N s]. -> (..., 3).
-
-    One body; the leading axes (...) are those of the states. ValueError for a state without
-    velocity or a body without mass.
-
-    Examples:
-        >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
-        >>> state = jq.State(level, still, position=still, velocity=jnp.array([3.0, 0.0, 0.0]))
-        >>> jq.dynamics.linear_momentum(jq.Body.sphere(12.0, radius=1.0), state)  # 12 kg at 3 m/s
-        Array([36.,  0.,  0.], dtype=float32)
-    """
-    return mass_of(body) * moving(broadcastable("state", state)).velocity
-
-
 def momentum(body: Body, state: State, about: ArrayLike | None = None) -> Array:
     """Return the angular momentum of the body in WORLD axes [N m s]. -> (..., 3).
 
