@@ -188,8 +188,11 @@ def draw_control(folder):
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
     plot.fit_history(fit, ax=left[2])
     schemes = {name: jq.schemes.SCHEMES[name] for name in SCHEMES}
-    runs = {name: precision(scheme, scheme.evaluations) for name, scheme in schemes.items()}
-    plot.work_precision(runs, "torque evaluations in 8 s of flips", ax=right[2])
+    for (name, scheme), colour in zip(schemes.items(), plot.COLOURS, strict=False):
+        right[2].loglog(*precision(scheme, scheme.evaluations), "o-", color=colour, label=name)
+    right[2].set(xlabel="torque evaluations in 8 s of flips", ylabel="rotation angle error [rad]")
+    right[2].grid(alpha=0.3)
+    right[2].legend()
     figure.savefig(folder / "plotting_control.png")
 
 

@@ -8,8 +8,8 @@ Hoffmann, Application of Quaternions, section 7; his classical angles of section
 Gimbal lock occurs where the second angle is ±pi/2 (three different axes) or 0 or pi (first axis
 repeated). Only the sum or the difference of the other two angles is determined there.
 ``from_quaternion`` then sets the third angle to zero, as scipy does. Its derivatives are finite
-there but meaningless: they treat the undetermined part as constant. ``rate_matrix_inverse`` is
-infinite or NaN there.
+there but meaningless: they treat the undetermined part as constant. ``rate_matrix`` is singular
+there.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from jax.typing import ArrayLike
 
 from jaxquat import quaternion
 from jaxquat._internal.checks import trailing
-from jaxquat._internal.linear import inverse, near_one, root
+from jaxquat._internal.linear import near_one, root
 
-__all__ = ["ORDERS", "from_quaternion", "rate_matrix", "rate_matrix_inverse", "to_quaternion"]
+__all__ = ["ORDERS", "from_quaternion", "rate_matrix", "to_quaternion"]
 
 _INTRINSIC = tuple(a + b + c for a, b, c in itertools.product("XYZ", repeat=3) if a != b != c)
 ORDERS = (*_INTRINSIC, *(order.lower() for order in _INTRINSIC))
@@ -84,6 +84,8 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
 def rate_matrix(angles: ArrayLike, order: str) -> Array:
     """Return the matrix B with ``omega_body = B angles'``. (..., 3) -> (..., 3, 3).
 
+    ``jnp.linalg.solve(B, omega)`` is the rates of the angles of one body; B is singular in gimbal
+    lock.
     Hoffmann's (6.16) is "ZXZ"; his (7.16), where entry (3, 3) should be 0, is "ZYX".
 
     Examples:
@@ -101,20 +103,6 @@ def rate_matrix(angles: ArrayLike, order: str) -> Array:
         jnp.broadcast_to(unit[k], ordered.shape),
     ]
     return jnp.stack(columns[::-1] if order.islower() else columns, axis=-1)
-
-
-def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
-    """Return the matrix B^-1 with ``angles' = B^-1 omega_body``. (..., 3) -> (..., 3, 3).
-
-    It is infinite or NaN in gimbal lock.
-
-    Examples:
-        >>> yaw_pitch_roll = jnp.radians(jnp.array([0.0, 60.0, 0.0]))  # nose down
-        >>> omega = jnp.array([0.0, 0.0, 0.5])  # rad/s, body axes
-        >>> (jq.euler.rate_matrix_inverse(yaw_pitch_roll, "ZYX") @ omega).round(2)
-        Array([1.  , 0.  , 0.87], dtype=float32)
-    """
-    return inverse(rate_matrix(angles, order))
 
 
 def _axes(order: str) -> list[int]:

@@ -111,13 +111,6 @@ def solve(columns: Sequence[Vector], v: Vector) -> Vector:
     ]
 
 
-def inverse(matrix: Sequence[Vector]) -> list[Vector]:
-    """Invert a 3x3 matrix, given and returned by rows."""
-    columns = list(zip(*matrix, strict=True))
-    solutions = [solve(columns, [mpfr(i == j) for j in range(3)]) for i in range(3)]
-    return [list(row) for row in zip(*solutions, strict=True)]
-
-
 def multiply(p: Vector, q: Vector) -> Vector:
     (a, b, c, d), (w, x, y, z) = p, q
     return [

@@ -46,9 +46,6 @@ LEAST = jq.least_squares(lambda p: jnp.concatenate([p, 2.0 * p]) - 1.0, V)
 RECORDING = recordings.Recording(
     np.array([0.0, 0.1]), FOUR[:2], np.stack([Q, Q]), np.array([False, True])
 )
-TRAJECTORY = recordings.Recording(
-    np.array([0.0, 0.1]), q=np.stack([Q, Q]), channels={"position": FOUR[:2]}
-)
 FLIGHT_LOG = recordings.Recording(np.array([0.0, 0.1]), FOUR[:2], accelerometer=9.8 * FOUR[:2])
 CASCADE = control.CascadeGains(V, V, V, V, V, V)
 FLIGHT = control.FlightGains(V, V, V, V)
@@ -253,7 +250,6 @@ TABLE = {
         "dt": Argument(0.1),
     },
     "allan.Noise.settings": {},
-    "allan.deviation": {"samples": Argument(MANY), "dt": Argument(0.1, {"int": "a number"})},
     "allan.fit": {
         "samples": Argument(MANY),
         "dt": Argument(0.1, {"int": "a number"}),
@@ -463,7 +459,6 @@ TABLE = {
         "accuracy": Argument(0.01),
     },
     "ensembles.run": ENSEMBLE,
-    "ensembles.smallest": {"k": Argument(1), "of": OF},
     "ensembles.standard_error": {
         "of": OF,
         "below": Argument(0.1, {"wrong": "a limit for each of two numbers"}),
@@ -488,7 +483,6 @@ TABLE = {
     "estimation.smooth": FILTERING,
     "euler.from_quaternion": {"q": algebra(Q), "order": ORDER},
     "euler.rate_matrix": {"angles": algebra(V), "order": ORDER},
-    "euler.rate_matrix_inverse": {"angles": algebra(V), "order": ORDER},
     "euler.to_quaternion": {"angles": algebra(V), "order": ORDER},
     "exact.coning": {"t": Argument(0.1), "half_angle": Argument(0.1), "rate": Argument(0.1)},
     "exact.free_body": {"body": Argument(BODY), "t": Argument(0.1), "start": Argument(START)},
@@ -630,7 +624,6 @@ TABLE = {
         "field": Argument(V),
         "dt": Argument(0.1),
     },
-    "kinematics.truncated_exp": {"u": algebra(V)},
     "dynamics.angular_acceleration": {
         "body": Argument(BODY),
         "omega": algebra(V),
@@ -777,10 +770,6 @@ TABLE = {
     "recordings.write": {
         "path": Argument("/dev/null", {"str": "a file"}),
         "recording": Argument(RECORDING),
-    },
-    "recordings.write_tum": {
-        "path": Argument("/dev/null", {"str": "a file"}),
-        "recording": Argument(TRAJECTORY),
     },
     "schemes.rkmk": {"tableau": Argument(TABLEAU)},
     "rollout": ROLLOUT,
@@ -978,12 +967,6 @@ OF_PLOTS = {
         "label": ANY,
         "ax": optional(None),
     },
-    "plot.work_precision": {
-        "runs": Argument({"a": (V, V)}),
-        "xlabel": ANY,
-        "ylabel": ANY,
-        "ax": optional(None),
-    },
 }
 OF_DIFFRAX = {
     "interop.diffrax.controller": {
@@ -1008,8 +991,6 @@ ELSEWHERE = {
     "interop.diffrax.Bosh3": "called by diffrax",
     "interop.diffrax.Dopri5": "called by diffrax",
     "interop.diffrax.Heun": "called by diffrax",
-    "interop.diffrax.Interpolation": "called by diffrax",
-    "interop.diffrax.Interpolation.evaluate": "called by diffrax",
     "schemes.Scheme.check": "a check itself: tests/schemes/test_scheme.py",
     "schemes.Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
     "schemes.Scheme.noise": "a fact of a scheme and a state: tests/stochastic/test_noise.py",

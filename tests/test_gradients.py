@@ -338,13 +338,13 @@ CASES["triad"] = Case(
 
 
 def angle_functions(angles: Array, order: str) -> Array:
-    matrices = (euler.rate_matrix(angles, order), euler.rate_matrix_inverse(angles, order))
-    return jnp.concatenate([euler.to_quaternion(angles, order), *(m.reshape(9) for m in matrices)])
+    matrix = euler.rate_matrix(angles, order)
+    return jnp.concatenate([euler.to_quaternion(angles, order), matrix.ravel()])
 
 
 def exact_angle_functions(angles: list, order: str) -> list:
     matrix = exact.euler_rate_matrix(angles, order)
-    return exact.flat(exact.euler_to_quaternion(angles, order), *matrix, *exact.inverse(matrix))
+    return exact.flat(exact.euler_to_quaternion(angles, order), *matrix)
 
 
 def middle(order: str, angle: float) -> float:
@@ -831,7 +831,7 @@ def locks() -> Iterator[Any]:
 def test_gimbal_lock(orders: Sequence[str], dtype: str, mode: str) -> None:
     """In gimbal lock the third angle is 0, the attitude is right and the derivatives are finite.
 
-    The inverse of the rate matrix is not finite, or it is as large as rounding makes it.
+    The rate matrix is singular to rounding.
     """
     for order in orders:
         ends = (0.0, math.pi) if order[0] == order[2] else (math.pi / 2, -math.pi / 2)
@@ -848,6 +848,6 @@ def test_gimbal_lock(orders: Sequence[str], dtype: str, mode: str) -> None:
             np.testing.assert_array_equal(angles[:, 2], 0)
             cosine = np.sum(np.asarray(euler.to_quaternion(angles, order)) * q, -1)
             np.testing.assert_allclose(np.abs(cosine), 1, **tolerance(dtype))
-            inverse = np.abs(np.asarray(euler.rate_matrix_inverse(angles, order))).max((-1, -2))
-            # it is infinite, NaN, or as large as the rounding of pi/2 makes it
-            assert not (inverse < 0.1 / np.finfo(dtype).eps).any()
+            # singular to the rounding of pi/2
+            determinants = np.linalg.det(np.asarray(euler.rate_matrix(angles, order), float))
+            assert not (np.abs(determinants) > 10 * np.finfo(dtype).eps).any()

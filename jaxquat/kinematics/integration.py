@@ -12,10 +12,9 @@ from jaxquat._internal.checks import (
     floating,
     one_of,
     positive,
-    trailing,
     unit_quaternion,
 )
-from jaxquat._internal.linear import cross, dot
+from jaxquat._internal.linear import cross
 from jaxquat.kinematics.known_rates import checked_start
 from jaxquat.kinematics.magnus_expansion import NODES, expansion, magnus_vector, product
 from jaxquat.kinematics.samples import checked_times, rates_at_equal_distances, rates_at_times
@@ -52,25 +51,6 @@ def magnus(
     unit_quaternion("q0", q0)
     turn = magnus_vector(omega, alpha, h[..., None], order)
     return correct_norm(q0 + multiply(q0, expm1(turn)))
-
-
-def truncated_exp(u: ArrayLike) -> Array:
-    """Return the source document's exponential without trigonometry. (..., 3) [rad] -> (..., 4).
-
-    It is the series to third order, ``(1 - v^2/2, (1 - v^2/6) v)`` with v = u/2, divided by its
-    norm. The error of the rotation is 0.24 % of its angle at 60 degrees, 1.19 % at 90 and 15.8 % at
-    180. (The document's "less than 1 % up to 90 degrees" holds for the quaternion, not for the
-    angle.) In a Magnus step it limits the order to 4.
-
-    Examples:
-        >>> q = jq.kinematics.truncated_exp(jnp.array([0.0, 0.0, jnp.pi / 2]))
-        >>> f"{jnp.degrees(jq.quaternion.distance(level, q)):.1f} deg"
-        '91.1 deg'
-    """
-    v = 0.5 * trailing("u", u, (3,))
-    square = dot(v, v)[..., None]
-    series = jnp.concatenate([1.0 - 0.5 * square, (1.0 - square / 6.0) * v], axis=-1)
-    return series / jnp.sqrt(dot(series, series))[..., None]
 
 
 def integrate(

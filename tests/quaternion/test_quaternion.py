@@ -706,7 +706,6 @@ CASES = [
     only(functools.partial(euler.to_quaternion, order="ZYX"), THREE),
     only(functools.partial(euler.from_quaternion, order="zxz"), FOUR),
     only(functools.partial(euler.rate_matrix, order="xyz"), THREE),
-    only(functools.partial(euler.rate_matrix_inverse, order="ZXZ"), THREE),
 ]
 
 
