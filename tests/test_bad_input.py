@@ -300,11 +300,6 @@ TABLE = {
         "start": optional(V),
         "hold": Argument("linear"),
     },
-    "actuators.hold_momentum": {
-        "momentum": Argument(V, {"nan": "not full", "inf": "full"}),
-        "motor": algebra(V),
-        "capacity": Argument(1.0, {"inf": "no limit"}),
-    },
     "actuators.lag": {
         "actual": Argument(V, PROPAGATES, "(actual|command)"),
         "command": algebra(V),
@@ -1175,7 +1170,7 @@ def test_what_cannot_be_meant_is_refused_by_the_name_of_the_argument(name):
 
 
 TRACED = [name for name in TABLE if name != "fit_covariance" and not name.startswith("plot.")]
-QUICK = ("schemes.damp", "estimation.mekf", "Path.at", "actuators.hold_momentum")
+QUICK = ("schemes.damp", "estimation.mekf", "Path.at", "actuators.lag")
 
 
 def test_a_scalar_limit_written_inside_of_jit_is_checked():

@@ -16,7 +16,6 @@ from jaxquat.actuators.recorded_commands import delay_record, lag_record
 from jaxquat.actuators.thrusters import allocate_thrusters, pulse_widths
 from jaxquat.actuators.wheels import (
     cmg_torque,
-    hold_momentum,
     steer_cmgs,
     wheel_friction,
     wheel_imbalance,
@@ -28,7 +27,6 @@ __all__ = [
     "allocate_thrusters",
     "cmg_torque",
     "delay_record",
-    "hold_momentum",
     "lag",
     "lag_record",
     "magnetorquer_dipoles",

@@ -299,12 +299,6 @@ def test_wheels_differentiate_by_their_axes_and_vmap():
     np.testing.assert_allclose(slope, (low2 - 8 * low + 8 * high - high2) / 12e-3, rtol=1e-9)
 
 
-def test_full_wheels_are_not_driven_further():
-    momentum, motor = jnp.array([2.0, 2.0, -2.5, 1.9]), jnp.array([1.0, -1.0, 1.0, -1.0])
-    got = actuators.hold_momentum(momentum, motor, jnp.array(2.0))
-    np.testing.assert_array_equal(got, [0.0, -1.0, 1.0, -1.0])
-
-
 def test_allocation_is_the_pseudoinverse():
     tau = jnp.array([0.3, -0.2, 0.5])
     motor = actuators.allocate(AXES, tau)
@@ -568,7 +562,6 @@ def test_float32_stays_float32():
             actuators.allocate_thrusters(axes, tau, momentum),
             actuators.wheel_torque(axes, state, momentum, momentum),
             actuators.lag(tau, tau, jnp.float32(0.1)),
-            actuators.hold_momentum(momentum, momentum, momentum),
             actuators.pulse_widths(momentum, momentum, jnp.float32(0.1)),
             actuators.magnetorquer_dipoles(axes, tau, tau, momentum),
         )
@@ -587,7 +580,6 @@ REFUSED = {
         lambda: actuators.allocate_thrusters(AXES, TAU, -jnp.ones(4))
     ),
     "time_constant: wanted positive values": lambda: actuators.lag(TAU, TAU, -0.1),
-    "capacity: wanted positive values": lambda: actuators.hold_momentum(TAU, TAU, 0.0),
     "limits: wanted positive values, got 0": lambda: actuators.allocate(AXES, TAU, 0.0),
     "command: wanted the shape of actual": lambda: actuators.lag(TAU, jnp.ones(2), 0.1),
     "time_constant: wanted shape () or (3,), got (2,)": (
@@ -608,7 +600,7 @@ REFUSED = {
         lambda: actuators.steer_cmgs(PYRAMID, ROTORS, jnp.zeros(4), jnp.zeros(4), TAU)
     ),
     "momentum: wanted an array, got (), the default of State.aux; give start an aux": (
-        lambda: actuators.hold_momentum(START.aux, jnp.ones(4), 1.0)
+        lambda: actuators.wheel_torque(np.eye(3), START, START.aux, TAU)
     ),
     "actual: wanted an array, got ()": lambda: actuators.lag(START.aux, TAU, 0.1),
     "angle: wanted an array, got (), the": (

@@ -122,11 +122,10 @@ def law(command):
 
 
 def wheels(k):
-    """Motors turn wheels as far as they hold the momentum, the aux state."""
+    """Motors turn wheels whose momentum is the aux state."""
 
     def torque(t, state, params):
         motor = jq.actuators.allocate(EYE, -k * state.omega, 0.5)
-        motor = jq.actuators.hold_momentum(state.aux, motor, k * jnp.ones(3))
         return jq.actuators.wheel_torque(EYE, state, state.aux, motor), motor
 
     return torque, {"aux": jnp.zeros(3)}
