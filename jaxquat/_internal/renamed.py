@@ -190,8 +190,8 @@ Only ``import`` needs the place: ``jq.gyro``, ``jq.torques`` and the other short
 
 DELETED = {
     "accelerometer.response": "(1 + diag(scale)) (1 + M), which its fields determine",
-    "actuators.hold_momentum": "jnp.where((abs(momentum) >= capacity) & (motor * momentum > 0), 0.0, "
-    "motor)",
+    "actuators.hold_momentum": "jnp.where((abs(h) >= capacity) & (u * h > 0), 0.0, u), with momenta "
+    "h and motor torques u",
     "actuators.saturate": "jnp.clip(tau, -limits, limits)",
     "actuators.saturate_smooth": "limits * jnp.tanh(tau / limits)",
     "actuators.thruster_arms": "jnp.cross(positions, directions)",
