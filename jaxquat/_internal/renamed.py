@@ -190,8 +190,7 @@ Only ``import`` needs the place: ``jq.gyro``, ``jq.torques`` and the other short
 
 DELETED = {
     "accelerometer.response": "(1 + diag(scale)) (1 + M), which its fields determine",
-    "actuators.hold_momentum": "jnp.where((abs(h) >= capacity) & (u * h > 0), 0.0, u), with momenta "
-    "h and motor torques u",
+    "actuators.hold_momentum": "jnp.where((abs(h) >= capacity) & (u * h > 0), 0.0, u)",
     "actuators.saturate": "jnp.clip(tau, -limits, limits)",
     "actuators.saturate_smooth": "limits * jnp.tanh(tau / limits)",
     "actuators.thruster_arms": "jnp.cross(positions, directions)",
@@ -439,7 +438,9 @@ def _missing_of(instance: Any, owner: str, name: str) -> NoReturn:
 
 
 def _raise(owner: str, name: str, instead: str | None = None) -> NoReturn:
-    described = f"{owner!r} object" if owner[:1].isupper() else f"module {_full(owner)!r}"
+    described = f"{owner!r} object"
+    if not owner[:1].isupper():
+        described = f"module {f'jaxquat.{owner}'.rstrip('.')!r}"
     message = f"{described} has no attribute {name!r}"
     if instead is None:
         raise AttributeError(message)
@@ -533,10 +534,6 @@ def find_old_places() -> None:
     # before the finder of paths, which would load a part of a package a second time
     sys.meta_path.insert(0, _OldPlaces())
     sys.modules.setdefault("jaxquat.rollout", _Hidden("jaxquat.rollout"))
-
-
-def _full(owner: str) -> str:
-    return f"jaxquat.{owner}" if owner else "jaxquat"
 
 
 def _place(owner: str) -> str:

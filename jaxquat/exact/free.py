@@ -55,18 +55,13 @@ def free_body(body: Body, t: ArrayLike, start: State) -> State:
         >>> later.omega[1].round(2)  # rad/s: it has turned over
         Array(-1.5, dtype=float32)
     """
-    t, start = _checked(body, t, start)
+    start = check_state("start", start)
+    check_body(body, start.q.dtype, "the start")
+    t = scalar("t", t).astype(start.q.dtype)
     moments, axes = body.principal()
     turn, rates = _motion(moments, rotate_inverse(axes, start.omega), t)
     turn = jnp.concatenate([turn[:1], rotate(axes, turn[1:])])
     return drifted(start, t)._replace(q=multiply(start.q, turn), omega=rotate(axes, rates))
-
-
-def _checked(body: Body, t: ArrayLike, start: State) -> tuple[Array, State]:
-    """Return time and start, checked, in the dtype of the start."""
-    start = check_state("start", start)
-    check_body(body, start.q.dtype, "the start")
-    return scalar("t", t).astype(start.q.dtype), start
 
 
 def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:

@@ -116,7 +116,7 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
     values, dt = _checked(samples, dt)
     shortest = real("shortest", shortest)
     not_negative("shortest", shortest)
-    means = _averages(values.shape[1])
+    means = 2 ** np.arange(int(np.log2(values.shape[1] / 8.0)) + 1)  # to an eighth of the samples
     if shortest > dt * means[-4]:
         wanted = f"at most {dt * means[-4]:.3g} s, so that four averaging times remain"
         raise ValueError(f"shortest: wanted {wanted}, got {shortest}")
@@ -155,11 +155,6 @@ def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, float]:
     positive("dt", dt)
     values = np.ascontiguousarray(np.asarray(samples, np.float64).T)
     return values - values.mean(axis=1, keepdims=True), dt
-
-
-def _averages(number: int) -> np.ndarray:
-    """Return the powers of 2 up to an eighth of the number of samples."""
-    return 2 ** np.arange(int(np.log2(number / 8.0)) + 1)
 
 
 def _variances(values: np.ndarray, means: np.ndarray) -> np.ndarray:
