@@ -22,6 +22,7 @@ from jaxquat._internal.checks import (
     is_concrete,
     measurable,
     random_key,
+    same_dtype,
     single_or_double,
     unit_quaternion,
 )
@@ -140,9 +141,7 @@ class Body:
         if axes is None:
             axes = jnp.asarray([1.0, 0.0, 0.0, 0.0], moments.dtype)
         axes = exactly("axes", axes, (4,))
-        if axes.dtype != moments.dtype:
-            wanted = f"the dtype of the moments, {moments.dtype}"
-            raise TypeError(f"axes: wanted {wanted}, got {axes.dtype}")
+        same_dtype("axes", axes, moments.dtype, "the moments")
         unit_quaternion("axes", axes)
         check_moments("moments", moments)
         return cls._unchecked(moments=moments, axes=axes, mass=_mass(mass, moments.dtype))
@@ -321,8 +320,8 @@ def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
     if inertia.shape != (3, 3) or (body.mass is not None and jnp.ndim(body.mass)):
         wanted = "one body, inertia of shape (3, 3)"
         raise ValueError(f"body: wanted {wanted}, got {inertia.shape}; use jax.vmap for a batch")
-    if dtype is not None and inertia.dtype != dtype:
-        raise TypeError(f"body: wanted the dtype of {of}, {dtype}, got {inertia.dtype}")
+    if dtype is not None:
+        same_dtype("body", inertia, dtype, of)
 
 
 def refuse_bodies(name: str, tree: Any) -> None:
@@ -356,8 +355,8 @@ def _mass(mass: ArrayLike | None, dtype: Any) -> Array | None:
     if mass is None:
         return None
     array = _positive("mass", mass, ())
-    if hasattr(mass, "dtype") and array.dtype != dtype and not getattr(mass, "weak_type", False):
-        raise TypeError(f"mass: wanted the dtype of the inertia, {dtype}, got {array.dtype}")
+    if hasattr(mass, "dtype") and not getattr(mass, "weak_type", False):
+        same_dtype("mass", array, dtype, "the inertia")
     return array.astype(dtype)
 
 

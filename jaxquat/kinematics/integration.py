@@ -12,6 +12,7 @@ from jaxquat._internal.checks import (
     floating,
     one_of,
     positive,
+    same_dtype,
     unit_quaternion,
 )
 from jaxquat._internal.linear import cross
@@ -116,5 +117,5 @@ def integrate(
 
 
 def _check_dtype(name: str, value: Array, q0: Array) -> None:
-    if value.dtype != q0.dtype and not value.weak_type:
-        raise TypeError(f"{name}: wanted the dtype of q0, {q0.dtype}, got {value.dtype}")
+    if not value.weak_type:
+        same_dtype(name, value, q0.dtype, "q0")

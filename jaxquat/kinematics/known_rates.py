@@ -13,7 +13,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import so3
-from jaxquat._internal.checks import exactly, instance, one_of, takes, unit_quaternion
+from jaxquat._internal.checks import exactly, instance, one_of, same_dtype, takes, unit_quaternion
 from jaxquat._internal.linear import cross
 from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
@@ -214,6 +214,5 @@ def checked_start(q0: ArrayLike, hint: str = "") -> Array:
 
 def _checked_rate(omega: Any, hint: str, q0: Array) -> Array:
     omega = exactly("rate", omega, (3,), hint)
-    if omega.dtype != q0.dtype:
-        raise TypeError(f"rate: wanted the dtype of q0, {q0.dtype}, got {omega.dtype}")
+    same_dtype("rate", omega, q0.dtype, "q0")
     return omega

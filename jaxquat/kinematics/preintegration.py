@@ -26,6 +26,7 @@ from jaxquat._internal.checks import (
     is_concrete,
     not_negative,
     one_of,
+    same_dtype,
     unit_quaternion,
 )
 from jaxquat._internal.declared import Field, checked_record
@@ -403,8 +404,8 @@ def _checked_imu(name: str, value: Imu, field: Field, dtype: DTypeLike) -> Imu:
 
 def _of_dtype(name: str, value: Array, dtype: DTypeLike) -> Array:
     """Return ``value`` in this dtype; TypeError if it has another dtype that is not weak."""
-    if value.dtype != dtype and not value.weak_type:
-        raise TypeError(f"{name}: wanted the dtype of gyro, {dtype}, got {value.dtype}")
+    if not value.weak_type:
+        same_dtype(name, value, dtype, "gyro")
     return value.astype(dtype)
 
 
