@@ -5,10 +5,7 @@ from __future__ import annotations
 import os
 
 from jaxquat._internal.checks import place
-from jaxquat.recordings.recording import (
-    Recording,
-    join,
-)
+from jaxquat.recordings.recording import Recording, join
 from jaxquat.recordings.tables import read
 
 _IMU = {
