@@ -586,7 +586,6 @@ TABLE = {
         "inputs": optional(np.ones(4), nan="any pytree", inf="any pytree", int="any pytree"),
         "engine": Argument("scan"),
     },
-    "kinematics.Preintegrated.compose": {"following": Argument(PREINTEGRATED)},
     "kinematics.Preintegrated.predict": {
         "q": Argument(Q),
         "velocity": algebra(V),

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat import quaternion, so3
+from jaxquat import quaternion
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import (
     exactly,
@@ -113,42 +113,6 @@ class Preintegrated(reprs.Tabular):
         dq = quaternion.correct_norm(quaternion.multiply(self.dq, quaternion.exp(turn)))
         changed = dq, self.dv + dv, self.dp + dp
         return Preintegrated(*changed, self.dt, self.covariance, self.jacobian, bias)
-
-    def compose(self, following: Preintegrated) -> Preintegrated:
-        """Return the motion through this interval and the following one.
-
-        The last sample of this interval must be the first of the following one, and both intervals
-        must have the same biases. With ``order`` 1, and 2 if the time of the shared sample is not
-        repeated, the result equals the preintegration of the joined samples up to rounding.
-
-        Examples:
-            >>> both = motion.compose(motion)
-            >>> f"{both.dt:.0f} s, {both.dv[0]:.0f} m/s, {both.dp[0]:.0f} m"  # 1 m/s^2 for 2 s
-            '2 s, 2 m/s, 2 m'
-        """
-        instance("following", following, Preintegrated, "a Preintegrated")
-        if is_concrete((self.bias, following.bias)):
-            own, other = (np.concatenate([*map(np.asarray, x.bias)]) for x in (self, following))
-            if not np.array_equal(own, other):
-                wanted = f"the biases of the interval before, {own}"
-                raise ValueError(f"following.bias: wanted {wanted}, got {other}")
-        first, second = self._motion(), following._motion()
-        motion = galilean.multiply(first, second)
-        # An error of the first turn affects everything after it.
-        to_start, turned = quaternion.to_matrix(first.q), quaternion.to_matrix(second.q)
-        zero, one = jnp.zeros_like(turned), jnp.eye(3, dtype=turned.dtype)
-        from_first = _blocks(
-            [transpose(turned), zero, zero],
-            [-matmul(to_start, so3.hat(second.v)), one, zero],
-            [-matmul(to_start, so3.hat(second.p)), following.dt * one, one],
-        )
-        from_second = _blocks([one, zero, zero], [zero, to_start, zero], [zero, zero, to_start])
-        parts = ((from_first, self), (from_second, following))
-        covariances = [matmul(matmul(f, x.covariance), f.T) for f, x in parts]
-        jacobians = [matmul(f, x.jacobian) for f, x in parts]
-        covariance, jacobian = covariances[0] + covariances[1], jacobians[0] + jacobians[1]
-        dt = self.dt + following.dt
-        return Preintegrated(*motion[:3], dt, covariance, jacobian, self.bias)
 
     def predict(
         self,
@@ -328,7 +292,7 @@ def preintegrate(
     jacobian, covariance = propagate(xi, by_shift, before, after, variances)
     # So far the rotation error is in axes at the start.
     zeros, one = jnp.zeros((3, 6), dtype), jnp.eye(6, dtype=dtype)
-    to_end = _blocks([transpose(quaternion.to_matrix(final.q)), zeros], [zeros.T, one])
+    to_end = jnp.block([[transpose(quaternion.to_matrix(final.q)), zeros], [zeros.T, one]])
     covariance = matmul(matmul(to_end, covariance), to_end.T)
     stamps: Any = grid.stamps
     duration = jnp.asarray(stamps[-1] - stamps[0], dtype)
@@ -407,8 +371,3 @@ def _of_dtype(name: str, value: Array, dtype: DTypeLike) -> Array:
     if not value.weak_type:
         same_dtype(name, value, dtype, "gyro")
     return value.astype(dtype)
-
-
-def _blocks(*rows: list[Array]) -> Array:
-    """Return the matrix of these rows of blocks."""
-    return jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows], axis=0)

@@ -1,7 +1,6 @@
 """Preintegration: held samples in closed form, orders, errors to first order, gtsam."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -384,21 +383,6 @@ def test_empty_intervals_are_the_identity_whatever_their_samples(order):
     by_rate = jax.jit(jax.jacrev(lambda g: run(g, pad(accel), padded).dp))(pad(gyro))
     np.testing.assert_allclose(np.delete(by_rate, [5, 13, 14, 15], axis=1), slopes, atol=1e-13)
     np.testing.assert_array_equal(by_rate[:, [5, 13, 14, 15]], 0.0)
-
-
-@pytest.mark.parametrize("order", some([1, 2], [1]))
-def test_composed_intervals_are_the_joined_samples(order):
-    """Before and after each part, intervals are empty, so that one program takes all of them."""
-    gyro, accel, times = recording()
-    bias = IMU(jnp.array([0.1, -0.2, 0.3]), jnp.array([0.3, 0.2, -0.1]))
-    noise = IMU(*(jnp.full(3, density, gyro.dtype) for density in NOISE))
-    ordered = functools.partial(kinematics.preintegrate, order=order)
-    program = PROGRAM if order == 1 else jax.jit(ordered)
-    run = lambda a, b: program(gyro, accel, jnp.clip(times, times[a], times[b]), bias, noise)
-    compose = jax.jit(lambda first, second: first.compose(second))
-    composed = compose(run(0, 5), compose(run(5, 8), run(8, 11)))
-    for x, y in zip(jax.tree.leaves(composed), jax.tree.leaves(run(0, 11)), strict=True):
-        np.testing.assert_allclose(x, y, atol=2e-14)
 
 
 def test_the_covariance_is_that_of_simulated_noise():
