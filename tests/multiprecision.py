@@ -237,20 +237,6 @@ def from_vectors(body: list[Vector], world: list[Vector], weights: Vector) -> Ve
     )
 
 
-def triad(body: list[Vector], world: list[Vector]) -> Vector:
-    """Return the rotation from the body frame to the world frame.
-
-    A frame has the first vector, the normal of both vectors, and the product of these two as its
-    axes. The quaternion of the rotation maximises ``sum world.(q body q*)`` over the axes.
-    """
-
-    def frame(a: Vector, b: Vector) -> list[Vector]:
-        first, normal = unit(a), unit(cross(a, b))
-        return [first, normal, cross(first, normal)]
-
-    return from_vectors(frame(*body), frame(*world), [ONE] * 3)
-
-
 def about(axis: int, angle: Any) -> Vector:
     """Return the turn by an angle about a coordinate axis."""
     q = [cos(angle / 2), ZERO, ZERO, ZERO]

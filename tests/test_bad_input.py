@@ -680,7 +680,6 @@ TABLE = {
         "body": algebra(np.eye(3)),
         "world": algebra(np.eye(3)),
         "weights": optional(V, nan=None),
-        "method": Argument("davenport"),
     },
     "quaternion.mean": {"q": algebra(np.stack([Q, Q])), "weights": optional(V[:2])},
     "quaternion.multiply": {"p": algebra(Q), "q": algebra(Q)},

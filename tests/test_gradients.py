@@ -316,23 +316,6 @@ CASES["from_vectors"] = Case(
     some_directions(21, 2),
 )
 
-CASES["triad"] = Case(
-    lambda base, e: quaternion.from_vectors(*(base + e).reshape(2, 2, 3), method="triad"),
-    lambda base, e: exact.triad(*rows(rows(exact.add(base, e), 3), 2)),
-    12,
-    [
-        Point(
-            exact.flat(
-                *body[:2], *(exact.rotate(exact.vector(q), exact.vector(b)) for b in body[:2])
-            )
-        )
-        for q in (IDENTITY, GENERIC)
-        for body in (FRAME, SKEW)
-    ],
-    some_directions(12, 2),
-)
-
-
 # These cases test Euler angles. They run without jit, because then the twenty-four orders share
 # their compiled operations.
 
@@ -609,7 +592,7 @@ def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
 
 # The quick suite has the first derivatives in float32 without those of the long cases, and the
 # second ones of the logarithm.
-LONG = {"slerp", "distances", "mean", "from_vectors", "triad", *STEPS, *euler.ORDERS}
+LONG = {"slerp", "distances", "mean", "from_vectors", *STEPS, *euler.ORDERS}
 # Float64 alone takes these, in reverse mode: extrinsic orders are intrinsic ones reversed, and the
 # stages of lifted steps are those of rkmk4, with other weights.
 LIKE_ANOTHER = {*filter(str.islower, euler.ORDERS), *STEPS} - {"rkmk4", "zhao"}

@@ -271,6 +271,9 @@ OLD_KEYWORDS: dict[str, dict[str, str]] = {
         **_LIMITS,
         **_fields("sampling=jq.planning.Sampling", "std temperature samples"),
     },
+    "quaternion.from_vectors": {
+        "method": "no argument: weights=jnp.array([1.0, 1e-6]) is nearly TRIAD"
+    },
     "rollout": _ROLLOUT,
 }
 """Keywords of the last release and their new spelling, by function."""

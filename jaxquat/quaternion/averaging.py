@@ -19,7 +19,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import broadcast, floating, is_concrete, not_negative, one_of
+from jaxquat._internal.checks import broadcast, floating, is_concrete, not_negative
 from jaxquat._internal.linear import (
     cross,
     dot,
@@ -31,8 +31,9 @@ from jaxquat._internal.linear import (
     trace,
     transpose,
 )
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.quaternion.algebra import canonical, conjugate, exp, multiply, normalize
-from jaxquat.quaternion.representations import of_rotation, to_matrix
+from jaxquat.quaternion.representations import to_matrix
 
 
 def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
@@ -108,26 +109,20 @@ def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
     return _dominant_eigenvector(total, weights)
 
 
-def from_vectors(
-    body: ArrayLike,
-    world: ArrayLike,
-    weights: ArrayLike | None = None,
-    *,
-    method: str = "davenport",
-) -> Array:
+@refuses_old_keywords("quaternion.from_vectors")
+def from_vectors(body: ArrayLike, world: ArrayLike, weights: ArrayLike | None = None) -> Array:
     """Return the canonical attitude q with ``rotate(q, body[i]) = world[i]`` as nearly as possible.
 
-    (..., n, 3), (..., n, 3) -> (..., 4). Directions are normalised.
+    (..., n, 3), (..., n, 3) -> (..., 4). Directions are normalised. The result minimises
+    ``sum w |world - R body|^2`` (Wahba's problem).
 
     Args:
         body: n >= 2 directions in body axes.
         world: the same directions in world axes.
-        weights: (..., n), equal by default; only for "davenport".
-        method: "davenport" minimises ``sum w |world - R body|^2`` (Wahba's problem). "triad" needs
-            exactly two directions; it matches the first and the plane of both exactly.
+        weights: (..., n), equal by default.
 
     Raises:
-        ValueError: a wrong shape or method; concrete directions that do not determine the attitude
+        ValueError: a wrong shape; concrete directions that do not determine the attitude
             (all parallel, weights of 0), one of length 0, a negative weight. If these are traced,
             the result is NaN.
         TypeError: an argument is not an array of floats.
@@ -139,19 +134,12 @@ def from_vectors(
         >>> jnp.degrees(jq.quaternion.log(q)[2]).round(2)  # the right side, -y, faces north
         Array(90., dtype=float32)
     """
-    one_of("method", method, ("davenport", "triad"))
     body, world = floating("body", body), floating("world", world)
     for name, value in (("body", body), ("world", world)):
         if value.ndim < 2 or value.shape[-1] != 3 or value.shape[-2] < 2:
             raise ValueError(f"{name}: wanted shape (..., n, 3) with n >= 2, got {value.shape}")
     body, world = broadcast(("body", body, body.shape[-2:]), ("world", world, body.shape[-2:]))
     body, world = _directions("body", body), _directions("world", world)
-    if method == "triad":
-        if weights is not None or body.shape[-2] != 2:
-            got = f"{body.shape[-2]} directions"
-            raise ValueError(f"method: 'triad' wanted two directions and no weights, got {got}")
-        columns = _triad("world", world)[..., :, None, :] * _triad("body", body)[..., None, :, :]
-        return of_rotation(jnp.sum(columns, axis=-1))
     if weights is None:
         weights = jnp.ones(body.shape[:-1], body.dtype)
     core = body.shape[-2:]
@@ -234,18 +222,6 @@ def _davenport(profile: Array) -> Array:
     symmetric = profile + transpose(profile) - total[..., None, None] * eye
     top = jnp.concatenate([total[..., None, None], z[..., None, :]], axis=-1)
     return jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2)
-
-
-def _triad(name: str, v: Array) -> Array:
-    """Return the frame (..., 3, 3) of two unit vectors (..., 2, 3): first, normal, third."""
-    first, normal = v[..., 0, :], cross(v[..., 0, :], v[..., 1, :])
-    square = dot(normal, normal)
-    parallel = square <= (100 * jnp.finfo(v.dtype).eps) ** 2
-    if is_concrete(parallel) and np.any(parallel):
-        wanted = "directions that determine the attitude"
-        raise ValueError(f"{name}: wanted {wanted}, got parallel ones")
-    normal = jnp.where(parallel[..., None], jnp.nan, normal / jnp.sqrt(square)[..., None])
-    return jnp.stack([first, normal, cross(first, normal)], axis=-1)
 
 
 def _directions(name: str, v: Array) -> Array:

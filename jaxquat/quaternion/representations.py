@@ -35,7 +35,8 @@ def from_matrix(matrix: ArrayLike) -> Array:
     """Return the canonical unit quaternion of a rotation matrix, body to world.
 
     (..., 3, 3) -> (..., 4). The result is smooth at every rotation except for the sign of q at
-    exactly a half turn.
+    exactly a half turn. The four rows of 4 q q^T are linear in the matrix; the one with the largest
+    diagonal entry, at least 1, is normalised.
 
     Raises:
         ValueError: a concrete matrix is not a rotation: an entry of ``R^T R`` differs from the unit
@@ -49,15 +50,6 @@ def from_matrix(matrix: ArrayLike) -> Array:
     """
     m = trailing("matrix", matrix, (3, 3))
     rotation_matrix("matrix", m)
-    return of_rotation(m)
-
-
-def of_rotation(m: Array) -> Array:
-    """Return ``from_matrix`` of a matrix known to be a rotation or NaN.
-
-    The four rows of 4 q q^T are linear in the matrix. The row with the largest diagonal entry, at
-    least 1, is normalised.
-    """
     xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
     wx, xy = m[..., 2, 1] - m[..., 1, 2], m[..., 1, 0] + m[..., 0, 1]
     wy, xz = m[..., 0, 2] - m[..., 2, 0], m[..., 2, 0] + m[..., 0, 2]

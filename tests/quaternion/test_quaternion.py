@@ -417,25 +417,6 @@ def test_from_two_vectors_turns_a_half_turn():
     close(call(quaternion.from_vectors, body, -body, weights), np.array([0.0, 0, 0, 1]), ulp=4)
 
 
-triad = functools.partial(quaternion.from_vectors, method="triad")
-
-
-def test_triad_keeps_the_first_direction_and_the_plane():
-    body, world = unit(2, 3), unit(2, 3)
-    turned = scipy(call(triad, 3.0 * body, 0.2 * world)).apply(body)
-    close(turned[0], world[0], ulp=8)
-    assert abs(np.dot(turned[1], np.cross(*world))) < 1e-15 * 8
-    across = [second - first * (first @ second) for first, second in (turned, world)]
-    assert np.dot(*across) > 0
-    exact = scipy(Q[0]).apply(body)
-    same_attitude(call(triad, body, exact), Q[0], ulp=32)
-
-
-def test_triad_of_parallel_directions_is_nan():
-    body = np.array([[1.0, 0, 0], [-2.0, 0, 0]])
-    assert np.isnan(call(triad, body, body)).all()
-
-
 def test_random_attitudes_are_uniform():
     """E[R] = 0 and E[q q^T] = 1/4: means of n attitudes are within five standard errors."""
     n = 20_000
@@ -505,9 +486,8 @@ def test_the_angles_and_the_axis_of_nan_are_nan():
     assert np.isnan(angle)
 
 
-@pytest.mark.parametrize("method", ["davenport", "triad"])
-def test_directions_that_determine_no_attitude_give_nan_where_they_are_traced(method):
-    attitude = jax.jit(functools.partial(quaternion.from_vectors, method=method))
+def test_directions_that_determine_no_attitude_give_nan_where_they_are_traced():
+    attitude = jax.jit(quaternion.from_vectors)
     v = jnp.asarray([[0.1, 0.2, 0.3], [-0.2, -0.4, -0.6]])
     assert np.isnan(attitude(v, v)).all()
     assert np.isnan(attitude(jnp.eye(3)[:2], 0.0 * v)).all()
@@ -679,7 +659,6 @@ CASES = [
     only(quaternion.relative, FOUR, FOUR),
     only(quaternion.mean, (6, 4), (6,)),
     only(quaternion.from_vectors, (6, 3), (6, 3), (6,)),
-    only(functools.partial(quaternion.from_vectors, method="triad"), (2, 3), (2, 3)),
     only(quaternion.from_axis_angle, THREE, ()),
     only(quaternion.to_axis_angle, FOUR),
     only(quaternion.from_mrp, THREE),
