@@ -250,6 +250,7 @@ TABLE = {
         "dt": Argument(0.1),
     },
     "allan.Noise.settings": {},
+    "allan.deviation": {"samples": Argument(MANY), "dt": Argument(0.1, {"int": "a number"})},
     "allan.fit": {
         "samples": Argument(MANY),
         "dt": Argument(0.1, {"int": "a number"}),

@@ -194,7 +194,6 @@ DELETED = {
     "actuators.saturate": "jnp.clip(tau, -limits, limits)",
     "actuators.saturate_smooth": "limits * jnp.tanh(tau / limits)",
     "actuators.thruster_arms": "jnp.cross(positions, directions)",
-    "allan.deviation": "the fields times and deviation of jq.allan.fit(samples, dt)",
     "control.CascadeMemory": "the fields acceleration and angular_acceleration of the memory",
     "control.at_rest": "jq.control.Reference(q, jnp.zeros(3), jnp.zeros(3))",
     "control.shortest": "jnp.where(jnp.dot(q, target) < 0, -target, target)",

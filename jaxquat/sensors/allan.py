@@ -17,7 +17,7 @@ from jaxquat._internal.checks import not_negative, positive, real
 from jaxquat._internal.renamed import has_old_fields
 from jaxquat.sensors.calibration import static_samples
 
-__all__ = ["Noise", "fit"]
+__all__ = ["Noise", "deviation", "fit"]
 
 _LEAST = 100  # samples
 _MEANS = np.array([1.0, -2.0, 1.0])  # second difference of the integral: difference of two means
@@ -85,6 +85,30 @@ class Noise(reprs.Tabular):
         return dict(zip(("gyro", "bias_random_walk"), rms, strict=True))
 
 
+def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the overlapping Allan deviation of N samples at rest. -> (times [s], deviation).
+
+    The averaging times (m,) are ``dt``, ``2 dt``, ``4 dt`` and so on, up to an eighth of the
+    recording; the deviation is (m, 3).
+
+    Args:
+        samples: rates or specific forces measured at rest, (N, 3), N >= 100, without gaps.
+        dt: time between the samples [s].
+
+    Raises:
+        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+
+    Examples:
+        >>> samples = np.random.default_rng(0).normal(size=(20_000, 3))
+        >>> times, deviation = jq.allan.deviation(samples, 0.01)
+        >>> np.round(deviation[:3, 0] * np.sqrt(times[:3]), 2)  # falls as 1/sqrt(time)
+        array([0.1, 0.1, 0.1])
+    """
+    values, dt = _checked(samples, dt)
+    means = _averages(values.shape[1])
+    return dt * means, np.sqrt(_variances(values, means))
+
+
 def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
     """Fit white noise, bias instability and walk of the bias to the Allan variance. -> Noise.
 
@@ -116,7 +140,7 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
     values, dt = _checked(samples, dt)
     shortest = real("shortest", shortest)
     not_negative("shortest", shortest)
-    means = 2 ** np.arange(int(np.log2(values.shape[1] / 8.0)) + 1)  # to an eighth of the samples
+    means = _averages(values.shape[1])
     if shortest > dt * means[-4]:
         wanted = f"at most {dt * means[-4]:.3g} s, so that four averaging times remain"
         raise ValueError(f"shortest: wanted {wanted}, got {shortest}")
@@ -155,6 +179,11 @@ def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, float]:
     positive("dt", dt)
     values = np.ascontiguousarray(np.asarray(samples, np.float64).T)
     return values - values.mean(axis=1, keepdims=True), dt
+
+
+def _averages(number: int) -> np.ndarray:
+    """Return the powers of 2 up to an eighth of the number of samples."""
+    return 2 ** np.arange(int(np.log2(number / 8.0)) + 1)
 
 
 def _variances(values: np.ndarray, means: np.ndarray) -> np.ndarray:

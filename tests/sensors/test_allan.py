@@ -24,16 +24,10 @@ def flicker(instability, number, dt, rng):
     return np.fft.irfft(spectrum, axis=0)[:number]
 
 
-def deviation_of(samples, dt):
-    """Averaging times and deviations, which the fit does not change."""
-    noise = jq.allan.fit(samples, dt)
-    return noise.times, noise.deviation
-
-
 def test_the_deviation_is_the_sum_over_all_overlapping_triples_of_the_angle():
     """In loops: squares of second differences of the integrated rate."""
     samples, dt = white(100), 0.5
-    times, deviation = deviation_of(samples, dt)
+    times, deviation = jq.allan.deviation(samples, dt)
     np.testing.assert_array_equal(times, [0.5, 1.0, 2.0, 4.0])
     angle = np.concatenate([np.zeros((1, 3)), dt * np.cumsum(samples, axis=0)])
     for k, n in enumerate((1, 2, 4, 8)):
@@ -46,7 +40,7 @@ def test_the_deviation_is_the_sum_over_all_overlapping_triples_of_the_angle():
 def test_the_deviation_is_that_of_allantools():
     allantools = pytest.importorskip("allantools", reason="allantools is not installed")
     samples = white()
-    times, deviation = deviation_of(samples, 0.1)
+    times, deviation = jq.allan.deviation(samples, 0.1)
     for k in range(3):
         others = allantools.oadev(samples[:, k], rate=10.0, data_type="freq", taus=times)[1]
         np.testing.assert_allclose(deviation[:, k], others, rtol=1e-11)
@@ -57,12 +51,12 @@ def test_white_noise_falls_with_the_root_of_the_time_and_a_walk_rises_with_it():
 
     Of 200,000 samples the variance at n of them has a relative error of about sqrt(n/100,000).
     """
-    times, deviation = deviation_of(white(200_000), 0.01)
+    times, deviation = jq.allan.deviation(white(200_000), 0.01)
     np.testing.assert_allclose(deviation[:7] * np.sqrt(times[:7, None]), 0.1, rtol=0.04)
     slope = np.polyfit(np.log(times[:7]), np.log(deviation[:7]), 1)[0]
     np.testing.assert_allclose(slope, -0.5, atol=0.01)
     walk = 1e-3 * np.sqrt(0.01) * np.cumsum(white(200_000, 1), axis=0)
-    times, deviation = deviation_of(walk, 0.01)
+    times, deviation = jq.allan.deviation(walk, 0.01)
     np.testing.assert_allclose(deviation[4:8] / np.sqrt(times[4:8, None] / 3), 1e-3, rtol=0.06)
 
 
@@ -153,8 +147,8 @@ def test_a_low_pass_in_the_sensor_is_left_out_by_the_shortest_time():
 
 def test_float32_readings_of_a_large_bias_are_integrated_in_float64():
     biased = (1.0 + 1e-3 * white(50_000)).astype(np.float32)
-    wanted = deviation_of(np.asarray(biased, np.float64), 0.01)[1]
-    np.testing.assert_array_equal(deviation_of(jnp.asarray(biased), 0.01)[1], wanted)
+    wanted = jq.allan.deviation(np.asarray(biased, np.float64), 0.01)[1]
+    np.testing.assert_array_equal(jq.allan.deviation(jnp.asarray(biased), 0.01)[1], wanted)
 
 
 def test_readings_that_never_change_are_refused():
