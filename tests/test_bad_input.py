@@ -607,7 +607,6 @@ TABLE = {
         "times": Argument(0.1 * np.arange(6)),
         "bias": optional(BIAS),
         "noise": optional(DENSITIES),
-        "order": Argument(2),
     },
     "magnetometer.Magnetometer.ideal": {"dtype": optional(None)},
     "magnetometer.calibrate": {"samples": Argument(POSES), "strength": Argument(1.0)},

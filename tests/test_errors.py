@@ -585,9 +585,9 @@ CASES = [
         "times: wanted one for each of 4 samples, got 3",
     ),
     (
-        lambda: jq.kinematics.preintegrate(FOUR_ROWS, FOUR_ROWS, jnp.ones(4), order=4),
+        lambda: jq.kinematics.preintegrate(FOUR_ROWS[:1], FOUR_ROWS[:1], jnp.ones(1)),
         ValueError,
-        "times: wanted at least 4 for order 4, got 1 different ones",
+        "gyro: wanted shape (N, 3) with N >= 2, got (1, 3)",
     ),
     (
         lambda: jq.kinematics.preintegrate(FOUR_ROWS, single(FOUR_ROWS), jnp.arange(4.0)),

@@ -254,6 +254,7 @@ OLD_KEYWORDS: dict[str, dict[str, str]] = {
     "fit": _fields(
         "options=jq.FitOptions", "mode chunk patience snapshot_dir snapshot_every progress"
     ),
+    "kinematics.preintegrate": {"order": "no argument: each sample is held until the next one"},
     "kinematics.rollout_of_attitude": {"save_every": _EVERY["save_every"]},
     "least_squares": _fields("options=jq.LeastSquaresOptions", "max_steps ftol xtol gtol progress"),
     "planning.ilqr": {

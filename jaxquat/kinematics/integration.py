@@ -15,7 +15,6 @@ from jaxquat._internal.checks import (
     same_dtype,
     unit_quaternion,
 )
-from jaxquat._internal.linear import cross
 from jaxquat.kinematics.known_rates import checked_start
 from jaxquat.kinematics.magnus_expansion import NODES, expansion, magnus_vector, product
 from jaxquat.kinematics.samples import checked_times, rates_at_equal_distances, rates_at_times
@@ -105,7 +104,7 @@ def integrate(
     if times is not None:
         stamps = checked_times(times, len(omega))
         rates, dt, is_empty = rates_at_times(omega, stamps, order, q0.dtype)
-        turns = expansion(rates, dt, cross)
+        turns = expansion(rates, dt)
         return product(q0, jnp.where(is_empty, jnp.zeros_like(turns), turns), is_empty)
     shape = getattr(dt, "shape", ())
     if shape == (len(omega),):
@@ -113,7 +112,7 @@ def integrate(
     dt = exactly("dt", dt, ())
     _check_dtype("dt", dt, q0)
     positive("dt", dt)
-    return product(q0, expansion(rates_at_equal_distances(omega, order), dt, cross))
+    return product(q0, expansion(rates_at_equal_distances(omega, order), dt))
 
 
 def _check_dtype(name: str, value: Array, q0: Array) -> None:

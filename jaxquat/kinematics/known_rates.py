@@ -14,7 +14,6 @@ from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import so3
 from jaxquat._internal.checks import exactly, instance, one_of, same_dtype, takes, unit_quaternion
-from jaxquat._internal.linear import cross
 from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
@@ -95,10 +94,10 @@ def rollout_of_rate(
     times, every = grid.times(q0.dtype), grid.save_every
     if isinstance(grid, Grid):
         dt = jnp.asarray(grid.dt, q0.dtype)
-        q = product(q0, expansion(at_nodes(times[:-1], dt), dt, cross))
+        q = product(q0, expansion(at_nodes(times[:-1], dt), dt))
         return Attitudes(times[::every], q[::every])
     starts, dt, is_empty = _given_steps(grid, q0.dtype)
-    turns = expansion(at_nodes(starts, dt), dt[:, None], cross)
+    turns = expansion(at_nodes(starts, dt), dt[:, None])
     turns = jnp.where(is_empty[:, None], jnp.zeros_like(turns), turns)
     return Attitudes(times[::every], product(q0, turns, is_empty)[:: every * grid.substeps])
 

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
@@ -23,20 +22,16 @@ from jaxquat._internal.checks import (
     exactly,
     finite,
     instance,
-    is_concrete,
     not_negative,
-    one_of,
     same_dtype,
     unit_quaternion,
 )
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, matmul, transpose
-from jaxquat._internal.renamed import has_old_fields, takes_old_names
+from jaxquat._internal.renamed import has_old_fields, refuses_old_keywords, takes_old_names
 from jaxquat.kinematics import galilean
 from jaxquat.kinematics.galilean import Motion
-from jaxquat.kinematics.magnus_expansion import NODES, expansion
 from jaxquat.kinematics.propagation import propagate
-from jaxquat.kinematics.samples import at_gauss_nodes
 from jaxquat.sensors.axes import samples
 from jaxquat.simulation.grid import grid_at
 
@@ -219,20 +214,19 @@ class Preintegrated(reprs.Tabular):
 
 
 @takes_old_names("kinematics.preintegrate")
+@refuses_old_keywords("kinematics.preintegrate")
 def preintegrate(
     gyro: ArrayLike,
     accelerometer: ArrayLike,
     times: ArrayLike,
     bias: Imu | None = None,
     noise: Imu | None = None,
-    *,
-    order: int = 1,
 ) -> Preintegrated:
     """Compute the motion from the first to the last of N samples of an inertial unit.
 
-    For several recordings use ``jax.vmap``; pad shorter ones by repeating their last time, with any
-    samples. Of several samples at one time, the last one counts; of several at the last time, the
-    first one.
+    Each sample is held until the next one; the result is exact for such a motion, and the last
+    sample is not used. Of several samples at one time, the last one counts. For several recordings
+    use ``jax.vmap``; pad shorter ones by repeating their last time, with any samples.
 
     Args:
         gyro: measured rates, body axes [rad/s], (N, 3), N >= 2.
@@ -242,12 +236,6 @@ def preintegrate(
         noise: densities of the white noise; None for 0. A sample has the variance ``density^2/dt``,
             as in ``jq.gyro.measure``, where dt is the interval for which it is held. The covariance
             is that of the linearised errors.
-        order: 1 holds each sample until the next one; the result is exact for such a motion, and
-            the last sample is not used. 2, 4 and 6 are orders in the distance of the samples, for
-            smooth motions: they use the polynomial through the nearest ``order`` samples, one-sided
-            at the ends, and the Magnus expansion. 4 and 6 need at least that many samples; if the
-            times are traced and fewer of them differ, the polynomial goes through all samples. For
-            2, 4 and 6 the noise is treated as independent between intervals.
 
     Examples:
         >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, force, times)
@@ -256,8 +244,6 @@ def preintegrate(
         '1.00 m/s, 0.50 m'
     """
     # Check and convert.
-    one_of("order", order, (1, *NODES))
-    order = int(order)  # 2.0 is 2
     gyro, force = samples("gyro", gyro), samples("accelerometer", accelerometer)
     dtype, n = gyro.dtype, len(gyro)
     if force.shape != gyro.shape:
@@ -265,9 +251,8 @@ def preintegrate(
             f"accelerometer: wanted the shape of gyro, {gyro.shape}, got {force.shape}"
         )
     force = _of_dtype("accelerometer", force, dtype)
-    if n < max(order, 2):
-        wanted = f"shape (N, 3) with N >= {max(order, 2)} for order {order}"
-        raise ValueError(f"gyro: wanted {wanted}, got {gyro.shape}")
+    if n < 2:
+        raise ValueError(f"gyro: wanted shape (N, 3) with N >= 2, got {gyro.shape}")
     grid = grid_at(times)
     if grid.intervals != n - 1:
         raise ValueError(f"times: wanted one for each of {n} samples, got {grid.intervals + 1}")
@@ -275,21 +260,18 @@ def preintegrate(
     bias = Imu(zero, zero) if bias is None else _checked_imu("bias", bias, _BIAS, dtype)
     noise = Imu(zero, zero) if noise is None else _checked_imu("noise", noise, _NOISE, dtype)
     densities = jnp.concatenate(noise)
-    lengths = grid.step_lengths()
-    if is_concrete(lengths) and 1 + np.count_nonzero(lengths) < order:
-        got = f"{1 + np.count_nonzero(lengths)} different ones"
-        raise ValueError(f"times: wanted at least {order} for order {order}, got {got}")
 
     # Compute.
+    dt = jnp.asarray(grid.step_lengths(), dtype)
     values = jnp.concatenate([gyro - bias.gyro[None], force - bias.accelerometer[None]], axis=1)
-    dt, count = jnp.asarray(lengths, dtype), n - 1
-    if not is_concrete(lengths) or not np.all(lengths):
-        values, dt, count = _packed(values, dt)
-    xi, by_shift = _elements(values, dt, count, order)
+    is_empty = (dt == 0)[:, None]
+    held = jnp.where(is_empty, jnp.zeros_like(values[:-1]), values[:-1])  # NaN in the padding
+    time_part = jnp.where(is_empty, 0.0, jnp.asarray([[0.0, 0.0, 0.0, 1.0]], dtype))
+    xi = dt[:, None] * jnp.concatenate([held, time_part], axis=1)
     start = Motion(jnp.eye(4, dtype=dtype)[0], zero, zero, zero[:1])
     final, (before, after) = lax.scan(_advance, start, galilean.expm1(xi))
     variances = densities[None] ** 2 / jnp.where(dt == 0, jnp.ones_like(dt), dt)[:, None]
-    jacobian, covariance = propagate(xi, by_shift, before, after, variances)
+    jacobian, covariance = propagate(xi, before, after, variances)
     # So far the rotation error is in axes at the start.
     zeros, one = jnp.zeros((3, 6), dtype), jnp.eye(6, dtype=dtype)
     to_end = jnp.block([[transpose(quaternion.to_matrix(final.q)), zeros], [zeros.T, one]])
@@ -303,46 +285,6 @@ def preintegrate(
 def _advance(motion: Motion, step: Motion) -> tuple[Motion, tuple[Motion, Motion]]:
     after = galilean.advance(motion, step)
     return after, (motion, after)
-
-
-def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array]:
-    """Return samples and intervals with empty intervals last, and the number of the others."""
-    steps, is_empty = len(dt), dt == 0
-    order = jnp.argsort(is_empty, stable=True)
-    count = steps - jnp.sum(is_empty)
-    last = order[count - 1] + 1
-    rows = jnp.where(jnp.arange(steps + 1) < count, jnp.append(order, last), last)
-    return values[rows], dt[order], count
-
-
-def _elements(
-    values: Array, dt: Array, count: Array | int, order: int
-) -> tuple[Array, Array | None]:
-    """Return the Lie algebra elements of all steps (M, 10), and their derivatives (M, 10, 6).
-
-    The derivatives are with respect to a shift of the channels; None for orders 1 and 2, where they
-    are the length of the step.
-    """
-    number = jnp.arange(len(dt))
-    if order == 1:
-        nodes = [values[:-1]]
-    elif order == 2:
-        nodes = [0.5 * (values[:-1] + values[1:])]
-    else:
-        nodes = at_gauss_nodes(values, dt, jnp.minimum(number, count - 1), count + 1, order)
-    time_part = jnp.zeros((len(dt), 4), dt.dtype).at[:, 3].set(1.0)
-
-    def shifted(shift: Array) -> tuple[Array, Array]:
-        elements = [jnp.concatenate([node + shift, time_part], axis=1) for node in nodes]
-        xi = expansion(elements, dt[:, None], galilean.bracket)
-        xi = jnp.where((number < count)[:, None], xi, jnp.zeros_like(xi))
-        return xi, xi
-
-    unshifted = jnp.zeros((1, 6), dt.dtype)
-    if len(nodes) == 1:
-        return shifted(unshifted)[0], None
-    by_shift, xi = jax.jacfwd(shifted, has_aux=True)(unshifted)
-    return xi, by_shift[:, :, 0]
 
 
 def _checked_state(name: str, state: Any) -> tuple[Array, Array, Array]:
