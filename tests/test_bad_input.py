@@ -299,7 +299,6 @@ TABLE = {
         "delay": Argument(0.1),
         "between": optional(np.arange(3.0), wrong="other times"),
         "start": optional(V),
-        "hold": Argument("linear"),
     },
     "actuators.lag": {
         "actual": Argument(V, PROPAGATES, "(actual|command)"),
@@ -313,7 +312,6 @@ TABLE = {
         "at": optional(np.arange(3.0), wrong="other times", empty="no times"),
         "delay": Argument(0.1),
         "start": optional(V),
-        "hold": Argument("linear"),
     },
     "actuators.magnetorquer_dipoles": {
         "axes": Argument(np.eye(3)),

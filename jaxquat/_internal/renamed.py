@@ -243,7 +243,10 @@ _ROLLOUT = {
     **_fields("options=jq.RolloutOptions", "save engine checkpoint check"),
     "memory": "controller=controller.resume(memory)",
 }
+_HOLD = {"hold": "no argument: a command holds until the next one"}
 OLD_KEYWORDS: dict[str, dict[str, str]] = {
+    "actuators.delay_record": _HOLD,
+    "actuators.lag_record": _HOLD,
     "control.cascade": {**_OF_BODY, "motion": "measure=, which returns a jq.State"},
     "control.flight_law": {
         **_OF_BODY,
