@@ -870,7 +870,6 @@ for _name in (
     "canonical",
     "conjugate",
     "correct_norm",
-    "inverse",
     "left_matrix",
     "log",
     "normalize",

@@ -1690,7 +1690,7 @@ def test_what_is_checked_is_what_is_used():
         control.euler_law(START, lists, V), control.euler_law(START, GAINS, V)
     )
     still, listed = (
-        control.Reference(Q, V, V),
+        control.Reference(Q, 0.0 * V, 0.0 * V),
         control.Reference([1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]),
     )
     for law in (control.tracking_law, control.geometric_law):
