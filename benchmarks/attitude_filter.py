@@ -2,15 +2,16 @@
 
     python benchmarks/attitude_filter.py
 
-Prints a table of microseconds of processor time a sample, float32: for one recording and for 1000
-at once, and the ratio to VQF, which runs in the same process on one recording after the other. The
-recordings are simulated: a gyroscope, an accelerometer and a magnetometer at 100 Hz. Every number
-is the best of five runs. Only the attitudes are kept.
+Prints the table of docs/validation.md (Attitude filters, Cost): microseconds of processor time a
+sample, float32, for one recording and for 1000 at once, and the ratio to VQF, which runs in the
+same process on one recording after the other. The recordings are simulated: a gyroscope, an
+accelerometer and a magnetometer at 100 Hz. Every number is the best of five runs. Only the
+attitudes are kept.
 
     python benchmarks/attitude_filter.py --derivatives
 
-Prints what the gradient of the loss by all settings of ``ahrs`` costs: microseconds of
-processor time a sample, best of three, for one recording and eight of 2,000 samples each, by the
+Prints what the gradient of the loss with respect to all settings of ``ahrs`` costs: microseconds
+of processor time a sample, best of three, for one recording and eight of 2,000 samples each, by the
 kernel and by the scan, and the processor time of their compilation.
 """
 

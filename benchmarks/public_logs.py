@@ -2,6 +2,8 @@
 
     python benchmarks/public_logs.py FOLDER [--only TEXT] [--gyro 0.01]
 
+docs/benchmarks/public_logs.txt is what it printed, and docs/validation.md has the medians.
+
 FOLDER/OWNER/NAME is a clone of the repository OWNER/NAME of GitHub, for those of the table ``LOGS``
 that are wanted, and rpng/open_vins for the truth of the sequence of EuRoC; the script downloads
 nothing. It prints a row for each of these logs that is there. A log goes from its reader to

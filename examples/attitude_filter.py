@@ -22,7 +22,7 @@ settings. To show the effect of the latency, the scores of VQF's attitudes turne
 fitted on TRAIN are printed, too. The picture is attitude_filter.png.
 
 With ``--swap`` the program also fits on TEST and scores TRAIN; the scores then cover all
-recordings.
+recordings. docs/benchmarks/attitude_filter.txt has such scores, and docs/validation.md their means.
 """
 
 import argparse

@@ -8,8 +8,8 @@ Hoffmann, Application of Quaternions, section 7; his classical angles of section
 Gimbal lock occurs where the second angle is ±pi/2 (three different axes) or 0 or pi (first axis
 repeated). Only the sum or the difference of the other two angles is determined there.
 ``from_quaternion`` then sets the third angle to zero, as scipy does. Its derivatives are finite
-there but meaningless: they treat the undetermined part as constant. ``rate_matrix_inverse`` is
-infinite or NaN there.
+there but meaningless: they treat the undetermined part as constant. ``rate_matrix`` is singular
+there.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from jax.typing import ArrayLike
 
 from jaxquat import quaternion
 from jaxquat._internal.checks import trailing
-from jaxquat._internal.linear import inverse, near_one, root
+from jaxquat._internal.linear import near_one, root
 
-__all__ = ["ORDERS", "from_quaternion", "rate_matrix", "rate_matrix_inverse", "to_quaternion"]
+__all__ = ["ORDERS", "from_quaternion", "rate_matrix", "to_quaternion"]
 
 _INTRINSIC = tuple(a + b + c for a, b, c in itertools.product("XYZ", repeat=3) if a != b != c)
 ORDERS = (*_INTRINSIC, *(order.lower() for order in _INTRINSIC))
@@ -35,9 +35,7 @@ def to_quaternion(angles: ArrayLike, order: str) -> Array:
     """Return the unit quaternion of three angles [rad] in this order. (..., 3) -> (..., 4).
 
     Examples:
-        >>> yaw_pitch_roll = jnp.radians(jnp.array([60.0, 0.0, 0.0]))
-        >>> jq.euler.to_quaternion(yaw_pitch_roll, "ZYX").round(2)
-        Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32)
+        >>> q = jq.euler.to_quaternion(angles, "ZYX")
     """
     axes, angles = _intrinsic(angles, order)
     first, second, third = (_about(axis, angles[..., k]) for k, axis in enumerate(axes))
@@ -47,13 +45,11 @@ def to_quaternion(angles: ArrayLike, order: str) -> Array:
 def from_quaternion(q: ArrayLike, order: str) -> Array:
     """Return the three angles [rad] in the order of the letters. (..., 4) -> (..., 3).
 
-    The first and the third lie in [-pi, pi]; the second lies in [-pi/2, pi/2] (three different
-    axes) or in [0, pi]. The scale and the sign of q have no effect. For gimbal lock see the module
-    docstring. The half-sum formula is by E. Bernardes and S. Viollet, PLoS ONE 17(11), 2022.
+    The first and third lie in [-pi, pi], the second in [-pi/2, pi/2] (three different axes) or in
+    [0, pi]. Scale and sign of q have no effect. For gimbal lock see above. The half-sum formula is
+    by E. Bernardes and S. Viollet, PLoS ONE 17(11), 2022.
 
     Examples:
-        >>> yaw_pitch_roll = jnp.radians(jnp.array([30.0, -20.0, 10.0]))
-        >>> q = jq.euler.to_quaternion(yaw_pitch_roll, "ZYX")
         >>> jnp.degrees(jq.euler.from_quaternion(q, "ZYX")).round(2)
         Array([ 30., -20.,  10.], dtype=float32)
     """
@@ -84,6 +80,8 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
 def rate_matrix(angles: ArrayLike, order: str) -> Array:
     """Return the matrix B with ``omega_body = B angles'``. (..., 3) -> (..., 3, 3).
 
+    ``jnp.linalg.solve(B, omega)`` is the rates of the angles of one body; B is singular in gimbal
+    lock.
     Hoffmann's (6.16) is "ZXZ"; his (7.16), where entry (3, 3) should be 0, is "ZYX".
 
     Examples:
@@ -101,20 +99,6 @@ def rate_matrix(angles: ArrayLike, order: str) -> Array:
         jnp.broadcast_to(unit[k], ordered.shape),
     ]
     return jnp.stack(columns[::-1] if order.islower() else columns, axis=-1)
-
-
-def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
-    """Return the matrix B^-1 with ``angles' = B^-1 omega_body``. (..., 3) -> (..., 3, 3).
-
-    It is infinite or NaN in gimbal lock.
-
-    Examples:
-        >>> yaw_pitch_roll = jnp.radians(jnp.array([0.0, 60.0, 0.0]))  # nose down
-        >>> omega = jnp.array([0.0, 0.0, 0.5])  # rad/s, body axes
-        >>> (jq.euler.rate_matrix_inverse(yaw_pitch_roll, "ZYX") @ omega).round(2)
-        Array([1.  , 0.  , 0.87], dtype=float32)
-    """
-    return inverse(rate_matrix(angles, order))
 
 
 def _axes(order: str) -> list[int]:

@@ -1,8 +1,8 @@
 """Responses to recorded commands in closed form: a delay, and a first-order lag.
 
-Between two of N recorded times, commands hold (a zero-order hold) or are linear; after the last
-time they stay constant. So their integral, and the state of a lag that follows them, are known
-functions within each interval, differentiable with respect to the delay although the commands jump.
+Each of N recorded commands holds until the next one (a zero-order hold), the last one for good. So
+the integral of the commands, and the state of a lag that follows them, are known functions within
+each interval, differentiable with respect to the delay although the commands jump.
 
 Times and integrals are sums of two numbers, (high, low), whose differences keep their digits in
 float32 far from the beginning of a log: the difference of two similar high parts is exact.
@@ -18,20 +18,20 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat._internal import series
 from jaxquat._internal.checks import (
     finite,
     floating,
     is_concrete,
     not_decreasing,
-    one_of,
     one_shape,
     positive,
     scalar,
 )
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.simulation.grid import grid_at
 
 
+@refuses_old_keywords("actuators.delay_record")
 def delay_record(
     times: ArrayLike,
     commands: ArrayLike,
@@ -39,7 +39,6 @@ def delay_record(
     between: ArrayLike | None = None,
     *,
     start: ArrayLike | None = None,
-    hold: str = "zero-order",
 ) -> Array:
     """Average delayed recorded commands over the intervals between given times.
 
@@ -58,8 +57,6 @@ def delay_record(
             default. An interval of length 0, for instance padding, gets the command at its time.
         start: the command until the first one arrives, () or (k,); by default that command, as if
             it had held for long. ``lag_record`` has the same argument: give both the same value.
-        hold: "zero-order" if a command holds until the next one, "linear" if it is a sample of a
-            quantity that changes linearly.
 
     Returns:
         (..., M - 1) or (..., M - 1, k), in the dtype of commands, delay and start.
@@ -73,26 +70,26 @@ def delay_record(
     """
     u, delay = _commands(commands), scalar("delay", delay)
     first = _start(start, u)
-    record = _recorded(times, u, hold, delay, first)
+    record = _recorded(times, u, delay, first)
     edges = _instants("between", times if between is None else between)
     if np.ndim(edges) < 1 or np.shape(edges)[-1] < 2:
         raise ValueError(f"between: wanted shape (..., M) with M >= 2, got {np.shape(edges)}")
     not_decreasing("between", edges)
 
     j, s = _interval(record, edges, delay)
-    now, slope = (jnp.asarray(x, record.dtype)[j] for x in (record.commands, record.slopes))
+    now = jnp.asarray(record.commands, record.dtype)[j]
     is_before, s = ((j == 0) & (s <= 0))[..., None], s[..., None]
     now = jnp.where(is_before, jnp.broadcast_to(first, now.shape).astype(record.dtype), now)
-    inside = jnp.where(s > 0, s, 0.0)  # before the first time there is no slope
     high, low = record.integrals()
-    parts = high[j], low[j], now * s + 0.5 * slope * inside**2
+    parts = high[j], low[j], now * s
     change = jnp.sum(jnp.stack([jnp.diff(part, axis=-2) for part in parts]), axis=0)
     length = jnp.asarray(edges[..., 1:] - edges[..., :-1], record.dtype)[..., None]
-    empty, at_end = length == 0, (now + slope * inside)[..., 1:, :]
-    mean = jnp.where(empty, at_end, change / jnp.where(empty, 1.0, length))
+    empty = length == 0
+    mean = jnp.where(empty, now[..., 1:, :], change / jnp.where(empty, 1.0, length))
     return mean if u.ndim == 2 else mean[..., 0]
 
 
+@refuses_old_keywords("actuators.lag_record")
 def lag_record(
     times: ArrayLike,
     commands: ArrayLike,
@@ -101,14 +98,13 @@ def lag_record(
     *,
     delay: ArrayLike = 0.0,
     start: ArrayLike | None = None,
-    hold: str = "zero-order",
 ) -> Array:
     """Return the states of a first-order lag that follows recorded commands, at any times.
 
     They solve ``x' = (u(t - delay) - x)/time_constant`` exactly. For instance they are unmeasured
     motor speeds, the initial states for the windows of a fit, computed from the fitted params. They
-    are differentiable with respect to all arguments except ``hold``; at the time of a command, the
-    derivative with respect to the delay is the one-sided one towards longer delays.
+    are differentiable with respect to all arguments; at the time of a command, the derivative with
+    respect to the delay is the one-sided one towards longer delays.
 
     Args:
         times: as for ``delay_record``.
@@ -118,7 +114,6 @@ def lag_record(
         delay: () [s], from a command to its effect on the lag.
         start: the state until the first command arrives, () or (k,); by default that command, as if
             it had held for long.
-        hold: as for ``delay_record``.
 
     Returns:
         The shape of ``at``, or (..., k), in the dtype of commands, time constant, delay and start.
@@ -134,26 +129,25 @@ def lag_record(
     positive("time_constant", time_constant)
     delay = scalar("delay", delay)
     first = _start(start, u)
-    record = _recorded(times, u, hold, time_constant, delay, first)
+    record = _recorded(times, u, time_constant, delay, first)
     j, s = _interval(record, _instants("at", times if at is None else at), delay)
 
-    def moved(x: Array, interval: tuple[Array, Array, Array]) -> Array:
-        """Return the state that x reaches in an interval (command, its slope, seconds)."""
-        command, slope, seconds = interval
+    def moved(x: Array, command: Array, seconds: Array) -> Array:
+        """Return the state that x reaches in an interval."""
         ratio = seconds / time_constant.reshape((1,) * (seconds.ndim - 1) + (-1,))
-        return x + (command - x) * -jnp.expm1(-ratio) + slope * seconds * series.lag_defect(ratio)
+        return x + (command - x) * -jnp.expm1(-ratio)
 
-    def scanned(x: Array, interval: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        x = moved(x, interval)
+    def scanned(x: Array, interval: tuple[Array, Array]) -> tuple[Array, Array]:
+        x = moved(x, *interval)
         return x, x
 
-    values, slopes = (jnp.asarray(x, record.dtype) for x in (record.commands, record.slopes))
+    values = jnp.asarray(record.commands, record.dtype)
     lengths = jnp.asarray(record.stamps[1:] - record.stamps[:-1], record.dtype)[:, None]
     first = jnp.broadcast_to(first, values[0].shape).astype(record.dtype)
-    _, later = jax.lax.scan(scanned, first, (values[:-1], slopes[:-1], lengths))
+    _, later = jax.lax.scan(scanned, first, (values[:-1], lengths))
     states = jnp.concatenate([first[None], later])
     since = jnp.where(s > 0, s, 0.0)[..., None]  # before the first command nothing moves
-    x = moved(states[j], (values[j], slopes[j], since))
+    x = moved(states[j], values[j], since)
     return x if u.ndim == 2 else x[..., 0]
 
 
@@ -162,13 +156,12 @@ class _Record(NamedTuple):
 
     stamps: Any  # (N,) [s]
     commands: Any  # (N, k)
-    slopes: Any  # (N, k) [1/s], 0 after the last time
     dtype: DTypeLike  # of results
 
     def integrals(self) -> tuple[Array, Array]:
         """Return the integral (N, k) [s] of the commands since the first time, (high, low)."""
         seconds = (self.stamps[1:] - self.stamps[:-1])[:, None]
-        gains = seconds * (self.commands[:-1] + 0.5 * seconds * self.slopes[:-1])
+        gains = seconds * self.commands[:-1]
         xp: Any = np if is_concrete(gains) else jnp
         sums = xp.concatenate([xp.zeros_like(gains[:1]), xp.cumsum(gains, axis=0)])
         return _two_parts(sums, self.dtype)
@@ -195,24 +188,14 @@ def _start(start: ArrayLike | None, u: Any) -> Any:
     return first
 
 
-def _recorded(times: ArrayLike, u: Any, hold: str, *others: Any) -> _Record:
+def _recorded(times: ArrayLike, u: Any, *others: Any) -> _Record:
     """Return the record of commands u; its dtype is that to which u and ``others`` promote."""
-    one_of("hold", hold, ("zero-order", "linear"))
     stamps: Any = grid_at(times).stamps
     stamps = np.asarray(stamps) if is_concrete(stamps) else stamps
     if np.shape(stamps) != u.shape[:1]:
         wanted = f"shape ({len(u)},), a time for each command"
         raise ValueError(f"times: wanted {wanted}, got {np.shape(stamps)}")
-    dtype = jnp.result_type(u, *others)
-    xp: Any = np if is_concrete((stamps, u)) else jnp
-    u = u.reshape(len(u), -1)
-    slopes = xp.zeros_like(u)
-    if hold == "linear":
-        seconds = (stamps[1:] - stamps[:-1])[:, None]
-        empty = seconds == 0
-        rates = xp.diff(u, axis=0) / xp.where(empty, 1.0, seconds)
-        slopes = xp.concatenate([xp.where(empty, 0.0, rates), slopes[:1]])
-    return _Record(stamps, u, slopes, dtype)
+    return _Record(stamps, u.reshape(len(u), -1), jnp.result_type(u, *others))
 
 
 def _instants(name: str, value: ArrayLike) -> Any:
@@ -229,11 +212,7 @@ def _two_parts(x: Any, dtype: DTypeLike) -> tuple[Array, Array]:
 
 
 def _interval(record: _Record, instants: Any, delay: Array) -> tuple[Array, Array]:
-    """Return the indices of the last commands before ``instants - delay``, and the seconds since.
-
-    A command at exactly that time is not before it. Before the first command the index is 0 and the
-    seconds are negative.
-    """
+    """Return the indices of the last commands before these instants, and the seconds since."""
     origin, dtype = record.stamps[0], record.dtype
     high, low = _two_parts(record.stamps - origin, dtype)
     above, below = _two_parts(instants - origin, dtype)

@@ -298,10 +298,10 @@ def minimise_in_parts(
     )
 
 
-def _triangle(matrix: np.ndarray, rows: int = 256) -> np.ndarray:
+def _triangle(matrix: np.ndarray) -> np.ndarray:
     """Return R of the QR decomposition of a tall matrix (m, n), in blocks that fit the cache."""
     columns = matrix.shape[1]
-    rows = max(rows, 4 * columns)
+    rows = max(256, 4 * columns)
     while len(matrix) > 2 * rows:
         count = len(matrix) // rows
         blocks = matrix[: count * rows].reshape(count, rows, columns)

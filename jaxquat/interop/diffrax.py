@@ -1,14 +1,11 @@
-"""Rigid-body rotation in diffrax (extra ``diffrax``).
+"""Rigid-body rotation in diffrax (extra ``diffrax``): adaptive steps, events, dense output.
 
-diffrax provides adaptive steps, events, dense output and adjoints; attitudes stay on the sphere.
 ``Heun``, ``Bosh3`` and ``Dopri5`` are its embedded Runge-Kutta methods, lifted as in
-``jq.schemes.rkmk``. A state without aux needs ``aux={}`` here, because diffrax's loops cannot hold
-an empty tuple. The derivative of q is the derivative in R^4, so diffrax's own solvers also accept
-``term``; their attitudes leave the sphere by the error of the solver.
+``jq.schemes.rkmk``. A state without aux needs ``aux={}``, because diffrax's loops cannot hold an
+empty tuple. diffrax's own solvers accept ``term``, too, whose derivative of q is that in R^4, but
+their attitudes leave the sphere. The examples of the functions continue this one:
 
 Examples:
-    The examples of the functions continue this one:
-
     >>> import diffrax
     >>> from jaxquat.interop import diffrax as bridge
     >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
@@ -22,6 +19,7 @@ Examples:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -39,6 +37,7 @@ except ImportError as error:
 from jaxquat import so3
 from jaxquat._internal.checks import exactly, instance, positive, takes
 from jaxquat._internal.linear import dot, root
+from jaxquat._internal.renamed import answer
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import derivative
@@ -48,27 +47,19 @@ from jaxquat.schemes.munthe_kaas import moved, stages
 from jaxquat.schemes.tableaus import DORMAND_PRINCE5, HEUN, Tableau, combine, tableau
 from jaxquat.simulation.path import cubic
 
-__all__ = ["BOGACKI_SHAMPINE3", "Bosh3", "Dopri5", "Heun", "Interpolation", "controller", "term"]
+__all__ = ["Bosh3", "Dopri5", "Heun", "controller", "term"]
 
-BOGACKI_SHAMPINE3 = tableau(
+_BOGACKI_SHAMPINE3 = tableau(
     a=((1 / 2,), (0, 3 / 4)), b=(2 / 9, 1 / 3, 4 / 9), c=(1 / 2, 3 / 4), order=3
 )
-"""The tableau of ``Bosh3``."""
 
 
 def term(body: Body, torque: Torque) -> diffrax.ODETerm:
     """Return the motion of one body as a term of diffrax, ``vf(t, state, params)``.
 
-    Args:
-        body: one body.
-        torque: ``torque(t, state, params)``, in body axes [N m].
-
-    Returns:
-        A term whose ``vf`` returns the derivatives of q (in R^4) and of all other fields as a
-        ``State``. It raises a TypeError if state and body have different dtypes. With
-        ``jax_enable_x64``, a body and a state in float32 also need times in float32: diffrax
-        promotes the state to the wider dtype of state and times, and Python numbers are then
-        float64.
+    Its ``vf`` returns a ``State`` of derivatives, that of q in R^4. TypeError if state and body
+    differ in dtype: with ``jax_enable_x64``, a body and a state in float32 need times in float32,
+    because diffrax promotes the state to the dtype of times, and Python numbers are float64.
 
     Examples:
         >>> drag = bridge.term(body, lambda t, state, gain: -gain * state.omega)
@@ -101,29 +92,13 @@ def _check_dtype(body: Body, state: State) -> None:
         raise TypeError(f"y0: wanted the dtype of the body, {body_dtype}, got {dtype}{hint}")
 
 
-class Interpolation(diffrax.AbstractLocalInterpolation):
+class _Interpolation(diffrax.AbstractLocalInterpolation):
     """The motion within one step.
 
     The rotation vector from the start of the step is the quintic that matches attitude, rate and
     acceleration at both ends. Attitudes are unit and of order 6 in the step; rates are their exact
-    derivatives and of order 5. Aux states, position and velocity are cubics.
-
-    Attributes:
-        t0: the time at the start of the step [s].
-        t1: the time at the end of the step [s].
-        y0: the state at the start.
-        y1: the state at the end.
-        k0: the derivative at the start, as ``term`` gives it.
-        k1: the derivative at the end.
-
-    Examples:
-        >>> turn = jnp.array([0.0, 0.0, 1.0])
-        >>> first = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), turn, aux={})  # 1 rad/s about z
-        >>> last = first._replace(q=jq.quaternion.exp(turn))  # 1 s later
-        >>> slopes = [bridge.term(body, jq.torques.zero).vf(0.0, y, None) for y in (first, last)]
-        >>> step = bridge.Interpolation(0.0, 1.0, first, last, *slopes)
-        >>> f"{jq.quaternion.distance(first.q, step.evaluate(0.25).q):.3f} rad"
-        '0.250 rad'
+    derivatives and of order 5. Aux states, position and velocity are cubics. y0 and y1 are the
+    states at the times t0 and t1 [s] of the ends, k0 and k1 their derivatives from ``term``.
     """
 
     t0: Any
@@ -134,12 +109,7 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
     k1: State
 
     def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> State:
-        """Return the state at ``t0``, or with ``t1`` the state at t1 minus the state at t0.
-
-        Examples:
-            >>> step.evaluate(0.5).omega.round(3)  # rad/s
-            Array([0., 0., 1.], dtype=float32)
-        """
+        """Return the state at ``t0``, or with ``t1`` the state at t1 minus the state at t0."""
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
         dtype = self.y0.q.dtype
@@ -172,10 +142,7 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
 def _quintic(
     s: Array, end: Array, v0: Array, v1: Array, a0: Array, a1: Array
 ) -> tuple[Array, Array]:
-    """Return Hermite's quintic from 0 at s = 0 to ``end`` at s = 1, and its slope.
-
-    v0 and v1 are the first derivatives at the ends, a0 and a1 the second derivatives.
-    """
+    """Return Hermite's quintic from 0 to ``end`` with derivatives v, a at both ends; its slope."""
     c3 = 10 * end - 6 * v0 - 4 * v1 - 1.5 * a0 + 0.5 * a1
     c4 = -15 * end + 8 * v0 + 7 * v1 + 1.5 * a0 - a1
     c5 = 6 * end - 3 * v0 - 3 * v1 - 0.5 * a0 + 0.5 * a1
@@ -184,19 +151,12 @@ def _quintic(
 
 
 class _Lifted(diffrax.AbstractSolver):
-    """A lifted tableau with an embedded error; its last slope is the first of the next step.
-
-    The error estimate lies in the tangent space: a State whose q is (0, rotation vector) [rad].
-
-    Attributes:
-        lifted: the tableau.
-        error: weights of all stages and of the slope at the end; the weighted sum is the error.
-    """
+    """A lifted tableau; its error is tangent, a State with (0, rotation vector [rad]) as q."""
 
     lifted: ClassVar[Tableau]
     error: ClassVar[tuple[float, ...]]
     term_structure: ClassVar = diffrax.ODETerm
-    interpolation_cls: ClassVar[Callable[..., Interpolation]] = Interpolation
+    interpolation_cls: ClassVar[Callable[..., _Interpolation]] = _Interpolation
 
     def order(self, terms: Any) -> int:
         """Return the order of the solution."""
@@ -212,15 +172,12 @@ class _Lifted(diffrax.AbstractSolver):
         return terms.vf(t0, y0, args)
 
     def func(self, terms: Any, t0: Any, y0: State, args: Any) -> State:
-        """Return the slope plus a term along q that is zero on the sphere.
-
-        The additional term gives the Jacobian full rank, because ``ImplicitAdjoint`` inverts it.
-        """
+        """Return the slope plus a term along q, 0 on the sphere, for ``ImplicitAdjoint``."""
         slope = terms.vf(t0, y0, args)
         return slope._replace(q=slope.q + (1 - dot(y0.q, y0.q)) * y0.q)
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump) -> Any:
-        """Return state, error, arguments of ``Interpolation``, slope at the end, and success."""
+        """Return state, error, arguments of the interpolation, slope at the end, and success."""
         dtype = y0.q.dtype
         t, dt = jnp.asarray(t0, dtype), jnp.asarray(t1 - t0, dtype)
         k0 = lax.cond(made_jump, lambda _: terms.vf(t0, y0, args), lambda k: k, solver_state)
@@ -244,8 +201,6 @@ class Heun(_Lifted):
 
     Examples:
         >>> solution = jax.jit(lambda: solve(bridge.Heun(), 0.02))()
-        >>> f"{jnp.linalg.norm(solution.ys.q):.4f}"
-        '1.0000'
     """
 
     lifted: ClassVar[Tableau] = HEUN
@@ -257,18 +212,14 @@ class Bosh3(_Lifted):
 
     Examples:
         >>> solution = jax.jit(lambda: solve(bridge.Bosh3(), 0.02))()
-        >>> f"{jnp.linalg.norm(solution.ys.q):.4f}"
-        '1.0000'
     """
 
-    lifted: ClassVar[Tableau] = BOGACKI_SHAMPINE3
+    lifted: ClassVar[Tableau] = _BOGACKI_SHAMPINE3
     error: ClassVar[tuple[float, ...]] = (2 / 9 - 7 / 24, 1 / 3 - 1 / 4, 4 / 9 - 1 / 3, -1 / 8)
 
 
 class Dopri5(_Lifted):
-    """Dormand and Prince's method 5(4), lifted (J. Comput. Appl. Math. 6, 1980, 19).
-
-    Fixed steps are those of ``jq.schemes.rkmk5``.
+    """Dormand and Prince's method 5(4), lifted (J. Comput. Appl. Math. 6, 1980, 19): ``jq.rkmk5``.
 
     Examples:
         >>> solution = jax.jit(lambda: solve(bridge.Dopri5(), 0.02))()
@@ -319,8 +270,8 @@ def controller(
 ) -> diffrax.PIDController:
     """Return a PID controller of diffrax that bounds the estimated error of each step.
 
-    The error is the root mean square over the axes. A tolerance that is not positive is a
-    ValueError.
+    The error is the root mean square over the axes. ValueError for a tolerance that is not
+    positive.
 
     Args:
         attitude: tolerance of the attitude [rad].
@@ -328,16 +279,15 @@ def controller(
         aux: tolerance of each aux state, in its unit.
         position: tolerance of the position [m].
         velocity: tolerance of the velocity [m/s].
-        options: more arguments of ``diffrax.PIDController`` (pcoeff, icoeff, dcoeff, dtmin,
-            dtmax, ...).
+        options: more arguments of ``diffrax.PIDController`` (pcoeff, icoeff, dcoeff, dtmin, ...).
 
     Examples:
         >>> steps = bridge.controller(attitude=1e-4, rate=1e-3)  # rad, rad/s
-        >>> error = jq.State(jnp.array([0.0, 1e-4, 1e-4, 1e-4]), jnp.full(3, 2e-3), aux={})
-        >>> f"{steps.norm(error):.2f}"  # above 1, as the rate is wrong by twice its tolerance
-        '2.00'
     """
     norm = _Norm(attitude, rate, aux, position, velocity)
     for name, value in norm._asdict().items():
         positive(name, exactly(name, value, ()))
     return diffrax.PIDController(rtol=0.0, atol=1.0, norm=norm, **options)
+
+
+answer({"interop.diffrax": sys.modules[__name__]})

@@ -1,9 +1,9 @@
 """Preintegration: the motion from gyroscope and accelerometer samples, for any start.
 
-Rotation, change of velocity and displacement between two instants are computed once, in body axes
-at the first instant, without the state there and without gravity (T. Lupton and S. Sukkarieh, IEEE
-Trans. Robotics 28, 2012, 61-76; C. Forster, L. Carlone, F. Dellaert and D. Scaramuzza, IEEE Trans.
-Robotics 33, 2017, 1-21). A step between two samples is one exponential in the Galilean group.
+Rotation, change of velocity and displacement are computed once, in body axes at the first instant,
+without the state there and gravity (T. Lupton and S. Sukkarieh, IEEE Trans. Robotics 28, 2012,
+61-76; C. Forster, L. Carlone, F. Dellaert and D. Scaramuzza, IEEE Trans. Robotics 33, 2017, 1-21).
+A step between two samples is one exponential in the Galilean group.
 """
 
 from __future__ import annotations
@@ -13,29 +13,25 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat import quaternion, so3
+from jaxquat import quaternion
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import (
     exactly,
     finite,
     instance,
-    is_concrete,
     not_negative,
-    one_of,
+    same_dtype,
     unit_quaternion,
 )
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, matmul, transpose
-from jaxquat._internal.renamed import has_old_fields, takes_old_names
+from jaxquat._internal.renamed import has_old_fields, refuses_old_keywords, takes_old_names
 from jaxquat.kinematics import galilean
 from jaxquat.kinematics.galilean import Motion
-from jaxquat.kinematics.magnus_expansion import NODES, expansion
 from jaxquat.kinematics.propagation import propagate
-from jaxquat.kinematics.samples import at_gauss_nodes
 from jaxquat.sensors.axes import samples
 from jaxquat.simulation.grid import grid_at
 
@@ -47,14 +43,11 @@ class Imu(NamedTuple):
     """One quantity for a gyroscope and an accelerometer: their biases, or their noise densities.
 
     Attributes:
-        gyro: bias [rad/s], (3,), or density of the white noise [rad/s/sqrt(Hz)], () or (3,).
-        accelerometer: bias [m/s^2], (3,), or density of the white noise [m/s^2/sqrt(Hz)], () or
-            (3,).
+        gyro: bias [rad/s], (3,), or density [rad/s/sqrt(Hz)], () or (3,).
+        accelerometer: bias [m/s^2], (3,), or density [m/s^2/sqrt(Hz)], () or (3,).
 
     Examples:
-        >>> noise = jq.kinematics.Imu(gyro=1e-4, accelerometer=1e-3)  # densities
-        >>> f"{noise.gyro / np.sqrt(0.01):.3f} rad/s"  # of one sample at 100 Hz
-        '0.001 rad/s'
+        >>> noise = jq.kinematics.Imu(gyro=1e-4, accelerometer=1e-3)  # at 100 Hz: 1e-3 rad/s
     """
 
     gyro: Any  # an Array or a number
@@ -66,19 +59,17 @@ class Imu(NamedTuple):
 class Preintegrated(reprs.Tabular):
     """The motion between two instants as an inertial unit measures it. A pytree.
 
-    The nine errors are in the order rotation, velocity, position. With the errors ``(a, b, c)``,
-    (3,) each, the true motion is ``(dq exp(a), dv + b, dp + c)``: the rotation vector is in body
-    axes at the END [rad], the others are in body axes at the START [m/s] and [m].
+    With the nine errors ``(a, b, c)``, (3,) each, the true motion is
+    ``(dq exp(a), dv + b, dp + c)``: rotation vector in body axes at the END [rad], the others in
+    those at the START [m/s], [m].
 
     Attributes:
         dq: the rotation, a unit quaternion (4,): ``v_start = dq v_end dq*``.
         dv: the change of velocity without gravity, body axes at the start [m/s], (3,).
-        dp: the displacement without gravity of a unit that starts at rest, in the same axes [m],
-            (3,).
+        dp: the displacement without gravity of a unit that starts at rest, as dv [m], (3,).
         dt: the time between the instants [s], ().
         covariance: covariance of the nine errors from the noise of the samples, (9, 9).
-        jacobian: (9, 6), the derivatives of the nine errors with respect to the biases of gyroscope
-            and accelerometer.
+        jacobian: of the nine errors with respect to the biases (gyroscope, accelerometer), (9, 6).
         bias: the biases for which the motion was computed.
 
     Examples:
@@ -97,9 +88,7 @@ class Preintegrated(reprs.Tabular):
     bias: Imu
 
     def with_bias(self, bias: Imu) -> Preintegrated:
-        """Return the motion with other biases, to first order in the change (Forster 2017, (44)).
-
-        Covariance and Jacobian do not change.
+        """Return the motion with other biases, to first order (Forster 2017, (44)).
 
         Examples:
             >>> bias = jq.kinematics.Imu(jnp.zeros(3), jnp.array([0.5, 0.0, 0.0]))
@@ -113,42 +102,6 @@ class Preintegrated(reprs.Tabular):
         changed = dq, self.dv + dv, self.dp + dp
         return Preintegrated(*changed, self.dt, self.covariance, self.jacobian, bias)
 
-    def compose(self, following: Preintegrated) -> Preintegrated:
-        """Return the motion through this interval and the following one.
-
-        The last sample of this interval must be the first of the following one, and both intervals
-        must have the same biases. With ``order`` 1, and 2 if the time of the shared sample is not
-        repeated, the result equals the preintegration of the joined samples up to rounding.
-
-        Examples:
-            >>> both = motion.compose(motion)
-            >>> f"{both.dt:.0f} s, {both.dv[0]:.0f} m/s, {both.dp[0]:.0f} m"  # 1 m/s^2 for 2 s
-            '2 s, 2 m/s, 2 m'
-        """
-        instance("following", following, Preintegrated, "a Preintegrated")
-        if is_concrete((self.bias, following.bias)):
-            own, other = (np.concatenate([*map(np.asarray, x.bias)]) for x in (self, following))
-            if not np.array_equal(own, other):
-                wanted = f"the biases of the interval before, {own}"
-                raise ValueError(f"following.bias: wanted {wanted}, got {other}")
-        first, second = self._motion(), following._motion()
-        motion = galilean.multiply(first, second)
-        # An error of the first turn affects everything after it.
-        to_start, turned = quaternion.to_matrix(first.q), quaternion.to_matrix(second.q)
-        zero, one = jnp.zeros_like(turned), jnp.eye(3, dtype=turned.dtype)
-        from_first = _blocks(
-            [transpose(turned), zero, zero],
-            [-matmul(to_start, so3.hat(second.v)), one, zero],
-            [-matmul(to_start, so3.hat(second.p)), following.dt * one, one],
-        )
-        from_second = _blocks([one, zero, zero], [zero, to_start, zero], [zero, zero, to_start])
-        parts = ((from_first, self), (from_second, following))
-        covariances = [matmul(matmul(f, x.covariance), f.T) for f, x in parts]
-        jacobians = [matmul(f, x.jacobian) for f, x in parts]
-        covariance, jacobian = covariances[0] + covariances[1], jacobians[0] + jacobians[1]
-        dt = self.dt + following.dt
-        return Preintegrated(*motion[:3], dt, covariance, jacobian, self.bias)
-
     def predict(
         self,
         q: ArrayLike,
@@ -159,29 +112,27 @@ class Preintegrated(reprs.Tabular):
     ) -> tuple[Array, Array, Array]:
         """Return attitude, velocity and position at the end, from those at the start and gravity.
 
-        The result is exact for any ``dt``, also in world axes that turn at a constant rate, such as
-        Earth-fixed ones (M. Brossard, A. Barrau, P. Chauchat and S. Bonnabel, IEEE Trans. Robotics
-        38, 2022, 998-1015). Errors ``(a, b, c)`` of the motion change the end ``(q, v, p)`` to
-        ``(q exp(a), v + M b - earth_rate × M c, p + M c)``. The matrix M is the rotation of the
-        start turned by ``-earth_rate dt``.
+        It is exact for any ``dt``, also in world axes that turn at a constant rate (M. Brossard, A.
+        Barrau, P. Chauchat and S. Bonnabel, IEEE Trans. Robotics 38, 2022, 998-1015). Errors
+        ``(a, b, c)`` of the motion change the end to
+        ``(q exp(a), v + M b - earth_rate × M c, p + M c)``, M the rotation of the start turned by
+        ``-earth_rate dt``.
 
         Args:
             q: attitude at the start, body to world, a unit quaternion (4,).
-            velocity: velocity of the inertial unit at the start, world axes [m/s], (3,).
-            position: position of the inertial unit at the start, world axes [m], (3,).
+            velocity: of the inertial unit at the start, world axes [m/s], (3,).
+            position: of the inertial unit at the start, world axes [m], (3,).
             gravity: acceleration of free fall, world axes [m/s^2], (3,): (0, 0, -9.81) with z up.
-                If the axes turn, it is that of a body at rest at their origin: on the ground the
-                direction of a plumb line; at the Earth's centre, the attraction alone.
+                If the axes turn, that of a body at rest at their origin: on the ground along a
+                plumb line, at the Earth's centre the attraction alone.
             earth_rate: rate of the world axes in inertial space, world axes [rad/s], (3,): east,
-                north and up it is 7.292115e-5 (0, cos(latitude), sin(latitude)). None for axes that
-                do not turn.
+                north and up 7.292115e-5 (0, cos(latitude), sin(latitude)). None for axes that do
+                not turn.
 
         Examples:
-            >>> fall = jax.jit(jq.kinematics.preintegrate)(gyro, gyro, times)  # no force
-            >>> equator = jnp.array([0.0, 7.292115e-5, 0.0])  # rad/s: east, north, up
-            >>> q, v, p = fall.predict(level, zero, zero, gravity, equator)
-            >>> f"{p[2]:.2f} m, {1e3 * p[0]:.2f} mm"  # -g t^2/2 up, g earth_rate t^3/3 to the east
-            '-4.91 m, 0.24 mm'
+            >>> q, v, p = motion.predict(level, zero, zero, gravity)
+            >>> f"{v[0]:.2f} m/s, {p[0]:.2f} m"  # 1 m/s^2 for 1 s
+            '1.00 m/s, 0.50 m'
         """
         q, velocity = exactly("q", q, (4,)), exactly("velocity", velocity, (3,))
         position, gravity = exactly("position", position, (3,)), exactly("gravity", gravity, (3,))
@@ -204,21 +155,14 @@ class Preintegrated(reprs.Tabular):
         gravity: ArrayLike,
         earth_rate: ArrayLike | None = None,
     ) -> Array:
-        """Return the nine errors of the motion for true states at both ends, (9,).
+        """Return the nine errors (9,) for true states at both ends; 0 if ``predict`` gave the end.
 
-        Their covariance is ``covariance``, whether or not the world axes turn. They are 0 for the
-        end that ``predict`` returns.
-
-        Args:
-            start: attitude, velocity and position at the start, as ``predict`` takes them.
-            end: those at the end, as ``predict`` returns them.
-            gravity: as for ``predict``.
-            earth_rate: as for ``predict``.
+        Their covariance is ``covariance``, whether or not the world axes turn. ``start`` and
+        ``end`` are attitude, velocity and position, all else as for ``predict``.
 
         Examples:
             >>> start, end = (level, zero, zero), (level, zero, jnp.array([2.0, 0.0, 0.0]))
-            >>> residual = motion.residual(start, end, gravity)
-            >>> f"{residual[6]:.2f} m"  # measured 0.5, true 2
+            >>> f"{motion.residual(start, end, gravity)[6]:.2f} m"  # measured 0.5, true 2
             '1.50 m'
         """
         gravity = exactly("gravity", gravity, (3,))
@@ -254,20 +198,19 @@ class Preintegrated(reprs.Tabular):
 
 
 @takes_old_names("kinematics.preintegrate")
+@refuses_old_keywords("kinematics.preintegrate")
 def preintegrate(
     gyro: ArrayLike,
     accelerometer: ArrayLike,
     times: ArrayLike,
     bias: Imu | None = None,
     noise: Imu | None = None,
-    *,
-    order: int = 1,
 ) -> Preintegrated:
     """Compute the motion from the first to the last of N samples of an inertial unit.
 
-    For several recordings use ``jax.vmap``; pad shorter ones by repeating their last time, with any
-    samples. Of several samples at one time, the last one counts; of several at the last time, the
-    first one.
+    Each sample is held until the next one; the result is exact for such a motion, and the last
+    sample is not used. Of several samples at one time, the last one counts. For several recordings
+    use ``jax.vmap``; pad shorter ones by repeating their last time, with any samples.
 
     Args:
         gyro: measured rates, body axes [rad/s], (N, 3), N >= 2.
@@ -277,12 +220,6 @@ def preintegrate(
         noise: densities of the white noise; None for 0. A sample has the variance ``density^2/dt``,
             as in ``jq.gyro.measure``, where dt is the interval for which it is held. The covariance
             is that of the linearised errors.
-        order: 1 holds each sample until the next one; the result is exact for such a motion, and
-            the last sample is not used. 2, 4 and 6 are orders in the distance of the samples, for
-            smooth motions: they use the polynomial through the nearest ``order`` samples, one-sided
-            at the ends, and the Magnus expansion. 4 and 6 need at least that many samples; if the
-            times are traced and fewer of them differ, the polynomial goes through all samples. For
-            2, 4 and 6 the noise is treated as independent between intervals.
 
     Examples:
         >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, force, times)
@@ -291,8 +228,6 @@ def preintegrate(
         '1.00 m/s, 0.50 m'
     """
     # Check and convert.
-    one_of("order", order, (1, *NODES))
-    order = int(order)  # 2.0 is 2
     gyro, force = samples("gyro", gyro), samples("accelerometer", accelerometer)
     dtype, n = gyro.dtype, len(gyro)
     if force.shape != gyro.shape:
@@ -300,9 +235,8 @@ def preintegrate(
             f"accelerometer: wanted the shape of gyro, {gyro.shape}, got {force.shape}"
         )
     force = _of_dtype("accelerometer", force, dtype)
-    if n < max(order, 2):
-        wanted = f"shape (N, 3) with N >= {max(order, 2)} for order {order}"
-        raise ValueError(f"gyro: wanted {wanted}, got {gyro.shape}")
+    if n < 2:
+        raise ValueError(f"gyro: wanted shape (N, 3) with N >= 2, got {gyro.shape}")
     grid = grid_at(times)
     if grid.intervals != n - 1:
         raise ValueError(f"times: wanted one for each of {n} samples, got {grid.intervals + 1}")
@@ -310,24 +244,21 @@ def preintegrate(
     bias = Imu(zero, zero) if bias is None else _checked_imu("bias", bias, _BIAS, dtype)
     noise = Imu(zero, zero) if noise is None else _checked_imu("noise", noise, _NOISE, dtype)
     densities = jnp.concatenate(noise)
-    lengths = grid.step_lengths()
-    if is_concrete(lengths) and 1 + np.count_nonzero(lengths) < order:
-        got = f"{1 + np.count_nonzero(lengths)} different ones"
-        raise ValueError(f"times: wanted at least {order} for order {order}, got {got}")
 
     # Compute.
+    dt = jnp.asarray(grid.step_lengths(), dtype)
     values = jnp.concatenate([gyro - bias.gyro[None], force - bias.accelerometer[None]], axis=1)
-    dt, count = jnp.asarray(lengths, dtype), n - 1
-    if not is_concrete(lengths) or not np.all(lengths):
-        values, dt, count = _packed(values, dt)
-    xi, by_shift = _elements(values, dt, count, order)
+    is_empty = (dt == 0)[:, None]
+    held = jnp.where(is_empty, jnp.zeros_like(values[:-1]), values[:-1])  # NaN in the padding
+    time_part = jnp.where(is_empty, 0.0, jnp.asarray([[0.0, 0.0, 0.0, 1.0]], dtype))
+    xi = dt[:, None] * jnp.concatenate([held, time_part], axis=1)
     start = Motion(jnp.eye(4, dtype=dtype)[0], zero, zero, zero[:1])
     final, (before, after) = lax.scan(_advance, start, galilean.expm1(xi))
     variances = densities[None] ** 2 / jnp.where(dt == 0, jnp.ones_like(dt), dt)[:, None]
-    jacobian, covariance = propagate(xi, by_shift, before, after, variances)
+    jacobian, covariance = propagate(xi, before, after, variances)
     # So far the rotation error is in axes at the start.
     zeros, one = jnp.zeros((3, 6), dtype), jnp.eye(6, dtype=dtype)
-    to_end = _blocks([transpose(quaternion.to_matrix(final.q)), zeros], [zeros.T, one])
+    to_end = jnp.block([[transpose(quaternion.to_matrix(final.q)), zeros], [zeros.T, one]])
     covariance = matmul(matmul(to_end, covariance), to_end.T)
     stamps: Any = grid.stamps
     duration = jnp.asarray(stamps[-1] - stamps[0], dtype)
@@ -338,46 +269,6 @@ def preintegrate(
 def _advance(motion: Motion, step: Motion) -> tuple[Motion, tuple[Motion, Motion]]:
     after = galilean.advance(motion, step)
     return after, (motion, after)
-
-
-def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array]:
-    """Return samples and intervals with empty intervals last, and the number of the others."""
-    steps, is_empty = len(dt), dt == 0
-    order = jnp.argsort(is_empty, stable=True)
-    count = steps - jnp.sum(is_empty)
-    last = order[count - 1] + 1
-    rows = jnp.where(jnp.arange(steps + 1) < count, jnp.append(order, last), last)
-    return values[rows], dt[order], count
-
-
-def _elements(
-    values: Array, dt: Array, count: Array | int, order: int
-) -> tuple[Array, Array | None]:
-    """Return the Lie algebra elements of all steps (M, 10), and their derivatives (M, 10, 6).
-
-    The derivatives are with respect to a shift of the channels; None for orders 1 and 2, where they
-    are the length of the step.
-    """
-    number = jnp.arange(len(dt))
-    if order == 1:
-        nodes = [values[:-1]]
-    elif order == 2:
-        nodes = [0.5 * (values[:-1] + values[1:])]
-    else:
-        nodes = at_gauss_nodes(values, dt, jnp.minimum(number, count - 1), count + 1, order)
-    time_part = jnp.zeros((len(dt), 4), dt.dtype).at[:, 3].set(1.0)
-
-    def shifted(shift: Array) -> tuple[Array, Array]:
-        elements = [jnp.concatenate([node + shift, time_part], axis=1) for node in nodes]
-        xi = expansion(elements, dt[:, None], galilean.bracket)
-        xi = jnp.where((number < count)[:, None], xi, jnp.zeros_like(xi))
-        return xi, xi
-
-    unshifted = jnp.zeros((1, 6), dt.dtype)
-    if len(nodes) == 1:
-        return shifted(unshifted)[0], None
-    by_shift, xi = jax.jacfwd(shifted, has_aux=True)(unshifted)
-    return xi, by_shift[:, :, 0]
 
 
 def _checked_state(name: str, state: Any) -> tuple[Array, Array, Array]:
@@ -403,11 +294,6 @@ def _checked_imu(name: str, value: Imu, field: Field, dtype: DTypeLike) -> Imu:
 
 def _of_dtype(name: str, value: Array, dtype: DTypeLike) -> Array:
     """Return ``value`` in this dtype; TypeError if it has another dtype that is not weak."""
-    if value.dtype != dtype and not value.weak_type:
-        raise TypeError(f"{name}: wanted the dtype of gyro, {dtype}, got {value.dtype}")
+    if not value.weak_type:
+        same_dtype(name, value, dtype, "gyro")
     return value.astype(dtype)
-
-
-def _blocks(*rows: list[Array]) -> Array:
-    """Return the matrix of these rows of blocks."""
-    return jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows], axis=0)

@@ -1,14 +1,10 @@
 """The propagation of biases and white noise in the samples to the end of a motion.
 
-A shift of one sensor channel during one step changes the turn, the change of velocity and the
-displacement of that step; the remaining motion carries these effects to the end. The sum of the
-effects over the steps is the derivative with respect to a bias. The sum of their products, weighted
-by the variances, is the covariance.
-
-A vector is a list of three arrays, one per component, with one number per step, so XLA makes one
-plain loop over all steps; with a last axis of length 3 the formulas take several times as long. The
-axes of the sensors are a scan, also for speed: XLA recomputes, for each result, everything that is
-not an argument of a loop.
+A shift of a sensor channel during one step changes the step; the rest of the motion carries the
+effect to the end. The sum of the effects is the derivative with respect to a bias, that of their
+products, weighted by variances, the covariance. A vector is a list of three arrays with one number
+per step, so XLA makes one plain loop, several times as fast as with a last axis of length 3. The
+axes of the sensors are a scan, because XLA recomputes all but arguments of loops for each result.
 """
 
 from __future__ import annotations
@@ -30,32 +26,24 @@ _LOWER = [(i, j) for i in range(9) for j in range(i + 1)]
 
 
 @jax.jit  # without jit, each eager call would compile the scan again
-def propagate(
-    xi: Array, by_shift: Array | None, before: Motion, after: Motion, variances: Array
-) -> tuple[Array, Array]:
+def propagate(xi: Array, before: Motion, after: Motion, variances: Array) -> tuple[Array, Array]:
     """Return the derivative of the final errors with respect to a shift of all samples (9, 6).
 
     Return also their covariance (9, 9). The errors are rotation, velocity and displacement, all in
     axes at the start of the motion. ``xi`` (M, 10) are the elements of the Galilean algebra whose
-    exponentials are the steps, and ``by_shift`` (M, 10, 6) their derivatives with respect to a
-    shift of the six channels; None if xi is the sample times the length of the step. The motions
-    lead to start and end of each step. ``variances`` (M, 6) are those of the samples' white noise.
+    exponentials are the steps: the samples times the lengths of the steps. The motions lead to
+    start and end of each step. ``variances`` (M, 6) are those of the samples' white noise.
     """
     element, q = _components(xi), _components(before.q)
     t = after.t[-1:] - after.t
     velocity = _components(after.v[-1:] - after.v)
     displacement = _components(after.p[-1:] - after.p - after.v * t)
     t = t[:, 0]
-    if by_shift is None:
-        shifts = jnp.eye(3, dtype=xi.dtype)
-    else:
-        shifts = jnp.moveaxis(by_shift.reshape(-1, 10, 2, 3), 3, 0)  # per axis: (M, 10, 2)
 
     def of_axis(covariance: Array, axis: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
         """Add the covariance from the two channels of an axis; return the sums of effects."""
         shift, (gyro_variance, accel_variance) = axis
-        step = _of_samples(element, shift) if by_shift is None else _of_elements(element, shift)
-        turn, v, p, v_accel, p_accel = (_rotate(q, x) for x in step)
+        turn, v, p, v_accel, p_accel = (_rotate(q, x) for x in _of_samples(element, shift))
         p = _plus(_plus(p, _times(t, v)), _cross(turn, displacement))
         gyro = [*turn, *_plus(v, _cross(turn, velocity)), *p]
         accel = [*v_accel, *_plus(p_accel, _times(t, v_accel))]
@@ -70,7 +58,8 @@ def propagate(
         sums = [jnp.stack([jnp.sum(x) for x in errors]) for errors in (gyro, accel)]
         return covariance + products, (sums[0], sums[1])
 
-    axes = shifts, jnp.moveaxis(variances.reshape(-1, 2, 3), 0, 2).swapaxes(0, 1)
+    variances = jnp.moveaxis(variances.reshape(-1, 2, 3), 0, 2).swapaxes(0, 1)
+    axes = jnp.eye(3, dtype=xi.dtype), variances
     lower, (gyro, accel) = lax.scan(of_axis, jnp.zeros(len(_LOWER), xi.dtype), axes)
     place = {pair: k for k, pair in enumerate(_LOWER)}
     rows = [[lower[place[max(i, j), min(i, j)]] for j in range(9)] for i in range(9)]
@@ -79,11 +68,7 @@ def propagate(
 
 
 def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
-    """Return the effects of shifts along an axis (3,) on steps of held samples.
-
-    They are the derivatives of turn, velocity and displacement with respect to the rate, then of
-    velocity and displacement with respect to the specific force, in axes at the start of each step.
-    """
+    """Return the effects on turn, velocity and displacement of shifts along an axis (3,)."""
     theta, nu, tau = element[:3], element[3:6], element[9]
     mean, second = _factors(theta)
     shift = [tau * x for x in axis]
@@ -92,28 +77,8 @@ def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
     return moved, mean.slope(theta, nu, shift), _times(tau, p), moved, _times(tau, p_accel)
 
 
-def _of_elements(element: Vector, shift: Array) -> tuple[Vector, ...]:
-    """Return them for shifts that change the elements by the columns of (M, 10, 2)."""
-    theta, nu, rho, tau = element[:3], element[3:6], element[6:9], element[9]
-    mean, second = _factors(theta)
-
-    def linear(d_nu: Vector, d_rho: Vector) -> tuple[Vector, Vector]:
-        p = _plus(mean.sum(theta, d_rho), _times(tau, second.sum(theta, d_nu)))
-        return mean.sum(theta, d_nu), p
-
-    gyro, accel = (_components(shift[..., k]) for k in range(2))
-    d_theta = gyro[:3]
-    v, p = linear(gyro[3:6], gyro[6:9])
-    p = _plus(p, _times(tau, second.slope(theta, nu, d_theta)))
-    p, v = _plus(p, mean.slope(theta, rho, d_theta)), _plus(v, mean.slope(theta, nu, d_theta))
-    return mean.sum(theta, d_theta), v, p, *linear(accel[3:6], accel[6:9])
-
-
 class _Factors(NamedTuple):
-    """The function ``c v + f theta × v + g theta × (theta × v)`` of theta and v, and its slope.
-
-    ``f_slope`` and ``g_slope`` are the derivatives of f and g with respect to ``|theta|^2``.
-    """
+    """``c v + f theta × v + g theta × (theta × v)``, with slopes of f and g along ``|theta|^2``."""
 
     c: float
     f: Array
@@ -138,11 +103,7 @@ class _Factors(NamedTuple):
 
 
 def _factors(theta: Vector) -> tuple[_Factors, _Factors]:
-    """Return the factors of J, the sum of ``hat(theta)^n/(n+1)!``, and N, of ``.../(n+2)!``.
-
-    With J and N, the exponential is ``(exp(theta), J nu, J rho + tau N nu)``, and
-    ``exp(theta + d)`` is ``exp(J d) exp(theta)`` to first order.
-    """
+    """Return the factors of J, the sum of ``hat(theta)^n/(n+1)!``, and N, of ``.../(n+2)!``."""
     square = _dot(theta, theta)
     s = 0.25 * square
     sine, sine_slope = series.sin_defect(s), 0.25 * series.sin_defect_slope(s)

@@ -1,15 +1,11 @@
 """The mean of several attitudes, and the attitude that fits observed directions.
 
 Both are the dominant eigenvector of a symmetric 4x4 matrix (Davenport's q-method, in F. L. Markley
-and J. L. Crassidis, Fundamentals of Spacecraft Attitude Determination and Control, 2014, section
-5.3; the mean: Markley, Cheng, Crassidis and Oshman, Averaging Quaternions, J. Guid. Control Dyn.
-30(4), 2007).
-
-For two directions an angle a apart, the gap between the largest eigenvalues of that matrix is of
-order a^2 and its rounding of order eps, so its eigenvector has an error of order eps/a^2.
-``from_vectors`` therefore uses the eigenvectors only as a frame. In that frame it solves for the
-remaining small turn: there the terms of order a^2 are sums of small products, which keep their
-digits, and the error of the attitude is of order eps/a.
+and J. L. Crassidis, Fundamentals of Spacecraft Attitude Determination and Control, 2014, 5.3; the
+mean: Markley, Cheng, Crassidis and Oshman, J. Guid. Control Dyn. 30(4), 2007). For two directions
+an angle a apart, its largest eigenvalues differ by order a^2, so its eigenvector has an error of
+order eps/a^2. ``from_vectors`` therefore solves for the remaining small turn in the frame of the
+eigenvectors, where terms of order a^2 are sums of small products; the error is of order eps/a.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import broadcast, floating, is_concrete, not_negative, one_of
+from jaxquat._internal.checks import broadcast, floating, is_concrete, not_negative
 from jaxquat._internal.linear import (
     cross,
     dot,
@@ -31,21 +27,16 @@ from jaxquat._internal.linear import (
     trace,
     transpose,
 )
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.quaternion.algebra import canonical, conjugate, exp, multiply, normalize
-from jaxquat.quaternion.geometry import directions
-from jaxquat.quaternion.representations import of_rotation, to_matrix
+from jaxquat.quaternion.representations import to_matrix
 
 
 def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
     """Return the canonical unit eigenvector (..., 4) of the largest eigenvalue of (..., 4, 4).
 
-    It must be unique. If the largest two eigenvalues differ by no more than 100 units of rounding,
-    or a weight (..., n) is negative, the result is NaN. Such eigenvalues raise ValueError if they
-    are concrete.
-
-    The derivatives of ``eigh`` are NaN where the other eigenvalues repeat, although this vector is
-    smooth there. So the value of ``eigh`` enters as a constant, and two Newton steps on
-    ``A v = (v.A v) v`` carry the first and second derivatives.
+    Its derivatives are those of two Newton steps on ``A v = (v.A v) v``, because those of ``eigh``
+    are NaN where other eigenvalues repeat. The result is NaN if it is not unique, to 100 ulp.
     """
     dtype = matrix.dtype
     matrix = matrix if dtype.itemsize >= 4 else matrix.astype(jnp.float32)  # LAPACK's smallest
@@ -80,20 +71,14 @@ def _refuse_tied(tied: Array, values: Array, wanted: str) -> None:
 def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
     """Return the canonical mean attitude over axis -2. (..., n, 4), (..., n) -> (..., 4).
 
-    It maximises ``sum w (p.q)^2`` over p, so the signs of the quaternions do not matter; weights
-    are equal by default. It is smooth in q and weights as long as the maximiser is unique, which it
-    is not for two attitudes a half turn apart, or if all weights are 0. For such traced values, or
-    traced negative weights, the result is NaN.
-
-    Raises:
-        ValueError: a wrong shape; concrete values without a unique maximiser; a negative weight.
-        TypeError: an argument is not an array of floats.
+    It maximises ``sum w (p.q)^2`` over p, with equal weights by default; signs of quaternions do
+    not matter. It is smooth while the maximiser is unique: not for two attitudes a half turn apart,
+    nor if all weights are 0. Concrete values of this kind and negative weights raise ValueError;
+    traced ones give NaN.
 
     Examples:
-        >>> yaws = jnp.radians(jnp.array([[0.0, 0.0, 10.0], [0.0, 0.0, 30.0]]))
-        >>> mean = jq.quaternion.mean(jq.quaternion.exp(yaws))
-        >>> jnp.degrees(jq.quaternion.log(mean)[2]).round(2)
-        Array(20., dtype=float32)
+        >>> jnp.degrees(jq.quaternion.log(jq.quaternion.mean(jnp.stack([level, q])))[2]).round(1)
+        Array(36.9, dtype=float32)
     """
     q = floating("q", q)
     if q.ndim < 2 or q.shape[-1] != 4 or q.shape[-2] < 1:
@@ -109,26 +94,20 @@ def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
     return _dominant_eigenvector(total, weights)
 
 
-def from_vectors(
-    body: ArrayLike,
-    world: ArrayLike,
-    weights: ArrayLike | None = None,
-    *,
-    method: str = "davenport",
-) -> Array:
+@refuses_old_keywords("quaternion.from_vectors")
+def from_vectors(body: ArrayLike, world: ArrayLike, weights: ArrayLike | None = None) -> Array:
     """Return the canonical attitude q with ``rotate(q, body[i]) = world[i]`` as nearly as possible.
 
-    (..., n, 3), (..., n, 3) -> (..., 4). Directions are normalised.
+    (..., n, 3), (..., n, 3) -> (..., 4). Directions are normalised. The result minimises
+    ``sum w |world - R body|^2`` (Wahba's problem).
 
     Args:
         body: n >= 2 directions in body axes.
         world: the same directions in world axes.
-        weights: (..., n), equal by default; only for "davenport".
-        method: "davenport" minimises ``sum w |world - R body|^2`` (Wahba's problem). "triad" needs
-            exactly two directions; it matches the first and the plane of both exactly.
+        weights: (..., n), equal by default.
 
     Raises:
-        ValueError: a wrong shape or method; concrete directions that do not determine the attitude
+        ValueError: a wrong shape; concrete directions that do not determine the attitude
             (all parallel, weights of 0), one of length 0, a negative weight. If these are traced,
             the result is NaN.
         TypeError: an argument is not an array of floats.
@@ -140,19 +119,12 @@ def from_vectors(
         >>> jnp.degrees(jq.quaternion.log(q)[2]).round(2)  # the right side, -y, faces north
         Array(90., dtype=float32)
     """
-    one_of("method", method, ("davenport", "triad"))
     body, world = floating("body", body), floating("world", world)
     for name, value in (("body", body), ("world", world)):
         if value.ndim < 2 or value.shape[-1] != 3 or value.shape[-2] < 2:
             raise ValueError(f"{name}: wanted shape (..., n, 3) with n >= 2, got {value.shape}")
     body, world = broadcast(("body", body, body.shape[-2:]), ("world", world, body.shape[-2:]))
-    body, world = directions("body", body), directions("world", world)
-    if method == "triad":
-        if weights is not None or body.shape[-2] != 2:
-            got = f"{body.shape[-2]} directions"
-            raise ValueError(f"method: 'triad' wanted two directions and no weights, got {got}")
-        columns = _triad("world", world)[..., :, None, :] * _triad("body", body)[..., None, :, :]
-        return of_rotation(jnp.sum(columns, axis=-1))
+    body, world = _directions("body", body), _directions("world", world)
     if weights is None:
         weights = jnp.ones(body.shape[:-1], body.dtype)
     core = body.shape[-2:]
@@ -165,11 +137,10 @@ def from_vectors(
 def _aligned(body: Array, world: Array, weights: Array) -> Array:
     """Return the canonical q (..., 4) with the least ``sum w |world - R body|^2``.
 
-    The eigenvectors of K give the attitude q_0 and three axes a_k = v_k q_0*, in order of growing
-    uncertainty about them. In these axes the remaining turn about the last one has a closed form.
-    After it the eigenvector of K is (1, x) with a small x: ``H x = z - (z.x) x``,
-    H = 2 tr(P) - P - P^T for the profile P of the turned directions. The fixed-point iteration of
-    this equation from 0 has the correct first and second derivatives.
+    The eigenvectors of K give q_0 and three axes a_k = v_k q_0*, the most uncertain last. The turn
+    about that one has a closed form; then the eigenvector of K is (1, x), ``H x = z - (z.x) x``
+    with H = 2 tr(P) - P - P^T for the profile P of the turned directions. Its fixed-point iteration
+    from 0 has the correct first and second derivatives.
     """
     dtype = body.dtype
     if dtype.itemsize < 4:  # too small for LAPACK
@@ -237,13 +208,9 @@ def _davenport(profile: Array) -> Array:
     return jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2)
 
 
-def _triad(name: str, v: Array) -> Array:
-    """Return the frame (..., 3, 3) of two unit vectors (..., 2, 3): first, normal, third."""
-    first, normal = v[..., 0, :], cross(v[..., 0, :], v[..., 1, :])
-    square = dot(normal, normal)
-    parallel = square <= (100 * jnp.finfo(v.dtype).eps) ** 2
-    if is_concrete(parallel) and np.any(parallel):
-        wanted = "directions that determine the attitude"
-        raise ValueError(f"{name}: wanted {wanted}, got parallel ones")
-    normal = jnp.where(parallel[..., None], jnp.nan, normal / jnp.sqrt(square)[..., None])
-    return jnp.stack([first, normal, cross(first, normal)], axis=-1)
+def _directions(name: str, v: Array) -> Array:
+    """Return unit vectors along v (..., 3); ValueError if a concrete vector has length 0."""
+    v = near_one(v)
+    if is_concrete(v) and np.any(np.all(np.asarray(v) == 0, axis=-1)):
+        raise ValueError(f"{name}: wanted directions, got one of length 0")
+    return v / jnp.sqrt(dot(v, v))[..., None]

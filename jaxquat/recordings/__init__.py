@@ -7,7 +7,7 @@ recording and masked in windows.
 from __future__ import annotations
 
 from jaxquat.recordings.ardupilot import ARDUPILOT, read_dataflash, read_tlog
-from jaxquat.recordings.benchmarks import read_euroc, read_tum, write_tum
+from jaxquat.recordings.benchmarks import read_euroc, read_tum
 from jaxquat.recordings.clocks import EvenClock, even_clock
 from jaxquat.recordings.recording import Recording, join
 from jaxquat.recordings.resting import stationary_intervals
@@ -16,11 +16,10 @@ from jaxquat.recordings.tables import read
 from jaxquat.recordings.ulog import PX4, read_ulog
 from jaxquat.recordings.units import UNITS
 from jaxquat.recordings.windowing import Windows, windows, windows_by_time
-from jaxquat.recordings.writing import COLUMNS, write
+from jaxquat.recordings.writing import write
 
 __all__ = [
     "ARDUPILOT",
-    "COLUMNS",
     "PX4",
     "UNITS",
     "EvenClock",
@@ -39,5 +38,4 @@ __all__ = [
     "windows",
     "windows_by_time",
     "write",
-    "write_tum",
 ]

@@ -221,7 +221,7 @@ def test_multiple_shooting_finds_the_bias_of_a_gyroscope_across_a_gap():
 
 @pytest.mark.slow
 def test_all_rows_of_two_rates_identify_a_body_that_rows_of_the_gyroscope_do_not():
-    """The claim of docs/identification.md: gyroscope at 100 Hz, commands at 50 Hz, other stamps."""
+    """The claim of docs/logs.md: gyroscope at 100 Hz, commands at 50 Hz, other stamps."""
     rng = np.random.default_rng(0)
     of_gyro = np.arange(0.0, 10.0, 0.01) + 1e-6
     of_command = np.arange(0.003, 10.0, 0.02) + rng.uniform(0.0, 6e-3, 500)
