@@ -75,7 +75,7 @@ class LeastSquares(reprs.Tabular):
         history: the cost at the start and after each accepted step.
         covariance: the FitCovariance of the parameters.
         best_start: the index of the start that led to this result; None without starts.
-        costs: the final cost from each start, (starts,), infinite for one not finite; or None.
+        costs: the final cost of each start, (starts,), infinite if it failed; None without starts.
 
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)
