@@ -20,7 +20,7 @@ from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import dot, matvec, transpose
 from jaxquat.estimation import stages
 from jaxquat.estimation.arguments import cast, sample_of
-from jaxquat.estimation.error_state import Error, Update, observed
+from jaxquat.estimation.error_state import Error, observed
 from jaxquat.estimation.filtering import Estimate, Filter, Linearized, corrected
 from jaxquat.estimation.imu import DECLINATION, SIZE, VELOCITY, AhrsSettings, ImuSample
 from jaxquat.estimation.memory import Memory, start_memory
@@ -90,7 +90,7 @@ def _linearize(
     north = stages.find_heading(settings, memory, predicted, tilt)
     moving = stages.find_rest(settings, memory, predicted, tilt, north.q)
     predicted, numbers = _restart(settings, memory, predicted, tilt, north, moving)
-    error, updates, count = _observe(settings, predicted, tilt, north, moving, numbers)
+    error, count = _observe(settings, predicted, tilt, north, moving, numbers)
     none = jnp.asarray(jnp.nan, sample.gyro.dtype)
     before = Estimate(north.q, numbers[:3], numbers[3:], predicted.covariance, none, count, none)
     estimate = corrected(before, error)
@@ -108,7 +108,7 @@ def _linearize(
         motion=moving.motion,
     )
     ahead = multiply(estimate.q, exp(settings.latency * (predicted.sample.gyro - estimate.bias)))
-    linearized = Linearized(predicted.transition, predicted.noise, updates)
+    linearized = Linearized(predicted.transition, predicted.noise, error.mean)
     return after, estimate._replace(q=ahead), linearized
 
 
@@ -171,8 +171,8 @@ def _observe(
     north: MagneticHeading,
     moving: MotionAndRest,
     numbers: Array,
-) -> tuple[Error, tuple[Update, ...], Array]:
-    """Observe velocity, heading, and at rest the bias. -> error, blocks, number of scalars."""
+) -> tuple[Error, Array]:
+    """Observe velocity, heading, and at rest the bias. -> error, number of scalars."""
     (of_gyro, of_force, of_field), at_rest = predicted.intervals, moving.rest.at_rest
     up = _unobserved_vertical(predicted, north)
 
@@ -187,7 +187,7 @@ def _observe(
     has_velocity = jnp.full(2, (of_force > 0) & tilt.known)
     variances = jnp.full(2, stages.inverse(of_force) * density)
     residuals = -numbers[3:5]
-    error, first = observed(error, _VELOCITY, residuals, variances, has_velocity, without_vertical)
+    error, _ = observed(error, _VELOCITY, residuals, variances, has_velocity, without_vertical)
 
     row = jnp.zeros(SIZE, predicted.sample.gyro.dtype).at[:2].set(north.by_tilt)
     row = row.at[2].set(1.0).at[DECLINATION].set(1.0)
@@ -199,13 +199,13 @@ def _observe(
     variance = jnp.where(north.is_early, north.variance, north.variance * factor)
     has_north = (tilt.known & (of_field > 0) & north.valid & ~north.begins)[None]
     block = row[None], residual[None], variance[None], has_north
-    error, second = observed(error, *block, lambda gain: gain.at[:2].set(0.0))
+    error, _ = observed(error, *block, lambda gain: gain.at[:2].set(0.0))
 
     variances = jnp.full(3, stages.inverse(of_gyro) * settings.rest_bias**2)
     has_bias = jnp.full(3, tilt.known & at_rest & (of_gyro > 0))
-    error, third = observed(error, _BIAS, predicted.sample.gyro - numbers[:3], variances, has_bias)
+    error, _ = observed(error, _BIAS, predicted.sample.gyro - numbers[:3], variances, has_bias)
     flags = jnp.concatenate([has_velocity, has_north, has_bias])
-    return error, (first, second, third), jnp.sum(flags, dtype=predicted.sample.gyro.dtype)
+    return error, jnp.sum(flags, dtype=predicted.sample.gyro.dtype)
 
 
 def _unobserved_vertical(predicted: Prediction, north: MagneticHeading) -> Array:

@@ -16,7 +16,7 @@ from jaxquat._internal import reprs
 from jaxquat._internal.checks import arrays, instance, is_concrete, takes
 from jaxquat.estimation import error_state
 from jaxquat.estimation.arguments import check_sizes, unit_or_missing
-from jaxquat.estimation.error_state import Error, Update
+from jaxquat.estimation.error_state import Error
 from jaxquat.estimation.imu import ImuSample
 from jaxquat.estimation.interval import Interval, checked
 from jaxquat.quaternion import correct_norm, exp, multiply
@@ -56,7 +56,7 @@ class Linearized(NamedTuple):
 
     transition: Array  # transition matrix of the error, (n, n)
     noise: Array  # covariance that the transition adds, (n, n)
-    updates: tuple[Update, ...]  # blocks of observations, in the order in which they were used
+    correction: Array  # the change of the mean by the observations, (n,)
 
 
 class Filter(NamedTuple):
@@ -147,19 +147,22 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
     """
     memory = _start(filter, samples, memory)
 
-    def forward(memory: Any, sample: Any) -> tuple[Any, tuple[Estimate, Array, Array, Any]]:
-        memory, estimate, (transition, noise, updates) = filter.linearize(memory, sample)
-        steps = [error_state.backward_step(update) for update in updates]
-        return memory, (estimate, transition, noise, steps)
+    def forward(memory: Any, sample: Any) -> tuple[Any, tuple[Estimate, Linearized]]:
+        memory, estimate, linearized = filter.linearize(memory, sample)
+        return memory, (estimate, linearized)
 
-    def backward(later: Any, row: tuple[Estimate, Array, Array, Any]) -> tuple[Any, Estimate]:
-        estimate, transition, noise, steps = row
-        after = corrected(estimate, error_state.smoothed(estimate.covariance, later))
-        return error_state.information_before(later, transition, noise, steps), after
+    def backward(later: Any, row: tuple[Estimate, Linearized]) -> tuple[Any, Estimate]:
+        error, (transition, noise, correction) = later
+        error = error._replace(mean=error.mean + correction)  # relative to the prediction
+        error = error_state.smoothed(row[0].covariance, transition, noise, error)
+        return (error, row[1]), corrected(row[0], error)
 
     _, rows = lax.scan(_recomputed(forward), memory, samples)
-    later = error_state.no_information(rows[0].covariance[-1])
-    return lax.scan(_recomputed(backward), later, rows, reverse=True)[1]
+    last, linearized = jax.tree.map(lambda x: x[-1], rows)
+    error = Error(jnp.zeros_like(linearized.correction), last.covariance)
+    rows = jax.tree.map(lambda x: x[:-1], rows)
+    earlier = lax.scan(_recomputed(backward), (error, linearized), rows, reverse=True)[1]
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), earlier, last)
 
 
 def corrected(estimate: Estimate, error: Error) -> Estimate:

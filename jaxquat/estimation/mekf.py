@@ -164,7 +164,7 @@ def mekf(
         estimate = Estimate(q, memory.bias, jnp.zeros(0, dtype), covariance, *consistency(updates))
         estimate = corrected(estimate, error)
         memory = _Memory(estimate.q, estimate.bias, estimate.covariance, gyro, length, gap)
-        return memory, estimate, Linearized(transition, noise, updates)
+        return memory, estimate, Linearized(transition, noise, error.mean)
 
     return Filter(init, lambda memory, sample: linearize(memory, sample)[:2], linearize)
 
