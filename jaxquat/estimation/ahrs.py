@@ -21,11 +21,11 @@ from jaxquat._internal.linear import dot, matvec, transpose
 from jaxquat.estimation import stages
 from jaxquat.estimation.arguments import cast, sample_of
 from jaxquat.estimation.error_state import Error, observed
-from jaxquat.estimation.filtering import Estimate, Filter, Linearized, corrected
+from jaxquat.estimation.filtering import Estimate, Filter, Linearized, corrected, joined
 from jaxquat.estimation.imu import DECLINATION, SIZE, VELOCITY, AhrsSettings, ImuSample
 from jaxquat.estimation.memory import Memory, start_memory
 from jaxquat.estimation.stages import MagneticHeading, MotionAndRest, Prediction, Tilt
-from jaxquat.quaternion import exp, multiply, rotate_inverse
+from jaxquat.quaternion import conjugate, exp, log, multiply, rotate_inverse
 
 _HEADING, _MOVING = np.zeros((2, SIZE), bool)  # elements of the error
 _HEADING[[2, DECLINATION]], _MOVING[VELOCITY:DECLINATION] = True, True
@@ -89,7 +89,12 @@ def _linearize(
     tilt = stages.find_tilt(memory, predicted)
     north = stages.find_heading(settings, memory, predicted, tilt)
     moving = stages.find_rest(settings, memory, predicted, tilt, north.q)
-    predicted, numbers = _restart(settings, memory, predicted, tilt, north, moving)
+    starts, known = _starts(memory, tilt, north, moving)
+    numbers = _numbers(memory, predicted, tilt, moving, starts)
+    # What was unknown and becomes known is known of the past, too.
+    past = _restarted(settings, predicted, tilt, north, starts & known)
+    turn = log(multiply(north.q, conjugate(predicted.q)))
+    predicted = _restarted(settings, predicted, tilt, north, starts)
     error, count = _observe(settings, predicted, tilt, north, moving, numbers)
     none = jnp.asarray(jnp.nan, sample.gyro.dtype)
     before = Estimate(north.q, numbers[:3], numbers[3:], predicted.covariance, none, count, none)
@@ -108,7 +113,8 @@ def _linearize(
         motion=moving.motion,
     )
     ahead = multiply(estimate.q, exp(settings.latency * (predicted.sample.gyro - estimate.bias)))
-    linearized = Linearized(predicted.transition, predicted.noise, error.mean)
+    turn = jnp.where(starts[2], joined(error.mean[:3], turn), error.mean[:3])
+    linearized = Linearized(past.transition, past.noise, error.mean.at[:3].set(turn))
     return after, estimate._replace(q=ahead), linearized
 
 
@@ -124,15 +130,10 @@ def _start_covariance(settings: AhrsSettings, attitude: Array) -> Array:
     return jnp.diag(jnp.concatenate(parts) ** 2)
 
 
-def _restart(
-    settings: AhrsSettings,
-    memory: Memory,
-    predicted: Prediction,
-    tilt: Tilt,
-    north: MagneticHeading,
-    moving: MotionAndRest,
-) -> tuple[Prediction, Array]:
-    """Begin elements of the error again. -> the prediction, the numbers (15,) before updates."""
+def _starts(
+    memory: Memory, tilt: Tilt, north: MagneticHeading, moving: MotionAndRest
+) -> tuple[Array, Array]:
+    """Return which elements of the error begin again, and which were known before, (18,)."""
     rest_begins = moving.rest.at_rest & ~memory.rest.at_rest
     # At rest the velocity is relative to the one at its beginning: a smooth ride is a rest, too.
     starts = (
@@ -141,6 +142,14 @@ def _restart(
         | ((north.begins | north.lost) & _HEADING)
         | (rest_begins & _MOVING)
     )
+    unknown = tilt.begins | (north.begins & (memory.heading.age < 0) & ~tilt.lost & _HEADING)
+    return starts, ~unknown
+
+
+def _restarted(
+    settings: AhrsSettings, predicted: Prediction, tilt: Tilt, north: MagneticHeading, starts: Array
+) -> Prediction:
+    """Begin these elements of the error again."""
     of_tilt = jnp.where(tilt.known, stages.START_TILT, stages.UNKNOWN)
     of_heading = jnp.where(north.begins, jnp.sqrt(north.variance), stages.UNKNOWN)
     start = _start_covariance(settings, jnp.stack([of_tilt, of_tilt, of_heading]))
@@ -148,20 +157,26 @@ def _restart(
     covariance = jnp.where(either, start, predicted.covariance)
     noise = jnp.where(either, start, predicted.noise)
     transition = jnp.where(starts[:, None], 0.0, predicted.transition)
-    by_tilt = jnp.where(north.begins, north.by_tilt, 0.0)
+    by_tilt = jnp.where(north.begins & starts[2], north.by_tilt, 0.0)
 
     def with_tilt(matrix: Array) -> Array:
         """Add the part of the heading's error that follows from the tilt's, where it begins."""
         return matrix.at[2].add(-jnp.sum(by_tilt[:, None] * matrix[:2], axis=0))
 
-    predicted = predicted._replace(
+    return predicted._replace(
         covariance=with_tilt(transpose(with_tilt(covariance))),
         noise=with_tilt(transpose(with_tilt(noise))),
         transition=with_tilt(transition),
     )
+
+
+def _numbers(
+    memory: Memory, predicted: Prediction, tilt: Tilt, moving: MotionAndRest, starts: Array
+) -> Array:
+    """Return the numbers (15,) before the updates."""
     gained = predicted.intervals[1] * moving.acceleration
     numbers = memory.numbers.at[3:5].add(gained).at[5].multiply(predicted.decay)
-    return predicted, jnp.where(starts[3:] | ~tilt.known, 0.0, numbers)
+    return jnp.where(starts[3:] | ~tilt.known, 0.0, numbers)
 
 
 def _observe(

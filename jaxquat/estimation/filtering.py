@@ -19,7 +19,7 @@ from jaxquat.estimation.arguments import check_sizes, unit_or_missing
 from jaxquat.estimation.error_state import Error
 from jaxquat.estimation.imu import ImuSample
 from jaxquat.estimation.interval import Interval, checked
-from jaxquat.quaternion import correct_norm, exp, multiply
+from jaxquat.quaternion import correct_norm, exp, log, multiply
 
 
 class Estimate(NamedTuple):
@@ -153,7 +153,9 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
 
     def backward(later: Any, row: tuple[Estimate, Linearized]) -> tuple[Any, Estimate]:
         error, (transition, noise, correction) = later
-        error = error._replace(mean=error.mean + correction)  # relative to the prediction
+        # relative to the prediction
+        mean = (error.mean + correction).at[:3].set(joined(error.mean[:3], correction[:3]))
+        error = error._replace(mean=mean)
         error = error_state.smoothed(row[0].covariance, transition, noise, error)
         return (error, row[1]), corrected(row[0], error)
 
@@ -170,6 +172,11 @@ def corrected(estimate: Estimate, error: Error) -> Estimate:
     q, shift = turned(estimate.q, error.mean[:3]), error.mean[3:]
     bias, others = estimate.bias + shift[:3], estimate.others + shift[3:]
     return estimate._replace(q=q, bias=bias, others=others, covariance=error.covariance)
+
+
+def joined(later: Array, earlier: Array) -> Array:
+    """Return the rotation vector of two turns in world axes, (3,)."""
+    return log(multiply(exp(later), exp(earlier)))
 
 
 def turned(q: Array, u: Array) -> Array:

@@ -298,3 +298,15 @@ def test_a_star_tracker_gives_the_bias_at_the_start_in_float32(deviations):
     assert np.abs(np.log(ratio[20:])).max() < 0.01
     assert ratio.min() > 0.9
     assert ratio.max() < 10.0  # at the first rows, where the bias is known 1e5 times worse
+
+
+def test_a_magnetometer_gives_the_heading_of_the_time_before_it():
+    """It begins after 6 s of a walk. Online the heading before has a deviation of 172 degrees."""
+    attitude, samples = moved("walk", True, 2, 12.0, 50.0)
+    samples = samples._replace(magnetometer=samples.magnetometer.at[:, :300].set(jnp.nan))
+    smoothed = AFTER(samples)
+    off = np.asarray(jq.quaternion.to_matrix(smoothed.q)) @ np.swapaxes(attitude, 2, 3)
+    heading = np.arctan2(off[..., 1, 0] - off[..., 0, 1], off[..., 0, 0] + off[..., 1, 1])
+    deviations = np.sqrt(np.asarray(smoothed.covariance)[..., 2, 2])
+    assert np.all(np.abs(heading[:, :300]) < 3.0 * deviations[:, :300])
+    assert deviations[:, :300].max() < np.deg2rad(20.0)
