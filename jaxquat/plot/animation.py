@@ -46,7 +46,7 @@ class _Film(FuncAnimation):
 def animate(
     path: Path,
     body: Body,
-    file: str | os.PathLike | None = None,
+    file: str | os.PathLike[str] | None = None,
     *,
     fps: int = 25,
     speed: float = 1.0,
@@ -133,7 +133,7 @@ def _actors(ax: Axes3D, corners: np.ndarray) -> tuple[Poly3DCollection, list[Any
     return solid, lines, trail
 
 
-def _writer(file: str | os.PathLike | None) -> str:
+def _writer(file: str | os.PathLike[str] | None) -> str:
     """Return the name of matplotlib's writer for a file; ValueError if it is not installed."""
     suffix = "" if file is None else place("file", file).suffix.lower()
     writer = "pillow" if suffix == ".gif" else "ffmpeg"

@@ -31,7 +31,7 @@ _TRUTH = {
 }
 
 
-def read_euroc(path: str | os.PathLike) -> Recording:
+def read_euroc(path: str | os.PathLike[str]) -> Recording:
     """Read inertial sensor and ground truth of a sequence of the EuRoC MAV dataset.
 
     The files are ``mav0/imu0/data.csv`` and, if it exists,
@@ -58,7 +58,7 @@ def read_euroc(path: str | os.PathLike) -> Recording:
     return join(imu, read(truth, _TRUTH, units={"t": "ns"})) if truth.exists() else imu
 
 
-def read_tum(path: str | os.PathLike) -> Recording:
+def read_tum(path: str | os.PathLike[str]) -> Recording:
     """Read a trajectory of TUM RGB-D, the format of evo.
 
     Lines are ``timestamp tx ty tz qx qy qz qw``, comments begin with ``#``. The recording has q,
@@ -80,7 +80,7 @@ def read_tum(path: str | os.PathLike) -> Recording:
     return read(path, columns, units={"t": "s"}, order="xyzw")
 
 
-def write_tum(path: str | os.PathLike, recording: Recording) -> None:
+def write_tum(path: str | os.PathLike[str], recording: Recording) -> None:
     """Write the rows of a recording that have both q and a position, as ``read_tum`` reads them.
 
     Numbers are read back to the last bit. A file that exists is replaced.

@@ -54,12 +54,12 @@ class Path:
     """
 
     t: Array
-    state: Any
+    state: State
     _: KW_ONLY
     saved: Any = ()
     command: Any = ()
     memory: Any = ()
-    final: Any = ()
+    final: State = ()  # type: ignore[assignment]
 
     def at(self, t: ArrayLike) -> State:
         """The state at any times within the path, interpolated on the sphere.
@@ -139,7 +139,7 @@ class Path:
             lambda x: x[rows], (self.t, self.state, self.saved, self.command)
         )
         if isinstance(self.state, State):
-            final = jax.tree.map(lambda x: x[-1], state)
+            final: Any = jax.tree.map(lambda x: x[-1], state)
         else:
             final = self.final if numbers[-1] == self.t.size - 1 else ()
         return Path(t, state, saved=saved, command=command, final=final)
