@@ -61,6 +61,7 @@ def test_the_version_and_its_pythons_are_the_same_everywhere():
     version = PROJECT["version"]
     citation = (ROOT / "CITATION.cff").read_text()
     assert re.search(r"^version: (\S+)$", citation, re.M)[1] == version
+    assert re.search(r"^date-released: \d{4}-\d\d-\d\d$", citation, re.M)
     assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] in (
         version,
         "Unreleased",
@@ -77,6 +78,27 @@ def test_addresses_are_all_placeholders_or_all_real():
     assert list(urls) == ["Homepage", "Documentation", "Source", "Changelog", "Issues"]
     assert all(url.startswith("https://") for url in urls.values())
     assert len({".invalid/" in url for url in urls.values()}) == 1
+
+
+def test_the_conda_recipe_wants_what_the_wheel_wants():
+    """Extras are constraints there; tests and documentation have none."""
+    recipe = (ROOT / "docs" / "packaging" / "recipe.yaml").read_text()
+    assert f'version: "{PROJECT["version"]}"' in recipe
+    assert f'python_min: "{PROJECT["requires-python"].removeprefix(">=")}"' in recipe
+    names = {"matplotlib": "matplotlib-base", "flatbuffers": "python-flatbuffers"}
+
+    def section(key):
+        lines = re.search(rf"^  {key}:.*\n((?:    - .*\n)+)", recipe, re.M)[1]
+        return re.findall(r"- (\S+) (>=\S+)$", lines, re.M)
+
+    def wanted(requirements):
+        pairs = (re.split("(?=>=)", requirement) for requirement in requirements)
+        return [(names.get(name, name), bound) for name, bound in pairs]
+
+    assert section("run") == wanted(PROJECT["dependencies"])
+    extras = ("plot", "fused", "diffrax", "store", "export", "logs")
+    optional = [need for key in extras for need in PROJECT["optional-dependencies"][key]]
+    assert section("run_constraints") == wanted(optional)
 
 
 @pytest.fixture(scope="module")
