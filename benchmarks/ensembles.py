@@ -5,7 +5,7 @@
 A closed loop (rkmk4, a quaternion law, float32) runs from random starts. Three numbers are kept of
 each member, and reduced to mean and quantiles. The rate is that from the first chunk to the last of
 six: it contains drawing, transfer and reducing, but no compilation. Memory is XLA's analysis of one
-chunk. The tables, with what 1e9 members would take, are those of docs/scaling.md.
+chunk. The tables, with what 1e9 members would take, are those of docs/benchmarks/ensembles.txt.
 """
 
 import argparse

@@ -168,6 +168,101 @@ def plan(kind="plain"):
     return call
 
 
+def feedback(kind):
+    """A rollout with ``mpc``, or with ``mppi`` of 256 sequences, which slow a body down."""
+
+    def call():
+        import jax
+        import jax.numpy as jnp
+
+        import jaxquat as jq
+
+        body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
+        turning = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.1, 0.2, 0.3]))
+        guess, grid = jnp.zeros((10, 3)), jq.grid(0.0, 0.5, 40)
+        plant = jq.rkmk2, body, jq.torques.commanded
+        limits = jq.planning.Constraints(limits=(-0.5, 0.5))
+
+        def cost(k, state, params, command):
+            return jnp.concatenate([command, 10.0 * state.omega])
+
+        def controller():
+            if kind == "mpc":
+                return jq.planning.mpc(*plant, 0.5, guess, cost, constraints=limits)
+            sampling = jq.planning.Sampling(0.2, 0.01, samples=256)
+            return jq.planning.mppi(
+                jax.random.key(0), *plant, 0.5, guess, cost, sampling=sampling, constraints=limits
+            )
+
+        def fly(start):
+            return jq.rollout(*plant, start, grid, controller=controller()).final.omega
+
+        return jax.jit(fly)(turning)
+
+    return call
+
+
+def policy():
+    """An update of a network of 2 x 64 by the gradient of 64 flights of 100 samples."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    import jaxquat as jq
+
+    body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
+    sizes, keys = (7, 64, 64, 3), jax.random.split(jax.random.key(0), 4)
+    weights = [
+        (0.1 * jax.random.normal(key, (m, n)), jnp.zeros(m))
+        for key, n, m in zip(keys[:3], sizes, sizes[1:], strict=False)
+    ]
+
+    def network(t, state, memory, weights, value):
+        x = jnp.concatenate([state.q, state.omega])
+        for matrix, bias in weights[:-1]:
+            x = jnp.tanh(matrix @ x + bias)
+        return weights[-1][0] @ x + weights[-1][1], memory
+
+    def loss(weights, starts):
+        controller = jq.Controller(lambda start, weights: (), network, 0.01)
+
+        def flown(start):
+            grid = jq.grid(0.0, 0.01, 100)
+            path = jq.rollout(
+                jq.rkmk2, body, jq.torques.commanded, start, grid, weights, controller=controller
+            )
+            return jnp.sum(path.final.omega**2)
+
+        return jnp.mean(jax.vmap(flown)(starts))
+
+    adam = optax.adam(1e-3)
+
+    def update(weights, memory, starts):
+        slope = jax.grad(loss)(weights, starts)
+        changes, memory = adam.update(slope, memory)
+        return optax.apply_updates(weights, changes), memory
+
+    turns, rates = jax.random.normal(keys[3], (2, 64, 3))
+    starts = jq.State(jax.vmap(jq.quaternion.exp)(turns), rates)
+    return jax.jit(update)(weights, adam.init(weights), starts)
+
+
+def shaken():
+    """A body in a fluid by ``langevin``, 1000 steps."""
+    import jax
+    import jax.numpy as jnp
+
+    import jaxquat as jq
+
+    body, _, start, grid, _ = problem()
+    scheme = jq.stochastic.langevin(jq.no_squish, 0.4 * jnp.ones(3), 1e-2)
+
+    def fly(key):
+        return jq.rollout(scheme, body, jq.torques.zero, start, grid, noise=key).final.omega
+
+    return jax.jit(fly)(jax.random.key(0))
+
+
 def recording():
     """Ten seconds of an inertial sensor at rest."""
     import numpy as np
@@ -192,6 +287,33 @@ def filtered(smooth=False):
         return jax.jit(lambda samples: run(jq.estimation.ahrs(), samples))(samples)
 
     return call
+
+
+def vectors():
+    """``mekf`` over 1000 samples of a gyroscope and two vectors."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    import jaxquat as jq
+
+    times, q = np.arange(1000) / 100, jnp.array([1.0, 0.0, 0.0, 0.0])
+    two = jnp.tile(jnp.eye(3)[1:], (1000, 1, 1))
+    samples = jq.estimation.VectorSample(
+        jq.estimation.intervals(times), jnp.zeros((1000, 3)), two, two, jnp.full((1000, 4), jnp.nan)
+    )
+    return jax.jit(lambda x: jq.estimation.run(jq.estimation.mekf(q), x))(samples)
+
+
+def preintegrated():
+    """``preintegrate`` over 1000 samples."""
+    import jax
+    import jax.numpy as jnp
+
+    import jaxquat as jq
+
+    rates, times = 0.1 * jnp.ones((1000, 3)), jnp.arange(1000) / 100
+    return jax.jit(jq.kinematics.preintegrate)(rates, rates, times)
 
 
 def ensemble():
@@ -252,6 +374,12 @@ ROWS = {
     "ilqr, constraints": plan("constraints"),
     "ilqr, vmap": plan("vmap"),
     "ilqr, derivative": plan("derivative"),
+    "mpc": feedback("mpc"),
+    "mppi": feedback("mppi"),
+    "policy update": policy,
+    "langevin": shaken,
+    "preintegrate": preintegrated,
+    "mekf": vectors,
     "ahrs": filtered(),
     "smooth": filtered(smooth=True),
 }

@@ -111,7 +111,7 @@ def by_scipy():
         ),
         compare(
             "scipy, JAX arrays",
-            "derivative of `as_rotvec` at the identity, by x, y, z",
+            "derivative of `as_rotvec` at the identity with respect to x, y, z",
             lambda: jax.jacfwd(log)(scalar_last)[:, :3],
             lambda: jax.jacfwd(HERE_LOG)(IDENTITY)[:, 1:],
             2.0 * np.eye(3),
@@ -187,7 +187,7 @@ def by_mjx():
     return [
         compare(
             "MJX",
-            "derivative of `quat_integrate` by a rate of 0, dt = 0.1",
+            "derivative of `quat_integrate` with respect to a rate of 0, dt = 0.1",
             lambda: jax.jacfwd(lambda v: quat_integrate(IDENTITY, v, dt))(ZERO),
             lambda: jax.jacfwd(update)(ZERO),
             np.vstack([np.zeros(3), 0.05 * np.eye(3)]),
@@ -259,7 +259,7 @@ def differences():
     at = jnp.array([2.0, 0.4])
     forward, reverse = jax.jit(jax.jacfwd(last))(at), jax.jit(jax.grad(last))(at)
     size = float(jnp.max(jnp.abs(forward)))
-    lines = ["| gradient of 500 steps by two gains | relative error |", "|---|---|"]
+    lines = ["| gradient of 500 steps with respect to two gains | relative error |", "|---|---|"]
     for h in (1e-4, 1e-6, 1e-8):
         one = np.array([(last(at + h * e) - last(at)) / h for e in jnp.eye(2)])
         two = np.array([(last(at + h * e) - last(at - h * e)) / (2 * h) for e in jnp.eye(2)])

@@ -28,7 +28,7 @@ from pages import put
 import jaxquat as jq
 from jaxquat import dynamics, planning, quaternion, so3
 
-PAGE = Path(__file__).parent.parent / "docs" / "plan.md"
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 SAMPLES, DT = 50, 0.03  # s
 INERTIA, MASS = np.diag([0.010, 0.012, 0.020]), 1.0  # kg m^2, kg
 ARM, DRAG, GRAVITY = 0.2, 0.02, 9.81  # m, N m of torque per N of thrust, m/s^2
@@ -291,7 +291,7 @@ def slews(number: int) -> list[str]:
 def main() -> None:
     """Print the tables, or write them into the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="put the tables into docs/plan.md")
+    parser.add_argument("--write", action="store_true", help="put the tables into the page")
     parser.add_argument("--number", type=int, default=1000, help="plans at once")
     parser.add_argument("--slews", type=int, default=10_000, help="0 for none")
     options = parser.parse_args()

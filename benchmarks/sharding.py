@@ -1,4 +1,4 @@
-"""Measure a rollout of bodies that are sharded over 8 virtual devices: a table of docs/scaling.md.
+"""Measure a rollout of bodies that are sharded over 8 virtual devices.
 
     python benchmarks/sharding.py [--bodies 64 1024] [--steps 1024] [--rounds 7] [--write]
 
@@ -7,8 +7,8 @@ one device and on eight that share its processors, and by ``engine="scan"`` on e
 a kernel of which XLA does not know that bodies pass through it, as up to 0.2.0. The four run in
 turn; times and ratios are medians over the rounds, and a ratio is of one round. The last line is
 what eight devices cost in any case: the time of an addition to 8 numbers on one device and on
-eight. ``--write`` puts the first table into the page. The second wants a quiet machine: beside
-other work, eight programs get more of the processors than one.
+eight. ``--write`` puts the first table into docs/benchmarks/sharding.txt. The second needs a quiet
+machine: beside other work, eight programs get more of the processors than one.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from jaxquat.fused import partitioning
 
 BODY, LEVEL = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jnp.array([0.5, 0.5, -0.5, 0.5])
 GAINS = jnp.array([2.0, 1.0])
-PAGE = Path(__file__).parents[1] / "docs" / "scaling.md"
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks" / "sharding.txt"
 BEGIN, END = "<!-- sharded: benchmarks/sharding.py -->", "<!-- end of sharded -->"
 ONE, EIGHT, SCAN, GATHERED = range(4)
 

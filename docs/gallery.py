@@ -2,10 +2,10 @@
 
     python docs/gallery.py [FAST.csv.gz SLOW.csv.gz]
 
-The pictures of README.md and docs/plotting.md are among them. What an example prints is kept in
+The pictures of README.md and docs/api/plot.md are among them. What an example prints is kept in
 docs/gallery/NAME.txt: the numbers of the captions are from there, which a test checks. The
 recordings are those of examples/calibrate_gyro.py; without them its picture stays as it is, and so
-does that of examples/attitude_filter.py, which wants two halves of recordings, and of
+does that of examples/attitude_filter.py, which needs two halves of recordings, and of
 examples/identify_quadrotor.py without its flights. Pictures are kept in 256 colours and films in
 64, which takes a third of the size and makes no difference to the eye.
 """

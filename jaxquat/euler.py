@@ -1,15 +1,16 @@
 """Euler and Cardan angles in all 24 orders, intrinsic ("ZYX") and extrinsic (lowercase, "zyx").
 
-Angles [rad] are in the order of the letters, as in scipy's Rotation. Intrinsic "ZYX" with (psi,
-theta, phi) turns about z, then the new y, then the newest x. These are the aircraft angles of
-Hoffmann, Application of Quaternions, section 7; his classical angles of section 6 are "ZXZ" with
-(phi, theta, psi).
+Angles [rad] are in the order of the letters, as in scipy. Intrinsic "ZYX" with (psi, theta, phi)
+turns about z, then the new y, then the newest x: the aircraft angles of Hoffmann, Application of
+Quaternions, section 7; his classical angles of section 6 are "ZXZ" with (phi, theta, psi).
 
-Gimbal lock occurs where the second angle is ±pi/2 (three different axes) or 0 or pi (first axis
-repeated). Only the sum or the difference of the other two angles is determined there.
-``from_quaternion`` then sets the third angle to zero, as scipy does. Its derivatives are finite
-there but meaningless: they treat the undetermined part as constant. ``rate_matrix_inverse`` is
-infinite or NaN there.
+In gimbal lock, the second angle at ±pi/2 (three different axes) or 0 or pi (first axis repeated),
+only the sum or the difference of the others is determined. ``from_quaternion`` then sets the third
+to zero, as scipy does, with finite but meaningless derivatives.
+
+Examples:
+    >>> angles = jnp.radians(jnp.array([30.0, -20.0, 10.0]))  # yaw, pitch, roll
+    >>> q = jq.euler.to_quaternion(angles, "ZYX")
 """
 
 from __future__ import annotations
@@ -35,9 +36,7 @@ def to_quaternion(angles: ArrayLike, order: str) -> Array:
     """Return the unit quaternion of three angles [rad] in this order. (..., 3) -> (..., 4).
 
     Examples:
-        >>> yaw_pitch_roll = jnp.radians(jnp.array([60.0, 0.0, 0.0]))
-        >>> jq.euler.to_quaternion(yaw_pitch_roll, "ZYX").round(2)
-        Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32)
+        >>> q = jq.euler.to_quaternion(angles, "ZYX")
     """
     axes, angles = _intrinsic(angles, order)
     first, second, third = (_about(axis, angles[..., k]) for k, axis in enumerate(axes))
@@ -47,13 +46,11 @@ def to_quaternion(angles: ArrayLike, order: str) -> Array:
 def from_quaternion(q: ArrayLike, order: str) -> Array:
     """Return the three angles [rad] in the order of the letters. (..., 4) -> (..., 3).
 
-    The first and the third lie in [-pi, pi]; the second lies in [-pi/2, pi/2] (three different
-    axes) or in [0, pi]. The scale and the sign of q have no effect. For gimbal lock see the module
-    docstring. The half-sum formula is by E. Bernardes and S. Viollet, PLoS ONE 17(11), 2022.
+    The first and third lie in [-pi, pi], the second in [-pi/2, pi/2] (three different axes) or in
+    [0, pi]. Scale and sign of q have no effect. For gimbal lock see above. The half-sum formula is
+    by E. Bernardes and S. Viollet, PLoS ONE 17(11), 2022.
 
     Examples:
-        >>> yaw_pitch_roll = jnp.radians(jnp.array([30.0, -20.0, 10.0]))
-        >>> q = jq.euler.to_quaternion(yaw_pitch_roll, "ZYX")
         >>> jnp.degrees(jq.euler.from_quaternion(q, "ZYX")).round(2)
         Array([ 30., -20.,  10.], dtype=float32)
     """
@@ -87,10 +84,9 @@ def rate_matrix(angles: ArrayLike, order: str) -> Array:
     Hoffmann's (6.16) is "ZXZ"; his (7.16), where entry (3, 3) should be 0, is "ZYX".
 
     Examples:
-        >>> yaw_pitch_roll = jnp.radians(jnp.array([0.0, 0.0, 30.0]))  # banked
         >>> turning = jnp.array([1.0, 0.0, 0.0])  # rad/s: the yaw alone changes
-        >>> (jq.euler.rate_matrix(yaw_pitch_roll, "ZYX") @ turning).round(2)  # omega, body axes
-        Array([0.  , 0.5 , 0.87], dtype=float32)
+        >>> (jq.euler.rate_matrix(angles, "ZYX") @ turning).round(2)  # omega, body axes
+        Array([0.34, 0.16, 0.93], dtype=float32)
     """
     (i, j, k), ordered = _intrinsic(angles, order)
     third = _about(k, ordered[..., 2])
@@ -104,15 +100,11 @@ def rate_matrix(angles: ArrayLike, order: str) -> Array:
 
 
 def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
-    """Return the matrix B^-1 with ``angles' = B^-1 omega_body``. (..., 3) -> (..., 3, 3).
-
-    It is infinite or NaN in gimbal lock.
+    """Return B^-1, ``angles' = B^-1 omega_body``; infinite or NaN in gimbal lock. -> (..., 3, 3).
 
     Examples:
-        >>> yaw_pitch_roll = jnp.radians(jnp.array([0.0, 60.0, 0.0]))  # nose down
-        >>> omega = jnp.array([0.0, 0.0, 0.5])  # rad/s, body axes
-        >>> (jq.euler.rate_matrix_inverse(yaw_pitch_roll, "ZYX") @ omega).round(2)
-        Array([1.  , 0.  , 0.87], dtype=float32)
+        >>> (jq.euler.rate_matrix_inverse(angles, "ZYX") @ jnp.array([0.0, 0.0, 0.5]))[0].round(2)
+        Array(0.52, dtype=float32)
     """
     return inverse(rate_matrix(angles, order))
 
@@ -133,7 +125,6 @@ def _intrinsic(angles: ArrayLike, order: str) -> tuple[list[int], Array]:
 
 
 def _about(axis: int, angle: Array) -> Array:
-    """Return the turn by ``angle`` [rad] about a coordinate axis. (...) -> (..., 4)."""
     parts = [jnp.cos(0.5 * angle), *[jnp.zeros_like(angle)] * 3]
     parts[1 + axis] = jnp.sin(0.5 * angle)
     return jnp.stack(parts, axis=-1)

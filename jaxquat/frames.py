@@ -1,7 +1,7 @@
 """Axes of aircraft, FRD and NED, to those of robots, FLU and ENU, and back.
 
-FRD and FLU are axes of the body: forward, right, down, and forward, left, up. NED and ENU are axes
-of the world: north, east, down, and east, north, up. Every function here is its own inverse,
+FRD (forward, right, down) and FLU (forward, left, up) are axes of the body, NED (north, east, down)
+and ENU (east, north, up) of the world. Functions are their own inverses:
 ``ned_enu(ned_enu(v)) = v``.
 """
 
@@ -25,8 +25,7 @@ def ned_enu(vector: ArrayLike) -> Array:
     For vectors in world axes: positions, velocities, forces, magnetic fields. It is exact.
 
     Examples:
-        >>> velocity = jnp.array([3.0, 1.0, -0.5])  # m/s: north, east, down
-        >>> jq.frames.ned_enu(velocity)  # east, north, up
+        >>> jq.frames.ned_enu(jnp.array([3.0, 1.0, -0.5]))
         Array([1. , 3. , 0.5], dtype=float32)
     """
     return formulas.ned_enu(trailing("vector", vector, (3,)))
@@ -35,12 +34,10 @@ def ned_enu(vector: ArrayLike) -> Array:
 def frd_flu(vector: ArrayLike) -> Array:
     """Convert forward-right-down to forward-left-up, or back: (x, -y, -z). (..., 3) -> (..., 3).
 
-    For vectors in body axes: rates, torques, readings of accelerometer and magnetometer, places on
-    the body. It is exact.
+    For vectors in body axes: rates, torques, readings of sensors, places on the body. It is exact.
 
     Examples:
-        >>> force = jnp.array([0.5, 0.2, -9.8])  # m/s^2: an accelerometer in FRD, nearly level
-        >>> jq.frames.frd_flu(force)
+        >>> jq.frames.frd_flu(jnp.array([0.5, 0.2, -9.8]))
         Array([ 0.5, -0.2,  9.8], dtype=float32)
     """
     return formulas.frd_flu(trailing("vector", vector, (3,)))
@@ -52,8 +49,7 @@ def attitude(q: ArrayLike) -> Array:
     It is ``sqrt(1/2) (w + z, x + y, x - y, w - z)``, its own inverse to rounding, sign included.
 
     Examples:
-        >>> north = jnp.array([1.0, 0.0, 0.0, 0.0])  # level, forward is north: FRD is NED
-        >>> q = jq.frames.attitude(north)
+        >>> q = jq.frames.attitude(jnp.array([1.0, 0.0, 0.0, 0.0]))  # level, forward is north
         >>> jnp.degrees(jq.euler.from_quaternion(q, "ZYX")).round(2)  # 90 deg from the east
         Array([90.,  0.,  0.], dtype=float32)
     """
@@ -63,15 +59,12 @@ def attitude(q: ArrayLike) -> Array:
 def covariance(change: Callable[[ArrayLike], Array], matrix: ArrayLike) -> Array:
     """Return the covariance ``M P M^T`` of a vector that ``change`` turns into M v. -> (..., 3, 3).
 
-    Inertias and matrices of gains, (..., 3, 3), change in the same way. It is exact.
-
-    Args:
-        change: ``frames.ned_enu`` for world axes, ``frames.frd_flu`` for body axes.
-        matrix: P, (..., 3, 3).
+    ``change`` is ``frames.ned_enu`` for world axes, ``frames.frd_flu`` for body axes; P is
+    ``matrix`` (..., 3, 3). Inertias and matrices of gains change in the same way. It is exact.
 
     Examples:
-        >>> of_velocity = jnp.diag(jnp.array([0.1, 0.2, 0.9]))  # m^2/s^2: north, east, down
-        >>> jnp.diagonal(jq.frames.covariance(jq.frames.ned_enu, of_velocity))
+        >>> P = jnp.diag(jnp.array([0.1, 0.2, 0.9]))  # m^2/s^2: north, east, down
+        >>> jnp.diagonal(jq.frames.covariance(jq.frames.ned_enu, P))
         Array([0.2, 0.1, 0.9], dtype=float32)
     """
     function("change", change, "; it is frames.ned_enu or frames.frd_flu")

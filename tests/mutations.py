@@ -49,6 +49,7 @@ DERIVATIVES, TRANSPOSES, KEYS, PRIMITIVES, PASSES, RECURRENCE, TIMELOOP = (
 )  # fmt: skip
 CPU, LOADING, OBJECTS = (f"{FUSED}/{x}.py" for x in ("cpu", "loading", "targets/objects"))
 PARTITIONING = f"{FUSED}/partitioning.py"
+RECOGNITION = "_internal/recognition.py"
 # Lines of the time loop, and the names of three tests.
 SAMPLE = "            member.sample(k)\n"
 ROW = """\
@@ -965,6 +966,24 @@ MUTATIONS = {
         "rate = jnp.concatenate([jnp.zeros_like(state.omega[:1]), state.omega])",
         "interop/test_interop_diffrax.py::"
         "test_the_term_has_the_slopes_of_a_turn_and_of_newton_and_euler",
+    ),
+    "recognised functions: constants": Mutation(
+        RECOGNITION,
+        "return _alike(list(one.consts), list(other.consts)) and _alike(one.jaxpr, other.jaxpr)",
+        "return _alike(one.jaxpr, other.jaxpr)",
+        "_internal/test_recognition.py::test_another_function_is_not[index]",
+    ),
+    "recognised functions: numbers in equations": Mutation(
+        RECOGNITION,
+        "return both and x.aval == y.aval and _alike(x.val, y.val)",
+        "return both and x.aval == y.aval",
+        "_internal/test_recognition.py::test_another_function_is_not[number]",
+    ),
+    "recognised functions: rules that close over numbers": Mutation(
+        RECOGNITION,
+        "and not one.__closure__ and all(constant)",
+        "and all(constant)",
+        "_internal/test_recognition.py::test_another_function_is_not[closure of a rule]",
     ),
 }
 

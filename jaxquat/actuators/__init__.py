@@ -1,12 +1,14 @@
 """Actuators between a commanded torque and the body: limits, lags, wheels, gyros, thrusters, rods.
 
-Wheels and lags have states. Keep them in ``State.aux``, and return their rates with the torque:
+The axes of n wheels are the rows of ``axes`` (n, 3), unit vectors in body axes. Keep the states of
+wheels and lags in ``State.aux``, and return their rates with the torque:
 
     def torque(t, state, params, command):
         motor = actuators.allocate(AXES, command)  # also the rate of each wheel's momentum
         return actuators.wheel_torque(AXES, state, state.aux, motor), motor
 
-Wheel axes are rows: ``axes`` is (n, 3), unit vectors in body axes.
+Examples:
+    >>> still = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))  # in other examples, too
 """
 
 from __future__ import annotations

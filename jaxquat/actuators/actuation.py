@@ -26,8 +26,7 @@ def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
     It has a gradient everywhere; that of ``jnp.clip(tau, -limits, limits)`` is 0 outside.
 
     Examples:
-        >>> tau = jq.actuators.saturate_smooth(jnp.array([0.01, 0.5, 5.0]), 0.5)  # N m
-        >>> np.asarray(tau).round(2)
+        >>> np.asarray(jq.actuators.saturate_smooth(jnp.array([0.01, 0.5, 5.0]), 0.5)).round(2)
         array([0.01, 0.38, 0.5 ], dtype=float32)
     """
     tau, limits = floating("tau", tau), floating("limits", limits)
@@ -42,12 +41,11 @@ def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
 def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Array:
     """Return the rate ``(command - actual)/time_constant`` of a first-order lag.
 
-    (n,), (n,), () or (n,) [s] -> (n,). A step longer than the time constant makes it inaccurate or
+    (n,), (n,), () or (n,) [s] -> (n,). Steps longer than the time constant are inaccurate or
     unstable: after a step of two time constants ``rkmk4`` is at 0.667 of the command, not 0.865.
 
     Examples:
-        >>> actual, command = jnp.array([80.0, 100.0]), jnp.array([100.0, 100.0])  # rad/s
-        >>> jq.actuators.lag(actual, command, 0.0625)  # rad/s^2
+        >>> jq.actuators.lag(jnp.array([80.0, 100.0]), jnp.array([100.0, 100.0]), 0.0625)  # rad/s^2
         Array([320.,   0.], dtype=float32)
     """
     from_aux("actual", actual)
@@ -63,15 +61,13 @@ def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Arra
 def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
     """Return the motor torques u of n >= 3 wheels for a torque. (n, 3), (3,) -> (n,) [N m].
 
-    It is the shortest such u, ``-A (A^T A)^-1 tau`` with the axes, unit vectors, as rows of A.
-    Concrete axes that do not span the space raise ValueError; with traced ones, the result is
-    meaningless. With limits (n,) or () [N m], all are scaled down together if one exceeds its
-    limit, so that the torque keeps its direction.
+    It is the shortest such u, ``-A (A^T A)^-1 tau`` with the axes, unit vectors, as rows of A. If
+    one exceeds its limit, (n,) or () [N m], all are scaled down together. Concrete axes that do not
+    span the space raise ValueError; traced, they give a meaningless result.
 
     Examples:
         >>> pyramid = jnp.array([[1.0, 1, 1], [-1, 1, 1], [-1, -1, 1], [1, -1, 1]]) / jnp.sqrt(3.0)
-        >>> motor = jq.actuators.allocate(pyramid, jnp.array([0.0, 0.0, 0.04]))  # N m about z
-        >>> np.asarray(motor).round(4)  # N m: four wheels share it
+        >>> np.asarray(jq.actuators.allocate(pyramid, jnp.array([0.0, 0.0, 0.04]))).round(4)
         array([-0.0173, -0.0173, -0.0173, -0.0173], dtype=float32)
     """
     axes, tau = axes_rows("axes", axes), exactly("tau", tau, (3,))
@@ -88,13 +84,10 @@ def magnetorquer_dipoles(
 ) -> Array:
     """Return the dipoles of n >= 3 magnetic rods or coils for a torque tau. -> (n,) [A m^2].
 
-    The torque ``m × B`` on a dipole m is normal to the field B, so the part of tau along B is lost.
-    The shortest m for the other part is ``B × tau/|B|^2``, shared by the rods as ``allocate``
-    shares a torque. With limits all dipoles are scaled down together, so that the torque keeps its
-    direction; ``jnp.clip`` the result without limits to cut each rod by itself. In a field of zero
-    the result is NaN.
-
-    With ``tau = -k A^T h`` the rods unload the momenta h of wheels with the axes A.
+    The torque ``m × B`` is normal to the field B, so the part of tau along B is lost. The shortest
+    m for the rest is ``B × tau/|B|^2``, shared by the rods as by ``allocate``. At a limit all are
+    scaled down together; ``jnp.clip`` the result without limits to cut each rod by itself. A zero
+    field gives NaN. To unload the momenta h of wheels with axes A, use ``tau = -k A^T h``.
 
     Args:
         axes: of the rods, unit vectors in body axes, (n, 3), which span the space.
@@ -104,11 +97,8 @@ def magnetorquer_dipoles(
 
     Examples:
         >>> field, tau = jnp.array([0.0, 0.0, 4e-5]), jnp.array([1e-6, 0.0, 1e-6])  # T, N m
-        >>> dipoles = jq.actuators.magnetorquer_dipoles(jnp.eye(3), tau, field, 0.2)
-        >>> dipoles.round(4)  # A m^2
+        >>> jq.actuators.magnetorquer_dipoles(jnp.eye(3), tau, field, 0.2).round(4)
         Array([0.   , 0.025, 0.   ], dtype=float32)
-        >>> jnp.cross(dipoles, field).round(8)  # N m, without the part along the field
-        Array([1.e-06, 0.e+00, 0.e+00], dtype=float32)
     """
     tau, field = exactly("tau", tau, (3,)), exactly("field", field, (3,))
     scale = scale_of(field)

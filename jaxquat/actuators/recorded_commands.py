@@ -1,11 +1,9 @@
 """Responses to recorded commands in closed form: a delay, and a first-order lag.
 
-Between two of N recorded times, commands hold (a zero-order hold) or are linear; after the last
-time they stay constant. So their integral, and the state of a lag that follows them, are known
-functions within each interval, differentiable with respect to the delay although the commands jump.
-
-Times and integrals are sums of two numbers, (high, low), whose differences keep their digits in
-float32 far from the beginning of a log: the difference of two similar high parts is exact.
+Commands hold or are linear between recorded times, and constant after the last. Their integral and
+the state of a lag are then known functions, differentiable with respect to the delay although the
+commands jump. Times and integrals are sums of two numbers, (high, low), whose differences keep
+their digits in float32 far from the beginning of a log.
 """
 
 from __future__ import annotations
@@ -41,35 +39,30 @@ def delay_record(
     start: ArrayLike | None = None,
     hold: str = "zero-order",
 ) -> Array:
-    """Average delayed recorded commands over the intervals between given times.
+    """Average delayed recorded commands over the intervals of given times. -> (..., M - 1[, k]).
 
-    The means are inputs for ``rollout``, one per interval of ``jq.grid_at(between)``. So the steps
-    of a simulation may be longer than those of the record, and the delay need not be a multiple of
-    either. The derivative with respect to the delay is ``(u(a - delay) - u(b - delay))/(b - a)``::
+    The means are inputs for ``rollout``, one per interval of ``jq.grid_at(between)``; steps and
+    delay need not be multiples of the record's intervals. The derivative with respect to the delay
+    is ``(u(a - delay) - u(b - delay))/(b - a)``::
 
         inputs = actuators.delay_record(stamps, commands, params["latency"])
         path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid_at(stamps), params, inputs=inputs)
 
     Args:
         times: (N,) [s], at least two, not decreasing. NumPy subtracts concrete times, in float64.
-        commands: (N,) or (N, k), one per time.
+        commands: (N,) or (N, k), one per time. The result has the dtype of commands, delay and
+            start.
         delay: () [s]. A negative delay makes the commands earlier.
-        between: (..., M) [s], M at least 2, not decreasing along the last axis; ``times`` by
-            default. An interval of length 0, for instance padding, gets the command at its time.
-        start: the command until the first one arrives, () or (k,); by default that command, as if
-            it had held for long. ``lag_record`` has the same argument: give both the same value.
-        hold: "zero-order" if a command holds until the next one, "linear" if it is a sample of a
-            quantity that changes linearly.
-
-    Returns:
-        (..., M - 1) or (..., M - 1, k), in the dtype of commands, delay and start.
+        between: (..., M) [s], M at least 2, not decreasing, ``times`` by default. An interval of
+            length 0, for instance padding, gets the command at its time.
+        start: the command until the first one arrives, () or (k,), by default that command. Give
+            ``lag_record`` the same.
+        hold: "zero-order" if a command holds until the next one, "linear" between samples.
 
     Examples:
         >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
         >>> jq.actuators.delay_record(stamps, commands, 0.25)  # arrives in the second interval
         Array([0.  , 0.75], dtype=float32)
-        >>> jq.actuators.delay_record(stamps, 1.0 - commands, 0.25, start=0.0)  # a log from rest
-        Array([0.75, 0.25], dtype=float32)
     """
     u, delay = _commands(commands), scalar("delay", delay)
     first = _start(start, u)
@@ -103,31 +96,26 @@ def lag_record(
     start: ArrayLike | None = None,
     hold: str = "zero-order",
 ) -> Array:
-    """Return the states of a first-order lag that follows recorded commands, at any times.
+    """Return the states of a first-order lag that follows recorded commands. -> (...[, k]).
 
-    They solve ``x' = (u(t - delay) - x)/time_constant`` exactly. For instance they are unmeasured
-    motor speeds, the initial states for the windows of a fit, computed from the fitted params. They
-    are differentiable with respect to all arguments except ``hold``; at the time of a command, the
-    derivative with respect to the delay is the one-sided one towards longer delays.
+    They solve ``x' = (u(t - delay) - x)/time_constant`` exactly: for instance unmeasured motor
+    speeds, the initial states of the windows of a fit. They are differentiable except with respect
+    to ``hold``; at a command's time, the derivative with respect to the delay is that towards
+    longer ones.
 
     Args:
         times: as for ``delay_record``.
-        commands: as for ``delay_record``.
+        commands: as for ``delay_record``, and so is the dtype of the result.
         time_constant: () or (k,) [s].
-        at: the times of the states, any shape [s]; ``times`` by default.
+        at: the times of the states, any shape (...) [s]; ``times`` by default.
         delay: () [s], from a command to its effect on the lag.
-        start: the state until the first command arrives, () or (k,); by default that command, as if
-            it had held for long.
+        start: the state until the first command arrives, () or (k,); by default that command.
         hold: as for ``delay_record``.
-
-    Returns:
-        The shape of ``at``, or (..., k), in the dtype of commands, time constant, delay and start.
 
     Examples:
         >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
-        >>> x = jq.actuators.lag_record(stamps, commands, 0.5)  # a command holds until the next one
-        >>> f"{x[1]:.3f} {x[2]:.3f}"  # 1 - exp(-2) after a second
-        '0.000 0.865'
+        >>> f"{jq.actuators.lag_record(stamps, commands, 0.5)[2]:.3f}"  # 1 - exp(-2)
+        '0.865'
     """
     u = _commands(commands)
     time_constant = one_shape("time_constant", time_constant, *_shapes(u))
@@ -189,7 +177,6 @@ def _shapes(u: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _start(start: ArrayLike | None, u: Any) -> Any:
-    """Return the checked argument ``start``: the first command by default."""
     first = u[0] if start is None else one_shape("start", start, *_shapes(u))
     finite("start", first)
     return first
@@ -229,11 +216,7 @@ def _two_parts(x: Any, dtype: DTypeLike) -> tuple[Array, Array]:
 
 
 def _interval(record: _Record, instants: Any, delay: Array) -> tuple[Array, Array]:
-    """Return the indices of the last commands before ``instants - delay``, and the seconds since.
-
-    A command at exactly that time is not before it. Before the first command the index is 0 and the
-    seconds are negative.
-    """
+    """Return the indices of the last commands before these instants, and the seconds since."""
     origin, dtype = record.stamps[0], record.dtype
     high, low = _two_parts(record.stamps - origin, dtype)
     above, below = _two_parts(instants - origin, dtype)

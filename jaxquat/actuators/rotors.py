@@ -1,14 +1,11 @@
 """Rotors of a rotorcraft: thrust and drag-torque curves, their wrench, and allocation.
 
-``allocate`` and ``speeds`` convert a collective thrust and a torque to speeds. The plant of a
-quadrotor whose motors follow the commanded speeds with a lag of 0.03 s is
-``torques.total(forces.gravity(body), rotors.lag(ROTORS, 0.03))``. For the momentum of heavy
-rotors, with J the moment of each about its axis, add
-``actuators.wheel_torque(axes, state, spins * J * speeds, spins * J * accelerations)``.
+``torques.total(forces.gravity(body), rotors.lag(ROTORS, 0.03))`` is a quadrotor whose motors lag by
+0.03 s. For heavy rotors with moments J add ``actuators.wheel_torque(axes, state, spins * J *
+speeds, spins * J * accelerations)``. The examples use a rotor ahead of the centre of mass, and a
+quadrotor:
 
 Examples:
-    The examples of the functions use one rotor ahead of the centre of mass, and a quadrotor:
-
     >>> up, curve = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([0.0, 0.0, 1e-5])  # N/(rad/s)^2
     >>> curves = {"thrust": curve, "drag": 0.02 * curve}
     >>> one = jq.rotors.Rotors(jnp.array([[0.2, 0.0, 0.0]]), up, jnp.ones(1), **curves)  # m
@@ -72,8 +69,8 @@ __all__ = [
 class Rotors(NamedTuple):
     """The n rotors of a body, a pytree.
 
-    The curves are polynomials in the speed w >= 0 [rad/s] of a rotor, ``c[0] + c[1] w + c[2] w^2``,
-    the same for all rotors; ``(0, 0, k)`` is the curve of a rotor in air at rest.
+    A curve ``c[0] + c[1] w + c[2] w^2`` of the speed w >= 0 [rad/s] is the same for all rotors; in
+    air at rest it is ``(0, 0, k)``.
 
     Attributes:
         positions: of the hubs from the centre of mass, body axes [m], (n, 3).
@@ -84,9 +81,6 @@ class Rotors(NamedTuple):
 
     Examples:
         >>> quad = jq.rotors.Rotors(places, jnp.tile(up, (4, 1)), spins, **curves)
-        >>> lift = jq.rotors.thrusts(quad, 500.0 * jnp.ones(4)).sum()
-        >>> f"{lift:.1f} N at 500 rad/s"
-        '10.0 N at 500 rad/s'
     """
 
     positions: Array
@@ -100,21 +94,19 @@ def thrusts(rotors: Rotors, speeds: ArrayLike) -> Array:
     """Return the thrust of each rotor at these speeds. (n,) [rad/s] -> (n,) [N].
 
     Examples:
-        >>> f"{jq.rotors.thrusts(one, jnp.array([500.0]))[0]:.2f} N"  # at 500 rad/s
-        '2.50 N'
+        >>> jq.rotors.thrusts(one, jnp.array([500.0])).round(2)
+        Array([2.5], dtype=float32)
     """
     rotors = _checked(rotors)
     return _curve(rotors.thrust, exactly("speeds", speeds, rotors.spins.shape))
 
 
 def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
-    """Return the aerodynamic torque against each rotor's rotation. (n,) [rad/s] -> (n,) [N m].
-
-    It acts on the body along ``-spin axis``.
+    """Return each rotor's torque on the body along ``-spin axis``. (n,) [rad/s] -> (n,) [N m].
 
     Examples:
-        >>> f"{jq.rotors.drag_torques(one, jnp.array([500.0]))[0]:.3f} N m"  # at 500 rad/s
-        '0.050 N m'
+        >>> jq.rotors.drag_torques(one, jnp.array([500.0])).round(3)
+        Array([0.05], dtype=float32)
     """
     rotors = _checked(rotors)
     return _curve(rotors.drag, exactly("speeds", speeds, rotors.spins.shape))
@@ -123,12 +115,12 @@ def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
 def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:
     """Return the speed at which each rotor has this thrust. (n,) [N] -> (n,) [rad/s].
 
-    If two speeds have this thrust, the result is the higher one. Below the minimum of the curve it
-    is the speed of the minimum, with slope 0.
+    Of two speeds it is the higher one; below the minimum of the curve, that of the minimum, with
+    slope 0.
 
     Examples:
-        >>> f"{jq.rotors.speeds(one, jnp.array([2.5]))[0]:.0f} rad/s"  # for 2.5 N
-        '500 rad/s'
+        >>> jq.rotors.speeds(one, jnp.array([2.5])).round()
+        Array([500.], dtype=float32)
     """
     rotors = _checked(rotors)
     return _speed(rotors.thrust, exactly("thrusts", thrusts, rotors.spins.shape))
@@ -137,12 +129,11 @@ def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:
 def wrench(rotors: Rotors, speeds: ArrayLike, q: ArrayLike) -> Wrench:
     """Return the wrench of all rotors on a body at the attitude q. (n,) [rad/s], (4,) -> Wrench.
 
-    A rotor at p with axis a, thrust T and drag torque Q contributes the torque ``p × T a - spin Q
-    a`` in body axes and the force ``T a``, which is turned into WORLD axes.
+    A rotor at p with axis a, thrust T and drag torque Q contributes the torque
+    ``p × T a - spin Q a`` in body axes and the force ``T a``, turned into WORLD axes.
 
     Examples:
-        >>> q = jnp.array([0.5, 0.5, 0.5, 0.5])  # body z points along world x
-        >>> torque, force = jq.rotors.wrench(one, jnp.array([500.0]), q)
+        >>> torque, force = jq.rotors.wrench(one, jnp.array([500.0]), jnp.full(4, 0.5))
         >>> f"{force[0]:.2f} N, {torque[1]:.2f} N m about y, {torque[2]:.2f} N m about z"
         '2.50 N, -0.50 N m about y, -0.05 N m about z'
     """
@@ -157,14 +148,13 @@ def wrench(rotors: Rotors, speeds: ArrayLike, q: ArrayLike) -> Wrench:
 def lag(rotors: Rotors, time_constant: ArrayLike) -> Torque:
     """Make the wrench of n rotors that follow the commanded speeds with a first-order lag.
 
-    The aux states are the actual speeds (n,) [rad/s]; the command is the setpoints. Steps should
-    not be longer than ``time_constant``, () or (n,) [s]: see ``actuators.lag``. The torque of the
-    rotors' own momentum is left out.
+    The aux states are the actual speeds (n,) [rad/s], the command the setpoints. Steps should not
+    be longer than ``time_constant``, () or (n,) [s]: see ``actuators.lag``. The rotors' own
+    momentum is left out.
 
     Examples:
-        >>> torque = jq.rotors.lag(one, time_constant=0.05)  # s
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), aux=jnp.array([500.0]))
-        >>> wrench, rates = torque(0.0, state, None, jnp.array([600.0]))  # wanted: 600 rad/s
+        >>> wrench, rates = jq.rotors.lag(one, 0.05)(0.0, state, None, jnp.array([600.0]))
         >>> f"{wrench.force[2]:.2f} N, {rates[0]:.0f} rad/s^2"
         '2.50 N, 2000 rad/s^2'
     """
@@ -193,17 +183,13 @@ def command_speeds(
     min: ArrayLike = 0.0,  # noqa: A002
     max: ArrayLike | None = None,  # noqa: A002
 ) -> Controller:
-    """Convert a controller of a ``control.Lift`` to a controller of speeds (n,) [rad/s].
-
-    At each sample ``allocate`` divides the lift among the rotors, within ``min`` and ``max`` [N].
+    """Convert a controller of ``control.Lift`` to one of speeds (n,) [rad/s], by ``allocate``.
 
     Examples:
         >>> lift = jq.control.Lift(jnp.array(10.0), jnp.zeros(3))  # N, N m
         >>> hover = jq.Controller(lambda start, params: (), lambda *_: (lift, ()))
-        >>> controller = jq.rotors.command_speeds(hover, quad)
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> speeds, memory = jax.jit(controller.update)(0.0, state, (), None, None)
-        >>> speeds.round()  # rad/s, for 2.5 N each
+        >>> jq.rotors.command_speeds(hover, quad).update(0.0, state, (), None, None)[0].round()
         Array([500., 500., 500., 500.], dtype=float32)
     """
     instance("controller", controller, Controller, "a jq.Controller")
@@ -236,27 +222,21 @@ def allocate(
     """Divide a collective thrust and a torque among n >= 4 rotors. -> thrusts (n,) [N].
 
     The result is the shortest vector of thrusts with ``thrust`` () [N] along body z and ``torque``
-    (3,) [N m], if it is within ``min`` and ``max``, () or (n,) [N]. Otherwise, in this
-    order,
+    (3,) [N m]. If ``min`` or ``max``, () or (n,) [N], forbid it, in this order,
 
     1. yaw, the torque about body z, is reduced, down to zero;
     2. the collective thrust rises or falls as far as roll and pitch require;
     3. roll and pitch are scaled down together, if no collective thrust allows both.
 
-    The result is continuous in all arguments and differentiable almost everywhere. Each rotor's
-    drag torque is assumed proportional to its thrust, in the ratio at an even share of the
-    collective thrust; that is exact for curves ``(0, 0, k)``. If traced rotors cannot lift the body
-    and turn it about all axes, the result is meaningless.
-
-    Raises:
-        ValueError: fewer than four rotors, concrete rotors that cannot lift the body and turn it
-            about all axes, or concrete rotors that cannot make a collective thrust without torque
-            in which every rotor has positive thrust.
+    The result is continuous, and differentiable almost everywhere. Drag torque is taken as
+    proportional to thrust, in the ratio at an even share of the collective thrust; that is exact
+    for curves ``(0, 0, k)``. ValueError for concrete rotors that are fewer than four, cannot lift
+    the body and turn it about all axes, or cannot lift it without torque by positive thrusts;
+    traced, such rotors give a meaningless result.
 
     Examples:
         >>> roll = jnp.array([0.25, 0.0, 0.0])  # N m: two rotors 1/8 m left, two right
-        >>> thrusts = jax.jit(jq.rotors.allocate)(quad, 10.0, roll)
-        >>> np.asarray(thrusts).round(2)  # N
+        >>> np.asarray(jax.jit(jq.rotors.allocate)(quad, 10.0, roll)).round(2)  # N
         array([3., 3., 2., 2.], dtype=float32)
     """
     rotors = _checked(rotors)

@@ -1,16 +1,12 @@
 """Thrusters that can only push: the least total thrust for a torque, exact by enumeration.
 
-A linear program with three equations has an optimum in which all thrusters except three (the basis)
-are off or at their limit. There are few such triples, so all are tried at once: a static program
-for ``jit`` and ``vmap``. The choice has no derivative; the forces of the chosen basis are then
-computed from arms, torque and limits, which gives the derivatives on both sides of a change of
-basis.
-
-A torque that no forces give is first replaced by the nearest one on the cone of the arms: the
-projection on the plane of two arms, or on one arm. The limits then reduce it to the largest
-multiple that they allow: the torques within the limits are a zonotope, and each of its faces is
-parallel to two arms. Three added thrusters of limit 0 along the axes make the rank of any arms
-three.
+An optimum of a linear program with three equations has all thrusters but three, the basis, off or
+at their limit. The few triples are all tried at once: a static program for ``jit`` and ``vmap``.
+The choice has no derivative; the forces of the chosen basis, computed from arms, torque and limits,
+have those on their side of a change of basis. First, a torque that no forces give is replaced by
+the nearest one on the cone of the arms: on the plane of two arms, or on one. The limits reduce it
+to the largest multiple in their zonotope, whose faces are parallel to two arms each. Three added
+thrusters of limit 0 along the axes make the rank three.
 """
 
 from __future__ import annotations
@@ -40,15 +36,13 @@ from jaxquat.actuators.actuation import axes_rows
 def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
     """Return the torque of each thruster at unit force, ``position × direction`` [m].
 
-    (n, 3), (n, 3) -> (n, 3). ``positions`` [m] lead from the centre of mass to the thrusters;
-    ``directions`` are unit vectors along the force on the body. Both are in body axes.
+    (n, 3), (n, 3) -> (n, 3), in body axes: ``positions`` [m] from the centre of mass,
+    ``directions`` unit vectors along the force on the body.
 
     Examples:
-        >>> positions = jnp.array([[0.5, 0.0, 0.0], [0.0, 0.0, 0.5]])  # m
-        >>> directions = jnp.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
-        >>> jq.actuators.thruster_arms(positions, directions)  # torques about z and y per newton
-        Array([[0. , 0. , 0.5],
-               [0. , 0.5, 0. ]], dtype=float32)
+        >>> position, direction = jnp.array([[0.5, 0.0, 0.0]]), jnp.array([[0.0, 1.0, 0.0]])
+        >>> jq.actuators.thruster_arms(position, direction)  # about z
+        Array([[0. , 0. , 0.5]], dtype=float32)
     """
     positions, directions = broadcast(
         ("positions", positions, (3,)), ("directions", directions, (3,))
@@ -61,13 +55,13 @@ def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None
     """Return the nonnegative forces of least sum whose torque is tau. -> (n,) [N].
 
     If no forces give tau, they give the torque nearest to it. A torque beyond the limits is scaled
-    down just enough to meet them, so that it keeps its direction. Compare ``forces @ arms`` with
-    tau to detect either case. All bases of the linear program, about ``(n + 3)^3/6``, are tried at
-    once. The result is exact, and differentiable except where the basis changes.
+    down, in its direction. Compare ``forces @ arms`` with tau to detect either case. All bases of
+    the linear program, about ``(n + 3)^3/6``, are tried, so the result is exact, and differentiable
+    except where the basis changes.
 
     Args:
         arms: torque of each thruster at unit force [m], (n, 3), from ``thruster_arms``. Three arms
-            that lie in one plane to within ten units of rounding count as coplanar.
+            count as coplanar to within ten units of rounding.
         tau: the torque to produce [N m], (3,), body axes.
         limits: largest forces [N], (n,) or (), not negative; 0 for a failed thruster.
 
@@ -89,17 +83,14 @@ def pulse_widths(
 ) -> Array:
     """Return how long to open on-off thrusters in an interval for mean forces. -> (...) [s].
 
-    The width is ``interval * force/thrust``, at most the interval, and 0 if that is below the
-    minimum, for instance a valve's least on-time. ``schemes.split_steps`` steps to the ends of the
-    pulses.
+    The width is ``interval * force/thrust``, at most the interval, and 0 below ``minimum``.
+    ``schemes.split_steps`` steps to the ends of the pulses.
 
     Args:
-        forces: wanted mean forces [N], (...), for instance of ``allocate_thrusters``. A negative
-            one counts as 0, because thrusters only push.
-        thrust: force of the open thruster [N], positive; like the others () or a shape that
-            broadcasts with forces.
+        forces: mean forces [N], (...), as from ``allocate_thrusters``; negative ones count as 0.
+        thrust: of the open thruster [N], positive; like the others () or broadcast with forces.
         interval: from one command to the next [s], positive.
-        minimum: shortest pulse [s], not negative and at most the interval; 0 by default.
+        minimum: shortest pulse [s], such as a valve's least on-time, from 0 to the interval.
 
     Examples:
         >>> forces = jnp.array([0.25, 0.01, 3.0])  # N
@@ -126,7 +117,6 @@ def pulse_widths(
 
 @jax.jit
 def _allocated(arms: Array, tau: Array, limits: Array | None) -> Array:
-    """Return the forces (n,) of least sum, with arms (n, 3), for the torque tau (3,)."""
     n = len(arms)
     finite = jnp.all(jnp.isfinite(arms)) & jnp.all(jnp.isfinite(tau))
     length, force = _unit(arms), _unit(tau)
@@ -227,11 +217,7 @@ def _share(arms: Array, torque: Array, limits: Array) -> Array:
 
 
 def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
-    """Return the cheapest forces within the limits for a torque that they can give.
-
-    At the optimum a price y of torque gives ``arm . y = cost`` for the three arms of the basis.
-    Thrusters with ``arm . y > cost`` are at their limits, the others are off.
-    """
+    """Return the cheapest forces within limits; where ``arm . y > cost`` they are at the limit."""
     n = len(arms)
     index = np.array(list(itertools.combinations(range(n + 3), 3)))
     members = np.eye(n + 3)[index]

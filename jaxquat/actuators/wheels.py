@@ -30,18 +30,15 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
     """Return the torque ``-sum a_i u_i - omega × (sum a_i h_i)`` of n reaction wheels on the body.
 
     (n, 3), State, (n,), (n,) -> (3,) [N m]. The axes a are unit vectors. ``motor`` is u, the torque
-    of each motor on its wheel [N m]. It is the rate of ``momentum`` h [N m s], the momentum of the
-    wheel about its axis, including the part due to the rotation of the body; so the inertia of the
-    body must exclude the moment of each wheel about its own axis. Then the momentum of body and
-    wheels in world axes is conserved. P. C. Hughes, Spacecraft Attitude Dynamics, 1986, section
-    3.4.
+    of each motor on its wheel [N m], and the rate of ``momentum`` h [N m s], about the wheel's
+    axis, relative to the world: the inertia of the body excludes the wheels' moments about their
+    own axes. Then the world momentum of body and wheels is conserved. P. C. Hughes, Spacecraft
+    Attitude Dynamics, 1986, 3.4.
 
     Examples:
-        >>> axes, momentum = jnp.eye(3), jnp.array([0.0, 2.0, 0.0])  # N m s: the second wheel spins
-        >>> motor = jnp.array([0.01, 0.02, 0.05])  # N m
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.1]))
-        >>> tau = jq.actuators.wheel_torque(axes, state, momentum, motor)
-        >>> np.asarray(tau).round(3)  # N m, including 0.2 about x because the spinning wheel turns
+        >>> state = still._replace(omega=jnp.array([0.0, 0.0, 0.1]))  # rad/s
+        >>> h, motor = jnp.array([0.0, 2.0, 0.0]), jnp.array([0.01, 0.02, 0.05])  # N m s, N m
+        >>> np.asarray(jq.actuators.wheel_torque(jnp.eye(3), state, h, motor)).round(3)
         array([ 0.19, -0.02, -0.05], dtype=float32)
     """
     axes = axes_rows("axes", axes)
@@ -59,8 +56,7 @@ def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) ->
     A wheel is full if ``|momentum| >= capacity`` [N m s]. Arguments (n,) or () broadcast.
 
     Examples:
-        >>> momentum = jnp.array([1.0, 0.5, -1.0])  # N m s
-        >>> motor = jnp.array([0.25, 0.25, 0.25])  # N m
+        >>> momentum, motor = jnp.array([1.0, 0.5, -1.0]), jnp.array([0.25] * 3)  # N m s, N m
         >>> jq.actuators.hold_momentum(momentum, motor, capacity=1.0)  # the third may slow down
         Array([0.  , 0.25, 0.25], dtype=float32)
     """
@@ -82,14 +78,11 @@ def wheel_friction(
 ) -> Array:
     """Return the friction of wheels at a speed s relative to the body. -> (...) [N m].
 
-    It is ``Fc sign(s) + c s``, or with a ``stribeck_speed`` b
-
-        ``(Fs - Fc) x exp((1 - x^2)/2) + Fc tanh(10 x) + c s``,  x = s/b.
-
-    The first law jumps at rest, which no step resolves. Use the second, smooth one where a wheel
-    starts, stops or reverses: it has its peak, Fs, near b and no stiction (B. Armstrong-Hélouvry,
-    P. Dupont and C. Canudas de Wit, Automatica 30(7), 1994; the curve is that of Basilisk).
-    Subtract the friction from the torque of the motor: it acts between wheel and body::
+    It is ``Fc sign(s) + c s``, or with a ``stribeck_speed`` b, x = s/b,
+    ``(Fs - Fc) x exp((1 - x^2)/2) + Fc tanh(10 x) + c s``. The first law jumps at rest, which no
+    step resolves; use the second, smooth one where a wheel starts, stops or reverses. It peaks at
+    Fs near b and has no stiction (B. Armstrong-Hélouvry, P. Dupont and C. Canudas de Wit,
+    Automatica 30(7), 1994; Basilisk's curve). Subtract the friction from the motor's torque::
 
         speed = momentum / spin_inertia - axes @ state.omega
         motor = command - actuators.wheel_friction(speed, 0.002, 1e-5)  # for wheel_torque
@@ -102,11 +95,8 @@ def wheel_friction(
         stribeck_speed: b [rad/s], positive; None for the law that jumps.
 
     Examples:
-        >>> speed = jnp.array([-100.0, 0.0, 1.0])  # rad/s
-        >>> jq.actuators.wheel_friction(speed, 0.002, 1e-5).round(5)  # N m
+        >>> jq.actuators.wheel_friction(jnp.array([-100.0, 0.0, 1.0]), 0.002, 1e-5).round(5)  # N m
         Array([-0.003  ,  0.     ,  0.00201], dtype=float32)
-        >>> jq.actuators.wheel_friction(speed, 0.002, 1e-5, 0.004, 1.0).round(5)  # breaks away
-        Array([-0.003  ,  0.     ,  0.00401], dtype=float32)
     """
     named = [("speed", speed, ()), ("coulomb", coulomb, ()), ("viscous", viscous, ())]
     if stribeck_speed is None:
@@ -145,15 +135,14 @@ def wheel_imbalance(
     """Return force ``Us s^2 r`` and torque ``Ud s^2 r + p × force`` of unbalanced wheels.
 
     The direction r turns with the wheel: ``r = n cos(angle) + (axis × n) sin(angle)``. This is the
-    force on fixed bearings, for wheels far lighter than the body; the momentum of body and wheels
-    is not conserved. R. A. Masterson, D. W. Miller and R. L. Grogan, Journal of Sound and Vibration
-    249(3), 2002. Keep the angles in ``State.aux``, with the speeds as rates, and take steps that
-    resolve a turn. For a body that only turns, use the ``torque`` of the result.
+    force on fixed bearings, for wheels far lighter than the body; momentum is not conserved (R. A.
+    Masterson, D. W. Miller and R. L. Grogan, Journal of Sound and Vibration 249(3), 2002). Keep the
+    angles in ``State.aux``, with the speeds as rates, in steps that resolve a turn. For a body that
+    only turns, use the ``torque`` of the result.
 
     Args:
         axes: unit vectors, body axes, (n, 3).
-        normals: n, the directions of the imbalance at angle 0, unit vectors normal to the axes,
-            (n, 3).
+        normals: n, of the imbalance at angle 0, unit vectors normal to the axes, (n, 3).
         positions: p, of the wheels from the body's centre of mass, body axes [m], (n, 3).
         state: of one body.
         angle: [rad], (n,).
@@ -162,12 +151,10 @@ def wheel_imbalance(
         dynamic: Ud, product of inertia [kg m^2], () or (n,).
 
     Examples:
-        >>> x, z = jnp.array([[1.0, 0.0, 0.0]]), jnp.array([[0.0, 0.0, 1.0]])
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> quarter, speed = jnp.array([jnp.pi / 2]), jnp.array([100.0])  # rad, rad/s
-        >>> shake = jq.actuators.wheel_imbalance(z, x, 0.5 * x, state, quarter, speed, 2e-6, 0.0)
-        >>> f"{shake.force[1]:.2f} N along y, {shake.torque[2]:.2f} N m about z"
-        '0.02 N along y, 0.01 N m about z'
+        >>> x, z, w = jnp.eye(3)[:1], jnp.eye(3)[2:], jnp.array([100.0])  # rad/s
+        >>> shake = jq.actuators.wheel_imbalance(z, x, 0.5 * x, still, 0.0 * w, w, 2e-6, 0.0)
+        >>> shake.force[0].round(3)  # N
+        Array(0.02, dtype=float32)
     """
     from_aux("speed", speed)
     from_aux("angle", angle)
@@ -196,11 +183,10 @@ def cmg_torque(
     """Return the torque ``-sum h (x' t + omega × s)`` of n control moment gyros. -> (3,) [N m].
 
     A gimbal turns the rotor's axis s by the angle x about its own axis g, towards ``t = g × s``.
-    The momentum h of the rotor relative to the body is constant, and the inertia of the body
-    includes the gyros; then the momentum of body and rotors is conserved. Keep the angles in
-    ``State.aux``, with the gimbals' rates. A gimbal of inertia J is, in addition, a wheel of
-    momentum ``J x'`` for ``wheel_torque``. B. Wie, Space Vehicle Dynamics and Control, 2nd edition,
-    2008, chapter 7.
+    The momentum h relative to the body is constant, and the body's inertia includes the gyros; then
+    the momentum of body and rotors is conserved. Keep the angles in ``State.aux``, with the
+    gimbals' rates. A gimbal of inertia J is also a wheel of momentum ``J x'`` for ``wheel_torque``.
+    B. Wie, Space Vehicle Dynamics and Control, 2nd ed. 2008, chapter 7.
 
     Args:
         gimbals: g, unit vectors, body axes, (n, 3).
@@ -211,11 +197,9 @@ def cmg_torque(
         rate: x' [rad/s], (n,).
 
     Examples:
-        >>> g, s = jnp.array([[0.0, 0.0, 1.0]]), jnp.array([[1.0, 0.0, 0.0]])
-        >>> still = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> tau = jq.actuators.cmg_torque(g, s, 50.0, still, jnp.zeros(1), jnp.array([0.1]))
-        >>> f"{tau[1]:.1f} N m about y"  # h x'
-        '-5.0 N m about y'
+        >>> g, s, rate = jnp.eye(3)[2:], jnp.eye(3)[:1], jnp.array([0.1])  # rad/s
+        >>> jq.actuators.cmg_torque(g, s, 50.0, still, jnp.zeros(1), rate)[1]  # h x'
+        Array(-5., dtype=float32)
     """
     h, s, t = _turned(gimbals, rotors, momentum, angle)
     rate = exactly("rate", rate, h.shape)
@@ -235,20 +219,18 @@ def steer_cmgs(
 ) -> Array:
     """Return the rates of gimbals (n,) [rad/s] for a torque, which also leave singular angles.
 
-    With H^2 the sum of h^2 and the matrix A whose columns are ``h t/H``, the rates are
-    ``-A^T (A A^T + r E)^-1 tau/H`` with ``r = robustness exp(-270 det(A A^T))``; the determinant is
-    at most 1/27. E has 1 on its diagonal and the ``dither`` beside it. This is the generalised
+    With H^2 the sum of h^2 and columns ``h t/H`` of A, the rates are
+    ``-A^T (A A^T + r E)^-1 tau/H``, ``r = robustness exp(-270 det(A A^T))`` (the determinant is at
+    most 1/27). E has 1 on its diagonal and the ``dither`` beside it. This is the generalised
     singularity robust inverse of B. Wie, D. Bailey and C. Heiberg, Journal of Guidance 24(5), 2001,
-    after N. S. Bedrossian et al., Journal of Guidance 13(6), 1990, who have no dither.
+    after N. S. Bedrossian et al., 13(6), 1990 (without dither). Add ``omega × sum h s`` to the
+    torque, or let feedback do so.
 
-    Far from singular angles the torque is nearly tau: for four gyros in a pyramid the median error
-    at random angles is below 0.1 %; at a tenth of them it exceeds 5 %. At singular angles no rates
-    give a torque along the singular direction: without dither the gimbals then stand still; with it
-    they turn by null motion and small torques across tau until they can give it. That takes a time
-    proportional to h/|tau|: four gyros in a pyramid of 45 degrees, at (-90, 0, 90, 0) degrees, give
-    half the torque after 6 s at |tau|/h = 0.14 rad/s and after 10 minutes at 0.0014 rad/s. One or
-    two gyros are singular at all angles. Add ``omega × sum h s`` to the torque that the body needs,
-    or let the feedback do so.
+    For four gyros in a pyramid of 45 degrees the median error of the torque at random angles is
+    below 0.1 %, above 5 % at a tenth of them. At singular angles the gimbals stand still without
+    dither; with it they turn by null motion and small torques across tau until they can give it:
+    from (-90, 0, 90, 0) degrees to half the torque in 6 s at |tau|/h = 0.14 rad/s, in 10 minutes at
+    0.0014 rad/s. One or two gyros are always singular.
 
     Args:
         gimbals: g, unit vectors, body axes, (n, 3).
@@ -256,19 +238,17 @@ def steer_cmgs(
         momentum: h [N m s], () or (n,), not all 0.
         angle: x [rad], (n,).
         tau: the torque on the body [N m], (3,).
-        robustness: not negative. 0, or less than about 1e3 units of rounding, is the exact inverse,
-            whose rates are meaningless at singular angles.
+        robustness: not negative. Below about 1e3 units of rounding the inverse is exact, and the
+            rates are meaningless at singular angles.
         dither: below 1/2 in size, () or (3,) for the elements yz, xz and xy of E. From 252 singular
-            states inside the envelope of that pyramid, the gyros escaped within ``4 h/|tau|`` in
-            250 cases with the default, in about 200 with equal elements of 0.1, and in fewer than
-            ten without dither. Wie et al. vary it as ``0.01 sin(pi t/2 + phase)``, which is slower.
+            states inside that pyramid's envelope 250 escape within ``4 h/|tau|`` with the default,
+            about 200 with equal elements of 0.1, fewer than ten without dither. Wie et al. vary it
+            as ``0.01 sin(pi t/2 + phase)``, which is slower.
 
     Examples:
-        >>> s = jnp.roll(jnp.eye(3), 1, axis=0)
-        >>> tau, zero = jnp.array([0.0, 0.0, 2.0]), jnp.zeros(3)
-        >>> rate = jq.actuators.steer_cmgs(jnp.eye(3), s, 10.0, zero, tau, 0.0)
-        >>> still = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), zero)
-        >>> jq.actuators.cmg_torque(jnp.eye(3), s, 10.0, still, zero, rate)[2].round(3)  # N m
+        >>> s, tau = jnp.roll(jnp.eye(3), 1, axis=0), jnp.array([0.0, 0.0, 2.0])  # N m
+        >>> rate = jq.actuators.steer_cmgs(jnp.eye(3), s, 10.0, jnp.zeros(3), tau, 0.0)
+        >>> jq.actuators.cmg_torque(jnp.eye(3), s, 10.0, still, jnp.zeros(3), rate)[2].round(3)
         Array(2., dtype=float32)
     """
     tau = exactly("tau", tau, (3,))

@@ -1,15 +1,15 @@
 """Attitude control: laws are pure functions of state, gains and target; controllers have memory.
 
-``quaternion_law`` and ``euler_law`` go to a fixed target (G. Hoffmann, Application of Quaternions,
-appendix A); ``tracking_law`` and ``geometric_law`` follow a moving ``Reference``. ``flight_law``
-and ``cascade`` follow a ``ReferenceTrajectory`` with a rotorcraft. Torques are in body axes. Only
-``pid`` and ``cascade`` limit them; for the others use the limits in ``jq.actuators``.
+``quaternion_law`` and ``euler_law`` (G. Hoffmann, Application of Quaternions, appendix A) go to a
+fixed target, ``tracking_law`` and ``geometric_law`` follow a ``Reference``, ``flight_law`` and
+``cascade`` a ``ReferenceTrajectory`` with a rotorcraft. Torques are in body axes. Only ``pid`` and
+``cascade`` limit them; ``jq.actuators`` has limits for the others. The examples use this body:
 
 Examples:
-    The examples of the functions use this body and these gains:
-
     >>> level, zero = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
     >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]), mass=1.2)  # kg m^2, kg
+    >>> start = jq.State(level, zero)
+    >>> low = start._replace(position=zero, velocity=zero)  # 1 m below the reference
     >>> gains = jq.control.Gains(damping=jnp.full(3, 0.4), stiffness=jnp.full(3, 2.0))
 """
 

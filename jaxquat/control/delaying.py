@@ -14,27 +14,17 @@ from jaxquat.simulation.controller import Controller, update_of
 
 
 def delay(controller: Controller, samples: int, before: Any) -> Controller:
-    """Delay the commands of a controller by a number of samples. -> Controller.
+    """Delay the commands of a controller by a number of samples.
 
     Args:
-        controller: any jq.Controller. The new memory is a pair: the commands on their way, the
-            oldest first, and the memory of this controller.
+        controller: its memory becomes a pair: the commands on their way, oldest first, and its own.
         samples: at least 1.
-        before: the command that acts until the first one arrives: the same pytree, shapes and
-            dtypes as the controller's.
-
-    Raises:
-        TypeError, ValueError: an argument of wrong type or value. In a rollout: ``before`` is no
-            command like the controller's.
+        before: the command until the first one arrives, with the structure, shapes and dtypes of
+            the controller's; TypeError or ValueError in a rollout otherwise.
 
     Examples:
         >>> count = jq.Controller(lambda start, params: 1.0, lambda t, s, m, p, i: (m, m + 1.0))
-        >>> late = jq.control.delay(count, 2, before=0.0)
-        >>> memory, state = late.init(None, None), jq.State(level, zero)
-        >>> for _ in range(4):
-        ...     command, memory = late.update(0.0, state, memory, None, None)
-        ...     print(command, end=" ")
-        0.0 0.0 1.0 2.0
+        >>> late = jq.control.delay(count, 2, before=0.0)  # commands 0, 0, 1, 2, ...
     """
     instance("controller", controller, Controller, "a jq.Controller")
     samples = positive_integer("samples", samples)

@@ -34,29 +34,21 @@ def lqr(
 ) -> Array:
     """Return the gain K (m, n) of ``u = -K delta`` of least ``sum delta.Q delta + u.R u``.
 
-    The sum is over the steps ``delta' = A delta + B u``: a is A (n, n), b is B (n, m), the costs
-    are Q (n, n) and R (m, m). Compute a and b by ``dynamics.linearize`` with the command as params:
-    n is then 6 (attitude and rate), or 12 with a position, plus the size of aux.
-
-    Without ``steps`` the sum is infinite. With ``steps=N`` it has N terms, and after them
-    ``delta.P delta`` with ``final_cost`` P (n, n), by default Q. The result is then the gain of
-    each step, (N, m, n).
-
-    All arguments must be concrete: scipy solves the discrete Riccati equation, in float64. K has
-    the dtype of a. K is not differentiable with respect to the costs; to optimise the gain, fit K
-    itself as params.
+    The sum is over all steps ``delta' = A delta + B u``. With ``steps=N`` it has N terms plus
+    ``delta.P delta`` with ``final_cost`` P (n, n), by default Q, and the result is (N, m, n).
+    ``dynamics.linearize``, with the command as params, gives a = A (n, n) and b = B (n, m); n is 6
+    (attitude and rate), or 12 with a position, plus the size of aux. The costs are Q (n, n) and R
+    (m, m). K has the dtype of a. scipy solves the discrete Riccati equation in float64, so all
+    arguments must be concrete (TypeError); to optimise a gain, fit K itself as params.
 
     Raises:
-        ValueError: a wrong shape; costs that are not symmetric, Q not positive semidefinite (to 100
-            units of rounding), R not positive definite; no stabilising solution; a ``final_cost``
-            without ``steps``.
-        TypeError: a traced argument.
+        ValueError: a wrong shape; costs not symmetric, Q not positive semidefinite (to 100 ulp), R
+            not positive definite; no stabilising solution; a ``final_cost`` without ``steps``.
 
     Examples:
         >>> dt = 0.1  # s: one axis of 1 kg m^2, its angle and its rate, turned by a torque
         >>> a, b = jnp.array([[1.0, dt], [0.0, 1.0]]), jnp.array([[0.5 * dt**2], [dt]])
-        >>> gain = jq.control.lqr(a, b, jnp.diag(jnp.array([4.0, 1.0])), jnp.eye(1))
-        >>> np.asarray(gain).round(2)  # N m/rad, N m s/rad
+        >>> np.asarray(jq.control.lqr(a, b, jnp.diag(jnp.array([4.0, 1.0])), jnp.eye(1))).round(2)
         array([[1.79, 2.09]], dtype=float32)
     """
     a, b = floating("a", a), floating("b", b)
@@ -89,7 +81,6 @@ def lqr(
 def _gains(
     steps: int, a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray, p: np.ndarray
 ) -> np.ndarray:
-    """Return the gain of each step, from the Riccati recursion backwards from P."""
     gains = []
     for _ in range(steps):
         gains.append(np.linalg.solve(r + b.T @ p @ b, b.T @ p @ a))
@@ -101,11 +92,7 @@ def _gains(
 
 
 def _riccati_gain(a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray) -> np.ndarray:
-    """Return ``(R + B^T P B)^-1 B^T P A`` with P from the discrete Riccati equation.
-
-    Powers of two scale the commands so that the diagonal of R is near 1. Otherwise, with b = 1e-10
-    and R = 1e-20 (a body of 1e10 kg m^2), scipy finds a wrong solution, and for some values none.
-    """
+    """Return the gain; commands are scaled to R near 1, as scipy fails for b = 1e-10, R = 1e-20."""
     unit = np.exp2(-np.round(0.5 * np.log2(np.diag(r))))
     b, r = b * unit, unit[:, None] * r * unit
     try:
@@ -118,11 +105,7 @@ def _riccati_gain(a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray) ->
 
 
 def _check_cost(name: str, cost: Array, *, definite: bool) -> None:
-    """Raise ValueError if a cost is not symmetric and positive definite (or semidefinite).
-
-    The tolerance is 100 units of rounding. Rows and columns are first scaled so that positive
-    diagonal elements become 1; so the units do not matter.
-    """
+    """Raise ValueError if a cost, with its diagonal scaled to 1, is not symmetric and definite."""
     symmetric(name, cost)
     matrix = np.asarray(cost, np.float64)
     scale = np.sqrt(np.where(np.diag(matrix) > 0, np.diag(matrix), 1.0))
@@ -136,16 +119,14 @@ def _check_cost(name: str, cost: Array, *, definite: bool) -> None:
 def lqr_law(state: State, gain: ArrayLike, about: State) -> Array:
     """Return the command ``-K delta`` for the error ``delta = local(about, state)``. -> (m,).
 
-    ``gain`` is K, (m, n): n is 6, or 12 with a position, plus the size of aux. ``about`` is the
-    state to hold, about which the plant was linearised.
+    ``gain`` is K (m, n), n as for ``lqr``; ``about`` is the state about which the plant was
+    linearised.
 
     Examples:
         >>> gain = jnp.hstack([2.0 * jnp.eye(3), 0.5 * jnp.eye(3)])  # N m/rad, N m s/rad
-        >>> turned = jq.quaternion.exp(jnp.array([0.1, 0.2, 0.3]))  # by a rotation vector [rad]
-        >>> state = jq.State(turned, omega=jnp.array([0.0, 0.0, 0.2]))
-        >>> tau = jq.control.lqr_law(state, gain, about=jq.State(level, zero))
-        >>> np.asarray(tau).round(3)  # -2 u - 0.5 omega
-        array([-0.2, -0.4, -0.7], dtype=float32)
+        >>> spinning = start._replace(omega=jnp.array([0.0, 0.0, 0.2]))
+        >>> jq.control.lqr_law(spinning, gain, about=start)[2].round(3)
+        Array(-0.1, dtype=float32)
     """
     about, state = one_body("about", about), one_body("state", state)
     check_alike("state", state, "about", about)

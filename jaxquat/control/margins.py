@@ -1,13 +1,12 @@
 """Stability margins of a sampled loop, one command at a time and all commands together.
 
-The plant over a sample and the controller, its memory included, are linearised about a state that
-the loop keeps. Their series connection L(z), from the acting command to minus the command of the
-controller, gives the sensitivity ``S = (1 + L)^-1``. Broken at command i with the others
-closed, the loop is ``l_i = 1 / S_ii - 1``. With D = S - 1/2, the closed loop stays stable if each
-command is multiplied by any ``f = (2 + d) / (2 - d)``, also complex, with ``|d|`` below the disk
-margin: ``1 / max |D_ii|`` for one command, ``1 / mu(D)`` for all together, mu the structured
-singular value. P. Seiler, A. Packard and P. Gahinet, An introduction to disk margins, IEEE Control
-Systems 40(5), 2020, 78-95, with skew 0.
+Plant and controller, memory included, are linearised over a sample. Their series connection L(z),
+from acting to minus commanded, gives ``S = (1 + L)^-1``. Broken at command i, with the others
+closed, the loop is ``l_i = 1 / S_ii - 1``. With D = S - 1/2, the loop stays stable under any
+factors ``f = (2 + d) / (2 - d)``, also complex, with ``|d|`` below the disk margin: ``1 / max
+|D_ii|`` for one command, ``1 / mu(D)`` for all, mu the structured singular value. P. Seiler, A.
+Packard and P. Gahinet, An introduction to disk margins, IEEE Control Systems 40(5), 2020, 78-95,
+skew 0.
 """
 
 from __future__ import annotations
@@ -40,17 +39,15 @@ class Margins(NamedTuple):
     """The stability margins of a loop of m commands; arrays of NumPy, in float64.
 
     Attributes:
-        gain: (m, 2), the factors on one command below and above which the loop is unstable; 0 and
-            inf where there is none.
-        phase: (m,) [rad], the phase lag or lead of one command that makes the loop unstable; pi
-            where there is none.
-        delay: (m,) [s], the delay of one command that makes the loop unstable, exact where it is a
-            whole number of samples; inf where there is none.
-        disk: (m,), the disk margin of one command, at most 2. It guarantees the factors from
+        gain: (m, 2), the factors on one command below and above which the loop is unstable (0,
+            inf).
+        phase: (m,) [rad], the phase lag or lead of one command that makes it unstable (pi if none).
+        delay: (m,) [s], the delay of one command that makes it unstable (inf if none); exact for
+            whole numbers of samples.
+        disk: (m,), the disk margin of one command, at most 2. It guarantees factors from
             ``(2 - disk) / (2 + disk)`` to ``(2 + disk) / (2 - disk)`` and phases up to
-            ``2 arctan(disk / 2)``, also at once.
-        multiloop: the disk margin of all commands at once, each with a factor of its own: a lower
-            bound, which is exact for one command.
+            ``2 arctan(disk / 2)``.
+        multiloop: the disk margin of all commands at once: a lower bound, exact for one command.
         frequency: (k,) [rad/s], from nearly 0 to half of the sampling frequency.
         loop: (m, k), complex: the transfer of the loop broken at each command with the others
             closed; a factor f on the command makes the loop unstable at ``f loop = -1``.
@@ -58,7 +55,7 @@ class Margins(NamedTuple):
     Examples:
         >>> law = lambda t, state, memory, damping, value: (-damping * state.omega, memory)
         >>> loop = jq.Controller(lambda start, damping: (), law)
-        >>> plant = jq.rkmk4, body, jq.torques.commanded, 0.0, jq.State(level, zero), 0.1
+        >>> plant = jq.rkmk4, body, jq.torques.commanded, 0.0, start, 0.1
         >>> margins = jq.control.margins(*plant, 5.0, loop)
         >>> margins.gain[0].round(2), margins.disk[0].round(2)  # up to 2 I/(damping dt)
         (array([0., 4.]), np.float64(1.2))
@@ -94,38 +91,34 @@ def margins(
 ) -> Margins:
     """Compute the stability margins of a controller's loop about a state that it keeps.
 
-    The loop is that of ``rollout`` with the same arguments: sampled, with the controller's memory
-    and delays, and with the lags and aux states of the plant. Uncontrollable and unobservable
-    states, such as the position under an attitude controller, are removed. All arguments must be
-    concrete.
+    The loop is that of ``rollout`` with the same arguments, including memory, delays, lags and aux
+    states. Uncontrollable and unobservable states, such as the position under an attitude
+    controller, are removed. All arguments must be concrete (TypeError).
 
     Args:
         scheme: any deterministic scheme.
         body: the Body.
         torque: ``torque(t, state, params, command)``, the plant.
         t: the time [s] at which torque and controller are evaluated.
-        state: the State to linearise about. The loop must keep it, for instance at rest at the
-            target; if it would turn by more than 0.1 rad, there is a warning, except in loops so
-            slow that rounding hides it. A command at an active limit has no effect.
+        state: the State to linearise about, which the loop must keep, for instance at rest at the
+            target. If the loop would turn by more than 0.1 rad, there is a warning, unless rounding
+            hides it in a slow loop. A command at an active limit has no effect.
         dt: the step [s].
         params: passed to torque and controller.
         controller: a jq.Controller, with the memory of its ``init``; for another one pass
-            ``controller._replace(init=lambda start, params: memory)``. Wrap a law that is called
-            inside the torque in a controller, as in the example.
+            ``controller._replace(init=lambda start, params: memory)``. Wrap a law that the torque
+            calls in a controller, as in the example.
         sample_every: steps per sample.
         inputs: one sample's slice of the inputs, if the controller or the torque takes any.
 
     Raises:
-        ValueError: the closed loop is not stable; no command affects the controller's input;
+        ValueError: the closed loop is unstable; no command affects the controller's input;
             ``controller.period`` is not ``sample_every * dt``; a bad value.
-        TypeError: a traced argument, or one of wrong type.
 
     Examples:
-        >>> law = lambda t, state, memory, gains, value: (
-        ...     jq.control.quaternion_law(state, gains, level), memory
-        ... )
+        >>> law = lambda t, state, m, gains, _: (jq.control.quaternion_law(state, gains, level), m)
         >>> loop = jq.Controller(lambda start, gains: (), law)
-        >>> plant = jq.rkmk4, body, jq.torques.commanded, 0.0, jq.State(level, zero), 0.1
+        >>> plant = jq.rkmk4, body, jq.torques.commanded, 0.0, start, 0.1
         >>> margins = jq.control.margins(*plant, gains, loop)
         >>> margins.gain[0].round(1), np.rad2deg(margins.phase).round(1), margins.delay.round(2)
         (array([ 0., 50.]), array([12. ,  8.5,  7. ]), array([0.15, 0.15, 0.15]))
@@ -176,11 +169,7 @@ def _linearised(
     state: State,
     memory: Any,
 ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    """Return A, B and K of ``x' = A x + B u``, ``u = -K x`` about a state, and the drift of x.
-
-    x is the error of the state and the numbers of the memory. ``plant(state, command)`` is the
-    state after a sample, ``regulator(state, memory)`` the command and the next memory.
-    """
+    """Return A, B and K of ``x' = A x + B u``, ``u = -K x`` about a state, and the drift of x."""
     held, _ = regulator(state, memory)
     flat, join = _inexact(memory, state.q.dtype)
     command, unravel = ravel_pytree(held)
@@ -189,7 +178,6 @@ def _linearised(
         raise TypeError(f"controller.update: wanted {wanted}, got {describe(held)}")
 
     def moved(delta: Array, flat: Array, change: Array) -> tuple[tuple[Array, ...], Array]:
-        """Return error, memory and command after a sample, and the drift."""
         begin, kept = retract(state, delta), plant(state, unravel(command))
         wanted, after = regulator(begin, join(flat))
         after = _inexact(after, flat.dtype)[0]
@@ -207,11 +195,7 @@ def _linearised(
 
 
 def _turn_to_rest(closed: np.ndarray, drift: np.ndarray, eps: float) -> float:
-    """Return the turn [rad], the first three states, after which the linearised loop rests.
-
-    States that change no other are left out. The others are balanced, so the unit of time does not
-    matter. Changes per sample below the rounding of 1 are left out.
-    """
+    """Return the turn [rad] after which the linearised loop rests, from balanced states."""
     rate = np.eye(len(closed)) - closed
     counts = np.ones(len(closed), bool)
     for _ in rate:
@@ -272,10 +256,7 @@ def _margins(a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float, eps: fl
 def _of_one(
     sensitivity: Callable[[np.ndarray], np.ndarray], w: np.ndarray, at: np.ndarray, rounding: float
 ) -> tuple[Any, ...]:
-    """Return gain, phase, delay [samples], disk and transfer of one loop.
-
-    ``at`` is its sensitivity at the frequencies w. Factors below ``rounding`` are 0.
-    """
+    """Return gain, phase, delay [samples], disk and transfer of one loop."""
 
     def inverse(s: np.ndarray) -> np.ndarray:
         """Return 1 / l, which is finite at the poles of l."""
@@ -303,11 +284,7 @@ def _of_one(
 def _seen(
     closed: np.ndarray, b: np.ndarray, k: np.ndarray, eps: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the closed loop without its hidden modes on or outside of the unit circle.
-
-    They are split off by a Schur form (G. H. Golub and C. F. Van Loan, Matrix Computations, section
-    7.6). They are hidden if their responses to commands are rounding beside those of the whole.
-    """
+    """Return the loop without hidden unstable modes (Schur form; Golub and Van Loan, 7.6)."""
     closed, (scale, _) = linalg.matrix_balance(closed, permute=False, separate=True)
     b, k = b / scale[:, None], k * scale
     whole = _response(closed, b, k)
@@ -376,11 +353,7 @@ def _largest(f: Callable[[np.ndarray], np.ndarray], w: np.ndarray, at: np.ndarra
 
 
 def _structured(d: np.ndarray) -> np.ndarray:
-    """Return an upper bound (k,) of the structured singular values of matrices (k, m, m).
-
-    It is the largest singular value after a diagonal scaling that balances rows and columns (E. E.
-    Osborne, J. ACM 7, 1960, 338-345).
-    """
+    """Bound structured singular values (k,) of (k, m, m); scaled as by Osborne, J. ACM 7, 1960."""
     scale = np.ones(d.shape[:2])
     others = np.abs(d) ** 2 * (1.0 - np.eye(d.shape[1]))
     for _ in range(20):

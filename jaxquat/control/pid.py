@@ -30,8 +30,6 @@ class PIDGains(NamedTuple):
 
     Examples:
         >>> gains = jq.control.PIDGains(*(k * jnp.ones(3) for k in (4.0, 1.0, 0.05)))
-        >>> (gains.stiffness / gains.integral).round(1)  # integral time [s]
-        Array([20., 20., 20.], dtype=float32)
     """
 
     damping: Array
@@ -50,35 +48,31 @@ def pid(
     limits: ArrayLike | None = None,
     anti_windup_time: ArrayLike | None = None,
 ) -> Controller:
-    """Make a controller: ``tracking_law`` plus the integral of the attitude error. -> Controller.
+    """Make a controller: ``tracking_law`` plus the integral of the attitude error.
 
     Its command is a torque (3,) [N m], and its memory is the integral part of it, (3,) [N m]. Where
-    limits cut the command, each sample adds ``(cut - uncut) period/anti_windup_time`` to the
-    memory, so it cannot wind up (back-calculation: K. J. Astrom and T. Hagglund, Advanced PID
-    Control, 2006, section 3.5).
+    limits cut the command, each sample adds ``(cut - uncut) period/anti_windup_time`` to the memory
+    (back-calculation: K. J. Astrom and T. Hagglund, Advanced PID Control, 2006, 3.5).
 
     Args:
         body: the body whose inertia the feed-forward assumes.
-        period: time between two samples [s]. ``rollout`` raises ValueError if it is not
+        period: time between samples [s]; a rollout raises ValueError unless it is
             ``sample_every * dt``.
-        reference: ``reference(t, params, input) -> control.Reference``, or a constant one;
-            ``input`` is this sample's slice of the rollout's ``inputs``.
-        gains: ``gains(params)`` from the rollout's params, or constant gains; by default the params
-            are the gains.
-        measure: ``measure(state, input)`` returns the measured state, for instance with noise, a
-            bias or a failed sensor.
+        reference: ``reference(t, params, input) -> control.Reference`` with this sample's slice of
+            the rollout's ``inputs``, or a constant one.
+        gains: ``gains(params)``, or constant gains; by default the params are the gains.
+        measure: ``measure(state, input)``, the measured state, for instance with noise or a bias.
         limits: of the command, () or per axis (3,) [N m]; None for no limits.
         anti_windup_time: time constant [s] with which the integral part shrinks at a limit, at
             least ``period``; None for 1 s or the period, whichever is longer.
 
     Examples:
-        >>> start = jq.State(level, zero)
         >>> gains = jq.control.PIDGains(*(k * jnp.ones(3) for k in (3.0, 3.0, 1.0)))
         >>> controller = jq.control.pid(body, 0.2, jq.control.at_rest(level), gains=gains)
         >>> push = lambda t, state, params, command: jnp.array([0.03, -0.02, 0.01])  # N m, constant
         >>> torque, grid = jq.torques.total(jq.torques.commanded, push), jq.grid(0.0, 0.2, 100)
-        >>> fly = lambda: jq.rollout(jq.rkmk2, body, torque, start, grid, controller=controller)
-        >>> np.asarray(jax.jit(fly)().memory).round(3)  # N m: it cancels the push
+        >>> path = jq.rollout(jq.rkmk2, body, torque, start, grid, controller=controller)
+        >>> np.asarray(path.memory).round(3)  # N m: it cancels the push
         array([-0.03,  0.02, -0.01], dtype=float32)
     """
     instance("body", body, Body, "a jq.Body")
@@ -113,10 +107,7 @@ def pid(
 
 
 def checked_times(period: ArrayLike, time: ArrayLike | None) -> tuple[Array, Array, float | None]:
-    """Return period, anti-windup time, and the period as a float, or None if it is traced.
-
-    ``time`` is None for 1 s or the period, whichever is longer.
-    """
+    """Return period, anti-windup time, and the period as a float, None if traced."""
     dt = exactly("period", period, ())
     positive("period", dt)
     time = jnp.maximum(1.0, dt) if time is None else exactly("anti_windup_time", time, ())
@@ -128,7 +119,7 @@ def checked_times(period: ArrayLike, time: ArrayLike | None) -> tuple[Array, Arr
 def function_of(
     name: str, value: Any, kind: type, check: Callable[[Any], Any], arguments: str
 ) -> Callable[..., Any]:
-    """Return a function of these arguments that checks its value, also for a constant value."""
+    """Return a function of these arguments that checks its value; a constant becomes one, too."""
     if isinstance(value, kind):
         constant = check(value)
         return lambda *_: constant

@@ -25,9 +25,6 @@ class Reference(NamedTuple):
 
     Examples:
         >>> reference = jq.control.Reference(level, omega=zero, alpha=jnp.array([0.0, 0.0, 0.5]))
-        >>> tau = jq.control.tracking_law(jq.State(level, zero), gains, reference, body)
-        >>> f"{tau[2]:.2f} N m"  # the feed-forward, 3 kg m^2 times 0.5 rad/s^2
-        '1.50 N m'
     """
 
     q: Array
@@ -40,8 +37,6 @@ def at_rest(q: ArrayLike) -> Reference:
 
     Examples:
         >>> target = jq.control.at_rest(jnp.array([0.6, 0.0, 0.0, 0.8]))
-        >>> target.omega
-        Array([0., 0., 0.], dtype=float32)
     """
     q = exactly("q", q, (4,))
     unit_quaternion("q", q)
@@ -49,9 +44,7 @@ def at_rest(q: ArrayLike) -> Reference:
 
 
 def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
-    """Return the reference at time t [s] of a smooth motion ``attitude(t) -> (4,)``, unit.
-
-    Rate and acceleration are derivatives: ``omega = 2 vec(q* q')`` and ``alpha = omega'``.
+    """Return the reference at time t [s] of a smooth ``attitude(t) -> (4,)``, by derivatives of it.
 
     Examples:
         >>> attitude = lambda t: jq.quaternion.exp(jnp.array([0.0, 0.0, 0.5]) * t**2)  # 1 rad/s^2
@@ -75,7 +68,7 @@ _REFERENCE = {"q": Field([(4,)], unit_quaternion), "omega": Field([(3,)]), "alph
 
 
 def check_reference(reference: Reference) -> Reference:
-    """Return the reference with checked arrays as fields; errors name the field."""
+    """Return the reference with checked arrays as fields."""
     wanted = "a control.Reference(q, omega, alpha)"
     return checked_record("reference", reference, Reference, _REFERENCE, wanted)
 
@@ -96,10 +89,7 @@ class ReferenceTrajectory(NamedTuple):
         heading_acceleration: () [rad/s^2].
 
     Examples:
-        >>> place = lambda t: jnp.array([0.5, 0.0, 0.0]) * t**2 + jnp.array([0.0, 0.0, 10.0])  # m
-        >>> reference = jq.control.follow_position(place, 4.0)
-        >>> reference.position, reference.velocity[0], reference.acceleration[0]
-        (Array([ 8.,  0., 10.], dtype=float32), Array(4., dtype=float32), Array(1., dtype=float32))
+        >>> reference = jq.control.follow_position(lambda t: jnp.full(3, 0.5) * t**2, 4.0)  # m, s
     """
 
     position: Array
@@ -117,8 +107,6 @@ def hold_position(position: ArrayLike, heading: ArrayLike = 0.0) -> ReferenceTra
 
     Examples:
         >>> reference = jq.control.hold_position(jnp.array([1.0, 2.0, 5.0]), heading=jnp.pi / 2)
-        >>> reference.position, reference.velocity
-        (Array([1., 2., 5.], dtype=float32), Array([0., 0., 0.], dtype=float32))
     """
     position, heading = exactly("position", position, (3,)), exactly("heading", heading, ())
     finite("position", position)
@@ -135,15 +123,13 @@ def follow_position(
 ) -> ReferenceTrajectory:
     """Return the reference at time t [s] of smooth ``position(t) -> (3,)``, ``heading(t) -> ()``.
 
-    The position [m] is differentiated four times and the heading [rad] twice. Without ``heading``
-    the heading stays 0.
+    The position [m] is differentiated four times, the heading [rad], 0 by default, twice.
 
     Examples:
         >>> circle = lambda t: 2.0 * jnp.array([jnp.cos(1.5 * t), jnp.sin(1.5 * t), 0.0])  # m
         >>> reference = jq.control.follow_position(circle, 1.0, heading=lambda t: 1.5 * t)
-        >>> speed, pull = map(jnp.linalg.norm, (reference.velocity, reference.acceleration))
-        >>> f"{speed:.2f} m/s, {pull:.2f} m/s^2, {reference.heading_rate:.2f} rad/s"
-        '3.00 m/s, 4.50 m/s^2, 1.50 rad/s'
+        >>> f"{jnp.linalg.norm(reference.velocity):.2f} m/s, {reference.heading_rate:.2f} rad/s"
+        '3.00 m/s, 1.50 rad/s'
     """
     takes("position", position, "t")
     t = exactly("t", t, ())
@@ -157,7 +143,6 @@ def follow_position(
 
 
 def _derivatives(function: Callable[[Array], Array], t: Array, count: int) -> list[Array]:
-    """Return the value at t and ``count`` derivatives, by nested forward mode."""
     if not count:
         return [function(t)]
     lower = lambda t: _derivatives(function, t, count - 1)  # noqa: E731
@@ -170,7 +155,7 @@ _TRAJECTORY |= dict.fromkeys(ReferenceTrajectory._fields[5:], Field([()], finite
 
 
 def check_trajectory(reference: ReferenceTrajectory) -> ReferenceTrajectory:
-    """Return the trajectory with checked arrays as fields; errors name the field."""
+    """Return the trajectory with checked arrays as fields."""
     wanted = "a control.ReferenceTrajectory"
     return checked_record("reference", reference, ReferenceTrajectory, _TRAJECTORY, wanted)
 
@@ -178,9 +163,8 @@ def check_trajectory(reference: ReferenceTrajectory) -> ReferenceTrajectory:
 def attitude_of(force: Array, heading: Array) -> Array:
     """Return the attitude (4,) with body z along ``force`` (3,), world axes, and this heading.
 
-    It is a turn by the heading about z, then turns about x and y, whose half-angle sines and
-    cosines follow from the force. So body x lies along the projection of the heading on the plane
-    normal to the force. The result is NaN where the force is 0 or along the heading.
+    It turns by the heading about z, then about x and y. Body x is the heading's projection on the
+    plane normal to the force; NaN where the force is 0 or along the heading.
     """
     cosine, sine = jnp.cos(heading), jnp.sin(heading)
     ahead, left = cosine * force[0] + sine * force[1], cosine * force[1] - sine * force[0]

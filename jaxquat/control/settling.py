@@ -12,18 +12,11 @@ from jaxquat._internal.checks import finite, floating, not_decreasing, positive,
 def settling_time(t: ArrayLike, error: ArrayLike, within: ArrayLike) -> Array:
     """Return the time from which ``|error|`` stays at most ``within``. -> (...) [s].
 
-    The error is taken as linear between samples. The result is the time of its last crossing into
-    the bound, the first time if it is never larger, infinite if it is larger at the last sample,
-    and NaN if it has a NaN. It is differentiable with respect to all arguments.
-
-    ``within`` is absolute. For the textbook's fraction of the final value, usually 2 % (K. Ogata,
-    Modern Control Engineering, section 5-3), pass the response minus its final value as ``error``,
-    and 0.02 times the final value as ``within``.
-
-    Args:
-        t: (N,) [s], finite, not decreasing.
-        error: (..., N), for instance an angle [rad].
-        within: () in the unit of the error, positive.
+    With the error (..., N) linear between the times t (N,), which do not decrease, it is the last
+    crossing into the bound; the first time if the error is never larger, infinite if it is larger
+    at the last sample, NaN if it has a NaN. It is differentiable. ``within`` () is absolute and
+    positive: for 2 % of the final value (K. Ogata, Modern Control Engineering, 5-3) pass the
+    response minus its final value, and 0.02 times the final value.
 
     Examples:
         >>> t = jnp.linspace(0.0, 10.0, 101)

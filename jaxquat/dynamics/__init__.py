@@ -1,7 +1,11 @@
 """The motion of one rigid body: its state, Euler's equation, energy, momentum, error states.
 
-``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, all in body axes; with a
-position ``m velocity' = force`` in world axes. The conventions are those of ``jaxquat.quaternion``.
+``q' = 1/2 q (0, omega)`` and ``I omega' = tau - omega × (I omega)``, in body axes; with a position,
+``m velocity' = force`` in world axes. The examples use a body that spins about its z axis:
+
+Examples:
+    >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))  # kg m^2
+    >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))  # rad/s
 """
 
 from jaxquat.dynamics.appendages import Appendages, coupled, flexible_modes, slosh_masses

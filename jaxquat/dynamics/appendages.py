@@ -4,15 +4,12 @@ Each has one coordinate x_i. With the velocity v of the reference point, the kin
 
     1/2 M v.v + 1/2 omega . I omega + v . (S' + omega × S) + sum_i x_i' d_i . omega + 1/2 m_i x_i'^2
 
-(``v`` and vectors in body axes), where ``S = sum_i x_i l_i`` plus the first moment of added masses.
-A mode has the translation l_i and the rotation d_i; a mass that slides along an axis has
-``l = m axis``, ``d = m position × axis``, and I depends on x. This energy has no preferred place,
-attitude or velocity, so Lagrange's equations conserve momentum and angular momentum exactly.
-
-They are linear in the accelerations a, omega' and x'' with a symmetric matrix whose block for x''
-is diagonal. Without x'' it is 6 x 6: two inverses of 3 x 3 matrices. A scheme integrates the rigid
-body, so the torque and the force that it receives are those which give a rigid body this omega' and
-this a.
+in body axes, where ``S = sum_i x_i l_i`` plus the first moment of added masses. A mode has the
+translation l_i and the rotation d_i; a sliding mass has ``l = m axis``, ``d = m position × axis``,
+and I depends on x. The energy is invariant under translations, rotations and boosts, so Lagrange's
+equations conserve momentum and angular momentum exactly. They are linear in a, omega' and x'', with
+a symmetric matrix whose block for x'' is diagonal; without x'' it is 6 x 6: two inverses of 3 x 3.
+The torque and force for the scheme are those that give a rigid body this omega' and this a.
 """
 
 from __future__ import annotations
@@ -55,8 +52,6 @@ class Appendages(NamedTuple):
         >>> one, axis = jnp.ones(1), jnp.array([[1.0, 0.0, 0.0]])
         >>> panel = jq.dynamics.flexible_modes(one, 0.01 * one, axis, 2.0 * axis)
         >>> two = jax.tree.map(lambda *x: jnp.concatenate(x), panel, panel)  # on one body
-        >>> two.mass
-        Array([1., 1.], dtype=float32)
     """
 
     mass: Array
@@ -77,23 +72,20 @@ def slosh_masses(
 ) -> Appendages:
     """Make point masses on springs along axes of the body: the first modes of fuel in tanks.
 
-    The body does not include them. The model is exact for displacements of any size. F. T. Dodge,
-    The New "Dynamic Behavior of Liquids in Moving Containers", SwRI, 2000, computes mass
-    and stiffness from the tank; Basilisk's linearSpringMassDamper is the same.
+    They are not part of the body, and may move by any distance. F. T. Dodge, The New "Dynamic
+    Behavior of Liquids in Moving Containers", SwRI, 2000, has mass and stiffness for a tank;
+    Basilisk's linearSpringMassDamper is the same model.
 
     Args:
         mass: [kg], (n,), positive.
-        position: where the spring is relaxed, from the body's centre of mass, body axes [m],
-            (n, 3).
+        position: of the relaxed spring, from the body's centre of mass, body axes [m], (n, 3).
         axis: unit vectors, body axes, (n, 3).
         stiffness: [N/m], (n,), not negative.
         damping: [N s/m], (n,), not negative.
 
     Examples:
-        >>> ones, axis = jnp.ones(1), jnp.array([[1.0, 0.0, 0.0]])
-        >>> tank = jq.dynamics.slosh_masses(20.0 * ones, 0.5 * axis, axis, 5.0 * ones, 0.2 * ones)
-        >>> float(jnp.sqrt(tank.stiffness / tank.mass)[0])  # rad/s, if the body does not move
-        0.5
+        >>> one, axis = jnp.ones(1), jnp.array([[1.0, 0.0, 0.0]])
+        >>> tank = jq.dynamics.slosh_masses(20.0 * one, 0.5 * axis, axis, 5.0 * one, 0.2 * one)
     """
     mass = _column("mass", mass, positive)
     rows = (*mass.shape, 3)
@@ -110,25 +102,23 @@ def flexible_modes(
 ) -> Appendages:
     """Make modes of flexible panels or booms clamped to the body: hybrid coordinates.
 
-    The body includes the undeformed appendages. Their modes have unit mass, so a displacement x
-    has the unit [m sqrt(kg)], and the participations l and d are the rows of the matrices that
-    finite-element programs print: ``x'' + 2 z w x' + w^2 x = -l . a - d . omega'``. P. W. Likins,
-    Dynamics and Control of Flexible Space Vehicles, JPL TR 32-1329, 1970. The first moment of
-    mass, ``sum l x``, moves with them; the inertia does not depend on x, which must be small.
+    The body includes the undeformed appendages. The modes have unit mass, so a displacement x is in
+    [m sqrt(kg)], and the participations l and d are the rows of the matrices that finite-element
+    programs print: ``x'' + 2 z w x' + w^2 x = -l . a - d . omega'`` (P. W. Likins, Dynamics and
+    Control of Flexible Space Vehicles, JPL TR 32-1329, 1970). They shift the first moment of mass
+    by ``sum l x``, but not the inertia, so x must be small.
 
     Args:
         frequency: w [rad/s], (n,), positive.
         ratio: z, of the damping to the critical, (n,), not negative.
         translation: l, body axes [sqrt(kg)], (n, 3). The body's mass minus ``sum l l^T`` must stay
-            positive definite, as it does for the modes of a part of the body.
-        rotation: d, about the body's centre of mass, body axes [m sqrt(kg)], (n, 3); the same holds
-            for the inertia minus ``sum d d^T``.
+            positive definite, as it does for modes of a part of the body.
+        rotation: d, about the centre of mass, body axes [m sqrt(kg)], (n, 3), likewise with the
+            inertia.
 
     Examples:
         >>> l, d = jnp.array([[0.0, 0.0, 2.0]]), jnp.array([[6.0, 0.0, 0.0]])
         >>> panel = jq.dynamics.flexible_modes(jnp.array([0.5]), jnp.array([0.01]), l, d)
-        >>> panel.stiffness, panel.damping
-        (Array([0.25], dtype=float32), Array([0.01], dtype=float32))
     """
     frequency = _column("frequency", frequency, positive)
     ratio = _column("ratio", ratio, not_negative, frequency)
@@ -150,7 +140,7 @@ def coupled(
     rate: ArrayLike,
     acting: ArrayLike | Wrench,
 ) -> tuple[Any, Array]:
-    """Return the net torque or wrench on the body and the accelerations of its appendages.
+    """Return the net torque or wrench on the body and the accelerations x'' (n,) of its appendages.
 
     Keep displacements and rates in ``State.aux``::
 
@@ -159,29 +149,25 @@ def coupled(
             tau, acceleration = dynamics.coupled(body, panels, state, x, rate, motors(t))
             return tau, {"panels": (rate, acceleration)}
 
-    The position of the state is that of the body alone, without slosh masses. Without a position
-    the body turns about a fixed point, from which positions and rotations then count, so give a
-    free spacecraft one. Add uniform gravity, and ``forces.point_mass``, outside by
-    ``torques.total``: they accelerate body and appendages alike. All else belongs into ``acting``.
+    The position of the state is that of the body alone, without slosh masses. A body without
+    position turns about a fixed point, from which positions and rotations then count, so give a
+    free spacecraft a position. Add uniform gravity and ``forces.point_mass`` outside, by
+    ``torques.total``: they accelerate body and appendages alike. Everything else belongs in
+    ``acting``.
 
     Args:
-        body: with a mass if the state has a position.
+        body: with a mass if the state has a position; the result is then a ``Wrench``.
         appendages: n of them; differentiable.
         state: of one body.
         displacement: x, (n,) [m], or [m sqrt(kg)] of modes.
         rate: x', (n,).
         acting: the torque (3,) in body axes [N m] or the ``Wrench`` of all other causes.
 
-    Returns:
-        A torque, or a ``Wrench`` if the state has a position, and x'' (n,).
-
     Examples:
-        >>> axis, still = jnp.array([[1.0, 0.0, 0.0]]), jnp.zeros(3)
-        >>> tank = jq.dynamics.slosh_masses(jnp.ones(1), axis, axis, jnp.ones(1), jnp.zeros(1))
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), still, (), still, still)
-        >>> x, rate, body = jnp.array([0.3]), jnp.zeros(1), jq.Body(jnp.eye(3), mass=3.0)
-        >>> jq.dynamics.coupled(body, tank, state, x, rate, still)[1].round(3)  # k/m + k/M
-        Array([-0.4], dtype=float32)
+        >>> one, axis = jnp.ones(1), jnp.array([[1.0, 0.0, 0.0]])
+        >>> tank = jq.dynamics.slosh_masses(one, axis, axis, one, 0.0 * one)
+        >>> jq.dynamics.coupled(body, tank, state, 0.3 * one, 0.0 * one, jnp.zeros(3))[1].round(1)
+        Array([4.9], dtype=float32)
     """
     instance("body", body, Body, "a jq.Body")
     appendages = checked_record(
@@ -215,20 +201,15 @@ _FIELDS = {x: Field([("n", 3) if x in _VECTORS else ("n",)]) for x in Appendages
 
 
 class _Equations(NamedTuple):
-    """Lagrange's equations without x'', in body axes.
+    """Lagrange's equations without x'', in body axes, for the acceleration a and alpha = omega'.
 
-    With the acceleration a of the reference point and alpha = omega'::
+    ::
 
-        (mass - sum l l^T/m) a + coupling alpha = force
+        (mass - by_mass) a + coupling alpha = force
         coupling^T a + inertia alpha = torque
 
-    Attributes:
-        by_mass: ``sum l l^T/m``, (3, 3), which is subtracted from the total mass.
-        coupling: (3, 3).
-        inertia: with added masses, less ``sum d d^T/m``, (3, 3).
-        force: (3,), without ``coupling alpha``.
-        torque: (3,).
-        free: x'' if neither a nor alpha acted on it, (n,).
+    ``by_mass`` is ``sum l l^T/m``, ``inertia`` includes added masses, less ``sum d d^T/m``;
+    ``free`` (n,) is x'' without a and alpha.
     """
 
     by_mass: Array

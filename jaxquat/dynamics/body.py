@@ -44,20 +44,17 @@ __all__ = ["Body"]
 class Body:
     """A rigid body: its inertia [kg m^2] about the centre of mass (or a fixed point), in body axes.
 
-    Concrete values are checked: shape (3, 3), finite, symmetric, positive definite, and principal
-    moments with the triangle inequality. A batch of bodies is ``jax.vmap(jq.Body)(inertias)``.
+    Concrete values are checked: shape (3, 3), finite, symmetric, positive definite, triangle
+    inequality of the principal moments. A batch of bodies is ``jax.vmap(jq.Body)(inertias)``.
 
-    A body is immutable. It is a pytree whose leaves are the numbers it was made from: the inertia,
-    or moments and axes after ``from_principal``. All leaves are differentiable.
-
-    Do not let an optimiser update a body: moments could become negative, and bodies that JAX
-    rebuilds are not checked. Make the body within the loss instead, from unconstrained real
-    numbers: ``jq.Body.from_parameters(theta)`` or ``jq.Body.from_principal(jnp.exp(logarithms))``.
+    A body is immutable, and a pytree whose differentiable leaves are the numbers it was made from:
+    the inertia, or moments and axes after ``from_principal``. Do not let an optimiser update a
+    body: moments could become negative without an error. Make the body within the loss from
+    unconstrained numbers: ``jq.Body.from_parameters(theta)`` or
+    ``jq.Body.from_principal(jnp.exp(x))``.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])), mass=12.0)  # kg m^2, kg
-        >>> body.principal()[0]
-        Array([2., 3., 4.], dtype=float32)
     """
 
     _inertia: Any = None  # None after from_principal
@@ -100,8 +97,8 @@ class Body:
         """Inertia (3, 3) in body axes [kg m^2].
 
         Examples:
-            >>> jq.Body.sphere(10.0, radius=0.5).inertia[2, 2]
-            Array(1., dtype=float32)
+            >>> body.inertia[2, 2]
+            Array(4., dtype=float32)
         """
         if self._moments is None:
             return self._inertia
@@ -110,14 +107,10 @@ class Body:
 
     @property
     def parameters(self) -> Array:
-        """Six numbers from which ``Body.from_parameters`` makes this body.
-
-        NaN for a flat body, ``I1 + I2 = I3``: the first three would be infinite.
+        """The six numbers (6,) for ``from_parameters``; NaN for a flat body, I1 + I2 = I3.
 
         Examples:
-            >>> theta = jq.Body(jnp.diag(jnp.array([13.0, 10.0, 5.0]))).parameters
-            >>> [f"{x:.2f}" for x in jnp.exp(2.0 * theta[:3])]  # second moments of mass, kg m^2
-            ['1.00', '4.00', '9.00']
+            >>> theta = body.parameters
         """
         return to_six(self.inertia)
 
@@ -127,9 +120,9 @@ class Body:
     ) -> Body:
         """Make a body of principal moments (3,) [kg m^2] and axes (4,), principal to body axes.
 
-        ``axes`` is a unit quaternion; by default principal and body axes coincide. A scheme that
-        works in principal axes then needs no eigenvectors, and gradients exist at repeated moments.
-        TypeError if moments and axes differ in dtype.
+        ``axes`` is a unit quaternion, the identity by default, in the dtype of the moments
+        (TypeError). Schemes that work in principal axes then need no eigenvectors, and gradients
+        exist at repeated moments.
 
         Examples:
             >>> tilt = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 6]))  # 30 degrees about z
@@ -152,21 +145,16 @@ class Body:
     def from_parameters(cls, theta: ArrayLike, mass: ArrayLike | None = None) -> Body:
         """Make a body of any six real numbers (6,): a smooth chart of physical inertias.
 
-        L is lower triangular: its diagonal is ``exp(theta[:3])``; below the diagonal it has
-        theta[3] in the second row, and theta[4] and theta[5] in the third. ``S = L L^T`` is the
-        matrix of second moments of mass, and the inertia is ``tr(S) 1 - S`` (log-Cholesky; Rucker
-        and Wensing, IEEE RA-L 7(2), 2022).
-
-        Every theta whose exponentials the dtype can hold gives a positive definite inertia with the
-        triangle inequality, up to rounding of the largest moment. Exponentials beyond the dtype
-        raise ValueError; if theta is traced, the inertia is infinite, NaN or 0.
-        ``body.parameters`` is the inverse.
+        L is lower triangular, with the diagonal ``exp(theta[:3])``, theta[3] in the second row,
+        theta[4] and theta[5] in the third. ``S = L L^T`` is the matrix of second moments of mass,
+        the inertia is ``tr(S) 1 - S`` (log-Cholesky; Rucker and Wensing, IEEE RA-L 7(2), 2022):
+        positive definite with the triangle inequality, up to rounding of the largest moment.
+        Exponentials beyond the dtype raise ValueError; traced, they make the inertia infinite, NaN
+        or 0.
 
         Examples:
-            >>> theta = jnp.zeros(6).at[:3].set(jnp.log(jnp.array([1.0, 2.0, 3.0])))
-            >>> body = jq.Body.from_parameters(theta)
-            >>> [f"{x:.2f}" for x in jnp.diag(body.inertia)]  # 4 + 9, 9 + 1, 1 + 4
-            ['13.00', '10.00', '5.00']
+            >>> jq.Body.from_parameters(jnp.zeros(6)).inertia[2, 2]
+            Array(2., dtype=float32)
         """
         theta = exactly("theta", theta, (6,))
         finite("theta", theta)
@@ -178,8 +166,7 @@ class Body:
         """Make a homogeneous box: mass [kg], sides (3,) [m] along the body axes.
 
         Examples:
-            >>> box = jq.Body.box(12.0, jnp.array([1.0, 2.0, 3.0]))  # kg, m
-            >>> jnp.diag(box.inertia)  # kg m^2: 4 + 9, 9 + 1, 1 + 4
+            >>> jnp.diag(jq.Body.box(12.0, jnp.array([1.0, 2.0, 3.0])).inertia)  # 4 + 9, ...
             Array([13., 10.,  5.], dtype=float32)
         """
         mass, sides = _positive("mass", mass, ()), _positive("sides", sides, (3,))
@@ -190,9 +177,8 @@ class Body:
         """Make a homogeneous cylinder: mass [kg], radius and height [m], its axis along body z.
 
         Examples:
-            >>> wheel = jq.Body.cylinder(8.0, radius=0.5, height=0.1)  # kg, m
-            >>> f"{wheel.inertia[2, 2]:.2f} kg m^2"  # 8 0.5^2/2
-            '1.00 kg m^2'
+            >>> jq.Body.cylinder(8.0, radius=0.5, height=0.1).inertia[2, 2]  # 8 0.5^2/2
+            Array(1., dtype=float32)
         """
         mass = _positive("mass", mass, ())
         radius, height = _positive("radius", radius, ()), _positive("height", height, ())
@@ -201,26 +187,21 @@ class Body:
 
     @classmethod
     def sphere(cls, mass: ArrayLike, radius: ArrayLike) -> Body:
-        """Make a homogeneous sphere: mass [kg], radius [m]; each moment is ``2/5 m r^2``.
+        """Make a homogeneous sphere: mass [kg], radius [m].
 
         Examples:
-            >>> ball = jq.Body.sphere(10.0, radius=0.5)  # kg, m
-            >>> f"{ball.inertia[2, 2]:.2f} kg m^2"  # 2/5 10 0.5^2
-            '1.00 kg m^2'
+            >>> jq.Body.sphere(10.0, radius=0.5).inertia[2, 2]  # 2/5 10 0.5^2
+            Array(1., dtype=float32)
         """
         mass, radius = _positive("mass", mass, ()), _positive("radius", radius, ())
         return cls.ellipsoid(mass, jnp.broadcast_to(radius, (3,)))
 
     @classmethod
     def ellipsoid(cls, mass: ArrayLike, semi_axes: ArrayLike) -> Body:
-        """Make a homogeneous ellipsoid: mass [kg], semi-axes (3,) [m] along the body axes.
-
-        The moments are ``m/5 (b^2 + c^2)`` about the first axis and cyclic. ``jq.flow`` has its
-        torque and drag in a viscous fluid, for the same ``semi_axes``.
+        """Make a homogeneous ellipsoid (see ``jq.flow``): mass [kg], semi-axes (3,) [m], body axes.
 
         Examples:
-            >>> pebble = jq.Body.ellipsoid(5.0, jnp.array([1.0, 2.0, 3.0]))  # kg, m
-            >>> jnp.diag(pebble.inertia)  # kg m^2: 4 + 9, 9 + 1, 1 + 4
+            >>> jnp.diag(jq.Body.ellipsoid(5.0, jnp.array([1.0, 2.0, 3.0])).inertia)  # m/5 (4 + 9)
             Array([13., 10.,  5.], dtype=float32)
         """
         mass, semi_axes = _positive("mass", mass, ()), _positive("semi_axes", semi_axes, (3,))
@@ -234,14 +215,10 @@ class Body:
     def random(
         cls, key: Array, *, dtype: DTypeLike | None = None, mass: ArrayLike | None = None
     ) -> Body:
-        """Draw a body of physical inertia with products of inertia, its moments of order 1.
-
-        It is ``from_parameters`` of six normal numbers with standard deviation 0.3, in ``dtype``
-        (JAX's default without it).
+        """Draw ``from_parameters`` of six normal numbers (std 0.3), in ``dtype``, by default JAX's.
 
         Examples:
-            >>> jq.Body.random(jax.random.key(0)).inertia.shape
-            (3, 3)
+            >>> body = jq.Body.random(jax.random.key(0))  # moments of order 1, products of inertia
         """
         key, dtype = random_key("key", key), floating_dtype("dtype", dtype)
         return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype), mass)
@@ -249,14 +226,13 @@ class Body:
     def principal(self) -> tuple[Array, Array]:
         """Return moments (3,) [kg m^2] and axes (4,), a quaternion from principal to body axes.
 
-        After ``from_principal`` they are its arguments. For any other body Jacobi's rotations
-        compute them, in the order in which the principal axes lie nearest to the body axes. Their
-        derivatives are then undefined where two moments are equal; use ``from_principal`` there.
+        After ``from_principal`` they are its arguments. Otherwise Jacobi's rotations compute them,
+        with each principal axis nearest to its body axis; derivatives are undefined at equal
+        moments.
 
         Examples:
             >>> inertia = jnp.array([[5.0, 2.0, 0.0], [2.0, 2.0, 0.0], [0.0, 0.0, 6.5]])  # kg m^2
-            >>> moments, axes = jq.Body(inertia).principal()
-            >>> [f"{x:.2f}" for x in moments]
+            >>> [f"{x:.2f}" for x in jq.Body(inertia).principal()[0]]
             ['6.00', '1.00', '6.50']
         """
         if self._moments is not None:
@@ -268,13 +244,11 @@ class Body:
     def shifted(self, mass: ArrayLike, offset: ArrayLike) -> Body:
         """Return the body about a point at ``offset`` d (3,) [m] from its centre of mass.
 
-        By the parallel axis theorem its inertia is ``I + m (|d|^2 1 - d d^T)``, with the mass m
-        [kg], if I is that about the centre of mass. The result has no mass, because it turns about
-        a fixed point.
+        Its inertia is ``I + m (|d|^2 1 - d d^T)`` with the mass m [kg] (parallel axis theorem). It
+        has no mass, because it turns about a fixed point.
 
         Examples:
-            >>> cube = jq.Body.box(12.0, jnp.ones(3))  # kg, m: 2 kg m^2 about every axis
-            >>> hanging = cube.shifted(12.0, jnp.array([0.0, 0.0, -2.0]))
+            >>> hanging = jq.Body.box(12.0, jnp.ones(3)).shifted(12.0, jnp.array([0.0, 0.0, -2.0]))
             >>> jnp.diag(hanging.inertia)  # 2 + 12 2^2 kg m^2 where it swings
             Array([50., 50.,  2.], dtype=float32)
         """
@@ -313,10 +287,7 @@ def mass_of(body: Body) -> Array:
 
 
 def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
-    """Raise ValueError or TypeError if ``body`` is not one body, or its dtype is not ``dtype``.
-
-    ``of`` names the argument that has this dtype, for the message.
-    """
+    """Raise an error if ``body`` is not one body, or has another dtype than the argument ``of``."""
     instance("body", body, Body, "a jq.Body")
     inertia = jax.eval_shape(lambda body: body.inertia, body)
     if inertia.shape != (3, 3) or (body.mass is not None and jnp.ndim(body.mass)):
@@ -327,10 +298,7 @@ def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
 
 
 def check_symmetric(name: str, body: Body, hint: str = "") -> None:
-    """Raise ValueError if a concrete body is not symmetric about axis 3.
-
-    ``name`` names the function in the message.
-    """
+    """Raise ValueError, with ``name``, if a concrete body is not symmetric about axis 3."""
     if is_concrete(body):
         with jax.ensure_compile_time_eval():
             moments, _ = body.principal()
@@ -366,7 +334,6 @@ def _positive(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def _mass(mass: ArrayLike | None, dtype: Any) -> Array | None:
-    """Return the mass in the dtype of the inertia: a number is cast, an array must have it."""
     if mass is None:
         return None
     array = _positive("mass", mass, ())
@@ -376,7 +343,6 @@ def _mass(mass: ArrayLike | None, dtype: Any) -> Array | None:
 
 
 def _shown(leaf: Any) -> str:
-    """Return a leaf in one line: one inertia by its rows, anything else as in other reprs."""
     if isinstance(leaf, np.ndarray | Array) and leaf.shape == (3, 3) and is_concrete(leaf):
         return f"[{', '.join(map(short, np.asarray(leaf)))}]"
     return short(leaf)

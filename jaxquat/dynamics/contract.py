@@ -21,39 +21,34 @@ from jaxquat.dynamics.state import State, Wrench, describe, one_body
 class Torque(Protocol):
     """The torque on a body about its centre of mass: a pure function of time, state and params.
 
-    Every function with these arguments is a torque. ``jq.torques`` has factories of common ones,
-    and ``jq.torques.total`` adds several. For example, a spring and a damper pull the body to the
-    attitude (1, 0, 0, 0):
+    ``jq.torques`` has factories of common ones, ``jq.torques.total`` adds several. JAX traces a
+    torque as under ``jit``: use ``jnp.where`` instead of ``if``, and no side effects. A scheme
+    calls it several times per step, at intermediate times and states. Here a spring and a damper
+    pull the body to the attitude (1, 0, 0, 0):
 
         def spring(t, state, params):
             angle = quaternion.log(state.q)  # rotation vector [rad]
             return -params["stiffness"] * angle - params["damping"] * state.omega
 
-    With a controller or inputs, it receives the command as fourth argument:
+    With a controller or inputs, the command is the fourth argument:
 
         def motors(t, state, params, command):
             return params["efficiency"] * command - params["damping"] * state.omega
 
-    If the state has aux states, it returns their rates, too. Here aux is the momentum of three
-    wheels along the body axes [N m s], and the command is the torque of their motors:
+    With aux states, it returns their rates, too. Here aux is the momentum of three wheels along the
+    body axes [N m s], and the command the torque of their motors:
 
         def wheels(t, state, params, command):
             return -command - jnp.cross(state.omega, state.aux), command
 
-    If the state has a position, it may return a ``Wrench``, with the force in world axes; if it
-    returns a torque alone, it exerts no force. Here a weight falls, with drag on its rotation:
+    With a position, it may return a ``Wrench``, with the force in world axes. Here a weight falls:
 
         def falling(t, state, params):
             return Wrench(-params["damping"] * state.omega, params["weight"])
 
-    JAX traces it like any function under ``jit``: use ``jnp.where`` instead of ``if``. It must have
-    no side effects, because a scheme calls it several times per step, at intermediate times and
-    states.
-
     Examples:
-        >>> def spring(t, state, stiffness):
-        ...     return -stiffness * jq.quaternion.log(state.q)
-        >>> spring(0.0, jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)), 2.0).shape
+        >>> spring = lambda t, state, stiffness: -stiffness * jq.quaternion.log(state.q)
+        >>> spring(0.0, state, 2.0).shape
         (3,)
     """
 
@@ -65,19 +60,16 @@ class Torque(Protocol):
             t: time [s], () in the dtype of the state.
             state: a ``State`` of one body, also when ``jax.vmap`` maps a rollout over many.
             params: the params of the rollout, any pytree, unchanged.
-            *command: one argument with a controller or inputs, none otherwise. It is the
-                controller's command, or this sample's slice of the inputs if there is no
-                controller.
+            *command: the controller's command, or this sample's inputs; absent without either.
 
         Returns:
-            The torque (3,) in body axes [N m], in the dtype of the state; if the state has a
-            position, a torque or a ``Wrench``. If the state has aux, a pair of one of these and
-            d aux/dt, a pytree like ``state.aux`` in structure, shapes and dtypes, per second.
+            The torque (3,) in body axes [N m], or a ``Wrench`` if the state has a position, in the
+                dtype of the state. If the state has aux, a pair of this and d aux/dt [1/s], a
+                pytree like aux.
 
-        A step checks this while it is traced, and its errors name the torque: TypeError for wrong
-        arguments, for a result that is not an array, for missing rates and for a Wrench on a state
-        without position; ValueError for a wrong shape or dtype. Values are not checked;
-        ``rollout(..., check=True)`` reports states that are not finite.
+        A step checks this while it is traced; the errors name the torque: TypeError for wrong
+        arguments, a result that is no array, missing rates, a Wrench without position; ValueError
+        for a wrong shape or dtype. ``rollout(..., check=True)`` reports states that are not finite.
         """
 
 
@@ -86,13 +78,7 @@ Step = Callable[[Body, Torque, ArrayLike, State, ArrayLike, Any], State]
 
 
 class Parts(NamedTuple):
-    """The checked parts of what a torque returned.
-
-    Attributes:
-        torque: (3,) in body axes [N m], or in world axes for ``torques.in_world``.
-        aux_rates: d aux/dt, like ``state.aux``; None if the torque moves no aux states.
-        force: (3,) in world axes [N]; None if there is none.
-    """
+    """The checked parts of what a torque returned; ``aux_rates`` and ``force`` may be None."""
 
     torque: Array
     aux_rates: Any
@@ -105,10 +91,7 @@ class Parts(NamedTuple):
 
 
 def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> Parts:
-    """Return the checked parts of the torque on one body.
-
-    Without aux states the rates are the empty aux; with a position there is a force.
-    """
+    """Return the checked parts of a torque; the force is 0, not None, if there is a position."""
     returned = takes("torque", torque, "t, state, params")(t, state, params)
     name = f"torque {name_of(torque)}"
     if jax.tree.leaves(state.aux) and not _is_pair(returned):
@@ -124,11 +107,7 @@ def evaluate(torque: Torque, t: ArrayLike, state: State, params: Any) -> Parts:
 def evaluate_at_attitude(
     name: str, torque: Torque, t: ArrayLike, state: State, params: Any
 ) -> tuple[Array, Array | None]:
-    """Return (torque, force), for a scheme of torques of time, attitude and position only.
-
-    The force is None without a position. TypeError if torque or force depends on a rate or
-    velocity, or if the state has aux states; ``name`` is the scheme's, for the message.
-    """
+    """Return (torque, force or None); TypeError if a rate changes them, or for aux states."""
     without_aux(name, state)
 
     def acting(state: State) -> list[Array]:
@@ -142,11 +121,7 @@ def evaluate_at_attitude(
 def rate_at_attitude(
     name: str, role: str, rate: Callable[..., Array], t: ArrayLike, state: State, params: Any
 ) -> Array:
-    """Return a rate (3,) from a function of (t, state, params) of time and attitude only.
-
-    TypeError if it depends on a rate or velocity, or has other arguments; ValueError for a wrong
-    shape. ``name`` is the scheme's and ``role`` the function's, for the messages.
-    """
+    """Return a rate (3,), ``role``, of time and attitude; TypeError if a rate changes it."""
 
     def rates(state: State) -> list[Array]:
         takes(role, rate, "t, state, params")
@@ -192,14 +167,14 @@ def constant_of(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
 
 
 def without_aux(name: str, state: State) -> None:
-    """Raise TypeError if the state has aux states; ``name`` is the scheme's, for the message."""
+    """Raise TypeError, which names the scheme, if the state has aux states."""
     if jax.tree.leaves(state.aux):
         got = f"{describe(state.aux)}; jq.rkmk4 integrates aux states"
         raise TypeError(f"{name}: wanted a state without aux, got {got}")
 
 
 def without_position(name: str, state: State) -> None:
-    """Raise TypeError if the state has a position; ``name`` is the scheme's, for the message."""
+    """Raise TypeError, which names the scheme, if the state has a position."""
     if state.position is not None:
         got = "one with position; jq.rkmk4 integrates it"
         raise TypeError(f"{name}: wanted a state without position, got {got}")
@@ -232,11 +207,7 @@ def name_of(torque: Torque) -> str:
 
 
 def check_parts(name: str, returned: Any, state: State) -> Parts:
-    """Return the parts of what a torque returned, or raise an error that begins with ``name``.
-
-    If the state has aux, a pair is (torque, d aux/dt). A torque alone is accepted, too, because not
-    every torque in a sum moves aux states.
-    """
+    """Return the parts of what ``name`` returned; aux rates may be missing, as in a sum."""
     tau, rates, force = returned, None, None
     if jax.tree.leaves(state.aux) and _is_pair(returned):
         tau, rates = returned
@@ -261,10 +232,7 @@ def check_parts(name: str, returned: Any, state: State) -> Parts:
 
 
 def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[Array, State, Array]:
-    """Return time, state and step as arrays of one dtype; errors name the argument.
-
-    ``check_state`` checks the values, once for a trajectory.
-    """
+    """Return time, state and step as arrays of one dtype; ``check_state`` checks the values."""
     instance("body", body, Body, "a jq.Body")
     state = one_body("state", state)
     dtype = state.q.dtype

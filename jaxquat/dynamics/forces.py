@@ -1,16 +1,12 @@
 """Forces on a body that moves: factories that return a ``torque(t, state, params) -> Wrench``.
 
-    plant = torques.total(forces.gravity(body), forces.linear_drag(0.3), own_torque)
-
-They are made, called and added like those of ``jq.torques``, and need a state with position and
-velocity. Forces are in world axes, torques in body axes. Forces proportional to the mass use the
-mass of the body, so gradients reach it; other numbers are cast to the dtype of the state. On an
-orbit, the origin of world axes is the centre of attraction. Integrate orbits in float64: in float32
-a satellite is kilometres off after a day, in any units (docs/flight.md).
+They are called and added like ``jq.torques``, and need a state with position and velocity. Forces
+are in world axes, torques in body axes. Gradients reach the mass of the body; other numbers are
+cast to the dtype of the state. On an orbit, the origin of world axes is the centre of attraction,
+and float32 is kilometres off after a day, in any units (docs/control.md). The examples use a cube
+that rests, and one on an orbit:
 
 Examples:
-    The examples of the functions use a cube that rests, and one on an orbit:
-
     >>> body = jq.Body.box(100.0, jnp.ones(3))  # kg, m
     >>> level, still = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3)
     >>> state = jq.State(level, still, position=still, velocity=still)
@@ -66,10 +62,9 @@ def gravity(body: Body, acceleration: Vector = (0.0, 0.0, -9.80665)) -> Torque:
 def point_mass(body: Body, mu: ArrayLike = EARTH) -> Torque:
     """Make the attraction ``-mu m x/|x|^3`` to the origin of world axes.
 
-    ``mu`` is the constant of the centre [m^3/s^2], by default the Earth's.
-    ``torques.gravity_gradient`` adds the next term of the field. In float32 an orbit of 7000 km is
-    off by 50 m after one revolution with steps of 10 s of ``rkmk4``, in float64 by 1.4e-6 m with
-    steps of 1 s.
+    ``mu`` [m^3/s^2] is the Earth's by default. ``torques.gravity_gradient`` adds the next term of
+    the field. After one revolution at 7000 km, ``rkmk4`` is off by 50 m in float32 (steps of 10 s)
+    and by 1.4e-6 m in float64 (1 s).
 
     Examples:
         >>> f"{jq.forces.point_mass(body)(0.0, in_orbit, None).force[0]:.0f} N"  # 8.13 m/s^2
@@ -86,10 +81,9 @@ def point_mass(body: Body, mu: ArrayLike = EARTH) -> Torque:
 
 
 def potential(body: Body, state: State, mu: ArrayLike = EARTH) -> Array:
-    """Return the potential energy [J] of ``point_mass`` plus gravity gradient. -> ().
+    """Return the potential energy [J], (), of ``point_mass`` plus gravity gradient.
 
-    It is ``-mu m/r - mu/(2 r^3) (tr I - 3 u . I u)``, for one state with position.
-    ``dynamics.energy`` is the kinetic part.
+    It is ``-mu m/r - mu/(2 r^3) (tr I - 3 u . I u)``; ``dynamics.energy`` is the kinetic part.
 
     Examples:
         >>> f"{jq.forces.potential(body, in_orbit):.3e} J"  # -mu m/r
@@ -107,15 +101,14 @@ def potential(body: Body, state: State, mu: ArrayLike = EARTH) -> Array:
 def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
     """Make the force ``-K (v - wind)``, as of a viscous fluid.
 
-    ``resistance`` is K [N s/m]: () for a body with equal drag in all directions, or (3,) along the
-    body axes, as from ``flow.translational_resistance``. ``wind`` is the velocity of the air (3,)
-    [m/s], world axes, a constant or ``wind(t, position)``.
+    ``resistance`` is K [N s/m], () or (3,) along the body axes, as from
+    ``flow.translational_resistance``. ``wind`` is the velocity of the air [m/s], world axes, (3,)
+    or ``wind(t, position)``.
 
     Examples:
-        >>> state = state._replace(velocity=jnp.array([2.0, 1.0, -1.0]))  # m/s
         >>> drag = jq.forces.linear_drag(0.5, wind=(4.0, 3.0, 1.0))  # N s/m, m/s
         >>> drag(0.0, state, None).force  # N
-        Array([1., 1., 1.], dtype=float32)
+        Array([2. , 1.5, 0.5], dtype=float32)
     """
     resistance, air = _coefficients("resistance", resistance), wind_at(wind)
 
@@ -127,15 +120,12 @@ def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
 
 
 def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
-    """Make the force ``-k |v - wind| (v - wind)``.
-
-    ``coefficient`` is k = 1/2 rho C A [kg/m], () or (3,) along the body axes. ``wind`` is as in
-    ``linear_drag``.
+    """Make the force ``-k |v - wind| (v - wind)``, k = 1/2 rho C A [kg/m]; else as ``linear_drag``.
 
     Examples:
-        >>> state = state._replace(velocity=jnp.array([2.0, 1.0, -2.0]))  # m/s
-        >>> jq.forces.quadratic_drag(0.5)(0.0, state, None).force.round(2)  # 0.5 kg/m (3 m/s)^2
-        Array([-3. , -1.5,  3. ], dtype=float32)
+        >>> drag = jq.forces.quadratic_drag(0.5, wind=(2.0, 1.0, -2.0))  # kg/m, m/s
+        >>> drag(0.0, state, None).force.round(2)
+        Array([ 3. ,  1.5, -3. ], dtype=float32)
     """
     coefficient, air = _coefficients("coefficient", coefficient), wind_at(wind)
 
@@ -150,14 +140,13 @@ def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torq
 def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0)) -> Torque:
     """Make a force in body axes at a point of the body; its torque is ``offset × force``.
 
-    ``force`` (3,) [N] is in BODY axes, a constant or ``force(t, state, params)``. With a controller
-    or inputs the function receives the command as fourth argument. ``offset`` (3,) [m] leads from
-    the centre of mass to the point where the force acts, body axes.
+    ``force`` is (3,) [N], BODY axes, or ``force(t, state, params)``, which also takes the command,
+    if any. ``offset`` (3,) [m] leads from the centre of mass to the point of application, body
+    axes.
 
     Examples:
-        >>> motor = jq.forces.thrust((0.0, 0.0, 20.0), offset=(0.1, 0.0, 0.0))  # N, m, body axes
-        >>> q = jnp.array([0.5, 0.5, 0.5, 0.5])  # body z points along world x
-        >>> wrench = motor(0.0, state._replace(q=q), None)
+        >>> motor = jq.forces.thrust((0.0, 0.0, 20.0), offset=(0.1, 0.0, 0.0))  # N, m
+        >>> wrench = motor(0.0, state._replace(q=jnp.full(4, 0.5)), None)  # body z is world x
         >>> wrench.torque[1], wrench.force[0]  # N m about body y, N along world x
         (Array(-2., dtype=float32), Array(20., dtype=float32))
     """
@@ -188,7 +177,6 @@ def _polar(state: State) -> tuple[Array, Array]:
 
 
 def _relative(air: Callable[[ArrayLike, Array], Array], t: ArrayLike, state: State) -> Array:
-    """Return the velocity (3,) relative to the air, world axes."""
     position = moving(state).position
     return state.velocity - jnp.asarray(air(t, position), position.dtype)
 

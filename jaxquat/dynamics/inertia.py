@@ -42,10 +42,7 @@ def _jacobi(matrix: Array, k: int) -> Array:
 
 
 def equal_moments(moments: Array, axis: int | None = None) -> Array:
-    """Return whether two of the moments (3,) are equal, to 100 units of rounding of the largest.
-
-    Without ``axis`` any two count, with it those about the other two axes.
-    """
+    """Return whether two moments (3,), not about ``axis``, agree to 100 ulp of the largest."""
     moments = moments / power_of_two(moments)
     gaps = jnp.abs(moments - jnp.roll(moments, 1))
     gap = jnp.min(gaps) if axis is None else gaps[axis - 1]

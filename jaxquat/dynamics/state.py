@@ -17,11 +17,7 @@ from jaxquat._internal.checks import exactly, finite, floating, instance, traili
 
 
 class State(NamedTuple):
-    """The state of one body, float32 or float64 throughout.
-
-    A batch is a State with leading axes, made and used under ``jax.vmap``. For a body that also
-    moves, give both position and velocity. Its ``Body`` then needs a mass, and its torque may
-    return a ``Wrench``.
+    """The state of one body, float32 or float64 throughout; under ``jax.vmap``, of many.
 
     Attributes:
         q: attitude, body to world, a unit quaternion (4,), scalar first; ``quaternion.from_xyzw``
@@ -29,14 +25,13 @@ class State(NamedTuple):
         omega: angular velocity, body axes [rad/s], (3,).
         aux: any pytree of further vector-space states, such as wheel momentum or actuator lag; the
             torque then returns a pair, ``(torque, d aux/dt)``.
-        position: of the centre of mass, world axes [m], (3,); None for a body that only turns.
+        position: of the centre of mass, world axes [m], (3,), or None. With it the ``Body`` needs a
+            mass, and the torque may return a ``Wrench``.
         velocity: its derivative, world axes [m/s], (3,).
 
     Examples:
         >>> start = jq.State(q=jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.0, 0.0, 0.1]))
         >>> flying = start._replace(position=jnp.zeros(3), velocity=jnp.array([10.0, 0.0, 0.0]))
-        >>> jax.tree.map(jnp.shape, flying)
-        State(q=(4,), omega=(3,), aux=(), position=(3,), velocity=(3,))
     """
 
     q: Array
@@ -54,10 +49,7 @@ class Wrench(NamedTuple):
         force: WORLD axes [N], (3,).
 
     Examples:
-        >>> def pushed(t, state, params):
-        ...     return jq.Wrench(torque=jnp.zeros(3), force=jnp.array([6.0, 0.0, 0.0]))  # N
-        >>> pushed(0.0, None, None).force
-        Array([6., 0., 0.], dtype=float32)
+        >>> push = lambda t, state, params: jq.Wrench(jnp.zeros(3), jnp.array([6.0, 0.0, 0.0]))
     """
 
     torque: Array
@@ -74,10 +66,7 @@ class Rates(NamedTuple):
         velocity: world axes [m/s^2], (3,); None without a position.
 
     Examples:
-        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> jq.dynamics.derivative(body, jq.torques.zero, 0.0, state, None).omega
-        Array([0., 0., 0.], dtype=float32)
+        >>> rates = jq.dynamics.derivative(body, jq.torques.zero, 0.0, state, None)
     """
 
     omega: Array
@@ -93,17 +82,15 @@ def displaced(state: State, q: Array, shift: Rates) -> State:
 
 
 def retract(state: State, delta: ArrayLike) -> State:
-    """Return the state that differs from ``state`` by the error ``delta``. (n,) -> State.
+    """Return the state at the error ``delta`` (n,) from ``state``: the inverse of ``local``.
 
     Its attitude is ``q exp(delta[:3])``, its rate ``omega + delta[3:6]``. The next six elements are
-    added to position and velocity, if the state has them, and the others to aux. So n is 6, or 12
-    with a position, plus the size of aux. It is the inverse of ``local``.
+    added to position and velocity, if there are any, the others to aux.
 
     Examples:
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
         >>> delta = jnp.array([0.0, 0.0, jnp.pi / 3, 0.0, 0.0, 0.5])  # 60 deg and 0.5 rad/s about z
         >>> jq.dynamics.retract(state, delta).omega
-        Array([0. , 0. , 1.5], dtype=float32)
+        Array([0. , 0. , 2.5], dtype=float32)
     """
     state = one_body("state", state)
     aux, unravel = ravel_pytree(state.aux)
@@ -121,15 +108,14 @@ def retract(state: State, delta: ArrayLike) -> State:
 def local(a: State, b: State) -> Array:
     """Return the error of b relative to a, so that ``retract(a, local(a, b)) = b``. -> (n,).
 
-    Its elements are the rotation vector ``log(qa* qb)`` [rad] in a's body axes and the differences
-    of the rates [rad/s], of the positions [m] and velocities [m/s] if the states have them, and of
-    aux. It is smooth while the attitudes differ by less than a half turn.
+    Its elements are ``log(qa* qb)`` [rad] in a's body axes and the differences of the rates, of
+    position and velocity if there are any, and of aux. It is smooth up to a half turn between a and
+    b.
 
     Examples:
-        >>> a = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
-        >>> b = jq.State(jq.quaternion.exp(jnp.array([0.0, 0.0, 0.3])), jnp.array([0.0, 0.0, 1.5]))
-        >>> jq.dynamics.local(a, b).round(3)  # rad and rad/s
-        Array([0. , 0. , 0.3, 0. , 0. , 0.5], dtype=float32)
+        >>> other = jq.State(jq.quaternion.exp(jnp.array([0.0, 0.0, 0.3])), 1.5 * state.omega)
+        >>> jq.dynamics.local(state, other).round(3)  # rad and rad/s
+        Array([0. , 0. , 0.3, 0. , 0. , 1. ], dtype=float32)
     """
     a, b = one_body("a", a), one_body("b", b)
     check_alike("b", b, "a", a)

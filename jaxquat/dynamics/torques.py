@@ -1,14 +1,10 @@
 """Torques in body axes: factories that return a ``torque(t, state, params)``, and their sum.
 
-    plant = torques.total(torques.commanded, torques.gravity_gradient(body), own_torque)
-
-Gradients reach the arrays that a factory received. With a controller or inputs, all torques are
-called with the command as fourth argument: ``commanded`` returns it, ``total`` and ``in_world``
-pass it on, the others ignore it.
+Gradients reach the arrays that a factory received. With a controller or inputs, every torque takes
+the command as fourth argument: ``commanded`` returns it, ``total`` and ``in_world`` pass it on, the
+others ignore it. The examples use a body that turns about its z axis:
 
 Examples:
-    The examples of the functions use a body that turns about its z axis:
-
     >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 2.0]))  # rad/s
 """
 
@@ -54,9 +50,7 @@ def zero(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
 
 
 def commanded(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
-    """Return the command: the controller's, or the input if there is no controller.
-
-    TypeError if there is neither controller nor input.
+    """Return the command, the controller's or the input; TypeError if there is neither.
 
     Examples:
         >>> jq.torques.commanded(0.0, state, None, jnp.array([0.5, 0.0, 0.0]))  # N m
@@ -70,14 +64,10 @@ def commanded(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
 
 
 def total(*torques: Torque) -> Torque:
-    """Add several torques, each its own argument.
-
-    All are called with the same arguments, including the command if there is one. The rates of aux
-    states that some of them return are added, too, and so are the forces of those that return a
-    ``Wrench``. The sum of no torques is ``zero``.
+    """Add any number of torques, with the forces and rates of aux states that some of them return.
 
     Examples:
-        >>> plant = jq.torques.total(jq.torques.commanded, jq.torques.drag(jnp.full(3, 0.1)))
+        >>> plant = jq.torques.total(jq.torques.commanded, jq.torques.drag(0.1))
         >>> plant(0.0, state, None, jnp.array([0.5, 0.0, 0.0])).round(3)  # N m
         Array([ 0.5,  0. , -0.2], dtype=float32)
     """
@@ -100,14 +90,12 @@ def total(*torques: Torque) -> Torque:
 def in_world(world_torque: Torque) -> Torque:
     """Convert ``world_torque(t, state, params)``, a torque in WORLD axes, to body axes.
 
-    ``state.omega`` is still the rate in body axes; ``quaternion.rotate(state.q, state.omega)`` is
-    the rate in world axes. A force, which is always in world axes, and rates of aux states are
-    passed on unchanged.
+    ``state.omega`` is still the rate in body axes: ``quaternion.rotate(state.q, state.omega)`` is
+    that in world axes. Forces, always in world axes, and rates of aux states are unchanged.
 
     Examples:
         >>> torque = jq.torques.in_world(lambda t, state, params: jnp.array([3.0, 0.0, 0.0]))  # N m
-        >>> q = jnp.array([0.5, 0.5, 0.5, 0.5])  # world x is body z
-        >>> torque(0.0, jq.State(q, jnp.zeros(3)), None)
+        >>> torque(0.0, state._replace(q=jnp.full(4, 0.5)), None)  # world x is body z
         Array([0., 0., 3.], dtype=float32)
     """
     function("world_torque", world_torque)
@@ -127,27 +115,22 @@ def gravity_gradient(
 ) -> Torque:
     """Make the gravity gradient on an orbit: its torque, and its reaction on the orbit.
 
-    ``mu`` is the constant of the centre of attraction [m^3/s^2], by default the Earth's. With u the
-    direction from the centre to the body, in body axes, and r the distance, the torque is
-    ``3 mu/r^3 (u × I u)``. P. C. Hughes, Spacecraft Attitude Dynamics, 1986, sections 8.1 and 8.2.
+    ``mu`` [m^3/s^2] is the Earth's by default. With the direction u to the body, in body axes, and
+    the distance r from the centre, the torque is ``3 mu/r^3 (u × I u)`` (P. C. Hughes, Spacecraft
+    Attitude Dynamics, 1986, 8.1 and 8.2).
 
     Without ``position`` the centre is the origin of world axes, the state needs a position, and the
-    result is a ``Wrench``. Its force is ``-3 mu/(2 r^4) ((tr I - 5 u . I u) u + 2 I u)``; both have
-    the potential ``-mu/(2 r^3) (tr I - 3 u . I u)``, the second term of MacCullagh's formula. So
-    with ``forces.point_mass`` the energy and the angular momentum about the origin are constant.
-
-    With ``position(t)``, that of the body from the centre, (3,) [m], world axes, the result is the
-    torque alone: for states without position, and for other centres.
+    result is a ``Wrench`` with the force ``-3 mu/(2 r^4) ((tr I - 5 u . I u) u + 2 I u)``. Both
+    derive from the potential ``-mu/(2 r^3) (tr I - 3 u . I u)``, so with ``forces.point_mass`` the
+    energy and the angular momentum about the origin are constant. With ``position(t)``, from the
+    centre to the body, (3,) [m], world axes, the result is the torque alone.
 
     Examples:
-        >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])), mass=100.0)
-        >>> q = jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 4]))  # 45 deg off the vertical
-        >>> place = jnp.array([7.0e6, 0.0, 0.0])  # m
-        >>> state = jq.State(q, jnp.zeros(3), position=place, velocity=jnp.zeros(3))
-        >>> f"{jq.torques.gravity_gradient(body)(0.0, state, None).torque[2]:.2e} N m"
-        '-1.74e-05 N m'
-        >>> torque = jq.torques.gravity_gradient(body, position=lambda t: place)
-        >>> f"{torque(0.0, jq.State(q, jnp.zeros(3)), None)[2]:.2e} N m"
+        >>> body = jq.Body(jnp.diag(jnp.array([20.0, 30.0, 40.0])))
+        >>> tilted = state._replace(q=jq.quaternion.exp(jnp.array([0.0, 0.0, jnp.pi / 4])))
+        >>> place = lambda t: jnp.array([7.0e6, 0.0, 0.0])  # m
+        >>> torque = jq.torques.gravity_gradient(body, position=place)
+        >>> f"{torque(0.0, tilted, None)[2]:.2e} N m"
         '-1.74e-05 N m'
     """
     instance("body", body, Body, "a jq.Body")
@@ -185,8 +168,8 @@ def heavy_top(weight: ArrayLike, offset: ArrayLike) -> Torque:
 
     Examples:
         >>> torque = jq.torques.heavy_top(10.0, jnp.array([0.0, 0.0, 0.2]))  # N, m
-        >>> q = jq.quaternion.exp(jnp.array([jnp.pi / 6, 0.0, 0.0]))  # tilted by 30 deg
-        >>> torque(0.0, jq.State(q, jnp.zeros(3)), None)[0].round(3)  # N m: it falls further
+        >>> tilted = state._replace(q=jq.quaternion.exp(jnp.array([jnp.pi / 6, 0.0, 0.0])))
+        >>> torque(0.0, tilted, None)[0].round(3)  # N m: it falls further
         Array(1., dtype=float32)
     """
     weight, offset = constant_of("weight", weight, ()), constant_of("offset", offset, (3,))
@@ -202,10 +185,8 @@ def drag(damping: ArrayLike) -> Torque:
     """Make the drag ``-D omega``; ``damping`` is D [N m s]: (3, 3), (3,) for a diagonal, or ().
 
     Examples:
-        >>> torque = jq.torques.drag(jnp.array([0.1, 0.2, 0.3]))  # N m s
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([1.0, 1.0, 1.0]))
-        >>> torque(0.0, state, None)
-        Array([-0.1, -0.2, -0.3], dtype=float32)
+        >>> jq.torques.drag(jnp.array([0.1, 0.2, 0.3]))(0.0, state, None)[2].round(3)
+        Array(-0.6, dtype=float32)
     """
     damping = constant_of("damping", damping, (), (3,), (3, 3))
 
@@ -218,21 +199,18 @@ def drag(damping: ArrayLike) -> Torque:
 def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
     """Make the torque ``dipole × B`` on a dipole (3,) [A m^2] in body axes.
 
-    ``field(t)`` is B (3,) [T] in world axes. The dipole part of the Earth's field is 30 µT at the
-    magnetic equator and 60 µT at the poles on the ground, and 0.8 of that at a height of 500 km
-    (IGRF-13: P. Alken et al., Earth, Planets and Space 73:49, 2021). So a coil of 0.2 A m^2 in a
-    cubesat makes at most 10 µN m. Multiply a field in nT by 1e-9, one in gauss by 1e-4. For a field
-    that depends on the position, or a commanded
-    dipole, write the torque yourself::
+    ``field(t)`` is B (3,) [T] in world axes: for the Earth 30 µT at the magnetic equator, 60 µT at
+    the poles, 0.8 of that at a height of 500 km (IGRF-13: P. Alken et al., Earth, Planets and Space
+    73:49, 2021). Multiply nT by 1e-9, gauss by 1e-4. For a field that depends on the position, or a
+    commanded dipole, write the torque yourself::
 
         def coils(t, state, params, dipole):
             field = jq.quaternion.rotate_inverse(state.q, earth_field(t, state.position))
             return jnp.cross(dipole, field)
 
     Examples:
-        >>> coil = jnp.array([0.0, 0.0, 2.0])  # A m^2
-        >>> torque = jq.torques.magnetic(coil, lambda t: jnp.array([3e-5, 0.0, 0.0]))  # T
-        >>> f"{torque(0.0, state, None)[1]:.1e} N m"
+        >>> coil, field = jnp.array([0.0, 0.0, 2.0]), jnp.array([3e-5, 0.0, 0.0])  # A m^2, T
+        >>> f"{jq.torques.magnetic(coil, lambda t: field)(0.0, state, None)[1]:.1e} N m"
         '6.0e-05 N m'
     """
     dipole = constant_of("dipole", dipole, (3,))

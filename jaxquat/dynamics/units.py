@@ -1,11 +1,9 @@
 """The body's own units, in which every step works.
 
-Euler's and Newton's equations depend only on the ratios of torques to moments and of forces to the
-mass. A step therefore divides moments and torques by the power of two next to the largest moment,
-and mass and forces by the power of two next to the mass. That changes no digit, but intermediate
-values stay within the range of the dtype, for a molecule as for a planet. Derivatives do, too: JAX
-computes the derivative of x / y with respect to y as -x y^-2, which leaves the range long before
-x / y does.
+Only the ratios of torques to moments and of forces to the mass matter. A step divides moments and
+torques by the power of two next to the largest moment, mass and forces by that next to the mass. No
+digit changes, but intermediate values and derivatives stay within the range of the dtype: JAX's
+derivative of x / y with respect to y, -x y^-2, leaves it long before x / y does.
 """
 
 from __future__ import annotations
@@ -22,11 +20,11 @@ from jaxquat.dynamics.state import State, Wrench
 
 
 class Scales(NamedTuple):
-    """Factors that convert numbers to the body's own units; they are powers of two.
+    """Powers of two that convert to the body's own units.
 
     Attributes:
-        torque: for moments, torques and whatever is proportional to them, ().
-        force: for the mass, forces and whatever is proportional to them, (); 1 without a mass.
+        torque: (), for moments and torques.
+        force: (), for mass and forces; 1 without a mass.
     """
 
     torque: Array | float

@@ -1,11 +1,8 @@
-"""Exact motions of rigid bodies in closed form, against which the schemes are tested.
+"""Exact motions of one rigid body in closed form, differentiable, at one time.
 
-Each is differentiable with respect to time, start and inertia where the motion depends on them
-smoothly. A function handles one body and one time; use ``jax.vmap`` for many.
-
-References: E. T. Whittaker, Analytical Dynamics of Particles and Rigid Bodies, 4th ed. 1937,
-sections 69-71; L. D. Landau and E. M. Lifshitz, Mechanics, 3rd ed. 1976, sections 35-37; R. van Zon
-and J. Schofield, J. Comput. Phys. 225, 2007, 145-164 (attitude of the free asymmetric body).
+E. T. Whittaker, Analytical Dynamics of Particles and Rigid Bodies, 4th ed. 1937, 69-71; L. D.
+Landau and E. M. Lifshitz, Mechanics, 3rd ed. 1976, 35-37; R. van Zon and J. Schofield, J. Comput.
+Phys. 225, 2007, 145-164 (attitude of the free asymmetric body).
 """
 
 from __future__ import annotations

@@ -1,23 +1,18 @@
-"""Jacobi's elliptic functions and an integral of the third kind by theta series.
+"""Jacobi's elliptic functions and an integral of the third kind by theta series, differentiable.
 
-Every function is differentiable with respect to all arguments. It needs the parameter m = k^2, its
-complement m1 = 1 - m and the root k' = sqrt(m1), because computing one from another loses digits:
-near m = 1 the motion of a body that flips depends on log m1, and k' is still a normal number where
-m1 underflows.
-
-Theta series converge fast in both halves of 0 <= m <= 1 if each half has its own nome:
+Functions take the parameter m = k^2, m1 = 1 - m and the root k' = sqrt(m1), because one loses
+digits if computed from another: near m = 1 the motion of a body that flips depends on log m1, and
+k' is normal where m1 underflows. Each half of 0 <= m <= 1 has its own nome:
 
 - m <= 1/2, "circular": trigonometric series in q = exp(-pi K'/K);
 - m > 1/2, "hyperbolic": Jacobi's imaginary transformation, series of exponentials in
-  q1 = exp(-pi K/K'). All are power series in m1 about m1 = 0, where they become sech and tanh, so
-  that derivatives hold there, too. Only the quarter period K contains log m1.
+  q1 = exp(-pi K/K'). They are power series in m1, sech and tanh at m1 = 0, with derivatives that
+  hold there, too. Only the quarter period K contains log m1.
 
-Neither nome exceeds exp(-pi) = 0.0432, so terms with exponent n^2 reach rounding at n = 3 or 4.
-E. T. Whittaker and G. N. Watson, A Course of Modern Analysis, 4th ed. 1927, sections 21.1, 21.51,
-22.1; M. Abramowitz and I. A. Stegun, Handbook of Mathematical Functions, 1964, 17.3.21 (the nome).
-
-Arguments are scalars; use ``jax.vmap``. Both branches are always computed, each with arguments for
-which it is finite.
+No nome exceeds exp(-pi) = 0.0432, so terms with exponent n^2 reach rounding at n = 3 or 4. Both
+branches are always computed, with arguments for which they are finite. E. T. Whittaker and G. N.
+Watson, A Course of Modern Analysis, 4th ed. 1927, 21.1, 21.51, 22.1; M. Abramowitz and I. A.
+Stegun, Handbook of Mathematical Functions, 1964, 17.3.21 (the nome).
 """
 
 from __future__ import annotations
@@ -41,11 +36,7 @@ class Modulus(NamedTuple):
 
 
 class Pole(NamedTuple):
-    """The pole of the integrand of the third kind, at ``dn = -1/kappa`` with 0 < kappa <= 1.
-
-    It also holds ``across = 1 - kappa^2`` and ``ratio = m kappa^2/across``, which stays finite
-    where m and across vanish together.
-    """
+    """The pole dn = -1/kappa, across = 1 - kappa^2, and ratio = m kappa^2/across, always finite."""
 
     kappa: Array
     across: Array
@@ -62,11 +53,9 @@ def complete(modulus: Modulus) -> Array:
 def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Array, Array]:
     """Return (sn, cn, dn)(u | m) and an integral of the third kind, an angle.
 
-    Near m = 1 small values of cn and dn keep their relative accuracy. The integral is that of
-    ``(1 - dn)/(1 + kappa dn)`` from 0 to u times ``sqrt(1 + ratio) (1 - kappa)/2``. With this
-    factor the residues are +-i/2, and the integral is an angle: a linear term minus the argument of
-    a theta function of nome q^2, which has the quasi-periods of the integrand. The zeros of that
-    function lie at least K' away from the real axis, so the argument is never near a branch cut.
+    It integrates ``(1 - dn)/(1 + kappa dn)`` from 0 to u times ``sqrt(1 + ratio) (1 - kappa)/2``.
+    The residues are then +-i/2, and the integral is a linear term minus the argument of a theta
+    function of nome q^2, whose zeros lie at least K' off the real axis, so no branch cut is near.
     """
     circular, hyperbolic, is_circular = _halves(modulus)
     # The circular half, where it is not used, computes with an ordinary pole: the given pole may
@@ -80,10 +69,7 @@ def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Arr
 
 
 def _halves(modulus: Modulus) -> tuple[Modulus, Modulus, Array]:
-    """Return a modulus for each half, and whether ``modulus`` lies in the circular one.
-
-    The half that contains ``modulus`` gets it, the other half gets an ordinary one.
-    """
+    """Return a modulus for each half, an ordinary one in the other, and whether it is circular."""
     is_circular = modulus.m1 >= 0.5
     low, high = (
         [jnp.asarray(x, modulus.m.dtype) for x in row]
@@ -103,16 +89,12 @@ def _nome_ratio(m: Array, m1: Array) -> Array:
 
 
 def _constants(q: Array) -> tuple[Array, Array, Array]:
-    """Return theta_2(0)/q^(1/4), theta_3(0) and theta_4(0)."""
     even, odd = q**4, q + q**9
     return 2.0 * (1.0 + q**2 + q**6), 1.0 + 2.0 * (even + odd), 1.0 + 2.0 * (even - odd)
 
 
 def _circular(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Array, Array]:
-    """Return (sn, cn, dn, the integral) by trigonometric series.
-
-    The integral comes from arg theta_4(z + i v | q^2), in whose series e^(2v) = e/q = 1/f.
-    """
+    """Return (sn, cn, dn, the integral), from arg theta_4(z + i v | q^2) with e^(2v) = e/q."""
     ratio = _nome_ratio(modulus.m, modulus.m1)
     q = modulus.m * ratio
     two, three, four = _constants(q)
@@ -137,11 +119,9 @@ def _circular(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Arr
 def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
     """Return (e, q/e) for ``e = exp(-pi g/K)`` with ``sn(g | m1) = kappa``.
 
-    Ascending Landen transformations bring the parameter m1 closer to 1, where e = cn^2/(1 + sn)^2.
-    They start from the end, 0 or K', that is nearer to g; many steps would be needed from the
-    other. The distances to both ends add up to K', so one end gives e and the other q/e. The steps
-    use tau = k sn/cn, which is regular where cn and k vanish together. Every step contributes a
-    factor.
+    Ascending Landen transformations bring m1 closer to 1, where e = cn^2/(1 + sn)^2, from the end,
+    0 or K', nearer to g; from the other they are many. The distances add up to K', so one end gives
+    e, the other q/e. The steps use tau = k sn/cn, regular where cn and k vanish together.
     """
     kappa, across, square = pole
     slant = jnp.sqrt(1.0 + square)  # dn/cn
@@ -181,10 +161,7 @@ def _quarter(modulus: Modulus) -> Array:
 
 
 def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array, Array, Array]:
-    """Return (sn, cn, dn, the integral) by series of exponentials.
-
-    The functions are computed at the distance, at most K, of u from the next multiple of 2 K.
-    """
+    """Return (sn, cn, dn, the integral), at the distance of u to the next multiple of 2 K."""
     q = modulus.m1 * _nome_ratio(modulus.m1, modulus.m)
     flips = modulus.root > 0
     safe = modulus._replace(root=jnp.where(flips, modulus.root, 1.0))
@@ -244,10 +221,7 @@ def _exponential_functions(
 def _exponential_argument(
     distance: Array, q: Array, modulus: Modulus, ratio: Array
 ) -> tuple[Array, Array, Array]:
-    """Return a, slope and argument of the integral slope u - arg theta_2(a - i y/2 | q1^(1/2)).
-
-    The argument grows by a over the half period K.
-    """
+    """Return a, slope and argument of slope u - arg theta_2(a - i y/2 | q1^(1/2))."""
     three = _constants(q)[1]
     a = _angle(modulus, ratio)
     y = distance / three**2

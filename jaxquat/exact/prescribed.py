@@ -20,8 +20,8 @@ from jaxquat.dynamics.state import State
 def coning(t: ArrayLike, *, half_angle: ArrayLike, rate: ArrayLike) -> State:
     """Return the State of a body whose axis z describes a cone, at one time t [s].
 
-    The attitude is a turn by ``half_angle`` [rad] about a horizontal axis, which itself turns at
-    ``rate`` [rad/s]. The dtype is that to which the three promote.
+    The attitude is a turn by ``half_angle`` [rad] about a horizontal axis, which turns at ``rate``
+    [rad/s].
 
     Examples:
         >>> state = jq.exact.coning(0.0, half_angle=0.1, rate=2.0)  # rad, rad/s
@@ -41,17 +41,14 @@ def coning(t: ArrayLike, *, half_angle: ArrayLike, rate: ArrayLike) -> State:
 def prescribed(
     body: Body, attitude: Callable[[Array], Array]
 ) -> tuple[Callable[[ArrayLike], State], Torque]:
-    """Return ``(state, torque)``: a freely chosen motion and the torque that produces it.
+    """Return ``(state, torque)`` of a motion ``attitude(t) -> (4,)``, smooth and unit.
 
-    ``attitude(t) -> (4,)`` is a smooth function that returns unit quaternions. ``state(t)`` is the
-    State at time t [s]; ``torque(t, state, params)`` depends only on t.
+    ``state(t)`` is the State at time t [s]; ``torque(t, state, params)`` depends only on t.
 
     Examples:
-        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
         >>> attitude = lambda t: jq.quaternion.exp(jnp.array([0.0, 0.0, 0.5]) * t**2)  # 1 rad/s^2
-        >>> state, torque = jq.exact.prescribed(body, attitude)
-        >>> later = jax.jit(state)(3.0)
-        >>> f"{later.omega[2]:.2f} rad/s, {torque(3.0, later, None)[2]:.2f} N m"
+        >>> state, torque = jq.exact.prescribed(jq.Body(4.0 * jnp.eye(3)), attitude)
+        >>> f"{state(3.0).omega[2]:.2f} rad/s, {torque(3.0, state(3.0), None)[2]:.2f} N m"
         '3.00 rad/s, 4.00 N m'
     """
     check_body(body)

@@ -25,26 +25,21 @@ def steady_precession(
 ) -> State:
     """Return the State of a heavy symmetric top that precesses at constant tilt, at one time t [s].
 
-    At t = 0 the attitude is a turn by the tilt about x. Landau and Lifshitz 1976, section 35.
+    At t = 0 the attitude is a turn by the tilt about x (Landau and Lifshitz 1976, section 35).
+    ValueError for concrete values with I1 != I2 or too slow a spin,
+    ``I3^2 spin^2 < 4 I1 potential cos(tilt)``; a traced spin gives NaN.
 
     Args:
         body: with I1 = I2 in principal axes; the result has its dtype.
-        potential: U = potential cos(tilt) [J]; ``weight * h`` for
-            ``torques.heavy_top(weight, (0, 0, h))``.
+        potential: U/cos(tilt) [J]; ``weight * h`` for ``torques.heavy_top(weight, (0, 0, h))``.
         t: time [s].
         tilt: angle of axis 3 from the vertical [rad].
         spin: ``omega[2]`` [rad/s].
-        fast: use the faster of the two rates of precession, which is infinite at a tilt of pi/2,
-            instead of the slower one.
-
-    Raises:
-        ValueError: concrete values with I1 != I2, or with a spin that is too slow,
-            ``I3^2 spin^2 < 4 I1 potential cos(tilt)``. If the spin is traced, the result is NaN.
+        fast: use the faster of the two rates of precession, which is infinite at a tilt of pi/2.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.02, 0.02, 0.01]))  # kg m^2
-        >>> tilt, spin = jnp.pi / 2, 100.0  # rad, rad/s
-        >>> state = jq.exact.steady_precession(body, 0.5, 0.0, tilt=tilt, spin=spin)  # 0.5 J, 0 s
+        >>> state = jq.exact.steady_precession(body, 0.5, 0.0, tilt=jnp.pi / 2, spin=100.0)
         >>> state.omega[1].round(2)  # about the vertical: 0.5 J/(0.01 kg m^2 100 rad/s)
         Array(0.5, dtype=float32)
     """

@@ -15,6 +15,8 @@ A loop is an object with these attributes:
 - ``command(k, state, memory, input)``: the command from step k on, and the new memory. It is called
   every ``sample_every`` steps, and only if ``is_commanded``.
 - ``observe(k, state, command)``: what is saved before every ``save_every``-th step, and at the end.
+- ``traced_step``: ``step`` as a closed jaxpr of k and the leaves of state and command, and the tree
+  of its results; optional, for a step that was traced already.
 """
 
 from __future__ import annotations
@@ -153,7 +155,12 @@ def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], d
     hoisted = {}
     for name, function in functions.items():
         inner, outer = FLOWS[name]
-        closed, constants, results = _hoisted(function, *(trees[group] for group in ("k", *inner)))
+        known = getattr(loop, "traced_step", None) if name == "step" else None
+        if known is None:
+            arguments = (trees[group] for group in ("k", *inner))
+            closed, constants, results = _hoisted(function, *arguments)
+        else:
+            (closed, constants), results = hoist(known[0]), known[1]
         results = results if len(outer) > 1 else (results,)
         trees |= dict(zip(outer, results, strict=True))
         hoisted[name] = closed, constants

@@ -1,14 +1,11 @@
-"""Rigid-body rotation in diffrax (extra ``diffrax``).
+"""Rigid-body rotation in diffrax (extra ``diffrax``): adaptive steps, events, dense output.
 
-diffrax provides adaptive steps, events, dense output and adjoints; attitudes stay on the sphere.
 ``Heun``, ``Bosh3`` and ``Dopri5`` are its embedded Runge-Kutta methods, lifted as in
-``jq.schemes.rkmk``. A state without aux needs ``aux={}`` here, because diffrax's loops cannot hold
-an empty tuple. The derivative of q is the derivative in R^4, so diffrax's own solvers also accept
-``term``; their attitudes leave the sphere by the error of the solver.
+``jq.schemes.rkmk``. A state without aux needs ``aux={}``, because diffrax's loops cannot hold an
+empty tuple. diffrax's own solvers accept ``term``, too, whose derivative of q is that in R^4, but
+their attitudes leave the sphere. The examples of the functions continue this one:
 
 Examples:
-    The examples of the functions continue this one:
-
     >>> import diffrax
     >>> from jaxquat.interop import diffrax as bridge
     >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
@@ -59,16 +56,9 @@ BOGACKI_SHAMPINE3 = tableau(
 def term(body: Body, torque: Torque) -> diffrax.ODETerm:
     """Return the motion of one body as a term of diffrax, ``vf(t, state, params)``.
 
-    Args:
-        body: one body.
-        torque: ``torque(t, state, params)``, in body axes [N m].
-
-    Returns:
-        A term whose ``vf`` returns the derivatives of q (in R^4) and of all other fields as a
-        ``State``. It raises a TypeError if state and body have different dtypes. With
-        ``jax_enable_x64``, a body and a state in float32 also need times in float32: diffrax
-        promotes the state to the wider dtype of state and times, and Python numbers are then
-        float64.
+    Its ``vf`` returns a ``State`` of derivatives, that of q in R^4. TypeError if state and body
+    differ in dtype: with ``jax_enable_x64``, a body and a state in float32 need times in float32,
+    because diffrax promotes the state to the dtype of times, and Python numbers are float64.
 
     Examples:
         >>> drag = bridge.term(body, lambda t, state, gain: -gain * state.omega)
@@ -104,9 +94,9 @@ def _check_dtype(body: Body, state: State) -> None:
 class Interpolation(diffrax.AbstractLocalInterpolation):
     """The motion within one step.
 
-    The rotation vector from the start of the step is the quintic that matches attitude, rate and
-    acceleration at both ends. Attitudes are unit and of order 6 in the step; rates are their exact
-    derivatives and of order 5. Aux states, position and velocity are cubics.
+    The rotation vector is the quintic that matches attitude, rate and acceleration at both ends.
+    Attitudes are unit, of order 6; rates are their exact derivatives, of order 5. Aux states,
+    position and velocity are cubics.
 
     Attributes:
         t0: the time at the start of the step [s].
@@ -122,8 +112,6 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         >>> last = first._replace(q=jq.quaternion.exp(turn))  # 1 s later
         >>> slopes = [bridge.term(body, jq.torques.zero).vf(0.0, y, None) for y in (first, last)]
         >>> step = bridge.Interpolation(0.0, 1.0, first, last, *slopes)
-        >>> f"{jq.quaternion.distance(first.q, step.evaluate(0.25).q):.3f} rad"
-        '0.250 rad'
     """
 
     t0: Any
@@ -155,12 +143,7 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         return State(correct_norm(multiply(self.y0.q, exp(turn))), rate, *others)
 
     def _turn(self, s: Array, dt: Array) -> tuple[Array, Array]:
-        """Return the rotation vector since the start, and the body rate, at the fraction ``s``.
-
-        In the chart u of ``q = q0 exp(u)``, the slope is ``u' = dexpinv(u, omega)``. At the start u
-        is 0, so u' is omega and u'' is the derivative of omega. At the end, u'' follows from u' by
-        jvp.
-        """
+        """Return rotation vector and body rate at the fraction s, by ``u' = dexpinv(u, omega)``."""
         end = log(relative(self.y0.q, self.y1.q))
         slope = so3.dexpinv(end, self.y1.omega)
         slope, curve = jax.jvp(so3.dexpinv, (end, self.y1.omega), (slope, self.k1.omega))
@@ -172,10 +155,7 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
 def _quintic(
     s: Array, end: Array, v0: Array, v1: Array, a0: Array, a1: Array
 ) -> tuple[Array, Array]:
-    """Return Hermite's quintic from 0 at s = 0 to ``end`` at s = 1, and its slope.
-
-    v0 and v1 are the first derivatives at the ends, a0 and a1 the second derivatives.
-    """
+    """Return Hermite's quintic from 0 to ``end`` with derivatives v, a at both ends; its slope."""
     c3 = 10 * end - 6 * v0 - 4 * v1 - 1.5 * a0 + 0.5 * a1
     c4 = -15 * end + 8 * v0 + 7 * v1 + 1.5 * a0 - a1
     c5 = 6 * end - 3 * v0 - 3 * v1 - 0.5 * a0 + 0.5 * a1
@@ -184,14 +164,7 @@ def _quintic(
 
 
 class _Lifted(diffrax.AbstractSolver):
-    """A lifted tableau with an embedded error; its last slope is the first of the next step.
-
-    The error estimate lies in the tangent space: a State whose q is (0, rotation vector) [rad].
-
-    Attributes:
-        lifted: the tableau.
-        error: weights of all stages and of the slope at the end; the weighted sum is the error.
-    """
+    """A lifted tableau; its error is tangent, a State with (0, rotation vector [rad]) as q."""
 
     lifted: ClassVar[Tableau]
     error: ClassVar[tuple[float, ...]]
@@ -199,11 +172,9 @@ class _Lifted(diffrax.AbstractSolver):
     interpolation_cls: ClassVar[Callable[..., Interpolation]] = Interpolation
 
     def order(self, terms: Any) -> int:
-        """Return the order of the solution."""
         return self.lifted.order
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> State:
-        """Return the slope at the start."""
         if isinstance(y0.aux, tuple) and not y0.aux:
             raise ValueError(
                 "y0: wanted a State with aux={} where there is no aux state"
@@ -212,10 +183,7 @@ class _Lifted(diffrax.AbstractSolver):
         return terms.vf(t0, y0, args)
 
     def func(self, terms: Any, t0: Any, y0: State, args: Any) -> State:
-        """Return the slope plus a term along q that is zero on the sphere.
-
-        The additional term gives the Jacobian full rank, because ``ImplicitAdjoint`` inverts it.
-        """
+        """Return the slope plus a term along q, 0 on the sphere, for ``ImplicitAdjoint``."""
         slope = terms.vf(t0, y0, args)
         return slope._replace(q=slope.q + (1 - dot(y0.q, y0.q)) * y0.q)
 
@@ -244,8 +212,6 @@ class Heun(_Lifted):
 
     Examples:
         >>> solution = jax.jit(lambda: solve(bridge.Heun(), 0.02))()
-        >>> f"{jnp.linalg.norm(solution.ys.q):.4f}"
-        '1.0000'
     """
 
     lifted: ClassVar[Tableau] = HEUN
@@ -257,8 +223,6 @@ class Bosh3(_Lifted):
 
     Examples:
         >>> solution = jax.jit(lambda: solve(bridge.Bosh3(), 0.02))()
-        >>> f"{jnp.linalg.norm(solution.ys.q):.4f}"
-        '1.0000'
     """
 
     lifted: ClassVar[Tableau] = BOGACKI_SHAMPINE3
@@ -266,9 +230,7 @@ class Bosh3(_Lifted):
 
 
 class Dopri5(_Lifted):
-    """Dormand and Prince's method 5(4), lifted (J. Comput. Appl. Math. 6, 1980, 19).
-
-    Fixed steps are those of ``jq.schemes.rkmk5``.
+    """Dormand and Prince's method 5(4), lifted (J. Comput. Appl. Math. 6, 1980, 19): ``jq.rkmk5``.
 
     Examples:
         >>> solution = jax.jit(lambda: solve(bridge.Dopri5(), 0.02))()
@@ -319,8 +281,8 @@ def controller(
 ) -> diffrax.PIDController:
     """Return a PID controller of diffrax that bounds the estimated error of each step.
 
-    The error is the root mean square over the axes. A tolerance that is not positive is a
-    ValueError.
+    The error is the root mean square over the axes. ValueError for a tolerance that is not
+    positive.
 
     Args:
         attitude: tolerance of the attitude [rad].
@@ -328,14 +290,10 @@ def controller(
         aux: tolerance of each aux state, in its unit.
         position: tolerance of the position [m].
         velocity: tolerance of the velocity [m/s].
-        options: more arguments of ``diffrax.PIDController`` (pcoeff, icoeff, dcoeff, dtmin,
-            dtmax, ...).
+        options: more arguments of ``diffrax.PIDController`` (pcoeff, icoeff, dcoeff, dtmin, ...).
 
     Examples:
         >>> steps = bridge.controller(attitude=1e-4, rate=1e-3)  # rad, rad/s
-        >>> error = jq.State(jnp.array([0.0, 1e-4, 1e-4, 1e-4]), jnp.full(3, 2e-3), aux={})
-        >>> f"{steps.norm(error):.2f}"  # above 1, as the rate is wrong by twice its tolerance
-        '2.00'
     """
     norm = _Norm(attitude, rate, aux, position, velocity)
     for name, value in norm._asdict().items():

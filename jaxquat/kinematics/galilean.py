@@ -1,12 +1,10 @@
 """The Galilean group: motions with rotation, velocity, displacement and time, and their products.
 
-An element has the matrix ``[[R, v, p], [0, 1, t], [0, 0, 1]]``, and an element of the Lie algebra
-has the matrix ``[[hat(theta), nu, rho], [0, 0, tau], [0, 0, 0]]``, stored as
-``(theta, nu, rho, tau)``, (10,). With body rate omega and specific force f in body axes,
-``Y' = Y A`` for ``A = (omega, f, 0, 1)``: ``R' = R hat(omega)``, ``v' = R f``, ``p' = v``,
-``t' = 1``. So the motion under a held sample is one exponential. The closed forms, with the
-velocity before the position as here, are in J. Kelly, All About the Galilean Group SGal(3),
-arXiv:2312.07555.
+Elements are ``[[R, v, p], [0, 1, t], [0, 0, 1]]``; those of the Lie algebra,
+``[[hat(theta), nu, rho], [0, 0, tau], [0, 0, 0]]``, are stored as ``(theta, nu, rho, tau)``, (10,).
+With body rate omega and specific force f, ``Y' = Y A`` for ``A = (omega, f, 0, 1)``, so the motion
+under a held sample is one exponential. Closed forms: J. Kelly, All About the Galilean Group
+SGal(3), arXiv:2312.07555.
 """
 
 from __future__ import annotations
@@ -57,8 +55,8 @@ def advance(a: Motion, b: Motion) -> Motion:
 def expm1(xi: Array) -> Motion:
     """Return the exponential, with the quaternion minus 1. (..., 10) -> Motion of (...).
 
-    ``v = J nu`` and ``p = J rho + tau N nu``, where J is the sum of ``hat(theta)^n/(n+1)!`` and N
-    the sum of ``hat(theta)^n/(n+2)!``.
+    ``v = J nu``, ``p = J rho + tau N nu``: J sums ``hat(theta)^n/(n+1)!``, N
+    ``hat(theta)^n/(n+2)!``.
     """
     theta, nu, rho, tau = xi[..., :3], xi[..., 3:6], xi[..., 6:9], xi[..., 9:]
     s = 0.25 * square(theta)[..., None]

@@ -27,24 +27,20 @@ def magnus(
 ) -> Array:
     """Return the attitude after dt [s] of constant angular acceleration. -> (..., 4).
 
-    The rate is ``omega + alpha t`` in body axes. The series converges while the angle turned is
-    below 2 pi (the source document's 127 degrees is the bound of the matrix norm). To integrate
-    Euler's equation, use a scheme of ``jq.schemes`` instead: with alpha frozen over each step, this
-    function would be of order 1 in the rate.
+    The rate is ``omega + alpha t`` in body axes. The series converges for turns below 2 pi (the
+    source document's 127 degrees bounds the matrix norm). Euler's equation needs a scheme of
+    ``jq.schemes``: with alpha frozen over a step, this would be of order 1 in the rate.
 
     Args:
         q0: unit attitude at the start, (..., 4).
         omega: rate at the start [rad/s], (..., 3).
         alpha: angular acceleration [rad/s^2], (..., 3).
         dt: time [s], (...).
-        order: order in dt. 2 is the first term of the Magnus series, 4 the first two, 6 all terms
-            to dt^5, 8 all terms to dt^7 in closed form.
+        order: in dt: 2 and 4 are one and two terms of the series, 6 all terms to dt^5, 8 to dt^7.
 
     Examples:
         >>> omega, alpha = jnp.array([0.0, 0.0, 0.5]), jnp.array([0.0, 0.0, 0.25])  # rad/s, rad/s^2
-        >>> q = jax.jit(jq.kinematics.magnus)(level, omega, alpha, 2.0)
-        >>> f"{jq.quaternion.distance(level, q):.3f} rad"  # 0.5 2 + 0.25 2^2/2
-        '1.500 rad'
+        >>> q = jq.kinematics.magnus(level, omega, alpha, 2.0)  # a turn by 0.5 2 + 0.25 2^2/2 rad
     """
     one_of("order", order, (2, 4, 6, 8))
     named = (("q0", q0, (4,)), ("omega", omega, (3,)), ("alpha", alpha, (3,)), ("dt", dt, ()))
@@ -57,15 +53,12 @@ def magnus(
 def truncated_exp(u: ArrayLike) -> Array:
     """Return the source document's exponential without trigonometry. (..., 3) [rad] -> (..., 4).
 
-    It is the series to third order, ``(1 - v^2/2, (1 - v^2/6) v)`` with v = u/2, divided by its
-    norm. The error of the rotation is 0.24 % of its angle at 60 degrees, 1.19 % at 90 and 15.8 % at
-    180. (The document's "less than 1 % up to 90 degrees" holds for the quaternion, not for the
-    angle.) In a Magnus step it limits the order to 4.
+    It is ``(1 - v^2/2, (1 - v^2/6) v)`` with v = u/2, divided by its norm. Its error is 0.24 % of
+    the angle at 60 degrees, 1.19 % at 90 and 15.8 % at 180 (the document's "less than 1 % up to 90
+    degrees" holds for the quaternion). It limits a Magnus step to order 4.
 
     Examples:
-        >>> q = jq.kinematics.truncated_exp(jnp.array([0.0, 0.0, jnp.pi / 2]))
-        >>> f"{jnp.degrees(jq.quaternion.distance(level, q)):.1f} deg"
-        '91.1 deg'
+        >>> q = jq.kinematics.truncated_exp(jnp.array([0.0, 0.0, jnp.pi / 2]))  # 91.1 deg
     """
     v = 0.5 * trailing("u", u, (3,))
     square = dot(v, v)[..., None]
@@ -83,32 +76,28 @@ def integrate(
 ) -> Array:
     """Integrate N samples of the body rate, a gyroscope's for instance. -> attitudes (N, 4).
 
-    The samples are ``dt`` apart, or each has its own time: ``integrate(q0, gyro, times=stamps)``.
-    The last time may be repeated, as in windows of ``jq.recordings.windows``: the attitude then
-    stays constant, and omega there affects neither value nor derivative. So recordings of different
-    lengths can go through one ``jax.vmap``.
+    The samples are ``dt`` apart, or at ``times``. To pad recordings to equal length for
+    ``jax.vmap``, repeat the last time, as ``jq.recordings.windows`` does: the attitude then stays
+    constant, and omega there has no effect.
 
     Args:
         q0: unit attitude at the first sample, (4,); omega and dt must have its dtype.
         omega: samples of the rate [rad/s], (N, 3), at least ``order`` of them.
-        dt: spacing of the samples [s], if they are equally spaced.
-        times: times of the samples [s], (N,), if they are not equally spaced. They must increase,
-            except that the last one may be repeated; if traced times repeat before the end, the
-            result is NaN. They are subtracted in their own dtype: pass Unix times as NumPy float64,
-            because in float32 all times within a minute may round to one number.
-        order: order in the spacing, 2, 4 or 6. The rate at the Gauss nodes comes from the
-            polynomial through the nearest 2, 4 or 6 samples, one-sided at the ends; through all
-            samples if fewer times differ. Of two samples closer than 0.005 (6e-6 in float64) times
-            the distance from the farther one to the interval's other end, the farther is omitted:
-            it would only amplify rounding. Across a gap, the polynomial amplifies the noise, the
-            more the higher the order: cut the recording at gaps (``jq.recordings.windows``), or use
-            order 2.
+        dt: spacing of equally spaced samples [s].
+        times: of other samples [s], (N,), increasing but for a repeated last one; NaN results if
+            traced times repeat earlier. They are subtracted in their own dtype: pass Unix times as
+            NumPy float64, because float32 may round a minute of them to one number.
+        order: in the spacing, 2, 4 or 6: a polynomial through the nearest 2, 4 or 6 samples (all,
+            if fewer times differ), one-sided at the ends, gives the rate at Gauss nodes. Of two
+            samples that nearly coincide, as seen from the interval (0.005 of the distance, 6e-6 in
+            float64), the farther is left out. Across a gap a high order amplifies noise: use order
+            2, or cut there (``jq.recordings.windows``).
 
     Examples:
         >>> omega = jnp.tile(jnp.array([0.0, 0.3, 0.4]), (101, 1))  # 0.5 rad/s
-        >>> q = jax.jit(jq.kinematics.integrate)(level, omega, 0.02)  # at 50 Hz
-        >>> q.shape, f"{jq.quaternion.distance(level, q[-1]):.3f} rad"
-        ((101, 4), '1.000 rad')
+        >>> q = jq.kinematics.integrate(level, omega, 0.02)  # at 50 Hz
+        >>> f"{jq.quaternion.distance(level, q[-1]):.3f} rad"
+        '1.000 rad'
     """
     one_of("order", order, tuple(NODES))
     order = int(order)  # 2.0 is 2

@@ -1,10 +1,8 @@
-"""Steps of the Magnus expansion, and the product of their turns.
+"""Steps ``exp(Omega)`` of the Magnus expansion for ``Y' = Y A(t)``, and their product.
 
-``Y' = Y A(t)`` has the solution ``Y(t + h) = Y(t) exp(Omega)``. Omega is linear in the algebra and
-its bracket, so one formula serves rotations (the bracket is the vector product) and the Galilean
-group (``galilean.bracket``). The formulas come from S. Blanes, F. Casas, J. A. Oteo and J. Ros,
-Phys. Rep. 470, 2009, 151-238, section 5, rewritten for A on the right: their commutator is the
-negative bracket.
+Omega is linear in the algebra and its bracket, so one formula serves rotations (vector product) and
+the Galilean group (``galilean.bracket``). From S. Blanes, F. Casas, J. A. Oteo and J. Ros, Phys.
+Rep. 470, 2009, section 5, rewritten for A on the right: their commutator is the negative bracket.
 """
 
 from __future__ import annotations
@@ -50,10 +48,7 @@ def magnus_vector(omega: Array, alpha: Array, h: Array, order: int) -> Array:
 def expansion(
     values: Sequence[Array], dt: Array, bracket: Callable[[Array, Array], Array]
 ) -> Array:
-    """Return Omega of all steps from the values (steps, n) of A at 1, 2 or 3 Gauss nodes.
-
-    ``dt`` is () or (steps, 1). The order is twice the number of nodes.
-    """
+    """Return Omega of all steps from the values (steps, n) of A at 1, 2 or 3 Gauss nodes."""
     if len(values) == 1:
         return dt * values[0]
     if len(values) == 2:

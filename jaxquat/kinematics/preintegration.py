@@ -1,9 +1,9 @@
 """Preintegration: the motion from gyroscope and accelerometer samples, for any start.
 
-Rotation, change of velocity and displacement between two instants are computed once, in body axes
-at the first instant, without the state there and without gravity (T. Lupton and S. Sukkarieh, IEEE
-Trans. Robotics 28, 2012, 61-76; C. Forster, L. Carlone, F. Dellaert and D. Scaramuzza, IEEE Trans.
-Robotics 33, 2017, 1-21). A step between two samples is one exponential in the Galilean group.
+Rotation, change of velocity and displacement are computed once, in body axes at the first instant,
+without the state there and gravity (T. Lupton and S. Sukkarieh, IEEE Trans. Robotics 28, 2012,
+61-76; C. Forster, L. Carlone, F. Dellaert and D. Scaramuzza, IEEE Trans. Robotics 33, 2017, 1-21).
+A step between two samples is one exponential in the Galilean group.
 """
 
 from __future__ import annotations
@@ -47,14 +47,11 @@ class Imu(NamedTuple):
     """One quantity for a gyroscope and an accelerometer: their biases, or their noise densities.
 
     Attributes:
-        gyro: bias [rad/s], (3,), or density of the white noise [rad/s/sqrt(Hz)], () or (3,).
-        accelerometer: bias [m/s^2], (3,), or density of the white noise [m/s^2/sqrt(Hz)], () or
-            (3,).
+        gyro: bias [rad/s], (3,), or density [rad/s/sqrt(Hz)], () or (3,).
+        accelerometer: bias [m/s^2], (3,), or density [m/s^2/sqrt(Hz)], () or (3,).
 
     Examples:
-        >>> noise = jq.kinematics.Imu(gyro=1e-4, accelerometer=1e-3)  # densities
-        >>> f"{noise.gyro / np.sqrt(0.01):.3f} rad/s"  # of one sample at 100 Hz
-        '0.001 rad/s'
+        >>> noise = jq.kinematics.Imu(gyro=1e-4, accelerometer=1e-3)  # at 100 Hz: 1e-3 rad/s
     """
 
     gyro: Any  # an Array or a number
@@ -66,19 +63,17 @@ class Imu(NamedTuple):
 class Preintegrated(reprs.Tabular):
     """The motion between two instants as an inertial unit measures it. A pytree.
 
-    The nine errors are in the order rotation, velocity, position. With the errors ``(a, b, c)``,
-    (3,) each, the true motion is ``(dq exp(a), dv + b, dp + c)``: the rotation vector is in body
-    axes at the END [rad], the others are in body axes at the START [m/s] and [m].
+    With the nine errors ``(a, b, c)``, (3,) each, the true motion is
+    ``(dq exp(a), dv + b, dp + c)``: rotation vector in body axes at the END [rad], the others in
+    those at the START [m/s], [m].
 
     Attributes:
         dq: the rotation, a unit quaternion (4,): ``v_start = dq v_end dq*``.
         dv: the change of velocity without gravity, body axes at the start [m/s], (3,).
-        dp: the displacement without gravity of a unit that starts at rest, in the same axes [m],
-            (3,).
+        dp: the displacement without gravity of a unit that starts at rest, as dv [m], (3,).
         dt: the time between the instants [s], ().
         covariance: covariance of the nine errors from the noise of the samples, (9, 9).
-        jacobian: (9, 6), the derivatives of the nine errors with respect to the biases of gyroscope
-            and accelerometer.
+        jacobian: of the nine errors with respect to the biases (gyroscope, accelerometer), (9, 6).
         bias: the biases for which the motion was computed.
 
     Examples:
@@ -97,9 +92,7 @@ class Preintegrated(reprs.Tabular):
     bias: Imu
 
     def with_bias(self, bias: Imu) -> Preintegrated:
-        """Return the motion with other biases, to first order in the change (Forster 2017, (44)).
-
-        Covariance and Jacobian do not change.
+        """Return the motion with other biases, to first order (Forster 2017, (44)).
 
         Examples:
             >>> bias = jq.kinematics.Imu(jnp.zeros(3), jnp.array([0.5, 0.0, 0.0]))
@@ -114,16 +107,14 @@ class Preintegrated(reprs.Tabular):
         return Preintegrated(*changed, self.dt, self.covariance, self.jacobian, bias)
 
     def compose(self, following: Preintegrated) -> Preintegrated:
-        """Return the motion through this interval and the following one.
+        """Return the motion through this interval and the following one, with the same biases.
 
-        The last sample of this interval must be the first of the following one, and both intervals
-        must have the same biases. With ``order`` 1, and 2 if the time of the shared sample is not
-        repeated, the result equals the preintegration of the joined samples up to rounding.
+        The last sample here must be the first there. With ``order`` 1, or 2 if the shared time is
+        not repeated, the result is the preintegration of the joined samples, up to rounding.
 
         Examples:
-            >>> both = motion.compose(motion)
-            >>> f"{both.dt:.0f} s, {both.dv[0]:.0f} m/s, {both.dp[0]:.0f} m"  # 1 m/s^2 for 2 s
-            '2 s, 2 m/s, 2 m'
+            >>> f"{motion.compose(motion).dp[0]:.0f} m"  # 1 m/s^2 for 2 s
+            '2 m'
         """
         instance("following", following, Preintegrated, "a Preintegrated")
         if is_concrete((self.bias, following.bias)):
@@ -159,29 +150,27 @@ class Preintegrated(reprs.Tabular):
     ) -> tuple[Array, Array, Array]:
         """Return attitude, velocity and position at the end, from those at the start and gravity.
 
-        The result is exact for any ``dt``, also in world axes that turn at a constant rate, such as
-        Earth-fixed ones (M. Brossard, A. Barrau, P. Chauchat and S. Bonnabel, IEEE Trans. Robotics
-        38, 2022, 998-1015). Errors ``(a, b, c)`` of the motion change the end ``(q, v, p)`` to
-        ``(q exp(a), v + M b - earth_rate × M c, p + M c)``. The matrix M is the rotation of the
-        start turned by ``-earth_rate dt``.
+        It is exact for any ``dt``, also in world axes that turn at a constant rate (M. Brossard, A.
+        Barrau, P. Chauchat and S. Bonnabel, IEEE Trans. Robotics 38, 2022, 998-1015). Errors
+        ``(a, b, c)`` of the motion change the end to
+        ``(q exp(a), v + M b - earth_rate × M c, p + M c)``, M the rotation of the start turned by
+        ``-earth_rate dt``.
 
         Args:
             q: attitude at the start, body to world, a unit quaternion (4,).
-            velocity: velocity of the inertial unit at the start, world axes [m/s], (3,).
-            position: position of the inertial unit at the start, world axes [m], (3,).
+            velocity: of the inertial unit at the start, world axes [m/s], (3,).
+            position: of the inertial unit at the start, world axes [m], (3,).
             gravity: acceleration of free fall, world axes [m/s^2], (3,): (0, 0, -9.81) with z up.
-                If the axes turn, it is that of a body at rest at their origin: on the ground the
-                direction of a plumb line; at the Earth's centre, the attraction alone.
+                If the axes turn, that of a body at rest at their origin: on the ground along a
+                plumb line, at the Earth's centre the attraction alone.
             earth_rate: rate of the world axes in inertial space, world axes [rad/s], (3,): east,
-                north and up it is 7.292115e-5 (0, cos(latitude), sin(latitude)). None for axes that
-                do not turn.
+                north and up 7.292115e-5 (0, cos(latitude), sin(latitude)). None for axes that do
+                not turn.
 
         Examples:
-            >>> fall = jax.jit(jq.kinematics.preintegrate)(gyro, gyro, times)  # no force
-            >>> equator = jnp.array([0.0, 7.292115e-5, 0.0])  # rad/s: east, north, up
-            >>> q, v, p = fall.predict(level, zero, zero, gravity, equator)
-            >>> f"{p[2]:.2f} m, {1e3 * p[0]:.2f} mm"  # -g t^2/2 up, g earth_rate t^3/3 to the east
-            '-4.91 m, 0.24 mm'
+            >>> q, v, p = motion.predict(level, zero, zero, gravity)
+            >>> f"{v[0]:.2f} m/s, {p[0]:.2f} m"  # 1 m/s^2 for 1 s
+            '1.00 m/s, 0.50 m'
         """
         q, velocity = exactly("q", q, (4,)), exactly("velocity", velocity, (3,))
         position, gravity = exactly("position", position, (3,)), exactly("gravity", gravity, (3,))
@@ -204,21 +193,14 @@ class Preintegrated(reprs.Tabular):
         gravity: ArrayLike,
         earth_rate: ArrayLike | None = None,
     ) -> Array:
-        """Return the nine errors of the motion for true states at both ends, (9,).
+        """Return the nine errors (9,) for true states at both ends; 0 if ``predict`` gave the end.
 
-        Their covariance is ``covariance``, whether or not the world axes turn. They are 0 for the
-        end that ``predict`` returns.
-
-        Args:
-            start: attitude, velocity and position at the start, as ``predict`` takes them.
-            end: those at the end, as ``predict`` returns them.
-            gravity: as for ``predict``.
-            earth_rate: as for ``predict``.
+        Their covariance is ``covariance``, whether or not the world axes turn. ``start`` and
+        ``end`` are attitude, velocity and position, all else as for ``predict``.
 
         Examples:
             >>> start, end = (level, zero, zero), (level, zero, jnp.array([2.0, 0.0, 0.0]))
-            >>> residual = motion.residual(start, end, gravity)
-            >>> f"{residual[6]:.2f} m"  # measured 0.5, true 2
+            >>> f"{motion.residual(start, end, gravity)[6]:.2f} m"  # measured 0.5, true 2
             '1.50 m'
         """
         gravity = exactly("gravity", gravity, (3,))
@@ -265,29 +247,24 @@ def preintegrate(
 ) -> Preintegrated:
     """Compute the motion from the first to the last of N samples of an inertial unit.
 
-    For several recordings use ``jax.vmap``; pad shorter ones by repeating their last time, with any
-    samples. Of several samples at one time, the last one counts; of several at the last time, the
-    first one.
+    Under ``jax.vmap`` pad shorter recordings by repeating their last time. Of several samples at
+    one time, the last one counts; of several at the last time, the first one.
 
     Args:
         gyro: measured rates, body axes [rad/s], (N, 3), N >= 2.
         accelerometer: measured specific forces (at rest minus gravity), body axes [m/s^2], (N, 3).
         times: times of the samples [s], (N,), not decreasing; subtracted in their own dtype.
         bias: the constant errors that the sensors add to the true values; None for 0.
-        noise: densities of the white noise; None for 0. A sample has the variance ``density^2/dt``,
-            as in ``jq.gyro.measure``, where dt is the interval for which it is held. The covariance
-            is that of the linearised errors.
-        order: 1 holds each sample until the next one; the result is exact for such a motion, and
-            the last sample is not used. 2, 4 and 6 are orders in the distance of the samples, for
-            smooth motions: they use the polynomial through the nearest ``order`` samples, one-sided
-            at the ends, and the Magnus expansion. 4 and 6 need at least that many samples; if the
-            times are traced and fewer of them differ, the polynomial goes through all samples. For
-            2, 4 and 6 the noise is treated as independent between intervals.
+        noise: densities of the white noise, for the covariance of the linearised errors; None for
+            0. A sample held for dt has the variance ``density^2/dt``, as in ``jq.gyro.measure``.
+        order: 1 holds each sample until the next one, exactly, and does not use the last. 2, 4 and
+            6 are orders for smooth motions, by polynomials through the nearest ``order`` samples,
+            one-sided at the ends; the noise is then independent between intervals. 4 and 6 need as
+            many samples; if fewer traced times differ, the polynomial uses all.
 
     Examples:
-        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, force, times)
-        >>> q, v, p = motion.predict(level, zero, zero, gravity)
-        >>> f"{v[0]:.2f} m/s, {p[0]:.2f} m"  # 1 m/s^2 for 1 s
+        >>> motion = jq.kinematics.preintegrate(gyro, force, times)
+        >>> f"{motion.dv[0]:.2f} m/s, {motion.dp[0]:.2f} m"  # 1 m/s^2 for 1 s
         '1.00 m/s, 0.50 m'
     """
     # Check and convert.
@@ -353,11 +330,7 @@ def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array]:
 def _elements(
     values: Array, dt: Array, count: Array | int, order: int
 ) -> tuple[Array, Array | None]:
-    """Return the Lie algebra elements of all steps (M, 10), and their derivatives (M, 10, 6).
-
-    The derivatives are with respect to a shift of the channels; None for orders 1 and 2, where they
-    are the length of the step.
-    """
+    """Return the Lie algebra elements (M, 10) of all steps, and derivatives by shifts, or None."""
     number = jnp.arange(len(dt))
     if order == 1:
         nodes = [values[:-1]]
@@ -381,7 +354,6 @@ def _elements(
 
 
 def _checked_state(name: str, state: Any) -> tuple[Array, Array, Array]:
-    """Return the checked attitude, velocity and position."""
     instance(name, state, tuple, "a tuple (q, velocity, position)")
     if len(state) != 3:
         raise ValueError(f"{name}: wanted (q, velocity, position), got {len(state)} elements")
@@ -409,5 +381,4 @@ def _of_dtype(name: str, value: Array, dtype: DTypeLike) -> Array:
 
 
 def _blocks(*rows: list[Array]) -> Array:
-    """Return the matrix of these rows of blocks."""
     return jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows], axis=0)

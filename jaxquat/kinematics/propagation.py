@@ -1,14 +1,10 @@
 """The propagation of biases and white noise in the samples to the end of a motion.
 
-A shift of one sensor channel during one step changes the turn, the change of velocity and the
-displacement of that step; the remaining motion carries these effects to the end. The sum of the
-effects over the steps is the derivative with respect to a bias. The sum of their products, weighted
-by the variances, is the covariance.
-
-A vector is a list of three arrays, one per component, with one number per step, so XLA makes one
-plain loop over all steps; with a last axis of length 3 the formulas take several times as long. The
-axes of the sensors are a scan, also for speed: XLA recomputes, for each result, everything that is
-not an argument of a loop.
+A shift of a sensor channel during one step changes the step; the rest of the motion carries the
+effect to the end. The sum of the effects is the derivative with respect to a bias, that of their
+products, weighted by variances, the covariance. A vector is a list of three arrays with one number
+per step, so XLA makes one plain loop, several times as fast as with a last axis of length 3. The
+axes of the sensors are a scan, because XLA recomputes all but arguments of loops for each result.
 """
 
 from __future__ import annotations
@@ -33,13 +29,12 @@ _LOWER = [(i, j) for i in range(9) for j in range(i + 1)]
 def propagate(
     xi: Array, by_shift: Array | None, before: Motion, after: Motion, variances: Array
 ) -> tuple[Array, Array]:
-    """Return the derivative of the final errors with respect to a shift of all samples (9, 6).
+    """Return the derivative (9, 6) of the final errors, and their covariance (9, 9).
 
-    Return also their covariance (9, 9). The errors are rotation, velocity and displacement, all in
-    axes at the start of the motion. ``xi`` (M, 10) are the elements of the Galilean algebra whose
-    exponentials are the steps, and ``by_shift`` (M, 10, 6) their derivatives with respect to a
-    shift of the six channels; None if xi is the sample times the length of the step. The motions
-    lead to start and end of each step. ``variances`` (M, 6) are those of the samples' white noise.
+    The errors are rotation, velocity and displacement, in axes at the start; the derivative is with
+    respect to a shift of all samples. ``exp(xi)`` (M, 10) are the steps, ``by_shift`` (M, 10, 6)
+    the derivatives of xi (None: the length of the step). ``before`` and ``after`` lead to the ends
+    of each step; ``variances`` (M, 6) are those of the samples.
     """
     element, q = _components(xi), _components(before.q)
     t = after.t[-1:] - after.t
@@ -52,7 +47,6 @@ def propagate(
         shifts = jnp.moveaxis(by_shift.reshape(-1, 10, 2, 3), 3, 0)  # per axis: (M, 10, 2)
 
     def of_axis(covariance: Array, axis: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-        """Add the covariance from the two channels of an axis; return the sums of effects."""
         shift, (gyro_variance, accel_variance) = axis
         step = _of_samples(element, shift) if by_shift is None else _of_elements(element, shift)
         turn, v, p, v_accel, p_accel = (_rotate(q, x) for x in step)
@@ -79,11 +73,7 @@ def propagate(
 
 
 def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
-    """Return the effects of shifts along an axis (3,) on steps of held samples.
-
-    They are the derivatives of turn, velocity and displacement with respect to the rate, then of
-    velocity and displacement with respect to the specific force, in axes at the start of each step.
-    """
+    """Return the effects on turn, velocity and displacement of shifts along an axis (3,)."""
     theta, nu, tau = element[:3], element[3:6], element[9]
     mean, second = _factors(theta)
     shift = [tau * x for x in axis]
@@ -93,7 +83,7 @@ def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
 
 
 def _of_elements(element: Vector, shift: Array) -> tuple[Vector, ...]:
-    """Return them for shifts that change the elements by the columns of (M, 10, 2)."""
+    """Return these effects for shifts that change the elements by the columns of (M, 10, 2)."""
     theta, nu, rho, tau = element[:3], element[3:6], element[6:9], element[9]
     mean, second = _factors(theta)
 
@@ -110,10 +100,7 @@ def _of_elements(element: Vector, shift: Array) -> tuple[Vector, ...]:
 
 
 class _Factors(NamedTuple):
-    """The function ``c v + f theta × v + g theta × (theta × v)`` of theta and v, and its slope.
-
-    ``f_slope`` and ``g_slope`` are the derivatives of f and g with respect to ``|theta|^2``.
-    """
+    """``c v + f theta × v + g theta × (theta × v)``, with slopes of f and g along ``|theta|^2``."""
 
     c: float
     f: Array
@@ -122,7 +109,6 @@ class _Factors(NamedTuple):
     g_slope: Array
 
     def sum(self, theta: Vector, v: Vector) -> Vector:
-        """Return the function, which is linear in v."""
         once = _cross(theta, v)
         twice = _cross(theta, once)
         return _plus(_times(self.c, v), _plus(_times(self.f, once), _times(self.g, twice)))
@@ -138,11 +124,7 @@ class _Factors(NamedTuple):
 
 
 def _factors(theta: Vector) -> tuple[_Factors, _Factors]:
-    """Return the factors of J, the sum of ``hat(theta)^n/(n+1)!``, and N, of ``.../(n+2)!``.
-
-    With J and N, the exponential is ``(exp(theta), J nu, J rho + tau N nu)``, and
-    ``exp(theta + d)`` is ``exp(J d) exp(theta)`` to first order.
-    """
+    """Return the factors of J, the sum of ``hat(theta)^n/(n+1)!``, and N, of ``.../(n+2)!``."""
     square = _dot(theta, theta)
     s = 0.25 * square
     sine, sine_slope = series.sin_defect(s), 0.25 * series.sin_defect_slope(s)
@@ -152,7 +134,6 @@ def _factors(theta: Vector) -> tuple[_Factors, _Factors]:
 
 
 def _rotate(q: Vector, v: Vector) -> Vector:
-    """Rotate v by the quaternion q."""
     twice = _times(2.0, _cross(q[1:], v))
     return _plus(v, _plus(_times(q[0], twice), _cross(q[1:], twice)))
 

@@ -1,12 +1,9 @@
 """Rates and other values between samples, from polynomials through the nearest samples.
 
-The value at a Gauss node of an interval comes from the polynomial through the nearest ``order``
-samples, half of them on either side, one-sided at the ends. All intervals of equally spaced samples
-share the same weights. For samples at given times, each has its own, by Lagrange's formula.
-
-Two samples at a distance s give a slope with the error ``eps |omega| / s``; an interval of length h
-beside them multiplies this error by h. So if a sample lies too close behind another one, as seen
-from the interval, it is omitted there and the next one replaces it: ``_apart`` says how close.
+The value at a Gauss node comes from the nearest ``order`` samples, half of them on either side,
+one-sided at the ends: by shared weights if they are equally spaced, else by Lagrange's formula. A
+slope from samples at a distance s has the error ``eps |omega| / s``, which an interval of length h
+beside them multiplies by h. So a sample too close behind another one is omitted: see ``_apart``.
 """
 
 from __future__ import annotations
@@ -41,11 +38,7 @@ def checked_times(times: ArrayLike, samples: int) -> Any:
 
 
 def rates_at_equal_distances(omega: Array, order: int) -> list[Array]:
-    """Return the rates at the Gauss nodes between N samples (N, 3), each (N - 1, 3).
-
-    Every stencil is the central one of ``order`` samples. For this, the samples are extrapolated
-    beyond both ends by the polynomials through the first and the last ``order`` samples.
-    """
+    """Return rates at Gauss nodes, each (N - 1, 3), by central stencils of extrapolated samples."""
     places, outside = np.arange(order), np.arange(1, order // 2)
     before = _combine(_weights(places, -outside[::-1]), omega[:order])
     after = _combine(_weights(places, order - 1 + outside), omega[-order:])
@@ -57,7 +50,6 @@ def rates_at_equal_distances(omega: Array, order: int) -> list[Array]:
 
 
 def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return Lagrange's weights (points, places) of the values at ``places`` for points ``at``."""
     other_places = [np.delete(places, k) for k in range(len(places))]
     pairs = list(zip(places, other_places, strict=True))
     rows = [[np.prod((x - o) / (p - o)) for p, o in pairs] for x in at]
@@ -73,13 +65,10 @@ def rates_at_times(
 ) -> tuple[list[Array], Array, Array]:
     """Return the rates at the Gauss nodes between N samples (N, 3) at given times (N,).
 
-    Returns the rates, each (N - 1, 3); the lengths of the intervals [s], (N - 1, 1); and which
-    intervals are empty, (N - 1, 1). The last time may be repeated: only the first sample at that
-    time counts. An empty interval gets the rates of the last nonempty one, so that its derivatives
-    are finite; the caller drops them.
-
-    Times are subtracted in their own dtype, by NumPy if they are concrete: so Unix times (1.7e9 s)
-    in float64 keep their differences, even if JAX has only float32.
+    Returns the rates, each (N - 1, 3), the lengths of the intervals [s], (N - 1, 1), and which are
+    empty. An empty one gets the rates of the last nonempty one, for finite derivatives; the caller
+    drops them. Times are subtracted in their own dtype, by NumPy if concrete: Unix times in float64
+    keep their differences.
     """
     xp: Any = np if is_concrete(stamps) else jnp
     intervals = xp.arange(len(omega) - 1)
@@ -93,11 +82,7 @@ def rates_at_times(
 def at_gauss_nodes(
     samples: Array, dt: Array, steps: ArrayLike, count: ArrayLike, order: int
 ) -> list[Array]:
-    """Return values at the Gauss nodes of steps between N samples, each (len(steps), n).
-
-    Step k is between samples k and k + 1, which are ``dt[k]`` apart. The first ``count`` samples
-    (N, n) are used; if they are fewer than ``order``, the polynomial goes through all of them.
-    """
+    """Return values at the Gauss nodes of ``steps``, from the first ``count`` samples (N, n)."""
     steps = jnp.asarray(steps)
     width = min(order + 2, len(samples))  # one more on either side, to replace omitted samples
     first = jnp.clip(steps - order // 2, 0, jnp.maximum(count - width, 0))
@@ -115,11 +100,10 @@ def at_gauss_nodes(
 def _apart(lengths: Array, own: Array) -> tuple[Array, Array]:
     """Return the places of the k samples of stencils, and which are apart from the next inwards.
 
-    Both are (rows, k). Places are sums of intervals outwards from the step, so that a short step
-    keeps its digits. Both ends of the step count as apart. Any other sample is apart if its
-    distance from the next one inwards is at least ``eps^(1/3)`` (0.005 in float32, 6e-6 in float64)
-    times its distance from the far end of the step. The relative rounding error of the rate is then
-    at most ``eps^(2/3)``. ``own`` (rows, 1) is the step among the intervals ``lengths``.
+    (rows, k). Places are sums of intervals outwards from the step ``own`` (rows, 1), so that a
+    short step keeps its digits. A sample is apart at ``eps^(1/3)`` (0.005 in float32, 6e-6 in
+    float64) times its distance from the far end of the step: then rates have relative errors up to
+    ``eps^(2/3)``.
     """
     number, zero = np.arange(lengths.shape[1])[None], jnp.zeros_like(lengths[:, :1])
     after = jnp.cumsum(jnp.where(number >= own, lengths, jnp.zeros_like(lengths)), axis=1)
@@ -137,10 +121,7 @@ def _apart(lengths: Array, own: Array) -> tuple[Array, Array]:
 
 
 def _nearest(is_candidate: Array, own: Array, order: int) -> Array:
-    """Return which of the candidates (rows, k) are the nearest ``order`` to the step.
-
-    Half of them lie on either side of the step; if one side has fewer, the other provides more.
-    """
+    """Return which candidates (rows, k) are nearest to the step, half of them on either side."""
     rank = jnp.cumsum(is_candidate, axis=1) - 1
     most = jnp.maximum(rank[:, -1:] + 1 - order, 0)
     begin = jnp.clip(jnp.take_along_axis(rank, own, axis=1) - (order // 2 - 1), 0, most)
@@ -148,10 +129,7 @@ def _nearest(is_candidate: Array, own: Array, order: int) -> Array:
 
 
 def _weights_in_rows(places: Array, counts: Array, at: Array) -> Array:
-    """Return Lagrange's weights (rows, k) at one point of each row, (rows, 1).
-
-    The polynomial uses only those of the places (rows, k) for which ``counts`` is true.
-    """
+    """Return Lagrange's weights (rows, k) at one point of each row, for places where ``counts``."""
     weights, one = counts.astype(places.dtype), jnp.ones((), places.dtype)
     for j in range(places.shape[1]):
         other = places[:, j : j + 1]

@@ -15,6 +15,7 @@ from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
+from jaxquat.fused.trace.hoisting import shared
 from jaxquat.planning.constraints import Kinds, largest_violation, values
 from jaxquat.planning.horizon import checked_horizon, shifted
 from jaxquat.planning.interior import program_of, solved
@@ -190,7 +191,8 @@ def mpc(
             memory = memory._replace(violation=violation, holds=holds, failures=failures)
         return commands[0], memory
 
-    return Controller(init, update, horizon.period)
+    # The rollout traces it several times, for the dtypes of the memory and for each engine.
+    return Controller(init, shared(update), horizon.period)
 
 
 def _improved(

@@ -1,19 +1,17 @@
 """Unit quaternions as attitudes: the algebra, distances, and conversions.
 
-Conventions, for the whole library:
+A quaternion ``q = (w, x, y, z)``, scalar first, with Hamilton's product (ij = k), is an attitude if
+it is unit: ``v_world = q v_body q*``. ``q`` and ``-q`` are the same attitude. ``omega`` is the
+angular velocity relative to the world, in BODY axes [rad/s]: ``q' = 1/2 q (0, omega)``. A rotation
+vector ``u`` [rad] stands for ``exp(u) = (cos(|u|/2), sin(|u|/2) u/|u|)``; ``log`` returns it with
+``|u| <= pi``.
 
-- A quaternion is an array ``q = (w, x, y, z)``, scalar first, with Hamilton's product (ij = k).
-- A unit quaternion is an attitude: it maps body to world, ``v_world = q v_body q*``. ``q`` and
-  ``-q`` are the same attitude.
-- ``omega`` is the angular velocity of the body relative to the world, in BODY axes [rad/s]:
-  ``q' = 1/2 q (0, omega)``.
-- A rotation vector ``u`` [rad] stands for ``exp(u) = (cos(|u|/2), sin(|u|/2) u/|u|)``; ``log``
-  returns it with ``|u| <= pi``.
-- SI units and radians. Every function broadcasts over leading axes and keeps the dtype of its
-  input.
+Functions broadcast over leading axes and keep the dtype of their input. Derivatives are tangent to
+the unit sphere: those of ``f(q exp(v))`` with respect to v at ``v = 0``. The examples use:
 
-Derivatives refer to the tangent space at q: they are those of ``f(q exp(v))`` by v at ``v = 0``.
-Where it matters, a function documents its effect on quaternions that are not unit.
+Examples:
+    >>> level, q = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.8, 0.0, 0.0, 0.6])
+    >>> x, z = jnp.array([1.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0])  # q turns about z
 """
 
 from __future__ import annotations

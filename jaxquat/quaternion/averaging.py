@@ -1,15 +1,11 @@
 """The mean of several attitudes, and the attitude that fits observed directions.
 
 Both are the dominant eigenvector of a symmetric 4x4 matrix (Davenport's q-method, in F. L. Markley
-and J. L. Crassidis, Fundamentals of Spacecraft Attitude Determination and Control, 2014, section
-5.3; the mean: Markley, Cheng, Crassidis and Oshman, Averaging Quaternions, J. Guid. Control Dyn.
-30(4), 2007).
-
-For two directions an angle a apart, the gap between the largest eigenvalues of that matrix is of
-order a^2 and its rounding of order eps, so its eigenvector has an error of order eps/a^2.
-``from_vectors`` therefore uses the eigenvectors only as a frame. In that frame it solves for the
-remaining small turn: there the terms of order a^2 are sums of small products, which keep their
-digits, and the error of the attitude is of order eps/a.
+and J. L. Crassidis, Fundamentals of Spacecraft Attitude Determination and Control, 2014, 5.3; the
+mean: Markley, Cheng, Crassidis and Oshman, J. Guid. Control Dyn. 30(4), 2007). For two directions
+an angle a apart, its largest eigenvalues differ by order a^2, so its eigenvector has an error of
+order eps/a^2. ``from_vectors`` therefore solves for the remaining small turn in the frame of the
+eigenvectors, where terms of order a^2 are sums of small products; the error is of order eps/a.
 """
 
 from __future__ import annotations
@@ -39,13 +35,8 @@ from jaxquat.quaternion.representations import of_rotation, to_matrix
 def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
     """Return the canonical unit eigenvector (..., 4) of the largest eigenvalue of (..., 4, 4).
 
-    It must be unique. If the largest two eigenvalues differ by no more than 100 units of rounding,
-    or a weight (..., n) is negative, the result is NaN. Such eigenvalues raise ValueError if they
-    are concrete.
-
-    The derivatives of ``eigh`` are NaN where the other eigenvalues repeat, although this vector is
-    smooth there. So the value of ``eigh`` enters as a constant, and two Newton steps on
-    ``A v = (v.A v) v`` carry the first and second derivatives.
+    Its derivatives are those of two Newton steps on ``A v = (v.A v) v``, because those of ``eigh``
+    are NaN where other eigenvalues repeat. The result is NaN if it is not unique, to 100 ulp.
     """
     dtype = matrix.dtype
     matrix = matrix if dtype.itemsize >= 4 else matrix.astype(jnp.float32)  # LAPACK's smallest
@@ -80,20 +71,14 @@ def _refuse_tied(tied: Array, values: Array, wanted: str) -> None:
 def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
     """Return the canonical mean attitude over axis -2. (..., n, 4), (..., n) -> (..., 4).
 
-    It maximises ``sum w (p.q)^2`` over p, so the signs of the quaternions do not matter; weights
-    are equal by default. It is smooth in q and weights as long as the maximiser is unique, which it
-    is not for two attitudes a half turn apart, or if all weights are 0. For such traced values, or
-    traced negative weights, the result is NaN.
-
-    Raises:
-        ValueError: a wrong shape; concrete values without a unique maximiser; a negative weight.
-        TypeError: an argument is not an array of floats.
+    It maximises ``sum w (p.q)^2`` over p, with equal weights by default; signs of quaternions do
+    not matter. It is smooth while the maximiser is unique: not for two attitudes a half turn apart,
+    nor if all weights are 0. Concrete values of this kind and negative weights raise ValueError;
+    traced ones give NaN.
 
     Examples:
-        >>> yaws = jnp.radians(jnp.array([[0.0, 0.0, 10.0], [0.0, 0.0, 30.0]]))
-        >>> mean = jq.quaternion.mean(jq.quaternion.exp(yaws))
-        >>> jnp.degrees(jq.quaternion.log(mean)[2]).round(2)
-        Array(20., dtype=float32)
+        >>> jnp.degrees(jq.quaternion.log(jq.quaternion.mean(jnp.stack([level, q])))[2]).round(1)
+        Array(36.9, dtype=float32)
     """
     q = floating("q", q)
     if q.ndim < 2 or q.shape[-1] != 4 or q.shape[-2] < 1:
@@ -118,26 +103,20 @@ def from_vectors(
 ) -> Array:
     """Return the canonical attitude q with ``rotate(q, body[i]) = world[i]`` as nearly as possible.
 
-    (..., n, 3), (..., n, 3) -> (..., 4). Directions are normalised.
+    (..., n, 3), (..., n, 3) -> (..., 4). ValueError for concrete directions that do not determine
+    the attitude (all parallel, weights of 0), one of length 0, or a negative weight; NaN if traced.
 
     Args:
-        body: n >= 2 directions in body axes.
+        body: n >= 2 directions of any length, body axes.
         world: the same directions in world axes.
         weights: (..., n), equal by default; only for "davenport".
-        method: "davenport" minimises ``sum w |world - R body|^2`` (Wahba's problem). "triad" needs
-            exactly two directions; it matches the first and the plane of both exactly.
-
-    Raises:
-        ValueError: a wrong shape or method; concrete directions that do not determine the attitude
-            (all parallel, weights of 0), one of length 0, a negative weight. If these are traced,
-            the result is NaN.
-        TypeError: an argument is not an array of floats.
+        method: "davenport" minimises ``sum w |world - R body|^2`` (Wahba's problem). "triad"
+            matches the first of two directions, and their plane, exactly.
 
     Examples:
         >>> body = jnp.array([[0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])  # up and north, as measured
         >>> world = jnp.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])  # up is z, north is x
-        >>> q = jq.quaternion.from_vectors(body, world)
-        >>> jnp.degrees(jq.quaternion.log(q)[2]).round(2)  # the right side, -y, faces north
+        >>> jnp.degrees(jq.quaternion.log(jq.quaternion.from_vectors(body, world))[2]).round(2)
         Array(90., dtype=float32)
     """
     one_of("method", method, ("davenport", "triad"))
@@ -165,11 +144,10 @@ def from_vectors(
 def _aligned(body: Array, world: Array, weights: Array) -> Array:
     """Return the canonical q (..., 4) with the least ``sum w |world - R body|^2``.
 
-    The eigenvectors of K give the attitude q_0 and three axes a_k = v_k q_0*, in order of growing
-    uncertainty about them. In these axes the remaining turn about the last one has a closed form.
-    After it the eigenvector of K is (1, x) with a small x: ``H x = z - (z.x) x``,
-    H = 2 tr(P) - P - P^T for the profile P of the turned directions. The fixed-point iteration of
-    this equation from 0 has the correct first and second derivatives.
+    The eigenvectors of K give q_0 and three axes a_k = v_k q_0*, the most uncertain last. The turn
+    about that one has a closed form; then the eigenvector of K is (1, x), ``H x = z - (z.x) x``
+    with H = 2 tr(P) - P - P^T for the profile P of the turned directions. Its fixed-point iteration
+    from 0 has the correct first and second derivatives.
     """
     dtype = body.dtype
     if dtype.itemsize < 4:  # too small for LAPACK
@@ -218,12 +196,10 @@ def _seen(axes: Array, v: Array) -> Array:
 
 
 def _profile(body: Array, world: Array, weights: Array) -> Array:
-    """Return ``sum w world body^T`` (..., 3, 3)."""
     return jnp.sum(weights[..., None, None] * world[..., :, None] * body[..., None, :], axis=-3)
 
 
 def _axial(m: Array) -> Array:
-    """Return twice the vector (..., 3) of the antisymmetric part of (..., 3, 3)."""
     twice = (m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1])
     return jnp.stack(twice, axis=-1)
 

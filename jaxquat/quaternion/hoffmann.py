@@ -29,8 +29,7 @@ def to_hoffmann(q: ArrayLike) -> Array:
     """Convert ours to Hoffmann's (q1, q2, q3, q4) = ``(-x, -y, -z, w)``. (..., 4) -> (..., 4).
 
     Examples:
-        >>> jq.quaternion.to_hoffmann(jnp.array([0.7, -0.1, -0.5, 0.5]))
-        Array([ 0.1,  0.5, -0.5,  0.7], dtype=float32)
+        >>> Q = jq.quaternion.to_hoffmann(q)
     """
     q = trailing("q", q, (4,))
     return jnp.concatenate([-q[..., 1:], q[..., :1]], axis=-1)
@@ -42,8 +41,7 @@ def hoffmann_v(hoffmann: ArrayLike) -> Array:
     ``V(Q) X = Q . X'`` and ``(omega, 0) = 2 V(Q) dQ/dt``.
 
     Examples:
-        >>> Q = jnp.array([0.0, 0.0, 0.0, 1.0])
-        >>> rate = jnp.array([0.0, 0.0, -0.25, 0.0])  # dQ/dt [1/s]
+        >>> Q, rate = jnp.array([0.0, 0.0, 0.0, 1.0]), jnp.array([0.0, 0.0, -0.25, 0.0])  # 1, 1/s
         >>> 2 * jq.quaternion.hoffmann_v(Q) @ rate  # (omega, 0): 0.5 rad/s about z
         Array([0. , 0. , 0.5, 0. ], dtype=float32)
     """
@@ -56,24 +54,18 @@ def hoffmann_w(hoffmann: ArrayLike) -> Array:
     """Return his W(Q) = 2 V(Q) (3.25), with inverse V(Q)^T/2 (3.28). (..., 4) -> (..., 4, 4).
 
     Examples:
-        >>> Q = jnp.array([0.0, 0.0, 0.0, 1.0])
-        >>> rate = jnp.array([0.0, 0.0, -0.25, 0.0])  # dQ/dt [1/s]
-        >>> jq.quaternion.hoffmann_w(Q) @ rate  # (omega, 0): 0.5 rad/s about z
-        Array([0. , 0. , 0.5, 0. ], dtype=float32)
+        >>> W = jq.quaternion.hoffmann_w(jq.quaternion.to_hoffmann(q))
     """
     return 2.0 * hoffmann_v(hoffmann)
 
 
 def hoffmann_cayley(hoffmann: ArrayLike) -> Array:
-    """Return Hoffmann's Cayley matrix C(Q) (2.12), world to body. (..., 4) -> (..., 3, 3).
-
-    It is the transpose of our matrix for the same attitude.
+    """Return Hoffmann's Cayley matrix C(Q) (2.12), our ``to_matrix`` transposed. -> (..., 3, 3).
 
     Examples:
-        >>> Q = jnp.array([0.0, 0.0, 0.6, 0.8])
-        >>> ours = jq.quaternion.to_matrix(jq.quaternion.from_hoffmann(Q))
-        >>> jnp.allclose(jq.quaternion.hoffmann_cayley(Q), ours.T)
-        Array(True, dtype=bool)
+        >>> C = jq.quaternion.hoffmann_cayley(jq.quaternion.to_hoffmann(q))
+        >>> bool(jnp.allclose(C, jq.quaternion.to_matrix(q).T))
+        True
     """
     q1, q2, q3, q4 = jnp.moveaxis(trailing("hoffmann", hoffmann, (4,)), -1, 0)
     rows = [

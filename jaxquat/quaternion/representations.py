@@ -17,10 +17,8 @@ def to_matrix(q: ArrayLike) -> Array:
     It is quadratic in q: ``R(c q) = c^2 R(q)``.
 
     Examples:
-        >>> jq.quaternion.to_matrix(jnp.array([0.8, 0.0, 0.0, 0.6])).round(2)
-        Array([[ 0.28, -0.96,  0.  ],
-               [ 0.96,  0.28,  0.  ],
-               [ 0.  ,  0.  ,  1.  ]], dtype=float32)
+        >>> (jq.quaternion.to_matrix(q) @ x).round(2)
+        Array([0.28, 0.96, 0.  ], dtype=float32)
     """
     w, x, y, z = jnp.moveaxis(trailing("q", q, (4,)), -1, 0)
     rows = [
@@ -34,18 +32,13 @@ def to_matrix(q: ArrayLike) -> Array:
 def from_matrix(matrix: ArrayLike) -> Array:
     """Return the canonical unit quaternion of a rotation matrix, body to world.
 
-    (..., 3, 3) -> (..., 4). The result is smooth at every rotation except for the sign of q at
-    exactly a half turn.
-
-    Raises:
-        ValueError: a concrete matrix is not a rotation: an entry of ``R^T R`` differs from the unit
-            matrix by more than 5e-4, or the determinant is negative. A traced matrix is not
-            checked.
+    (..., 3, 3) -> (..., 4). It is smooth, except for the sign of q at exactly a half turn.
+    ValueError for a concrete matrix that is no rotation: an entry of ``R^T R`` is off by more than
+    5e-4, or the determinant is negative.
 
     Examples:
-        >>> quarter = jnp.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # about z
-        >>> jq.quaternion.from_matrix(quarter).round(3)
-        Array([0.707, 0.   , 0.   , 0.707], dtype=float32)
+        >>> jq.quaternion.from_matrix(jq.quaternion.to_matrix(-q)).round(3)
+        Array([0.8, 0. , 0. , 0.6], dtype=float32)
     """
     m = trailing("matrix", matrix, (3, 3))
     rotation_matrix("matrix", m)
@@ -53,11 +46,7 @@ def from_matrix(matrix: ArrayLike) -> Array:
 
 
 def of_rotation(m: Array) -> Array:
-    """Return ``from_matrix`` of a matrix known to be a rotation or NaN.
-
-    The four rows of 4 q q^T are linear in the matrix. The row with the largest diagonal entry, at
-    least 1, is normalised.
-    """
+    """Return ``from_matrix`` unchecked, from the row of 4 q q^T with the largest diagonal entry."""
     xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
     wx, xy = m[..., 2, 1] - m[..., 1, 2], m[..., 1, 0] + m[..., 0, 1]
     wy, xz = m[..., 0, 2] - m[..., 2, 0], m[..., 2, 0] + m[..., 0, 2]
@@ -79,12 +68,10 @@ def of_rotation(m: Array) -> Array:
 def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
     """Return the right-handed turn by ``angle`` [rad] about a unit vector ``axis``.
 
-    (..., 3), (...) -> (..., 4). ValueError for a concrete axis whose length is off 1 by more than
-    1e-4.
+    (..., 3), (...) -> (..., 4). ValueError for a concrete axis whose length is off 1 by over 1e-4.
 
     Examples:
-        >>> axis = jnp.array([0.0, 0.0, 1.0])
-        >>> jq.quaternion.from_axis_angle(axis, jnp.pi / 3).round(2)
+        >>> jq.quaternion.from_axis_angle(z, jnp.pi / 3).round(2)
         Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32)
     """
     axis, angle = broadcast(("axis", axis, (3,)), ("angle", angle, ()))
@@ -95,8 +82,7 @@ def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
 def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
     """Return the unit axis and the angle [rad] in [0, pi]. (..., 4) -> (..., 3), (...).
 
-    At the identity the axis is undetermined: the result is (1, 0, 0), and the derivatives of both
-    axis and angle are 0. Use ``log`` in losses.
+    At the identity they are (1, 0, 0) and 0, with derivatives of 0. Use ``log`` in losses.
 
     Examples:
         >>> axis, angle = jq.quaternion.to_axis_angle(jnp.array([0.5, 0.5, 0.5, 0.5]))
@@ -113,12 +99,10 @@ def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:
 
 
 def from_mrp(p: ArrayLike) -> Array:
-    """Return the unit quaternion of modified Rodrigues parameters. (..., 3) -> (..., 4).
-
-    These are ``p = tan(angle/4) axis``, of any length.
+    """Return the unit q of modified Rodrigues parameters tan(angle/4) axis. (..., 3) -> (..., 4).
 
     Examples:
-        >>> jq.quaternion.from_mrp(jnp.array([0.0, 0.0, 0.5])).round(3)  # 4 atan(0.5) about z
+        >>> jq.quaternion.from_mrp(0.5 * z).round(3)  # 4 atan(0.5) about z
         Array([0.6, 0. , 0. , 0.8], dtype=float32)
     """
     p = trailing("p", p, (3,))
@@ -128,9 +112,7 @@ def from_mrp(p: ArrayLike) -> Array:
 
 
 def to_mrp(q: ArrayLike) -> Array:
-    """Return modified Rodrigues parameters ``tan(angle/4) axis``. (..., 4) -> (..., 3).
-
-    Of the two possible vectors it is the shorter one, |p| <= 1.
+    """Return modified Rodrigues parameters ``tan(angle/4) axis``, |p| <= 1. (..., 4) -> (..., 3).
 
     Examples:
         >>> jq.quaternion.to_mrp(jnp.array([0.6, 0.0, 0.0, 0.8])).round(3)
@@ -141,10 +123,7 @@ def to_mrp(q: ArrayLike) -> Array:
 
 
 def _shrunk(v: Array) -> tuple[Array, Array]:
-    """Return 1 and v, scaled by a power of two if v is so long that its square may overflow.
-
-    Such a v represents nearly a whole turn (modified Rodrigues) or half a turn (Gibbs).
-    """
+    """Return 1 and v, scaled by a power of two if its square, near a whole turn, may overflow."""
     half = int(jnp.finfo(v.dtype).maxexp) // 2
     long = jnp.max(jnp.abs(v), axis=-1, keepdims=True) > 2.0 ** (half // 2)
     unit = jnp.where(long, jnp.asarray(2.0 ** -(half + 7), v.dtype), jnp.ones((), v.dtype))
@@ -152,13 +131,11 @@ def _shrunk(v: Array) -> tuple[Array, Array]:
 
 
 def from_gibbs(g: ArrayLike) -> Array:
-    """Return the unit quaternion of a Gibbs (Rodrigues) vector. (..., 3) -> (..., 4).
-
-    It is ``g = tan(angle/2) axis``, of any length.
+    """Return the unit quaternion of a Gibbs vector ``tan(angle/2) axis``. (..., 3) -> (..., 4).
 
     Examples:
-        >>> jq.quaternion.from_gibbs(jnp.array([0.0, 0.0, 1.0])).round(3)  # 90 deg about z
-        Array([0.707, 0.   , 0.   , 0.707], dtype=float32)
+        >>> jq.quaternion.from_gibbs(0.75 * z).round(3)
+        Array([0.8, 0. , 0. , 0.6], dtype=float32)
     """
     g = trailing("g", g, (3,))
     unit, g = _shrunk(g)
@@ -166,12 +143,10 @@ def from_gibbs(g: ArrayLike) -> Array:
 
 
 def to_gibbs(q: ArrayLike) -> Array:
-    """Return the Gibbs (Rodrigues) vector ``tan(angle/2) axis``. (..., 4) -> (..., 3).
-
-    It is infinite at a half turn.
+    """Return the Gibbs vector ``tan(angle/2) axis``, infinite at a half turn. (..., 4) -> (..., 3).
 
     Examples:
-        >>> jq.quaternion.to_gibbs(jnp.array([0.8, 0.0, 0.0, 0.6])).round(2)  # 0.6/0.8
+        >>> jq.quaternion.to_gibbs(q).round(2)  # 0.6/0.8
         Array([0.  , 0.  , 0.75], dtype=float32)
     """
     q = trailing("q", q, (4,))

@@ -1,7 +1,4 @@
-"""Every scheme of the library, and the factories that make more.
-
-Those that are used most are also ``jq.<name>``.
-"""
+"""All schemes, and the factories that make more. The common ones are also ``jq.<name>``."""
 
 from __future__ import annotations
 
@@ -72,7 +69,6 @@ __all__ = [
 
 
 def _named(scheme: Scheme, name: str, source: str) -> Scheme:
-    """Return a scheme that a factory made from a tableau, with its own name."""
     factory = scheme.name.partition("(")[0]
     doc = f"{source}; order {scheme.order}, {scheme.evaluations} torques a step. See ``{factory}``."
     return dataclasses.replace(scheme, name=name, source=source, doc=doc)

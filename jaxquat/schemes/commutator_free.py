@@ -1,7 +1,4 @@
-"""The commutator-free method of order 4.
-
-E. Celledoni, A. Marthinsen and B. Owren, Future Gener. Comput. Syst. 19, 2003, 341-352.
-"""
+"""Commutator-free methods (Celledoni, Marthinsen, Owren, Future Gener. Comput. Syst. 19, 2003)."""
 
 from __future__ import annotations
 
@@ -18,10 +15,7 @@ from jaxquat.schemes.tableaus import RK4, combine
     order=4, evaluations=4, aux=True, source="commutator-free; Celledoni, Marthinsen and Owren 2003"
 )
 def cf4(at: StepArguments) -> State:
-    """Take a step of order 4 with four torques and five exponentials.
-
-    Everything except the attitude follows the classical Runge-Kutta method.
-    """
+    """Take a step of order 4: four torques, five exponentials; everything but q follows RK4."""
     body, torque, t, state, dt, params, _ = at.in_own_units()
     rates = rates_of(body, torque, params)
     slopes = [rates(t, state)]  # of everything except the attitude

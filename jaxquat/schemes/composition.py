@@ -19,16 +19,11 @@ from jaxquat.schemes.weights import composed_order
 
 
 def compose(scheme: Scheme | Step, weights: Sequence[float]) -> Scheme:
-    """Make the scheme whose step is a row of sub-steps ``weights[i] * dt`` of ``scheme``.
+    """Make the scheme whose step is a sequence of sub-steps ``weights[i] * dt`` of ``scheme``.
 
-    Each sub-step starts at its own time. The weights sum to 1 and determine the order: with a
-    reversible scheme of order 2, ``SUZUKI4`` and ``TRIPLE_JUMP4`` give order 4, ``KAHAN_LI6``
-    order 6. If the scheme is reversible and the weights read the same backwards, the composition
-    is reversible.
-
-    Raises:
-        TypeError: ``scheme`` is not a step, is stochastic or restarted, or a weight is no number.
-        ValueError: the weights do not sum to 1.
+    The weights sum to 1 (ValueError) and determine the order: with a reversible scheme of order 2,
+    ``SUZUKI4`` and ``TRIPLE_JUMP4`` give order 4, ``KAHAN_LI6`` order 6. Palindromic weights
+    preserve reversibility. TypeError for a scheme that is no step, is stochastic or restarted.
 
     Examples:
         >>> fourth = jq.schemes.compose(jq.no_squish, jq.schemes.weights.SUZUKI4)

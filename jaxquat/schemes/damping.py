@@ -1,15 +1,11 @@
 """A scheme with linear drag of any strength.
 
-At a fixed attitude, under a torque tau and the drag ``-D (omega - c)``, the rate after the time s
-is exactly (variation of constants)
-
-    omega + s phi(s I^-1 D) I^-1 (tau - D (omega - c)),    phi(Z) = (1 - exp(-Z)) Z^-1.
-
-Let A be that flow over half a step, and F the motion of the free body by the scheme. A step is
-A F A: symmetric, of order 2. The torque acts in A, not in F. So if the drag is strong, both A end
-at the rate ``c + D^-1 tau`` at which drag and torque are in balance, and the body follows that rate
-with order 1. (In F, between two decays, the torque would act without the drag: the body would turn
-too far by the factor x/2 coth(x/2), with x = dt I^-1 D.) Force and velocity are treated alike.
+At a fixed attitude, under a torque tau and the drag ``-D (omega - c)``, the rate after a time s is
+``omega + s phi(s I^-1 D) I^-1 (tau - D (omega - c))``, ``phi(Z) = (1 - exp(-Z)) Z^-1``. Let A be
+this flow over half a step, and F the free motion by the scheme. A step is A F A: symmetric, of
+order 2. Under strong drag both A end at the terminal rate ``c + D^-1 tau``, which the body follows
+with order 1. (If the torque acted in F, without the drag, the body would turn too far by the factor
+x/2 coth(x/2), with x = dt I^-1 D.) Force and velocity are treated alike.
 """
 
 from __future__ import annotations
@@ -61,47 +57,40 @@ def damp(
 ) -> Scheme:
     """Add a drag ``-damping (omega - toward)`` of any strength to a scheme.
 
-    Torque and drag together are integrated exactly at a fixed attitude, for half a step before and
-    after the free motion by ``scheme``. The order is 2. If a step is much longer than the
-    relaxation time ``I/damping``, the body turns at the terminal rate, at which drag and torque are
-    in balance, with an error of first order in dt; the turn during the decay to it is lost.
-    ``resistance`` and ``wind`` add the force ``-resistance (velocity - wind)`` on a body that also
-    moves.
+    Half a step of torque and drag, exact at a fixed attitude, precedes and follows the free motion
+    by ``scheme``. The order is 2. In steps much longer than the relaxation time ``I/damping`` it is
+    1: the body turns at its terminal rate, and the turn during the decay to it is lost.
+    docs/schemes.md has the errors, and the limit on the step under a torque of attitude, beyond
+    which the attitude oscillates without an error message. ``resistance`` and ``wind`` add the
+    force ``-resistance (velocity - wind)``.
 
-    Torque and force may depend on time, attitude and position, but not on the rates, and aux states
-    are refused. The step must be shorter than the time in which the torque turns the body against
-    the drag, for a dipole m in a field B ``damping/(m B)``; from twice that time the attitude
-    oscillates about its equilibrium, without an error message. docs/schemes.md compares the errors
-    with those of ``torques.drag`` under other schemes.
-
-    If ``scheme`` is reversible, so is the result, but a step back amplifies rounding by the factor
-    by which the drag has reduced the rate, and so do the negative substeps of ``compose``.
-    ``checkpoint="reversible"`` is refused if fewer than three digits would remain between two rows;
-    if drag, body or grid are traced, the derivatives are NaN then.
+    Torque and force may depend on time, attitude and position, not on rates; aux states are
+    refused. The result is reversible if ``scheme`` is, but a step back (also a negative sub-step of
+    ``compose``) amplifies rounding as much as the drag has reduced the rate.
+    ``checkpoint="reversible"`` is refused if fewer than three digits would remain between two rows,
+    and returns NaN derivatives if drag, body or grid are traced.
 
     Args:
-        scheme: the scheme for the free body. Its order matters little, as no torque acts in it.
-        damping: (3, 3), (3,) for a diagonal, or (), in body axes [N m s]; positive semidefinite.
-            None: no drag on the rotation. It is a leaf of the Scheme, so gradients reach it.
-        toward: ``toward(t, state, params)`` is the rate (3,) [rad/s], BODY axes, at which the drag
-            vanishes, for instance ``flow.jeffery_rate``; zero by default. With a controller or
-            inputs it is called with the command, like a torque.
-        resistance: force per velocity [N s/m], () or along the body axes (3,), not negative. None:
-            no drag on the velocity. Gradients reach it, too.
-        wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``.
+        scheme: the scheme of the free body. No torque acts in it, so its order matters little.
+        damping: (), diagonal (3,) or (3, 3), body axes [N m s], positive semidefinite; None for no
+            drag on the rotation. It is a leaf of the Scheme, so gradients reach it.
+        toward: ``toward(t, state, params) -> (3,)``, the rate in BODY axes [rad/s] at which the
+            drag vanishes, such as ``flow.jeffery_rate``; zero by default. It also takes the
+            command, if any.
+        resistance: () or (3,) along body axes [N s/m], not negative, or None. Also a leaf.
+        wind: fluid velocity in WORLD axes [m/s], (3,) or ``wind(t, position) -> (3,)``.
 
     Raises:
-        TypeError: ``scheme`` is not a step, is stochastic, restarted or already damped; ``damping``
-            or ``resistance`` is not an array of floats; ``toward`` is not a function of (t, state,
-            params).
-        ValueError: neither damping nor resistance is given; one has a wrong shape, is not finite or
-            is negative; a wind without resistance. In a step: ``toward`` returns a wrong shape.
+        TypeError: ``scheme`` is no step, or is stochastic, restarted or damped; ``damping`` or
+            ``resistance`` is no array of floats; ``toward`` has other arguments.
+        ValueError: neither damping nor resistance; a wind without resistance; a wrong shape; a
+            number that is negative or not finite.
 
     Examples:
-        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
+        >>> body = jq.Body(4.0 * jnp.eye(3))
         >>> push = lambda t, state, params: jnp.array([0.0, 0.0, 0.8])  # N m
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> scheme = jq.schemes.damp(jq.no_squish, jnp.full(3, 4e4))  # N m s: relaxes in 0.1 ms
+        >>> scheme = jq.schemes.damp(jq.no_squish, 4e4)  # N m s: relaxes in 0.1 ms
         >>> f"{scheme(body, push, 0.0, start, 2.5, None).omega[2]:.2e} rad/s"
         '2.00e-05 rad/s'
     """
@@ -161,7 +150,6 @@ class Damped(StepObject):
         return jnp.max(jnp.stack([jnp.max(jnp.sum(jnp.abs(rate), axis=1)) for rate in rates]))
 
     def _in_units_of(self, body: Body, toward: Callable[..., Array] | None) -> Damped:
-        """Return the same drag in the body's own units, with this function ``toward``."""
         _, scales = own_units(body)
         damping = None if self.damping is None else scales.torque * self.damping
         resistance = None if self.resistance is None else scales.force * self.resistance
@@ -211,10 +199,7 @@ def _response(inertia: Array, damping: Array | None, duration: Array) -> Array:
 
 
 def damping_matrix(value: ArrayLike, wanted: str, met: Callable[..., Any]) -> Array:
-    """Return the argument ``damping`` as a matrix (3, 3).
-
-    ValueError for a concrete one where ``met(linalg, matrix, rounding)`` is false.
-    """
+    """Return ``damping`` as (3, 3); ValueError if it is concrete and ``met`` is false."""
     damping = constant_of("damping", value, (), (3,), (3, 3))
     if is_concrete(damping):
         numbers = np.asarray(damping, np.float64)
@@ -235,10 +220,7 @@ def report_damping(damping: Array, wanted: str, met: Callable[..., Any]) -> None
 def resistance_and_wind(
     resistance: ArrayLike | None, wind: Wind | None, check: Callable[[str, Array], None]
 ) -> tuple[Array | None, Callable[..., Array] | None]:
-    """Return these arguments as a matrix (3, 3) and as a function of (t, position), or None.
-
-    ``check("resistance", value)`` raises an error if a concrete one is refused.
-    """
+    """Return the resistance as (3, 3) and the wind as a function of (t, position), or None."""
     if resistance is None:
         if wind is not None:
             raise ValueError("wind: wanted a resistance with it, got none")

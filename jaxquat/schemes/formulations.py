@@ -1,8 +1,7 @@
-"""The classical Runge-Kutta method on the four components of q, which are then normalised.
+"""The classical Runge-Kutta method on the components of q, normalised after each step.
 
-These are Formulations I and II, used for comparison in Z. Terze, A. Mueller and D. Zlatar,
-Multibody Syst. Dyn. 38, 2016, 201-225, appendix C. Stage quaternions are not unit; the torque
-receives them normalised.
+Formulations I and II, the methods that Z. Terze, A. Mueller and D. Zlatar, Multibody Syst. Dyn. 38,
+2016, 201-225, appendix C, compare with. The torque gets the stage quaternions normalised.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from jaxquat.schemes.tableaus import RK4, combine
 def formulation1(at: StepArguments) -> State:
     """Take a step of Formulation I (C.1)-(C.8); order 4, four torques.
 
-    The equation is of second order in q, with its constraint stabilised at position and velocity
-    level. Each stage solves the five equations (C.1), in closed form because L L^T = |q|^2 1 and
-    L q = 0. In (C.8) q is the attitude after normalisation. The rate of a stage is ``2 L q'``.
+    It integrates q'', with the constraint stabilised at position and velocity level; (C.1) is
+    solved in closed form. In (C.8) q is the attitude after normalisation. The rate of a stage is
+    ``2 L q'``.
     """
     body, torque, t, state, dt, params, _ = at.in_own_units()
     inertia = body.inertia
@@ -54,10 +53,7 @@ def formulation1(at: StepArguments) -> State:
 
 @scheme(order=4, evaluations=4, aux=True, source="Terze, Mueller and Zlatar 2016 (C.9) to (C.11)")
 def formulation2(at: StepArguments) -> State:
-    """Take a step of Formulation II (C.9)-(C.11), (C.7); order 4, four torques.
-
-    It integrates ``q' = 1/2 L^T omega`` together with Euler's equation.
-    """
+    """Take a step of Formulation II (C.9)-(C.11), (C.7): ``q' = 1/2 L^T omega``; order 4."""
     body, torque, t, state, dt, params, _ = at.in_own_units()
     derivative = rates_of(body, torque, params)
 

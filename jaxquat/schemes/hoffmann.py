@@ -1,9 +1,8 @@
 """The schemes of G. Hoffmann, Application of Quaternions, TU Braunschweig 1978, translated 2002.
 
-They are in chapters 5, 9 and 10; their order is 1 at best. His "false Euler" integrates the rate
-first, then the attitude with the new rate. His norm controller n -> n (2 - n) leaves |q| slightly
-off 1. As published, components are assigned one after the other, and each uses those that are
-already updated; his printed table is not reproduced otherwise.
+They are in chapters 5, 9 and 10, and of order 1 at best. As published, components are assigned one
+after the other, each with those already updated; otherwise his printed table is not reproduced. His
+norm controller n -> n (2 - n) leaves |q| slightly off 1.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ __all__ = ["full_quat", "full_quat_corrected", "full_quat_start", "half_quat", "
 def half_quat(at: StepArguments) -> State:
     """Take a step of Half-Quat as published (9.1); order 1.
 
-    Euler's method updates the rate; the new rate then updates the components of Q, one after the
-    other. Aux states, position and velocity follow Euler's method.
+    Euler's method updates all but Q; the new rate then updates the components of Q one by one.
     """
     body, torque, t, state, dt, params, _ = at.in_own_units()
     omega_dot, *slopes = rates_of(body, torque, params)(t, state)
@@ -47,9 +45,7 @@ def half_quat(at: StepArguments) -> State:
 
 
 def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
-    """Return the State at which the Full-Quat schemes start. (4,), (3,) [rad/s] -> State.
-
-    Its aux is P = dQ/dt (4,), in Hoffmann's order of components.
+    """Return the State at which Full-Quat starts: aux is P = dQ/dt (4,), in Hoffmann's order.
 
     Examples:
         >>> level, spin = jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 0.5])
@@ -68,14 +64,13 @@ def full_quat_start(q: ArrayLike, omega: ArrayLike) -> State:
     source="Hoffmann 1978, as published: inconsistent",
 )
 def full_quat(at: StepArguments) -> State:
-    """Take a step of Full-Quat as published (10.1).
+    """Take a step of Full-Quat as published (10.1), from ``schemes.hoffmann.full_quat_start``.
 
     P is a state, and V(Q) V(P)^T is overwritten by an antisymmetric matrix with a one in its
-    corner. The scheme is not consistent: it converges to another motion as dt goes to zero, because
-    (3.36) is wrong (docs/validation.md). With products of inertia it depends on the units, and is
-    NaN for small moments: each row of the torque overwrites a torque with an acceleration, which
-    the next rows use as a torque. Start with ``schemes.hoffmann.full_quat_start``. The rate of the
-    state is only an output, because the scheme integrates P.
+    corner. As dt goes to zero it converges to another motion, because (3.36) is wrong
+    (docs/validation.md). With products of inertia the result depends on the units, and small
+    moments give NaN: each row overwrites a torque with an acceleration that the next rows use as a
+    torque. The rate of the state is only an output.
     """
     body, torque, t, state, dt, params, _ = at  # not in own units: rows below mix units
     hoffmann, p, v, omega = _read("full_quat", state)
@@ -102,10 +97,7 @@ def full_quat(at: StepArguments) -> State:
     source="Hoffmann 1978 with the right equation",
 )
 def full_quat_corrected(at: StepArguments) -> State:
-    """Take a step of Full-Quat with the right equation of motion, ``lagrange``; order 1.
-
-    Start with ``schemes.hoffmann.full_quat_start``.
-    """
+    """Take a step of ``full_quat`` with the right equation of motion, ``lagrange``; order 1."""
     body, torque, t, state, dt, params, _ = at.in_own_units()
     hoffmann, p, _, omega = _read("full_quat_corrected", state)
     tau = evaluate(torque, t, State(state.q, omega), params)[0]
@@ -113,17 +105,17 @@ def full_quat_corrected(at: StepArguments) -> State:
 
 
 def lagrange(body: Body, hoffmann: ArrayLike, p: ArrayLike, generalized: ArrayLike) -> Array:
-    """Return dP/dt by the Lagrange form (5.14) of the motion. All arrays are (4,).
+    """Return dP/dt by the Lagrange form (5.14) of the motion, corrected. All arrays are (4,).
 
     Q and P = dQ/dt are Hoffmann's; the generalized torque is ``M_L = 2 V^T (tau, 0)`` (5.17):
     ``dP/dt = -|P|^2 Q + 1/2 V^T J^-1 (1/2 V M_L - omega × J omega)``. The first term holds |Q| = 1;
-    it is missing in (5.14), which treats Q as four free coordinates. For a sphere, J = j, the
-    result is ``-|P|^2 Q + M_L/(4 j)``, instead of (10.2).
+    (5.14) lacks it, because it treats Q as four free coordinates. A sphere with J = j has
+    ``-|P|^2 Q + M_L/(4 j)``, instead of (10.2).
 
     Examples:
         >>> sphere = jq.Body.from_principal(jnp.ones(3))
         >>> level, p = jnp.array([0.0, 0.0, 0.0, 1.0]), jnp.array([0.0, 0.0, 0.25, 0.0])
-        >>> jq.schemes.hoffmann.lagrange(sphere, level, p, jnp.zeros(4))  # -|P|^2 Q
+        >>> jq.schemes.hoffmann.lagrange(sphere, level, p, jnp.zeros(4))
         Array([ 0.    ,  0.    ,  0.    , -0.0625], dtype=float32)
     """
     hoffmann, p = exactly("hoffmann", hoffmann, (4,)), exactly("p", p, (4,))
@@ -157,7 +149,6 @@ def _moved(hoffmann: Array, p: Array, dt: Array) -> State:
 
 
 def _controlled(hoffmann: Array) -> Array:
-    """Apply Hoffmann's norm controller."""
     return hoffmann * (2.0 - jnp.sqrt(dot(hoffmann, hoffmann)))
 
 

@@ -1,8 +1,8 @@
-"""Implicit schemes: a fixed number of Newton steps solves for the end of each step.
+"""Implicit schemes: a fixed number of Newton steps solves for the end, NaN without convergence.
 
-If they do not converge to rounding, the end is NaN. J. Moser and A. P. Veselov, Commun. Math. Phys.
-139, 1991, 217-243; T. Lee, M. Leok and N. H. McClamroch, Comput. Methods Appl. Mech. Eng. 196,
-2007, 2907-2924; J. C. Simo and K. K. Wong, Int. J. Numer. Methods Eng. 31, 1991, 19-52.
+J. Moser and A. P. Veselov, Commun. Math. Phys. 139, 1991, 217-243; T. Lee, M. Leok and N. H.
+McClamroch, Comput. Methods Appl. Mech. Eng. 196, 2007, 2907-2924; J. C. Simo and K. K. Wong, Int.
+J. Numer. Methods Eng. 31, 1991, 19-52.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def lgvi(at: StepArguments) -> State:
     """Take a step of the Lie group variational integrator, for torques of time and attitude.
 
     It solves the discrete Moser-Veselov equation in the form of Lee, Leok and McClamroch (2007):
-    order 2, symplectic. A step must turn the body by less than about 0.7 rad. Position and velocity
-    follow Verlet's method, which the same discrete action gives.
+    order 2, symplectic. A step must turn the body by less than about 0.7 rad. The same discrete
+    action gives Verlet's method for position and velocity.
     """
     body, torque, t, state, dt, params, _ = at.in_own_units()
     q, omega = state.q, state.omega
@@ -78,9 +78,9 @@ def lgvi(at: StepArguments) -> State:
 def lie_midpoint(at: StepArguments) -> State:
     """Take a step of the implicit midpoint rule: order 2, symmetric, for any torque.
 
-    The mean rate turns the attitude: ``I (w1 - w0) = h [tau(t + h/2, q0 exp(h wm/2), wm) - wm × I
-    wm]`` and ``q1 = q0 exp(h wm)``, with ``wm = (w0 + w1)/2``. It conserves the energy of the free
-    body, but not its momentum in world axes.
+    With ``wm = (w0 + w1)/2``, ``q1 = q0 exp(h wm)`` and
+    ``I (w1 - w0) = h [tau(t + h/2, q0 exp(h wm/2), wm) - wm × I wm]``. It conserves a free body's
+    energy, not its momentum in world axes.
     """
     body, torque, t, state, dt, params, _ = at.in_own_units()
     without_aux("lie_midpoint", state)
@@ -112,10 +112,10 @@ def lie_midpoint(at: StepArguments) -> State:
 def simo_wong(at: StepArguments) -> State:
     """Take a step of Simo and Wong's energy-momentum method, for torques of time and attitude.
 
-    Order 2, symmetric: ``R1 I w1 = R0 I w0 + h (R0 tau0 + R1 tau1)/2`` with
-    ``q1 = q0 (1, u/2)/|.|`` and ``u = h (w0 + w1)/2``. It conserves the momentum in world axes that
-    the torque conserves, and the energy exactly if the potential is linear in the rotation matrix.
-    Position and velocity follow Verlet's method; the force needs one more evaluation.
+    Order 2, symmetric: ``R1 I w1 = R0 I w0 + h (R0 tau0 + R1 tau1)/2``, ``q1 = q0 (1, u/2)/|.|``,
+    ``u = h (w0 + w1)/2``. It conserves the world momentum that the torque conserves, and the energy
+    exactly if the potential is linear in the rotation matrix. Position and velocity follow Verlet's
+    method, where the force needs one more evaluation.
     """
     body, torque, t, state, dt, params, _ = at.in_own_units()
     q, omega = state.q, state.omega
@@ -156,10 +156,7 @@ def _cayley(y: Array) -> Array:
 
 
 def _quotient(inertia: Array, vector: Array) -> Array:
-    """Return ``inertia^-1 vector``, refined once.
-
-    The refinement removes the rounding of the inverse, which is the same in every step.
-    """
+    """Return ``inertia^-1 vector``, refined once: an inverse rounds alike in every step."""
     inverted = inverse_inertia(inertia)
     first = matvec(inverted, vector)
     return first + matvec(inverted, vector - matvec(inertia, first))
@@ -168,12 +165,7 @@ def _quotient(inertia: Array, vector: Array) -> Array:
 def _solved(
     guess: Array, residual: Callable[[Array], Array], sizes: Callable[[Array], Array]
 ) -> Array:
-    """Return the root (3,) of ``residual`` from ``guess``, with its derivatives.
-
-    It is NaN if the last correction of Newton's method is above the rounding of ``sizes``, numbers
-    in units of the root. (The residual is no measure: large terms within the torque, such as strong
-    drag and a drive, may cancel, and their rounding is then no error of the root.)
-    """
+    """Return the root (3,), differentiable; NaN if Newton's last correction exceeds rounding."""
 
     def newton(residual: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
         slope = correction = x

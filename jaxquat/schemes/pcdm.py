@@ -1,7 +1,4 @@
-"""Predictor-corrector direct multiplication.
-
-F. Zhao and B. G. M. van Wachem, Acta Mech. 224, 2013, 3091-3109.
-"""
+"""Predictor-corrector direct multiplication: Zhao and van Wachem, Acta Mech. 224, 2013, 3091."""
 
 from __future__ import annotations
 
@@ -19,12 +16,11 @@ from jaxquat.schemes.scheme import StepArguments, scheme
 def zhao(at: StepArguments) -> State:
     """Take a step of Zhao and van Wachem's scheme; order 2 in attitude and rate, two torques.
 
-    Two errors of the commonly printed algorithm are corrected: the predicted rates are
+    Two errors of the commonly printed algorithm are corrected: the predicted rate is
     ``omega + h/4 omega'`` for the half step of the attitude and ``omega + h/2 omega'`` at the
-    middle (in print the factors are exchanged), and the middle torque belongs to the middle
-    attitude. The final rotation ``exp(h w12) q0`` with the world rate ``w12 = q12 wb12 q12*`` is
-    written as ``q0 exp(h e wb12 e*)``, with ``q12 = q0 e``. Aux states, position and velocity
-    follow the midpoint rule.
+    middle (exchanged in print), and the middle torque belongs to the middle attitude.
+    ``q0 exp(h e wb12 e*)`` with ``q12 = q0 e`` is the final ``exp(h w12) q0`` with
+    ``w12 = q12 wb12 q12*``. Aux states, position and velocity follow the midpoint rule.
     """
     body, torque, t, state, dt, params, _ = at.in_own_units()
     q, omega = state.q, state.omega
@@ -43,8 +39,7 @@ def zhao(at: StepArguments) -> State:
 def pcdm1(at: StepArguments) -> State:
     """Take a step of ``zhao`` with one torque, at the middle attitude that the old rate predicts.
 
-    It has order 2, for torques of time and attitude. The position drifts for half a step, the force
-    there kicks the velocity, and the position drifts again.
+    Order 2, for torques of time and attitude. The force kicks the velocity between two half drifts.
     """
     body, torque, t, state, dt, params, _ = at.in_own_units()
     q, omega = state.q, state.omega

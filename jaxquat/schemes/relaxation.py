@@ -1,22 +1,17 @@
 """How rate and turn relax under a linear drag, and how they spread under noise.
 
-With the matrix ``Z = dt I^-1 D`` of inertia I and drag D, constant over a step dt, these are
+With ``Z = dt I^-1 D``, of inertia I and drag D constant over a step dt:
 
     mean    m = (1 - exp(-Z)) Z^-1        the turn per initial rate, over dt
     ramp    n = (1 - m) Z^-1              the turn per initial acceleration, over dt^2
     change  c = exp(-Z) - 1               of the rate
     spread  g = 2 n - m^2                 the variance of the turn under white noise, over dt^2 kT/I
 
-For Z/2^11, exp(-Z) is replaced by its Padé approximant (2, 3), whose error there is below rounding
-up to Z = 40, and which vanishes at infinity, as exp(-Z) does:
-
-    (1 - 2/5 Z + Z^2/20) / (1 + 3/5 Z + 3/20 Z^2 + Z^3/60).
-
-Written in ``R = (1 + Z)^-1`` and ``N = Z R``, which lie between 0 and 1, nothing leaves the range
-of the dtype. Then Z is doubled 11 times. There is no cancellation in these formulas.
-
-c and g are proportional to a small Z, so they are computed as ``c' u`` and ``g' u``: u is diagonal,
-and ``Z = Z' u`` where the largest element of a column of Z' is near 1 or larger.
+At Z/2^11 the Padé approximant (2, 3), ``(1 - 2/5 Z + Z^2/20) / (1 + 3/5 Z + 3/20 Z^2 + Z^3/60)``,
+replaces exp(-Z): its error is below rounding up to Z = 40, and it vanishes at infinity. Written in
+``R = (1 + Z)^-1`` and ``N = Z R``, between 0 and 1, nothing overflows. Then Z is doubled 11 times,
+without cancellation. c and g are proportional to a small Z, so they are computed as ``c' u`` and
+``g' u``: u is diagonal, ``Z = Z' u``, and the largest element of a column of Z' is about 1 or more.
 """
 
 from __future__ import annotations
@@ -32,7 +27,7 @@ _DOUBLINGS = 11
 
 
 class Relaxation(NamedTuple):
-    """The functions of Z, each (3, 3); see the head of the module."""
+    """The functions of Z, each (3, 3): see the head of the module."""
 
     mean: Array
     ramp: Array
@@ -43,8 +38,8 @@ class Relaxation(NamedTuple):
 def relaxation(z: Array) -> Relaxation:
     """Return the functions of a matrix Z (3, 3) whose eigenvalues are not negative.
 
-    They are accurate to a few ulp for eigenvalues from 0 to the largest number of the dtype. (Small
-    ones that do not belong to coordinate axes are accurate to an ulp of the largest.)
+    They are accurate to a few ulp, for eigenvalues up to the largest number of the dtype. (Small
+    ones whose axes are not coordinate axes are accurate to an ulp of the largest.)
     """
     units = _units(z)
     per_unit = z / units / 2**_DOUBLINGS
@@ -78,10 +73,7 @@ def _units(z: Array) -> Array:
 
 
 def inverse_by_rows(matrix: Array) -> Array:
-    """Return the inverse of (3, 3); its rows are first scaled to diagonal elements of 1/2 to 1.
-
-    So the determinant stays within the range of the dtype if only some axes are stiff.
-    """
+    """Return the inverse of (3, 3). Scaled rows keep a partly stiff determinant in range."""
     exponent = jnp.finfo(matrix.dtype).nexp
     sizes = lax.reduce_precision(lax.stop_gradient(jnp.diagonal(matrix)), exponent, 0)
     return inverse(matrix / sizes[:, None]) / sizes[None, :]

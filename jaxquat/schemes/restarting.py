@@ -1,4 +1,4 @@
-"""A scheme whose body starts afresh where an event has happened: episodes, impacts, separations."""
+"""A scheme that replaces the state where an event has happened: episodes, impacts, separations."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Episode(NamedTuple):
     """The aux states of a body that counts its restarts.
 
     Attributes:
-        number: how many restarts there were, a float () in the dtype of the state.
-        aux: the aux states that the torque of the rollout receives and moves; none by default.
+        number: the number of restarts, a float () in the dtype of the state.
+        aux: the aux states that the torque receives and moves; none by default.
 
     Examples:
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
@@ -37,48 +37,38 @@ def restart(
     ended: Callable[[Array, State, Any], Array],
     fresh: Callable[[Array, State, Any], State],
 ) -> Scheme:
-    """Replace the state after a step of the scheme where an event has happened.
+    """Replace the state after a step in which an event has happened: an episode's end, an impact.
 
-    Where ``ended(t, state, params)`` is true after a step, the state is ``fresh(t, state, params)``
-    at the same time t: an episode ends and the next begins, a body hits the ground and its velocity
-    is reflected, a stage separates. The event counts at the end of the step in which it happens, so
-    the order is 1 at most.
+    After a step for which ``ended(t, state, params)`` is true, the state becomes
+    ``fresh(t, state, params)`` at the same time. The event counts at the end of its step, so the
+    order is 1 at most. If ``state.aux`` is an ``Episode(number, aux)``, ``number`` counts the
+    restarts. ``fresh`` gets the number of the new episode, ``ended`` and controllers that of the
+    current one, and the torque the inner aux states alone. A controller keeps its memory.
+    docs/policies.md has random restarts and controllers that reset.
 
-    If ``state.aux`` is an ``Episode(number, aux)``, ``number`` counts the restarts. ``fresh`` gets
-    the state with the number of the new episode, ``ended`` and controllers with that of the current
-    one; the torque gets the inner aux states alone, so any scheme and torque work unchanged. For
-    random restarts put a ``jax.random.key`` into params, one for each body; the key of an episode
-    is ``fold_in(key, state.aux.number.astype(jnp.uint32))``. The memory of a controller goes on;
-    one that must forget compares ``state.aux.number`` with the number in its memory.
-
-    Derivatives are those along the path: after a restart they are the derivatives of ``fresh``. The
-    instant of the event has none. ``fresh`` is computed after every step, so its derivatives must
-    be finite there, too. In reverse mode, so must those of the step whose result is replaced: after
-    an overflow the gradient is NaN (a tangent is not), so let an episode end well before that.
-    ``checkpoint="reversible"`` is refused.
-
-    Put ``restart`` outside of ``damp``, ``langevin`` and ``compose``, which refuse a restarted
-    scheme. Random torques may be outside or inside.
+    After a restart the derivatives are those of ``fresh``; the instant of the event has none.
+    ``fresh`` runs after every step, so its derivatives must always be finite, in reverse mode also
+    those of the replaced state: end an episode well before an overflow. ``checkpoint="reversible"``
+    is refused. Put ``restart`` outside of ``damp``, ``langevin`` and ``compose``, which refuse a
+    restarted scheme; random torques may be outside or inside.
 
     Args:
-        scheme: any scheme, also a stochastic one, whose noise it gets.
+        scheme: any scheme; a stochastic one gets its noise.
         ended: ``ended(t, state, params) -> ()``, a bool.
-        fresh: ``fresh(t, state, params) -> State``, with the fields, shapes and dtypes of the state
-            given, and a unit quaternion, which is not checked. Wrap a scheme twice for two kinds of
-            events; both count in ``Episode(n, Episode(m))``, n those of the outer one.
+        fresh: ``fresh(t, state, params) -> State``, with fields, shapes and dtypes as given, and a
+            unit quaternion (not checked). For two kinds of events, restart twice, with aux
+            ``Episode(n, Episode(m))``; n counts the outer ones.
 
     Raises:
-        TypeError: ``scheme`` is not a step, or a function does not take these arguments. In a step:
-            ``ended`` returns no bool, or ``fresh`` no State.
+        TypeError: ``scheme`` is not a step, or a function has other arguments or results.
         ValueError: in a step, the state of ``fresh`` differs in its fields, shapes or dtypes.
 
     Examples:
         >>> below = lambda t, state, params: state.position[2] < 0.0
-        >>> def bounce(t, state, params):
-        ...     return state._replace(velocity=state.velocity.at[2].multiply(-1.0))
+        >>> bounce = lambda t, state, params: state._replace(velocity=-state.velocity)
         >>> bouncing = jq.schemes.restart(jq.rkmk2, below, bounce)
-        >>> ball = jq.Body.sphere(0.5, radius=0.1)  # kg, m
-        >>> low, down = jnp.zeros(3), jnp.array([0.0, 0.0, -2.0])  # m, m/s
+        >>> ball, low = jq.Body.sphere(0.5, radius=0.1), jnp.zeros(3)  # kg, m
+        >>> down = jnp.array([0.0, 0.0, -2.0])  # m/s
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), low, position=low, velocity=down)
         >>> bouncing(ball, jq.forces.gravity(ball), 0.0, start, 1e-3, None).velocity[2].round(2)
         Array(2.01, dtype=float32)
@@ -125,5 +115,4 @@ class Restarted(StepAround):
 
 
 def _inner(state: State) -> State:
-    """Return the state that the scheme itself moves."""
     return state._replace(aux=state.aux.aux) if isinstance(state.aux, Episode) else state

@@ -1,11 +1,10 @@
-"""Splitting of the motion into kicks by the torque and drifts of the free body.
+"""Splitting of the motion into kicks by a torque of time and attitude, and drifts of the free body.
 
-The torques depend on time and attitude. The steps work in principal axes, with the body momentum
-m = I omega. A turn by alpha about axis k, ``q -> q exp(alpha e_k)`` and ``m -> exp(-alpha e_k) m``,
-is the exact flow of m_k^2/(2 I_k). A step sums the changes by its kicks and turns and adds them to
-the state once. So the rounding of cosines, of I and I^-1 and of the axes, which has the same sign
-in every step, acts on the change and not on the state. During the turns the position drifts with
-the velocity; forces of time, attitude and position kick the velocity with the torque's weights.
+The steps work in principal axes, with m = I omega. A turn by alpha about axis k,
+``q -> q exp(alpha e_k)`` and ``m -> exp(-alpha e_k) m``, is the exact flow of m_k^2/(2 I_k). A step
+sums its changes and adds them to the state once, so the systematic rounding of cosines, I, I^-1 and
+axes acts on the change only. Forces kick the velocity with the torque's weights; the position
+drifts with the turns.
 
 A. Dullweber, B. Leimkuhler and R. McLachlan, J. Chem. Phys. 107, 1997, 5840-5851; T. F. Miller et
 al., J. Chem. Phys. 116, 2002, 8649-8659; S. Blanes and P. C. Moan, J. Comput. Appl. Math. 142,
@@ -82,11 +81,7 @@ class Splitting(StepObject):
 
 
 def _turn(m: Array, change: Change, axis: int, angle: Array) -> Change:
-    """Turn the body about one of its axes.
-
-    Cosines enter as cos - 1, so that their rounding acts only on the change. The barriers keep XLA
-    on CPU from computing a turn again for each use of its result.
-    """
+    """Turn the body about an axis. The barriers keep XLA on CPU from computing the turn again."""
     half = 0.5 * angle
     c1, ratio = series.cosm1_sinc(half * half)
     c1, s = lax.optimization_barrier(jnp.stack([c1, half * ratio]))
@@ -147,7 +142,6 @@ def _splitting(
     conserves: tuple[Conserved, ...] = ("norm", "momentum"),
     **facts: Any,
 ) -> Scheme:
-    """Return the Scheme of these shares of kicks and drifts."""
     return Scheme(
         Splitting(name, name.startswith("symmetric_top"), kicks, drifts),
         name=name,

@@ -1,13 +1,9 @@
 """A scheme whose steps are split where the torque jumps: valves, relays, contacts on a clock.
 
-The order of a scheme needs a smooth torque. A part of the step from one jump to the next has one.
-But at its end the time alone does not decide on which side of the jump the torque is: the last
-stage of a part and the first of the next are at the same instant. So the torque receives which
-instants have passed in the part that is being computed.
-
-The number of parts is static. Instants that are not within the step make parts of length 0, which
-change nothing. The parts are a ``lax.scan``, because unrolled parts take XLA ten times as long to
-compile for the gradient, and longer to run.
+The last stage of a part and the first of the next are at the same instant, so the time alone does
+not decide on which side of the jump they are: the torque gets the passed instants as well. Instants
+outside of the step make parts of length 0, so the number of parts is static. They are a
+``lax.scan``: unrolled, XLA takes ten times as long to compile the gradient, and longer to run.
 """
 
 from __future__ import annotations
@@ -31,34 +27,27 @@ from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, as_part
 def split_steps(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
     """Split the steps of a scheme at the instants at which the torque jumps.
 
-    ``instants(t, state, params, command)`` returns them at the beginning of each step, for instance
-    the ends of the pulses of n thrusters, in seconds from t. The torque gets the pair
-    ``(command, passed)`` as its command: ``passed`` marks the instants that lie before the part of
-    the step that is being computed. A torque that depends on ``passed``, not on the time, is smooth
-    within each part, so the scheme keeps its order for arbitrary instants. State and derivatives
-    with respect to the instants are exact to that order.
+    ``instants(t, state, params, command)`` returns seconds from t at the beginning of each step,
+    for instance the ends of the pulses of n thrusters. The torque's command is then the pair
+    ``(command, passed)``; ``passed`` marks the instants before the current part of the step. A
+    torque that depends on ``passed`` instead of the time is smooth within each part, so the scheme
+    keeps its order, also in the derivatives with respect to the instants. A command that lasts
+    several steps must hold the time of its sample, or its pulses fire again in every step: see
+    docs/control.md, which also has thrust that rises and decays.
 
-    ``instants`` is called again in each step. If a command lasts several steps, as with
-    ``sample_every`` above 1, widths alone therefore fire their pulses again in every step. Let the
-    command be ``(began, widths)`` then, with the time of the sample, and return
-    ``began + widths - t``.
-
-    Instants before the step have passed, those after it have not; infinity never passes. The
-    derivative with respect to an instant outside of the step, or at its beginning or end, is 0. NaN
-    among the instants makes the state NaN.
-
-    A step computes one part more than there are instants, so a step as long as the interval between
-    two commands wastes least. ``checkpoint="reversible"`` is refused. Put ``split_steps`` outside
-    of ``compose`` and ``damp``, and inside of ``restart`` and random torques.
+    Instants before the step have passed, infinity never passes, NaN makes the state NaN. The
+    derivative with respect to an instant that is not inside the step is 0. A step computes one part
+    more than there are instants, so steps as long as a command are cheapest.
+    ``checkpoint="reversible"`` is refused. Put ``split_steps`` outside of ``compose`` and ``damp``,
+    inside of ``restart`` and random torques.
 
     Args:
         scheme: any deterministic scheme without restarts.
         instants: ``instants(t, state, params, command)``, floats of any shape [s].
 
     Raises:
-        TypeError: ``scheme`` is not a step, is stochastic or restarted, or ``instants`` does not
-            take these arguments. In a step: there is neither controller nor inputs, or the instants
-            are no floats.
+        TypeError: ``scheme`` is no such step, or ``instants`` has other arguments. In a step: there
+            is neither controller nor inputs, or the instants are no floats.
 
     Examples:
         >>> pulsed = jq.schemes.split_steps(jq.rkmk2, lambda t, state, params, widths: widths)
@@ -117,12 +106,7 @@ class Switched(StepAround):
 
 
 def _parts(ends: Array, dt: Array) -> tuple[Array, Array]:
-    """Return the edges (n + 2,) of the parts, from 0 to dt, and the passed instants (n + 1, n).
-
-    They are sorted by ranks: instants at the same time are ordered by their index. So the
-    derivative with respect to each of them is that of the torque's jump there, which
-    ``jnp.minimum`` would share among them.
-    """
+    """Return edges (n + 2,) of the parts, and passed instants (n + 1, n); ranks separate ties."""
     ends = jnp.where(ends <= 0.0, 0.0, jnp.where(ends >= dt, dt, ends))
     i = np.arange(len(ends))
     tied = (ends[None] == ends[:, None]) & (i[None] < i[:, None])

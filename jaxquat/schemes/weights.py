@@ -1,13 +1,11 @@
 """Weights of compositions, and the order that they give.
 
-M. Suzuki, Phys. Lett. A 146, 1990, 319-323; H. Yoshida, Phys. Lett. A 150, 1990, 262-268 (the
-triple jump, and its theory); W. Kahan and R.-C. Li, Math. Comp. 66, 1997, 1089-1099.
-
-A step of order p is the exponential of a formal series, ``exp(h Y_1 + h^(p+1) Y_(p+1) + h^(p+2)
-Y_(p+2) + ...)``. Y_1 is the motion; the other Y_k, which do not commute, are the errors of the
-step. A step that a step of -dt undoes has only Y_k with odd k (Yoshida). Sub-steps ``w_i h``
-compose to order n if the product of their exponentials agrees with ``exp(h Y_1)`` in every word of
-Y's whose indices sum to n or less.
+M. Suzuki, Phys. Lett. A 146, 1990, 319-323; H. Yoshida, Phys. Lett. A 150, 1990, 262-268 (triple
+jump, theory); W. Kahan and R.-C. Li, Math. Comp. 66, 1997, 1089-1099. A step of order p is
+``exp(h Y_1 + h^(p+1) Y_(p+1) + ...)``, where Y_1 is the motion and the other Y_k, which do not
+commute, are errors; a reversible step has only odd k (Yoshida). Sub-steps ``w_i h`` compose to
+order n if the product agrees with ``exp(h Y_1)`` in every word of Y's whose indices sum to n or
+less.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
 """Allan variance of a sensor at rest, and the densities of its noise (IEEE Std 952-1997, annex C).
 
-The densities are those of ``jq.gyro.Gyro``, so one recording at rest is enough to simulate a
-gyroscope or an accelerometer, and to set a filter.
+One recording at rest is enough to simulate a gyroscope or an accelerometer, and to set a filter.
+Densities are as of ``jq.gyro.Gyro``. The examples use white noise of 0.1 rad/s/sqrt(Hz):
+
+Examples:
+    >>> samples = np.random.default_rng(0).normal(size=(20_000, 3))  # rad/s, 0.01 s apart
 """
 
 from __future__ import annotations
@@ -26,29 +29,24 @@ _MEANS = np.array([1.0, -2.0, 1.0])  # second difference of the integral: differ
 @has_old_fields("allan.Noise")
 @dataclass(frozen=True, eq=False, repr=False)
 class Noise(reprs.Tabular):
-    """The noise of a sensor, fitted to its Allan deviation by ``fit``; the arrays are float64.
-
-    The densities have the meaning of those of ``jq.gyro.Gyro``; [u] is the unit of the samples.
+    """The noise of a sensor, fitted to its Allan deviation by ``fit``; float64, [u] of the samples.
 
     Attributes:
         noise: density N of the white noise [u/sqrt(Hz)], (3,): angle or velocity random walk.
-        bias_random_walk: density K of the random walk of the bias [u/s/sqrt(Hz)], (3,): rate
-            random walk.
+        bias_random_walk: density K of the random walk of the bias [u/s/sqrt(Hz)], (3,).
         instability: bias instability B [u], (3,), of noise whose spectrum falls as 1/f. Alone, it
             has the Allan deviation 0.664 B.
-        standard_errors: the standard errors of these three, by name, each (3,): for a density x
-            it is ``sqrt(x^2 + e) - x`` with the standard error e of x^2.
-        reduced_chi_squared: of the fit, (3,): 1 within ``sqrt(2/(m - 3))`` for the m times of the
-            fit if the noise is the sum of these three; if not, see ``jq.plot.allan_deviation``.
+        standard_errors: of these three, by name, each (3,): ``sqrt(x^2 + e) - x`` for a density x,
+            with the standard error e of x^2.
+        reduced_chi_squared: (3,): 1 within ``sqrt(2/(m - 3))`` for the m times of the fit if the
+            noise is the sum of these three; if not, see ``jq.plot.allan_deviation``.
         times: averaging times [s], (m,).
         deviation: overlapping Allan deviation [u], (m, 3).
         deviation_errors: its standard errors [u], (m, 3), for the fitted noise.
         fitted: the Allan deviation of the fitted noise [u], (m, 3).
 
     Examples:
-        >>> samples = np.random.default_rng(0).normal(size=(20_000, 3))  # rad/s
-        >>> jq.allan.fit(samples, 0.01).noise.round(2)  # 1 rad/s sqrt(0.01 s)
-        array([0.1, 0.1, 0.1])
+        >>> noise = jq.allan.fit(samples, 0.01)
     """
 
     noise: np.ndarray
@@ -73,11 +71,10 @@ class Noise(reprs.Tabular):
     def settings(self) -> dict[str, float]:
         """Return ``gyro`` and ``bias_random_walk`` for ``AhrsSettings`` and ``MekfSettings``.
 
-        They are root mean squares over the axes. A recording too short to show the walk of the bias
-        gives 0, which ``AhrsSettings`` refuses: use the standard error of the walk as upper limit.
+        They are root mean squares over the axes. A recording too short for the walk of the bias
+        gives 0, which ``AhrsSettings`` refuses: use the standard error of the walk.
 
         Examples:
-            >>> noise = jq.allan.fit(np.random.default_rng(0).normal(size=(20_000, 3)), 0.01)
             >>> f"{noise.settings()['gyro']:.2f}"
             '0.10'
         """
@@ -88,18 +85,10 @@ class Noise(reprs.Tabular):
 def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
     """Return the overlapping Allan deviation of N samples at rest. -> (times [s], deviation).
 
-    The averaging times (m,) are ``dt``, ``2 dt``, ``4 dt`` and so on, up to an eighth of the
-    recording; the deviation is (m, 3).
-
-    Args:
-        samples: rates or specific forces measured at rest, (N, 3), N >= 100, without gaps.
-        dt: time between the samples [s].
-
-    Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+    The samples (N, 3), N >= 100, are ``dt`` [s] apart, without gaps. The averaging times (m,) are
+    ``dt``, ``2 dt``, ``4 dt`` and so on, up to an eighth of the recording; the deviation is (m, 3).
 
     Examples:
-        >>> samples = np.random.default_rng(0).normal(size=(20_000, 3))
         >>> times, deviation = jq.allan.deviation(samples, 0.01)
         >>> np.round(deviation[:3, 0] * np.sqrt(times[:3]), 2)  # falls as 1/sqrt(time)
         array([0.1, 0.1, 0.1])
@@ -110,31 +99,23 @@ def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
-    """Fit white noise, bias instability and walk of the bias to the Allan variance. -> Noise.
+    """Fit white noise, bias instability and walk of the bias to the Allan variance.
 
-    The model is ``N^2/time + (2 ln 2/pi) B^2 + K^2 time/3`` (IEEE Std 952-1997, annex C). The Allan
-    variances at different times are correlated. Generalised least squares takes their covariance
-    from the model, for this length of the recording, and keeps the three squares from becoming
-    negative. The standard errors are those without this bound.
+    The model is ``N^2/time + (2 ln 2/pi) B^2 + K^2 time/3`` (IEEE Std 952-1997, annex C).
+    Generalised least squares takes the covariance of Allan variances from the model, and bounds the
+    three squares by 0, which the standard errors leave out. ValueError for an axis whose readings
+    do not vary.
 
     Args:
-        samples: rates or specific forces measured at rest, (N, 3), N >= 100, without gaps. The walk
-            of the bias shows only beyond the time ``sqrt(3) N/K``, so record for hours.
+        samples: rates or specific forces at rest, (N, 3), N >= 100, without gaps. The walk of the
+            bias shows only beyond the time ``sqrt(3) N/K``, so record for hours.
         dt: time between the samples [s], for instance ``recording.spacing()``.
-        shortest: the shortest averaging time of the fit [s]. A low-pass filter in the sensor, or
-            coarse digits, change the deviation at times near ``dt``; start where it falls as
-            1/sqrt(time).
-
-    Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; an axis whose
-            readings do not vary.
+        shortest: the shortest averaging time of the fit [s]. A low-pass filter or coarse digits
+            change the deviation near ``dt``; start where it falls as 1/sqrt(time).
 
     Examples:
-        >>> gyro = jq.gyro.Gyro.ideal()._replace(noise=jnp.array(1e-3))
-        >>> gyro = gyro._replace(bias_random_walk=jnp.array(1e-4))
-        >>> rates = jq.gyro.measure(jax.random.key(0), gyro, jnp.zeros((50_000, 3)), 0.1)
-        >>> noise = jq.allan.fit(rates, 0.1)
-        >>> np.abs(noise.noise - 1e-3) < 3 * noise.standard_errors["noise"]
+        >>> noise = jq.allan.fit(samples, 0.01)
+        >>> np.abs(noise.noise - 0.1) < 3 * noise.standard_errors["noise"]
         array([ True,  True,  True])
     """
     values, dt = _checked(samples, dt)
@@ -182,7 +163,6 @@ def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, float]:
 
 
 def _averages(number: int) -> np.ndarray:
-    """Return the powers of 2 up to an eighth of the number of samples."""
     return 2 ** np.arange(int(np.log2(number / 8.0)) + 1)
 
 
@@ -215,10 +195,9 @@ def _fitted(
 def _moments(means: np.ndarray, number: int, dt: float) -> np.ndarray:
     """Return the covariance of two Allan variances, by pairs of the squares, (m, m, 3, 3).
 
-    An Allan variance is ``sum(z^2)/(2 M)`` over M differences z of neighbouring means, which are
-    normal. So the covariance of two is ``sum(R(s - t)^2)/(2 M M')`` over all s < M, t < M', where R
-    is the covariance of the two kinds of z: the second difference by both averaging times of
-    ``G = -N^2 |t|/2 + B^2 t^2 ln|t|/(2 pi) + K^2 |t|^3/12``, the covariance of integrated noise.
+    An Allan variance is ``sum(z^2)/(2 M)`` over M normal differences z of neighbouring means, so
+    the covariance of two is ``sum(R(s - t)^2)/(2 M M')``. R, that of the two kinds of z, is the
+    second difference, by both times, of ``G = -N^2 |t|/2 + B^2 t^2 ln|t|/(2 pi) + K^2 |t|^3/12``.
     """
     result = np.zeros((len(means), len(means), 3, 3))
     for i, n in enumerate(means):
@@ -238,11 +217,7 @@ def _moments(means: np.ndarray, number: int, dt: float) -> np.ndarray:
 
 
 def _sum_over(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights of a sum over the integers from the first knot to the last.
-
-    Short stretches between knots are summed; on long ones the function is smooth, and the sum is
-    Gauss's quadrature, with the first term of Euler and Maclaurin.
-    """
+    """Return nodes and weights of a sum over integers between knots; Gauss's on long stretches."""
     knots, (gauss, shares) = np.unique(knots), np.polynomial.legendre.leggauss(8)
     nodes, weights = [], []
     for a, b in itertools.pairwise(knots):

@@ -1,7 +1,4 @@
-"""Bias, gains, misalignment and noise of any sensor with three axes.
-
-``errors`` is a record with the fields of ``jq.gyro.Gyro``, which ``checked`` checks.
-"""
+"""Bias, gains, misalignment and noise of any sensor with three axes, in a record like ``Gyro``."""
 
 from __future__ import annotations
 

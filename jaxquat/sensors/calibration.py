@@ -1,9 +1,8 @@
 """Least-squares calibration of sensors that are turned in a field of known strength.
 
-Only the length of the true vectors is known, so the samples lie on an ellipsoid. An error names the
-combinations of parameters that the sampled directions do not determine. A combination is determined
-if the root mean square of the residuals' derivative along it exceeds three times the noise
-(residuals and parameters relative to the field); noise alone makes it as large as the noise.
+Only the length of the true vectors is known, so the samples lie on an ellipsoid. A combination of
+parameters is determined if the root mean square of the residuals' derivative along it exceeds three
+times the noise (relative to the field); noise alone makes it as large as the noise.
 """
 
 from __future__ import annotations
@@ -52,23 +51,17 @@ def fit_ellipsoid(
 ) -> tuple[Any, FitCovariance]:
     """Return the parameters whose ellipsoid ``matrix u + offset``, |u| = strength, fits samples.
 
-    The residuals are distances to the ellipsoid to first order (P. D. Sampson, Comput. Graphics
-    Image Process. 18, 1982, 97-108), in the unit of the samples.
+    Residuals are distances to first order (P. D. Sampson, Comput. Graphics Image Process. 18, 1982,
+    97-108). UndeterminedError if the samples (N, 3) do not determine the parameters.
 
     Args:
         samples: measured samples, (N, 3).
         strength: strength of the field.
-        sensor: ``sensor(params) -> (matrix, offset)``. Compiled programs are cached by this
-            function, so pass the same object in all calls.
-        params_of: ``params_of(square, offset)`` returns parameters with
-            ``matrix matrix^T = square``. The samples determine only this product of the matrix. The
-            fit starts from these parameters.
+        sensor: ``sensor(params) -> (matrix, offset)``, always the same object, for compiled
+            programs.
+        params_of: ``params_of(square, offset)``, the start, with ``matrix matrix^T = square``.
         sphere: parameters of a sphere around the samples.
-        units: a tree like ``sphere``; a change of a parameter by its unit moves the samples by
-            about the measured strength of the field.
-
-    Raises:
-        UndeterminedError: the samples do not determine the parameters; the message names them.
+        units: a tree like ``sphere``, of changes that move samples by about the field's strength.
     """
     if not np.any(np.asarray(samples)):
         raise ValueError("samples: wanted samples of a field, got zeros alone")
@@ -94,13 +87,10 @@ def fit_ellipsoid(
 
 
 def fit_sphere(samples: Array) -> tuple[Any, FitCovariance]:
-    """Return the parameters ``hard_iron``, (3,), and ``radius`` of a sphere near the samples.
+    """Return ``hard_iron`` (3,) and ``radius`` of a sphere near the samples, or of a circle.
 
-    If the samples do not determine a sphere, a circle in their plane is fitted: the component of
-    its centre normal to the plane is 0, and a flat direction of the covariance.
-
-    Raises:
-        UndeterminedError: the samples do not determine the circle either.
+    The component of a circle's centre normal to its plane is 0, a flat direction of the covariance.
+    UndeterminedError if the samples do not determine a circle either.
     """
     try:
         return _round(samples, np.eye(3), 4)
@@ -158,11 +148,7 @@ def _programs(sensor: Callable[[Any], tuple[Array, Array]]) -> tuple[Any, Any]:
 
 
 def _algebraic(samples: Array) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return C and c of an ellipsoid ``(x - c)^T C^-1 (x - c) = 1`` near the samples.
-
-    It minimises ``sum((x^T Q x + 2 g^T x - 1)^2)``, which is linear in Q and g. Noise biases it, so
-    it is only a start for the fit. None if the quadric is not an ellipsoid.
-    """
+    """Return C and c of ``(x - c)^T C^-1 (x - c) = 1`` by a biased linear fit, or None."""
     x = np.asarray(samples, float)
     middle = x.mean(axis=0)
     spread = np.abs(x - middle).max() or 1.0

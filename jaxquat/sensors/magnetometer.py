@@ -41,16 +41,12 @@ class Magnetometer(NamedTuple):
     ``measured = soft_iron b + hard_iron + noise`` for the field b in body axes, in any unit.
 
     Attributes:
-        soft_iron: the combined effect of gains, misalignment and soft iron, (3, 3), with positive
-            determinant.
-        hard_iron: the sum of the bias and the field of magnetised parts [unit of the field], (3,).
+        soft_iron: gains, misalignment and soft iron, (3, 3), with positive determinant.
+        hard_iron: bias and the field of magnetised parts [unit of the field], (3,).
         noise: density of the white noise [unit of the field/sqrt(Hz)], () or (3,), at least 0.
 
     Examples:
-        >>> iron = jnp.array([10.0, 0.0, -5.0])  # uT
-        >>> sensor = jq.magnetometer.Magnetometer.ideal()._replace(hard_iron=iron)
-        >>> jq.magnetometer.correct(sensor, jnp.array([[10.0, 20.0, -45.0]]))  # uT
-        Array([[  0.,  20., -40.]], dtype=float32)
+        >>> sensor = jq.magnetometer.Magnetometer(1.25 * jnp.eye(3), jnp.zeros(3), jnp.array(0.0))
     """
 
     soft_iron: Array
@@ -62,8 +58,7 @@ class Magnetometer(NamedTuple):
         """Return a magnetometer without errors.
 
         Examples:
-            >>> jq.magnetometer.Magnetometer.ideal().hard_iron
-            Array([0., 0., 0.], dtype=float32)
+            >>> sensor = jq.magnetometer.Magnetometer.ideal()
         """
         zero = jnp.zeros((), floating_dtype("dtype", dtype))
         return Magnetometer(jnp.eye(3, dtype=zero.dtype), jnp.zeros(3, zero.dtype), zero)
@@ -82,9 +77,6 @@ def measure(
         q: attitudes, body to world, (N, 4), unit.
         field: the magnetic field in world axes, (3,), or (N, 3) if it changes.
         dt: time between the samples [s], ().
-
-    Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
 
     Examples:
         >>> quarter = jq.quaternion.exp(jnp.array([[0.0, 0.0, jnp.pi / 2]]))  # x points along y
@@ -108,13 +100,7 @@ def measure(
 
 
 def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
-    """Estimate the true fields from N measured ones. (N, 3) -> (N, 3) [unit of the field].
-
-    Soft and hard iron are corrected; the noise remains. Differentiable with respect to both
-    arguments.
-
-    Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name.
+    """Estimate the true fields from N measured ones; the noise remains. (N, 3) -> (N, 3).
 
     Examples:
         >>> sensor = jq.magnetometer.Magnetometer(1.25 * jnp.eye(3), jnp.zeros(3), jnp.array(0.0))
@@ -129,37 +115,27 @@ def correct(magnetometer: Magnetometer, measured: ArrayLike) -> Array:
 def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, FitCovariance]:
     """Estimate hard and soft iron from samples at many attitudes in one field.
 
-    The samples lie on an ellipsoid, which is fitted by least squares on the distances from it (the
-    model is that of V. Renaudin, M. H. Afzal and G. Lachapelle, J. Sensors 2010, 967245). A
-    rotation of the true fields changes no length, so the soft iron S is known only up to a
-    rotation, ``S R``: the result is the symmetric, positive definite matrix. The density of the
-    noise is 0 in the result.
+    Least squares on the distances fits the ellipsoid of the samples (model: V. Renaudin, M. H.
+    Afzal and G. Lachapelle, J. Sensors 2010, 967245). A rotation of the true fields changes no
+    length, so the result is the symmetric, positive definite soft iron. Its density of noise is 0.
+    The second result is the covariance of ``hard_iron`` and xx to zz, the entries of the soft iron,
+    from the residuals.
 
-    Attitudes that do not determine all nine parameters give the hard iron alone, with a
-    RuntimeWarning that names the undetermined combinations. A cone of directions determines a
-    sphere: the soft iron is a gain times the identity. A turn about one axis determines a circle:
-    the soft iron is the identity, and the hard iron along the axis is 0 and unknown. Soft iron that
-    changes the field by a part e then puts the hard iron off by about as much of the strength.
+    Attitudes that do not determine all nine parameters give ``hard_iron`` and ``radius`` alone,
+    with a RuntimeWarning that names what is undetermined: from a cone of directions a sphere, with
+    a gain as soft iron; from turns about one axis a circle, with the identity, and 0 along the
+    axis. ``flat`` of the covariance then has this axis, and standard errors along body axes not
+    normal to it are infinite. Soft iron that changes the field by a part e puts the hard iron off
+    by about e of the strength. ValueError if not even a circle is determined.
 
     Args:
         samples: measured fields, body axes, (N, 3), N >= 10, at attitudes that cover the sphere.
         strength: strength of the field, (); 1.0 if only directions matter.
 
-    Returns:
-        The magnetometer, and the covariance of the fitted parameters, from the residuals. These are
-        ``hard_iron`` and xx to zz, the entries of the symmetric soft iron, or ``hard_iron`` and
-        ``radius`` if the hard iron was fitted alone. After a turn about one axis, ``flat`` has this
-        axis, and standard errors are infinite along body axes that are not normal to it.
-
-    Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value, by name; attitudes that
-            do not determine a circle either.
-
     Examples:
         >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
         >>> measured = jq.quaternion.rotate_inverse(poses, jnp.array([0.0, 30.0, -40.0])) + 5.0
-        >>> sensor, covariance = jq.magnetometer.calibrate(measured, 50.0)  # uT
-        >>> np.asarray(sensor.hard_iron).round(1)
+        >>> np.asarray(jq.magnetometer.calibrate(measured, 50.0)[0].hard_iron).round(1)  # uT
         array([5., 5., 5.], dtype=float32)
     """
     samples = static_samples(samples, 9)
@@ -192,7 +168,6 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
 
 
 def _ellipsoid(params: Any) -> tuple[Array, Array]:
-    """Return soft and hard iron."""
     rows = [("xx", "xy", "xz"), ("xy", "yy", "yz"), ("xz", "yz", "zz")]
     return stacked([[params[name] for name in row] for row in rows]), params["hard_iron"]
 

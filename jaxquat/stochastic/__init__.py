@@ -1,7 +1,6 @@
 """Random motion: bodies in a fluid that shakes them, and random torques for any scheme.
 
-The steps of all these schemes take standard normals, ``jq.rollout(..., noise=)``. ``jq.flow`` has
-the torques of a viscous flow.
+The steps take standard normals: ``jq.rollout(..., noise=)``.
 """
 
 from __future__ import annotations

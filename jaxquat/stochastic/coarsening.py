@@ -18,33 +18,24 @@ from jaxquat.stochastic.ornstein_uhlenbeck import ornstein_uhlenbeck
 
 
 def coarsen(scheme: Scheme, body: Body, noise: ArrayLike, dt: ArrayLike) -> Array:
-    """Return the noise of steps of ``2 dt`` that move a body like steps of ``dt`` with this noise.
+    """Return the noise (k, n) of steps of ``2 dt`` that move a body like the given steps of ``dt``.
 
     Each row is made of two rows of ``noise``, and is standard normal if they are. For ``brownian``
-    it is their sum over sqrt(2), for ``langevin`` the normals with which one step from rest,
-    without load and gyroscopic term, ends at the rate and velocity of both steps, and at the sums
-    of their turns and displacements. So the difference of the two paths is the error of the step,
-    without that of sampling (M. B. Giles, Oper. Res. 56(3), 2008, 607-617).
+    it is their sum over sqrt(2). For ``langevin`` a step from rest with it, without load and
+    gyroscopic term, ends at the rate and velocity of both, and at the sums of their turns and
+    displacements. The difference of the paths is then the error of the step, without that of
+    sampling (M. B. Giles, Oper. Res. 56(3), 2008, 607-617).
 
     Args:
         scheme: ``langevin(...)`` or ``brownian(...)``. Its temperature has no effect.
-        body: the body, for its inertia.
-        noise: (2 k, n), the normals of 2 k steps, n = ``scheme.noise(state)``.
+        body: the body, for its inertia. The result has its dtype.
+        noise: (2 k, n), the finite normals of 2 k steps, n = ``scheme.noise(state)``.
         dt: the length of one of these steps [s], (), positive.
-
-    Returns:
-        (k, n), in the dtype of the body.
-
-    Raises:
-        TypeError: ``scheme`` is another one, ``body`` no Body, or an array is not one of floats.
-        ValueError: ``noise`` has a wrong shape, an odd number of rows, or elements that are not
-            finite; ``dt`` has a wrong shape, or is not positive and finite.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([1.0, 2.0, 2.5]))  # kg m^2
         >>> scheme = jq.stochastic.langevin(jq.no_squish, jnp.array(0.4), 1e-2)
-        >>> jq.stochastic.coarsen(scheme, body, jnp.ones((100, 6)), 0.1).shape
-        (50, 6)
+        >>> coarse = jq.stochastic.coarsen(scheme, body, jnp.ones((100, 6)), 0.1)
     """
     step = scheme.step if isinstance(scheme, Scheme) else scheme
     if not isinstance(step, Thermal):

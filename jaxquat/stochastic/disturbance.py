@@ -1,22 +1,19 @@
 """Random torques for any scheme: white ones, and those that are correlated in time.
 
-A white torque of the spectral density ``B B^T`` changes the momentum by ``B dW``. In a step dt its
-increment W and the integral J of W over the step are Gaussian; with standard normals x and y,
+A white torque of the spectral density ``B B^T`` changes the momentum by ``B dW``. With standard
+normals x and y, its increment W and the integral J of W over a step are
 
     W = sqrt(dt) x,    J = sqrt(dt^3) (x/2 + y/sqrt(12)).
 
-A step gives the body ``(x + y)/2`` of the momentum ``sqrt(dt) B`` before the step of the scheme,
-and ``(x - y)/2`` after it. These kicks are independent, so the step is Strang's splitting of noise
-and motion (SIAM J. Numer. Anal. 5, 1968, 506-517), of weak order 2. The first kick turns a body
-from rest by ``sqrt(dt^3) I^-1 B (x + y)/2``; a turn by ``(1/sqrt(12) - 1/2) sqrt(dt^3) I^-1 B y``
-before it completes ``I^-1 B J``. That turn is independent of W, so the weak order stays 2.
+The body gets ``(x + y)/2`` of the momentum ``sqrt(dt) B`` before the step and ``(x - y)/2`` after
+it. These kicks are independent, so the step is Strang's splitting (SIAM J. Numer. Anal. 5, 1968,
+506-517), of weak order 2. The first kick turns a body from rest by ``sqrt(dt^3) I^-1 B (x + y)/2``;
+a turn by ``(1/sqrt(12) - 1/2) sqrt(dt^3) I^-1 B y``, independent of W, completes ``I^-1 B J``.
 
-Under a drag, a kick before the step would turn the body as if there were none. So schemes with drag
-take the torque ``B x/sqrt(dt)``, constant within the step, as their own torque, and the weak order
-is 1: the turn by this torque is right in steps of any length.
-
-A first-order Gauss-Markov torque has the relaxation of a rate under drag and the spread of its turn
-(``relaxation``): its value after a step and its mean over the step are Gaussian, and exact.
+A kick before a step with drag would turn the body as if there were none. So schemes with drag take
+``B x/sqrt(dt)`` as a constant torque: of weak order 1, but with the right turn in steps of any
+length. A Gauss-Markov torque relaxes and spreads like a rate under drag (``relaxation``): its value
+after a step and its mean over the step are Gaussian, and exact.
 """
 
 from __future__ import annotations
@@ -66,7 +63,6 @@ class Disturbance(NamedTuple):
 
     Examples:
         >>> disturbance = jq.stochastic.Disturbance(jnp.array([1e-3, 0.0, 0.0]))
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), disturbance)
     """
 
     torque: Array
@@ -76,37 +72,28 @@ class Disturbance(NamedTuple):
 def add_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
     """Add a white torque in body axes to a scheme, given by the root of its spectral density.
 
-    In the time t the torque changes the momentum by a random vector of the variance ``density^2 t``
-    on each axis. So the density is two-sided, as are those of ``jq.gyro.Gyro`` and of IEEE Std 952;
-    the root of a one-sided density, as spectrum analysers show, is sqrt(2) times larger. For a
-    torque that is constant for the time h and then drawn anew, it is the deviation times sqrt(h).
+    In the time t it changes the momentum by a random vector of the variance ``density^2 t`` per
+    axis: a two-sided density, as of ``jq.gyro.Gyro`` and IEEE Std 952 (the root of a one-sided one
+    is sqrt(2) times larger). For a torque drawn anew after each time h, it is the deviation times
+    sqrt(h).
 
-    A step takes six standard normals. In one step of a body at rest, turn and rate about a
-    principal axis have the covariance of an integrated Wiener process, and ``<|I omega|^2>`` of a
-    free body grows by ``tr(density density^T) dt`` exactly if the scheme conserves the momentum.
-    The weak order, the field ``order``, is that of the scheme, but at most 2, for any torque that
-    the scheme takes; the strong order, along one path of the noise, is 1. With ``damp``,
-    ``langevin`` and ``brownian`` a step takes three normals, the torque is constant within it, and
-    the weak order is 1; steps may be longer than the relaxation time.
-
+    A step takes six standard normals. Turn and rate of a body at rest have the covariance of an
+    integrated Wiener process; if the scheme conserves momentum, ``<|I omega|^2>`` of a free body
+    grows by ``tr(density density^T) dt`` exactly. The weak order, the field ``order``, is that of
+    the scheme, at most 2, the strong order 1. With ``damp``, ``langevin`` and ``brownian`` a step
+    takes three normals, the weak order is 1, and steps may be longer than the relaxation time.
     Schemes whose rate is not ``state.omega``, such as ``full_quat``, are refused in the step. With
-    density 0 a step is that of the scheme, bit for bit where XLA compiles both alike. If the scheme
-    is reversible, so is the result: ``Scheme.undo`` takes the noise of the step.
+    density 0 a step is that of the scheme. The result is reversible if the scheme is.
 
     Args:
         scheme: any scheme, also one with noise of its own, which takes the last normals.
-        density: root of the spectral density [N m/sqrt(Hz)], () or (3,) per axis, at least 0; or a
-            factor B (3, 3) of the density matrix ``B B^T``. It is a leaf of the Scheme, so
-            gradients reach it, also at 0.
-
-    Raises:
-        TypeError: ``scheme`` is not a step, or ``density`` no array of floats.
-        ValueError: ``density`` has a wrong shape, is not finite or is negative.
+        density: root of the spectral density [N m/sqrt(Hz)], () or (3,), at least 0 (ValueError),
+            or a factor B (3, 3) of the density matrix ``B B^T``. A leaf of the Scheme: gradients
+            reach it, also at 0.
 
     Examples:
         >>> scheme = jq.stochastic.add_torque_noise(jq.rkmk4, 2e-5)  # N m/sqrt(Hz)
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> scheme.noise(start), scheme.order
+        >>> scheme.noise(jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))), scheme.order
         (6, 2)
     """
     density = one_shape("density", density, (), (3,), (3, 3))
@@ -124,35 +111,25 @@ def add_gauss_markov_torque(
 ) -> Scheme:
     """Add a torque in body axes to a scheme; its correlation decays as ``exp(-t/time_constant)``.
 
-    The disturbance N is a first-order Gauss-Markov process (Ornstein and Uhlenbeck) per axis with
-    this standard deviation. It is part of the state: ``state.aux`` is a ``Disturbance(N, aux)``.
-    The step adds N to the torque, moves N itself and passes on the inner aux states alone, so any
-    scheme and any torque work with it unchanged. Controllers and ``save`` get the whole state.
-    Start with zeros, or with a draw ``deviation * jax.random.normal(key, (3,))``.
+    The disturbance N is an Ornstein-Uhlenbeck process per axis, in ``state.aux``, a
+    ``Disturbance(N, aux)`` (TypeError without). The step adds N to the torque, moves N and passes
+    the inner aux states on to scheme and torque; controllers and ``save`` get the whole state.
+    Start with zeros, or with ``deviation * jax.random.normal(key, (3,))``.
 
-    A step takes six standard normals. N after the step and the impulse of N in the step have their
-    exact joint distribution for steps of any length; the scheme gets the mean of N over the step.
-    Weak and strong order are those of the scheme, but at
-    most 2, in steps that are shorter than the time constant. In longer ones N acts as a white
-    torque of the density ``deviation sqrt(2 time_constant)`` that is constant within a step.
+    A step takes six standard normals. N after the step and its impulse have their exact joint
+    distribution; the scheme gets the mean of N over the step. Weak and strong order are those of
+    the scheme, at most 2, in steps shorter than the time constant. In longer ones N is a white
+    torque of the density ``deviation sqrt(2 time_constant)``, constant within a step.
 
     Args:
         scheme: any scheme, also one with noise of its own, which takes the last normals.
         deviation: standard deviation of the torque [N m], () or (3,) per axis, at least 0.
-        time_constant: of the correlation [s], () or (3,), positive. Both are leaves of the Scheme,
-            so gradients reach them.
-
-    Raises:
-        TypeError: ``scheme`` is not a step, or an argument no array of floats. In a step:
-            ``state.aux`` is no ``Disturbance``.
-        ValueError: an argument has a wrong shape, is not finite, is negative, or is 0 for the time
-            constant.
+        time_constant: of the correlation [s], () or (3,), positive. Both are leaves of the Scheme.
 
     Examples:
         >>> scheme = jq.stochastic.add_gauss_markov_torque(jq.no_squish, 1e-3, 20.0)  # N m, s
         >>> calm = jq.stochastic.Disturbance(jnp.zeros(3))
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), calm)
-        >>> scheme.noise(start)
+        >>> scheme.noise(jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), calm))
         6
     """
     deviation = one_shape("deviation", deviation, (), (3,))
@@ -224,7 +201,6 @@ class TorqueNoise(StepAround):
         return turn, 0.5 * (u + v), 0.5 * (u - v)
 
     def _shaken(self, normals: Array, dt: Array, unit: Array | float = 1.0) -> Array:
-        """Return the density times the normals, times the unit."""
         density = unit * self.density.astype(dt.dtype)
         return matvec(density, normals) if density.ndim == 2 else density * normals
 
@@ -267,13 +243,10 @@ class GaussMarkov(StepAround):
 
 
 def _turned(state: State, turn: Array) -> State:
-    """Return the state after a turn about body axes."""
     return state._replace(q=state.q + multiply(state.q, expm1(turn)))
 
 
 def _plus(torque: Torque, acting: Array) -> Torque:
-    """Return the torque of a rollout plus one that is constant within a step."""
-
     def constant(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
         return acting
 

@@ -1,19 +1,14 @@
-"""An ellipsoid in a viscous flow whose velocity gradient is uniform over the body.
+"""An ellipsoid in a creeping flow whose velocity gradient is uniform over the body.
 
     rate = flow.jeffery_rate(semi_axes, gradient)
     damping = flow.rotational_resistance(semi_axes, viscosity)
     scheme = schemes.damp(jq.no_squish, damping, toward=rate)
 
-The torque on the body is ``damping (rate - omega)`` (Jeffery). ``flow.jeffery`` is this torque as a
-function to add to others, for steps shorter than the relaxation time of the body;
-``schemes.damp`` has no such limit. For a particle that also settles, add
-``resistance=flow.translational_resistance(...)``. All formulas are for creeping flow, without the
-inertia of the fluid.
-
-The semi-axes (3,) [m] lie along the body axes x, y, z; the viscosity is that of the fluid [Pa s].
-The gradient (3, 3) [1/s] of the fluid's velocity u is ``gradient[i, j] = du_i/dx_j`` in WORLD axes,
-a constant or ``gradient(t, state, params)``, which may depend on the position; with a controller
-or inputs it is called with the command, like a torque.
+The torque on the body is ``damping (rate - omega)``: ``flow.jeffery`` is this torque, for steps
+shorter than the relaxation time. For a particle that also settles, add
+``resistance=flow.translational_resistance(...)``. Semi-axes (3,) [m] lie along the body axes; the
+viscosity is that of the fluid [Pa s]. The gradient (3, 3) [1/s], ``gradient[i, j] = du_i/dx_j`` in
+WORLD axes, is constant or ``gradient(t, state, params)``, with the command, if any, as for torques.
 """
 
 from __future__ import annotations
@@ -48,11 +43,10 @@ def rotational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
 
     It is ``16 pi mu (a_2^2 + a_3^2)/(3 (a_2^2 b_2 + a_3^2 b_3))`` about the first axis and cyclic,
     with b the integrals of ``1/((a_i^2 + l) sqrt((a_1^2 + l)(a_2^2 + l)(a_3^2 + l)))`` over l > 0.
-    For a sphere it is ``8 pi mu a^3``. G. B. Jeffery, Proc. R. Soc. A 102, 1922, 161-179, (36).
+    G. B. Jeffery, Proc. R. Soc. A 102, 1922, 161-179, (36).
 
     Examples:
-        >>> resistance = jq.flow.rotational_resistance(jnp.full(3, 0.01), 1.0)  # 1 cm, 1 Pa s
-        >>> f"{resistance[0]:.2e} N m s"  # of a sphere, 8 pi mu a^3
+        >>> f"{jq.flow.rotational_resistance(jnp.full(3, 0.01), 1.0)[0]:.2e} N m s"  # 8 pi mu a^3
         '2.51e-05 N m s'
     """
     viscosity, size, square, pressure = _ellipsoid(semi_axes, viscosity)
@@ -63,13 +57,12 @@ def rotational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
 def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
     """Return the force per velocity [N s/m] along the axes of an ellipsoid. -> (3,).
 
-    It is ``16 pi mu/(c + a_i^2 b_i)``, with b as in ``rotational_resistance`` and
-    ``c = sum a_i^2 b_i``. For a sphere it is ``6 pi mu a``. J. Happel and H. Brenner, Low Reynolds
-    Number Hydrodynamics, 1965, section 5-11.
+    It is ``16 pi mu/(c + a_i^2 b_i)``, with b of ``rotational_resistance`` and
+    ``c = sum a_i^2 b_i``. J. Happel and H. Brenner, Low Reynolds Number Hydrodynamics, 1965,
+    section 5-11.
 
     Examples:
-        >>> resistance = jq.flow.translational_resistance(jnp.full(3, 0.01), 1.0)  # 1 cm, 1 Pa s
-        >>> f"{resistance[0]:.2f} N s/m"  # of a sphere, 6 pi mu a
+        >>> f"{jq.flow.translational_resistance(jnp.full(3, 0.01), 1.0)[0]:.2f} N s/m"  # 6 pi mu a
         '0.19 N s/m'
     """
     viscosity, size, _, pressure = _ellipsoid(semi_axes, viscosity)
@@ -79,19 +72,17 @@ def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Arra
 def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Array]:
     """Return the rate (3,) [rad/s], body axes, of an ellipsoid without inertia, as a function.
 
-    The result can be called as ``rate(t, q, params)``, for ``kinematics.rollout_of_attitude``, and
-    as ``rate(t, state, params)``, for the argument ``toward`` of ``schemes.damp``; in both cases
-    with the command as fourth argument if there is one. Called with q, it passes a State at rest to
-    the gradient. The rate is ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23`` about the first axis
-    and cyclic, with the rate of strain E and half the vorticity W in body axes. Jeffery 1922, (37).
-    A spheroid of aspect ratio r in a shear flow of rate g returns to its attitude after
+    Call it as ``rate(t, q, params)``, for ``kinematics.rollout_of_attitude``, or
+    ``rate(t, state, params)``, for ``toward`` of ``schemes.damp``, with the command, if any; with
+    q, the gradient gets a State at rest. The rate is ``W_1 + (a_2^2 - a_3^2)/(a_2^2 + a_3^2) E_23``
+    about the first axis and cyclic, with the rate of strain E and half the vorticity W in body axes
+    (Jeffery 1922, (37)). A spheroid of aspect ratio r in a shear flow of rate g repeats after
     ``2 pi (r + 1/r)/g``.
 
     Examples:
         >>> shear = jnp.zeros((3, 3)).at[0, 1].set(2.0)  # u_x = 2 y [m/s]
-        >>> level = jnp.array([1.0, 0.0, 0.0, 0.0])
         >>> spheroid = jq.flow.jeffery_rate(jnp.array([2.0, 1.0, 1.0]), shear)  # along the flow
-        >>> spheroid(0.0, level)[2].round(3)  # rad/s
+        >>> spheroid(0.0, jnp.array([1.0, 0.0, 0.0, 0.0]))[2].round(3)  # rad/s
         Array(-0.4, dtype=float32)
     """
     a = exactly("semi_axes", semi_axes, (3,))
@@ -117,16 +108,12 @@ def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Arra
 def jeffery(semi_axes: ArrayLike, viscosity: ArrayLike, gradient: Gradient) -> Torque:
     """Return the torque of a viscous flow on an ellipsoid, ``K (rate - omega)``.
 
-    K is ``rotational_resistance`` and the rate is ``jeffery_rate``. The torque depends on the
-    body's rate; use ``schemes.damp`` for schemes that do not accept such torques, and for steps
-    longer than the relaxation time of the body. Jeffery 1922, (36).
+    K is ``rotational_resistance``, the rate ``jeffery_rate``. Use ``schemes.damp`` for steps longer
+    than the relaxation time, and where torques may not depend on rates. Jeffery 1922, (36).
 
     Examples:
         >>> shear = jnp.zeros((3, 3)).at[0, 1].set(2.0)  # u_x = 2 y [m/s]
         >>> torque = jq.flow.jeffery(jnp.full(3, 0.01), 1.0, shear)  # a sphere of 1 cm, 1 Pa s
-        >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
-        >>> f"{torque(0.0, state, None)[2]:.2e} N m"  # 8 pi mu a^3 (-1 rad/s)
-        '-2.51e-05 N m'
     """
     rate = jeffery_rate(semi_axes, gradient)
     resistance = rotational_resistance(semi_axes, viscosity)
@@ -138,11 +125,7 @@ def jeffery(semi_axes: ArrayLike, viscosity: ArrayLike, gradient: Gradient) -> T
 
 
 def _ellipsoid(semi_axes: ArrayLike, viscosity: ArrayLike) -> tuple[Array, Array, Array, Array]:
-    """Return the viscosity, the mean semi-axis s, (a/s)^2, and (a/s)^2 times the integrals b.
-
-    ``b_i = 2/3 R_D(a_j^2, a_k^2, a_i^2)`` for the semi-axes a/s; they are s^3 times those for a. In
-    units of s nothing leaves the range of float32, even for bodies of a micrometre.
-    """
+    """Return the viscosity, the mean semi-axis s, (a/s)^2, and (a/s)^2 times the integrals b."""
     a, viscosity = exactly("semi_axes", semi_axes, (3,)), exactly("viscosity", viscosity, ())
     positive("semi_axes", a)
     positive("viscosity", viscosity)
@@ -171,12 +154,7 @@ def _of_state(gradient: Gradient) -> Callable[..., Array]:
 
 
 def _carlson(x: Array, y: Array, z: Array) -> Array:
-    """Return R_D(x, y, z) of positive numbers, by duplication.
-
-    Each duplication brings x, y and z closer together by a factor of four; a series in the
-    remaining differences completes the sum. The result is smooth where two or three arguments are
-    equal. B. C. Carlson, Numerical Algorithms 10, 1995, 13-26, algorithm for R_D.
-    """
+    """Return R_D(x, y, z) by duplication (B. C. Carlson, Numerical Algorithms 10, 1995, 13-26)."""
     mean = (x + y + 3.0 * z) / 5.0
     dx, dy, share, total = mean - x, mean - y, 1.0, jnp.zeros_like(z)
     for _ in range(_DUPLICATIONS):

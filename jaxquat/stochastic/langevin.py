@@ -1,27 +1,24 @@
 """Bodies in a fluid that shakes them: Langevin dynamics, and its limit without inertia.
 
-The rates of a body with inertia I and drag ``-D (omega - c)`` in body axes, under a torque tau and
-thermal noise of the temperature kT, follow
+With the drag ``-D (omega - c)`` in body axes, a torque tau and noise of the temperature kT,
 
     I d omega = (tau - omega x I omega - D (omega - c)) dt + sqrt(2 kT D) dW.
 
 Let G be the change of the rate by the gyroscopic term over half a step, by a scheme for the free
-body, and O the rest of the step at a constant torque, which is solved exactly: rate and turn are a
-Gaussian vector (S. Chandrasekhar, Rev. Mod. Phys. 15, 1943, 1-89, section II.2; D. L. Ermak and H.
-Buckholz, J. Comput. Phys. 35, 1980, 169-182). A step is G O G. With ``I = L L^T`` the rates
-``u = L^T omega`` have the same temperature about each axis, and their drag ``S = L^-1 D L^-T`` is
-symmetric, so the functions m, n, c, g of ``Z = dt S`` (``relaxation``) commute. Over a step
+body, and O the rest at a constant torque, solved exactly: rate and turn are a Gaussian vector (S.
+Chandrasekhar, Rev. Mod. Phys. 15, 1943, 1-89, II.2; D. L. Ermak and H. Buckholz, J. Comput. Phys.
+35, 1980, 169-182). A step is G O G. With ``I = L L^T``, ``u = L^T omega`` has one temperature about
+all axes and the symmetric drag ``S = L^-1 D L^-T``, so m, n, c, g of ``Z = dt S`` (``relaxation``)
+commute:
 
     u    -> (1 + c) u + dt ((m - n) f_0 + n f_1) + sqrt(kT) A x,
     turn =  dt L^-T (m u + dt n f_0 + sqrt(kT) (B x + C y)),
 
 where f is ``L^-1 (tau + D c)`` at both ends, x and y are standard normals (3,), and ``A A^T``,
-``B A^T`` and ``B B^T + C C^T`` are -(2 c + c^2), -c m and g. The turn is right for a step of any
-length: in a step much longer than I/D it is that of Brownian motion with the mobility D^-1. (An
-exact step of the rate alone, between two turns, makes the diffusion wrong by x/2 coth(x/2).)
-
-Displacement and velocity follow the same equations with the mass, a resistance along the body axes,
-the force and the wind, without a gyroscopic term. O solves them along the body axes halfway through
+``B A^T`` and ``B B^T + C C^T`` are -(2 c + c^2), -c m and g. In steps much longer than I/D the turn
+is that of Brownian motion with the mobility D^-1. (An exact step of the rate alone, between two
+turns, makes the diffusion wrong by x/2 coth(x/2).) Displacement and velocity follow the same
+equations, with mass, resistance, force and wind. O solves them along the body axes halfway through
 the turn; along those at the start the order would be 1.
 """
 
@@ -78,35 +75,26 @@ def langevin(
     """Make the scheme of a body with drag and thermal noise, for steps of any length.
 
     A step takes six standard normals, ``jq.rollout(..., noise=jax.random.key(0))``. Rate and turn
-    have the right joint distribution at a fixed torque, whatever ``dt damping/I`` is. The weak
-    order is 2 where dt is short compared with the relaxation time I/damping, and 1 where it is
-    long; there the motion is that of ``brownian``. In equilibrium ``I_i <omega_i^2>`` is the
-    temperature. With a ``resistance`` the drag ``-resistance (velocity - wind)`` and its noise act
-    on displacement and velocity in the same way, the state needs a position, and a step takes
-    twelve normals.
+    have the right joint distribution at a fixed torque. The weak order is 2 in steps much shorter
+    than the relaxation time I/damping; in much longer ones it is 1, and the motion is that of
+    ``brownian``. In equilibrium ``I_i <omega_i^2>`` is the temperature. A ``resistance`` adds the
+    drag ``-resistance (velocity - wind)`` and its noise; the state then needs a position, and a
+    step twelve normals.
 
-    Torques and forces may depend on time, attitude and position, but not on rate and velocity. Aux
-    states are refused. The noise has the standard deviation ``sqrt(temperature)``, whose derivative
-    at 0 is infinite. At temperature 0 the scheme is that of a drag, as ``damp``.
+    Torques and forces may depend on time, attitude and position, not on rates; aux states are
+    refused. At temperature 0 the scheme is that of a drag, and the derivative with respect to the
+    temperature is infinite.
 
     Args:
-        scheme: a scheme for the free body, for the gyroscopic term alone.
-        damping: (3, 3), (3,) for a diagonal, or (), in body axes [N m s]; positive definite. It is
-            a leaf of the Scheme, so gradients reach it.
-        temperature: k T [J], (), not negative. Gradients reach it, too.
-        toward: ``toward(t, state, params)`` is the rate (3,) of the fluid [rad/s] in BODY axes, as
-            in ``schemes.damp``; zero by default.
-        resistance: force per velocity [N s/m], () or along the body axes (3,), positive, for a
-            state with a position; None for a state without. Gradients reach it, too.
-        wind: the velocity of the fluid [m/s] in WORLD axes, (3,) or ``wind(t, position) -> (3,)``;
-            zero by default.
-
-    Raises:
-        TypeError: ``scheme`` is not a step, is stochastic or restarted, an argument is no array of
-            floats, or ``toward`` no function. In a step: a state with a position without a
-            resistance, or a resistance without a position.
-        ValueError: an argument has a wrong shape, is not finite, or is not positive; a wind without
-            a resistance.
+        scheme: a scheme for the free body, for the gyroscopic term alone; not stochastic or
+            restarted.
+        damping: (), diagonal (3,) or (3, 3), body axes [N m s], positive definite. A leaf of the
+            Scheme, as temperature and resistance are: gradients reach them.
+        temperature: k T [J], (), not negative.
+        toward: ``toward(t, state, params)``, the rate (3,) of the fluid [rad/s] in BODY axes, as in
+            ``schemes.damp``; zero by default.
+        resistance: () or (3,) along body axes [N s/m], positive; None for a state without position.
+        wind: velocity of the fluid in WORLD axes [m/s], (3,) or ``wind(t, position) -> (3,)``.
 
     Examples:
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
@@ -128,28 +116,18 @@ def brownian(
 ) -> Scheme:
     """Make the scheme of a body without inertia in a fluid: Brownian motion.
 
-    A step turns the body by ``dt (damping^-1 tau + toward)`` and by three standard normals with the
-    covariance ``2 dt temperature damping^-1``, all in body axes (geometric Euler, of weak order 1).
-    The rate of the state is that of the step's turn without noise; the scheme uses neither it nor
-    the moments of inertia.
+    A step turns the body by ``dt (damping^-1 tau + toward)`` and by three normals of the covariance
+    ``2 dt temperature damping^-1``, in body axes (geometric Euler, weak order 1). The rate of the
+    state is that of this turn without noise; neither it nor the moments are used.
 
-    With a ``resistance`` the state needs a position, and a step takes six normals. It moves the
-    body by ``dt (resistance^-1 force + wind)`` and by three normals with the covariance
-    ``2 dt temperature resistance^-1`` along the body axes at the start of the step. That mobility
-    depends on the attitude, but not on the position, and the noise of the turn is independent. So
-    its divergence is 0, and there is no drift by noise (Ermak and McCammon, J. Chem. Phys. 69,
-    1978, 1352-1360). The velocity of the state is ``resistance^-1 force + wind`` at the start of
-    the step, without noise; the scheme uses neither it nor the mass that the body needs.
+    With a ``resistance`` the state needs a position (and the body a mass, unused), and a step six
+    normals: it adds ``dt (resistance^-1 force + wind)`` and normals of the covariance
+    ``2 dt temperature resistance^-1``, along the body axes at its start. There is no drift by
+    noise, because that mobility has no divergence (Ermak and McCammon, J. Chem. Phys. 69, 1978,
+    1352-1360). The velocity of the state is ``resistance^-1 force + wind`` at the start of the
+    step.
 
-    Args:
-        damping: as of ``langevin``, and so are the other arguments.
-        temperature: k T [J], (), not negative.
-        toward: the rate of the fluid.
-        resistance: force per velocity.
-        wind: the velocity of the fluid.
-
-    Raises:
-        TypeError, ValueError: as ``langevin``.
+    Arguments and errors are those of ``langevin``.
 
     Examples:
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))
@@ -209,10 +187,7 @@ class Fluid:
     def loading(
         self, torque: Torque, scales: Scales, params: Any
     ) -> Callable[[Array, State], tuple[Array, Callable[[Array], Array]]]:
-        """Return the load on a body at rest, in units of these scales, by time and state.
-
-        It is the torque, and the force as a function of the attitude along whose axes it is.
-        """
+        """Return the torque at rest, and the force along an attitude's axes, by time and state."""
         toward = None if self.toward is None else given_command_of(torque, self.toward)
         torque = torque_in(scales, torque)
 
@@ -244,7 +219,6 @@ def _fluid(
     resistance: ArrayLike | None,
     wind: Wind | None,
 ) -> Fluid:
-    """Return the checked arguments."""
     if toward is not None:
         check_toward(toward)
     damping = damping_matrix(damping, *DEFINITE)

@@ -12,10 +12,7 @@ from jaxquat.schemes.relaxation import inverse_by_rows, relaxation
 
 
 class Motion(NamedTuple):
-    """The matrices (3, 3) of a step of rate and turn, or velocity and displacement.
-
-    The changes are added to the state, so that rounding does not act on the whole rate.
-    """
+    """The matrices (3, 3) of a step; its changes, added to the state, keep rounding small."""
 
     change: Array  # of the rate, by itself
     turn: Array

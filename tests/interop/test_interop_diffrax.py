@@ -92,7 +92,7 @@ OTHERS = {"BacksolveAdjoint", "ImplicitAdjoint"}
 
 
 @pytest.mark.skipif(
-    not diffrax.__version__.startswith("0.7"), reason="docs/diffrax.md speaks of diffrax 0.7"
+    not diffrax.__version__.startswith("0.7"), reason="docs/migration.md is about diffrax 0.7"
 )
 def test_every_adjoint_of_diffrax_is_shown():
     classes = {name: x for name, x in vars(diffrax).items() if isinstance(x, type)}

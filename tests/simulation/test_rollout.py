@@ -529,7 +529,7 @@ def test_memory_of_the_backward_pass(name):
 
 
 def test_the_users_own_loop_is_the_rollout():
-    """The loop is the one of the README."""
+    """The loop is the one of docs/start.md."""
     times = 0.05 * jnp.arange(20.0)
 
     def body_of_loop(state, t):

@@ -94,6 +94,8 @@ class Builder:
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = Scalar(self, len(self.values), op.dtype, literal)
+            if op.name == "neg" and op.dtype.kind == "f":
+                known.minus = self.values[op.args[0]]
             self.values.append(known)
             self.ops.append(op)
         return known
@@ -113,10 +115,8 @@ class Builder:
 
     def _without_sign(self, name: str, args: tuple[Scalar, ...]) -> Scalar | None:
         """Move signs of floats out of an operation or into it."""
-        if name not in ("neg", "add", "sub", "mul", "div"):
-            return None
-        positive = [x.made_by("neg") for x in args]
-        if not any(positive):
+        positive = [x.minus for x in args]
+        if not any(positive) or name not in ("neg", "add", "sub", "mul", "div"):
             return None
         sizes = [size or x for size, x in zip(positive, args, strict=True)]
         match name, *map(bool, positive):
@@ -199,12 +199,14 @@ class Scalar:
     Attributes:
         b, number: the builder, and the number of the value in it.
         literal: the constant that the value is, or None.
+        minus: the float whose negative the value is, or None.
     """
 
-    __slots__ = ("b", "dtype", "literal", "number")
+    __slots__ = ("b", "dtype", "literal", "minus", "number")
 
     def __init__(self, b: Builder, number: int, dtype: np.dtype, literal: Any = None) -> None:
         self.b, self.number, self.dtype, self.literal = b, number, dtype, literal
+        self.minus: Scalar | None = None
 
     def made_by(self, name: str, kind: str = "f") -> Scalar | None:
         """Return the argument of the operation that computes the value.
@@ -223,7 +225,7 @@ class Scalar:
 
     def convert(self, dtype: Any) -> Scalar:
         """Return the value in another dtype, as XLA converts it."""
-        return self.b.emit("convert", self, dtype=dtype)
+        return self if dtype == self.dtype else self.b.emit("convert", self, dtype=dtype)
 
     def bitcast(self, dtype: Any) -> Scalar:
         """Return the same bits as a value of a dtype of the same size."""
@@ -262,8 +264,11 @@ class Scalar:
 
 def operation(name: str, *args: Any) -> Scalar:
     """Return the result of an operation of the table; Python numbers become constants."""
-    first = next(x for x in reversed(args) if isinstance(x, Scalar))
-    return first.b.emit(name, *map(first.like, args))
+    for x in args:
+        if not isinstance(x, Scalar):
+            first = next(x for x in reversed(args) if isinstance(x, Scalar))
+            return first.b.emit(name, *map(first.like, args))
+    return args[0].b.emit(name, *args)
 
 
 where, fma, sqrt, floor, nearest, maximum, minimum, exp = (

@@ -43,8 +43,11 @@ Rule = Callable[..., Scalar]
 
 def elementwise(b: Builder, rule: Rule, args: Sequence[Values]) -> Values:
     """Return the results of a rule for scalars, applied to the broadcast arrays."""
-    shape = np.broadcast_shapes(*(a.shape for a in args))
-    columns = [np.broadcast_to(a, shape).ravel() for a in args]
+    shape = args[0].shape
+    if any(a.shape != shape for a in args):
+        shape = np.broadcast_shapes(*(a.shape for a in args))
+        args = [np.broadcast_to(a, shape) for a in args]
+    columns = [a.ravel() for a in args]
     results = mapped(b, rule, columns) if columns[0].size >= WIDE else None
     return (each(rule, *columns) if results is None else results).reshape(shape)
 
