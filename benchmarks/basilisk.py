@@ -511,7 +511,7 @@ def thrusters(decay, longer=0.0):
     craft.addDynamicEffector(device)
     states = craft.scStateOutMsg.recorder()
     executed(sim, (craft, commands, device, states), SPACE[1])
-    arms = jq.actuators.thruster_arms(NOZZLES, PLUMES)
+    arms = jnp.cross(NOZZLES, PLUMES)
 
     def instants(t, state, on, command):
         began, widths = command

@@ -28,7 +28,7 @@ jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 import jaxquat as jq  # noqa: E402
 from examples.validation import noise, problems  # noqa: E402
-from jaxquat import plot as draw  # noqa: E402
+from jaxquat.plot import COLOURS  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 
@@ -524,13 +524,15 @@ def draw_case(curves, names, panels):
     Methods that do not take it get no curve; the others have the same colours with every problem.
     """
     for column, xlabel in enumerate(("torque evaluations", "processor time [s], one body")):
-        gap = (curves["rkmk4"][column], np.full(6, np.inf))
-        taken = {name: (c[column], c[2]) for name, c in curves.items()}
-        labels = {name: name for name in names} | PEERS
-        runs = {labels[name]: taken.get(name, gap) for name in names}
-        ax: Any = draw.work_precision(runs, xlabel, ax=panels[column])
-        ax.get_legend().remove()
-    panels[1].set_ylabel("")
+        for k, name in enumerate(names):
+            curve = curves.get(name)
+            work, errors = ([], []) if curve is None else (curve[column], curve[2])
+            look = {"color": COLOURS[k % 6], "marker": "os^Dvx"[k % 6], "markersize": 5}
+            dashes = ("-", "--", "-.")[k // 6 % 3]
+            panels[column].loglog(work, errors, dashes, label=PEERS.get(name, name), **look)
+        panels[column].set_xlabel(xlabel)
+        panels[column].grid(alpha=0.3)
+    panels[0].set_ylabel("rotation angle error [rad]")
 
 
 def plot():

@@ -30,6 +30,7 @@ import jeffery  # noqa: E402
 
 from examples.validation import hoffmann as his  # noqa: E402
 from examples.validation import problems  # noqa: E402
+from examples.validation.tops import steady_precession  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "validation.md"
@@ -80,9 +81,7 @@ def free():
 def top():
     """Return a heavy top in steady precession."""
     body = jq.Body.from_principal(jnp.array([1.0, 1.0, 0.5]))
-    states = jax.vmap(lambda t: jq.exact.steady_precession(body, 1.0, t, tilt=1.0, spin=5.0))(
-        SECONDS
-    )
+    states = jax.vmap(lambda t: steady_precession(body, 1.0, t, 1.0, 5.0))(SECONDS)
     return Case(body, jq.torques.heavy_top(1.0, UP), states)
 
 

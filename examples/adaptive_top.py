@@ -114,7 +114,11 @@ def draw(runs, splitting, file):
         "rkmk5, fixed steps": fixed,
         "symmetric_top_bm4": splitting,
     }
-    plot.work_precision(curves, "torque evaluations", ax=right)
+    for (name, curve), colour in zip(curves.items(), plot.COLOURS, strict=False):
+        right.loglog(*curve, "o-", color=colour, label=name)
+    right.set(xlabel="torque evaluations", ylabel="rotation angle error [rad]")
+    right.grid(alpha=0.3)
+    right.legend()
     figure.savefig(file)
 
 

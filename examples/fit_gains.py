@@ -42,7 +42,7 @@ def torque(t, state, log_gains):
     The parameters are logarithms of the gains, so the gains stay positive.
     """
     gains = jax.tree.map(jnp.exp, log_gains)
-    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, TARGET), LIMITS)
+    return LIMITS * jnp.tanh(jq.control.quaternion_law(state, gains, TARGET) / LIMITS)
 
 
 def observe(t, state, log_gains):

@@ -104,7 +104,7 @@ def law(t, state, log_gains):
     The parameters are logarithms of the gains, so the gains stay positive.
     """
     gains = jax.tree.map(jnp.exp, log_gains)
-    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, LEVEL), LIMITS)
+    return LIMITS * jnp.tanh(jq.control.quaternion_law(state, gains, LEVEL) / LIMITS)
 
 
 @jax.jit
@@ -188,8 +188,11 @@ def draw_control(folder):
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
     plot.fit_history(fit, ax=left[2])
     schemes = {name: jq.schemes.SCHEMES[name] for name in SCHEMES}
-    runs = {name: precision(scheme, scheme.evaluations) for name, scheme in schemes.items()}
-    plot.work_precision(runs, "torque evaluations in 8 s of flips", ax=right[2])
+    for (name, scheme), colour in zip(schemes.items(), plot.COLOURS, strict=False):
+        right[2].loglog(*precision(scheme, scheme.evaluations), "o-", color=colour, label=name)
+    right[2].set(xlabel="torque evaluations in 8 s of flips", ylabel="rotation angle error [rad]")
+    right[2].grid(alpha=0.3)
+    right[2].legend()
     figure.savefig(folder / "plotting_control.png")
 
 
@@ -198,7 +201,8 @@ def draw_margins(folder):
     period = 0.05  # s
     start = jq.State(LEVEL, jnp.zeros(3))
     gains = jq.control.PIDGains(HOFFMANN.damping, HOFFMANN.stiffness, jnp.full(3, 0.5))
-    pid = jq.control.pid(AIRCRAFT, period, jq.control.at_rest(LEVEL))
+    still = jq.control.Reference(LEVEL, jnp.zeros(3), jnp.zeros(3))
+    pid = jq.control.pid(AIRCRAFT, period, still)
     late = jq.control.delay(pid, 2, jnp.zeros(3))
     figure = Figure(figsize=(8.0, 4.3), dpi=130, layout="constrained")
     titles = "no delay", f"{2 * period:.1f} s of delay"

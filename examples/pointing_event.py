@@ -44,7 +44,7 @@ TOLERANCE = 1e-9  # rad and rad/s, each step
 
 def torque(t, state, gains):
     """Return the torque [N m] of the law within the wheels' limits."""
-    return jq.actuators.saturate_smooth(jq.control.quaternion_law(state, gains, TARGET), LIMIT)
+    return LIMIT * jnp.tanh(jq.control.quaternion_law(state, gains, TARGET) / LIMIT)
 
 
 def beyond(t, y, args, **_):

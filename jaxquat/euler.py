@@ -1,16 +1,15 @@
 """Euler and Cardan angles in all 24 orders, intrinsic ("ZYX") and extrinsic (lowercase, "zyx").
 
-Angles [rad] are in the order of the letters, as in scipy. Intrinsic "ZYX" with (psi, theta, phi)
-turns about z, then the new y, then the newest x: the aircraft angles of Hoffmann, Application of
-Quaternions, section 7; his classical angles of section 6 are "ZXZ" with (phi, theta, psi).
+Angles [rad] are in the order of the letters, as in scipy's Rotation. Intrinsic "ZYX" with (psi,
+theta, phi) turns about z, then the new y, then the newest x. These are the aircraft angles of
+Hoffmann, Application of Quaternions, section 7; his classical angles of section 6 are "ZXZ" with
+(phi, theta, psi).
 
-In gimbal lock, the second angle at ±pi/2 (three different axes) or 0 or pi (first axis repeated),
-only the sum or the difference of the others is determined. ``from_quaternion`` then sets the third
-to zero, as scipy does, with finite but meaningless derivatives.
-
-Examples:
-    >>> angles = jnp.radians(jnp.array([30.0, -20.0, 10.0]))  # yaw, pitch, roll
-    >>> q = jq.euler.to_quaternion(angles, "ZYX")
+Gimbal lock occurs where the second angle is ±pi/2 (three different axes) or 0 or pi (first axis
+repeated). Only the sum or the difference of the other two angles is determined there.
+``from_quaternion`` then sets the third angle to zero, as scipy does. Its derivatives are finite
+there but meaningless: they treat the undetermined part as constant. ``rate_matrix`` is singular
+there.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from jax.typing import ArrayLike
 
 from jaxquat import quaternion
 from jaxquat._internal.checks import trailing
-from jaxquat._internal.linear import inverse, near_one, root
+from jaxquat._internal.linear import near_one, root
 
-__all__ = ["ORDERS", "from_quaternion", "rate_matrix", "rate_matrix_inverse", "to_quaternion"]
+__all__ = ["ORDERS", "from_quaternion", "rate_matrix", "to_quaternion"]
 
 _INTRINSIC = tuple(a + b + c for a, b, c in itertools.product("XYZ", repeat=3) if a != b != c)
 ORDERS = (*_INTRINSIC, *(order.lower() for order in _INTRINSIC))
@@ -81,12 +80,15 @@ def from_quaternion(q: ArrayLike, order: str) -> Array:
 def rate_matrix(angles: ArrayLike, order: str) -> Array:
     """Return the matrix B with ``omega_body = B angles'``. (..., 3) -> (..., 3, 3).
 
+    ``jnp.linalg.solve(B, omega)`` is the rates of the angles of one body; B is singular in gimbal
+    lock.
     Hoffmann's (6.16) is "ZXZ"; his (7.16), where entry (3, 3) should be 0, is "ZYX".
 
     Examples:
+        >>> yaw_pitch_roll = jnp.radians(jnp.array([0.0, 0.0, 30.0]))  # banked
         >>> turning = jnp.array([1.0, 0.0, 0.0])  # rad/s: the yaw alone changes
-        >>> (jq.euler.rate_matrix(angles, "ZYX") @ turning).round(2)  # omega, body axes
-        Array([0.34, 0.16, 0.93], dtype=float32)
+        >>> (jq.euler.rate_matrix(yaw_pitch_roll, "ZYX") @ turning).round(2)  # omega, body axes
+        Array([0.  , 0.5 , 0.87], dtype=float32)
     """
     (i, j, k), ordered = _intrinsic(angles, order)
     third = _about(k, ordered[..., 2])
@@ -97,16 +99,6 @@ def rate_matrix(angles: ArrayLike, order: str) -> Array:
         jnp.broadcast_to(unit[k], ordered.shape),
     ]
     return jnp.stack(columns[::-1] if order.islower() else columns, axis=-1)
-
-
-def rate_matrix_inverse(angles: ArrayLike, order: str) -> Array:
-    """Return B^-1, ``angles' = B^-1 omega_body``; infinite or NaN in gimbal lock. -> (..., 3, 3).
-
-    Examples:
-        >>> (jq.euler.rate_matrix_inverse(angles, "ZYX") @ jnp.array([0.0, 0.0, 0.5]))[0].round(2)
-        Array(0.52, dtype=float32)
-    """
-    return inverse(rate_matrix(angles, order))
 
 
 def _axes(order: str) -> list[int]:
@@ -125,6 +117,7 @@ def _intrinsic(angles: ArrayLike, order: str) -> tuple[list[int], Array]:
 
 
 def _about(axis: int, angle: Array) -> Array:
+    """Return the turn by ``angle`` [rad] about a coordinate axis. (...) -> (..., 4)."""
     parts = [jnp.cos(0.5 * angle), *[jnp.zeros_like(angle)] * 3]
     parts[1 + axis] = jnp.sin(0.5 * angle)
     return jnp.stack(parts, axis=-1)

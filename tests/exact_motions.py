@@ -1,13 +1,16 @@
-"""Exact results that only tests use: elliptic functions, and tops under gravity.
+"""Exact results that only tests use: elliptic functions, symmetric bodies, tops under gravity.
 
 The potential is ``U = potential cos(tilt)`` [J], where ``tilt`` [rad] is the angle of the body's
 axis 3 from the vertical. For ``torques.heavy_top(weight, (0, 0, h))`` it is ``weight * h``.
 """
 
 import jax.numpy as jnp
+import numpy as np
+from scipy.special import ellipkm1
 
+import jaxquat as jq
 from jaxquat.exact import elliptic
-from jaxquat.quaternion import rotate_inverse
+from jaxquat.quaternion import exp, multiply, rotate, rotate_inverse
 
 
 def jacobi(u, modulus):
@@ -15,6 +18,30 @@ def jacobi(u, modulus):
     one = jnp.ones_like(u)
     pole = elliptic.Pole(0.6 * one, 0.64 * one, modulus.m * (0.36 / 0.64))  # of the unused integral
     return elliptic.jacobi_and_third(u, modulus, pole)[:3]
+
+
+def free_symmetric(body, t, start):
+    """Return the State of a free body with I1 = I2, ``exp(L t/I1) q0 exp(e3 w3 (1 - I3/I1) t)``."""
+    (i1, _, i3), axes = body.principal()
+    axis = rotate(axes, jnp.asarray([0.0, 0.0, 1.0], start.q.dtype))
+    slip = (1.0 - i3 / i1) * rotate_inverse(axes, start.omega)[2] * axis  # omega - L/I1
+    spin = exp(t * slip)
+    q = multiply(multiply(exp(t * rotate(start.q, start.omega - slip)), start.q), spin)
+    return jq.State(q, rotate_inverse(spin, start.omega))
+
+
+def flip_interval(moments, omega):
+    """Return the time between flips of a free body near its middle axis, ``2 K(m)/frequency``.
+
+    Both arguments are in principal axes. E. T. Whittaker, Analytical Dynamics, 1937, section 69.
+    """
+    order = np.argsort(moments)
+    (i1, i2, i3), (w1, w2, w3) = np.array(moments)[order], np.array(omega)[order]
+    if i3 * (i3 - i2) * w3**2 < i1 * (i2 - i1) * w1**2:  # the momentum circles the other axis
+        i1, i3, w1, w3 = i3, i1, w3, w1
+    gap, fall = i3 * (i3 - i2) * w3**2, i1 * (i2 - i1) * w1**2
+    square = (i3 - i2) * ((i3 - i1) / (i1 * i2) * w3**2 + (i2 - i1) / (i1 * i3) * w2**2)
+    return 2.0 * ellipkm1((i3 - i1) / (i1 * i2 * i3) * (gap - fall) / square) / np.sqrt(square)
 
 
 def nutation(body, potential, t, *, tilt, spin):

@@ -111,13 +111,6 @@ def solve(columns: Sequence[Vector], v: Vector) -> Vector:
     ]
 
 
-def inverse(matrix: Sequence[Vector]) -> list[Vector]:
-    """Invert a 3x3 matrix, given and returned by rows."""
-    columns = list(zip(*matrix, strict=True))
-    solutions = [solve(columns, [mpfr(i == j) for j in range(3)]) for i in range(3)]
-    return [list(row) for row in zip(*solutions, strict=True)]
-
-
 def multiply(p: Vector, q: Vector) -> Vector:
     (a, b, c, d), (w, x, y, z) = p, q
     return [
@@ -242,20 +235,6 @@ def from_vectors(body: list[Vector], world: list[Vector], weights: Vector) -> Ve
     return dominant(
         [[(gain(p, q) + gain(q, p)) / 2 + shift * (p == q) for q in units] for p in units]
     )
-
-
-def triad(body: list[Vector], world: list[Vector]) -> Vector:
-    """Return the rotation from the body frame to the world frame.
-
-    A frame has the first vector, the normal of both vectors, and the product of these two as its
-    axes. The quaternion of the rotation maximises ``sum world.(q body q*)`` over the axes.
-    """
-
-    def frame(a: Vector, b: Vector) -> list[Vector]:
-        first, normal = unit(a), unit(cross(a, b))
-        return [first, normal, cross(first, normal)]
-
-    return from_vectors(frame(*body), frame(*world), [ONE] * 3)
 
 
 def about(axis: int, angle: Any) -> Vector:

@@ -917,12 +917,6 @@ MUTATIONS = {
         "control/test_cascade.py::"
         "test_a_steady_turn_needs_the_gyroscopic_torque_and_the_integral_parts_stay",
     ),
-    "compose: interval of the first": Mutation(
-        "kinematics/preintegration.py",
-        "[-matmul(to_start, so3.hat(second.p)), following.dt * one, one],",
-        "[-matmul(to_start, so3.hat(second.p)), self.dt * one, one],",
-        "kinematics/test_preintegration.py::test_composed_intervals_are_the_joined_samples",
-    ),
     "merge: turned by the inverse": Mutation(
         "estimation/imu.py",
         "to_end = multiply(conjugate(end)[None], q)",

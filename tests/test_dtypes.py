@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import jaxquat as jq
-from jaxquat import actuators, control, dynamics, forces, quaternion, so3
+from jaxquat import control, dynamics, forces, quaternion, so3
 
 SINGLE, DOUBLE = jnp.float32, jnp.float64
 BOTH = [(SINGLE, DOUBLE), (DOUBLE, SINGLE)]
@@ -56,7 +56,6 @@ PROMOTED = {
     "slerp": lambda a, b: quaternion.slerp(q(a), q(b), 0.5),
     "distance": lambda a, b: quaternion.distance(q(a), q(b)),
     "dexpinv": lambda a, b: so3.dexpinv(0.1 * v(a), v(b)),
-    "saturate_smooth": lambda a, b: actuators.saturate_smooth(v(a), v(b)),
     "quaternion_law": lambda a, b: control.quaternion_law(state(a), gains(b), q(a)),
     "energy": lambda a, b: dynamics.energy(body(a), state(b)),
     "momentum": lambda a, b: dynamics.momentum(body(a), state(b)),

@@ -316,35 +316,18 @@ CASES["from_vectors"] = Case(
     some_directions(21, 2),
 )
 
-CASES["triad"] = Case(
-    lambda base, e: quaternion.from_vectors(*(base + e).reshape(2, 2, 3), method="triad"),
-    lambda base, e: exact.triad(*rows(rows(exact.add(base, e), 3), 2)),
-    12,
-    [
-        Point(
-            exact.flat(
-                *body[:2], *(exact.rotate(exact.vector(q), exact.vector(b)) for b in body[:2])
-            )
-        )
-        for q in (IDENTITY, GENERIC)
-        for body in (FRAME, SKEW)
-    ],
-    some_directions(12, 2),
-)
-
-
 # These cases test Euler angles. They run without jit, because then the twenty-four orders share
 # their compiled operations.
 
 
 def angle_functions(angles: Array, order: str) -> Array:
-    matrices = (euler.rate_matrix(angles, order), euler.rate_matrix_inverse(angles, order))
-    return jnp.concatenate([euler.to_quaternion(angles, order), *(m.reshape(9) for m in matrices)])
+    matrix = euler.rate_matrix(angles, order)
+    return jnp.concatenate([euler.to_quaternion(angles, order), matrix.ravel()])
 
 
 def exact_angle_functions(angles: list, order: str) -> list:
     matrix = exact.euler_rate_matrix(angles, order)
-    return exact.flat(exact.euler_to_quaternion(angles, order), *matrix, *exact.inverse(matrix))
+    return exact.flat(exact.euler_to_quaternion(angles, order), *matrix)
 
 
 def middle(order: str, angle: float) -> float:
@@ -609,7 +592,7 @@ def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
 
 # The quick suite has the first derivatives in float32 without those of the long cases, and the
 # second ones of the logarithm.
-LONG = {"slerp", "distances", "mean", "from_vectors", "triad", *STEPS, *euler.ORDERS}
+LONG = {"slerp", "distances", "mean", "from_vectors", *STEPS, *euler.ORDERS}
 # Float64 alone takes these, in reverse mode: extrinsic orders are intrinsic ones reversed, and the
 # stages of lifted steps are those of rkmk4, with other weights.
 LIKE_ANOTHER = {*filter(str.islower, euler.ORDERS), *STEPS} - {"rkmk4", "zhao"}
@@ -831,7 +814,7 @@ def locks() -> Iterator[Any]:
 def test_gimbal_lock(orders: Sequence[str], dtype: str, mode: str) -> None:
     """In gimbal lock the third angle is 0, the attitude is right and the derivatives are finite.
 
-    The inverse of the rate matrix is not finite, or it is as large as rounding makes it.
+    The rate matrix is singular to rounding.
     """
     for order in orders:
         ends = (0.0, math.pi) if order[0] == order[2] else (math.pi / 2, -math.pi / 2)
@@ -848,6 +831,6 @@ def test_gimbal_lock(orders: Sequence[str], dtype: str, mode: str) -> None:
             np.testing.assert_array_equal(angles[:, 2], 0)
             cosine = np.sum(np.asarray(euler.to_quaternion(angles, order)) * q, -1)
             np.testing.assert_allclose(np.abs(cosine), 1, **tolerance(dtype))
-            inverse = np.abs(np.asarray(euler.rate_matrix_inverse(angles, order))).max((-1, -2))
-            # it is infinite, NaN, or as large as the rounding of pi/2 makes it
-            assert not (inverse < 0.1 / np.finfo(dtype).eps).any()
+            # singular to the rounding of pi/2
+            determinants = np.linalg.det(np.asarray(euler.rate_matrix(angles, order), float))
+            assert not (np.abs(determinants) > 10 * np.finfo(dtype).eps).any()

@@ -156,46 +156,9 @@ def free_body(inertia):
     return numbers(jq.exact.free_body(jq.Body(inertia), 1.5, still(inertia.dtype)))
 
 
-def flip_interval(moments):
-    omega = still(moments.dtype).omega
-    return jq.exact.flip_interval(jq.Body.from_principal(moments), omega)[None]
-
-
-def symmetric(moments):
-    return jq.Body.from_principal(jnp.stack([moments[0], moments[0], moments[1]]))
-
-
-def free_symmetric(moments):
-    return numbers(jq.exact.free_symmetric(symmetric(moments), 1.5, still(moments.dtype)))
-
-
-def steady_precession(moments, potential):
-    return numbers(
-        jq.exact.steady_precession(symmetric(moments), potential, 1.5, tilt=0.4, spin=9.0)
-    )
-
-
-MOTIONS = {
-    free_body: (FULL,),
-    flip_interval: (MOMENTS,),
-    free_symmetric: (MOMENTS[:2],),
-    steady_precession: (MOMENTS[:2], 0.7),
-}
-
-
-@pytest.mark.parametrize(
-    ("function", "sizes"),
-    some(
-        [(function, sizes) for function in MOTIONS for sizes in (SINGLE, DOUBLE)],
-        [(function, SINGLE) for function in (flip_interval, steady_precession)],
-    ),
-)
-def test_no_exact_motion_knows_the_size_of_the_moments(function, sizes):
-    check_scales(function, MOTIONS[function], sizes)
-
-
-def test_no_value_of_an_exact_motion_knows_the_size_of_the_moments():
-    check_scales(free_symmetric, MOTIONS[free_symmetric], SINGLE, derivatives=False)
+@pytest.mark.parametrize("sizes", some([SINGLE, DOUBLE], [SINGLE]))
+def test_no_exact_motion_knows_the_size_of_the_moments(sizes):
+    check_scales(free_body, (FULL,), sizes)
 
 
 def equations(inertia, strength, mass):

@@ -127,17 +127,10 @@ def test_group_laws(p, q, r):
 
 @law
 @given(UNIT, UNIT, st.integers(-70, 70), st.integers(-70, 70))
-def test_norm_is_multiplicative_and_every_quaternion_has_an_inverse(p, q, m, n):
-    p, q, inverse = 10.0**m * p, 10.0**n * q, functools.partial(call, quaternion.inverse)
+def test_norm_is_multiplicative(p, q, m, n):
+    p, q = 10.0**m * p, 10.0**n * q
     size = np.linalg.norm(p) * np.linalg.norm(q)
     close(np.linalg.norm(call(multiply, p, q)), size, ulp=4 * PRODUCT, size=size)
-    close(call(multiply, q, inverse(q)), ONE, ulp=3 * PRODUCT)
-    close(
-        inverse(call(multiply, p, q)),
-        call(multiply, inverse(q), inverse(p)),
-        ulp=6 * PRODUCT,
-        size=1 / size,
-    )
 
 
 @law
@@ -318,8 +311,6 @@ def test_representations_come_back(q):
     np.testing.assert_array_equal(
         call(quaternion.from_hoffmann, call(quaternion.to_hoffmann, q)), q
     )
-    if abs(q[0]) > 1e-150:  # the square of the Gibbs vector has to be finite
-        same_attitude(call(quaternion.from_gibbs, call(quaternion.to_gibbs, q)), q, ulp=2 * PRODUCT)
 
 
 # These tests compare with scipy: both orders of the components and all orders of the angles.

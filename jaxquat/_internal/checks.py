@@ -312,6 +312,12 @@ def fraction(name: str, value: Any) -> float:
     return number
 
 
+def same_dtype(name: str, value: Array, dtype: Any, of: str) -> None:
+    """Raise TypeError if ``value`` does not have this dtype, that of the argument ``of``."""
+    if value.dtype != dtype:
+        raise TypeError(f"{name}: wanted the dtype of {of}, {dtype}, got {value.dtype}")
+
+
 def boolean(name: str, value: Any) -> bool:
     """Return ``value`` if it is True or False; TypeError otherwise."""
     if not isinstance(value, bool | np.bool_):

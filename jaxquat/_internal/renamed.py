@@ -64,7 +64,7 @@ _ANSWERS: dict[str, dict[str, str]] = {
         "inv": "jq.quaternion.conjugate(q)",
         "apply": "jq.quaternion.rotate(q, v)",
         "mul": "jq.quaternion.multiply(p, q)",
-        "angle": "jq.quaternion.distance(p, q) [rad], or angle_between(u, v) of vectors",
+        "angle": "jq.quaternion.distance(p, q) [rad]",
         "from_scipy from_rotation": "jq.quaternion.from_xyzw(r.as_quat())",
         "squad": "path.at(t), which uses the rates of the rows",
         "identity": "jnp.array([1.0, 0.0, 0.0, 0.0])",
@@ -189,15 +189,42 @@ Only ``import`` needs the place: ``jq.gyro``, ``jq.torques`` and the other short
 """
 
 DELETED = {
+    "accelerometer.response": "(1 + diag(scale)) (1 + M), which its fields determine",
+    "actuators.hold_momentum": "jnp.where((abs(h) >= capacity) & (u * h > 0), 0.0, u)",
     "actuators.saturate": "jnp.clip(tau, -limits, limits)",
+    "actuators.saturate_smooth": "limits * jnp.tanh(tau / limits)",
+    "actuators.thruster_arms": "jnp.cross(positions, directions)",
+    "control.CascadeMemory": "the fields acceleration and angular_acceleration of the memory",
+    "control.at_rest": "jq.control.Reference(q, jnp.zeros(3), jnp.zeros(3))",
     "control.shortest": "jnp.where(jnp.dot(q, target) < 0, -target, target)",
+    "dynamics.Step": "Callable[..., jq.State]",
+    "dynamics.linear_momentum": "body.mass * state.velocity",
+    "ensembles.smallest": "jq.ensembles.largest(k, of), where of returns the negative number",
+    "euler.rate_matrix_inverse": "jnp.linalg.inv(jq.euler.rate_matrix(angles, order))",
     "exact.fixed_axis": "jq.quaternion.multiply(q, jq.quaternion.exp(angle * axis))",
+    "exact.flip_interval": "its formula, in tests/exact_motions.py of the repository",
+    "exact.free_symmetric": "jq.exact.free_body, for any three moments",
     "exact.kovalevskaya": "its formula, in tests/exact_motions.py of the repository",
     "exact.nutation": "its formulas, in tests/exact_motions.py of the repository",
+    "exact.steady_precession": "its formula, in examples/validation/tops.py of the repository",
+    "gyro.response": "(1 + diag(scale)) (1 + M), which its fields determine",
+    "interop.diffrax.BOGACKI_SHAMPINE3": "lifted of jq.interop.diffrax.Bosh3",
+    "interop.diffrax.Interpolation": "interpolation_cls of jq.interop.diffrax.Dopri5",
     "interop.gymnax": "two functions, reset and step: docs/policies.md has them",
+    "kinematics.truncated_exp": "jq.quaternion.exp(u)",
     "plot.box_sides": "sqrt(6/mass (I2 + I3 - I1)) of the moments body.principal()[0]",
+    "plot.work_precision": "ax.loglog(work, error) for each scheme",
+    "quaternion.angle_between": "jnp.arctan2(jnp.linalg.norm(jnp.cross(u, v)), jnp.dot(u, v))",
+    "quaternion.from_gibbs": "jq.quaternion.normalize(jnp.concatenate([jnp.ones(1), g]))",
+    "quaternion.hoffmann_w": "2.0 * jq.quaternion.hoffmann_v(Q)",
+    "quaternion.inverse": "jq.quaternion.conjugate(q), divided by |q|^2 unless q is unit",
+    "quaternion.to_gibbs": "q[..., 1:] / q[..., :1]",
+    "recordings.COLUMNS": "the header of a file that jq.recordings.write wrote",
+    "recordings.write_tum": "np.savetxt of the columns that help(jq.recordings.read_tum) shows",
     "rotors.Load": "jq.Wrench, whose force is in WORLD axes",
+    "rotors.drag_torques": "jnp.polyval(rotors.drag[::-1], speeds)",
     "rotors.load": "jq.rotors.wrench(rotors, speeds, state.q), whose force is in WORLD axes",
+    "rotors.thrusts": "jnp.polyval(rotors.thrust[::-1], speeds)",
 }
 """Names and modules of the last release that are gone, and what to use instead."""
 
@@ -216,7 +243,10 @@ _ROLLOUT = {
     **_fields("options=jq.RolloutOptions", "save engine checkpoint check"),
     "memory": "controller=controller.resume(memory)",
 }
+_HOLD = {"hold": "no argument: a command holds until the next one"}
 OLD_KEYWORDS: dict[str, dict[str, str]] = {
+    "actuators.delay_record": _HOLD,
+    "actuators.lag_record": _HOLD,
     "control.cascade": {**_OF_BODY, "motion": "measure=, which returns a jq.State"},
     "control.flight_law": {
         **_OF_BODY,
@@ -227,6 +257,7 @@ OLD_KEYWORDS: dict[str, dict[str, str]] = {
     "fit": _fields(
         "options=jq.FitOptions", "mode chunk patience snapshot_dir snapshot_every progress"
     ),
+    "kinematics.preintegrate": {"order": "no argument: each sample is held until the next one"},
     "kinematics.rollout_of_attitude": {"save_every": _EVERY["save_every"]},
     "least_squares": _fields("options=jq.LeastSquaresOptions", "max_steps ftol xtol gtol progress"),
     "planning.ilqr": {
@@ -242,6 +273,9 @@ OLD_KEYWORDS: dict[str, dict[str, str]] = {
         **_FINAL,
         **_LIMITS,
         **_fields("sampling=jq.planning.Sampling", "std temperature samples"),
+    },
+    "quaternion.from_vectors": {
+        "method": "no argument: weights=jnp.array([1.0, 1e-6]) is nearly TRIAD"
     },
     "rollout": _ROLLOUT,
 }
@@ -410,7 +444,9 @@ def _missing_of(instance: Any, owner: str, name: str) -> NoReturn:
 
 
 def _raise(owner: str, name: str, instead: str | None = None) -> NoReturn:
-    described = f"{owner!r} object" if owner[:1].isupper() else f"module {_full(owner)!r}"
+    described = f"{owner!r} object"
+    if not owner[:1].isupper():
+        described = f"module {f'jaxquat.{owner}'.rstrip('.')!r}"
     message = f"{described} has no attribute {name!r}"
     if instead is None:
         raise AttributeError(message)
@@ -504,10 +540,6 @@ def find_old_places() -> None:
     # before the finder of paths, which would load a part of a package a second time
     sys.meta_path.insert(0, _OldPlaces())
     sys.modules.setdefault("jaxquat.rollout", _Hidden("jaxquat.rollout"))
-
-
-def _full(owner: str) -> str:
-    return f"jaxquat.{owner}" if owner else "jaxquat"
 
 
 def _place(owner: str) -> str:

@@ -42,6 +42,14 @@ class Tabular:
         return table(*self._table())
 
 
+class InOneLine(Tabular):
+    """A result whose text is one line."""
+
+    def __repr__(self) -> str:
+        title, rows, _ = self._table()
+        return f"<{title}{''.join(f', {name} {text}' for name, text in rows)}>"
+
+
 def shapes(tree: Any) -> str:
     """Return places, dtypes and shapes of the leaves of a pytree: ".q float32[11, 4]"."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)

@@ -4,8 +4,7 @@ In this form they have no singular point to guard, and every derivative exists a
 series is used up to s = 4. Beyond that, cos and sinc use the same series at the remainder of x
 modulo pi. Neither form cancels there, so values and first and second derivatives agree to rounding
 on both sides of the switch; at s = 1 the second derivatives of the closed forms would still be off
-by hundreds of ulp. ``lag_defect`` is a function of time instead, for first-order lags.
-
+by hundreds of ulp.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ _SIN_DEFECT = tuple((-1) ** n * 4.0**n / math.factorial(2 * n + 3) for n in rang
 _COS_DEFECT = tuple((-1) ** n * 4.0**n / math.factorial(2 * n + 4) for n in range(19))
 _SIN_DEFECT_SLOPE = tuple(n * c for n, c in enumerate(_SIN_DEFECT) if n)
 _COS_DEFECT_SLOPE = tuple(n * c for n, c in enumerate(_COS_DEFECT) if n)
-_LAG = tuple((-1) ** n / math.factorial(n + 2) for n in range(18))
 _ARCTAN = tuple((-1) ** n / (2 * n + 1) for n in range(12))
 
 _SWITCH = 4.0
@@ -160,14 +158,6 @@ def _far_cos_defect_slope(s: Array) -> tuple[Array]:
     sine, double = jnp.sin(x), jnp.sin(2.0 * x)
     over = 1.0 / s
     return (0.0625 * (4.0 * sine * sine * over - double / x - 2.0) * over * over,)
-
-
-def lag_defect(r: Array) -> Array:
-    """Return (r - 1 + exp(-r))/r for r >= 0, any shape, by its series below 1; r/2 near zero."""
-    near = r < 1.0
-    small, large = jnp.where(near, r, 1.0), jnp.where(near, 1.0, r)
-    far = 1.0 + jnp.expm1(-large) / large
-    return jnp.where(near, small * _polynomial(_LAG, small, 1.0), far)
 
 
 def arctan_ratio(s: Array, c: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Actuators between a commanded torque and the body: limits, lags, wheels, gyros, thrusters, rods.
+"""Actuators between a commanded torque and the body: lags, wheels, gyros, thrusters, rods.
 
 The axes of n wheels are the rows of ``axes`` (n, 3), unit vectors in body axes. Keep the states of
 wheels and lags in ``State.aux``, and return their rates with the torque:
@@ -13,17 +13,11 @@ Examples:
 
 from __future__ import annotations
 
-from jaxquat.actuators.actuation import (
-    allocate,
-    lag,
-    magnetorquer_dipoles,
-    saturate_smooth,
-)
+from jaxquat.actuators.actuation import allocate, lag, magnetorquer_dipoles
 from jaxquat.actuators.recorded_commands import delay_record, lag_record
-from jaxquat.actuators.thrusters import allocate_thrusters, pulse_widths, thruster_arms
+from jaxquat.actuators.thrusters import allocate_thrusters, pulse_widths
 from jaxquat.actuators.wheels import (
     cmg_torque,
-    hold_momentum,
     steer_cmgs,
     wheel_friction,
     wheel_imbalance,
@@ -35,14 +29,11 @@ __all__ = [
     "allocate_thrusters",
     "cmg_torque",
     "delay_record",
-    "hold_momentum",
     "lag",
     "lag_record",
     "magnetorquer_dipoles",
     "pulse_widths",
-    "saturate_smooth",
     "steer_cmgs",
-    "thruster_arms",
     "wheel_friction",
     "wheel_imbalance",
     "wheel_torque",

@@ -1,14 +1,12 @@
-"""Limits, a lag, and the allocation of a torque to reaction wheels or magnetic rods."""
+"""A lag, and the allocation of a torque to reaction wheels or magnetic rods."""
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import (
-    broadcast,
     exactly,
     floating,
     from_aux,
@@ -18,24 +16,6 @@ from jaxquat._internal.checks import (
     unit_vector,
 )
 from jaxquat._internal.linear import cross, inverse, matmul, matvec, scale_of, square, transpose
-
-
-def saturate_smooth(tau: ArrayLike, limits: ArrayLike) -> Array:
-    """Limit tau smoothly: ``limits tanh(tau/limits)``. (..., n), (..., n) or () -> (..., n) [N m].
-
-    It has a gradient everywhere; that of ``jnp.clip(tau, -limits, limits)`` is 0 outside.
-
-    Examples:
-        >>> np.asarray(jq.actuators.saturate_smooth(jnp.array([0.01, 0.5, 5.0]), 0.5)).round(2)
-        array([0.01, 0.38, 0.5 ], dtype=float32)
-    """
-    tau, limits = floating("tau", tau), floating("limits", limits)
-    core = tau.shape[-1:] or (3,)
-    with jax.ensure_compile_time_eval():  # stays concrete under jit if the limits are concrete
-        limits = limits if limits.ndim else jnp.broadcast_to(limits, core)
-    tau, limits = broadcast(("tau", tau, core), ("limits", limits, core))
-    positive("limits", limits)
-    return limits * jnp.tanh(tau / limits)
 
 
 def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Array:

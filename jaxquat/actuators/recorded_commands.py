@@ -1,9 +1,11 @@
 """Responses to recorded commands in closed form: a delay, and a first-order lag.
 
-Commands hold or are linear between recorded times, and constant after the last. Their integral and
-the state of a lag are then known functions, differentiable with respect to the delay although the
-commands jump. Times and integrals are sums of two numbers, (high, low), whose differences keep
-their digits in float32 far from the beginning of a log.
+Each of N recorded commands holds until the next one (a zero-order hold), the last one for good. So
+the integral of the commands, and the state of a lag that follows them, are known functions within
+each interval, differentiable with respect to the delay although the commands jump.
+
+Times and integrals are sums of two numbers, (high, low), whose differences keep their digits in
+float32 far from the beginning of a log: the difference of two similar high parts is exact.
 """
 
 from __future__ import annotations
@@ -16,20 +18,20 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat._internal import series
 from jaxquat._internal.checks import (
     finite,
     floating,
     is_concrete,
     not_decreasing,
-    one_of,
     one_shape,
     positive,
     scalar,
 )
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.simulation.grid import grid_at
 
 
+@refuses_old_keywords("actuators.delay_record")
 def delay_record(
     times: ArrayLike,
     commands: ArrayLike,
@@ -37,55 +39,57 @@ def delay_record(
     between: ArrayLike | None = None,
     *,
     start: ArrayLike | None = None,
-    hold: str = "zero-order",
 ) -> Array:
-    """Average delayed recorded commands over the intervals of given times. -> (..., M - 1[, k]).
+    """Average delayed recorded commands over the intervals between given times.
 
-    The means are inputs for ``rollout``, one per interval of ``jq.grid_at(between)``; steps and
-    delay need not be multiples of the record's intervals. The derivative with respect to the delay
-    is ``(u(a - delay) - u(b - delay))/(b - a)``::
+    The means are inputs for ``rollout``, one per interval of ``jq.grid_at(between)``. So the steps
+    of a simulation may be longer than those of the record, and the delay need not be a multiple of
+    either. The derivative with respect to the delay is ``(u(a - delay) - u(b - delay))/(b - a)``::
 
         inputs = actuators.delay_record(stamps, commands, params["latency"])
         path = jq.rollout(jq.rkmk4, body, torque, start, jq.grid_at(stamps), params, inputs=inputs)
 
     Args:
         times: (N,) [s], at least two, not decreasing. NumPy subtracts concrete times, in float64.
-        commands: (N,) or (N, k), one per time. The result has the dtype of commands, delay and
-            start.
+        commands: (N,) or (N, k), one per time.
         delay: () [s]. A negative delay makes the commands earlier.
-        between: (..., M) [s], M at least 2, not decreasing, ``times`` by default. An interval of
-            length 0, for instance padding, gets the command at its time.
-        start: the command until the first one arrives, () or (k,), by default that command. Give
-            ``lag_record`` the same.
-        hold: "zero-order" if a command holds until the next one, "linear" between samples.
+        between: (..., M) [s], M at least 2, not decreasing along the last axis; ``times`` by
+            default. An interval of length 0, for instance padding, gets the command at its time.
+        start: the command until the first one arrives, () or (k,); by default that command, as if
+            it had held for long. ``lag_record`` has the same argument: give both the same value.
+
+    Returns:
+        (..., M - 1) or (..., M - 1, k), in the dtype of commands, delay and start.
 
     Examples:
         >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
         >>> jq.actuators.delay_record(stamps, commands, 0.25)  # arrives in the second interval
         Array([0.  , 0.75], dtype=float32)
+        >>> jq.actuators.delay_record(stamps, 1.0 - commands, 0.25, start=0.0)  # a log from rest
+        Array([0.75, 0.25], dtype=float32)
     """
     u, delay = _commands(commands), scalar("delay", delay)
     first = _start(start, u)
-    record = _recorded(times, u, hold, delay, first)
+    record = _recorded(times, u, delay, first)
     edges = _instants("between", times if between is None else between)
     if np.ndim(edges) < 1 or np.shape(edges)[-1] < 2:
         raise ValueError(f"between: wanted shape (..., M) with M >= 2, got {np.shape(edges)}")
     not_decreasing("between", edges)
 
     j, s = _interval(record, edges, delay)
-    now, slope = (jnp.asarray(x, record.dtype)[j] for x in (record.commands, record.slopes))
+    now = jnp.asarray(record.commands, record.dtype)[j]
     is_before, s = ((j == 0) & (s <= 0))[..., None], s[..., None]
     now = jnp.where(is_before, jnp.broadcast_to(first, now.shape).astype(record.dtype), now)
-    inside = jnp.where(s > 0, s, 0.0)  # before the first time there is no slope
     high, low = record.integrals()
-    parts = high[j], low[j], now * s + 0.5 * slope * inside**2
+    parts = high[j], low[j], now * s
     change = jnp.sum(jnp.stack([jnp.diff(part, axis=-2) for part in parts]), axis=0)
     length = jnp.asarray(edges[..., 1:] - edges[..., :-1], record.dtype)[..., None]
-    empty, at_end = length == 0, (now + slope * inside)[..., 1:, :]
-    mean = jnp.where(empty, at_end, change / jnp.where(empty, 1.0, length))
+    empty = length == 0
+    mean = jnp.where(empty, now[..., 1:, :], change / jnp.where(empty, 1.0, length))
     return mean if u.ndim == 2 else mean[..., 0]
 
 
+@refuses_old_keywords("actuators.lag_record")
 def lag_record(
     times: ArrayLike,
     commands: ArrayLike,
@@ -94,54 +98,56 @@ def lag_record(
     *,
     delay: ArrayLike = 0.0,
     start: ArrayLike | None = None,
-    hold: str = "zero-order",
 ) -> Array:
-    """Return the states of a first-order lag that follows recorded commands. -> (...[, k]).
+    """Return the states of a first-order lag that follows recorded commands, at any times.
 
-    They solve ``x' = (u(t - delay) - x)/time_constant`` exactly: for instance unmeasured motor
-    speeds, the initial states of the windows of a fit. They are differentiable except with respect
-    to ``hold``; at a command's time, the derivative with respect to the delay is that towards
-    longer ones.
+    They solve ``x' = (u(t - delay) - x)/time_constant`` exactly. For instance they are unmeasured
+    motor speeds, the initial states for the windows of a fit, computed from the fitted params. They
+    are differentiable with respect to all arguments; at the time of a command, the derivative with
+    respect to the delay is the one-sided one towards longer delays.
 
     Args:
         times: as for ``delay_record``.
-        commands: as for ``delay_record``, and so is the dtype of the result.
+        commands: as for ``delay_record``.
         time_constant: () or (k,) [s].
-        at: the times of the states, any shape (...) [s]; ``times`` by default.
+        at: the times of the states, any shape [s]; ``times`` by default.
         delay: () [s], from a command to its effect on the lag.
-        start: the state until the first command arrives, () or (k,); by default that command.
-        hold: as for ``delay_record``.
+        start: the state until the first command arrives, () or (k,); by default that command, as if
+            it had held for long.
+
+    Returns:
+        The shape of ``at``, or (..., k), in the dtype of commands, time constant, delay and start.
 
     Examples:
         >>> stamps, commands = np.array([0.0, 1.0, 2.0]), jnp.array([0.0, 1.0, 1.0])
-        >>> f"{jq.actuators.lag_record(stamps, commands, 0.5)[2]:.3f}"  # 1 - exp(-2)
-        '0.865'
+        >>> x = jq.actuators.lag_record(stamps, commands, 0.5)  # a command holds until the next one
+        >>> f"{x[1]:.3f} {x[2]:.3f}"  # 1 - exp(-2) after a second
+        '0.000 0.865'
     """
     u = _commands(commands)
     time_constant = one_shape("time_constant", time_constant, *_shapes(u))
     positive("time_constant", time_constant)
     delay = scalar("delay", delay)
     first = _start(start, u)
-    record = _recorded(times, u, hold, time_constant, delay, first)
+    record = _recorded(times, u, time_constant, delay, first)
     j, s = _interval(record, _instants("at", times if at is None else at), delay)
 
-    def moved(x: Array, interval: tuple[Array, Array, Array]) -> Array:
-        """Return the state that x reaches in an interval (command, its slope, seconds)."""
-        command, slope, seconds = interval
+    def moved(x: Array, command: Array, seconds: Array) -> Array:
+        """Return the state that x reaches in an interval."""
         ratio = seconds / time_constant.reshape((1,) * (seconds.ndim - 1) + (-1,))
-        return x + (command - x) * -jnp.expm1(-ratio) + slope * seconds * series.lag_defect(ratio)
+        return x + (command - x) * -jnp.expm1(-ratio)
 
-    def scanned(x: Array, interval: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        x = moved(x, interval)
+    def scanned(x: Array, interval: tuple[Array, Array]) -> tuple[Array, Array]:
+        x = moved(x, *interval)
         return x, x
 
-    values, slopes = (jnp.asarray(x, record.dtype) for x in (record.commands, record.slopes))
+    values = jnp.asarray(record.commands, record.dtype)
     lengths = jnp.asarray(record.stamps[1:] - record.stamps[:-1], record.dtype)[:, None]
     first = jnp.broadcast_to(first, values[0].shape).astype(record.dtype)
-    _, later = jax.lax.scan(scanned, first, (values[:-1], slopes[:-1], lengths))
+    _, later = jax.lax.scan(scanned, first, (values[:-1], lengths))
     states = jnp.concatenate([first[None], later])
     since = jnp.where(s > 0, s, 0.0)[..., None]  # before the first command nothing moves
-    x = moved(states[j], (values[j], slopes[j], since))
+    x = moved(states[j], values[j], since)
     return x if u.ndim == 2 else x[..., 0]
 
 
@@ -150,13 +156,12 @@ class _Record(NamedTuple):
 
     stamps: Any  # (N,) [s]
     commands: Any  # (N, k)
-    slopes: Any  # (N, k) [1/s], 0 after the last time
     dtype: DTypeLike  # of results
 
     def integrals(self) -> tuple[Array, Array]:
         """Return the integral (N, k) [s] of the commands since the first time, (high, low)."""
         seconds = (self.stamps[1:] - self.stamps[:-1])[:, None]
-        gains = seconds * (self.commands[:-1] + 0.5 * seconds * self.slopes[:-1])
+        gains = seconds * self.commands[:-1]
         xp: Any = np if is_concrete(gains) else jnp
         sums = xp.concatenate([xp.zeros_like(gains[:1]), xp.cumsum(gains, axis=0)])
         return _two_parts(sums, self.dtype)
@@ -177,29 +182,20 @@ def _shapes(u: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _start(start: ArrayLike | None, u: Any) -> Any:
+    """Return the checked argument ``start``: the first command by default."""
     first = u[0] if start is None else one_shape("start", start, *_shapes(u))
     finite("start", first)
     return first
 
 
-def _recorded(times: ArrayLike, u: Any, hold: str, *others: Any) -> _Record:
+def _recorded(times: ArrayLike, u: Any, *others: Any) -> _Record:
     """Return the record of commands u; its dtype is that to which u and ``others`` promote."""
-    one_of("hold", hold, ("zero-order", "linear"))
     stamps: Any = grid_at(times).stamps
     stamps = np.asarray(stamps) if is_concrete(stamps) else stamps
     if np.shape(stamps) != u.shape[:1]:
         wanted = f"shape ({len(u)},), a time for each command"
         raise ValueError(f"times: wanted {wanted}, got {np.shape(stamps)}")
-    dtype = jnp.result_type(u, *others)
-    xp: Any = np if is_concrete((stamps, u)) else jnp
-    u = u.reshape(len(u), -1)
-    slopes = xp.zeros_like(u)
-    if hold == "linear":
-        seconds = (stamps[1:] - stamps[:-1])[:, None]
-        empty = seconds == 0
-        rates = xp.diff(u, axis=0) / xp.where(empty, 1.0, seconds)
-        slopes = xp.concatenate([xp.where(empty, 0.0, rates), slopes[:1]])
-    return _Record(stamps, u, slopes, dtype)
+    return _Record(stamps, u.reshape(len(u), -1), jnp.result_type(u, *others))
 
 
 def _instants(name: str, value: ArrayLike) -> Any:

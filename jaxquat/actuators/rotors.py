@@ -58,10 +58,8 @@ __all__ = [
     "Rotors",
     "allocate",
     "command_speeds",
-    "drag_torques",
     "lag",
     "speeds",
-    "thrusts",
     "wrench",
 ]
 
@@ -69,8 +67,8 @@ __all__ = [
 class Rotors(NamedTuple):
     """The n rotors of a body, a pytree.
 
-    A curve ``c[0] + c[1] w + c[2] w^2`` of the speed w >= 0 [rad/s] is the same for all rotors; in
-    air at rest it is ``(0, 0, k)``.
+    The curves are polynomials in the speed w >= 0 [rad/s] of a rotor, ``c[0] + c[1] w + c[2] w^2``,
+    the same for all rotors; ``(0, 0, k)`` is the curve of a rotor in air at rest.
 
     Attributes:
         positions: of the hubs from the centre of mass, body axes [m], (n, 3).
@@ -81,6 +79,9 @@ class Rotors(NamedTuple):
 
     Examples:
         >>> quad = jq.rotors.Rotors(places, jnp.tile(up, (4, 1)), spins, **curves)
+        >>> lift = jnp.polyval(quad.thrust[::-1], 500.0 * jnp.ones(4)).sum()
+        >>> f"{lift:.1f} N at 500 rad/s"
+        '10.0 N at 500 rad/s'
     """
 
     positions: Array
@@ -88,28 +89,6 @@ class Rotors(NamedTuple):
     spins: Array
     thrust: Array
     drag: Array
-
-
-def thrusts(rotors: Rotors, speeds: ArrayLike) -> Array:
-    """Return the thrust of each rotor at these speeds. (n,) [rad/s] -> (n,) [N].
-
-    Examples:
-        >>> jq.rotors.thrusts(one, jnp.array([500.0])).round(2)
-        Array([2.5], dtype=float32)
-    """
-    rotors = _checked(rotors)
-    return _curve(rotors.thrust, exactly("speeds", speeds, rotors.spins.shape))
-
-
-def drag_torques(rotors: Rotors, speeds: ArrayLike) -> Array:
-    """Return each rotor's torque on the body along ``-spin axis``. (n,) [rad/s] -> (n,) [N m].
-
-    Examples:
-        >>> jq.rotors.drag_torques(one, jnp.array([500.0])).round(3)
-        Array([0.05], dtype=float32)
-    """
-    rotors = _checked(rotors)
-    return _curve(rotors.drag, exactly("speeds", speeds, rotors.spins.shape))
 
 
 def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:

@@ -27,41 +27,24 @@ from jaxquat._internal.checks import (
     not_negative,
     one_shape,
     positive,
-    unit_vector,
 )
 from jaxquat._internal.linear import cross, dot, matmul, matvec, scale_of, square, transpose
 from jaxquat.actuators.actuation import axes_rows
-
-
-def thruster_arms(positions: ArrayLike, directions: ArrayLike) -> Array:
-    """Return the torque of each thruster at unit force, ``position × direction`` [m].
-
-    (n, 3), (n, 3) -> (n, 3), in body axes: ``positions`` [m] from the centre of mass,
-    ``directions`` unit vectors along the force on the body.
-
-    Examples:
-        >>> position, direction = jnp.array([[0.5, 0.0, 0.0]]), jnp.array([[0.0, 1.0, 0.0]])
-        >>> jq.actuators.thruster_arms(position, direction)  # about z
-        Array([[0. , 0. , 0.5]], dtype=float32)
-    """
-    positions, directions = broadcast(
-        ("positions", positions, (3,)), ("directions", directions, (3,))
-    )
-    unit_vector("directions", directions)
-    return cross(positions, directions)
 
 
 def allocate_thrusters(arms: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -> Array:
     """Return the nonnegative forces of least sum whose torque is tau. -> (n,) [N].
 
     If no forces give tau, they give the torque nearest to it. A torque beyond the limits is scaled
-    down, in its direction. Compare ``forces @ arms`` with tau to detect either case. All bases of
-    the linear program, about ``(n + 3)^3/6``, are tried, so the result is exact, and differentiable
-    except where the basis changes.
+    down just enough to meet them, so that it keeps its direction. Compare ``forces @ arms`` with
+    tau to detect either case. All bases of the linear program, about ``(n + 3)^3/6``, are tried at
+    once. The result is exact, and differentiable except where the basis changes.
 
     Args:
-        arms: torque of each thruster at unit force [m], (n, 3), from ``thruster_arms``. Three arms
-            count as coplanar to within ten units of rounding.
+        arms: torque of each thruster at unit force [m], (n, 3): ``jnp.cross(positions,
+            directions)`` in body axes, with positions [m] from the centre of mass and unit vectors
+            along the forces. Three arms that lie in one plane to within ten units of rounding count
+            as coplanar.
         tau: the torque to produce [N m], (3,), body axes.
         limits: largest forces [N], (n,) or (), not negative; 0 for a failed thruster.
 
@@ -117,6 +100,7 @@ def pulse_widths(
 
 @jax.jit
 def _allocated(arms: Array, tau: Array, limits: Array | None) -> Array:
+    """Return the forces (n,) of least sum, with arms (n, 3), for the torque tau (3,)."""
     n = len(arms)
     finite = jnp.all(jnp.isfinite(arms)) & jnp.all(jnp.isfinite(tau))
     length, force = _unit(arms), _unit(tau)

@@ -50,25 +50,6 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
     return -matvec(transpose(axes), motor) - cross(state.omega, matvec(transpose(axes), momentum))
 
 
-def hold_momentum(momentum: ArrayLike, motor: ArrayLike, capacity: ArrayLike) -> Array:
-    """Set the motor torques to 0 that would spin a full wheel faster. -> (n,) [N m].
-
-    A wheel is full if ``|momentum| >= capacity`` [N m s]. Arguments (n,) or () broadcast.
-
-    Examples:
-        >>> momentum, motor = jnp.array([1.0, 0.5, -1.0]), jnp.array([0.25] * 3)  # N m s, N m
-        >>> jq.actuators.hold_momentum(momentum, motor, capacity=1.0)  # the third may slow down
-        Array([0.  , 0.25, 0.25], dtype=float32)
-    """
-    from_aux("momentum", momentum)
-    momentum, motor, capacity = broadcast(
-        ("momentum", momentum, ()), ("motor", motor, ()), ("capacity", capacity, ())
-    )
-    positive("capacity", capacity, or_infinite=True)
-    full = (jnp.abs(momentum) >= capacity) & (motor * momentum > 0)
-    return jnp.where(full, 0.0, motor)
-
-
 def wheel_friction(
     speed: ArrayLike,
     coulomb: ArrayLike,

@@ -15,7 +15,7 @@ Examples:
 
 from __future__ import annotations
 
-from jaxquat.control.cascade import CascadeGains, CascadeLimits, CascadeMemory, cascade
+from jaxquat.control.cascade import CascadeGains, CascadeLimits, cascade
 from jaxquat.control.delaying import delay
 from jaxquat.control.flight import FlightGains, Lift, flight_law
 from jaxquat.control.laws import (
@@ -31,7 +31,6 @@ from jaxquat.control.pid import PIDGains, pid
 from jaxquat.control.reference import (
     Reference,
     ReferenceTrajectory,
-    at_rest,
     follow,
     follow_position,
     hold_position,
@@ -41,7 +40,6 @@ from jaxquat.control.settling import settling_time
 __all__ = [
     "CascadeGains",
     "CascadeLimits",
-    "CascadeMemory",
     "FlightGains",
     "Gains",
     "Lift",
@@ -49,7 +47,6 @@ __all__ = [
     "PIDGains",
     "Reference",
     "ReferenceTrajectory",
-    "at_rest",
     "cascade",
     "delay",
     "euler_law",

@@ -77,15 +77,7 @@ class CascadeLimits(NamedTuple):
 
 
 class CascadeMemory(NamedTuple):
-    """The integral parts of ``cascade``, its memory.
-
-    Attributes:
-        acceleration: world axes [m/s^2], (3,).
-        angular_acceleration: body axes [rad/s^2], (3,).
-
-    Examples:
-        >>> memory = jq.control.CascadeMemory(jnp.array([0.5, 0.0, 0.0]), zero)  # against the wind
-    """
+    """The integral parts of ``cascade``: in world axes [m/s^2], in body axes [rad/s^2]."""
 
     acceleration: Array
     angular_acceleration: Array
@@ -106,13 +98,18 @@ def cascade(
 ) -> Controller:
     """Make a controller of the position and heading of a rotorcraft, with ``Lift`` as command.
 
+    Its memory holds the integral parts: ``acceleration`` in world axes [m/s^2], (3,), and
+    ``angular_acceleration`` in body axes [rad/s^2], (3,).
+
     With e the errors, at each sample:
 
-    - the velocity setpoint is the velocity of the reference plus ``k e_x``, limited by ``speed``;
-    - the thrust setpoint is the mass times gravity, the reference's acceleration, ``k e_v`` and an
-      integral, at least a tenth of the weight upwards, and limited in tilt and size;
-    - the rate setpoint is ``2 k vec(q* q_r)`` plus the rate of the heading. q_r, on the shortest
-      way, has body z along that thrust and the heading of the reference;
+    - the velocity setpoint is the velocity of the reference plus ``k e_x``, cut to the limit
+      ``speed``;
+    - the thrust setpoint is the mass times gravity, the acceleration of the reference, ``k e_v``
+      and an integral. Its upward component is at least a tenth of the weight, and its tilt and size
+      are limited;
+    - the rate setpoint is ``2 k vec(q* q_r)`` plus the rate of the heading. q_r is the attitude
+      with body z along that thrust and the heading of the reference, on the shortest way;
     - the torque is ``I (k e_w + integral) + omega × I omega``, limited per axis.
 
     Args:
@@ -126,11 +123,13 @@ def cascade(
         gravity: g [m/s^2], ().
 
     Examples:
-        >>> reference = jq.control.hold_position(jnp.array([0.0, 0.0, 1.0]))
+        >>> reference = jq.control.hold_position(jnp.array([0.0, 0.0, 2.0]))
         >>> values = 1.0, 2.5, 0.5, 6.0, 15.0, 5.0
         >>> gains = jq.control.CascadeGains(*(jnp.full(3, value) for value in values))
         >>> controller = jq.control.cascade(body, 0.01, reference, gains=gains)
-        >>> lift, _ = controller.update(0.0, low, controller.init(low, None), None, None)
+        >>> low = jq.State(level, zero, position=jnp.array([0.0, 0.0, 1.0]), velocity=zero)
+        >>> memory = controller.init(low, None)
+        >>> lift, memory = jax.jit(controller.update)(0.0, low, memory, None, None)
         >>> f"{lift.thrust:.2f} N"  # 1.2 kg (9.81 + 2.5 1.0) m/s^2, because it is 1 m too low
         '14.77 N'
     """
@@ -189,6 +188,7 @@ def _thrust_within(specific: Array, g: Array, tilt: Array, largest: Array) -> Ar
 
 
 def _shortened(v: Array, largest: Array) -> Array:
+    """Return v, scaled down to the length ``largest`` if it is longer."""
     length = root(dot(v, v))
     longer = length > largest
     return jnp.where(longer, largest / jnp.where(longer, length, 1.0), 1.0) * v
@@ -200,6 +200,7 @@ _LIMITS |= {"torque": Field([(), (3,)], _LIMIT)}
 
 
 def _checked_limits(limits: CascadeLimits, weight: Array) -> list[Array]:
+    """Return the limits as arrays of the dtype of the weight, checked; errors name the field."""
     limits = checked_record("limits", limits, CascadeLimits, _LIMITS, "a control.CascadeLimits")
     arrays = [jnp.asarray(value, weight.dtype) for value in limits]
     tilt, thrust = arrays[1:3]

@@ -101,8 +101,9 @@ def geometric_law(state: State, gains: Gains, reference: Reference, body: Body) 
     Geometric tracking control of a quadrotor UAV on SE(3), CDC 2010, (11) and (16).
 
     Examples:
-        >>> turned = start._replace(q=jnp.array([0.6, 0.0, 0.0, 0.8]))  # by 106 deg
-        >>> tau = jq.control.geometric_law(turned, gains, jq.control.at_rest(level), body)
+        >>> target = jq.control.Reference(level, zero, zero)
+        >>> state = jq.State(jnp.array([0.6, 0.0, 0.0, 0.8]), zero)  # 106 deg away
+        >>> tau = jq.control.geometric_law(state, gains, target, body)
         >>> f"{tau[2]:.2f} N m"  # -2 k 0.6 0.8
         '-1.92 N m'
     """
@@ -121,11 +122,13 @@ def check_order(state: Any, call: str) -> None:
 
 
 def _shortest_way(q: Array, gains: Gains, target: Array) -> Array:
+    """Return the pull ``2 k vec(q* (s target))``."""
     doubled = 2.0 * gains.stiffness
     return doubled * quaternion.multiply(quaternion.conjugate(q), shortest(q, target))[1:]
 
 
 def _rate_terms(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
+    """Return the damping of the rate error plus the feed-forward, the torque for the motion."""
     to_body = quaternion.multiply(quaternion.conjugate(state.q), reference.q)
     omega = quaternion.rotate(to_body, reference.omega)
     alpha = quaternion.rotate(to_body, reference.alpha)

@@ -68,7 +68,8 @@ def pid(
 
     Examples:
         >>> gains = jq.control.PIDGains(*(k * jnp.ones(3) for k in (3.0, 3.0, 1.0)))
-        >>> controller = jq.control.pid(body, 0.2, jq.control.at_rest(level), gains=gains)
+        >>> target = jq.control.Reference(level, zero, zero)
+        >>> controller = jq.control.pid(body, 0.2, target, gains=gains)
         >>> push = lambda t, state, params, command: jnp.array([0.03, -0.02, 0.01])  # N m, constant
         >>> torque, grid = jq.torques.total(jq.torques.commanded, push), jq.grid(0.0, 0.2, 100)
         >>> path = jq.rollout(jq.rkmk2, body, torque, start, grid, controller=controller)

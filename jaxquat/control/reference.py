@@ -32,17 +32,6 @@ class Reference(NamedTuple):
     alpha: Array
 
 
-def at_rest(q: ArrayLike) -> Reference:
-    """Return the constant reference at a unit attitude q (4,).
-
-    Examples:
-        >>> target = jq.control.at_rest(jnp.array([0.6, 0.0, 0.0, 0.8]))
-    """
-    q = exactly("q", q, (4,))
-    unit_quaternion("q", q)
-    return Reference(q, jnp.zeros_like(q[1:]), jnp.zeros_like(q[1:]))
-
-
 def follow(attitude: Callable[[Array], Array], t: ArrayLike) -> Reference:
     """Return the reference at time t [s] of a smooth ``attitude(t) -> (4,)``, by derivatives of it.
 
@@ -143,6 +132,7 @@ def follow_position(
 
 
 def _derivatives(function: Callable[[Array], Array], t: Array, count: int) -> list[Array]:
+    """Return the value at t and ``count`` derivatives, by nested forward mode."""
     if not count:
         return [function(t)]
     lower = lambda t: _derivatives(function, t, count - 1)  # noqa: E731

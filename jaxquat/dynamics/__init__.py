@@ -9,12 +9,11 @@ Examples:
 """
 
 from jaxquat.dynamics.appendages import Appendages, coupled, flexible_modes, slosh_masses
-from jaxquat.dynamics.contract import Step, Torque
+from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import (
     angular_acceleration,
     derivative,
     energy,
-    linear_momentum,
     linearize,
     momentum,
 )
@@ -23,14 +22,12 @@ from jaxquat.dynamics.state import Rates, local, retract
 __all__ = [
     "Appendages",
     "Rates",
-    "Step",
     "Torque",
     "angular_acceleration",
     "coupled",
     "derivative",
     "energy",
     "flexible_modes",
-    "linear_momentum",
     "linearize",
     "local",
     "momentum",

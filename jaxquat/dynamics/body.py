@@ -22,6 +22,7 @@ from jaxquat._internal.checks import (
     is_concrete,
     measurable,
     random_key,
+    same_dtype,
     single_or_double,
     unit_quaternion,
 )
@@ -30,7 +31,6 @@ from jaxquat._internal.reprs import short
 from jaxquat.dynamics.inertia import (
     check_inertia,
     check_moments,
-    equal_moments,
     from_six,
     principal_axes,
     symmetric_part,
@@ -134,9 +134,7 @@ class Body:
         if axes is None:
             axes = jnp.asarray([1.0, 0.0, 0.0, 0.0], moments.dtype)
         axes = exactly("axes", axes, (4,))
-        if axes.dtype != moments.dtype:
-            wanted = f"the dtype of the moments, {moments.dtype}"
-            raise TypeError(f"axes: wanted {wanted}, got {axes.dtype}")
+        same_dtype("axes", axes, moments.dtype, "the moments")
         unit_quaternion("axes", axes)
         check_moments("moments", moments)
         return cls._unchecked(moments=moments, axes=axes, mass=_mass(mass, moments.dtype))
@@ -293,18 +291,8 @@ def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
     if inertia.shape != (3, 3) or (body.mass is not None and jnp.ndim(body.mass)):
         wanted = "one body, inertia of shape (3, 3)"
         raise ValueError(f"body: wanted {wanted}, got {inertia.shape}; use jax.vmap for a batch")
-    if dtype is not None and inertia.dtype != dtype:
-        raise TypeError(f"body: wanted the dtype of {of}, {dtype}, got {inertia.dtype}")
-
-
-def check_symmetric(name: str, body: Body, hint: str = "") -> None:
-    """Raise ValueError, with ``name``, if a concrete body is not symmetric about axis 3."""
-    if is_concrete(body):
-        with jax.ensure_compile_time_eval():
-            moments, _ = body.principal()
-            if not bool(equal_moments(moments, axis=2)):
-                wanted = "two equal moments about axis 3"
-                raise ValueError(f"body: {name} wanted {wanted}, got {moments.tolist()}{hint}")
+    if dtype is not None:
+        same_dtype("body", inertia, dtype, of)
 
 
 def refuse_bodies(name: str, tree: Any) -> None:
@@ -334,15 +322,17 @@ def _positive(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def _mass(mass: ArrayLike | None, dtype: Any) -> Array | None:
+    """Return the mass in the dtype of the inertia: a number is cast, an array must have it."""
     if mass is None:
         return None
     array = _positive("mass", mass, ())
-    if hasattr(mass, "dtype") and array.dtype != dtype and not getattr(mass, "weak_type", False):
-        raise TypeError(f"mass: wanted the dtype of the inertia, {dtype}, got {array.dtype}")
+    if hasattr(mass, "dtype") and not getattr(mass, "weak_type", False):
+        same_dtype("mass", array, dtype, "the inertia")
     return array.astype(dtype)
 
 
 def _shown(leaf: Any) -> str:
+    """Return a leaf in one line: one inertia by its rows, anything else as in other reprs."""
     if isinstance(leaf, np.ndarray | Array) and leaf.shape == (3, 3) and is_concrete(leaf):
         return f"[{', '.join(map(short, np.asarray(leaf)))}]"
     return short(leaf)

@@ -12,7 +12,7 @@ from jax import Array
 from jax.extend.core import jaxpr_as_fun
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, finite, instance, one_shape, takes
+from jaxquat._internal.checks import exactly, finite, instance, one_shape, same_dtype, takes
 from jaxquat._internal.jaxprs import depends_on
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, Wrench, describe, one_body
@@ -237,8 +237,7 @@ def check_step(body: Body, t: ArrayLike, state: State, dt: ArrayLike) -> tuple[A
     state = one_body("state", state)
     dtype = state.q.dtype
     for leaf in jax.tree.leaves(body):
-        if leaf.dtype != dtype:
-            raise TypeError(f"body: wanted the dtype of the state, {dtype}, got {leaf.dtype}")
+        same_dtype("body", leaf, dtype, "the state")
     if state.position is not None and body.mass is None:
         wanted = "a mass because the state has a position"
         raise ValueError(f"body: wanted {wanted}, got none; jq.Body(inertia, mass) has one")

@@ -66,19 +66,6 @@ def energy(body: Body, state: State) -> Array:
     return rotation + 0.5 * mass_of(body) * dot(state.velocity, state.velocity)
 
 
-def linear_momentum(body: Body, state: State) -> Array:
-    """Return the linear momentum ``m v`` in WORLD axes [N s]. -> (..., 3).
-
-    The states of one body may have leading axes. ValueError without velocity or mass.
-
-    Examples:
-        >>> moving = state._replace(position=jnp.zeros(3), velocity=jnp.array([3.0, 0.0, 0.0]))
-        >>> jq.dynamics.linear_momentum(jq.Body.sphere(12.0, radius=1.0), moving)  # 12 kg at 3 m/s
-        Array([36.,  0.,  0.], dtype=float32)
-    """
-    return mass_of(body) * moving(broadcastable("state", state)).velocity
-
-
 def momentum(body: Body, state: State, about: ArrayLike | None = None) -> Array:
     """Return the angular momentum of the body in WORLD axes [N m s]. -> (..., 3).
 

@@ -13,7 +13,15 @@ from jax.typing import ArrayLike
 
 from jaxquat import quaternion
 from jaxquat._internal import reprs
-from jaxquat._internal.checks import exactly, finite, floating, instance, trailing, unit_quaternion
+from jaxquat._internal.checks import (
+    exactly,
+    finite,
+    floating,
+    instance,
+    same_dtype,
+    trailing,
+    unit_quaternion,
+)
 
 
 class State(NamedTuple):
@@ -95,8 +103,7 @@ def retract(state: State, delta: ArrayLike) -> State:
     state = one_body("state", state)
     aux, unravel = ravel_pytree(state.aux)
     delta = exactly("delta", delta, (error_size(state),))
-    if delta.dtype != state.q.dtype:
-        raise TypeError(f"delta: wanted the dtype of the state, {state.q.dtype}, got {delta.dtype}")
+    same_dtype("delta", delta, state.q.dtype, "the state")
     q = quaternion.correct_norm(quaternion.multiply(state.q, quaternion.exp(delta[:3])))
     omega, remaining, position, velocity = state.omega + delta[3:6], delta[6:], None, None
     if state.position is not None:

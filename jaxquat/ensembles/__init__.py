@@ -17,7 +17,6 @@ from jaxquat.ensembles.reducers import (
     largest,
     mean,
     quantiles,
-    smallest,
 )
 from jaxquat.ensembles.simulating import Ensemble, run
 from jaxquat.ensembles.stopping import StoppingRule, standard_error
@@ -37,6 +36,5 @@ __all__ = [
     "members",
     "quantiles",
     "run",
-    "smallest",
     "standard_error",
 ]

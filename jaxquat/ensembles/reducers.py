@@ -123,7 +123,7 @@ class Covariance(reprs.Tabular):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False)
 class Extremes(reprs.Tabular):
-    """The result of ``largest`` and ``smallest``. A pytree.
+    """The result of ``largest``. A pytree.
 
     The most extreme member comes first; among equals, the one with the lowest number; NaN is last.
 
@@ -337,7 +337,8 @@ def _added(a: _Counts, b: _Counts) -> _Counts:
 def largest(k: int, of: Of = None) -> Reducer:
     """Reduce to the k members with the largest values of one number, as ``Extremes``.
 
-    ``of`` returns one number per member, shape (members,). The result does not depend on chunks.
+    ``of`` returns one number per member, shape (members,); its negative selects the smallest. The
+    result does not depend on chunks.
 
     Examples:
         >>> worst = jq.ensembles.largest(2, lambda outputs: outputs["error"])
@@ -345,26 +346,10 @@ def largest(k: int, of: Of = None) -> Reducer:
         >>> worst.finish(worst.summarise(rows, np.arange(3))).members
         array([1, 2])
     """
-    return _extremes(k, of, -1.0)
-
-
-def smallest(k: int, of: Of = None) -> Reducer:
-    """Reduce to the k members with the smallest values of one number; otherwise like ``largest``.
-
-    Examples:
-        >>> margin = jq.ensembles.smallest(1, lambda outputs: outputs["margin"])
-        >>> rows = {"margin": np.array([0.1, -0.2, 0.3])}  # of three members
-        >>> margin.finish(margin.summarise(rows, np.arange(3))).value
-        array([-0.2])
-    """
-    return _extremes(k, of, 1.0)
-
-
-def _extremes(k: int, of: Of, sign: float) -> Reducer:
     k, selected = positive_integer("k", k), selector(of)
 
     def best(value: np.ndarray, index: np.ndarray) -> Any:
-        order = np.lexsort((index, sign * value))[:k]
+        order = np.lexsort((index, -value))[:k]
         return value[order], index[order]
 
     def summarise(rows: Any, index: np.ndarray) -> Any:

@@ -7,15 +7,7 @@ Phys. 225, 2007, 145-164 (attitude of the free asymmetric body).
 
 from __future__ import annotations
 
-from jaxquat.exact.free import flip_interval, free_body, free_symmetric
+from jaxquat.exact.free import free_body
 from jaxquat.exact.prescribed import coning, prescribed
-from jaxquat.exact.tops import steady_precession
 
-__all__ = [
-    "coning",
-    "flip_interval",
-    "free_body",
-    "free_symmetric",
-    "prescribed",
-    "steady_precession",
-]
+__all__ = ["coning", "free_body", "prescribed"]

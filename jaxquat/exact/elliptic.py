@@ -43,13 +43,6 @@ class Pole(NamedTuple):
     ratio: Array
 
 
-def complete(modulus: Modulus) -> Array:
-    """Return K(m), the quarter period; infinite at m1 = 0."""
-    circular, hyperbolic, is_circular = _halves(modulus)
-    q = circular.m * _nome_ratio(circular.m, circular.m1)
-    return jnp.where(is_circular, 0.5 * jnp.pi * _constants(q)[1] ** 2, _quarter(hyperbolic))
-
-
 def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Array, Array]:
     """Return (sn, cn, dn)(u | m) and an integral of the third kind, an angle.
 

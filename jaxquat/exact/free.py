@@ -1,13 +1,15 @@
-"""The motion of free bodies with any three moments, and with two equal ones.
+"""The motion of free bodies with any three moments, computed in principal axes.
 
-``free_body`` computes it in principal axes, with moments and rates divided by powers of two. Axes
-are ordered so that the momentum circles axis 3 and the moments increase or decrease towards it,
-with w1 and w3 not negative. Rates are elliptic functions (Whittaker 1937, 69); addition theorems
-give them from the start, without a phase, which would lose its digits at some spins. Rates
-determine the frame that takes the momentum to axis 3 by the smallest turn; about the momentum it
-has turned by an integral of the third kind (van Zon and Schofield), again by addition theorems. For
-small arguments Taylor series are used, which do not divide by a frequency: it vanishes for a
-sphere.
+- Units. Moments and rates are divided by powers of two, so that nothing over- or underflows.
+- Axes. They are ordered so that the momentum circles axis 3 and the moments increase or decrease
+  towards it, and directed so that w1 and w3 are not negative.
+- Rates. They are elliptic functions of time (Whittaker 1937, section 69). The addition theorems
+  give them from the rates at the start, without a phase, which would lose its digits at some spins.
+- Attitude. The rates determine the frame that takes the momentum to axis 3 by the smallest turn.
+  About the momentum that frame has turned by an integral of the third kind (van Zon and Schofield),
+  again computed from the start by addition theorems.
+- Short times. Where the argument of the elliptic functions is small, their Taylor series are used.
+  They do not divide by a frequency, which vanishes for a sphere.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, finite, scalar
-from jaxquat._internal.linear import cross, dot, matvec, power_of_two, scale_of, transpose
-from jaxquat.dynamics.body import Body, check_body, check_symmetric
+from jaxquat._internal.checks import scalar
+from jaxquat._internal.linear import cross, dot, matvec, power_of_two, transpose
+from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.motion import drifted
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.exact import elliptic
@@ -30,82 +32,36 @@ from jaxquat.quaternion import conjugate, exp, multiply, normalize, rotate, rota
 def free_body(body: Body, t: ArrayLike, start: State) -> State:
     """Return the State of a free body with any three moments, at one time t [s] after ``start``.
 
-    It has the dtype and aux of the start. Values, and derivatives with respect to start, inertia
-    and time, are correct for every spin: about a principal axis, of a symmetric body, of a sphere,
-    on the separatrix, at rest. Whittaker 1937, section 69; van Zon and Schofield (attitude).
+    The result has the dtype and the aux of the start. Values, and derivatives with respect to
+    start, inertia and time, are correct for every spin: about a principal axis, of a symmetric
+    body, of a sphere, on the separatrix, at rest. The rates follow Whittaker 1937, section 69; the
+    attitude follows van Zon and Schofield.
 
-    The error is a few ulp times ``1 + sum |x dy/dx|`` over the numbers x: moments, rates in
-    principal axes, time. That exceeds ``|omega| t`` only near the separatrix, where a relative
-    error e of w1 or w3 shifts each flip by up to ``2 e (gap + fall)/|gap - fall|/rate``,
-    ``gap = I3 (I3 - I2) w3^2``, ``fall = I1 (I2 - I1) w1^2``, axis 2 the middle one. If these agree
-    to rounding, or if omega in principal axes leaves no digits of w1 and w3, the motion is exact
-    for a start a few ulp away. Near the middle axis, derivatives grow like exp(rate t); exactly on
-    it they stay in the range of the dtype.
+    The error is a few units of rounding times ``1 + sum |x dy/dx|`` over the input numbers x:
+    moments, rates in principal axes, time. This is more than ``|omega| t`` only near the
+    separatrix. There a relative error e of w1 or w3 shifts each flip by up to
+    ``2 e (gap + fall)/|gap - fall|/rate``, with ``gap = I3 (I3 - I2) w3^2``,
+    ``fall = I1 (I2 - I1) w1^2`` and axis 2 the middle one. If gap and fall agree to rounding, or if
+    converting omega to principal axes leaves no digits of w1 and w3, the result is the exact motion
+    from a start that differs by some units of rounding.
+
+    Near the middle axis, derivatives with respect to the start grow like exp(rate t). Exactly on it
+    they stop growing where they would leave the range of the dtype.
 
     Examples:
         >>> body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.05, 1.5, 0.0]))
-        >>> interval = jq.exact.flip_interval(body, start.omega)
-        >>> jq.exact.free_body(body, interval, start).omega[1].round(2)  # it has turned over
+        >>> later = jax.jit(jq.exact.free_body)(body, 23.7, start)  # s
+        >>> later.omega[1].round(2)  # rad/s: it has turned over
         Array(-1.5, dtype=float32)
     """
-    t, start = _checked(body, t, start)
+    start = check_state("start", start)
+    check_body(body, start.q.dtype, "the start")
+    t = scalar("t", t).astype(start.q.dtype)
     moments, axes = body.principal()
     turn, rates = _motion(moments, rotate_inverse(axes, start.omega), t)
     turn = jnp.concatenate([turn[:1], rotate(axes, turn[1:])])
     return drifted(start, t)._replace(q=multiply(start.q, turn), omega=rotate(axes, rates))
-
-
-def free_symmetric(body: Body, t: ArrayLike, start: State) -> State:
-    """Return the State of a free body with I1 = I2, at one time t [s] after ``start``.
-
-    ``q = exp(L t/I1) q0 exp(e3 w3 (1 - I3/I1) t)`` with axis 3 of ``body.principal()``, in the
-    dtype and with the aux of the start. ValueError for a concrete body with I1 != I2.
-
-    Examples:
-        >>> body = jq.Body.from_principal(jnp.array([2.0, 2.0, 3.0]))
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.3, 0.4, 2.0]))
-        >>> later = jq.exact.free_symmetric(body, jnp.pi, start)
-    """
-    t, start = _checked(body, t, start)
-    check_symmetric("free_symmetric", body, "; use exact.free_body")
-    moments, axes = body.principal()
-    i1, _, i3 = scale_of(moments) * moments
-    axis = rotate(axes, jnp.asarray([0.0, 0.0, 1.0], t.dtype))
-    slip = (1.0 - i3 / i1) * rotate_inverse(axes, start.omega)[2] * axis  # omega - L/I1
-    spin = exp(t * slip)
-    q = multiply(multiply(exp(t * rotate(start.q, start.omega - slip)), start.q), spin)
-    return drifted(start, t)._replace(q=q, omega=rotate_inverse(spin, start.omega))
-
-
-def flip_interval(body: Body, omega: ArrayLike) -> Array:
-    """Return the time [s] between flips of a body that spins near its middle axis. (3,) -> ().
-
-    It is half a period of the rates, infinite on the separatrix and at the middle axis, and where
-    moments are so equal that there is no period.
-
-    Examples:
-        >>> body = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
-        >>> f"{jq.exact.flip_interval(body, jnp.array([0.05, 1.5, 0.0])):.1f} s"
-        '23.7 s'
-    """
-    omega = exactly("omega", omega, (3,), "; use jax.vmap")
-    finite("omega", omega)
-    check_body(body, omega.dtype, "omega")
-    moments, axes = body.principal()
-    omega = rotate_inverse(axes, omega)
-    size = power_of_two(jnp.where(jnp.max(jnp.abs(omega)) == 0, 1.0, omega))
-    moments, _, omega = _ordered(moments / power_of_two(moments), omega / size)
-    constant = _squared_frequencies(moments, omega)[0] == 0
-    pairs = zip(_ordinary(omega.dtype), (moments, omega), strict=True)
-    frequency, modulus = _modulus(*(jnp.where(constant, x, y) for x, y in pairs))
-    return jnp.where(constant, jnp.inf, 2.0 * elliptic.complete(modulus) / frequency / size)
-
-
-def _checked(body: Body, t: ArrayLike, start: State) -> tuple[Array, State]:
-    start = check_state("start", start)
-    check_body(body, start.q.dtype, "the start")
-    return scalar("t", t).astype(start.q.dtype), start
 
 
 def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:

@@ -317,13 +317,13 @@ def minimise_in_parts(
     )
 
 
-def _triangle(matrix: np.ndarray, rows: int = 256) -> np.ndarray:
+def _triangle(matrix: np.ndarray) -> np.ndarray:
     """Return R of the QR decomposition of a tall matrix (m, n), block by block.
 
     Blocks fit in the cache: for 24,000 rows this is several times as fast as one decomposition.
     """
     columns = matrix.shape[1]
-    rows = max(rows, 4 * columns)
+    rows = max(256, 4 * columns)
     while len(matrix) > 2 * rows:
         count = len(matrix) // rows
         blocks = matrix[: count * rows].reshape(count, rows, columns)

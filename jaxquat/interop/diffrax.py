@@ -19,6 +19,7 @@ Examples:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,6 +37,7 @@ except ImportError as error:
 from jaxquat import so3
 from jaxquat._internal.checks import exactly, instance, positive, takes
 from jaxquat._internal.linear import dot, root
+from jaxquat._internal.renamed import answer
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import derivative
@@ -45,12 +47,11 @@ from jaxquat.schemes.munthe_kaas import moved, stages
 from jaxquat.schemes.tableaus import DORMAND_PRINCE5, HEUN, Tableau, combine, tableau
 from jaxquat.simulation.path import cubic
 
-__all__ = ["BOGACKI_SHAMPINE3", "Bosh3", "Dopri5", "Heun", "Interpolation", "controller", "term"]
+__all__ = ["Bosh3", "Dopri5", "Heun", "controller", "term"]
 
-BOGACKI_SHAMPINE3 = tableau(
+_BOGACKI_SHAMPINE3 = tableau(
     a=((1 / 2,), (0, 3 / 4)), b=(2 / 9, 1 / 3, 4 / 9), c=(1 / 2, 3 / 4), order=3
 )
-"""The tableau of ``Bosh3``."""
 
 
 def term(body: Body, torque: Torque) -> diffrax.ODETerm:
@@ -91,27 +92,13 @@ def _check_dtype(body: Body, state: State) -> None:
         raise TypeError(f"y0: wanted the dtype of the body, {body_dtype}, got {dtype}{hint}")
 
 
-class Interpolation(diffrax.AbstractLocalInterpolation):
+class _Interpolation(diffrax.AbstractLocalInterpolation):
     """The motion within one step.
 
-    The rotation vector is the quintic that matches attitude, rate and acceleration at both ends.
-    Attitudes are unit, of order 6; rates are their exact derivatives, of order 5. Aux states,
-    position and velocity are cubics.
-
-    Attributes:
-        t0: the time at the start of the step [s].
-        t1: the time at the end of the step [s].
-        y0: the state at the start.
-        y1: the state at the end.
-        k0: the derivative at the start, as ``term`` gives it.
-        k1: the derivative at the end.
-
-    Examples:
-        >>> turn = jnp.array([0.0, 0.0, 1.0])
-        >>> first = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), turn, aux={})  # 1 rad/s about z
-        >>> last = first._replace(q=jq.quaternion.exp(turn))  # 1 s later
-        >>> slopes = [bridge.term(body, jq.torques.zero).vf(0.0, y, None) for y in (first, last)]
-        >>> step = bridge.Interpolation(0.0, 1.0, first, last, *slopes)
+    The rotation vector from the start of the step is the quintic that matches attitude, rate and
+    acceleration at both ends. Attitudes are unit and of order 6 in the step; rates are their exact
+    derivatives and of order 5. Aux states, position and velocity are cubics. y0 and y1 are the
+    states at the times t0 and t1 [s] of the ends, k0 and k1 their derivatives from ``term``.
     """
 
     t0: Any
@@ -122,12 +109,7 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
     k1: State
 
     def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> State:
-        """Return the state at ``t0``, or with ``t1`` the state at t1 minus the state at t0.
-
-        Examples:
-            >>> step.evaluate(0.5).omega.round(3)  # rad/s
-            Array([0., 0., 1.], dtype=float32)
-        """
+        """Return the state at ``t0``, or with ``t1`` the state at t1 minus the state at t0."""
         if t1 is not None:
             return jax.tree.map(jnp.subtract, self.evaluate(t1), self.evaluate(t0))
         dtype = self.y0.q.dtype
@@ -143,7 +125,12 @@ class Interpolation(diffrax.AbstractLocalInterpolation):
         return State(correct_norm(multiply(self.y0.q, exp(turn))), rate, *others)
 
     def _turn(self, s: Array, dt: Array) -> tuple[Array, Array]:
-        """Return rotation vector and body rate at the fraction s, by ``u' = dexpinv(u, omega)``."""
+        """Return the rotation vector since the start, and the body rate, at the fraction ``s``.
+
+        In the chart u of ``q = q0 exp(u)``, the slope is ``u' = dexpinv(u, omega)``. At the start u
+        is 0, so u' is omega and u'' is the derivative of omega. At the end, u'' follows from u' by
+        jvp.
+        """
         end = log(relative(self.y0.q, self.y1.q))
         slope = so3.dexpinv(end, self.y1.omega)
         slope, curve = jax.jvp(so3.dexpinv, (end, self.y1.omega), (slope, self.k1.omega))
@@ -169,12 +156,14 @@ class _Lifted(diffrax.AbstractSolver):
     lifted: ClassVar[Tableau]
     error: ClassVar[tuple[float, ...]]
     term_structure: ClassVar = diffrax.ODETerm
-    interpolation_cls: ClassVar[Callable[..., Interpolation]] = Interpolation
+    interpolation_cls: ClassVar[Callable[..., _Interpolation]] = _Interpolation
 
     def order(self, terms: Any) -> int:
+        """Return the order of the solution."""
         return self.lifted.order
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> State:
+        """Return the slope at the start."""
         if isinstance(y0.aux, tuple) and not y0.aux:
             raise ValueError(
                 "y0: wanted a State with aux={} where there is no aux state"
@@ -188,7 +177,7 @@ class _Lifted(diffrax.AbstractSolver):
         return slope._replace(q=slope.q + (1 - dot(y0.q, y0.q)) * y0.q)
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump) -> Any:
-        """Return state, error, arguments of ``Interpolation``, slope at the end, and success."""
+        """Return state, error, arguments of the interpolation, slope at the end, and success."""
         dtype = y0.q.dtype
         t, dt = jnp.asarray(t0, dtype), jnp.asarray(t1 - t0, dtype)
         k0 = lax.cond(made_jump, lambda _: terms.vf(t0, y0, args), lambda k: k, solver_state)
@@ -225,7 +214,7 @@ class Bosh3(_Lifted):
         >>> solution = jax.jit(lambda: solve(bridge.Bosh3(), 0.02))()
     """
 
-    lifted: ClassVar[Tableau] = BOGACKI_SHAMPINE3
+    lifted: ClassVar[Tableau] = _BOGACKI_SHAMPINE3
     error: ClassVar[tuple[float, ...]] = (2 / 9 - 7 / 24, 1 / 3 - 1 / 4, 4 / 9 - 1 / 3, -1 / 8)
 
 
@@ -299,3 +288,6 @@ def controller(
     for name, value in norm._asdict().items():
         positive(name, exactly(name, value, ()))
     return diffrax.PIDController(rtol=0.0, atol=1.0, norm=norm, **options)
+
+
+answer({"interop.diffrax": sys.modules[__name__]})

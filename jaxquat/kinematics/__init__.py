@@ -15,7 +15,7 @@ Examples:
 
 from __future__ import annotations
 
-from jaxquat.kinematics.integration import integrate, magnus, truncated_exp
+from jaxquat.kinematics.integration import integrate, magnus
 from jaxquat.kinematics.known_rates import Attitudes, rollout_of_attitude, rollout_of_rate
 from jaxquat.kinematics.preintegration import Imu, Preintegrated, preintegrate
 
@@ -28,5 +28,4 @@ __all__ = [
     "preintegrate",
     "rollout_of_attitude",
     "rollout_of_rate",
-    "truncated_exp",
 ]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 from jax import Array
 
 from jaxquat import quaternion, so3
@@ -66,12 +65,3 @@ def expm1(xi: Array) -> Motion:
     v = nu + 0.5 * series.sinc(s) ** 2 * once + series.sin_defect(s) * twice
     p = so3.dexp(theta, rho, frame="world") + tau * held
     return Motion(quaternion.expm1(theta), v, p, tau)
-
-
-def bracket(a: Array, b: Array) -> Array:
-    """Return the Lie bracket, the commutator of the matrices. (..., 10), (..., 10) -> (..., 10)."""
-    turn = cross(a[..., :3], b[..., :3])
-    velocity = cross(a[..., :3], b[..., 3:6]) - cross(b[..., :3], a[..., 3:6])
-    position = cross(a[..., :3], b[..., 6:9]) - cross(b[..., :3], a[..., 6:9])
-    drift = a[..., 3:6] * b[..., 9:] - b[..., 3:6] * a[..., 9:]
-    return jnp.concatenate([turn, velocity, position + drift, jnp.zeros_like(a[..., 9:])], axis=-1)

@@ -12,10 +12,9 @@ from jaxquat._internal.checks import (
     floating,
     one_of,
     positive,
-    trailing,
+    same_dtype,
     unit_quaternion,
 )
-from jaxquat._internal.linear import cross, dot
 from jaxquat.kinematics.known_rates import checked_start
 from jaxquat.kinematics.magnus_expansion import NODES, expansion, magnus_vector, product
 from jaxquat.kinematics.samples import checked_times, rates_at_equal_distances, rates_at_times
@@ -48,22 +47,6 @@ def magnus(
     unit_quaternion("q0", q0)
     turn = magnus_vector(omega, alpha, h[..., None], order)
     return correct_norm(q0 + multiply(q0, expm1(turn)))
-
-
-def truncated_exp(u: ArrayLike) -> Array:
-    """Return the source document's exponential without trigonometry. (..., 3) [rad] -> (..., 4).
-
-    It is ``(1 - v^2/2, (1 - v^2/6) v)`` with v = u/2, divided by its norm. Its error is 0.24 % of
-    the angle at 60 degrees, 1.19 % at 90 and 15.8 % at 180 (the document's "less than 1 % up to 90
-    degrees" holds for the quaternion). It limits a Magnus step to order 4.
-
-    Examples:
-        >>> q = jq.kinematics.truncated_exp(jnp.array([0.0, 0.0, jnp.pi / 2]))  # 91.1 deg
-    """
-    v = 0.5 * trailing("u", u, (3,))
-    square = dot(v, v)[..., None]
-    series = jnp.concatenate([1.0 - 0.5 * square, (1.0 - square / 6.0) * v], axis=-1)
-    return series / jnp.sqrt(dot(series, series))[..., None]
 
 
 def integrate(
@@ -113,7 +96,7 @@ def integrate(
     if times is not None:
         stamps = checked_times(times, len(omega))
         rates, dt, is_empty = rates_at_times(omega, stamps, order, q0.dtype)
-        turns = expansion(rates, dt, cross)
+        turns = expansion(rates, dt)
         return product(q0, jnp.where(is_empty, jnp.zeros_like(turns), turns), is_empty)
     shape = getattr(dt, "shape", ())
     if shape == (len(omega),):
@@ -121,9 +104,9 @@ def integrate(
     dt = exactly("dt", dt, ())
     _check_dtype("dt", dt, q0)
     positive("dt", dt)
-    return product(q0, expansion(rates_at_equal_distances(omega, order), dt, cross))
+    return product(q0, expansion(rates_at_equal_distances(omega, order), dt))
 
 
 def _check_dtype(name: str, value: Array, q0: Array) -> None:
-    if value.dtype != q0.dtype and not value.weak_type:
-        raise TypeError(f"{name}: wanted the dtype of q0, {q0.dtype}, got {value.dtype}")
+    if not value.weak_type:
+        same_dtype(name, value, q0.dtype, "q0")

@@ -13,8 +13,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import so3
-from jaxquat._internal.checks import exactly, instance, one_of, takes, unit_quaternion
-from jaxquat._internal.linear import cross
+from jaxquat._internal.checks import exactly, instance, one_of, same_dtype, takes, unit_quaternion
 from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
@@ -92,10 +91,10 @@ def rollout_of_rate(
     times, every = grid.times(q0.dtype), grid.save_every
     if isinstance(grid, Grid):
         dt = jnp.asarray(grid.dt, q0.dtype)
-        q = product(q0, expansion(at_nodes(times[:-1], dt), dt, cross))
+        q = product(q0, expansion(at_nodes(times[:-1], dt), dt))
         return Attitudes(times[::every], q[::every])
     starts, dt, is_empty = _given_steps(grid, q0.dtype)
-    turns = expansion(at_nodes(starts, dt), dt[:, None], cross)
+    turns = expansion(at_nodes(starts, dt), dt[:, None])
     turns = jnp.where(is_empty[:, None], jnp.zeros_like(turns), turns)
     return Attitudes(times[::every], product(q0, turns, is_empty)[:: every * grid.substeps])
 
@@ -201,6 +200,5 @@ def checked_start(q0: ArrayLike, hint: str = "") -> Array:
 
 def _checked_rate(omega: Any, hint: str, q0: Array) -> Array:
     omega = exactly("rate", omega, (3,), hint)
-    if omega.dtype != q0.dtype:
-        raise TypeError(f"rate: wanted the dtype of q0, {q0.dtype}, got {omega.dtype}")
+    same_dtype("rate", omega, q0.dtype, "q0")
     return omega

@@ -1,14 +1,14 @@
-"""Steps ``exp(Omega)`` of the Magnus expansion for ``Y' = Y A(t)``, and their product.
+"""Steps of the Magnus expansion, and the product of their turns.
 
-Omega is linear in the algebra and its bracket, so one formula serves rotations (vector product) and
-the Galilean group (``galilean.bracket``). From S. Blanes, F. Casas, J. A. Oteo and J. Ros, Phys.
-Rep. 470, 2009, section 5, rewritten for A on the right: their commutator is the negative bracket.
+``q' = 1/2 q (0, omega)`` has the solution ``q(t + h) = q(t) exp(Omega)``. The formulas come from S.
+Blanes, F. Casas, J. A. Oteo and J. Ros, Phys. Rep. 470, 2009, 151-238, section 5, rewritten for the
+rate on the right: their commutator is the negative vector product.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -45,22 +45,23 @@ def magnus_vector(omega: Array, alpha: Array, h: Array, order: int) -> Array:
     return along * middle + across * alpha + sideways * turn
 
 
-def expansion(
-    values: Sequence[Array], dt: Array, bracket: Callable[[Array, Array], Array]
-) -> Array:
-    """Return Omega of all steps from the values (steps, n) of A at 1, 2 or 3 Gauss nodes."""
+def expansion(values: Sequence[Array], dt: Array) -> Array:
+    """Return Omega of all steps from the rates (steps, 3) at 1, 2 or 3 Gauss nodes.
+
+    ``dt`` is () or (steps, 1). The order is twice the number of nodes.
+    """
     if len(values) == 1:
         return dt * values[0]
     if len(values) == 2:
         first, second = values
-        return 0.5 * dt * (first + second) + math.sqrt(3) / 12 * dt**2 * bracket(first, second)
+        return 0.5 * dt * (first + second) + math.sqrt(3) / 12 * dt**2 * cross(first, second)
     first, second, third = values
     b1 = dt * second
     b2 = math.sqrt(15) / 3 * dt * (third - first)
     b3 = 10 / 3 * dt * (third - 2.0 * second + first)
-    c1 = -bracket(b1, b2)
-    c2 = bracket(b1, 2.0 * b3 + c1) / 60
-    return b1 + b3 / 12 - bracket(-20.0 * b1 - b3 + c1, b2 + c2) / 240
+    c1 = -cross(b1, b2)
+    c2 = cross(b1, 2.0 * b3 + c1) / 60
+    return b1 + b3 / 12 - cross(-20.0 * b1 - b3 + c1, b2 + c2) / 240
 
 
 def product(q0: Array, u: Array, is_empty: Array | None = None) -> Array:

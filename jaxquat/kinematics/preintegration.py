@@ -13,29 +13,25 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat import quaternion, so3
+from jaxquat import quaternion
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import (
     exactly,
     finite,
     instance,
-    is_concrete,
     not_negative,
-    one_of,
+    same_dtype,
     unit_quaternion,
 )
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, matmul, transpose
-from jaxquat._internal.renamed import has_old_fields, takes_old_names
+from jaxquat._internal.renamed import has_old_fields, refuses_old_keywords, takes_old_names
 from jaxquat.kinematics import galilean
 from jaxquat.kinematics.galilean import Motion
-from jaxquat.kinematics.magnus_expansion import NODES, expansion
 from jaxquat.kinematics.propagation import propagate
-from jaxquat.kinematics.samples import at_gauss_nodes
 from jaxquat.sensors.axes import samples
 from jaxquat.simulation.grid import grid_at
 
@@ -105,40 +101,6 @@ class Preintegrated(reprs.Tabular):
         dq = quaternion.correct_norm(quaternion.multiply(self.dq, quaternion.exp(turn)))
         changed = dq, self.dv + dv, self.dp + dp
         return Preintegrated(*changed, self.dt, self.covariance, self.jacobian, bias)
-
-    def compose(self, following: Preintegrated) -> Preintegrated:
-        """Return the motion through this interval and the following one, with the same biases.
-
-        The last sample here must be the first there. With ``order`` 1, or 2 if the shared time is
-        not repeated, the result is the preintegration of the joined samples, up to rounding.
-
-        Examples:
-            >>> f"{motion.compose(motion).dp[0]:.0f} m"  # 1 m/s^2 for 2 s
-            '2 m'
-        """
-        instance("following", following, Preintegrated, "a Preintegrated")
-        if is_concrete((self.bias, following.bias)):
-            own, other = (np.concatenate([*map(np.asarray, x.bias)]) for x in (self, following))
-            if not np.array_equal(own, other):
-                wanted = f"the biases of the interval before, {own}"
-                raise ValueError(f"following.bias: wanted {wanted}, got {other}")
-        first, second = self._motion(), following._motion()
-        motion = galilean.multiply(first, second)
-        # An error of the first turn affects everything after it.
-        to_start, turned = quaternion.to_matrix(first.q), quaternion.to_matrix(second.q)
-        zero, one = jnp.zeros_like(turned), jnp.eye(3, dtype=turned.dtype)
-        from_first = _blocks(
-            [transpose(turned), zero, zero],
-            [-matmul(to_start, so3.hat(second.v)), one, zero],
-            [-matmul(to_start, so3.hat(second.p)), following.dt * one, one],
-        )
-        from_second = _blocks([one, zero, zero], [zero, to_start, zero], [zero, zero, to_start])
-        parts = ((from_first, self), (from_second, following))
-        covariances = [matmul(matmul(f, x.covariance), f.T) for f, x in parts]
-        jacobians = [matmul(f, x.jacobian) for f, x in parts]
-        covariance, jacobian = covariances[0] + covariances[1], jacobians[0] + jacobians[1]
-        dt = self.dt + following.dt
-        return Preintegrated(*motion[:3], dt, covariance, jacobian, self.bias)
 
     def predict(
         self,
@@ -236,40 +198,36 @@ class Preintegrated(reprs.Tabular):
 
 
 @takes_old_names("kinematics.preintegrate")
+@refuses_old_keywords("kinematics.preintegrate")
 def preintegrate(
     gyro: ArrayLike,
     accelerometer: ArrayLike,
     times: ArrayLike,
     bias: Imu | None = None,
     noise: Imu | None = None,
-    *,
-    order: int = 1,
 ) -> Preintegrated:
     """Compute the motion from the first to the last of N samples of an inertial unit.
 
-    Under ``jax.vmap`` pad shorter recordings by repeating their last time. Of several samples at
-    one time, the last one counts; of several at the last time, the first one.
+    Each sample is held until the next one; the result is exact for such a motion, and the last
+    sample is not used. Of several samples at one time, the last one counts. For several recordings
+    use ``jax.vmap``; pad shorter ones by repeating their last time, with any samples.
 
     Args:
         gyro: measured rates, body axes [rad/s], (N, 3), N >= 2.
         accelerometer: measured specific forces (at rest minus gravity), body axes [m/s^2], (N, 3).
         times: times of the samples [s], (N,), not decreasing; subtracted in their own dtype.
         bias: the constant errors that the sensors add to the true values; None for 0.
-        noise: densities of the white noise, for the covariance of the linearised errors; None for
-            0. A sample held for dt has the variance ``density^2/dt``, as in ``jq.gyro.measure``.
-        order: 1 holds each sample until the next one, exactly, and does not use the last. 2, 4 and
-            6 are orders for smooth motions, by polynomials through the nearest ``order`` samples,
-            one-sided at the ends; the noise is then independent between intervals. 4 and 6 need as
-            many samples; if fewer traced times differ, the polynomial uses all.
+        noise: densities of the white noise; None for 0. A sample has the variance ``density^2/dt``,
+            as in ``jq.gyro.measure``, where dt is the interval for which it is held. The covariance
+            is that of the linearised errors.
 
     Examples:
-        >>> motion = jq.kinematics.preintegrate(gyro, force, times)
-        >>> f"{motion.dv[0]:.2f} m/s, {motion.dp[0]:.2f} m"  # 1 m/s^2 for 1 s
+        >>> motion = jax.jit(jq.kinematics.preintegrate)(gyro, force, times)
+        >>> q, v, p = motion.predict(level, zero, zero, gravity)
+        >>> f"{v[0]:.2f} m/s, {p[0]:.2f} m"  # 1 m/s^2 for 1 s
         '1.00 m/s, 0.50 m'
     """
     # Check and convert.
-    one_of("order", order, (1, *NODES))
-    order = int(order)  # 2.0 is 2
     gyro, force = samples("gyro", gyro), samples("accelerometer", accelerometer)
     dtype, n = gyro.dtype, len(gyro)
     if force.shape != gyro.shape:
@@ -277,9 +235,8 @@ def preintegrate(
             f"accelerometer: wanted the shape of gyro, {gyro.shape}, got {force.shape}"
         )
     force = _of_dtype("accelerometer", force, dtype)
-    if n < max(order, 2):
-        wanted = f"shape (N, 3) with N >= {max(order, 2)} for order {order}"
-        raise ValueError(f"gyro: wanted {wanted}, got {gyro.shape}")
+    if n < 2:
+        raise ValueError(f"gyro: wanted shape (N, 3) with N >= 2, got {gyro.shape}")
     grid = grid_at(times)
     if grid.intervals != n - 1:
         raise ValueError(f"times: wanted one for each of {n} samples, got {grid.intervals + 1}")
@@ -287,24 +244,21 @@ def preintegrate(
     bias = Imu(zero, zero) if bias is None else _checked_imu("bias", bias, _BIAS, dtype)
     noise = Imu(zero, zero) if noise is None else _checked_imu("noise", noise, _NOISE, dtype)
     densities = jnp.concatenate(noise)
-    lengths = grid.step_lengths()
-    if is_concrete(lengths) and 1 + np.count_nonzero(lengths) < order:
-        got = f"{1 + np.count_nonzero(lengths)} different ones"
-        raise ValueError(f"times: wanted at least {order} for order {order}, got {got}")
 
     # Compute.
+    dt = jnp.asarray(grid.step_lengths(), dtype)
     values = jnp.concatenate([gyro - bias.gyro[None], force - bias.accelerometer[None]], axis=1)
-    dt, count = jnp.asarray(lengths, dtype), n - 1
-    if not is_concrete(lengths) or not np.all(lengths):
-        values, dt, count = _packed(values, dt)
-    xi, by_shift = _elements(values, dt, count, order)
+    is_empty = (dt == 0)[:, None]
+    held = jnp.where(is_empty, jnp.zeros_like(values[:-1]), values[:-1])  # NaN in the padding
+    time_part = jnp.where(is_empty, 0.0, jnp.asarray([[0.0, 0.0, 0.0, 1.0]], dtype))
+    xi = dt[:, None] * jnp.concatenate([held, time_part], axis=1)
     start = Motion(jnp.eye(4, dtype=dtype)[0], zero, zero, zero[:1])
     final, (before, after) = lax.scan(_advance, start, galilean.expm1(xi))
     variances = densities[None] ** 2 / jnp.where(dt == 0, jnp.ones_like(dt), dt)[:, None]
-    jacobian, covariance = propagate(xi, by_shift, before, after, variances)
+    jacobian, covariance = propagate(xi, before, after, variances)
     # So far the rotation error is in axes at the start.
     zeros, one = jnp.zeros((3, 6), dtype), jnp.eye(6, dtype=dtype)
-    to_end = _blocks([transpose(quaternion.to_matrix(final.q)), zeros], [zeros.T, one])
+    to_end = jnp.block([[transpose(quaternion.to_matrix(final.q)), zeros], [zeros.T, one]])
     covariance = matmul(matmul(to_end, covariance), to_end.T)
     stamps: Any = grid.stamps
     duration = jnp.asarray(stamps[-1] - stamps[0], dtype)
@@ -317,43 +271,8 @@ def _advance(motion: Motion, step: Motion) -> tuple[Motion, tuple[Motion, Motion
     return after, (motion, after)
 
 
-def _packed(values: Array, dt: Array) -> tuple[Array, Array, Array]:
-    """Return samples and intervals with empty intervals last, and the number of the others."""
-    steps, is_empty = len(dt), dt == 0
-    order = jnp.argsort(is_empty, stable=True)
-    count = steps - jnp.sum(is_empty)
-    last = order[count - 1] + 1
-    rows = jnp.where(jnp.arange(steps + 1) < count, jnp.append(order, last), last)
-    return values[rows], dt[order], count
-
-
-def _elements(
-    values: Array, dt: Array, count: Array | int, order: int
-) -> tuple[Array, Array | None]:
-    """Return the Lie algebra elements (M, 10) of all steps, and derivatives by shifts, or None."""
-    number = jnp.arange(len(dt))
-    if order == 1:
-        nodes = [values[:-1]]
-    elif order == 2:
-        nodes = [0.5 * (values[:-1] + values[1:])]
-    else:
-        nodes = at_gauss_nodes(values, dt, jnp.minimum(number, count - 1), count + 1, order)
-    time_part = jnp.zeros((len(dt), 4), dt.dtype).at[:, 3].set(1.0)
-
-    def shifted(shift: Array) -> tuple[Array, Array]:
-        elements = [jnp.concatenate([node + shift, time_part], axis=1) for node in nodes]
-        xi = expansion(elements, dt[:, None], galilean.bracket)
-        xi = jnp.where((number < count)[:, None], xi, jnp.zeros_like(xi))
-        return xi, xi
-
-    unshifted = jnp.zeros((1, 6), dt.dtype)
-    if len(nodes) == 1:
-        return shifted(unshifted)[0], None
-    by_shift, xi = jax.jacfwd(shifted, has_aux=True)(unshifted)
-    return xi, by_shift[:, :, 0]
-
-
 def _checked_state(name: str, state: Any) -> tuple[Array, Array, Array]:
+    """Return the checked attitude, velocity and position."""
     instance(name, state, tuple, "a tuple (q, velocity, position)")
     if len(state) != 3:
         raise ValueError(f"{name}: wanted (q, velocity, position), got {len(state)} elements")
@@ -375,10 +294,6 @@ def _checked_imu(name: str, value: Imu, field: Field, dtype: DTypeLike) -> Imu:
 
 def _of_dtype(name: str, value: Array, dtype: DTypeLike) -> Array:
     """Return ``value`` in this dtype; TypeError if it has another dtype that is not weak."""
-    if value.dtype != dtype and not value.weak_type:
-        raise TypeError(f"{name}: wanted the dtype of gyro, {dtype}, got {value.dtype}")
+    if not value.weak_type:
+        same_dtype(name, value, dtype, "gyro")
     return value.astype(dtype)
-
-
-def _blocks(*rows: list[Array]) -> Array:
-    return jnp.concatenate([jnp.concatenate(row, axis=1) for row in rows], axis=0)

@@ -26,30 +26,24 @@ _LOWER = [(i, j) for i in range(9) for j in range(i + 1)]
 
 
 @jax.jit  # without jit, each eager call would compile the scan again
-def propagate(
-    xi: Array, by_shift: Array | None, before: Motion, after: Motion, variances: Array
-) -> tuple[Array, Array]:
-    """Return the derivative (9, 6) of the final errors, and their covariance (9, 9).
+def propagate(xi: Array, before: Motion, after: Motion, variances: Array) -> tuple[Array, Array]:
+    """Return the derivative of the final errors with respect to a shift of all samples (9, 6).
 
-    The errors are rotation, velocity and displacement, in axes at the start; the derivative is with
-    respect to a shift of all samples. ``exp(xi)`` (M, 10) are the steps, ``by_shift`` (M, 10, 6)
-    the derivatives of xi (None: the length of the step). ``before`` and ``after`` lead to the ends
-    of each step; ``variances`` (M, 6) are those of the samples.
+    Return also their covariance (9, 9). The errors are rotation, velocity and displacement, all in
+    axes at the start of the motion. ``xi`` (M, 10) are the elements of the Galilean algebra whose
+    exponentials are the steps: the samples times the lengths of the steps. The motions lead to
+    start and end of each step. ``variances`` (M, 6) are those of the samples' white noise.
     """
     element, q = _components(xi), _components(before.q)
     t = after.t[-1:] - after.t
     velocity = _components(after.v[-1:] - after.v)
     displacement = _components(after.p[-1:] - after.p - after.v * t)
     t = t[:, 0]
-    if by_shift is None:
-        shifts = jnp.eye(3, dtype=xi.dtype)
-    else:
-        shifts = jnp.moveaxis(by_shift.reshape(-1, 10, 2, 3), 3, 0)  # per axis: (M, 10, 2)
 
     def of_axis(covariance: Array, axis: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        """Add the covariance from the two channels of an axis; return the sums of effects."""
         shift, (gyro_variance, accel_variance) = axis
-        step = _of_samples(element, shift) if by_shift is None else _of_elements(element, shift)
-        turn, v, p, v_accel, p_accel = (_rotate(q, x) for x in step)
+        turn, v, p, v_accel, p_accel = (_rotate(q, x) for x in _of_samples(element, shift))
         p = _plus(_plus(p, _times(t, v)), _cross(turn, displacement))
         gyro = [*turn, *_plus(v, _cross(turn, velocity)), *p]
         accel = [*v_accel, *_plus(p_accel, _times(t, v_accel))]
@@ -64,7 +58,8 @@ def propagate(
         sums = [jnp.stack([jnp.sum(x) for x in errors]) for errors in (gyro, accel)]
         return covariance + products, (sums[0], sums[1])
 
-    axes = shifts, jnp.moveaxis(variances.reshape(-1, 2, 3), 0, 2).swapaxes(0, 1)
+    variances = jnp.moveaxis(variances.reshape(-1, 2, 3), 0, 2).swapaxes(0, 1)
+    axes = jnp.eye(3, dtype=xi.dtype), variances
     lower, (gyro, accel) = lax.scan(of_axis, jnp.zeros(len(_LOWER), xi.dtype), axes)
     place = {pair: k for k, pair in enumerate(_LOWER)}
     rows = [[lower[place[max(i, j), min(i, j)]] for j in range(9)] for i in range(9)]
@@ -82,23 +77,6 @@ def _of_samples(element: Vector, axis: Array) -> tuple[Vector, ...]:
     return moved, mean.slope(theta, nu, shift), _times(tau, p), moved, _times(tau, p_accel)
 
 
-def _of_elements(element: Vector, shift: Array) -> tuple[Vector, ...]:
-    """Return these effects for shifts that change the elements by the columns of (M, 10, 2)."""
-    theta, nu, rho, tau = element[:3], element[3:6], element[6:9], element[9]
-    mean, second = _factors(theta)
-
-    def linear(d_nu: Vector, d_rho: Vector) -> tuple[Vector, Vector]:
-        p = _plus(mean.sum(theta, d_rho), _times(tau, second.sum(theta, d_nu)))
-        return mean.sum(theta, d_nu), p
-
-    gyro, accel = (_components(shift[..., k]) for k in range(2))
-    d_theta = gyro[:3]
-    v, p = linear(gyro[3:6], gyro[6:9])
-    p = _plus(p, _times(tau, second.slope(theta, nu, d_theta)))
-    p, v = _plus(p, mean.slope(theta, rho, d_theta)), _plus(v, mean.slope(theta, nu, d_theta))
-    return mean.sum(theta, d_theta), v, p, *linear(accel[3:6], accel[6:9])
-
-
 class _Factors(NamedTuple):
     """``c v + f theta × v + g theta × (theta × v)``, with slopes of f and g along ``|theta|^2``."""
 
@@ -109,6 +87,7 @@ class _Factors(NamedTuple):
     g_slope: Array
 
     def sum(self, theta: Vector, v: Vector) -> Vector:
+        """Return the function, which is linear in v."""
         once = _cross(theta, v)
         twice = _cross(theta, once)
         return _plus(_times(self.c, v), _plus(_times(self.f, once), _times(self.g, twice)))
@@ -134,6 +113,7 @@ def _factors(theta: Vector) -> tuple[_Factors, _Factors]:
 
 
 def _rotate(q: Vector, v: Vector) -> Vector:
+    """Rotate v by the quaternion q."""
     twice = _times(2.0, _cross(q[1:], v))
     return _plus(v, _plus(_times(q[0], twice), _cross(q[1:], twice)))
 

@@ -1,9 +1,12 @@
-"""Rates and other values between samples, from polynomials through the nearest samples.
+"""Rates between samples, from polynomials through the nearest samples.
 
-The value at a Gauss node comes from the nearest ``order`` samples, half of them on either side,
-one-sided at the ends: by shared weights if they are equally spaced, else by Lagrange's formula. A
-slope from samples at a distance s has the error ``eps |omega| / s``, which an interval of length h
-beside them multiplies by h. So a sample too close behind another one is omitted: see ``_apart``.
+The rate at a Gauss node of an interval comes from the polynomial through the nearest ``order``
+samples, half of them on either side, one-sided at the ends. All intervals of equally spaced samples
+share the same weights. For samples at given times, each has its own, by Lagrange's formula.
+
+Two samples at a distance s give a slope with the error ``eps |omega| / s``; an interval of length h
+beside them multiplies this error by h. So if a sample lies too close behind another one, as seen
+from the interval, it is omitted there and the next one replaces it: ``_apart`` says how close.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ def rates_at_equal_distances(omega: Array, order: int) -> list[Array]:
 
 
 def _weights(places: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Return Lagrange's weights (points, places) of the values at ``places`` for points ``at``."""
     other_places = [np.delete(places, k) for k in range(len(places))]
     pairs = list(zip(places, other_places, strict=True))
     rows = [[np.prod((x - o) / (p - o)) for p, o in pairs] for x in at]
@@ -65,36 +69,31 @@ def rates_at_times(
 ) -> tuple[list[Array], Array, Array]:
     """Return the rates at the Gauss nodes between N samples (N, 3) at given times (N,).
 
-    Returns the rates, each (N - 1, 3), the lengths of the intervals [s], (N - 1, 1), and which are
-    empty. An empty one gets the rates of the last nonempty one, for finite derivatives; the caller
-    drops them. Times are subtracted in their own dtype, by NumPy if concrete: Unix times in float64
-    keep their differences.
+    Returns the rates, each (N - 1, 3); the lengths of the intervals [s], (N - 1, 1); and which
+    intervals are empty, (N - 1, 1). The last time may be repeated: only the first sample at that
+    time counts. An empty interval gets the rates of the last nonempty one, so that its derivatives
+    are finite; the caller drops them. If fewer than ``order`` times differ, the polynomial goes
+    through all samples.
+
+    Times are subtracted in their own dtype, by NumPy if they are concrete: so Unix times (1.7e9 s)
+    in float64 keep their differences, even if JAX has only float32.
     """
     xp: Any = np if is_concrete(stamps) else jnp
     intervals = xp.arange(len(omega) - 1)
     last = xp.argmax(stamps == stamps[-1])
     steps = xp.minimum(intervals, xp.maximum(last - 1, 0))
-    dt = jnp.asarray(stamps[1:] - stamps[:-1], dtype)
-    rates = at_gauss_nodes(omega, dt, steps, last + 1, order)
-    return rates, dt[steps][:, None], jnp.asarray(intervals >= last)[:, None]
-
-
-def at_gauss_nodes(
-    samples: Array, dt: Array, steps: ArrayLike, count: ArrayLike, order: int
-) -> list[Array]:
-    """Return values at the Gauss nodes of ``steps``, from the first ``count`` samples (N, n)."""
-    steps = jnp.asarray(steps)
-    width = min(order + 2, len(samples))  # one more on either side, to replace omitted samples
+    dt, steps, count = jnp.asarray(stamps[1:] - stamps[:-1], dtype), jnp.asarray(steps), last + 1
+    width = min(order + 2, len(omega))  # one more on either side, to replace omitted samples
     first = jnp.clip(steps - order // 2, 0, jnp.maximum(count - width, 0))
     stencil, own = first[:, None] + jnp.arange(width)[None], (steps - first)[:, None]
     places, is_apart = _apart(dt[stencil[:, :-1]], own)
     counts = _nearest(is_apart & (stencil < count), own, order)
-    values = jnp.where(counts[..., None], samples[stencil], jnp.zeros_like(samples[stencil]))
-    nodes = []
+    values = jnp.where(counts[..., None], omega[stencil], jnp.zeros_like(omega[stencil]))
+    rates = []
     for node in NODES[order]:
         weights = _weights_in_rows(places, counts, node * dt[steps][:, None])
-        nodes.append(jnp.sum(weights[..., None] * values, axis=1))
-    return nodes
+        rates.append(jnp.sum(weights[..., None] * values, axis=1))
+    return rates, dt[steps][:, None], jnp.asarray(intervals >= last)[:, None]
 
 
 def _apart(lengths: Array, own: Array) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Pictures of trajectories, ensembles, fits and schemes with matplotlib (extra ``plot``).
+"""Pictures of trajectories, ensembles and fits with matplotlib (extra ``plot``).
 
 Import it with ``from jaxquat import plot``. Each function draws into ``ax``, or into a new figure
 if ``ax`` is None, and returns the axes. A path is one path, not a batch.
@@ -39,7 +39,6 @@ from jaxquat.plot.curves import (
     nyquist,
     rates,
     torque,
-    work_precision,
 )
 from jaxquat.plot.panels import COLOURS
 from jaxquat.plot.recorded import channels
@@ -61,7 +60,6 @@ __all__ = [
     "rates",
     "torque",
     "track",
-    "work_precision",
 ]
 
 _answer({"plot": sys.modules[__name__]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -13,7 +12,7 @@ from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
 from jaxquat import euler, quaternion
-from jaxquat._internal.checks import finite, instance, positive, trailing, unit_quaternion
+from jaxquat._internal.checks import finite, instance, trailing, unit_quaternion
 from jaxquat.control.margins import Margins
 from jaxquat.dynamics.contract import Commanded, Torque, evaluate
 from jaxquat.fitting.fit import Fit
@@ -257,47 +256,6 @@ def _losses(ax: Axes, name: str, times: np.ndarray, losses: np.ndarray, best: in
         ax.plot(times, values, DASHES[number], color="0.7", linewidth=0.8, zorder=1, label=label)
     style: dict[str, Any] = {"color": COLOURS[number], "marker": marker, "markersize": 4}
     ax.plot(times, losses[best], DASHES[number], label=name, **style)
-
-
-def work_precision(
-    runs: Mapping[str, tuple[ArrayLike, ArrayLike]],
-    xlabel: str,
-    ylabel: str = "rotation angle error [rad]",
-    *,
-    ax: Axes | None = None,
-) -> Axes:
-    """Draw error against work on logarithmic scales, one curve per scheme.
-
-    If work is the number of steps, the slope of a curve is minus the order of its scheme.
-
-    Args:
-        runs: (work, error) by name, (n,) and (n,), positive. An infinite error makes a gap.
-        xlabel: label of the work, for instance "wall time [s]" or "torque evaluations".
-        ylabel: label of the error.
-        ax: where to draw; a new figure if None.
-
-    Examples:
-        >>> runs = {"rkmk2": ([400, 800], [4e-3, 1e-3]), "rkmk4": ([400, 800], [6e-5, 4e-6])}
-        >>> jq.plot.work_precision(runs, "steps").get_xlabel()
-        'steps'
-    """
-    if not isinstance(runs, Mapping) or not runs:
-        raise TypeError(f"runs: wanted a mapping from names to (work, error), got {runs!r}")
-    ax = flat(ax)
-    for k, (name, pair) in enumerate(runs.items()):
-        work, error = (np.asarray(x, float) for x in pair)
-        label = f"runs[{name!r}]"
-        if work.ndim != 1 or work.shape != error.shape:
-            got = f"{work.shape} and {error.shape}"
-            raise ValueError(f"{label}: wanted work (n,) and error (n,), got {got}")
-        positive(label, work)
-        positive(label, error, or_infinite=True)
-        style: dict[str, Any] = {"color": COLOURS[k % 6], "marker": MARKERS[k % 6], "markersize": 5}
-        ax.plot(work, error, DASHES[k // 6 % 3], label=name, **style)
-    ax.set(xscale="log", yscale="log")
-    labelled(ax, xlabel, ylabel)
-    ax.legend(ncols=2, **ABOVE)
-    return ax
 
 
 def allan_deviation(noise: Noise, *, ax: Axes | None = None) -> Axes:

@@ -22,7 +22,6 @@ from jaxquat.quaternion.algebra import (
     correct_norm,
     exp,
     expm1,
-    inverse,
     left_matrix,
     log,
     multiply,
@@ -33,7 +32,6 @@ from jaxquat.quaternion.algebra import (
 )
 from jaxquat.quaternion.averaging import from_vectors, mean
 from jaxquat.quaternion.geometry import (
-    angle_between,
     distance,
     random,
     relative,
@@ -44,24 +42,20 @@ from jaxquat.quaternion.hoffmann import (
     from_hoffmann,
     hoffmann_cayley,
     hoffmann_v,
-    hoffmann_w,
     to_hoffmann,
 )
 from jaxquat.quaternion.representations import (
     from_axis_angle,
-    from_gibbs,
     from_matrix,
     from_mrp,
     from_xyzw,
     to_axis_angle,
-    to_gibbs,
     to_matrix,
     to_mrp,
     to_xyzw,
 )
 
 __all__ = [
-    "angle_between",
     "canonical",
     "conjugate",
     "correct_norm",
@@ -69,7 +63,6 @@ __all__ = [
     "exp",
     "expm1",
     "from_axis_angle",
-    "from_gibbs",
     "from_hoffmann",
     "from_matrix",
     "from_mrp",
@@ -77,8 +70,6 @@ __all__ = [
     "from_xyzw",
     "hoffmann_cayley",
     "hoffmann_v",
-    "hoffmann_w",
-    "inverse",
     "left_matrix",
     "log",
     "mean",
@@ -92,7 +83,6 @@ __all__ = [
     "slerp",
     "squared_distance",
     "to_axis_angle",
-    "to_gibbs",
     "to_hoffmann",
     "to_matrix",
     "to_mrp",

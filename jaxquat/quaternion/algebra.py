@@ -35,18 +35,6 @@ def conjugate(q: ArrayLike) -> Array:
     return jnp.concatenate([q[..., :1], -q[..., 1:]], axis=-1)
 
 
-def inverse(q: ArrayLike) -> Array:
-    """Return ``q^-1 = q*/|q|^2`` for any quaternion; NaN at zero. (..., 4) -> (..., 4).
-
-    Examples:
-        >>> jq.quaternion.inverse(jnp.array([1.0, 1.0, 1.0, 1.0]))  # of norm 2
-        Array([ 0.25, -0.25, -0.25, -0.25], dtype=float32)
-    """
-    q = trailing("q", q, (4,))
-    scaled = near_one(q)
-    return conjugate(scaled) / dot(scaled, q)[..., None]
-
-
 def normalize(q: ArrayLike) -> Array:
     """Return ``q/|q|``; NaN at zero. (..., 4) -> (..., 4).
 

@@ -15,7 +15,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import broadcast, floating, is_concrete, not_negative, one_of
+from jaxquat._internal.checks import broadcast, floating, is_concrete, not_negative
 from jaxquat._internal.linear import (
     cross,
     dot,
@@ -27,9 +27,9 @@ from jaxquat._internal.linear import (
     trace,
     transpose,
 )
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.quaternion.algebra import canonical, conjugate, exp, multiply, normalize
-from jaxquat.quaternion.geometry import directions
-from jaxquat.quaternion.representations import of_rotation, to_matrix
+from jaxquat.quaternion.representations import to_matrix
 
 
 def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
@@ -94,44 +94,37 @@ def mean(q: ArrayLike, weights: ArrayLike | None = None) -> Array:
     return _dominant_eigenvector(total, weights)
 
 
-def from_vectors(
-    body: ArrayLike,
-    world: ArrayLike,
-    weights: ArrayLike | None = None,
-    *,
-    method: str = "davenport",
-) -> Array:
+@refuses_old_keywords("quaternion.from_vectors")
+def from_vectors(body: ArrayLike, world: ArrayLike, weights: ArrayLike | None = None) -> Array:
     """Return the canonical attitude q with ``rotate(q, body[i]) = world[i]`` as nearly as possible.
 
-    (..., n, 3), (..., n, 3) -> (..., 4). ValueError for concrete directions that do not determine
-    the attitude (all parallel, weights of 0), one of length 0, or a negative weight; NaN if traced.
+    (..., n, 3), (..., n, 3) -> (..., 4). Directions are normalised. The result minimises
+    ``sum w |world - R body|^2`` (Wahba's problem).
 
     Args:
-        body: n >= 2 directions of any length, body axes.
+        body: n >= 2 directions in body axes.
         world: the same directions in world axes.
-        weights: (..., n), equal by default; only for "davenport".
-        method: "davenport" minimises ``sum w |world - R body|^2`` (Wahba's problem). "triad"
-            matches the first of two directions, and their plane, exactly.
+        weights: (..., n), equal by default.
+
+    Raises:
+        ValueError: a wrong shape; concrete directions that do not determine the attitude
+            (all parallel, weights of 0), one of length 0, a negative weight. If these are traced,
+            the result is NaN.
+        TypeError: an argument is not an array of floats.
 
     Examples:
         >>> body = jnp.array([[0.0, 0.0, 1.0], [0.0, -1.0, 0.0]])  # up and north, as measured
         >>> world = jnp.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])  # up is z, north is x
-        >>> jnp.degrees(jq.quaternion.log(jq.quaternion.from_vectors(body, world))[2]).round(2)
+        >>> q = jq.quaternion.from_vectors(body, world)
+        >>> jnp.degrees(jq.quaternion.log(q)[2]).round(2)  # the right side, -y, faces north
         Array(90., dtype=float32)
     """
-    one_of("method", method, ("davenport", "triad"))
     body, world = floating("body", body), floating("world", world)
     for name, value in (("body", body), ("world", world)):
         if value.ndim < 2 or value.shape[-1] != 3 or value.shape[-2] < 2:
             raise ValueError(f"{name}: wanted shape (..., n, 3) with n >= 2, got {value.shape}")
     body, world = broadcast(("body", body, body.shape[-2:]), ("world", world, body.shape[-2:]))
-    body, world = directions("body", body), directions("world", world)
-    if method == "triad":
-        if weights is not None or body.shape[-2] != 2:
-            got = f"{body.shape[-2]} directions"
-            raise ValueError(f"method: 'triad' wanted two directions and no weights, got {got}")
-        columns = _triad("world", world)[..., :, None, :] * _triad("body", body)[..., None, :, :]
-        return of_rotation(jnp.sum(columns, axis=-1))
+    body, world = _directions("body", body), _directions("world", world)
     if weights is None:
         weights = jnp.ones(body.shape[:-1], body.dtype)
     core = body.shape[-2:]
@@ -196,10 +189,12 @@ def _seen(axes: Array, v: Array) -> Array:
 
 
 def _profile(body: Array, world: Array, weights: Array) -> Array:
+    """Return ``sum w world body^T`` (..., 3, 3)."""
     return jnp.sum(weights[..., None, None] * world[..., :, None] * body[..., None, :], axis=-3)
 
 
 def _axial(m: Array) -> Array:
+    """Return twice the vector (..., 3) of the antisymmetric part of (..., 3, 3)."""
     twice = (m[..., 2, 1] - m[..., 1, 2], m[..., 0, 2] - m[..., 2, 0], m[..., 1, 0] - m[..., 0, 1])
     return jnp.stack(twice, axis=-1)
 
@@ -213,13 +208,9 @@ def _davenport(profile: Array) -> Array:
     return jnp.concatenate([top, jnp.concatenate([z[..., :, None], symmetric], axis=-1)], axis=-2)
 
 
-def _triad(name: str, v: Array) -> Array:
-    """Return the frame (..., 3, 3) of two unit vectors (..., 2, 3): first, normal, third."""
-    first, normal = v[..., 0, :], cross(v[..., 0, :], v[..., 1, :])
-    square = dot(normal, normal)
-    parallel = square <= (100 * jnp.finfo(v.dtype).eps) ** 2
-    if is_concrete(parallel) and np.any(parallel):
-        wanted = "directions that determine the attitude"
-        raise ValueError(f"{name}: wanted {wanted}, got parallel ones")
-    normal = jnp.where(parallel[..., None], jnp.nan, normal / jnp.sqrt(square)[..., None])
-    return jnp.stack([first, normal, cross(first, normal)], axis=-1)
+def _directions(name: str, v: Array) -> Array:
+    """Return unit vectors along v (..., 3); ValueError if a concrete vector has length 0."""
+    v = near_one(v)
+    if is_concrete(v) and np.any(np.all(np.asarray(v) == 0, axis=-1)):
+        raise ValueError(f"{name}: wanted directions, got one of length 0")
+    return v / jnp.sqrt(dot(v, v))[..., None]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat._internal import checks as arguments
 from jaxquat._internal import series
-from jaxquat._internal.checks import broadcast, floating_dtype, is_concrete, random_key
+from jaxquat._internal.checks import broadcast, floating_dtype, random_key
 from jaxquat._internal.linear import dot, near_one, root
 from jaxquat.quaternion.algebra import conjugate, log, multiply, normalize
 
@@ -57,34 +56,6 @@ def distance(p: ArrayLike, q: ArrayLike) -> Array:
         '1.287'
     """
     return root(squared_distance(p, q))
-
-
-def angle_between(u: ArrayLike, v: ArrayLike) -> Array:
-    """Return the angle [rad] in [0, pi] between vectors. (..., 3), (..., 3) -> (...).
-
-    As ``2 atan2(|a - b|, |a + b|)`` of unit vectors a and b it is accurate to a few ulp, also near
-    0 and pi (W. Kahan, How Futile are Mindless Assessments of Roundoff, 2006, section 12); within 4
-    ulp of these it is exactly 0 or pi, with derivative 0. A vector of length 0 or of subnormal
-    length raises ValueError if concrete, else gives NaN.
-
-    Examples:
-        >>> f"{jq.quaternion.angle_between(jnp.array([3.0, 4.0, 0.0]), x):.3f}"  # atan(4/3)
-        '0.927'
-    """
-    u, v = broadcast(("u", u, (3,)), ("v", v, (3,)))
-    a, b = directions("u", u), directions("v", v)
-    apart, total = dot(a - b, a - b), dot(a + b, a + b)
-    rounding = (4.0 * float(jnp.finfo(a.dtype).eps)) ** 2
-    lengths = (root(jnp.where(x <= rounding, 0.0, x)) for x in (apart, total))
-    return 2.0 * jnp.arctan2(*lengths)
-
-
-def directions(name: str, v: Array) -> Array:
-    """Return unit vectors along v (..., 3); ValueError if a concrete vector has length 0."""
-    v = near_one(v)
-    if is_concrete(v) and np.any(np.all(np.asarray(v) == 0, axis=-1)):
-        raise ValueError(f"{name}: wanted directions, got one of length 0")
-    return v / jnp.sqrt(dot(v, v))[..., None]
 
 
 def slerp(p: ArrayLike, q: ArrayLike, t: ArrayLike) -> Array:

@@ -38,25 +38,18 @@ def to_hoffmann(q: ArrayLike) -> Array:
 def hoffmann_v(hoffmann: ArrayLike) -> Array:
     """Return Hoffmann's V(Q) (3.26), orthogonal for unit Q. (..., 4) -> (..., 4, 4).
 
-    ``V(Q) X = Q . X'`` and ``(omega, 0) = 2 V(Q) dQ/dt``.
+    ``V(Q) X = Q . X'`` and ``(omega, 0) = 2 V(Q) dQ/dt``: his W(Q) (3.25) is 2 V(Q), with the
+    inverse V(Q)^T/2 (3.28).
 
     Examples:
-        >>> Q, rate = jnp.array([0.0, 0.0, 0.0, 1.0]), jnp.array([0.0, 0.0, -0.25, 0.0])  # 1, 1/s
+        >>> Q = jnp.array([0.0, 0.0, 0.0, 1.0])
+        >>> rate = jnp.array([0.0, 0.0, -0.25, 0.0])  # dQ/dt [1/s]
         >>> 2 * jq.quaternion.hoffmann_v(Q) @ rate  # (omega, 0): 0.5 rad/s about z
         Array([0. , 0. , 0.5, 0. ], dtype=float32)
     """
     q1, q2, q3, q4 = jnp.moveaxis(trailing("hoffmann", hoffmann, (4,)), -1, 0)
     rows = [[-q4, q3, -q2, q1], [-q3, -q4, q1, q2], [q2, -q1, -q4, q3], [q1, q2, q3, q4]]
     return stacked(rows)
-
-
-def hoffmann_w(hoffmann: ArrayLike) -> Array:
-    """Return his W(Q) = 2 V(Q) (3.25), with inverse V(Q)^T/2 (3.28). (..., 4) -> (..., 4, 4).
-
-    Examples:
-        >>> W = jq.quaternion.hoffmann_w(jq.quaternion.to_hoffmann(q))
-    """
-    return 2.0 * hoffmann_v(hoffmann)
 
 
 def hoffmann_cayley(hoffmann: ArrayLike) -> Array:

@@ -32,21 +32,22 @@ def to_matrix(q: ArrayLike) -> Array:
 def from_matrix(matrix: ArrayLike) -> Array:
     """Return the canonical unit quaternion of a rotation matrix, body to world.
 
-    (..., 3, 3) -> (..., 4). It is smooth, except for the sign of q at exactly a half turn.
-    ValueError for a concrete matrix that is no rotation: an entry of ``R^T R`` is off by more than
-    5e-4, or the determinant is negative.
+    (..., 3, 3) -> (..., 4). The result is smooth at every rotation except for the sign of q at
+    exactly a half turn. The four rows of 4 q q^T are linear in the matrix; the one with the largest
+    diagonal entry, at least 1, is normalised.
+
+    Raises:
+        ValueError: a concrete matrix is not a rotation: an entry of ``R^T R`` differs from the unit
+            matrix by more than 5e-4, or the determinant is negative. A traced matrix is not
+            checked.
 
     Examples:
-        >>> jq.quaternion.from_matrix(jq.quaternion.to_matrix(-q)).round(3)
-        Array([0.8, 0. , 0. , 0.6], dtype=float32)
+        >>> quarter = jnp.array([[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])  # about z
+        >>> jq.quaternion.from_matrix(quarter).round(3)
+        Array([0.707, 0.   , 0.   , 0.707], dtype=float32)
     """
     m = trailing("matrix", matrix, (3, 3))
     rotation_matrix("matrix", m)
-    return of_rotation(m)
-
-
-def of_rotation(m: Array) -> Array:
-    """Return ``from_matrix`` unchecked, from the row of 4 q q^T with the largest diagonal entry."""
     xx, yy, zz = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
     wx, xy = m[..., 2, 1] - m[..., 1, 2], m[..., 1, 0] + m[..., 0, 1]
     wy, xz = m[..., 0, 2] - m[..., 2, 0], m[..., 2, 0] + m[..., 0, 2]
@@ -106,7 +107,11 @@ def from_mrp(p: ArrayLike) -> Array:
         Array([0.6, 0. , 0. , 0.8], dtype=float32)
     """
     p = trailing("p", p, (3,))
-    unit, p = _shrunk(p)
+    # The square of a long p, nearly a whole turn, may overflow: scale 1 and p by a power of two.
+    half = int(jnp.finfo(p.dtype).maxexp) // 2
+    long = jnp.max(jnp.abs(p), axis=-1, keepdims=True) > 2.0 ** (half // 2)
+    unit = jnp.where(long, jnp.asarray(2.0 ** -(half + 7), p.dtype), jnp.ones((), p.dtype))
+    p = unit * p
     one, square = unit * unit, dot(p, p)[..., None]
     return jnp.concatenate([one - square, 2.0 * unit * p], axis=-1) / (one + square)
 
@@ -120,37 +125,6 @@ def to_mrp(q: ArrayLike) -> Array:
     """
     q = canonical(q)
     return q[..., 1:] / (1.0 + q[..., :1])
-
-
-def _shrunk(v: Array) -> tuple[Array, Array]:
-    """Return 1 and v, scaled by a power of two if its square, near a whole turn, may overflow."""
-    half = int(jnp.finfo(v.dtype).maxexp) // 2
-    long = jnp.max(jnp.abs(v), axis=-1, keepdims=True) > 2.0 ** (half // 2)
-    unit = jnp.where(long, jnp.asarray(2.0 ** -(half + 7), v.dtype), jnp.ones((), v.dtype))
-    return unit, v * unit
-
-
-def from_gibbs(g: ArrayLike) -> Array:
-    """Return the unit quaternion of a Gibbs vector ``tan(angle/2) axis``. (..., 3) -> (..., 4).
-
-    Examples:
-        >>> jq.quaternion.from_gibbs(0.75 * z).round(3)
-        Array([0.8, 0. , 0. , 0.6], dtype=float32)
-    """
-    g = trailing("g", g, (3,))
-    unit, g = _shrunk(g)
-    return jnp.concatenate([unit, g], axis=-1) / jnp.sqrt(unit * unit + dot(g, g)[..., None])
-
-
-def to_gibbs(q: ArrayLike) -> Array:
-    """Return the Gibbs vector ``tan(angle/2) axis``, infinite at a half turn. (..., 4) -> (..., 3).
-
-    Examples:
-        >>> jq.quaternion.to_gibbs(q).round(2)  # 0.6/0.8
-        Array([0.  , 0.  , 0.75], dtype=float32)
-    """
-    q = trailing("q", q, (4,))
-    return q[..., 1:] / q[..., :1]
 
 
 def from_xyzw(q: ArrayLike) -> Array:

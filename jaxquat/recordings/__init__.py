@@ -9,7 +9,7 @@ is interpolated, and what is missing is NaN in a recording and masked in windows
 from __future__ import annotations
 
 from jaxquat.recordings.ardupilot import ARDUPILOT, read_dataflash, read_tlog
-from jaxquat.recordings.benchmarks import read_euroc, read_tum, write_tum
+from jaxquat.recordings.benchmarks import read_euroc, read_tum
 from jaxquat.recordings.clocks import EvenClock, even_clock
 from jaxquat.recordings.recording import Recording, join
 from jaxquat.recordings.resting import stationary_intervals
@@ -18,11 +18,10 @@ from jaxquat.recordings.tables import read
 from jaxquat.recordings.ulog import PX4, read_ulog
 from jaxquat.recordings.units import UNITS
 from jaxquat.recordings.windowing import Windows, windows, windows_by_time
-from jaxquat.recordings.writing import COLUMNS, write
+from jaxquat.recordings.writing import write
 
 __all__ = [
     "ARDUPILOT",
-    "COLUMNS",
     "PX4",
     "UNITS",
     "EvenClock",
@@ -41,5 +40,4 @@ __all__ = [
     "windows",
     "windows_by_time",
     "write",
-    "write_tum",
 ]

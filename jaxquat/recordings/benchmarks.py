@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
-
 from jaxquat._internal.checks import place
-from jaxquat.recordings.recording import (
-    Recording,
-    check_recording,
-    check_samples,
-    check_times,
-    join,
-)
+from jaxquat.recordings.recording import Recording, join
 from jaxquat.recordings.tables import read
 
 _IMU = {
@@ -65,6 +57,9 @@ def read_tum(path: str | os.PathLike[str]) -> Recording:
     body to world, scalar first, and the channel ``position``, (N, 3) [m]. Axes stay as they are.
     The format is described at https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats.
 
+    ``np.savetxt(file, np.column_stack([r.t, r["position"], np.roll(r.q, -1, axis=1)]))`` writes the
+    rows of a recording r, to the last bit.
+
     Raises:
         ValueError, TypeError: the argument; a malformed file, by line and column.
         OSError: the file cannot be opened.
@@ -78,41 +73,3 @@ def read_tum(path: str | os.PathLike[str]) -> Recording:
     """
     columns = {"t": 0, "position": (1, 2, 3), "q": (4, 5, 6, 7)}
     return read(path, columns, units={"t": "s"}, order="xyzw")
-
-
-def write_tum(path: str | os.PathLike[str], recording: Recording) -> None:
-    """Write the rows of a recording that have both q and a position, as ``read_tum`` reads them.
-
-    Numbers are read back to the last bit. A file that exists is replaced.
-
-    Args:
-        path: the file.
-        recording: with q, body to world, and a channel ``position``, (N, 3) [m].
-
-    Raises:
-        ValueError, TypeError: the argument; a recording without q or position, or with values that
-            ``read_tum`` would refuse.
-        OSError: the file cannot be written.
-
-    Examples:
-        >>> import tempfile
-        >>> file, q = tempfile.mkdtemp() + "/trajectory.txt", np.tile([1.0, 0.0, 0.0, 0.0], (3, 1))
-        >>> places = {"position": np.ones((3, 3))}
-        >>> recording = jq.recordings.Recording(np.arange(3.0), q=q, channels=places)
-        >>> jq.recordings.write_tum(file, recording)
-        >>> np.loadtxt(file)[0]
-        array([0., 1., 1., 1., 0., 0., 0., 1.])
-    """
-    check_recording(recording)
-    shape = np.shape(recording.channels.get("position", 0.0))
-    if recording.q is None or shape != (len(recording.t), 3):
-        got = ", ".join(f"{name} {recording[name].shape}" for name in recording.names) or "nothing"
-        raise ValueError(f"recording: wanted q and a channel position of shape (N, 3), got {got}")
-    recording = recording.rows_with("q").rows_with("position")
-    check_times("recording.t", np.asarray(recording.t))
-    for name in ("q", "position"):
-        check_samples(f'recording["{name}"]', name, np.asarray(recording[name], np.float64))
-    rows = np.column_stack([recording.t, recording["position"], np.roll(recording.q, -1, axis=1)])
-    lines = [" ".join(map(repr, row)) for row in rows.astype(np.float64).tolist()]
-    header = "# timestamp tx ty tz qx qy qz qw"
-    place("path", path).write_text("\n".join([header, *lines, ""]))

@@ -20,18 +20,16 @@ SI = {  # the units of the time and of the channels that have their own fields
 }
 
 
-def checked_names(
-    argument: str, columns: Mapping[str, str | Sequence[str]]
-) -> dict[str, str | tuple[str, ...]]:
+def checked_names(columns: Mapping[str, str | Sequence[str]]) -> dict[str, str | tuple[str, ...]]:
     """Return a name or a tuple of names for each channel."""
-    instance(argument, columns, Mapping, 'a dict such as {"t": "time", "gyro": ("x", "y", "z")}')
+    instance("columns", columns, Mapping, 'a dict such as {"t": "time", "gyro": ("x", "y", "z")}')
     checked: dict[str, str | tuple[str, ...]] = {}
     for name, value in columns.items():
         names = (value,) if isinstance(value, str) else value
         if not isinstance(name, str) or not isinstance(names, tuple | list) or not names:
-            raise TypeError(f"{argument}: wanted names of columns for {name!r}, got {value!r}")
+            raise TypeError(f"columns: wanted names of columns for {name!r}, got {value!r}")
         for column in names:
-            instance(argument, column, str, f"names of columns for {name}")
+            instance("columns", column, str, f"names of columns for {name}")
         checked[name] = value if isinstance(value, str) else tuple(names)
     return checked
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxquat._internal import reprs
 from jaxquat._internal.checks import every, instance, not_negative, positive, real
 from jaxquat._internal.renamed import INSTEAD
-from jaxquat._internal.reprs import table
 from jaxquat.recordings.columns import SI, SIZES
 from jaxquat.simulation.path import Path
 
@@ -20,7 +20,7 @@ _GAP = 10.0  # median intervals: a longer interval is a gap by default
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Recording:
+class Recording(reprs.InOneLine):
     """A recording: N rows in time order, float64, in SI units.
 
     A field that is not in the file is None. ``recording["motors"]`` is the channel of this name,
@@ -176,18 +176,10 @@ class Recording:
             raise ValueError(f"t: wanted {wanted}, got t = {self.t[worst]} where {due:.6g} was due")
         return float(mean)
 
-    def __repr__(self) -> str:
-        facts = "".join(f", {name} {text}" for name, text in self._facts())
-        return f"<Recording: {len(self.t)} samples{facts}>"
-
-    def _repr_html_(self) -> str:
-        return table(f"Recording: {len(self.t)} samples", self._facts())
-
-    def _facts(self) -> list[tuple[str, str]]:
-        """Return names and texts of the facts for ``repr``."""
+    def _table(self) -> reprs.Table:
         t = np.asarray(self.t, np.float64)
         duration = float(t[-1] - t[0])
-        facts = [("duration", f"{duration:.6g} s")]
+        facts: list[tuple[str, ...]] = [("duration", f"{duration:.6g} s")]
         if np.isfinite(t).all() and duration > 0:
             facts.append(("rate", f"{(len(t) - 1) / duration:.6g} Hz"))
             intervals = np.diff(t)
@@ -204,7 +196,7 @@ class Recording:
             if name == "q" or missing:
                 label = "reference lost" if name == "q" else f"{name} missing"
                 facts.append((label, f"{missing:.3g} %"))
-        return facts
+        return f"Recording: {len(t)} samples", facts, ()
 
 
 def join(*recordings: Recording) -> Recording:

@@ -183,7 +183,7 @@ def _checked_columns(
             name: tuple(map(str, value)) if isinstance(value, tuple | list) else str(value)
             for name, value in columns.items()
         }
-    named = checked_names("columns", columns)
+    named = checked_names(columns)
     if "t" not in named and (rate is None or not named):
         got = ", ".join(named) or "none"
         hint = "; rate= reads a file without stamps" if named else ""

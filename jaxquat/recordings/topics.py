@@ -49,7 +49,7 @@ def checked_sources(
     columns: Mapping[str, str | Sequence[str]], units: Mapping[str, str | float] | None, frame: str
 ) -> tuple[dict[str, Source], Mapping[str, str | float]]:
     """Return the sources of the channels, and the units that are stated, checked."""
-    named = checked_names("columns", columns)
+    named = checked_names(columns)
     sources = {name: _source(name, value) for name, value in named.items()}
     if not sources:
         raise ValueError("columns: wanted at least one channel, got none")

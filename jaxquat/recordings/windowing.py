@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxquat._internal import reprs
 from jaxquat._internal.checks import positive, positive_integer, real
-from jaxquat._internal.reprs import table
 from jaxquat.recordings.recording import (
     Recording,
     check_duration,
@@ -28,7 +28,7 @@ _ON_TIME = 1e-3  # of the median interval: a row that is less early counts as on
     meta_fields=[],
 )
 @dataclass(frozen=True, repr=False, eq=False)
-class Windows:
+class Windows(reprs.InOneLine):
     """W windows of R rows each, a pytree for ``vmap``, made by ``windows`` or ``windows_by_time``.
 
     Rows without a measurement repeat the last measurement before them, so that every number is
@@ -55,19 +55,12 @@ class Windows:
     channels: dict[str, Any]
     present: dict[str, Any]
 
-    def __repr__(self) -> str:
-        title, facts = self._described()
-        return f"<{title}, {', '.join(f'{name} {text}' for name, text in facts)}>"
-
-    def _repr_html_(self) -> str:
-        return table(*self._described())
-
-    def _described(self) -> tuple[str, list[tuple[str, str]]]:
+    def _table(self) -> reprs.Table:
         extent = " of ".join(map(str, np.shape(self.t)))
         facts = [("channels", " ".join(self.channels) or "nothing")]
         if isinstance(self.mask, np.ndarray):
             facts.append(("padding", f"{100.0 * (1.0 - self.mask.mean()):.3g} %"))
-        return f"Windows: {extent} rows", facts
+        return f"Windows: {extent} rows", facts, ()
 
 
 def windows(recording: Recording, length: int, stride: int, *, gap: float | None = None) -> Windows:

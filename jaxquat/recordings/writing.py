@@ -23,8 +23,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "q": ("q_w", "q_x", "q_y", "q_z"),
     "movement": ("movement",),
 }
-COLUMNS: tuple[str, ...] = ("t", *OWN["gyro"], *OWN["q"], *OWN["movement"])
-"""The columns of ``t``, ``gyro``, ``q`` and ``movement`` in files that ``write`` wrote."""
+"""The columns of channels in files that ``write`` wrote; those of others end in their index."""
 
 
 def own_channels(names: Sequence[str]) -> list[Channel]:

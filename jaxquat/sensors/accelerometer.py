@@ -17,7 +17,7 @@ from jaxquat.fitting.covariance import FitCovariance
 from jaxquat.sensors import axes
 from jaxquat.sensors.calibration import fit_ellipsoid, static_samples
 
-__all__ = ["Accelerometer", "calibrate", "correct", "measure", "response"]
+__all__ = ["Accelerometer", "calibrate", "correct", "measure"]
 
 
 @has_old_fields("accelerometer.Accelerometer")
@@ -53,17 +53,6 @@ class Accelerometer(NamedTuple):
             >>> sensor = jq.accelerometer.Accelerometer.ideal()
         """
         return Accelerometer(*axes.ideal(dtype))
-
-
-def response(accelerometer: Accelerometer) -> Array:
-    """Return the matrix ``(1 + diag(scale)) (1 + M)`` from true to measured forces. -> (3, 3).
-
-    Examples:
-        >>> sensor = jq.accelerometer.Accelerometer.ideal()._replace(scale=jnp.full(3, 0.25))
-        >>> jnp.diag(jq.accelerometer.response(sensor))
-        Array([1.25, 1.25, 1.25], dtype=float32)
-    """
-    return axes.response(axes.checked(accelerometer, Accelerometer))
 
 
 def measure(

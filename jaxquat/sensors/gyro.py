@@ -14,7 +14,7 @@ from jaxquat._internal.linear import matvec
 from jaxquat._internal.renamed import has_old_fields
 from jaxquat.sensors import axes
 
-__all__ = ["Gyro", "correct", "measure", "response", "sample"]
+__all__ = ["Gyro", "correct", "measure", "sample"]
 
 
 @has_old_fields("gyro.Gyro")
@@ -51,17 +51,6 @@ class Gyro(NamedTuple):
             >>> gyro = jq.gyro.Gyro.ideal()
         """
         return Gyro(*axes.ideal(dtype))
-
-
-def response(gyro: Gyro) -> Array:
-    """Return the matrix ``(1 + diag(scale)) (1 + M)`` from true to measured rate. -> (3, 3).
-
-    Examples:
-        >>> gyro = jq.gyro.Gyro.ideal()._replace(scale=jnp.array([0.25, 0.0, -0.5]))
-        >>> jnp.diag(jq.gyro.response(gyro))
-        Array([1.25, 1.  , 0.5 ], dtype=float32)
-    """
-    return axes.response(axes.checked(gyro, Gyro))
 
 
 def measure(key: Array, gyro: Gyro, omega: ArrayLike, dt: ArrayLike) -> Array:

@@ -13,8 +13,8 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion, so3
+from jaxquat._internal import reprs
 from jaxquat._internal.checks import floating, is_concrete
-from jaxquat._internal.reprs import shapes, table
 from jaxquat.dynamics.state import State
 
 
@@ -24,7 +24,7 @@ from jaxquat.dynamics.state import State
     meta_fields=[],
 )
 @dataclass(frozen=True, repr=False, eq=False)
-class Path:
+class Path(reprs.InOneLine):
     """A trajectory of ``steps // save_every + 1`` rows, the start included; a pytree.
 
     ``len(path)`` is the number of rows. ``path[10:20]`` is the path of these rows only; its
@@ -144,12 +144,11 @@ class Path:
             final = self.final if numbers[-1] == self.t.size - 1 else ()
         return Path(t, state, saved=saved, command=command, final=final)
 
-    def __repr__(self) -> str:
-        facts = "".join(f", {name} {text}" for name, text in self._described().items())
-        return f"<Path: {self._extent()}{facts}>"
-
-    def _repr_html_(self) -> str:
-        return table(f"Path: {self._extent()}", list(self._described().items()))
+    def _table(self) -> reprs.Table:
+        names = ("state", "saved", "command", "memory")
+        parts = [(name, getattr(self, name)) for name in names]
+        facts = [(name, reprs.shapes(part)) for name, part in parts if jax.tree.leaves(part)]
+        return f"Path: {self._extent()}", list(facts), ()
 
     def _extent(self) -> str:
         """The number of rows, and the first and the last time."""
@@ -159,12 +158,6 @@ class Path:
         if rows and isinstance(self.t, np.ndarray | Array) and is_concrete(self.t):
             return f"{rows} rows, t = {self.t[0]:.6g} to {self.t[-1]:.6g} s"
         return f"{rows} rows"
-
-    def _described(self) -> dict[str, str]:
-        """The shapes of the parts that are not empty."""
-        names = ("state", "saved", "command", "memory")
-        parts = {name: getattr(self, name) for name in names}
-        return {name: shapes(part) for name, part in parts.items() if jax.tree.leaves(part)}
 
 
 def cubic(s: Array, end: Array, v0: Array, v1: Array) -> tuple[Array, Array]:

@@ -235,16 +235,9 @@ def test_all_old_keywords_of_a_call_are_in_one_error():
         jq.least_squares(abs, 1.0, gtol=1e-3, ftol=1e-3)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: jq.exact.coning(0.3, 2.0, 1.0),
-        lambda: jq.exact.steady_precession(BODY, 1.0, 0.5, 9.0, 1.0),
-    ],
-)
-def test_the_order_of_arguments_of_the_first_release_is_an_error(call):
+def test_the_order_of_arguments_of_the_first_release_is_an_error():
     with pytest.raises(TypeError, match=r"positional arguments? but"):
-        call()
+        jq.exact.coning(0.3, 2.0, 1.0)
 
 
 @pytest.mark.parametrize("name", INSTANCES)

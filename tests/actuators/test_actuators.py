@@ -15,8 +15,6 @@ from examples.validation import problems
 from jaxquat import actuators
 
 RNG = np.random.default_rng(5)
-LIMITS = np.array([8.0, 2.0, 4.0])
-TORQUES = np.array([[0.0, 0, 0], [7, -1, 3], [8, -2, 4], [9, -3, -100], [-1e300, 1e300, -4.1]])
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))
 AXES = RNG.normal(size=(4, 3))
@@ -27,18 +25,6 @@ SOLVE = jax.jit(actuators.allocate_thrusters)
 def test_a_hard_limit_is_that_of_jax():
     with pytest.raises(AttributeError, match=r"use jnp.clip\(tau, -limits, limits\)$"):
         actuators.saturate  # noqa: B018
-
-
-def test_saturate_smooth_is_a_hyperbolic_tangent():
-    """It is odd, has slope 1 at zero, stays below the hard limit, and equals it far out."""
-    got = np.asarray(actuators.saturate_smooth(TORQUES, LIMITS))
-    np.testing.assert_allclose(got[:4], LIMITS * np.tanh(TORQUES[:4] / LIMITS), rtol=1e-14)
-    np.testing.assert_allclose(got[4], [-8, 2, 4 * np.tanh(-4.1 / 4)], rtol=1e-14)
-    assert (np.abs(got) <= np.abs(np.clip(TORQUES, -LIMITS, LIMITS))).all()
-    np.testing.assert_array_equal(actuators.saturate_smooth(-TORQUES, LIMITS), -got)
-    slope = jax.jacobian(lambda tau: actuators.saturate_smooth(tau, LIMITS))
-    np.testing.assert_allclose(slope(jnp.zeros(3)), np.eye(3), rtol=0, atol=1e-15)
-    np.testing.assert_array_equal(slope(jnp.full(3, 1e4)), np.zeros((3, 3)))
 
 
 def lagged(time_constant):
@@ -313,12 +299,6 @@ def test_wheels_differentiate_by_their_axes_and_vmap():
     np.testing.assert_allclose(slope, (low2 - 8 * low + 8 * high - high2) / 12e-3, rtol=1e-9)
 
 
-def test_full_wheels_are_not_driven_further():
-    momentum, motor = jnp.array([2.0, 2.0, -2.5, 1.9]), jnp.array([1.0, -1.0, 1.0, -1.0])
-    got = actuators.hold_momentum(momentum, motor, jnp.array(2.0))
-    np.testing.assert_array_equal(got, [0.0, -1.0, 1.0, -1.0])
-
-
 def test_allocation_is_the_pseudoinverse():
     tau = jnp.array([0.3, -0.2, 0.5])
     motor = actuators.allocate(AXES, tau)
@@ -344,10 +324,6 @@ def test_allocation_within_limits_keeps_the_direction():
 
 def test_one_limit_serves_for_all():
     tau = jnp.array([0.3, -0.2, 0.5])
-    smooth = actuators.saturate_smooth
-    np.testing.assert_array_equal(smooth(tau, 0.25), smooth(tau, jnp.full(3, 0.25)))
-    assert smooth(tau.astype(jnp.float32), 0.25).dtype == jnp.float32
-    np.testing.assert_array_equal(smooth(tau[None], 1), jnp.tanh(tau)[None])
     one, four = (actuators.allocate(AXES, tau, limit) for limit in (0.1, jnp.full(4, 0.1)))
     np.testing.assert_array_equal(one, four)
 
@@ -358,7 +334,7 @@ def test_thrusters_only_push_and_reach_the_torque():
     places = np.array([*corners, [2, 0, 0], [-2, 0, 0], [0, 2, 0], [0, 0, 2]])
     directions = RNG.normal(size=(12, 3))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    arms = np.asarray(actuators.thruster_arms(places.astype(float), directions))
+    arms = np.cross(places, directions)
     for _ in range(10):
         tau = RNG.normal(size=3)
         force = np.asarray(SOLVE(arms, tau))
@@ -586,7 +562,6 @@ def test_float32_stays_float32():
             actuators.allocate_thrusters(axes, tau, momentum),
             actuators.wheel_torque(axes, state, momentum, momentum),
             actuators.lag(tau, tau, jnp.float32(0.1)),
-            actuators.hold_momentum(momentum, momentum, momentum),
             actuators.pulse_widths(momentum, momentum, jnp.float32(0.1)),
             actuators.magnetorquer_dipoles(axes, tau, tau, momentum),
         )
@@ -600,21 +575,12 @@ TAU = jnp.ones(3)
 IN_A_PLANE = np.float32([[0.6, 0.8, 0.0], [0.48, 0.6, 0.64], [0, 0, 0]])
 IN_A_PLANE[2] = IN_A_PLANE[:2].sum(axis=0) / np.linalg.norm(IN_A_PLANE[:2].sum(axis=0))
 REFUSED = {
-    "limits: wanted shape (..., 5), got (3,)": lambda: actuators.saturate_smooth(jnp.ones(5), TAU),
-    "limits: wanted shape (..., 3), got (2,)": lambda: actuators.saturate_smooth(TAU, jnp.ones(2)),
-    "limits: wanted positive values, got [-1. -1. -1.]": (
-        lambda: actuators.saturate_smooth(TAU, -1.0)
-    ),
     "limits: wanted shape () or (4,), got (3,)": lambda: actuators.allocate(AXES, TAU, jnp.ones(3)),
     "limits: wanted values of at least 0, got [-1. -1. -1. -1.]": (
         lambda: actuators.allocate_thrusters(AXES, TAU, -jnp.ones(4))
     ),
     "time_constant: wanted positive values": lambda: actuators.lag(TAU, TAU, -0.1),
-    "capacity: wanted positive values": lambda: actuators.hold_momentum(TAU, TAU, 0.0),
     "limits: wanted positive values, got 0": lambda: actuators.allocate(AXES, TAU, 0.0),
-    "directions: wanted a unit vector (to 0.0001)": (
-        lambda: actuators.thruster_arms(AXES, 2.0 * AXES)
-    ),
     "command: wanted the shape of actual": lambda: actuators.lag(TAU, jnp.ones(2), 0.1),
     "time_constant: wanted shape () or (3,), got (2,)": (
         lambda: actuators.lag(TAU, TAU, jnp.ones(2))
@@ -634,7 +600,7 @@ REFUSED = {
         lambda: actuators.steer_cmgs(PYRAMID, ROTORS, jnp.zeros(4), jnp.zeros(4), TAU)
     ),
     "momentum: wanted an array, got (), the default of State.aux; give start an aux": (
-        lambda: actuators.hold_momentum(START.aux, jnp.ones(4), 1.0)
+        lambda: actuators.wheel_torque(np.eye(3), START, START.aux, TAU)
     ),
     "actual: wanted an array, got ()": lambda: actuators.lag(START.aux, TAU, 0.1),
     "angle: wanted an array, got (), the": (

@@ -40,7 +40,7 @@ def carried(craft, thrust, torque, most=None, least=0.0):
 
 @jax.jit
 def there_and_back(craft, w):
-    thrusts = rotors.thrusts(craft, w)
+    thrusts = jnp.polyval(craft.thrust[::-1], w)
     of_thrusts = lambda f: (rotors.speeds(craft, f),) * 2
     slopes, speeds = jax.jacfwd(of_thrusts, has_aux=True)(thrusts)
     return thrusts, speeds, slopes
@@ -77,8 +77,6 @@ def test_the_wrench_of_each_rotor():
     wanted = np.cross(HEXA.positions, thrusts * HEXA.axes)
     wanted -= (HEXA.spins * drags)[:, None] * HEXA.axes
     np.testing.assert_allclose(each, wanted, rtol=0, atol=1e-15)
-    got = rotors.drag_torques(HEXA, np.full(6, 300.0))
-    np.testing.assert_allclose(got, np.full(6, drags), rtol=1e-14)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 
 import jaxquat as jq
 from jaxquat import control, quaternion
+from jaxquat.control.cascade import CascadeMemory
 
 MASS, G, DT, EVERY = 1.3, 9.80665, 0.005, 2
 BODY = jq.Body(jnp.array([[0.02, 0.001, -0.002], [0.001, 0.03, 0.0], [-0.002, 0.0, 0.04]]), MASS)
@@ -101,7 +102,7 @@ def test_the_command_is_the_chain_of_the_four_regulators():
 def test_a_steady_turn_needs_the_gyroscopic_torque_and_the_integral_parts_stay():
     """A tilted craft follows its reference; its rate is that of the heading, in body axes."""
     heading, spin, aside = 0.7, 0.9, np.array([2.0, -1.5, 0.5])  # rad, rad/s, m/s^2
-    parts = control.CascadeMemory(jnp.array([0.3, 0.1, -0.2]), jnp.array([0.5, -0.4, 0.2]))
+    parts = CascadeMemory(jnp.array([0.3, 0.1, -0.2]), jnp.array([0.5, -0.4, 0.2]))
     force = aside + np.asarray(parts.acceleration) + [0.0, 0.0, G]
     up = force / np.linalg.norm(force)
     left = np.cross(up, [np.cos(heading), np.sin(heading), 0.0])

@@ -194,7 +194,7 @@ def test_geometric_law_is_smooth_through_the_half_turn():
 
     def pull(law, angle):
         state = jq.State(quaternion.exp(angle * jnp.array([0.0, 0, 1])), jnp.zeros(3))
-        return law(state, GAINS, control.at_rest(jnp.array([1.0, 0, 0, 0])), BODY)[2]
+        return law(state, GAINS, REST, BODY)[2]
 
     smooth, jumping = control.geometric_law, control.tracking_law
     for law, jump in ((smooth, 2 * 12 * 1e-3), (jumping, 4 * 12 * np.cos(5e-4))):
@@ -239,7 +239,7 @@ def test_tracking_converges_where_a_fixed_target_lags():
 # The controller with memory
 
 PERIOD = 0.1
-REST = control.at_rest(jnp.array([1.0, 0.0, 0.0, 0.0]))
+REST = control.Reference(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), jnp.zeros(3))
 EQUAL = jnp.array([2.0, 2.5, 3.0])
 PID = control.PIDGains(EQUAL, EQUAL, jnp.array([1.0, 1.2, 1.5]))
 DISTURBANCE = jnp.array([0.05, -0.1, 0.08])

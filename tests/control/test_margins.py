@@ -142,7 +142,8 @@ def test_a_delay_of_a_hundred_samples_is_within_reach():
 FULL = jq.Body(jnp.array([[2.0, 0.3, -0.2], [0.3, 3.0, 0.4], [-0.2, 0.4, 4.0]]))
 KEPT = jq.State(REST.q, REST.omega, jnp.zeros(3))
 GAINS = control.PIDGains(jnp.array([2.0, 3.0, 4.0]), jnp.array([1.0, 1.5, 2.5]), jnp.full(3, 0.1))
-PID = control.delay(control.pid(FULL, 2 * DT, control.at_rest(REST.q)), 2, jnp.zeros(3))
+TARGET = control.Reference(REST.q, jnp.zeros(3), jnp.zeros(3))
+PID = control.delay(control.pid(FULL, 2 * DT, TARGET), 2, jnp.zeros(3))
 SAMPLED = {"controller": PID, "sample_every": 2}
 
 

@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.integrate
-from marks import some
 
 import jaxquat as jq
 from jaxquat import actuators
@@ -17,7 +16,6 @@ RNG = np.random.default_rng(3)
 TIMES = 5.0 + np.cumsum(RNG.uniform(2e-3, 7e-3, 60))
 COMMANDS = RNG.uniform(-1.0, 1.0, (60, 2))
 AT = np.linspace(TIMES[0] - 0.01, TIMES[-1] + 0.05, 97)
-HOLDS = ("zero-order", "linear")
 
 
 def lag_of(commands, **options):
@@ -29,21 +27,18 @@ def lag_of(commands, **options):
     return jax.jit(states)
 
 
-def command(t, hold, delay=0.0):
+def command(t, delay=0.0):
     """The command of the first column at a time, from its definition."""
-    t = t - delay
-    if hold == "linear":
-        return np.interp(t, TIMES, COMMANDS[:, 0])
-    return COMMANDS[max(0, np.searchsorted(TIMES, t, side="right") - 1), 0]
+    return COMMANDS[max(0, np.searchsorted(TIMES, t - delay, side="right") - 1), 0]
 
 
-def integrated(hold, begin, end, delay, rate, x):
+def integrated(begin, end, delay, rate, x):
     """The solution of x' = rate(u, x) by scipy, from one kink of u to the next."""
     kinks = TIMES + delay
     points = [begin, *kinks[(kinks > begin) & (kinks < end)], end]
     for a, b in itertools.pairwise(points):
         middle, half = 0.5 * (a + b), 0.5 * (b - a)
-        ends = [command(middle + side * half * (1 - 1e-9), hold, delay) for side in (-1, 1)]
+        ends = [command(middle + side * half * (1 - 1e-9), delay) for side in (-1, 1)]
 
         def slope(t, x, a=a, b=b, ends=ends):
             return rate(np.interp(t, [a, b], ends), x)
@@ -62,28 +57,15 @@ def test_a_step_is_followed_exponentially():
     np.testing.assert_allclose(later, got, rtol=0, atol=1e-12)
 
 
-def test_a_ramp_is_followed_late_by_the_time_constant():
-    """The lag of the ramp r t is r (t - T + T exp(-t/T)); after the ramp the last value holds."""
-    t, constant, rate = TIMES - TIMES[0], 0.03, 2.5
-    got = lag_of(rate * t, hold="linear")(constant, AT)
-    since = np.clip(AT - TIMES[0], 0.0, t[-1])
-    wanted = rate * (since + constant * np.expm1(-since / constant))
-    after = np.exp(-np.maximum(AT - TIMES[-1], 0.0) / constant)
-    wanted = rate * t[-1] + (wanted - rate * t[-1]) * after
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("hold", HOLDS)
-def test_the_lag_solves_its_equation(hold):
+def test_the_lag_solves_its_equation():
     """Beside scipy, to its tolerance; intervals from 0.02 to 30 time constants."""
-    run = lag_of(COMMANDS, hold=hold)
+    run = lag_of(COMMANDS)
     for constant, delay in ((0.1, 0.0113), (2e-4, -0.004)):
         end = TIMES[40] + 0.0017
         got = run(constant, end, delay)[0]
         begin = TIMES[0] + delay
-        wanted = integrated(
-            hold, begin, end, delay, lambda u, x, T=constant: (u - x) / T, COMMANDS[0, 0]
-        )
+        rate = lambda u, x, T=constant: (u - x) / T
+        wanted = integrated(begin, end, delay, rate, COMMANDS[0, 0])
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-8)
 
 
@@ -97,17 +79,16 @@ def test_each_column_has_its_time_constant_and_start():
         np.testing.assert_allclose(got[..., k], alone, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("hold", HOLDS)
-def test_a_delay_gives_the_mean_of_the_shifted_commands(hold):
+def test_a_delay_gives_the_mean_of_the_shifted_commands():
     """Beside scipy, over intervals shorter and longer than those of the record."""
     edges = np.array([TIMES[3], TIMES[3] + 1e-3, TIMES[9], TIMES[9], TIMES[30] + 1e-4])
-    got = jax.jit(lambda d: actuators.delay_record(TIMES, COMMANDS, d, edges, hold=hold))(0.0057)
+    got = jax.jit(lambda d: actuators.delay_record(TIMES, COMMANDS, d, edges))(0.0057)
     assert got.shape == (4, 2)
     for k in (0, 1, 3):
         a, b = edges[k : k + 2]
-        wanted = integrated(hold, a, b, 0.0057, lambda u, x: u, 0.0) / (b - a)
+        wanted = integrated(a, b, 0.0057, lambda u, x: u, 0.0) / (b - a)
         np.testing.assert_allclose(got[k, 0], wanted, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(got[2, 0], command(TIMES[9], hold, 0.0057), rtol=1e-12)
+    np.testing.assert_allclose(got[2, 0], command(TIMES[9], 0.0057), rtol=1e-12)
 
 
 def test_no_delay_gives_the_commands_back():
@@ -116,15 +97,11 @@ def test_no_delay_gives_the_commands_back():
 
     @jax.jit
     def means(delay):
-        of = lambda *between, **hold: actuators.delay_record(
-            TIMES, COMMANDS, delay, *between, **hold
-        )
-        return of(), of(hold="linear"), of(outside)
+        of = lambda *between: actuators.delay_record(TIMES, COMMANDS, delay, *between)
+        return of(), of(outside)
 
-    held, linear, got = means(0.0)
+    held, got = means(0.0)
     np.testing.assert_allclose(held, COMMANDS[:-1], atol=1e-13)
-    middle = 0.5 * (COMMANDS[:-1] + COMMANDS[1:])
-    np.testing.assert_allclose(linear, middle, rtol=0, atol=1e-12)
     np.testing.assert_allclose(got[0], COMMANDS[0], rtol=0, atol=1e-13)
     np.testing.assert_allclose(got[2], COMMANDS[-1], rtol=0, atol=1e-13)
 
@@ -142,7 +119,7 @@ def test_until_the_first_command_arrives_the_start_applies():
     def means(delay):
         of = lambda **kw: actuators.delay_record(times, u, delay, **kw)
         lag = actuators.lag_record(times, u, 0.5, delay=delay, start=0.0)
-        both = of(between=between, start=np.array([0.0, 4.0]), hold="linear")
+        both = of(between=between, start=np.array([0.0, 4.0]))
         return of(start=0.0), both, of(), lag
 
     rest, both, default, lag = means(0.25)
@@ -178,13 +155,12 @@ def test_a_delayed_input_is_that_of_a_simulation():
         np.testing.assert_allclose(path.state.aux, wanted, rtol=0, atol=tolerance)
 
 
-@pytest.mark.parametrize("hold", some(HOLDS, HOLDS[:1]))
-def test_both_differentiate_by_time_constant_and_delay(hold):
+def test_both_differentiate_by_time_constant_and_delay():
     """In both modes, beside central differences; at the time of a command towards longer delays."""
 
     def values(x):
-        lag = actuators.lag_record(TIMES, COMMANDS, x[0], AT, delay=x[1], hold=hold)
-        mean = actuators.delay_record(TIMES, COMMANDS, x[1], AT, hold=hold)
+        lag = actuators.lag_record(TIMES, COMMANDS, x[0], AT, delay=x[1])
+        mean = actuators.delay_record(TIMES, COMMANDS, x[1], AT)
         return jnp.concatenate([lag.ravel(), mean.ravel()])
 
     x, h = jnp.array([0.02, 0.0114]), 1e-7
@@ -196,7 +172,7 @@ def test_both_differentiate_by_time_constant_and_delay(hold):
     np.testing.assert_allclose(forward[:, 1], (many[2] - many[3]) / (2 * h), atol=1e-4)
 
     def at_stamps(delay):
-        return actuators.lag_record(TIMES, COMMANDS, 0.02, delay=delay, hold=hold)
+        return actuators.lag_record(TIMES, COMMANDS, 0.02, delay=delay)
 
     zero, h = jnp.array(0.0), 1e-8
     run = jax.jit(lambda x: jax.jvp(at_stamps, (x,), (jnp.ones_like(x),)))
@@ -220,8 +196,7 @@ def test_the_lag_differentiates_by_times_and_commands():
     np.testing.assert_allclose(slope, wanted, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("hold", some(HOLDS, HOLDS[1:]))
-def test_float32_keeps_the_digits_of_float64_in_a_long_log(hold):
+def test_float32_keeps_the_digits_of_float64_in_a_long_log():
     """An hour at 100 Hz since 1970: values agree with float64 to a few units of float32.
 
     A float32 of 3600 s would be off by a tenth of a millisecond, and so by 1e-2 of the interval.
@@ -233,8 +208,8 @@ def test_float32_keeps_the_digits_of_float64_in_a_long_log(hold):
     @jax.jit
     def both(constant, delay):
         commands = u.astype(constant.dtype)
-        lag = actuators.lag_record(times, commands, constant, edges, delay=delay, hold=hold)
-        return lag, actuators.delay_record(times, commands, delay, edges, hold=hold)
+        lag = actuators.lag_record(times, commands, constant, edges, delay=delay)
+        return lag, actuators.delay_record(times, commands, delay, edges)
 
     double, single = (both(d(0.05), d(0.01)) for d in (np.float64, np.float32))
     for wide, narrow in zip(double, single, strict=True):
@@ -249,12 +224,12 @@ def test_padding_and_repeated_times_are_no_intervals():
     u = np.array([1.0, 5.0, 2.0, 3.0, 3.0])
 
     def both(x):
-        lag = actuators.lag_record(times, u, x[0], delay=x[1], hold="linear")
-        return jnp.concatenate([lag, actuators.delay_record(times, u, x[1], hold="linear")])
+        lag = actuators.lag_record(times, u, x[0], delay=x[1])
+        return jnp.concatenate([lag, actuators.delay_record(times, u, x[1])])
 
     x = jnp.array([0.05, 0.0])
     values, slopes = jax.jit(lambda x: (both(x), jax.jacrev(both)(x)))(x)
-    np.testing.assert_allclose(values[5:], [3.0, 5.0, 2.5, 3.0], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(values[5:], [1.0, 1.0, 2.0, 2.0], rtol=0, atol=1e-12)
     assert values[1] == values[2]
     assert np.all(np.isfinite(slopes))
 

@@ -257,10 +257,9 @@ def test_a_mean_with_an_infinity_is_infinite_whatever_the_chunks(place):
 
 def test_extremes_and_their_numbers():
     rows = np.array([3.0, 1.0, 3.0, 2.0, 5.0, 1.0])
-    kinds = ensembles.largest, ensembles.smallest
-    most, least = (reduced(kind(3), rows, [2, 3]) for kind in kinds)
+    most, least = (reduced(ensembles.largest(3), x, [2, 3]) for x in (rows, -rows))
     assert (most.value.tolist(), most.members.tolist()) == ([5.0, 3.0, 3.0], [4, 0, 2])
-    assert (least.value.tolist(), least.members.tolist()) == ([1.0, 1.0, 2.0], [1, 5, 3])
+    assert (least.value.tolist(), least.members.tolist()) == ([-1.0, -1.0, -2.0], [1, 5, 3])
     assert reduced(ensembles.largest(9), rows, []).members.tolist() == [4, 0, 2, 3, 1, 5]
 
 

@@ -93,8 +93,8 @@ def test_a_finished_store_answers_without_a_simulation(tmp_path, monkeypatch, fi
     wanted = whole()
     monkeypatch.setattr(chunks, "compiled", None)
     same(run(tmp_path / "store"), wanted)
-    least = ensembles.smallest(1, lambda out: out["x"])
-    other = run(tmp_path / "store", reduce=least, chunk=None).result
+    most = ensembles.largest(1, lambda out: out["x"])
+    other = run(tmp_path / "store", reduce=most, chunk=None).result
     assert other.value[0] == zarr.open_group(tmp_path / "store")["x"][:][other.members[0]]
 
 

@@ -260,7 +260,7 @@ def test_the_interpolation_has_its_orders_on_a_motion_in_closed_form():
         (y0, k0), (wanted, _), (y1, k1) = (
             jax.tree.map(lambda x, k=k: x[k], states) for k in range(3)
         )
-        got = bridge.Interpolation(t[0], t[2], y0, y1, k0, k1).evaluate(t[1])
+        got = bridge._Interpolation(t[0], t[2], y0, y1, k0, k1).evaluate(t[1])
         others = [jnp.linalg.norm(a - b) for a, b in zip(got[1:], wanted[1:], strict=True)]
         return jnp.stack([jq.quaternion.distance(got.q, wanted.q), *others])
 
@@ -283,7 +283,7 @@ def test_orders_of_the_interpolation():
         ends = {"y0": at(0), "y1": at(steps)}
         t1 = 1e-3 * steps
         slopes = {"k0": term.vf(0.0, ends["y0"], GAINS), "k1": term.vf(t1, ends["y1"], GAINS)}
-        path = bridge.Interpolation(t0=0.0, t1=t1, **ends, **slopes)
+        path = bridge._Interpolation(t0=0.0, t1=t1, **ends, **slopes)
         pairs = [(path.evaluate(1e-3 * k), at(k)) for k in range(0, steps + 1, steps // 10)]
         errors.append([
             max(float(jq.quaternion.distance(a.q, b.q)) for a, b in pairs),

@@ -1,7 +1,6 @@
 """Preintegration: held samples in closed form, orders, errors to first order, gtsam."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
@@ -93,10 +92,9 @@ def test_derivatives_at_rest_are_those_of_the_integrals(dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [1, 4])
-def test_the_jacobian_is_the_derivative_by_the_biases(order):
+def test_the_jacobian_is_the_derivative_by_the_biases():
     gyro, accel, times = recording()
-    run = lambda *bias: kinematics.preintegrate(gyro, accel, times, IMU(*bias), order=order)
+    run = lambda *bias: kinematics.preintegrate(gyro, accel, times, IMU(*bias))
     bias = jnp.array([0.1, -0.2, 0.3]), jnp.array([0.3, 0.2, -0.1])
     motion = run(*bias)
     for mode in (jax.jacfwd, jax.jacrev):
@@ -145,15 +143,14 @@ def sensed(t):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [1, 2, 4, 6])
-def test_the_order_is_the_slope_on_a_known_motion(order):
+def test_the_order_on_a_known_motion_is_1():
     """Distances of the samples change by a factor of 3 along the motion."""
     counts, left = np.array([40, 80, 160]), []
     for n in counts:
         s = np.linspace(0.0, 1.0, n + 1)
         times = 3.0 * (s - 0.5 / (2 * np.pi) * np.sin(2 * np.pi * s))
         gyro, accel = sensed(jnp.asarray(times))
-        motion = kinematics.preintegrate(gyro, accel, times, order=order)
+        motion = kinematics.preintegrate(gyro, accel, times)
         zero = jnp.asarray(0.0)
         q, v, p = motion.predict(attitude(zero), velocity(zero), position(zero), GRAVITY)
         end = jnp.asarray(3.0)
@@ -161,7 +158,7 @@ def test_the_order_is_the_slope_on_a_known_motion(order):
         left.append([float(jnp.linalg.norm(x)) for x in parts])
     slopes = [-problems.slope(1.0 / counts, x) for x in np.array(left).T]
     assert np.min(left) > 1e-13
-    assert np.abs(np.array(slopes) - order).max() < 0.4, slopes
+    assert np.abs(np.array(slopes) - 1).max() < 0.4, slopes
 
 
 @pytest.mark.slow
@@ -367,11 +364,10 @@ def test_squared_errors_of_the_end_in_turning_axes_have_the_mean_nine():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [1, 2, 4])
-def test_empty_intervals_are_the_identity_whatever_their_samples(order):
+def test_empty_intervals_are_the_identity_whatever_their_samples():
     """The padding is NaN, in value and derivative; the recordings of a batch differ in length."""
     gyro, accel, times = recording()
-    run = lambda *args: kinematics.preintegrate(*args, None, NOISE, order=order)
+    run = lambda *args: kinematics.preintegrate(*args, None, NOISE)
     pad = lambda x: jnp.insert(jnp.concatenate([x, jnp.full((3, 3), jnp.nan)]), 5, jnp.nan, axis=0)
     padded = jnp.asarray(np.insert(np.append(times, [times[-1]] * 3), 5, times[5]))
     wanted, slopes = (
@@ -384,21 +380,6 @@ def test_empty_intervals_are_the_identity_whatever_their_samples(order):
     by_rate = jax.jit(jax.jacrev(lambda g: run(g, pad(accel), padded).dp))(pad(gyro))
     np.testing.assert_allclose(np.delete(by_rate, [5, 13, 14, 15], axis=1), slopes, atol=1e-13)
     np.testing.assert_array_equal(by_rate[:, [5, 13, 14, 15]], 0.0)
-
-
-@pytest.mark.parametrize("order", some([1, 2], [1]))
-def test_composed_intervals_are_the_joined_samples(order):
-    """Before and after each part, intervals are empty, so that one program takes all of them."""
-    gyro, accel, times = recording()
-    bias = IMU(jnp.array([0.1, -0.2, 0.3]), jnp.array([0.3, 0.2, -0.1]))
-    noise = IMU(*(jnp.full(3, density, gyro.dtype) for density in NOISE))
-    ordered = functools.partial(kinematics.preintegrate, order=order)
-    program = PROGRAM if order == 1 else jax.jit(ordered)
-    run = lambda a, b: program(gyro, accel, jnp.clip(times, times[a], times[b]), bias, noise)
-    compose = jax.jit(lambda first, second: first.compose(second))
-    composed = compose(run(0, 5), compose(run(5, 8), run(8, 11)))
-    for x, y in zip(jax.tree.leaves(composed), jax.tree.leaves(run(0, 11)), strict=True):
-        np.testing.assert_allclose(x, y, atol=2e-14)
 
 
 def test_the_covariance_is_that_of_simulated_noise():

@@ -267,7 +267,7 @@ def motors(t, state, params, command):
 
 def off_sun(q):
     ahead = jq.quaternion.rotate(q.astype(float), BORESIGHT)
-    return jq.quaternion.angle_between(ahead, SUN)
+    return jnp.arctan2(jnp.linalg.norm(jnp.cross(ahead, SUN)), ahead @ SUN)
 
 
 def excess(path):

@@ -79,7 +79,6 @@ ROUND = 0.5 * np.exp(-1j * np.linspace(0.0, np.pi, 9))
 MARGINS = jq.control.Margins(
     *[np.ones(2)] * 3, np.array([1.0, 0.4]), 1.0, ROUND, np.stack([ROUND, -ROUND])
 )
-RUNS = {"a": ([1, 2], [1, 0.5])}
 DRAWN = {  # how to draw, and the units on the axes; three of them for a picture in space
     "attitude_error": (lambda path, ax: plot.attitude_error(path, LEVEL, ax=ax), ["s", "deg"]),
     "euler_angles": (lambda path, ax: plot.euler_angles(path, ax=ax), ["s", "deg"]),
@@ -90,10 +89,6 @@ DRAWN = {  # how to draw, and the units on the axes; three of them for a picture
         ["s", "rad/s"],
     ),
     "fit_history": (lambda path, ax: plot.fit_history(FIT, ax=ax), [None, None]),
-    "work_precision": (
-        lambda path, ax: plot.work_precision(RUNS, "wall time [s]", ax=ax),
-        ["s", "rad"],
-    ),
     "allan_deviation": (lambda path, ax: plot.allan_deviation(NOISE, ax=ax), ["s", None]),
     "nyquist": (lambda path, ax: plot.nyquist(MARGINS, ax=ax), [None, None]),
     "body_axes": (lambda path, ax: plot.body_axes(path, ax=ax), [None] * 3),
@@ -215,16 +210,6 @@ def test_validation_stands_where_it_was_evaluated():
     assert alone.get_yscale() == "linear"
     names = [text.get_text() for text in alone.get_legend().get_texts()]
     assert names == ["training", "taken: 5 updates"]
-
-
-def test_the_slope_of_work_and_precision_is_the_order():
-    work = np.array([10.0, 20.0, 40.0])
-    runs = {f"order {p}": (work, 3 * work**-p) for p in (2.0, 4.0)}
-    ax = plot.work_precision(runs, "torque evaluations")
-    for line, slope in zip(ax.lines, (-2, -4), strict=True):
-        fitted = np.polyfit(np.log(line.get_xdata()), np.log(line.get_ydata()), 1)
-        np.testing.assert_allclose(fitted[0], slope)
-    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
 
 
 def test_the_disks_of_a_nyquist_picture_end_at_the_factors_of_the_disk_margins():
@@ -478,12 +463,6 @@ ERRORS = [
         lambda: fan([[1, 2], [np.nan, 1]]),
         ValueError,
         "values: wanted finite .* got 1 .* number 1",
-    ),
-    (lambda: plot.work_precision({}, "steps"), TypeError, "runs: wanted a mapping"),
-    (
-        lambda: plot.work_precision({"a": ([1, 2], [0, 1])}, "steps"),
-        ValueError,
-        r"runs\['a'\]: wanted positive values, got \[0\. 1\.\]",
     ),
     (
         lambda: plot.animate(turning(), BODY, speed=0.0),

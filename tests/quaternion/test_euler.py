@@ -140,14 +140,11 @@ def test_the_rate_matrix_is_the_derivative_of_the_attitude(order):
     Half angles enter linearly by sine and cosine, so that dq/d angle_k = q(angles + pi e_k)/2.
     """
     matrix = np.asarray(euler.rate_matrix(ANGLES, order))
-    inverse = np.asarray(euler.rate_matrix_inverse(ANGLES, order))
     q = to_quaternion(ANGLES, order)
     for k, shift in enumerate(np.pi * np.eye(3)):
         rate = np.asarray(relative(q, to_quaternion(ANGLES + shift, order)))
         np.testing.assert_allclose(rate[:, 0], 0, atol=1e-14)
         np.testing.assert_allclose(matrix[:, :, k], rate[:, 1:], rtol=0, atol=1e-14)
-    scale = np.abs(inverse).max(axis=(1, 2), keepdims=True)
-    np.testing.assert_allclose((inverse @ matrix - np.eye(3)) / scale, 0, atol=2e-14)
     second = ANGLES[:, 1]
     sine = np.sin(second) if proper(order) else np.cos(second)
     np.testing.assert_allclose(np.abs(np.linalg.det(matrix)), np.abs(sine), rtol=0, atol=1e-14)
@@ -166,7 +163,6 @@ def test_the_rate_matrix_gives_the_rate_of_the_jvp_of_the_attitude():
 def test_the_rate_matrix_is_singular_in_gimbal_lock():
     angles = np.zeros((N, 3))
     np.testing.assert_array_equal(np.linalg.det(euler.rate_matrix(angles, "ZXZ")), 0)
-    assert not np.isfinite(euler.rate_matrix_inverse(angles, "ZXZ")).all(axis=(1, 2)).any()
 
 
 # Hoffmann's printed formulas: (first, second, third) is (phi, theta, psi) for "ZXZ", (psi, theta,

@@ -1,7 +1,5 @@
 """Tests of the layout of EuRoC and of trajectories in the format of TUM."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -54,27 +52,15 @@ def test_a_sequence_without_ground_truth_has_the_sensor_alone(tmp_path):
         recordings.read_euroc(tmp_path / "nowhere")
 
 
-def trajectory(n=5):
-    rng = np.random.default_rng(2)
-    q = rng.normal(size=(n, 4))
+def test_what_savetxt_writes_is_read_back_to_the_last_bit(tmp_path):
+    rng, file = np.random.default_rng(2), tmp_path / "a.txt"
+    q, position, t = rng.normal(size=(5, 4)), rng.normal(size=(5, 3)), 1.7e9 + np.arange(5) / 7
     q /= np.linalg.norm(q, axis=1, keepdims=True)
-    position = rng.normal(size=(n, 3))
-    q[1], position[2] = np.nan, np.nan
-    channels = {"position": position, "velocity": position}
-    return recordings.Recording(1.7e9 + np.arange(n) / 7, q=q, channels=channels)
-
-
-def test_a_trajectory_is_read_back_to_the_last_bit_where_it_has_both(tmp_path):
-    recording, file = trajectory(), tmp_path / "a.txt"
-    recordings.write_tum(file, recording)
+    np.savetxt(file, np.column_stack([t, position, np.roll(q, -1, axis=1)]))
     got = recordings.read_tum(file)
-    for name in ("t", "q", "position"):
-        one, two = (r.t if name == "t" else r[name] for r in (recording, got))
-        np.testing.assert_array_equal(one[[0, 3, 4]], two)
+    for one, two in ((got.t, t), (got.q, q), (got["position"], position)):
+        np.testing.assert_array_equal(one, two)
     assert got.names == ("q", "position")
-    first = [float(number) for number in file.read_text().splitlines()[1].split()]
-    assert first[-1] == recording.q[0, 0]  # the scalar is last
-    assert len(first) == 8
 
 
 def test_a_trajectory_of_the_benchmark_is_read(tmp_path):
@@ -85,35 +71,3 @@ def test_a_trajectory_of_the_benchmark_is_read(tmp_path):
     np.testing.assert_array_equal(got.t, [1305031098.6659, 1305031098.6758])
     np.testing.assert_array_equal(got.q, [[0.8, 0.6, 0, 0], [-1, 0, 0, 0]])
     np.testing.assert_array_equal(got["position"][0], [1.3563, 0.6305, 1.6380])
-
-
-T, Q = np.arange(2.0), np.tile([1.0, 0, 0, 0], (2, 1))
-BAD = {
-    "no position": (
-        recordings.Recording(T, q=Q),
-        "recording: wanted q and a channel position of shape (N, 3), got q (2, 4)",
-    ),
-    "no attitude": (
-        recordings.Recording(T, channels={"position": np.ones((2, 3))}),
-        "position of shape (N, 3), got position (2, 3)",
-    ),
-    "a plane": (
-        recordings.Recording(T, q=Q, channels={"position": np.ones((2, 2))}),
-        "position of shape (N, 3), got q (2, 4), position (2, 2)",
-    ),
-    "nothing in common": (
-        recordings.Recording(T, q=Q, channels={"position": np.ones((2, 3)) * [[1], [np.nan]]}),
-        "channel: wanted at least two rows with position, got 1",
-    ),
-    "not unit": (
-        recordings.Recording(T, q=2 * Q, channels={"position": np.ones((2, 3))}),
-        'recording["q"]: wanted a unit quaternion, or NaN in all four, got [2.0, 0.0, 0.0, 0.0]',
-    ),
-}
-
-
-@pytest.mark.parametrize(("recording", "message"), BAD.values(), ids=BAD)
-def test_what_is_no_trajectory_is_not_written(tmp_path, recording, message):
-    with pytest.raises(ValueError, match=re.escape(message)):
-        recordings.write_tum(tmp_path / "a.txt", recording)
-    assert not (tmp_path / "a.txt").exists()

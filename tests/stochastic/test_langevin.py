@@ -71,7 +71,7 @@ def test_a_turn_of_brownian_motion_has_the_covariance_of_heat_over_damping():
     """The turns by unit normals are the columns of its root, for turns of 1e-7 rad."""
     scheme, dt, kT = jq.stochastic.brownian(SKEWED, 1e-14), 0.3, 1e-14
     step = jax.jit(lambda noise: scheme(BODY, jq.torques.zero, 0.0, START, dt, None, noise).q)
-    turns = [jq.quaternion.multiply(jq.quaternion.inverse(START.q), step(x)) for x in np.eye(3)]
+    turns = [jq.quaternion.multiply(jq.quaternion.conjugate(START.q), step(x)) for x in np.eye(3)]
     columns = 2.0 * np.stack(turns)[:, 1:]
     wanted = 2.0 * kT * dt * np.linalg.inv(SKEWED)
     np.testing.assert_allclose(columns.T @ columns, wanted, rtol=1e-7)

@@ -70,7 +70,7 @@ def controlled() -> jq.Path:
     gains = control.PIDGains(*(k * jnp.ones(3) for k in (0.1, 0.1, 0.01)))
     options = jq.RolloutOptions(engine="scan", check=True)
     grid = jq.grid(0.0, 0.1, 20, sample_every=2)
-    rest = control.at_rest(IDENTITY)
+    rest = control.Reference(IDENTITY, jnp.zeros(3), jnp.zeros(3))
     pid: jq.Controller = control.pid(BODY, 0.2, rest, gains=gains, measure=measured)
     return jq.rollout(
         jq.rkmk2, BODY, jq.torques.commanded, START, grid, controller=pid, options=options

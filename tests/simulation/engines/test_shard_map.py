@@ -105,11 +105,11 @@ def by_pulses(engine, omega, gains):
 
 V, EYE, LEVEL = jnp.array([0.3, -0.2, 0.1]), jnp.eye(3), jnp.array([1.0, 0.0, 0.0, 0.0])
 BODY = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]), mass=2.0)
-REST, HERE = jq.control.at_rest(LEVEL), jq.control.hold_position(V)
+REST, HERE = jq.control.Reference(LEVEL, jnp.zeros(3), jnp.zeros(3)), jq.control.hold_position(V)
 CORNERS = 0.12 * jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]])
 SPINS, CURVE = jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.array([0.0, 0.0, 2e-5])
 ROTORS = jq.rotors.Rotors(CORNERS, jnp.tile(EYE[2], (4, 1)), SPINS, CURVE, 0.02 * CURVE)
-ARMS = jq.actuators.thruster_arms(jnp.vstack([EYE, -EYE]), jnp.roll(jnp.vstack([EYE, EYE]), 1, 1))
+ARMS = jnp.cross(jnp.vstack([EYE, -EYE]), jnp.roll(jnp.vstack([EYE, EYE]), 1, 1))
 
 
 def control_gains(k):
@@ -122,11 +122,10 @@ def law(command):
 
 
 def wheels(k):
-    """Motors turn wheels as far as they hold the momentum, the aux state."""
+    """Motors turn wheels whose momentum is the aux state."""
 
     def torque(t, state, params):
         motor = jq.actuators.allocate(EYE, -k * state.omega, 0.5)
-        motor = jq.actuators.hold_momentum(state.aux, motor, k * jnp.ones(3))
         return jq.actuators.wheel_torque(EYE, state, state.aux, motor), motor
 
     return torque, {"aux": jnp.zeros(3)}
@@ -208,7 +207,6 @@ PLANTS = {
     "quadratic_drag": lambda k: (jq.forces.quadratic_drag(k, V), {}),
     "thrust": lambda k: (jq.forces.thrust(k * V, EYE[0]), {}),
     "potential": law(lambda state, k: jq.forces.potential(BODY, state, k) * V),
-    "saturate_smooth": law(lambda s, k: jq.actuators.saturate_smooth(-k * s.omega, 0.4 * k)),
     "quaternion_law": law(lambda s, k: jq.control.quaternion_law(s, control_gains(k), LEVEL)),
     "euler_law": law(lambda s, k: jq.control.euler_law(s, control_gains(k), V)),
     "tracking_law": law(lambda s, k: jq.control.tracking_law(s, control_gains(k), REST, BODY)),
