@@ -13,7 +13,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 PAPER = FOLDER / "paper.md"
-NUMBER = r"\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?"
+NUMBER = r"\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?"
 
 CONDITIONS = [
     "64 and 1024 bodies in single precision",
@@ -91,7 +91,7 @@ def speeds():
     )
     faster = rounded(*(float(x["scan: forward ms"]) / float(x["fused: forward ms"]) for x in gpu))
     return [
-        "forward pass is {} to {} times faster".format(*extremes(scans, "ratio")),
+        "forward pass is {} to {} times as fast".format(*extremes(scans, "ratio")),
         "and its gradient {} to {} times".format(*extremes(scans, "ratio 2")),
         "diffrax takes {} to {} and".format(*extremes(others, "ratio")),
         "{} to {} times as long".format(*extremes(others, "ratio 2")),
