@@ -161,7 +161,7 @@ def test_a_program_with_types_passes_pyright_strict(clean):
 @pytest.mark.slow
 @pytest.mark.needs("mypy")
 def test_a_program_with_types_passes_mypy_strict(clean):
-    (clean / "mypy.ini").write_text("[mypy-optax.*]\nignore_missing_imports = True\n")
+    (clean / "mypy.ini").write_text("[mypy]\n[mypy-optax.*]\nignore_missing_imports = True\n")
     python = str(clean / "environment" / "bin" / "python")
     command = [sys.executable, "-m", "mypy", "--strict", "--python-executable", python, str(USER)]
     done = subprocess.run(command, cwd=clean, check=False, capture_output=True, text=True)
