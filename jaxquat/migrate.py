@@ -1,8 +1,7 @@
 """Rewrite files that use the last release: ``python -m jaxquat.migrate PATH...``.
 
-Names, modules, keywords and orders of arguments that have changed are rewritten in Python files and
-in the Python blocks of Markdown files; the layout is left to your formatter. What has to be done by
-hand is printed. Run it once: an order of arguments that is already new would change again.
+Changed names, modules, keywords and orders of arguments are rewritten in Python files and in the
+Python blocks of Markdown files; the rest is printed. Run it once: orders would change again.
 """
 
 from __future__ import annotations
@@ -32,12 +31,8 @@ _MODULE = re.compile(rf"^(\s*(?:from|import)\s+jaxquat\.)({'|'.join(MOVED)})\b",
 class _Source:
     """A file's text, its syntax tree, and the edits that are to be made.
 
-    Attributes:
-        text: the source.
-        tree: its module.
-        names: names that are imported from jaxquat and their public paths; "" is the package.
-        edits: pairs of a slice of the text and its replacement.
-        notes: lines about what is left to do by hand.
+    ``names`` maps names imported from jaxquat to their public paths ("" is the package), ``edits``
+    are pairs of a slice of the text and its replacement, ``notes`` what is left to do by hand.
     """
 
     def __init__(self, text: str) -> None:

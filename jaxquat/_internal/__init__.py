@@ -1,1 +1,1 @@
-"""What the rooms of the package share; nothing here is public."""
+"""Code that the packages share; nothing here is public."""

@@ -1,8 +1,4 @@
-"""A branch that is seldom needed: XLA always computes it, the fused engine skips it.
-
-In functions traced for one body, the fused engine finds ``rarely`` by its name, splits it into its
-two sides (``branched``) and runs the rare side only for those vectors of bodies that need it.
-"""
+"""A branch that is seldom needed: XLA always computes it, the fused engine skips it."""
 
 from __future__ import annotations
 
@@ -21,10 +17,7 @@ from jaxquat._internal.jaxprs import closed_jaxpr, specs
 def rarely(
     function: Callable[..., tuple[Array, ...]], needed: Array, usual: tuple[Array, ...], *args: Any
 ) -> tuple[Array, ...]:
-    """Return ``function(*args)`` where ``needed``, else ``usual``: arrays of one shape and dtype.
-
-    The function is evaluated everywhere, so it must have finite derivatives everywhere.
-    """
+    """Return ``function(*args)``, evaluated everywhere, where ``needed``, else ``usual``."""
     results = function(*args)
     return tuple(lax.select(needed, x, y) for x, y in zip(results, usual, strict=True))
 
@@ -39,9 +32,7 @@ def is_rare(equation: Any) -> bool:
 def branched(closed: Any) -> Any:
     """Return the same closed jaxpr, in which every ``rarely`` for one body is a ``lax.cond``.
 
-    Each side computes only what it needs: a select by the condition is replaced by its known case.
-    Do not map the result with ``jax.vmap``, which would turn the branch into a select: each side
-    alone may have infinite slopes.
+    Do not map the result with ``jax.vmap``: each side alone may have infinite slopes.
     """
     return _branched(closed, {})
 

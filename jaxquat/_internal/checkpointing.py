@@ -14,11 +14,7 @@ from jax import lax
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, length: int, segment: int | None
 ) -> tuple[Any, Any]:
-    """Run ``lax.scan``, whose backward pass keeps the carry every ``segment`` iterations.
-
-    It recomputes the iterations between. ``segment=None`` keeps everything. The last segment may be
-    shorter. The values are the same as those of ``lax.scan``.
-    """
+    """Run ``lax.scan``, whose backward pass keeps the carry every ``segment`` iterations."""
     if segment is None or segment >= length:
         run = partial(_scan, f, length=length)
         return (run if segment is None else jax.checkpoint(run))(carry, xs)

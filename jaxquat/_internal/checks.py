@@ -1,7 +1,6 @@
 """Checks of arguments: each error names the argument, what was wanted and what was passed.
 
-Facts known while tracing (shape, dtype, an unknown option) are always checked. Values are checked
-only if they are concrete, so the same code runs under ``jit``, ``vmap`` and ``grad``.
+Values are checked only if they are concrete, shapes, dtypes and options always.
 """
 
 from __future__ import annotations
@@ -37,10 +36,7 @@ def concrete(name: str, value: Any, reason: str) -> None:
 
 
 def _now(function: Callable[[Any], Array], value: Any) -> Array:
-    """Return ``function(value)``, concrete if ``value`` is, even while JAX is tracing.
-
-    Otherwise no number written in a function under ``jit`` could be checked.
-    """
+    """Return ``function(value)``, concrete if ``value`` is, even while JAX is tracing."""
     if not is_concrete(value):
         return function(value)
     with jax.ensure_compile_time_eval():
@@ -141,10 +137,7 @@ def trailing(name: str, value: Any, core: tuple[int, ...]) -> Array:
 
 
 def broadcast(*named: tuple[str, Any, tuple[int, ...]]) -> list[Array]:
-    """Return floating arrays of (name, value, core shape), with leading axes that broadcast.
-
-    Axes of length 1 are added to give all arrays the same number of leading axes.
-    """
+    """Return floating arrays of (name, value, core shape), with equally many leading axes."""
     arrays = [trailing(name, value, core) for name, value, core in named]
     leading = [
         array.shape[: array.ndim - len(core)]
@@ -172,9 +165,7 @@ def function(name: str, value: Any, hint: str = "") -> Any:
 def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") -> Any:
     """Return ``value`` if it is a function of these positional arguments; TypeError otherwise.
 
-    A function without a signature passes. For the messages: ``arguments`` are the names of the
-    arguments, for instance "t, state"; ``why`` is the reason for them, for instance "there is a
-    controller"; ``hint`` is what to do about a value that is not a function.
+    ``arguments`` are names, as "t, state"; ``why`` and ``hint`` are parts of the message.
     """
     function(name, value, hint or f"; it is called as {name.split('.')[-1]}({arguments})")
     try:
@@ -201,7 +192,6 @@ def instance(name: str, value: Any, kind: type | tuple[type, ...], wanted: str) 
 
 
 def _shown(value: Any) -> str:
-    """Return None or a string as it is written, and the type of anything else."""
     return repr(value) if value is None or isinstance(value, str) else type(value).__name__
 
 
@@ -227,10 +217,7 @@ def reproducible_key(name: str, key: Any, hint: str = "") -> Array:
 
 
 def random_key(name: str, value: Any, hint: str = "") -> Array:
-    """Return ``value`` as one ``jax.random.key``; old keys (uint32) are converted.
-
-    TypeError if it is not a key, ValueError if it is several keys.
-    """
+    """Return ``value`` as one ``jax.random.key``; old keys (uint32) are converted."""
     key = value
     if getattr(value, "dtype", None) == jnp.uint32:
         with contextlib.suppress(TypeError, ValueError):
@@ -243,10 +230,7 @@ def random_key(name: str, value: Any, hint: str = "") -> Array:
 
 
 def every(name: str, wanted: str, value: ArrayLike, good: Any, hint: str = "") -> None:
-    """Raise ValueError if an element of a concrete ``value`` is not ``good``, an array of booleans.
-
-    The message shows a short array; of a long one, the first element that is not good.
-    """
+    """Raise ValueError if an element of a concrete ``value`` is not ``good`` (booleans)."""
     array, good = np.asarray(value), np.asarray(good)
     if not good.all():
         k = np.unravel_index(np.argmin(good), array.shape)
@@ -367,10 +351,7 @@ def arrays(name: str, tree: Any) -> Any:
 
 
 def strong(leaf: Any) -> Any:
-    """Return ``leaf`` without a weak type, JAX's mark of a Python number.
-
-    The mark does not survive a file or a kernel.
-    """
+    """Return ``leaf`` without a weak type, which does not survive a file or a kernel."""
     return jnp.asarray(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
 
 
@@ -401,10 +382,7 @@ def divisor(name: str, value: Any, total: int, unit: str = "steps") -> int:
 
 
 def symmetric(name: str, value: Array) -> None:
-    """Raise ValueError if a concrete matrix (n, n) is not symmetric.
-
-    It may differ from its transpose by 100 units of rounding of its largest entry.
-    """
+    """Raise ValueError unless a concrete (n, n) is symmetric, to 100 roundings of its largest."""
     if is_concrete(value):
         matrix = np.asarray(value)
         tolerance = 100 * np.finfo(matrix.dtype).eps * np.abs(matrix).max(initial=0.0)
@@ -413,12 +391,7 @@ def symmetric(name: str, value: Array) -> None:
 
 
 def rotation_matrix(name: str, value: Array) -> None:
-    """Raise ValueError if a concrete matrix (..., 3, 3) is not a rotation.
-
-    Its determinant must be positive, and entries of ``R^T R`` may differ from the unit matrix by at
-    most 5e-4. That admits a matrix with four decimals, and that of a quaternion whose norm is off 1
-    by 1e-4 (its ``R^T R`` is |q|^4).
-    """
+    """Raise ValueError if a concrete matrix (..., 3, 3) is not a rotation, up to four decimals."""
     if is_concrete(value):
         finite(name, value)
         matrices = np.asarray(value, dtype=np.float64).reshape(-1, 3, 3)
@@ -457,7 +430,6 @@ def unit_vector(name: str, value: Array) -> None:
 
 
 def _unit(name: str, value: Array, wanted: str) -> None:
-    """Raise ValueError if the norm of a concrete row is off 1 by more than 1e-4."""
     if is_concrete(value):
         rows = np.asarray(value, dtype=np.float64).reshape(-1, value.shape[-1])
         norms = np.linalg.norm(rows, axis=-1)
@@ -478,11 +450,7 @@ def normal_vectors(name: str, value: Array, axes: Array) -> None:
 
 
 def independent_columns(name: str, wanted: str, value: Array) -> None:
-    """Raise ValueError if the columns of a concrete, finite matrix A (n, k) are dependent.
-
-    They are if ``A^T A`` is singular to within ten units of rounding of A's dtype, with columns
-    scaled to length 1: an inverse of ``A^T A`` has no correct digit then.
-    """
+    """Raise ValueError unless ``A^T A`` of a concrete (n, k) is regular, columns scaled to 1."""
     if is_concrete(value) and np.isfinite(np.asarray(value)).all():
         matrix = np.asarray(value, dtype=np.float64)
         lengths = np.linalg.norm(matrix, axis=0)

@@ -24,11 +24,7 @@ Shape = tuple[int | str, ...]
 
 
 class Field:
-    """The shapes that a field may have, and the checks of its values.
-
-    A letter in a shape stands for a length of at least 1, the same in all fields of a record. A
-    check is called with the name and the array, and raises an error.
-    """
+    """The shapes of a field, whose letters are lengths, and its checks of (name, array)."""
 
     def __init__(self, shapes: Sequence[Shape], *checks: Callable[[str, Array], None]) -> None:
         self.shapes = shapes
@@ -38,15 +34,7 @@ class Field:
 def checked_record(
     name: str, record: Any, kind: type[Record], fields: Mapping[str, Field], wanted: str = ""
 ) -> Record:
-    """Return the record with its fields as checked arrays; errors name "name.field".
-
-    Args:
-        name: name of the argument.
-        record: its value.
-        kind: the class that it must have.
-        fields: the demands of all fields.
-        wanted: the text for the error of another class.
-    """
+    """Return the record of class ``kind`` with checked arrays; errors name "name.field"."""
     instance(name, record, kind, wanted or f"a jq.{kind.__module__.split('.')[-1]}.{kind.__name__}")
     lengths: dict[str, int] = {}
     values = []

@@ -1,8 +1,4 @@
-"""Shared code of modules that write to a disk: digests of arrays, and one writer at a time.
-
-A disk or a network may silently return a flipped bit, and zarr and orbax pass it on. Two processes
-that write to the same place mix their files.
-"""
+"""Digests of arrays, because zarr and orbax pass on flipped bits, and one writer at a time."""
 
 from __future__ import annotations
 
@@ -34,14 +30,10 @@ def digest(tree: Any) -> str:
 
 @contextlib.contextmanager
 def only_writer(name: str, folder: Path, lock: str) -> Iterator[None]:
-    """Lock the file ``lock`` in a folder; the file exists only while a process writes there.
+    """Lock the file ``lock`` in a folder by flock; it exists only while a process writes there.
 
-    The kernel locks the open file (flock) and releases it however the process ends, so the file
-    of a killed process blocks nobody. The lock works between threads, processes, and on NFS hosts.
     Nothing is locked without flock (Windows, some file systems) or if the file cannot be created.
-
-    Raises:
-        BlockingIOError: another process writes there; the message names it and its host.
+    BlockingIOError names another writer and its host.
     """
     file, path = _locked(name, folder, folder / lock), folder / lock
     try:

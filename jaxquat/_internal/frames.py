@@ -1,7 +1,4 @@
-"""Changes between the axes of aircraft and of robots, of NumPy and of JAX arrays alike.
-
-``jaxquat.frames`` has them with checks and documentation.
-"""
+"""Changes between the axes of aircraft and of robots, of NumPy and of JAX arrays alike."""
 
 from __future__ import annotations
 
@@ -31,8 +28,7 @@ def attitude(q: A) -> A:
     """Change an attitude from FRD-to-NED to FLU-to-ENU, or back. (..., 4) -> (..., 4).
 
     Both changes of axes are half turns: ``ned_enu`` about (1, 1, 0), ``frd_flu`` about (1, 0, 0).
-    With a = sqrt(1/2) (i + j) the new attitude is a q i*, which turns FLU to FRD, then to NED, then
-    to ENU. In components,
+    With a = sqrt(1/2) (i + j) the new attitude is a q i*, where
 
         a q = sqrt(1/2) (-(x + y) + (w + z) i + (w - z) j - (x - y) k),
 

@@ -33,10 +33,8 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 def depends_on(jaxpr: Any, marked: Sequence[bool], slope: bool = False) -> list[bool]:
     """Return, for each output of a jaxpr, whether its value may depend on a marked input.
 
-    Calls, branches and loops are entered. A loop is repeated until no further carried value becomes
-    dependent. For any other primitive, every output depends on every input. With ``slope``, return
-    whether the output may have a derivative with respect to a marked input: integers,
-    ``stop_gradient`` and roundings have none; a custom derivative may have one for every input.
+    With ``slope``, whether it may have a derivative: integers, ``stop_gradient`` and roundings have
+    none.
     """
     jaxpr = _open(jaxpr)
     dependent = {variable for variable, mark in zip(jaxpr.invars, marked, strict=True) if mark}
@@ -122,10 +120,7 @@ def inputs_of_scan(equation: Any) -> tuple[int, int]:
 
 
 def called(equation: Any) -> Any:
-    """Return the jaxpr of an equation that is a call (jit, checkpoint, custom derivative), or None.
-
-    It has the inputs and outputs of the equation, unlike the jaxprs of reductions and kernels.
-    """
+    """Return the jaxpr of a call (jit, checkpoint, custom derivative) with its inputs, or None."""
     if equation.primitive.name in _RULES:
         return None
     for key in ("jaxpr", "call_jaxpr", "fun_jaxpr"):

@@ -1,7 +1,6 @@
 """Three-by-three linear algebra at full precision on any device, without ``jnp.linalg``.
 
-Every function broadcasts over leading axes of equal rank. The form of each was chosen by
-measurement: docs/performance.md.
+Every function broadcasts over leading axes of equal rank. Each form was chosen by measurement.
 """
 
 from __future__ import annotations
@@ -96,10 +95,9 @@ def power_of_two(x: Array) -> Array:
 def scale_of(x: Array) -> Array:
     """Return the factor that brings x, and all that is proportional to it, to order 1. -> ().
 
-    It is a power of two and a constant for derivatives. It stays a factor of 2^26 within the range
-    of normal numbers, because XLA on a CPU takes subnormal numbers for 0 and may multiply this
-    factor by a time step first. To compute x / y later, multiply both by this factor instead of
-    dividing: XLA would rewrite (x / unit) / (y / unit) as (x unit) / (unit y).
+    It is a power of two and a constant for derivatives, a factor of 2^26 within the range of normal
+    numbers, because XLA may multiply it by a time step first. To compute x / y, multiply both by
+    it: XLA would rewrite (x / unit) / (y / unit) as (x unit) / (unit y).
     """
     least = 2.0**26 * float(jnp.finfo(x.dtype).tiny)
     return 1.0 / jnp.clip(power_of_two(x), least, 1.0 / least)
@@ -108,9 +106,7 @@ def scale_of(x: Array) -> Array:
 def near_one(v: Array) -> Array:
     """Return ``v`` times the power of two that brings its largest component near 1. (..., n).
 
-    Use it in functions that do not depend on the scale of v: squares and products then stay in the
-    range of the dtype, and derivatives are correct although the factor counts as a constant. No
-    digit of v changes, and 0 stays 0.
+    For functions that do not depend on the scale of v the factor counts as a constant.
     """
     info = jnp.finfo(v.dtype)
     largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))

@@ -11,11 +11,7 @@ from tqdm import TqdmWarning
 def bar(
     unit: str, total: int | None = None, *, initial: int = 0, scaled: bool = False, shown: bool
 ) -> Any:
-    """Return a bar of tqdm: a widget in a notebook that has ipywidgets, text elsewhere.
-
-    ``unit`` is a plural such as "members"; the rate is always in units per second. ``scaled``
-    writes 100k for 100000.
-    """
+    """Return a bar of tqdm, a widget where ipywidgets is installed; ``scaled`` writes 100k."""
     with warnings.catch_warnings():  # tqdm warns that it is experimental, or has no ipywidgets
         warnings.simplefilter("ignore", category=TqdmWarning)
         from tqdm.autonotebook import tqdm  # it detects a notebook when it is first imported

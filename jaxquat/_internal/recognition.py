@@ -1,8 +1,7 @@
 """Recognise a function that was traced before, so that it is not compiled again.
 
-A Python function says nothing about the numbers that it closes over: they may have changed since
-its last call. So it is traced at each call, in milliseconds, and the result is compared with those
-of earlier calls, equation by equation. Equal programs are one object, which ``jax.jit`` knows.
+A Python function says nothing about the numbers that it closes over. So it is traced at each call,
+in milliseconds, and compared with earlier ones. Equal programs are one object for ``jax.jit``.
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ _known: OrderedDict[Any, list[TracedFunction]] = OrderedDict()
 
 
 class TracedFunction:
-    """A traced function, ``function(floats, others, *arguments)``.
-
-    The first two are lists of the arrays that it closed over, see ``traced``.
-    """
+    """A traced ``function(floats, others, *arguments)`` of the arrays that it closed over."""
 
     def __init__(self, closed: Any, structure: Any) -> None:
         self.closed, self.structure = closed, structure
@@ -50,8 +46,7 @@ def traced(
 ) -> tuple[TracedFunction, list[Any], list[Any]]:
     """Return a function traced for such arguments, and what it closes over: floats, and others.
 
-    The object is the same for functions with the same equations. Known integers and booleans remain
-    part of it, as they may be indices; others are keys and traced integers.
+    Known integers and booleans remain part of it, as they may be indices.
     """
     # JAX keeps the trace of a function object, which may now close over other numbers.
     anew = lambda *arguments: function(*arguments)  # noqa: E731
@@ -125,7 +120,6 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _same_equations(one: Any, other: Any) -> bool:
-    """Return whether two open jaxprs compute the same."""
     names: dict[Any, Any] = {}
 
     def bind(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
@@ -156,10 +150,9 @@ def _same_equations(one: Any, other: Any) -> bool:
 
 
 def _same_code(one: Any, other: Any) -> bool:
-    """Return whether two Python functions, the rules of custom derivatives, do the same.
+    """Return whether two rules of custom derivatives do the same.
 
-    What a rule will compute is only known when it is traced. So a rule of a user must be a function
-    of a module that uses no variables of this module and closes over nothing.
+    A user's rule must be a function of a module that uses no variables of it, without closure.
     """
     if one.__code__ is not other.__code__ or one.__globals__ is not other.__globals__:
         return False

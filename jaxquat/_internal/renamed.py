@@ -1,21 +1,8 @@
-"""Answer names that are not there: guesses, names of the last release, and modules that moved.
+"""Answer names that are not there, by tables that ``python -m jaxquat.migrate`` uses, too.
 
-- ``INSTEAD`` has names that newcomers try. They raise an error with the name that this library
-  uses, or one spelled similarly.
-- ``RENAMED`` has names of the last release, and ``MOVED`` its modules. They work for one release,
-  with a DeprecationWarning that names the new one.
-- ``DELETED`` has names and modules of the last release that are gone. To use one raises an error
-  that says what to use instead.
-- ``RENAMED_ARGUMENTS`` has arguments and fields of records under their old names, which work with a
-  DeprecationWarning.
-- ``OLD_KEYWORDS`` has arguments of the last release. To use one raises a TypeError that shows the
-  new spelling.
-- ``OLD_ORDERS`` has functions whose positional arguments have a new order. To call one in the old
-  order raises a TypeError that shows the new one.
-
-``python -m jaxquat.migrate`` rewrites files with these tables. None of these is an alias:
-everything has one name, and ``dir`` shows only that. Type checkers see none of them, so they report
-an old or a wrong name as an error.
+``INSTEAD`` has guesses of newcomers. ``DELETED``, ``OLD_KEYWORDS`` and ``OLD_ORDERS`` raise an
+error with the new spelling; ``RENAMED``, ``MOVED`` and ``RENAMED_ARGUMENTS`` work for one release,
+with a DeprecationWarning. ``dir`` and type checkers see only new names.
 """
 
 from __future__ import annotations
@@ -115,11 +102,7 @@ _ANSWERS: dict[str, dict[str, str]] = {
         "mag": "recording.magnetometer",
     },
 }
-"""What to use instead of names that newcomers have typed; docs/migration.md has more.
-
-By the owner's public name ("" is the package) and by names that are not there; several of these may
-share an answer.
-"""
+"""What to use instead of names that newcomers have typed, by the owner ("" is the package)."""
 
 INSTEAD = {
     owner: {name: answer for names, answer in answers.items() for name in names.split()}
@@ -183,10 +166,7 @@ MOVED = {
     "sensing": "sensors",
     "torques": "dynamics.torques",
 }
-"""Modules of the last release and their places now, with all that is in them.
-
-Only ``import`` needs the place: ``jq.gyro``, ``jq.torques`` and the other short names stay.
-"""
+"""Modules of the last release and their places now; ``jq.gyro`` and other short names stay."""
 
 DELETED = {
     "accelerometer.response": "(1 + diag(scale)) (1 + M), which its fields determine",
@@ -373,10 +353,7 @@ def takes_old_names(owner: str) -> Callable[[F], F]:
 
 
 def has_old_fields(owner: str) -> Callable[[Record], Record]:
-    """Let a record have its fields under their old names, too, with a DeprecationWarning.
-
-    The record is a NamedTuple or a dataclass.
-    """
+    """Let a NamedTuple or dataclass have its old fields, too, with a DeprecationWarning."""
 
     def decorator(record: Record) -> Record:
         name = "__new__" if issubclass(record, tuple) else "__init__"
@@ -398,7 +375,6 @@ def has_old_fields(owner: str) -> Callable[[Record], Record]:
 
 
 def _in_new_names(owner: str, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the keywords under their new names; old ones give a DeprecationWarning."""
     names = RENAMED_ARGUMENTS[owner]
     for old in names.keys() & kwargs.keys():
         text = f"{owner.rpartition('.')[2]}: {old} is now called {names[old]}"
@@ -419,10 +395,7 @@ def found(owner: str, names: Iterable[str], name: str, stacklevel: int = 2) -> A
 
 
 def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
-    """Raise the AttributeError for a name that the package, a module, or an instance lacks.
-
-    The error proposes the same name of another module, or one of ``names`` with a similar spelling.
-    """
+    """Raise the AttributeError for an unknown name, with the same or a similar one elsewhere."""
     known = INSTEAD.get(owner, {})
     instead = known.get(name, known.get(name.lower(), DELETED.get(f"{owner}.{name}")))
     if instead is None:
@@ -434,7 +407,7 @@ def missing(owner: str, name: str, names: Iterable[str] = ()) -> NoReturn:
 
 
 def _missing_of(instance: Any, owner: str, name: str) -> NoReturn:
-    """``missing`` for an instance, whose own names it proposes."""
+    """Call ``missing`` for an instance, whose own names it proposes."""
     if name.startswith("_"):  # Python and JAX look up many of these; dir itself uses __dict__
         _raise(owner, name)
     if owner == "Recording" and name in vars(instance).get("channels", ()):
@@ -454,10 +427,7 @@ def _raise(owner: str, name: str, instead: str | None = None) -> NoReturn:
 
 
 def answer(owners: Mapping[str, Any]) -> None:
-    """Make ``missing`` handle unknown names of these modules and classes, given by public name.
-
-    The ``dir`` of a module, and so its completion, then has only public names.
-    """
+    """Make ``missing`` handle unknown names of these modules and classes."""
     for owner, value in owners.items():
         # Set from outside: a __getattr__ in the source would tell type checkers that any name
         # exists. It is called only for names that are not found, and reads only the names of an
@@ -471,8 +441,6 @@ def answer(owners: Mapping[str, Any]) -> None:
 
 
 class _OldPlaces(importlib.abc.MetaPathFinder):
-    """Find modules of ``MOVED`` at their new places."""
-
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         """Return the spec of a module that moved; None leaves the others to other finders."""
         package, _, old = fullname.partition(".")
@@ -496,7 +464,6 @@ class _SameModule(importlib.abc.Loader):
         self.place = place
 
     def create_module(self, spec: Any) -> ModuleType:
-        """Return the module at the new place."""
         module = importlib.import_module(self.place)
         self.spec = module.__spec__
         return module
@@ -506,16 +473,12 @@ class _SameModule(importlib.abc.Loader):
         module.__spec__ = self.spec
 
     def get_code(self, fullname: str) -> Any:
-        """Return the code of a command, ``python -m``."""
         spec: Any = importlib.util.find_spec(self.place)
         return spec.loader.get_code(self.place)
 
 
 class _Hidden(ModuleType):
-    """A module that moved, where the package has a function of the same name.
-
-    Python would put a module that it finds in place of the function, so this one is there already.
-    """
+    """A module that moved, in place already so that it does not replace a function of its name."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # Python looks these up in every module
@@ -527,7 +490,7 @@ class _Hidden(ModuleType):
 
 
 def _new_place(old: str) -> str | None:
-    """The full name of a module now, by its old name in the package; None if it did not move."""
+    """Return the full new name of a module of the last release; None if it did not move."""
     name, rest = old, ""
     while name not in MOVED and "." in name:
         name, _, last = name.rpartition(".")

@@ -32,7 +32,6 @@ class Tabular:
         raise NotImplementedError
 
     def _brief(self) -> list[tuple[str, str]]:
-        """Return lines (place, text) that show this result within another: by default its title."""
         return [("", self._table()[0])]
 
     def __repr__(self) -> str:
@@ -67,10 +66,7 @@ def shape(leaf: Any) -> str:
 
 
 def short(value: Any) -> str:
-    """Return a number or array in few characters.
-
-    For instance "0.5", "[1, 2]" or "float32[20, 3] from -1.2 to 0.9".
-    """
+    """Return a number or array in few characters: "0.5" or "float32[20, 3] from -1.2 to 0.9"."""
     if not _is_real(value):
         line = " ".join(repr(value).split())
         return line if len(line) <= 60 else line[:57] + "..."
@@ -96,10 +92,7 @@ def _is_real(value: Any) -> bool:
 
 
 def named_leaves(tree: Any, name: str = "", *, kinds: Any = ()) -> list[tuple[str, Any]]:
-    """Return the leaves of a pytree and their places: ``("gains.damping", leaf)``.
-
-    The place of a lone leaf is ``name``. An object of one of the ``kinds`` counts as a leaf.
-    """
+    """Return leaves, or ``kinds``, of a pytree and their places: ``("gains.damping", leaf)``."""
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, kinds))
     place = lambda path: jax.tree_util.keystr(path, simple=True, separator=".")  # noqa: E731
     return [(place(path) or name, leaf) for path, leaf in leaves]

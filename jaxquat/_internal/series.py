@@ -1,10 +1,9 @@
 """Smooth even functions of an angle x, written as functions of s = x^2.
 
 In this form they have no singular point to guard, and every derivative exists at zero. The Taylor
-series is used up to s = 4. Beyond that, cos and sinc use the same series at the remainder of x
-modulo pi. Neither form cancels there, so values and first and second derivatives agree to rounding
-on both sides of the switch; at s = 1 the second derivatives of the closed forms would still be off
-by hundreds of ulp.
+series is used up to s = 4; beyond, cos and sinc use it at the remainder of x modulo pi. So values
+and first and second derivatives agree to rounding on both sides of the switch; at s = 1 second
+derivatives of the closed forms would be off by hundreds of ulp.
 """
 
 from __future__ import annotations
@@ -43,10 +42,7 @@ _FAR_POLES = tuple(2 * _powers_from_three(2 * n + 2) / math.pi ** (2 * n + 2) fo
 
 
 def _polynomial(coefficients: Sequence[float], s: Array, largest: float) -> Array:
-    """Return the polynomial in s by Horner's rule, for s up to ``largest``.
-
-    It omits terms that are too small for the dtype even in the second derivative.
-    """
+    """Return the polynomial in s up to ``largest``, without terms that even f'' rounds away."""
     tiny = float(jnp.finfo(s.dtype).eps) / 64
     kept = [c for n, c in enumerate(coefficients) if abs(c) * largest**n * max(1, n * n) > tiny]
     total = jnp.full_like(s, kept[-1])
@@ -92,10 +88,9 @@ def cosm1_sinc(s: Array) -> tuple[Array, Array]:
 
 
 def cot_defect(s: Array) -> Array:
-    """Return (1 - x cot x)/x^2 with 0 <= s = x^2 < pi^2, any shape; 1/3 at zero.
+    """Return (1 - x cot x)/x^2 with 0 <= s = x^2 < pi^2, any shape; 1/3 at zero, else NaN.
 
-    From the pole at x = pi on it is NaN. It is the sum of 2/((k pi)^2 - s) over k = 1, 2, ...: the
-    first two terms exactly, the others by their power series.
+    It is the sum of 2/((k pi)^2 - s) over k = 1, 2, ...: two terms exactly, then a power series.
     """
     pole = math.pi**2
     first_two = (10.0 * pole - 4.0 * s) / ((pole - s) * (4.0 * pole - s))
@@ -164,8 +159,7 @@ def arctan_ratio(s: Array, c: Array) -> Array:
     """Return atan2(sqrt(s), c)/sqrt(s) for s >= 0, c >= 0, not both zero; any shape.
 
     It is smooth through s = 0, without a branch: three half-angle steps bring the tangent below
-    0.2, where the series of the arctangent converges to rounding. No square root is taken of less
-    than max(s, c^2).
+    0.2, where the series converges to rounding. No root is taken of less than max(s, c^2).
     """
     first = 1.0 / (c + jnp.sqrt(s + c * c))
     tangent = s * first * first

@@ -1,9 +1,7 @@
 """Mesh axes along which an array varies from device to device within ``jax.shard_map``.
 
-With ``check_vma=True`` these axes are part of an array's type, and the values that a loop carries
-must keep their type. If a rate varies, so does the attitude after one step: so a start whose
-attitude is the same on all devices is cast before the first step. Elsewhere nothing is added.
-
+With ``check_vma=True`` they are part of an array's type, which a loop must keep: a start that is
+the same on all devices is cast before the first step. Elsewhere nothing is added.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Monte Carlo: many members of one simulation, drawn, simulated, reduced and stored chunk by chunk.
 
-Member i is ``draw(fold_in(key, i))``, so it does not depend on the chunk, the devices or the engine
-(XLA may round the last bit differently), and it can be drawn alone:
-``jax.vmap(draw)(jq.ensembles.keys(key, index))``.
+Member i is ``draw(fold_in(key, i))``: it does not depend on chunk, devices or engine (XLA may round
+the last bit differently), and ``jax.vmap(draw)(jq.ensembles.keys(key, index))`` draws it alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""One chunk of members as a compiled program, and the memory that it needs.
-
-The program is the same for every chunk, on one device or split over the devices of a mesh. The
-last chunk is padded with the last member.
-"""
+"""One chunk of members as a compiled program, the same for all chunks, and its memory."""
 
 from __future__ import annotations
 
@@ -22,10 +18,7 @@ from jaxquat._internal.checks import arrays, concrete
 from jaxquat.ensembles.drawing import keys
 
 CPU_CHUNK, ACCELERATOR_CHUNK = 2**14, 2**18
-"""Default members per device in a chunk.
-
-These keep a device busy, for a second or less, if memory allows.
-"""
+"""Default members per device in a chunk: they keep it busy for a second or less."""
 
 _NOT_TRACED = (
     "jq.ensembles.run runs chunk by chunk and is neither traced nor differentiated; "
@@ -116,10 +109,7 @@ def shapes(experiment: Experiment) -> tuple[Any, Any]:
 
 
 def compiled(experiment: Experiment, size: int) -> Callable[[np.ndarray, np.uint32], Any]:
-    """Compile ``(key data, number of the first member) -> outputs`` for ``size`` members.
-
-    Past the last member of the ensemble, that member is repeated.
-    """
+    """Compile ``(key data, first member) -> outputs`` of ``size`` members, padded by the last."""
     mesh, kind = experiment.mesh, jax.random.key_impl(experiment.key)
     share = size // experiment.devices
 
@@ -191,10 +181,7 @@ def needed_bytes(program: Any) -> int:
 
 
 def fitting(experiment: Experiment, size: int, needed: float, free: float) -> int:
-    """Return the chunk that takes 0.9 of the free memory if ``size`` members take ``needed``.
-
-    It is a multiple of the devices; 0 if none fits.
-    """
+    """Return the chunk, a multiple of the devices, that takes 0.9 of the free memory; 0 if none."""
     return int(0.9 * size * free / needed) // experiment.devices * experiment.devices
 
 

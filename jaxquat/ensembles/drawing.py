@@ -31,9 +31,8 @@ def keys(key: Array, index: ArrayLike) -> Array:
     """Return the keys (m,) of members by their numbers (m,), ``fold_in(key, index)``.
 
     Examples:
-        >>> draw = lambda key: jax.random.normal(key, (3,))
         >>> two = jq.ensembles.keys(jax.random.key(0), jnp.array([7, 123]))  # of members 7 and 123
-        >>> jax.vmap(draw)(two).shape
+        >>> jax.vmap(lambda key: jax.random.normal(key, (3,)))(two).shape
         (2, 3)
     """
     key, index = random_key("key", key), integers("index", index)
@@ -46,13 +45,12 @@ def keys(key: Array, index: ArrayLike) -> Array:
 def members(key: Array, draw: Callable[[Array], Any], n: int) -> Any:
     """Return the first n members of an ensemble, ``draw(fold_in(key, i))``, with leading axis n.
 
-    Unlike ``jq.ensembles.run``, this is traceable and differentiable. For instance, use
+    Unlike ``jq.ensembles.run``, this is traceable and differentiable: use for instance
     ``jax.lax.map(simulate, members(key, draw, n), batch_size=...)`` under ``jit`` and ``grad``.
 
     Examples:
-        >>> draw = lambda key: jax.random.uniform(key)
-        >>> few = jq.ensembles.members(jax.random.key(0), draw, 3)
-        >>> many = jq.ensembles.members(jax.random.key(0), draw, 1000)
+        >>> few = jq.ensembles.members(jax.random.key(0), jax.random.uniform, 3)
+        >>> many = jq.ensembles.members(jax.random.key(0), jax.random.uniform, 1000)
         >>> bool((few == many[:3]).all())  # a member depends on its number alone
         True
     """
@@ -66,13 +64,13 @@ def bodies(key: Array, body: Body, spread: ArrayLike, shape: tuple[int, ...] = (
     """Draw random, physical bodies around a given one: a Body with leading axes ``shape``.
 
     To first order in ``spread``, the mass and the second moment of mass along every axis through
-    the centre of mass, ``int x^2 dm``, have this relative standard deviation. The mass and the
-    second moments along the principal axes are independent. A moment of inertia is the sum of two
-    second moments, so its own is between ``spread/sqrt(2)`` and ``spread``. The factor of Cholesky
-    of the second moments is multiplied by another one, with normal logarithms on its diagonal
-    (log-Cholesky; Rucker and Wensing, IEEE RA-L 7(2), 2022). So inertias are positive definite and
-    keep the triangle inequality, up to rounding, for any spread. Their mean differs from ``body``
-    by the order of ``spread^2``; the mass is log-normal, with that of ``body`` as its median.
+    the centre of mass, ``int x^2 dm``, have this relative standard deviation; mass and second
+    moments along principal axes are independent. A moment of inertia, their sum, has between
+    ``spread/sqrt(2)`` and ``spread``. The Cholesky factor of the second moments is multiplied by
+    another one, with normal logarithms on its diagonal (log-Cholesky; Rucker and Wensing, IEEE RA-L
+    7(2), 2022), so inertias are positive definite and keep the triangle inequality for any spread.
+    Their mean differs from ``body`` by the order of ``spread^2``; the mass is log-normal, with that
+    of ``body`` as its median.
 
     Args:
         key: a ``jax.random.key``.
@@ -89,8 +87,6 @@ def bodies(key: Array, body: Body, spread: ArrayLike, shape: tuple[int, ...] = (
         >>> drawn = jq.ensembles.bodies(jax.random.key(0), box, 0.1, (1000,))
         >>> f"{jnp.median(drawn.mass):.0f} +- {drawn.mass.std():.1f} kg"
         '12 +- 1.2 kg'
-        >>> drawn.inertia.shape
-        (1000, 3, 3)
     """
     key, spread = random_key("key", key), exactly("spread", spread, ())
     check_body(body)

@@ -1,10 +1,4 @@
-"""``run``: the devices simulate a chunk while the host reduces and stores the previous one.
-
-Chunks that are complete in the store are read; the others are simulated, one chunk ahead of the
-host. Either way the outputs of a chunk go to the ``_Tally``, which owns the statistics and the
-failures. ``until`` is one more reducer; when its result suffices, the remaining chunks are neither
-read nor stored, and the one that the devices have begun is dropped.
-"""
+"""``run``: the devices simulate a chunk while the host reduces and stores the previous one."""
 
 from __future__ import annotations
 
@@ -55,13 +49,11 @@ class Ensemble(reprs.Tabular):
         met: whether ``until`` was met; None without it.
 
     Examples:
-        >>> draw, simulate = jax.random.normal, jnp.sqrt  # of a negative number it is NaN
         >>> options = {"reduce": jq.ensembles.mean(), "progress": False}
+        >>> draw, simulate = jax.random.normal, jnp.sqrt  # of a negative number it is NaN
         >>> ensemble = jq.ensembles.run(jax.random.key(0), draw, simulate, 100, **options)
         >>> ensemble.result.n + len(ensemble.failed_index)
         100
-        >>> bool((jax.vmap(draw)(ensemble.failed_key) < 0.0).all())  # these have failed
-        True
     """
 
     n: int
@@ -105,25 +97,24 @@ def run(
         chunk: number of members simulated at once, a multiple of the mesh's devices; the last chunk
             is padded. Default: the chunk of the store; otherwise 2^14 per CPU device, 2^18 per
             device of another kind, fewer if these would need more than half of the free memory.
-        reduce: a reducer (``jq.ensembles.mean()``, ...) or a pytree of them. They see only the
-            outputs of the members that did not fail.
+        reduce: a reducer (``jq.ensembles.mean()``, ...) or a pytree of them, for the outputs of
+            members that did not fail.
         until: a rule such as ``jq.ensembles.standard_error(of, below)``, evaluated after each chunk
-            on all members so far. The run ends with the first chunk that meets it, and has the bits
-            of a run of as many members with the same chunk and no ``until``.
+            on all members so far. The run ends with the first chunk that meets it, with the bits of
+            a run of as many members without ``until``.
         mesh: devices over which each chunk is split, along all axes of the mesh; None for the
-            default device. They may belong to several processes, the same number to each; all these
-            processes must then make the same call.
+            default device. They may belong to several processes, the same number to each, which
+            must then make the same call.
         store: a folder for the outputs of all members, a zarr group with one array (n, ...) per
             output (extra ``store``), named by its place in the pytree. After a kill, the same call
-            resumes from the store and gives the result that it would have given; a finished store
-            serves another ``reduce`` without a simulation. Members that a run with ``until`` did
-            not reach are missing; a stricter rule goes on from there.
+            resumes and gives the same result; a finished store serves another ``reduce`` without a
+            simulation. Members that ``until`` did not reach are missing; a stricter rule goes on
+            from there.
         progress: show a bar with members per second and the remaining time.
 
     Returns:
         Ensemble. Members with an output that is not finite are excluded from ``result`` and listed
-        in ``failed_index``; RuntimeWarning if all members failed, or if n members do not meet
-        ``until``.
+        in ``failed_index``; RuntimeWarning if all members failed, or n do not meet ``until``.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of
@@ -132,7 +123,7 @@ def run(
             damaged chunk of the store, by its members.
         MemoryError: the chunk does not fit; the message names a size that would.
         OSError: the store cannot be written. BlockingIOError: another run writes to it (not
-            detected where files have no locks, as on Windows).
+            detected without file locks, as on Windows).
         ImportError: a store without zarr.
 
     Examples:
@@ -185,7 +176,6 @@ def run(
 
 
 def _checked_experiment(key: Any, draw: Any, simulate: Any, n: Any, mesh: Any) -> Experiment:
-    """Return the Experiment of these arguments of ``run``."""
     key = reproducible_key("key", key, order_of("ensembles.run"))
     takes("draw", draw, "key")
     takes("simulate", simulate, "member")
@@ -203,7 +193,6 @@ def _checked_experiment(key: Any, draw: Any, simulate: Any, n: Any, mesh: Any) -
 
 
 def _problem(ensemble: Ensemble) -> str:
-    """Return the text of the warning for an ensemble without statistics or an unmet rule."""
     n, failed = ensemble.n, ensemble.failed_index
     if failed.size == n:
         problem = f"all {n} members failed, each with an output that is not finite"
@@ -217,10 +206,7 @@ def _problem(ensemble: Ensemble) -> str:
 
 
 class _Tally:
-    """Statistics and failures of the chunks so far; chunks are added in their order.
-
-    ``outputs`` are the shapes and dtypes of one member's outputs.
-    """
+    """Statistics and failures of the chunks so far, which are added in their order."""
 
     def __init__(self, experiment: Experiment, reduce: Any, outputs: Any) -> None:
         self.experiment, self.outputs = experiment, jax.tree.structure(outputs)
@@ -231,7 +217,6 @@ class _Tally:
         self.failed = [no_index]
 
     def add(self, members: slice, leaves: list[np.ndarray]) -> None:
-        """Add these members; ``leaves`` are the leaves of their outputs."""
         index = np.arange(members.start, members.stop)
         good = np.ones(index.size, bool)
         for leaf in leaves:
@@ -243,15 +228,11 @@ class _Tally:
         self._merge([reducer.summarise(rows, index[good]) for reducer in self.reducers])
 
     def meets(self, until: StoppingRule) -> bool:
-        """Return whether the members of all processes meet ``until``, the last of the reducers."""
         parts = _gather(self.experiment, self.summaries[-1])
         return _is_met(until, until.finish(functools.reduce(until.merge, parts)))
 
     def result(self) -> tuple[Any, np.ndarray]:
-        """Return the results in the structure of ``reduce``, and the numbers of failed members.
-
-        Those of all processes are merged in their order, so that all have the same.
-        """
+        """Return results and failed members, merged in the order of processes so that all agree."""
         parts = _gather(self.experiment, (self.summaries, np.concatenate(self.failed)))
         self.summaries = parts[0][0]
         for summaries, _ in parts[1:]:
@@ -269,11 +250,7 @@ class _Tally:
 def _outputs(
     experiment: Experiment, plan: Plan, store: stores.Store | None, bar: Any, program: Any
 ) -> Iterator[list[np.ndarray]]:
-    """Yield the leaves of the outputs of each chunk, in order.
-
-    Chunks that every process has in its store are read, the others simulated and stored.
-    ``program`` is None if it is not compiled yet.
-    """
+    """Yield the leaves of the outputs of each chunk, in order, read or simulated and stored."""
     done = 0
     if store is not None:
         digests = store.digests()[: plan.chunks]
@@ -359,7 +336,6 @@ def _fingerprint(experiment: Experiment, plan: Plan, member: Any, outputs: Any) 
 
 
 def _described(tree: Any) -> dict[str, Any]:
-    """Return the shape and dtype of every leaf by its place."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     places = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in leaves]
     kinds = [[list(x.shape), str(x.dtype)] for _, x in leaves]
@@ -377,7 +353,6 @@ def _opened(
     there: dict[str, Any] | None,
     plan: Plan,
 ) -> stores.Store:
-    """Return the store of this run; the first process creates it if there is none."""
     if there is None and not (experiment.together and jax.process_index() != 0):
         stores.create(folder, here, plan.n, plan.rows)
     _least(experiment, 0)  # waits for all processes: now the store exists
@@ -385,17 +360,13 @@ def _opened(
 
 
 def _locked(store: stores.Store | None, plan: Plan) -> contextlib.AbstractContextManager[None]:
-    """Lock a store against other writers; a finished store needs no lock and may be shared."""
     if store is None or len(store.digests()) >= plan.chunks:
         return contextlib.nullcontext()
     return store.only_writer()
 
 
 def _gather(experiment: Experiment, tree: Any) -> list[Any]:
-    """Return this pytree of NumPy arrays of each process of the run, in their order.
-
-    This is also a barrier. Shapes may differ between processes, the structure may not.
-    """
+    """Return this pytree of arrays of each process, in their order. This is also a barrier."""
     if not experiment.together:
         return [tree]
     from jax.experimental.multihost_utils import process_allgather
@@ -415,5 +386,4 @@ def _gather(experiment: Experiment, tree: Any) -> list[Any]:
 
 
 def _least(experiment: Experiment, number: int) -> int:
-    """Return the smallest of this number over all processes. This is also a barrier."""
     return int(min(_gather(experiment, np.asarray(number))))

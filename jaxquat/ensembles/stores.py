@@ -1,11 +1,8 @@
 """The outputs of all members in a zarr group on disk, and the digests of its complete chunks.
 
-Each array has one file for the rows of a chunk that one process computes. The file
-``digests-<part>`` has one line for each chunk whose part is complete: the SHA-256 of its outputs.
-The line is written after the arrays of the chunk, so arrays of a killed run without a line are
-written again. Chunks are checked against their lines when they are read, because zarr silently
-returns a flipped bit, and NaN for a lost file. The file lies in the folder of the first array: zarr
-warns of unknown files in the folder of a group.
+``digests-<part>``, in the folder of the first array (zarr warns of unknown files in that of a
+group), has a SHA-256 for each chunk whose part is complete, written after the arrays. Chunks are
+checked when they are read, because zarr silently returns a flipped bit, and NaN for a lost file.
 """
 
 from __future__ import annotations
@@ -84,7 +81,6 @@ class Store:
 
     @property
     def _about(self) -> str:
-        """Subfolder of the group for files that are not zarr's."""
         return self.arrays[0].path
 
     @property
@@ -118,11 +114,7 @@ def fingerprint(folder: Path) -> dict[str, Any] | None:
 
 
 def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
-    """Make a store of n members, all or nothing: under another name first, then renamed.
-
-    ``run`` is the fingerprint, ``rows`` the number of members in one file of an array. If another
-    process has made a store meanwhile, that store stays.
-    """
+    """Make a store, all or nothing, by renaming, unless another process made one meanwhile."""
     beside = folder.with_name(f".{folder.name}.creating")
     with disk.only_writer("store", folder, f"{beside.absolute()}.lock"):
         if folder.exists():
@@ -143,10 +135,7 @@ def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
 
 
 def attach(folder: Path, run: dict[str, Any], part: int) -> Store:
-    """Open the store in a folder for writing; ``run`` is the fingerprint that it must have.
-
-    ValueError if it is damaged, or lists all differences if another run made it.
-    """
+    """Open a store for writing; ValueError if it is damaged or another run made it, with how."""
     there = fingerprint(folder) or {}
     if run != there:
         differences = "; ".join(

@@ -1,13 +1,9 @@
 """Attitude from measurements: filters, smoothers, and their likelihood, all differentiable.
 
-A ``Filter`` is a pure step over samples; ``run`` scans it over a recording, and ``smooth`` also
-uses later samples. ``jax.vmap`` maps a filter over recordings. ``jax.grad`` of the likelihood, or
-of the error against a reference, fits its settings.
+The examples of the functions use 5 s at rest of a gyroscope with a star tracker, and of an inertial
+sensor with magnetometer.
 
 Examples:
-    The examples of the functions use 5 s at rest of a gyroscope with a star tracker, and of an
-    inertial sensor with magnetometer:
-
     >>> n, level = 50, jnp.array([1.0, 0.0, 0.0, 0.0])
     >>> dt = jq.estimation.Interval(jnp.full(n, 0.1))  # s
     >>> none, bias = jnp.zeros((n, 0, 3)), jnp.full((n, 3), 2e-3)  # no vectors; rad/s

@@ -1,18 +1,12 @@
 """An attitude and heading reference system: gyroscope, accelerometer and magnetometer.
 
-This is a Kalman filter of 18 errors. Besides the attitude and the gyroscope's bias it estimates
-
-- the horizontal velocity to which the accelerometer integrates, which is observed to be near 0.
-  This distinguishes an acceleration from a tilt: the velocity of a body that is moved about returns
-  to 0, but the velocity from a tilt grows. D. Laidig and T. Seel (VQF, Information Fusion 91, 2023)
-  filter the specific force in world axes for the same purpose; here the Kalman filter sets the time
-  constant;
-- the local declination of the magnetic field, which indoors changes from place to place;
-- the errors of the gyroscope's response: its three gains and six misalignments. They turn a fast
-  motion into a false rate of some 0.1 % of its own, in a direction that no constant bias has.
-
-At rest the gyroscope measures its bias. In motion without a magnetometer, heading and bias about
-the vertical follow the gyroscope alone.
+This is a Kalman filter of 18 errors. Besides attitude and bias it estimates the horizontal velocity
+to which the accelerometer integrates, observed to be near 0: that of a body that is moved about
+returns to 0, but the velocity from a tilt grows (compare D. Laidig and T. Seel, VQF, Information
+Fusion 91, 2023; here the Kalman filter sets the time constant); the local declination of the
+magnetic field, which indoors changes from place to place; and three gains and six misalignments of
+the gyroscope, which turn a fast motion into a false rate of some 0.1 % of its own. In motion
+without a magnetometer, heading and bias about the vertical follow the gyroscope alone.
 """
 
 from __future__ import annotations
@@ -26,7 +20,7 @@ from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import dot, matvec, transpose
 from jaxquat.estimation import stages
 from jaxquat.estimation.arguments import cast, sample_of
-from jaxquat.estimation.error_state import Error, Update, observed
+from jaxquat.estimation.error_state import Error, observed
 from jaxquat.estimation.filtering import Estimate, Filter, Linearized, corrected
 from jaxquat.estimation.imu import DECLINATION, SIZE, VELOCITY, AhrsSettings, ImuSample
 from jaxquat.estimation.memory import Memory, start_memory
@@ -47,29 +41,26 @@ _SETTINGS = dict.fromkeys(AhrsSettings._fields, Field([()], positive)) | {
 def ahrs(settings: AhrsSettings | None = None) -> Filter:
     """Make a filter of attitude from gyroscope, accelerometer and magnetometer. -> Filter.
 
-    Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. The
-    filter starts at the first sample whose accelerometer reads more than half of gravity. That
-    reading gives the level, and the first second of the magnetometer from then on gives north.
-    Until then the standard deviations of tilt and heading are 3 rad. Either starts again where the
-    sensors contradict it for seconds. A field whose mean horizontal part is not longer than its
-    noise and a wrong tilt make it, as near a magnetic pole, gives no heading.
+    Its samples are ``estimation.ImuSample``. World axes are magnetic east, north, and up. The first
+    reading of the accelerometer above half of gravity gives the level; the first second of the
+    magnetometer from then on gives north. Until then the standard deviations of tilt and heading
+    are 3 rad. Either starts again where the sensors contradict it for seconds. A nearly vertical
+    field, as at a magnetic pole, gives no heading.
 
     The error has n = 18 elements: attitude [rad] and bias [rad/s], then those of ``others``:
     velocity to the east and north [m/s], (2,); declination [rad], clockwise, (); the errors M of
     the response, row by row, (9,). The true rate is ``gyro - bias - M gyro``.
 
     The observation that the velocity is 0 has the density that the accelerometer measures over
-    times of ``velocity_time``. So the covariance is large for a hovering craft, a car in a bend or
-    an aeroplane in a turn. A smooth ride is a rest whose velocity is constant. Velocity,
-    declination and disturbances of the field are no white noise, so there is no likelihood of a
-    single sample: ``nis`` and ``log_likelihood`` are NaN.
+    times of ``velocity_time``: the covariance is large for a hovering craft, a car in a bend or an
+    aeroplane in a turn. A smooth ride counts as rest. Velocity, declination and disturbances of the
+    field are no white noise: ``nis`` and ``log_likelihood`` are NaN.
 
     Args:
         settings: the assumed noises and times, differentiable; None for ``AhrsSettings()``.
 
     Examples:
-        >>> run = jax.jit(lambda samples: jq.estimation.run(jq.estimation.ahrs(), samples))
-        >>> memory, estimates = run(imu)
+        >>> memory, estimates = jax.jit(lambda x: jq.estimation.run(jq.estimation.ahrs(), x))(imu)
         >>> yaw = jq.euler.from_quaternion(estimates.q[-1], "ZYX")[0]
         >>> f"{jnp.degrees(yaw):.1f} deg"  # x points north, so it is turned from the east
         '90.0 deg'
@@ -99,7 +90,7 @@ def _linearize(
     north = stages.find_heading(settings, memory, predicted, tilt)
     moving = stages.find_rest(settings, memory, predicted, tilt, north.q)
     predicted, numbers = _restart(settings, memory, predicted, tilt, north, moving)
-    error, updates, count = _observe(settings, predicted, tilt, north, moving, numbers)
+    error, count = _observe(settings, predicted, tilt, north, moving, numbers)
     none = jnp.asarray(jnp.nan, sample.gyro.dtype)
     before = Estimate(north.q, numbers[:3], numbers[3:], predicted.covariance, none, count, none)
     estimate = corrected(before, error)
@@ -117,7 +108,7 @@ def _linearize(
         motion=moving.motion,
     )
     ahead = multiply(estimate.q, exp(settings.latency * (predicted.sample.gyro - estimate.bias)))
-    linearized = Linearized(predicted.transition, predicted.noise, updates)
+    linearized = Linearized(predicted.transition, predicted.noise, error.mean)
     return after, estimate._replace(q=ahead), linearized
 
 
@@ -180,8 +171,8 @@ def _observe(
     north: MagneticHeading,
     moving: MotionAndRest,
     numbers: Array,
-) -> tuple[Error, tuple[Update, ...], Array]:
-    """Observe velocity, heading, and at rest the bias. -> error, blocks, number of scalars."""
+) -> tuple[Error, Array]:
+    """Observe velocity, heading, and at rest the bias. -> error, number of scalars."""
     (of_gyro, of_force, of_field), at_rest = predicted.intervals, moving.rest.at_rest
     up = _unobserved_vertical(predicted, north)
 
@@ -196,7 +187,7 @@ def _observe(
     has_velocity = jnp.full(2, (of_force > 0) & tilt.known)
     variances = jnp.full(2, stages.inverse(of_force) * density)
     residuals = -numbers[3:5]
-    error, first = observed(error, _VELOCITY, residuals, variances, has_velocity, without_vertical)
+    error, _ = observed(error, _VELOCITY, residuals, variances, has_velocity, without_vertical)
 
     row = jnp.zeros(SIZE, predicted.sample.gyro.dtype).at[:2].set(north.by_tilt)
     row = row.at[2].set(1.0).at[DECLINATION].set(1.0)
@@ -208,21 +199,19 @@ def _observe(
     variance = jnp.where(north.is_early, north.variance, north.variance * factor)
     has_north = (tilt.known & (of_field > 0) & north.valid & ~north.begins)[None]
     block = row[None], residual[None], variance[None], has_north
-    error, second = observed(error, *block, lambda gain: gain.at[:2].set(0.0))
+    error, _ = observed(error, *block, lambda gain: gain.at[:2].set(0.0))
 
     variances = jnp.full(3, stages.inverse(of_gyro) * settings.rest_bias**2)
     has_bias = jnp.full(3, tilt.known & at_rest & (of_gyro > 0))
-    error, third = observed(error, _BIAS, predicted.sample.gyro - numbers[:3], variances, has_bias)
+    error, _ = observed(error, _BIAS, predicted.sample.gyro - numbers[:3], variances, has_bias)
     flags = jnp.concatenate([has_velocity, has_north, has_bias])
-    return error, (first, second, third), jnp.sum(flags, dtype=predicted.sample.gyro.dtype)
+    return error, jnp.sum(flags, dtype=predicted.sample.gyro.dtype)
 
 
 def _unobserved_vertical(predicted: Prediction, north: MagneticHeading) -> Array:
     """Return the vertical in body axes where no magnetometer gives the heading, otherwise 0.
 
-    In motion nothing then measures the heading and the bias about the vertical. The observation
-    that the velocity is 0 must not change them: a body that accelerates while it tilts has the same
-    horizontal velocity as one with another bias.
+    A body that accelerates while it tilts has the velocity of one with another bias about it.
     """
     no_heading = (north.heading.age < 0) | (predicted.since_read[2] > _ABSENT)
     up = jnp.asarray([0.0, 0.0, 1.0], predicted.sample.gyro.dtype)

@@ -20,8 +20,6 @@ from jaxquat.recordings.columns import SI
 from jaxquat.recordings.units import unlikely_median
 
 Record = TypeVar("Record", bound=tuple)
-"""A NamedTuple of numbers or arrays."""
-
 GRAVITY = 9.80665  # m/s^2
 _FALL = 300.0  # m/s: no body on Earth comes to fall faster, it is nearly the speed of sound
 _SCALE = 0.85  # share of gravity: an accelerometer has errors of 5 % of gain and 1 m/s^2
@@ -58,11 +56,7 @@ def check_sizes(name: str, dt: np.ndarray, gyro: np.ndarray, force: np.ndarray) 
 def _check_weight(name: str, dt: np.ndarray, force: np.ndarray) -> None:
     """Raise ValueError if specific forces (N, 3), at intervals (N,) [s], are too short on average.
 
-    In world axes the specific force is a + g up. Its mean over a time T is g up + dv/T, with the
-    change dv of the velocity, and the mean of its length is no shorter. So if the mean length is
-    below g by more than V/T, the body fell faster by V at the end, whatever its attitude, or
-    gravity was subtracted. Every body may fall freely for half a minute. (The median has no
-    such bound: it is 0 for a body that jumps more than half of the time.)
+    A mean length below g by V/T over T means a fall faster by V, or that gravity was subtracted.
     """
     present = np.isfinite(force).all(axis=1)
     t = np.cumsum(np.asarray(dt, np.float64))[present]

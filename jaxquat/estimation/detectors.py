@@ -1,7 +1,4 @@
-"""The detectors of ``ahrs``: rest, size of the motion, disturbed magnetic field, lost tilt.
-
-Each takes its part of the memory and a sample, and returns its next memory and what it detects.
-"""
+"""The detectors of ``ahrs``: each returns its next memory and what it detects."""
 
 from __future__ import annotations
 
@@ -61,13 +58,10 @@ def measure_motion(
 ) -> tuple[Motion, Array]:
     """Return the memory and the squared density of the true velocity [m^2/s], ().
 
-    The horizontal acceleration (2,), world axes, is integrated between a high-pass, which removes
-    the constant error of the tilt, and a low-pass, both with the time constant T =
-    ``velocity_time``: of the true velocity the part ``(s T)^2 / (1 + s T)^3`` passes. White noise
-    of density d would then have the variance ``3 d^2 / (16 T)``. The mean square follows a rising
-    velocity at once and decays in T. A lasting acceleration shows in the excess of the length of
-    the mean force over gravity. In the first T of a start in motion, only the excess of the force
-    indicates the speed.
+    Of the velocity, from the horizontal acceleration in world axes, ``(s T)^2 / (1 + s T)^3``
+    passes, T = ``velocity_time``, which removes the constant error of the tilt. White noise of
+    density d would then have the variance ``3 d^2 / (16 T)``. A lasting acceleration, or any in the
+    first T, shows in the excess of the mean force over gravity.
     """
     time = jnp.asarray(settings.velocity_time)
     share = -jnp.expm1(-interval / time)
@@ -91,10 +85,8 @@ def detect_disturbance(
 ) -> tuple[MagneticField, Array, Array]:
     """Return the memory, the factor of the heading's variance, and whether the heading restarts.
 
-    The factor is 1 where norm and dip are the undisturbed ones, which are learned where the factor
-    is small. A candidate that differs from them by two gates, has stayed the same for
-    ``field_time`` and for more than half of the total time becomes the undisturbed field, and the
-    heading restarts: what came before was a disturbance.
+    Norm and dip are learned where the factor is small. Another field that stays the same for
+    ``field_time`` and more than half of the total time becomes the undisturbed one.
     """
     unit = power_of_two(field)  # the squares of any unit of the field stay in the dtype's range
     norm = jnp.sqrt(square(field / unit))
@@ -105,7 +97,6 @@ def detect_disturbance(
     smoothed = jnp.where(known, smoothed - share * (now - smoothed), now)
 
     def change(before: Array) -> Array:
-        """Return the squared change since ``before``, in gates."""
         ratio = jnp.minimum(smoothed[0] / before[0] - 1.0, _FIELD_RATIO)
         return square(jnp.stack([ratio, smoothed[1] - before[1]]) / settings.field_gate)
 
@@ -128,9 +119,7 @@ def measure_horizontal_field(
 ) -> tuple[HorizontalField, Array]:
     """Return the memory, and the squared horizontal field (), relative to the norm, beyond noise.
 
-    In world axes noise averages out and a horizontal field does not. The squared length of the mean
-    of noise has an exponential distribution, with the mean ``2 variance share``; ``_BY_CHANCE``
-    times that is subtracted. Where the rest is not positive, the field may be vertical.
+    The squared mean of noise in world axes is exponential, with the mean ``2 variance share``.
     """
     field = near_one(field)
     now = field[:2] / jnp.sqrt(square(field))
@@ -159,11 +148,8 @@ def detect_lost_tilt(
 ) -> tuple[MeanForce, Array, Array]:
     """Return the memory, the excess of the mean force over gravity [m/s^2], and whether it is lost.
 
-    The mean specific force, world axes, is gravity plus the mean acceleration of the body. A
-    horizontal acceleration a makes it longer by a^2/(2 g). So a mean force that is as long as
-    gravity but points elsewhere shows a wrong tilt. The limit of the excess is half of that for the
-    observed horizontal part, and less for a large one, so that an acceleration beside a wrong tilt
-    does not hide it. ``rest_force`` (3,) is the mean force at rest, body axes.
+    A horizontal acceleration a makes the mean force longer by a^2/(2 g). So one as long as gravity
+    that points elsewhere shows a wrong tilt; the limit is half of that, less if it is large.
     """
     mean = memory.mean - jnp.expm1(-interval / _FORCE_TIME) * (force - memory.mean)
     norm, own = root(square(rest_force)), memory.gravity

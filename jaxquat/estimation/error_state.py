@@ -1,25 +1,18 @@
 """The Gaussian part of an error-state Kalman filter: prediction, updates, and the smoother.
 
-The state is a unit quaternion and n - 3 numbers. Its error is a vector (n,): the rotation vector of
-the attitude in WORLD axes, ``q_true = exp(error[:3]) q``, then the errors of the numbers. (With
-world axes the linearised equations depend on the measured rates alone: S. Bonnabel, P. Martin and
-E. Salaun, Invariant extended Kalman filter, CDC 2009.) Observations come in small blocks. Their
-update has Joseph's form: the covariance stays positive even in float32 and is right for any gain.
+The error is the rotation vector of the attitude in WORLD axes, ``q_true = exp(error[:3]) q``, then
+the errors of the other numbers, (n,). (Its equations depend on the measured rates alone: S.
+Bonnabel, P. Martin and E. Salaun, CDC 2009.) Updates have Joseph's form, right for any gain.
 
-The smoother is that of Rauch, Tung and Striebel: ``x_N = x + G (x_N' - x')``, where x' is the
-prediction of the next sample and ``G = P F^T P'^-1``. The part ``e - G e'`` of the error is
-uncorrelated with e' and with all later noises, so mean and covariance of ``x_N`` follow whether the
-filter's gains K are optimal or not. Its backward pass carries ``r = P^-1 (x_N - x)``, after A. E.
-Bryson and M. Frazier (1963) and G. J. Bierman (Int. J. Control 18(1), 1973), extended to any gain.
-Before a prediction r becomes ``F^T r``; before an update with rows H, noise R, ``L = 1 - K H``::
+The smoother is that of Rauch, Tung and Striebel (AIAA J. 3, 1445, 1965): it gives the state
+``x_N = x + G (x_N' - x')`` with the prediction x' of the next sample, the covariance
+``P' = F P F^T + Q`` of x', and ``G = P F^T P'^-1``. The part ``e - G e'`` of the error is
+uncorrelated with e' and with all later noises, for any gains of the filter. So the covariance is ::
 
-    r = A r + B innovation,   B = P^-1 K = H^T S^-1 + P^-1 (K - K_optimal)
-                              A = P^-1 P+ = L^T - B (H P L^T - R K^T)
+    P_N = (1 - G F) P (1 - G F)^T + G (Q + P_N') G^T
 
-Only a gain that is not optimal requires the solution of a system with P. As ``r = M e + noise``
-with a covariance N of this noise, the smoothed error is ``(1 - P M) e - P noise``. Its covariance
-is a sum of squares, so it is positive semidefinite in any precision, unlike ``P - P M P``, which is
-equal to it for optimal gains.
+A sum of squares stays positive in any precision; ``P + G (P_N' - P') G^T``, which is equal to it,
+does not, and neither does a form that carries the inverse of a covariance.
 """
 
 from __future__ import annotations
@@ -45,23 +38,11 @@ class Error(NamedTuple):
 
 
 class Update(NamedTuple):
-    """A block of m scalar observations ``innovation = rows . error + noise`` and its effect."""
+    """The innovation of a block of m scalar observations."""
 
-    rows: Array  # (m, n)
-    variances: Array  # variances of the noises, (m,)
-    gain: Array  # (n, m); the column of a missing observation is 0
     innovation: Array  # (m,), 0 for a missing observation
     precision: Array  # inverse covariance of the innovation, (m, m), 0 for a missing observation
     log_precision: Array  # logarithm of the determinant of ``precision`` over the observations made
-    limited: Limited | None = None  # for the smoother, if the gain is not optimal
-
-
-class Limited(NamedTuple):
-    """A gain (n, m) that is not the optimal one."""
-
-    covariance: Array  # P before the observations, (n, n)
-    excess: Array  # the gain without the optimal gain, (n, m)
-    remainder: Array  # ``H P L^T - R K^T``, (m, n)
 
 
 def predicted(covariance: Array, transition: Array, noise: Array) -> Array:
@@ -80,11 +61,9 @@ def observed(
 ) -> tuple[Error, Update]:
     """Update an error by a block of m scalar observations; invalid ones do not change it.
 
-    ``rows`` (m, n) are the derivatives of the residuals (m,), measured minus computed, with respect
-    to the error; the zeros of a NumPy array cost nothing. Residuals must be finite also where they
-    are not ``valid`` (m,). ``admitted(gain)`` is the part of a gain (n, m) that counts; along a
-    direction that it leaves out, mean and variance do not change (S. F. Schmidt, Advances in
-    Control Systems 3, 1966).
+    ``rows`` (m, n) are the derivatives of the residuals (m,), finite, measured minus computed.
+    Along directions that ``admitted(gain)`` leaves out, mean and variance stay (S. F. Schmidt,
+    Advances in Control Systems 3, 1966).
     """
     weight = valid.astype(residuals.dtype)
     images = weight[:, None] * _along(rows, error.covariance)
@@ -102,14 +81,10 @@ def observed(
     after = Error(error.mean + matvec(gain, innovation), symmetric(joseph))
     precision = weight[:, None] * inverse * weight[None, :]
     logs = -jnp.sum(jnp.where(valid, jnp.log(pivots), 0.0))
-    update = Update(jnp.asarray(rows, gain.dtype), variances, gain, innovation, precision, logs)
-    if admitted is not None:
-        update = update._replace(limited=Limited(error.covariance, gain - optimal, remainder))
-    return after, update
+    return after, Update(innovation, precision, logs)
 
 
 def _along(rows: Array | np.ndarray, values: Array) -> Array:
-    """Return ``rows @ values``; the zeros of NumPy rows cost nothing."""
     if not isinstance(rows, np.ndarray):
         return _product(rows, values)
     sums = [sum(row[k].item() * values[k] for k in np.flatnonzero(row)) for row in rows]
@@ -139,32 +114,28 @@ def consistency(updates: Sequence[Update]) -> tuple[Array, Array, Array]:
     return squared, count, 0.5 * (logs - squared - count * jnp.log(2.0 * jnp.pi))
 
 
-class BackwardStep(NamedTuple):
-    """A block of observations for the backward pass of the smoother, see above."""
+def smoothed(covariance: Array, transition: Array, noise: Array, later: Error) -> Error:
+    """Return the smoothed error of a sample from that of the next one.
 
-    update: Update  # without its limited gain
-    weights: Array  # B, (n, m)
-    remainder: Array | None  # (m, n), None for an optimal gain
-
-
-def backward_step(update: Update) -> BackwardStep:
-    """Return the BackwardStep of an update."""
-    weights = _product(transpose(update.rows), update.precision)
-    if update.limited is None:
-        return BackwardStep(update, weights, None)
-    covariance, excess, remainder = update.limited
-    weights = weights + _solved(covariance, excess)
-    return BackwardStep(update._replace(limited=None), weights, remainder)
+    ``covariance`` is that of the filter's error at the sample; ``transition`` and ``noise`` lead to
+    the next one. The mean of ``later`` is relative to the prediction of the next sample.
+    """
+    image = _product(transition, covariance)
+    ahead = symmetric(_product(image, transpose(transition))) + noise
+    gain = transpose(_solved(ahead, image))
+    left = jnp.eye(len(gain), dtype=gain.dtype) - _product(gain, transition)
+    own = _product(_product(left, covariance), transpose(left))
+    new = _product(_product(gain, noise + later.covariance), transpose(gain))
+    return Error(matvec(gain, later.mean), symmetric(own + new))
 
 
 def _solved(covariance: Array, columns: Array) -> Array:
     """Return ``covariance^-1 columns`` by Gauss-Jordan elimination in units of the deviations.
 
-    Where the covariance is singular to rounding, the solution is another one. The smoother then
-    weighs later observations less well, with a covariance to match.
+    Rows without variance give 0.
     """
-    size = len(covariance)
-    scale = jnp.sqrt(jnp.diagonal(covariance))[:, None]
+    size, variances = len(covariance), jnp.diagonal(covariance)[:, None]
+    scale = jnp.sqrt(jnp.where(variances > 0, variances, 1.0))
     least = 10.0 * jnp.finfo(scale.dtype).eps
     system = jnp.concatenate([covariance / transpose(scale), columns], axis=1) / scale
 
@@ -175,64 +146,6 @@ def _solved(covariance: Array, columns: Array) -> Array:
 
     system, _ = lax.scan(eliminated, system, jnp.eye(size, dtype=scale.dtype))
     return system[:, size:] / scale
-
-
-class Information(NamedTuple):
-    """Information of later observations about the error e: ``vector = matrix e + noise``."""
-
-    vector: Array  # (n,); the smoothed mean is ``P vector``
-    matrix: Array  # (n, n)
-    noise: Array  # covariance of the noise, (n, n)
-
-
-def no_information(covariance: Array) -> Information:
-    """Return the information after the last step: none."""
-    none = jnp.zeros_like(covariance)
-    return Information(none[0], none, none)
-
-
-def smoothed(covariance: Array, later: Information) -> Error:
-    """Return the smoothed error for this filtered covariance, given the later observations."""
-    gain = _product(covariance, later.matrix)
-    left = jnp.eye(len(gain), dtype=gain.dtype) - gain
-    own = _product(_product(left, covariance), transpose(left))
-    noise = _product(_product(covariance, later.noise), covariance)
-    return Error(matvec(covariance, later.vector), symmetric(own + noise))
-
-
-def information_before(
-    later: Information, transition: Array, noise: Array, steps: Sequence[BackwardStep]
-) -> Information:
-    """Return the information before a prediction, with this noise (n, n), and its updates."""
-    for step in reversed(steps):
-        later = _before_update(later, step)
-    back = transpose(transition)
-    vector, matrix, covariance = later
-    covariance = covariance + _product(_product(matrix, noise), transpose(matrix))
-    return Information(
-        matvec(back, vector),
-        _product(_product(back, matrix), transition),
-        symmetric(_product(_product(back, covariance), transition)),
-    )
-
-
-def _before_update(later: Information, step: BackwardStep) -> Information:
-    """Return the information before a block of observations."""
-    (rows, variances, gain, innovation, *_), weights, remainder = step
-
-    def applied(values: Array) -> Array:  # A values
-        after = values - _product(transpose(rows), _product(transpose(gain), values))
-        if remainder is None:
-            return after
-        return after - _product(weights, _product(remainder, values))
-
-    vector = applied(later.vector[:, None])[:, 0] + matvec(weights, innovation)
-    left = applied(later.matrix)
-    own = weights - _product(left, gain)
-    matrix = left + _product(own, rows)
-    covariance = applied(transpose(applied(later.noise)))
-    covariance = covariance + _product(own * variances[None, :], transpose(own))
-    return Information(vector, matrix, symmetric(covariance))
 
 
 def symmetric(matrix: Array) -> Array:

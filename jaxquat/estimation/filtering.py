@@ -16,7 +16,7 @@ from jaxquat._internal import reprs
 from jaxquat._internal.checks import arrays, instance, is_concrete, takes
 from jaxquat.estimation import error_state
 from jaxquat.estimation.arguments import check_sizes, unit_or_missing
-from jaxquat.estimation.error_state import Error, Update
+from jaxquat.estimation.error_state import Error
 from jaxquat.estimation.imu import ImuSample
 from jaxquat.estimation.interval import Interval, checked
 from jaxquat.quaternion import correct_norm, exp, multiply
@@ -29,17 +29,16 @@ class Estimate(NamedTuple):
         q: attitude, body to world, (4,).
         bias: bias of the gyroscope, body axes [rad/s], (3,).
         others: the filter's further states, (n - 6,), in the order that its docstring gives.
-        covariance: covariance of the error, (n, n). The error is the rotation vector of the
-            attitude in WORLD axes [rad], ``q_true = exp(error[:3]) q``, then bias and others.
-        nis: normalised innovation squared, the sum over the sample's scalar observations, (). Its
-            mean is ``observations`` if the noises are as the filter assumes. NaN for ``ahrs``.
+        covariance: of the error, (n, n): the rotation vector of the attitude in WORLD axes [rad],
+            ``q_true = exp(error[:3]) q``, then bias and others.
+        nis: normalised innovation squared, (), with the mean ``observations`` if the noises are as
+            assumed. NaN for ``ahrs``.
         observations: how many scalars were observed, ().
-        log_likelihood: log-likelihood of the sample given all previous samples, (). NaN for
-            ``ahrs``.
+        log_likelihood: of the sample given all previous samples, (). NaN for ``ahrs``.
 
     Examples:
-        >>> smoothed = jax.jit(lambda samples: jq.estimation.smooth(mekf, samples))(samples)
-        >>> f"{smoothed.bias[0, 0]:.5f} +- {jnp.sqrt(smoothed.covariance[0, 3, 3]):.5f} rad/s"
+        >>> estimate = jq.estimation.smooth(mekf, samples)
+        >>> f"{estimate.bias[0, 0]:.5f} +- {jnp.sqrt(estimate.covariance[0, 3, 3]):.5f} rad/s"
         '0.00200 +- 0.00005 rad/s'
     """
 
@@ -57,14 +56,13 @@ class Linearized(NamedTuple):
 
     transition: Array  # transition matrix of the error, (n, n)
     noise: Array  # covariance that the transition adds, (n, n)
-    updates: tuple[Update, ...]  # blocks of observations, in the order in which they were used
+    correction: Array  # the change of the mean by the observations, (n,)
 
 
 class Filter(NamedTuple):
     """A filter: pure functions of its memory (its state between samples) and one sample.
 
-    They are differentiable, in both modes, with respect to the samples and to the settings with
-    which the filter was made. ``run`` scans the step over a recording.
+    They are differentiable, in both modes, with respect to samples and settings.
 
     Attributes:
         init: ``init(sample) -> memory`` from the first sample; pass this sample to ``step``, too.
@@ -98,22 +96,21 @@ def run(
 ) -> tuple[Any, Any]:
     """Run a filter over N samples of a recording. -> (memory, estimates with leading axis (N,)).
 
-    To run several recordings, map over them with ``jax.vmap``. A sample of length 0 without sensors
-    (its interval is 0, NaN elsewhere) changes nothing: use it to pad recordings to a common length.
+    Map over recordings with ``jax.vmap``; pad them with samples of length 0 without sensors (the
+    interval is 0, NaN elsewhere), which change nothing.
 
     Args:
         filter: from ``mekf`` or ``ahrs``.
         samples: the filter's samples, each array with a leading axis (N,).
         memory: the memory that an earlier run returned; None to start at the first sample.
-        save: ``save(estimate) -> pytree of arrays``, what to keep of each Estimate; by default all
-            of it. ``lambda estimate: estimate.q`` spares the covariances, 1.3 kB a sample in
-            ``ahrs``.
+        save: ``save(estimate) -> pytree of arrays``, what to keep; by default the whole Estimate.
+            ``lambda estimate: estimate.q`` spares the covariances, 1.3 kB a sample in ``ahrs``.
         engine: "fused", "scan" or "auto", see ``jq.fused.scan``.
 
     Raises:
-        ValueError, TypeError: a bad argument, by name. A ``dt`` that is no
-            ``estimation.Interval`` is a TypeError. Of values that are not traced: an interval that
-            is negative or not finite, or a size that ``imu_samples`` refuses.
+        ValueError, TypeError: a bad argument, by name; a ``dt`` that is no ``estimation.Interval``;
+            concrete intervals that are negative or not finite, or sizes that ``imu_samples``
+            refuses.
 
     Examples:
         >>> memory, estimates = jax.jit(lambda samples: jq.estimation.run(mekf, samples))(samples)
@@ -133,11 +130,10 @@ def run(
 def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noqa: A002
     """Estimate the state at each of N samples from all samples. -> Estimate, leading axis (N,).
 
-    This is the fixed-interval smoother of Rauch, Tung and Striebel along the run of the filter.
-    Where the filter leaves out a part of its optimal gain, mean and covariance are those of the
-    filter as it is: what a sensor may not correct online, it does not correct here. The fields
-    ``nis``, ``observations`` and ``log_likelihood`` come from the filter. The covariances of all
-    samples are kept in memory: for a long recording, ``merge`` its samples first.
+    This is the fixed-interval smoother of Rauch, Tung and Striebel. What a sensor may not correct
+    in the filter, it does not correct here. ``nis``, ``observations`` and ``log_likelihood`` come
+    from the filter. The covariances of all samples are kept: ``merge`` the samples of a long
+    recording.
 
     Args:
         filter: from ``mekf`` or ``ahrs``.
@@ -151,19 +147,22 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
     """
     memory = _start(filter, samples, memory)
 
-    def forward(memory: Any, sample: Any) -> tuple[Any, tuple[Estimate, Array, Array, Any]]:
-        memory, estimate, (transition, noise, updates) = filter.linearize(memory, sample)
-        steps = [error_state.backward_step(update) for update in updates]
-        return memory, (estimate, transition, noise, steps)
+    def forward(memory: Any, sample: Any) -> tuple[Any, tuple[Estimate, Linearized]]:
+        memory, estimate, linearized = filter.linearize(memory, sample)
+        return memory, (estimate, linearized)
 
-    def backward(later: Any, row: tuple[Estimate, Array, Array, Any]) -> tuple[Any, Estimate]:
-        estimate, transition, noise, steps = row
-        after = corrected(estimate, error_state.smoothed(estimate.covariance, later))
-        return error_state.information_before(later, transition, noise, steps), after
+    def backward(later: Any, row: tuple[Estimate, Linearized]) -> tuple[Any, Estimate]:
+        error, (transition, noise, correction) = later
+        error = error._replace(mean=error.mean + correction)  # relative to the prediction
+        error = error_state.smoothed(row[0].covariance, transition, noise, error)
+        return (error, row[1]), corrected(row[0], error)
 
     _, rows = lax.scan(_recomputed(forward), memory, samples)
-    later = error_state.no_information(rows[0].covariance[-1])
-    return lax.scan(_recomputed(backward), later, rows, reverse=True)[1]
+    last, linearized = jax.tree.map(lambda x: x[-1], rows)
+    error = Error(jnp.zeros_like(linearized.correction), last.covariance)
+    rows = jax.tree.map(lambda x: x[:-1], rows)
+    earlier = lax.scan(_recomputed(backward), (error, linearized), rows, reverse=True)[1]
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), earlier, last)
 
 
 def corrected(estimate: Estimate, error: Error) -> Estimate:
@@ -179,16 +178,12 @@ def turned(q: Array, u: Array) -> Array:
 
 
 def present(value: Array, fallback: Array) -> tuple[Array, Array]:
-    """Return whether a measurement is finite, (), and the measurement, or else ``fallback``.
-
-    So nothing computed from it is NaN, and no derivative is.
-    """
+    """Return whether a measurement is finite, and it or ``fallback``: no derivative is NaN."""
     valid = jnp.all(jnp.isfinite(value))
     return valid, jnp.where(valid, value, fallback)
 
 
 def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
-    """Return the memory to start from; check it against the filter's own initial memory."""
     instance("filter", filter, Filter, "an estimation.Filter, such as mekf(...)")
     if hasattr(samples, "dt"):
         checked("samples.dt", samples.dt)
@@ -206,10 +201,7 @@ def _start(filter: Filter, samples: Any, memory: Any) -> Any:  # noqa: A002
 
 
 def _check_arrays(samples: Any) -> None:
-    """Raise TypeError or ValueError unless all leaves are arrays with one axis (N,) in front.
-
-    Attitudes are checked here, because a filter would refuse the first of them by another name.
-    """
+    """Raise TypeError or ValueError unless all leaves have an axis (N,), and for bad attitudes."""
     arrays("samples", samples)
     if hasattr(samples, "attitude"):
         unit_or_missing("samples.attitude", samples.attitude)

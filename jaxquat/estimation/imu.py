@@ -1,8 +1,8 @@
 """Samples of an inertial sensor with magnetometer, and settings and error model of ``ahrs``.
 
 The error has 18 elements: attitude (3), bias (3), horizontal velocity (2), declination (1), and the
-nine errors of the gyroscope's response. ``F P F^T`` is computed from the few blocks of the
-transition F that differ from the identity, at an eighth of the cost of (18, 18) products.
+nine errors of the gyroscope's response. ``F P F^T`` is computed from the blocks of the transition F
+that differ from the identity, at an eighth of the cost of (18, 18) products.
 """
 
 from __future__ import annotations
@@ -43,10 +43,9 @@ class AhrsSettings(NamedTuple):
         gyro_by_rate: further noise density, proportional to the rate [1/sqrt(Hz)].
         bias_random_walk: density of the random walk of the bias [rad/s^2/sqrt(Hz)].
         start_bias: standard deviation of the bias at the start, where its estimate is 0 [rad/s].
-        start_response: standard deviation of the errors of gain and alignment at the start, where
-            their estimates are 0 [1 or rad].
-        start_heading: standard deviation of the heading that a magnetometer gives at the start
-            [rad].
+        start_response: standard deviation of the errors of gain and alignment at the start
+            [1 or rad].
+        start_heading: standard deviation of the magnetic heading at the start [rad].
         velocity: least density of the observation that the velocity is 0 [m/s sqrt(s)].
         velocity_by_motion: further density of that observation, in units of the density of the
             velocity over times of ``velocity_time``, as the accelerometer measures it.
@@ -61,20 +60,19 @@ class AhrsSettings(NamedTuple):
             another field that stays the same counts as undisturbed [s].
         rest_rate: at rest the measured rate, bias included, is below this and changes by less than
             this in about 0.5 s [rad/s]. A slower turn counts as rest and its rate as bias: lower
-            this for a body that turns slowly. A bias beyond this is not found at rest: raise this
-            and ``start_bias`` for a raw MEMS gyroscope.
+            this for a body that turns slowly; raise this and ``start_bias`` for a raw MEMS
+            gyroscope.
         rest_acceleration: at rest the specific force changes by less than this in about 0.5 s
             [m/s^2].
         rest_time: the body is at rest once both conditions have held for this long [s] and the mean
-            force is vertical to 0.1 m/s^2 plus three deviations of the tilt. The estimates jump
-            with this setting, ``rest_rate`` and ``rest_acceleration``; their derivatives with
-            respect to these three are 0.
+            force is vertical to 0.1 m/s^2 plus three deviations of the tilt. Derivatives with
+            respect to this, ``rest_rate`` and ``rest_acceleration`` are 0; the estimates jump.
         rest_velocity: density of the observation, at rest, that the velocity is 0 [m/s sqrt(s)].
         rest_bias: density of the observation of the bias at rest [rad/s sqrt(s)].
         acceleration: standard deviation of the angular acceleration while the gyroscope misses
             samples, beyond its usual interval [rad/s^2].
-        latency: time from the measurement of a sample to its reading [s]. The attitude is
-            extrapolated over this time at the last rate.
+        latency: time from the measurement of a sample to its reading [s], over which the attitude
+            is extrapolated at the last rate.
 
     Examples:
         >>> settings = jq.estimation.AhrsSettings(heading=0.5)  # rad sqrt(s), where magnets disturb
@@ -110,10 +108,9 @@ class ImuSample(NamedTuple):
     """One sample of ``ahrs``, or a recording if each array has a leading axis (N,).
 
     A sensor with a NaN or an infinity counts as not read. Without a gyroscope reading, the last
-    rate is used; after the gyroscope's usual interval, the covariance grows as for a body with the
-    angular acceleration ``AhrsSettings.acceleration``. Each sensor may have rows of its own, in any
-    order among rows of equal times (intervals of 0): a sample covers the time since the last one of
-    the same sensor, at most 1 s.
+    rate is used; after its usual interval, the covariance grows by ``AhrsSettings.acceleration``.
+    Each sensor may have rows of its own, in any order among rows of equal times (intervals of 0): a
+    sample covers the time since the sensor's last one, at most 1 s.
 
     Attributes:
         dt: time since the previous sample, an ``estimation.Interval`` of ().
@@ -122,10 +119,8 @@ class ImuSample(NamedTuple):
         magnetometer: magnetic field at the time of the sample, body axes, any unit, (3,).
 
     Examples:
-        >>> none, unread = jnp.zeros((n, 3)), jnp.full((n, 3), jnp.nan)
-        >>> samples = jq.estimation.ImuSample(imu.dt, none, imu.accelerometer, unread)
-        >>> f"{samples.dt.seconds.sum():.2f} s"
-        '5.00 s'
+        >>> unread = jnp.full((n, 3), jnp.nan)  # no magnetometer
+        >>> samples = jq.estimation.ImuSample(imu.dt, imu.gyro, imu.accelerometer, unread)
     """
 
     dt: Interval
@@ -137,9 +132,8 @@ class ImuSample(NamedTuple):
 def imu_samples(recording: Recording) -> ImuSample:
     """Return the samples of a recording for ``ahrs``. -> ImuSample with leading axis (N,).
 
-    Sensors may have rates and stamps of their own, as in a recording that ``read_ulog`` returns.
-    Intervals are computed in float64, so times since 1970 lose nothing. The arrays have JAX's
-    default precision.
+    Sensors may have rates and stamps of their own, as ``read_ulog`` returns them. Intervals are
+    computed in float64; the arrays have JAX's default precision.
 
     Args:
         recording: with gyro and accelerometer; without a magnetometer the heading is not observed.
@@ -147,19 +141,16 @@ def imu_samples(recording: Recording) -> ImuSample:
             and gives a body that is upside down.
 
     Raises:
-        TypeError, ValueError: there is no finite sample of gyro or accelerometer, all specific
-            forces are 0, times do not increase, or medians are unlikely in SI: intervals of 2 s or
-            more, rates of 35 rad/s or more, specific forces of 0.5 to 2 or of 100 m/s^2 or more.
-            Forces without gravity are refused, also by ``run``: over T seconds their mean length is
-            9.81 - 300/T or more for a body that does not come to fall by 300 m/s.
+        TypeError, ValueError: no finite sample of gyro or accelerometer, all specific forces 0,
+            times that do not increase, or medians unlikely in SI: intervals of 2 s or more, rates
+            of 35 rad/s or more, specific forces of 0.5 to 2 or of 100 m/s^2 or more. Forces without
+            gravity, also by ``run``: over T seconds their mean length is below 9.81 - 300/T.
 
     Examples:
-        >>> t = 1.7e9 + np.arange(100) / 100  # s since 1970
-        >>> force = np.tile([0.0, 0.0, 9.81], (100, 1))
+        >>> t, force = 1.7e9 + np.arange(100) / 100, np.tile([0.0, 0.0, 9.81], (100, 1))
         >>> recording = jq.recordings.Recording(t, np.zeros((100, 3)), accelerometer=force)
-        >>> samples = jq.estimation.imu_samples(recording)
-        >>> samples.gyro.dtype, f"{samples.dt.seconds.sum():.2f} s"
-        (dtype('float32'), '0.99 s')
+        >>> f"{jq.estimation.imu_samples(recording).dt.seconds.sum():.2f} s"
+        '0.99 s'
     """
     instance("recording", recording, Recording, "a recordings.Recording")
     for name in ("gyro", "accelerometer"):
@@ -180,10 +171,9 @@ def imu_samples(recording: Recording) -> ImuSample:
 def merge(samples: ImuSample, every: int) -> ImuSample:
     """Merge every ``every`` of N samples into one. -> ImuSample with a leading axis (N/every,).
 
-    The rotations are composed, so the merged rate gives the same turn as its samples together,
-    coning included. Specific force and field are rotated to the body axes at the end and averaged,
-    without the samples that are NaN. ``ahrs`` then costs 1/every of the time and memory, and loses
-    little while a merged turn is below half a radian.
+    The merged rate gives the same turn as its samples together, coning included. Specific force and
+    field are rotated to the body axes at the end and averaged, without NaN. ``ahrs`` then costs
+    1/every of the time and memory, and loses little while a merged turn is below half a radian.
 
     Args:
         samples: the samples of one recording, with finite gyroscope.
@@ -204,8 +194,6 @@ def merge(samples: ImuSample, every: int) -> ImuSample:
 
 
 def _merged(samples: ImuSample) -> ImuSample:
-    """Merge all samples into one."""
-
     def turn(q: Array, u: Array) -> tuple[Array, Array]:
         q = correct_norm(multiply(q, exp(u)))
         return q, q
@@ -220,7 +208,6 @@ def _merged(samples: ImuSample) -> ImuSample:
 
 
 def _mean(vectors: Array) -> Array:
-    """Return the mean of the rows without a NaN; NaN if every row has one."""
     valid = ~jnp.any(jnp.isnan(vectors), axis=1, keepdims=True)
     count = jnp.sum(valid, dtype=vectors.dtype)
     total = jnp.sum(jnp.where(valid, vectors, 0.0), axis=0)
@@ -228,11 +215,7 @@ def _mean(vectors: Array) -> Array:
 
 
 def transition_of(q: Array, gyro: Array, dt: Array, decay: Array, impulse: Array) -> Array:
-    """Return the derivative of the error after a step with respect to the one before, (18, 18).
-
-    ``decay`` is the factor of the declination, ``impulse`` the vertical specific force times its
-    interval [m/s].
-    """
+    """Return the derivative of the error after a step with respect to the one before, (18, 18)."""
     by_rate = -dt * to_matrix(q)
     by_response = (by_rate[:, :, None] * gyro[None, None, :]).reshape(3, 9)
     tilt = impulse * jnp.asarray([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]], dt.dtype)

@@ -18,31 +18,27 @@ _FINE = 1e-6  # s: and a finer one is never
 class Interval(NamedTuple):
     """The time since the sample before, the field ``dt`` of a sample. A pytree.
 
-    ``estimation.intervals(times)`` makes it from times. For samples at a constant rate, write
-    ``Interval(jnp.full(n, 0.01))``. A filter refuses a plain array: nothing in its numbers tells
-    intervals from times.
+    ``estimation.intervals(times)`` makes it from times. A filter refuses a plain array, which might
+    be times.
 
     Attributes:
         seconds: finite, at least 0 [s], (), or (N,) for a recording.
 
     Examples:
-        >>> every_tenth = jq.estimation.Interval(jnp.full(50, 0.1))
-        >>> f"{every_tenth.seconds.sum():.1f} s"
-        '5.0 s'
+        >>> jq.estimation.Interval(jnp.full(50, 0.1)).seconds.shape  # at 10 Hz
+        (50,)
     """
 
     seconds: Array
 
 
 def intervals(times: ArrayLike) -> Interval:
-    """Compute the intervals between the times of N samples. -> Interval of (N,).
+    """Compute the intervals between the times of N samples. -> Interval of (N,), the first 0.
 
-    The first interval is 0. Differences are computed in float64, so NumPy times since 1970 lose
-    nothing. The result has JAX's default precision.
+    Differences are computed in float64; the result has JAX's default precision.
 
     Args:
-        times: [s], (N,), finite and not decreasing. Equal times, as of sensors that have rows of
-            their own, give 0.
+        times: [s], (N,), finite and not decreasing. Equal times of several sensors give 0.
 
     Raises:
         TypeError: the times are traced; compute the intervals outside of ``jax.jit``.

@@ -1,8 +1,7 @@
 """The multiplicative extended Kalman filter: attitude and gyroscope bias.
 
 E. J. Lefferts, F. L. Markley and M. D. Shuster, Kalman filtering for spacecraft attitude
-estimation, J. Guid. Control Dyn. 5(5), 1982. The gyroscope propagates the attitude; measured
-vectors and attitudes correct it. Here, the attitude error is in world axes.
+estimation, J. Guid. Control Dyn. 5(5), 1982. Here, the attitude error is in world axes.
 """
 
 from __future__ import annotations
@@ -43,11 +42,10 @@ class MekfSettings(NamedTuple):
     Attributes:
         gyro: density of the white noise of the rates [rad/s/sqrt(Hz)].
         bias_random_walk: density of the bias's random walk [rad/s^2/sqrt(Hz)].
-        vectors: standard deviation of each component of a measured vector, in the vector's unit;
-            () or one per vector (k,).
-        attitude: standard deviation of a measured attitude about each axis [rad], (), or one per
-            body axis, (3,); or its covariance in body axes [rad^2], (3, 3). If R maps the star
-            tracker's axes to body axes, use ``R @ diag(deviations**2) @ R.T``.
+        vectors: standard deviation of each component of a measured vector, in its unit; () or (k,).
+        attitude: standard deviation of a measured attitude [rad], () or per body axis, (3,); or its
+            covariance in body axes [rad^2], (3, 3). If R maps the star tracker's axes to body axes,
+            use ``R @ diag(deviations**2) @ R.T``.
         start_attitude: standard deviation of the attitude at the start about each axis [rad].
         start_bias: standard deviation of the bias at the start [rad/s]; its estimate starts at 0.
         acceleration: standard deviation of the angular acceleration about each axis while the
@@ -72,23 +70,20 @@ class VectorSample(NamedTuple):
     """One sample of ``mekf``, or a recording if each array has a leading axis (N,).
 
     A vector or attitude with a NaN counts as not measured. An attitude whose norm differs from 1 by
-    more than 1e-4 is an error; under jit it is ignored. While the gyroscope has a NaN, its last
-    rate is held (0 before the first); vectors and attitudes do not change that rate. A gap T after
-    a sample of length dt increases the attitude's variance by
-    ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
+    more than 1e-4 is an error, under jit ignored. While the gyroscope has a NaN, its last rate is
+    held (0 before the first): a gap T after a sample of length dt increases the attitude's variance
+    by ``T^2 gyro^2/dt + (acceleration T (T + dt)/2)^2``.
 
     Attributes:
         dt: time since the previous sample, an ``estimation.Interval`` of ().
         gyro: mean rate since the previous sample [rad/s], body axes, (3,).
         vectors: k measured vectors, body axes, (k, 3): directions, specific force, magnetic field.
         references: the same vectors in world axes and the same units, (k, 3).
-        attitude: measured attitude, body to world, (4,); ``jnp.full(4, jnp.nan)`` without a star
-            tracker.
+        attitude: measured attitude, body to world, (4,); NaN without a star tracker.
 
     Examples:
-        >>> unknown = jnp.full(4, jnp.nan)  # no star tracker; one vector, the force at rest
-        >>> dt, forces = jq.estimation.Interval(0.1), up[None]
-        >>> sample = jq.estimation.VectorSample(dt, jnp.zeros(3), forces, forces, unknown)
+        >>> dt, force, unknown = jq.estimation.Interval(0.1), up[None], jnp.full(4, jnp.nan)
+        >>> sample = jq.estimation.VectorSample(dt, jnp.zeros(3), force, force, unknown)
         >>> jax.jit(mekf.step)(mekf.init(sample), sample)[1].observations
         Array(3., dtype=float32)
     """
@@ -101,8 +96,6 @@ class VectorSample(NamedTuple):
 
 
 class _Memory(NamedTuple):
-    """The state between samples."""
-
     q: Array
     bias: Array
     covariance: Array
@@ -124,8 +117,7 @@ def mekf(
         q: unit attitude to start from, (4,).
         settings: standard deviations, differentiable; None for ``MekfSettings()``.
         gate: an observed vector or attitude is ignored if its innovation is longer than this many
-            standard deviations, (). This rejects accelerations, magnets and a star tracker's
-            outliers.
+            standard deviations, (): accelerations, magnets and a star tracker's outliers.
 
     Examples:
         >>> tilted = jq.quaternion.exp(jnp.array([0.02, 0.0, 0.0]))  # of a star tracker
@@ -172,16 +164,13 @@ def mekf(
         estimate = Estimate(q, memory.bias, jnp.zeros(0, dtype), covariance, *consistency(updates))
         estimate = corrected(estimate, error)
         memory = _Memory(estimate.q, estimate.bias, estimate.covariance, gyro, length, gap)
-        return memory, estimate, Linearized(transition, noise, updates)
+        return memory, estimate, Linearized(transition, noise, error.mean)
 
     return Filter(init, lambda memory, sample: linearize(memory, sample)[:2], linearize)
 
 
 def _held(settings: MekfSettings, length: Array, gap: Array) -> Array:
-    """Return the variance of the attitude [rad^2] after a gap during which the last rate was held.
-
-    That rate is the mean over one sample of this length, with that sample's noise.
-    """
+    """Return the variance [rad^2] of a gap in which the mean rate of one sample was held."""
     some = length > 0
     noise = jnp.where(some, settings.gyro**2 / jnp.where(some, length, 1.0), 0.0)
     return gap**2 * noise + (0.5 * settings.acceleration * gap * (gap + length)) ** 2
@@ -190,10 +179,7 @@ def _held(settings: MekfSettings, length: Array, gap: Array) -> Array:
 def _predict(
     memory: _Memory, sample: VectorSample, variance: Array, settings: MekfSettings
 ) -> tuple[Array, Array, Array, Array]:
-    """Return the attitude after the turn; transition, noise, covariance of the error, (6, 6).
-
-    ``variance`` [rad^2] is the variance of the turn about each axis.
-    """
+    """Return the attitude after a turn of this variance; transition, noise, covariance, (6, 6)."""
     dt = sample.dt.seconds
     half = exp(0.5 * dt * (sample.gyro - memory.bias))
     middle = multiply(memory.q, half)
@@ -235,7 +221,6 @@ def _observe(
 def _gated(
     error: Error, rows: Array, residual: Array, variances: Array, valid: Array, gate: Array
 ) -> tuple[Error, tuple[Update, ...]]:
-    """Use three scalar observations, or none of them if the innovation is beyond the gate."""
     after, updates = error, []
     for row, value, variance in zip(rows, residual, variances, strict=True):
         after, update = observed(after, row[None], value[None], variance[None], valid[None])
@@ -247,10 +232,7 @@ def _gated(
 
 
 def _independent(noise: Array) -> tuple[Array, Array]:
-    """Return unit lower triangular L and d (3,) with ``L C L^T = diag(d)`` for a covariance C.
-
-    ``noise`` is C, or deviations () or (3,). Because det L is 1, the likelihood does not change.
-    """
+    """Return unit lower triangular L, and d (3,) with ``L C L^T = diag(d)`` for a covariance C."""
     eye = jnp.eye(3, dtype=noise.dtype)
     if noise.ndim < 2:
         return eye, jnp.broadcast_to(noise**2, (3,))
@@ -265,7 +247,6 @@ def _independent(noise: Array) -> tuple[Array, Array]:
 
 
 def _attitude_noise(name: str, value: Array) -> None:
-    """Raise ValueError if concrete deviations are not positive, or a matrix is not a covariance."""
     if value.ndim < 2:
         positive(name, value)
         return

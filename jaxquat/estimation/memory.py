@@ -1,7 +1,4 @@
-"""The memory of ``ahrs`` between samples, one record for each of its parts.
-
-Fields without a shape are ().
-"""
+"""The memory of ``ahrs`` between samples, a record for each part; fields without a shape are ()."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""The four stages of a step of ``ahrs``: prediction, tilt, heading, motion and rest.
+"""The four stages of a step of ``ahrs``, each to a record with its parts of the memory.
 
-A stage takes the memory before the sample and the results of earlier stages. It returns a record of
-its results, with the parts of the memory that it updates. Fields without a shape are ().
+Fields without a shape are ().
 """
 
 from __future__ import annotations
@@ -200,10 +199,7 @@ def find_heading(
 def _horizontal(
     before: Heading, field: Array, interval: Array, tilt: Tilt, has_field: Array
 ) -> tuple[HorizontalField, Array, Array]:
-    """Return the memory, whether the field may be vertical, and the variance of its direction.
-
-    A vertical field has a horizontal part where the tilt is wrong.
-    """
+    """Return the memory, whether the field may be vertical, and the variance of its direction."""
     start = no_horizontal_field(interval)
     memory = jax.tree.map(lambda x, y: jnp.where(tilt.lost, x, y), start, before.horizontal)
     memory, level = measure_horizontal_field(memory, field, interval, has_field & tilt.known)
@@ -212,7 +208,6 @@ def _horizontal(
 
 
 def _turned(vector: Array, angle: Array) -> Array:
-    """Turn a horizontal vector (2,) counterclockwise."""
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     return jnp.stack([cos * vector[0] - sin * vector[1], sin * vector[0] + cos * vector[1]])
 
@@ -242,10 +237,7 @@ def find_rest(
 
 
 def _levelling(force: Array) -> Array:
-    """Return the turn (4,) about a level axis that makes a specific force (3,) point up.
-
-    A force that points down is first turned by pi about x, so the turn is never near pi.
-    """
+    """Return the turn (4,) about a level axis that makes a specific force (3,) point up."""
     x, y, z = force / jnp.sqrt(square(force))
     below = z < 0
     y, z = jnp.where(below, -y, y), jnp.abs(z)
@@ -260,8 +252,7 @@ def _missed_turn(
 ) -> tuple[Array, Array]:
     """Return the gyroscope's usual interval, and the variance of a turn that it missed [rad^2].
 
-    From the usual interval on, the body has a random angular acceleration for ``_ACCELERATING``,
-    then a random rate. The interval is -1 before the first reading, and 0 before the second.
+    The interval is -1 before the first reading, and 0 before the second.
     """
     before, usual, time = memory.since_read[0], memory.gyro_interval, _ACCELERATING
     late = jnp.maximum(jnp.stack([before, before + dt]) - jnp.maximum(usual, 0.0), 0.0)
@@ -276,10 +267,9 @@ def _missed_turn(
 
 
 def _coning(before: Array, rate: Array, interval: Array) -> Array:
-    """Return the variance of a turn about an axis that two mean rates do not show [rad^2].
+    """Return the variance of a turn that two mean rates do not show, a twelfth of their product.
 
-    A rate that changes its direction evenly turns a body by a twelfth of the product of the two
-    turns more than its mean does (J. E. Bortz, IEEE Trans. Aerosp. Electron. Syst. 7, 61, 1971).
+    J. E. Bortz, IEEE Trans. Aerosp. Electron. Syst. 7, 61, 1971.
     """
     time_squared = interval * jnp.maximum(interval - _MERGED, 0.0)
     return square(time_squared * cross(before, rate) / 12.0) / 3.0
@@ -288,8 +278,7 @@ def _coning(before: Array, rate: Array, interval: Array) -> Array:
 def _turn(memory: Memory, gyro: Array, dt: Array, measured: Array) -> tuple[Array, Array]:
     """Return the attitudes at the end and in the middle of the gyroscope's turn.
 
-    In rows between two samples of the gyroscope the body turns at the earlier rate. The later
-    sample then replaces this turn with its own; if it comes late, only for its usual interval.
+    Until its next sample the body turns at the earlier rate; that sample then replaces the turn.
     """
     interval, usual = memory.since_read[0] + dt, memory.gyro_interval
     late = (usual != 0) & (interval > 3.0 * usual)  # more than two samples are missing
@@ -311,10 +300,8 @@ def _has_direction(vector: Array) -> Array:
 def _heading(field: Array) -> tuple[Array, Array, Array, Array]:
     """Return whether a field in level axes has a heading, its angle, variance factor and slope.
 
-    The angle [rad] is clockwise, from north to the field. A field within 0.6 degrees of the
-    vertical has no heading. The factor is above 1 where the dip exceeds 72 degrees. The slope is
-    the derivative of the angle with respect to a tilt about the field's horizontal direction, the
-    tangent of the dip.
+    The angle [rad] is clockwise from north. The slope, the tangent of the dip, is with respect to a
+    tilt about the horizontal field. The factor is above 1 where the dip exceeds 72 degrees.
     """
     field = near_one(field)
     across, along = square(field[:2]), square(field)

@@ -29,10 +29,7 @@ class Bounds(NamedTuple):
 
 
 def checked_bounds(bounds: Any, params: Any) -> Bounds:
-    """Return the bounds of a tree of parameters, from a pair of prefixes of that tree.
-
-    They are rounded inwards to the parameters' dtypes.
-    """
+    """Return the bounds from a pair of prefixes of the tree, rounded inwards to its dtypes."""
     if bounds is None:
         bounds = None, None
     if not isinstance(bounds, tuple) or len(bounds) != 2:
@@ -52,8 +49,6 @@ def check_inside(bounds: Bounds, x: np.ndarray, names: tuple[str, ...]) -> None:
 
 
 def _side(name: str, side: Any, params: Any, fill: float) -> np.ndarray:
-    """Return the bounds of one side, (n,), from a prefix of the tree of parameters."""
-
     def of_leaves(path: Any, bound: Any, subtree: Any) -> Any:
         if bound is not None and not jax.tree.leaves(subtree):
             place, wanted = jax.tree_util.keystr(path), "None because nothing is fitted there"

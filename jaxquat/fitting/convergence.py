@@ -1,13 +1,9 @@
 """Whether a descent has reached a minimum, judged by the loss and gradient at its end.
 
-Let ``way`` be the distance that each parameter has moved and ``slope`` the size of its derivative.
-If every parameter moved again by as much as it has moved, the loss would fall, to first order, by
-at most ``sum(slope way)``. The descent has converged if that is less than a thousandth of what the
-loss has fallen. Neither scales nor offsets of the loss and of the parameters change the verdict.
-
-Where the loss changes from update to update (batches, draws from the key), slope and fall are
-means over several updates with standard errors. The verdict is yes or no where three standard
-errors leave no doubt, and unknown otherwise.
+If every parameter moved again as far as it has moved, the loss would fall, to first order, by at
+most the sum of ways times derivatives. The descent has converged if that is less than a thousandth
+of what the loss has fallen: scales and offsets do not matter. Where the loss changes from update to
+update, means over updates count; within three standard errors the verdict is unknown.
 """
 
 from __future__ import annotations
@@ -85,12 +81,10 @@ def _is_noisy(moments: Moments) -> bool:
 
 
 def _standard_error(square: Any, count: Any) -> np.ndarray:
-    """Return the standard error of a mean, from the sum of the squared deviations."""
     square = np.maximum(np.asarray(square, float), 0.0)  # rounding may make it negative
     return np.sqrt(square / np.maximum(count * (count - 1.0), 1.0))
 
 
 def _rows(tree: Any, starts: int) -> np.ndarray:
-    """Return the leaves side by side, (starts, numbers)."""
     leaves = [np.reshape(x, (starts, -1)).astype(float) for x in jax.tree.leaves(tree)]
     return np.concatenate(leaves, axis=1)

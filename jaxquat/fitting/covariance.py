@@ -1,7 +1,6 @@
 """Covariance of fitted parameters, and directions that the data do not determine.
 
-The covariance ``inv(J^T J)`` is computed from the singular values of J, the Jacobian of the
-residuals divided by their noise. Forming J^T J would double the number of digits that are lost.
+Singular values of the scaled Jacobian J: forming J^T J would double the digits that are lost.
 """
 
 from __future__ import annotations
@@ -49,22 +48,19 @@ class FitCovariance:
     Attributes:
         names: the names of the n parameters, from their places in the tree.
         params: the parameters at which the residuals were linearised.
-        standard_errors: the standard errors of the parameters, a pytree like them; infinite for a
-            parameter with a part in a flat direction.
-        covariance: (n, n); for parameters with a part in a flat direction, infinite on the diagonal
-            and NaN off it.
+        standard_errors: a pytree like the parameters; infinite where part of a flat direction.
+        covariance: (n, n); infinite on the diagonal and NaN off it where standard errors are
+            infinite.
         unidentifiable: (k, n) unit vectors, the flat directions, along which the residuals do not
-            change; k = 0 if the data determine all parameters. Each component has the unit of its
-            parameter.
+            change, in the units of the parameters; k = 0 if the data determine all.
         parts: (k, n) unit vectors: ``unidentifiable`` with each component multiplied by the length
-            of its column of J. ``print`` shows these, because they do not depend on units.
-        singular_values: (n,) singular values of the Jacobian with columns scaled to length 1, as
-            fractions of the largest, in falling order.
-        sigma: standard deviation of the noise in the residuals: () or (m,) if it was given, () if
-            it was estimated.
-        reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)`` with the given sigma; it is 1
-            within about ``sqrt(2/(m - rank))`` if sigma and model are right. None if sigma was
-            estimated, or if m = rank.
+            of its column of J, so independent of units. ``print`` shows these.
+        singular_values: (n,) of the Jacobian with columns scaled to length 1, as fractions of the
+            largest, in falling order.
+        sigma: standard deviation of the noise, () or (m,) as given, () if estimated.
+        reduced_chi_squared: ``sum((residuals/sigma)^2) / (m - rank)``, 1 within about
+            ``sqrt(2/(m - rank))`` if sigma and model are right. None if sigma was estimated, or m =
+            rank.
         root: (n, rank); ``root root^T`` is the covariance without the flat directions.
 
     Examples:
@@ -91,15 +87,12 @@ class FitCovariance:
         """Return values that follow from the parameters, with errors by the delta method.
 
         The covariance of ``function(params)`` is ``G C G^T``, with the covariance C of the
-        parameters and the Jacobian G of the function, computed in forward mode. This is accurate if
-        the function is linear over the standard errors.
+        parameters and the Jacobian G of the function: accurate if the function is linear over the
+        standard errors. A value that changes along a flat direction has an infinite standard error.
 
         Args:
             function: ``function(params) -> pytree of floating arrays``, jittable; its values and
                 derivatives must be finite.
-
-        Returns:
-            Prediction. A value that changes along a flat direction has an infinite standard error.
 
         Examples:
             >>> ratio = sure.predict(lambda p: p["gain"] / p["inertia"])
@@ -129,7 +122,6 @@ class FitCovariance:
         return f"FitCovariance: {len(self.names)} parameters, {flat} flat directions"
 
     def _lines(self) -> tuple[list[str], list[str], list[str]]:
-        """Return the lines for the parameters, the flat directions and chi-squared."""
         width, chi = max(map(len, self.names)), self.reduced_chi_squared
         rows = estimates(self.names, self.params, self.standard_errors)
         named = [
@@ -153,42 +145,35 @@ def fit_covariance(
     """Return the covariance of parameters at a least-squares optimum, ``inv(J^T J / sigma^2)``.
 
     J is the Jacobian of the residuals. Flat directions, along which the residuals do not change,
-    are reported, not inverted. To find them, the columns of J are scaled to length 1, so that units
-    do not matter; the flat directions are then the right singular vectors whose singular value is
-    at most ``tolerance`` times the largest. If there are several, they are combined so that each
-    has few nonzero components. A parameter with a part in a flat direction has an infinite standard
-    error; the standard errors of the others come from the remaining directions.
+    are reported, not inverted: with columns of J scaled to length 1, the right singular vectors
+    whose singular value is at most ``tolerance`` times the largest, combined so that each has few
+    nonzero components. A parameter with a part in one has an infinite standard error; those of the
+    others come from the remaining directions.
 
     Args:
-        residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in
-            the units of the data.
-        params: pytree, at the optimum, whose arrays of float32 or float64 count, n numbers in all.
-            Other leaves are held, signed integers with a UserWarning (write 1.0, not 1). A Body is
-            a TypeError, as in ``jq.fit``.
-        sigma: standard deviation of the noise in each residual, () or (m,); 1.0 if the residuals
-            are already divided by it. None estimates one value for all residuals, the root of
-            ``sum(residuals^2) / (m - rank)``. A given sigma is taken as absolute, as in scipy's
-            ``curve_fit(absolute_sigma=True)``: the residuals do not change the errors.
+        residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in the
+            units of the data.
+        params: pytree, at the optimum; n numbers in arrays of float32 or float64 count. Other
+            leaves are held, signed integers with a UserWarning (write 1.0, not 1). A Body is a
+            TypeError.
+        sigma: standard deviation of the noise in each residual, () or (m,), absolute as in scipy's
+            ``curve_fit(absolute_sigma=True)``; 1.0 if the residuals are already divided by it. None
+            estimates one value, the root of ``sum(residuals^2) / (m - rank)``.
         tolerance: between 0 and 1; None is the square root of the dtype's epsilon, below which
             ``J^T J`` has no correct digit.
 
     Returns:
-        FitCovariance. For a nonlinear model it is accurate if the model is linear over the standard
-        errors. J is computed in forward mode if n <= m, unless the residuals contain something that
-        has a derivative in reverse mode only, or a rollout of the fused engine. A RuntimeWarning is
-        issued if chi-squared per degree of freedom is more than five of its standard deviations
-        above 1 and makes the errors too small by a factor of 1.5 or more. A value far below 1,
-        where the errors are too large, gives no warning, because it may be intended.
+        FitCovariance, accurate if the model is linear over the standard errors. J is computed in
+        forward mode if n <= m, unless reverse mode is needed or cheaper (fused). A RuntimeWarning
+        says that chi-squared makes the errors too small by a factor of 1.5 or more.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
-            derivatives that are not finite; no more residuals than identifiable parameters to
-            estimate sigma from.
+            derivatives that are not finite; too few residuals to estimate sigma.
 
     Examples:
         >>> readings = 0.02 + 0.1 * jax.random.normal(jax.random.key(0), (400,))  # rad/s, of a gyro
-        >>> residuals = lambda bias: readings - bias
-        >>> sure = jq.fit_covariance(residuals, readings.mean(), sigma=0.1)
+        >>> sure = jq.fit_covariance(lambda bias: readings - bias, readings.mean(), sigma=0.1)
         >>> f"{sure.standard_errors:.4f} rad/s"  # 0.1/sqrt(400)
         '0.0050 rad/s'
     """
@@ -216,10 +201,7 @@ def covariance_of(
     *,
     noise: Callable[[np.ndarray, int], float] | None = None,
 ) -> FitCovariance:
-    """Return the covariance from residuals (m,) and their Jacobian (m, n), as ``fit_covariance``.
-
-    ``noise(residuals, m - rank)`` replaces its estimate of sigma.
-    """
+    """Return the covariance from residuals (m,) and Jacobian (m, n), as ``fit_covariance``."""
     # Check and convert.
     flat, unravel = ravel_pytree(params)
     if tolerance is None:
@@ -262,11 +244,7 @@ def covariance_of(
 def _decomposed(
     jacobian: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return a root of the covariance, the flat directions, column lengths and singular values.
-
-    The root (n, rank) times its transpose is ``inv(J^T J)`` without the flat directions, which are
-    rows (n - rank, n) of components multiplied by the lengths of their columns.
-    """
+    """Return a root of the covariance, flat directions, column lengths and singular values."""
     scale = np.linalg.norm(jacobian, axis=0)
     scale = np.where(scale > 0, scale, 1.0)
     values, right = np.linalg.svd(np.linalg.qr(jacobian / scale, mode="r"))[1:]
@@ -293,10 +271,7 @@ def _warn_if_too_small(reduced: float, freedom: int) -> None:
 
 
 def _combined(rows: np.ndarray, tolerance: float) -> np.ndarray:
-    """Return rows that span the same space, with parts below ``tolerance`` set to zero.
-
-    Gauss-Jordan elimination, the largest pivot first: along some axis only one row has a part.
-    """
+    """Return rows that span the same space, by Gauss-Jordan elimination, largest pivot first."""
     rows = rows.copy()
     for k in range(len(rows)):
         remaining = np.abs(rows[k:])

@@ -1,9 +1,8 @@
 """Updates of an optax optimiser, guarded and compiled: what ``fit`` runs on the device.
 
-Update n draws its batch and its key from ``fold_in(key, n)``, whatever came before. The updates
-from ``first`` to ``stop`` are one loop whose bounds are traced, so one program computes every
-chunk, and no bit depends on where a chunk ends. The same program also looks ahead: it computes
-losses and gradients of the next updates without moving, for the verdict (convergence.py).
+Update n draws its batch and its key from ``fold_in(key, n)``, and the updates from ``first`` to
+``stop`` are one loop with traced bounds: one program computes every chunk, and no bit depends on
+where a chunk ends. It also computes losses and gradients of the next updates without moving.
 """
 
 from __future__ import annotations
@@ -22,10 +21,7 @@ from jaxquat._internal.checks import strong
 from jaxquat.fitting.differentiation import forward_value_and_grad, wants_reverse, with_derivative
 
 FORWARD_LIMIT = 6
-"""``mode="auto"`` differentiates forward up to this many parameters.
-
-benchmarks/fit_mode.py measures both modes.
-"""
+"""``mode="auto"`` differentiates forward up to this many parameters (benchmarks/fit_mode.py)."""
 
 
 class Position(NamedTuple):
@@ -77,10 +73,7 @@ class Objective(NamedTuple):
 
 
 class Descent:
-    """The updates of an optimiser on an objective, compiled once.
-
-    Each start has ``size`` parameters; ``advance`` makes at most ``longest`` updates.
-    """
+    """The updates of an optimiser on an objective, compiled once; at most ``longest`` in a call."""
 
     def __init__(
         self,
@@ -114,10 +107,7 @@ class Descent:
         return () if self.starts is None else (self.starts,)
 
     def advance(self, position: Position, first: int, stop: int) -> tuple[Position, Array]:
-        """Return the position after the updates from ``first`` to ``stop``, and their losses.
-
-        Of the losses (longest, ...) before each update, the first ``stop - first`` count.
-        """
+        """Return the position after these updates, and losses of which ``stop - first`` count."""
         bounds = np.int32(first), np.int32(stop)
         end, losses, _ = self._updates(position, *bounds, self.data, np.True_)
         return end, losses
@@ -139,10 +129,7 @@ class Descent:
     def _one_update(
         self, position: Position, number: Array, data: Any, moving: Array
     ) -> tuple[Position, Array, tuple[Array, Any]]:
-        """Return the next position of one start, whether all was finite, and (loss, gradient).
-
-        Parameters and optimiser stay as they are where something is not finite.
-        """
+        """Return the next position, whether all was finite, and (loss, gradient)."""
         params, state, skipped = position
         loss = self.objective.at(number, data)
         few = self.mode == "auto" and self.size <= FORWARD_LIMIT
@@ -182,10 +169,7 @@ def _all_finite(tree: Any) -> Array:
 
 
 def _with_one_more(moments: Moments, good: Array, seen: Any) -> Moments:
-    """Return the moments with one more loss and gradient, if these are finite.
-
-    Welford's recurrence has no cancellation, and equal values give a deviation of exactly 0.
-    """
+    """Add a loss and gradient, if finite, to the moments, by Welford's recurrence."""
     count = moments.count + 1
     before = jax.tree.map(jnp.subtract, seen, moments.mean)
     mean = jax.tree.map(lambda m, d: m + d / count.astype(d.dtype), moments.mean, before)

@@ -29,12 +29,7 @@ def forward_value_and_grad(function: Callable[[Any], Array]) -> Callable[[Any], 
 
 
 def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1) -> bool:
-    """Return whether to differentiate a function with this number of results in reverse mode.
-
-    It must be if it contains a ``jax.custom_vjp``. It should be if it contains a fused rollout and
-    one tangent per parameter costs more than the gradients of all results. A value with n tangents
-    costs about 1 + n evaluations, a gradient about ``GRADIENT``.
-    """
+    """Return whether to use reverse mode: for a ``custom_vjp``, or if it is cheaper (fused)."""
     inside = list(equations(jax.make_jaxpr(function)(params)))
     rollouts = [x for x in inside if x.primitive.name.startswith("fused_loop")]
     for recurrence in {x.params["recurrence"] for x in rollouts}:
@@ -46,10 +41,7 @@ def wants_reverse(function: Callable[[Any], Any], params: Any, results: int = 1)
 
 
 def with_jacobian(residuals: Callable[[Any], Any]) -> Callable[[Any], tuple[Array, Array]]:
-    """Return ``params -> (residuals (m,), Jacobian (m, n))`` for params with n numbers.
-
-    The Jacobian is computed in forward mode if n <= m and not ``wants_reverse``.
-    """
+    """Return ``params -> (residuals (m,), Jacobian (m, n))``, by the mode that suits."""
 
     def both(params: Any) -> tuple[Array, Array]:
         flat, unravel = ravel_pytree(params)
@@ -66,10 +58,7 @@ def with_jacobian(residuals: Callable[[Any], Any]) -> Callable[[Any], tuple[Arra
 def with_derivative(
     function: Callable[[Any], Array], value_and_grad: Callable[[Any], tuple[Array, Any]]
 ) -> Callable[[Any], Array]:
-    """Return ``function`` with the gradient from ``value_and_grad`` as its derivative.
-
-    Line searches differentiate the loss in either mode, but a loss may support only one.
-    """
+    """Give ``function`` the gradient of ``value_and_grad`` in both modes, for line searches."""
 
     @jax.custom_jvp
     def value_of(params: Any) -> Array:

@@ -1,8 +1,7 @@
 """Gradient descent on a simulated loss: gains, inertia, calibration.
 
-``fit`` returns from the compiled descent to the host every ``chunk`` updates: to evaluate the
-validation, to write a snapshot, to show the loss. The state on the host is a ``Snapshot``, which is
-also what goes to disk; ``_Run`` owns it and advances it.
+Every ``chunk`` updates ``fit`` returns to the host, for validation, snapshots and the progress bar.
+The state there is a ``Snapshot``, which also goes to disk; ``_Run`` owns it and advances it.
 """
 
 from __future__ import annotations
@@ -58,28 +57,22 @@ class Fit(reprs.Tabular):
     Attributes:
         params: the parameters after update ``best_update``.
         history: the loss before each update, (updates,).
-        skipped: number of updates skipped because loss, gradient or update was not finite, () or
-            (starts,).
+        skipped: updates skipped because loss, gradient or update was not finite, () or (starts,).
         validation: the validation loss at the start, after every ``chunk`` updates and after the
             last, (evaluations,); None without validation.
-        best_update: the number of updates that led to ``params``: up to the lowest validation loss,
-            or all without validation.
+        best_update: the updates up to the lowest validation loss, or all without validation.
         best_start: the index of the start that led to ``params``; None without starts.
         chunk: updates between two evaluations of the validation.
-        converged: whether the descent had reached a minimum when it ended, whichever parameters the
-            validation selected. Suppose that every parameter moved again by as much as it has
-            moved: True if the loss would then fall, to first order, by less than a thousandth of
-            what it has fallen, or if the gradient vanishes to rounding. Scales and offsets of the
-            loss and of each parameter do not matter. Parameters that did not move at all are
-            treated as frozen. None if the loss changes from update to update (batches, draws from
-            the key) and three standard errors of the gradient's mean leave the question open. A
-            saddle, a plateau and a local minimum count as minima.
+        converged: True if the loss would fall, to first order, by less than a thousandth of its
+            decrease if every parameter moved as far again, or if the gradient vanishes to rounding:
+            also at a saddle or on a plateau. Parameters that did not move at all count as frozen.
+            None if the loss is random and three standard errors of its mean leave the question
+            open.
 
     Examples:
         >>> import optax
-        >>> key = jax.random.key(0)
         >>> loss = lambda params, batch, key: (params - 3.0) ** 2
-        >>> descent = jq.fit(loss, jnp.zeros(()), optax.sgd(0.25), steps=30, key=key)
+        >>> descent = jq.fit(loss, jnp.zeros(()), optax.sgd(0.25), steps=30)
         >>> descent.history[:3], f"{descent.params:.2f}", descent.converged
         (array([9.    , 2.25  , 0.5625], dtype=float32), '3.00', True)
     """
@@ -117,21 +110,19 @@ class FitOptions(NamedTuple):
     """How ``fit`` differentiates, when it returns to the host, and what it keeps on disk.
 
     Attributes:
-        mode: how to differentiate. "forward" needs the time of a few simulations for each
-            parameter, and no memory; "reverse" that of about fourteen simulations for any number of
-            parameters, and memory. "auto" is forward up to 6 parameters, unless something in the
-            loss has a derivative in reverse mode only (``jax.custom_vjp``), or a cheap one (the
-            fused engine).
-        chunk: updates between two returns to the host; changes nothing in the result except when
-            the validation is evaluated.
+        mode: "forward" costs a few simulations for each parameter, and no memory; "reverse" about
+            fourteen simulations for any number, and memory. "auto" is forward up to 6 parameters,
+            unless something in the loss has a derivative in reverse mode only (``jax.custom_vjp``),
+            or a cheap one (the fused engine).
+        chunk: updates between two returns to the host; changes only when the validation is
+            evaluated.
         patience: stop after this many evaluations without a new lowest validation loss in any
             start.
-        snapshot_dir: local directory that receives snapshots of the fit (extra ``store``). After an
-            interruption, or even a kill, the same call continues from the newest snapshot and ends
-            with the same bits; with more steps it continues a fit that had ended. Snapshots of a
-            fit with other params (fitted or held), data, batch size, key, starts, initial state of
-            the optimiser or times of validation are refused. Functions and other objects cannot be
-            compared.
+        snapshot_dir: local directory for snapshots (extra ``store``). After an interruption, or
+            even a kill, the same call continues from the newest snapshot and ends with the same
+            bits; with more steps it continues a fit that had ended. Snapshots of a fit with other
+            params (fitted or held), data, batch size, key, starts, initial state of the optimiser
+            or times of validation are refused; functions and other objects are not compared.
         snapshot_every: updates between two snapshots, any number; the end is always written.
         progress: show a progress bar with the loss.
 
@@ -139,8 +130,8 @@ class FitOptions(NamedTuple):
         >>> import optax
         >>> loss, distance = lambda x, batch, key: x**2, lambda x: jnp.abs(x - 1.0)
         >>> descent = jq.fit(
-        ...     loss, jnp.asarray(3.0), optax.sgd(0.1), steps=100, key=jax.random.key(0),
-        ...     validation=distance, options=jq.FitOptions(chunk=1, patience=3, progress=False),
+        ...     loss, jnp.asarray(3.0), optax.sgd(0.1), steps=100, validation=distance,
+        ...     options=jq.FitOptions(chunk=1, patience=3, progress=False),
         ... )  # stops three updates after the validation loss has begun to rise
         >>> descent.best_update, len(descent.history)
         (5, 8)
@@ -174,25 +165,23 @@ def fit(
         loss: jittable. ``batch`` is a part of ``data``, None without data; ``key`` is new at each
             update.
         params: pytree; its arrays of floats, and Python floats, are fitted. All other leaves, such
-            as functions, strings and keys, are held: a network of equinox is a pytree like that. A
-            signed integer is held with a UserWarning: write 1.0, not 1, and close over what is not
-            to be fitted (a counter of a module of equinox can be a static field). Pass positive
-            quantities as logarithms, and an inertia as the ``theta`` of
-            ``jq.Body.from_parameters``: a Body here is a TypeError.
-        optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. Use a line
-            search (``optax.lbfgs()``) without ``batch_size`` and with a loss that ignores the key;
-            otherwise its memory mixes different functions.
+            as functions, strings and keys in a network of equinox, are held, signed integers with a
+            UserWarning (write 1.0, not 1, and close over a counter). Pass positive quantities as
+            logarithms, and an inertia as the ``theta`` of ``jq.Body.from_parameters``: a Body here
+            is a TypeError.
+        optimizer: any optax gradient transformation, ``optax.adam(1e-2)`` for instance. A line
+            search (``optax.lbfgs()``) needs a loss without batches and random draws.
         data: pytree of arrays with one leading axis; None if the loss draws its own from the key.
         steps: number of updates.
-        key: a ``jax.random.key``; None, which the loss then receives, if nothing is random. Update
-            n draws from ``fold_in(key, n)``, whatever the number of steps and the chunk.
+        key: a ``jax.random.key``, or None, which the loss then receives. Update n draws from
+            ``fold_in(key, n)``, whatever the number of steps and the chunk.
         batch_size: rows of data per update, drawn without replacement at each; None for all.
         starts: number of starts to fit from at once, vmapped; every fitted leaf of ``params`` then
             has this leading axis, and held leaves are shared. All starts have the same batches and
             keys, so each takes the path that it would take alone. The best has the lowest
-            validation loss. Without validation, it has the lowest loss after the last update, on
-            the draws of the next update (if that is finite at no start, the lowest loss
-            at the last update where some start had a finite one).
+            validation loss, or without validation the lowest loss after the last update, on the
+            draws of the next one (if none is finite, at the last update where some start had a
+            finite loss).
         validation: ``validation(params) -> ()``, jittable, evaluated at the start, every
             ``options.chunk`` updates and after the last; the result has the parameters at which it
             was lowest.
@@ -205,21 +194,18 @@ def fit(
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a snapshot in
             ``snapshot_dir`` that is damaged or of another fit.
         FloatingPointError: every update was skipped, or no validation loss was finite.
-        KeyboardInterrupt: its attribute ``params`` has the parameters of the lowest validation loss
-            so far (without validation, those after the last complete chunk) of all starts.
+        KeyboardInterrupt: its attribute ``params`` has the best parameters so far of all starts
+            (without validation, those after the last complete chunk).
         OSError: a snapshot could not be written; the last one written stays. BlockingIOError:
-            another fit writes to ``snapshot_dir`` (not detected where files have no locks, as on
-            Windows).
+            another fit writes to ``snapshot_dir`` (not detected without file locks, as on Windows).
         ImportError: ``snapshot_dir`` without orbax-checkpoint.
 
     Examples:
         >>> import optax
-        >>> key = jax.random.key(0)
         >>> t = jnp.linspace(0.0, 2.0, 20)  # s
         >>> omega = 3.0 * jnp.exp(-0.7 * t)  # rad/s, of a wheel that runs down
         >>> loss = lambda decay, batch, key: jnp.mean((3.0 * jnp.exp(-decay * t) - omega) ** 2)
-        >>> descent = jq.fit(loss, jnp.ones(()), optax.adam(0.1), steps=100, key=key)
-        >>> f"{descent.params:.2f} /s"
+        >>> f"{jq.fit(loss, jnp.ones(()), optax.adam(0.1), steps=100).params:.2f} /s"
         '0.70 /s'
     """
     # Check and convert.
@@ -305,12 +291,10 @@ class _Run:
 
     @property
     def updates(self) -> int:
-        """The number of updates made."""
         return self.snapshot.history.shape[-1]
 
     @property
     def ended(self) -> bool:
-        """Whether all updates are made, or patience has run out in all starts."""
         if self.updates == self.steps or self.options.patience is None:
             return self.updates == self.steps
         losses = _comparable(self.snapshot.validation)
@@ -318,7 +302,6 @@ class _Run:
         return bool(np.all(since_lowest >= self.options.patience))
 
     def finish(self) -> None:
-        """Make all updates that are left, from chunk to chunk and snapshot to snapshot."""
         every, disk = self.options.snapshot_every, None
         if self.options.snapshot_dir is not None:
             disk = snapshots.Snapshots(Path(self.options.snapshot_dir), self.fingerprint())
@@ -348,7 +331,6 @@ class _Run:
         return whole(self.snapshot.best), f"of the lowest validation loss in {self.updates} updates"
 
     def result(self) -> Fit:
-        """Return the result of the ended fit."""
         if np.any(self.snapshot.verdict == Verdict.NOT_JUDGED):
             self._judge()  # the snapshot is one that a longer fit wrote before its end
         skipped = np.asarray(self.snapshot.position.skipped)
@@ -392,7 +374,6 @@ class _Run:
             self._judge()
 
     def _evaluate(self) -> None:
-        """Append a validation loss, and keep the parameters if it is a new lowest."""
         if self.validate is None:
             return
         snapshot, params = self.snapshot, self.snapshot.position.params
@@ -425,7 +406,6 @@ class _Run:
         return shown
 
     def _never_finite(self) -> str:
-        """Return the error message for a fit that skipped all its updates."""
         first, gradient = self.descent.first_seen(self.snapshot.position)
         always = f"not finite at all {self.updates} updates; first loss {first}"
         if not np.any(np.isfinite(first)):
@@ -456,7 +436,6 @@ class _Run:
 
 
 def _rows_of(data: Any) -> int:
-    """Return the length of the leading axis of data, 0 without data."""
     shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(arrays("data", data))]
     rows = {shape[:1] for shape in shapes}
     if len(rows) > 1 or () in rows:
@@ -467,7 +446,6 @@ def _rows_of(data: Any) -> int:
 
 
 def _checked_options(options: Any, validation: Any) -> FitOptions:
-    """Return the options, with a directory for snapshots that exists."""
     instance("options", options, FitOptions, "a jq.FitOptions")
     one_of("mode", options.mode, ("auto", "forward", "reverse"))
     boolean("progress", options.progress)
@@ -484,7 +462,6 @@ def _checked_options(options: Any, validation: Any) -> FitOptions:
 
 
 def _comparable(losses: np.ndarray) -> np.ndarray:
-    """Return the losses, with infinity in place of every value that is not finite."""
     return np.where(np.isfinite(losses), losses, np.inf)
 
 

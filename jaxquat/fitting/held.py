@@ -1,8 +1,7 @@
 """Params that hold more than arrays of floats: what is fitted, and what is held as it is.
 
-A network of equinox, for instance, is a tree with arrays, functions, strings and keys among its
-leaves. For the fit each leaf that is not an array of floats becomes part of the structure, a node
-without leaves. The functions of the user get the whole tree.
+For the fit each leaf that is not an array of floats becomes part of the structure, a node without
+leaves. The functions of the user get the whole tree.
 """
 
 from __future__ import annotations
@@ -37,11 +36,7 @@ class Held:
 
 
 def checked_params(tree: Any, stacklevel: int) -> Any:
-    """Return ``fitted("params", tree)``; TypeError for a Body, UserWarning for signed integers.
-
-    A signed integer may be a counter, or a 1 that should have been 1.0. ``stacklevel`` is that of
-    ``warnings.warn``.
-    """
+    """Return ``fitted("params", tree)``; TypeError for a Body, UserWarning for signed integers."""
     refuse_bodies("params", tree)
     parts = fitted("params", tree)
     leaves = jax.tree_util.tree_leaves_with_path(tree)
@@ -58,10 +53,7 @@ def checked_params(tree: Any, stacklevel: int) -> Any:
 
 
 def size_of_one_start(params: Any, starts: int | None) -> int:
-    """Return the number of parameters of one start; ValueError if there are none.
-
-    With ``starts``, all leaves of the tree from ``checked_params`` must have this leading axis.
-    """
+    """Return the number of parameters of one start; ValueError for none or a bad axis."""
     leaves = jax.tree.leaves(params)
     for leaf in leaves if starts is not None else ():
         if leaf.shape[:1] != (starts,):
@@ -74,10 +66,7 @@ def size_of_one_start(params: Any, starts: int | None) -> int:
 
 
 def fitted(name: str, tree: Any) -> Any:
-    """Return ``tree`` with arrays of floats as leaves, and every other leaf held.
-
-    TypeError for complex numbers, and if there are leaves, but none is an array of floats.
-    """
+    """Return ``tree`` with arrays of floats as leaves, others held; TypeError if there are none."""
 
     def one(path: Any, leaf: Any) -> Any:
         dtype = getattr(leaf, "dtype", None)
@@ -116,11 +105,7 @@ def _is_held(x: Any) -> bool:
 
 
 def comparable(tree: Any) -> Any:
-    """Return the tree with arrays as leaves, for a digest.
-
-    A held array stays, a key becomes the name of its generator and its data, and a number, string
-    or enum its ``repr``. Functions and other objects, which cannot be compared, become "".
-    """
+    """Return arrays, keys as data, numbers and strings as ``repr``, "" for others, for a digest."""
 
     def one(leaf: Any) -> Any:
         value = leaf.value if isinstance(leaf, Held) else leaf

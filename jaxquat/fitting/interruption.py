@@ -11,11 +11,7 @@ import jax
 
 @contextlib.contextmanager
 def keeping(best: Callable[[], tuple[Any, str]]) -> Iterator[None]:
-    """Attach ``params`` to a KeyboardInterrupt, and a note about them.
-
-    The interrupt propagates, so a script stops. ``best`` returns the parameters and a description
-    of them in words.
-    """
+    """Attach ``params`` and a note to a KeyboardInterrupt; ``best`` returns both."""
     try:
         try:
             yield

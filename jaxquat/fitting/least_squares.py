@@ -64,26 +64,22 @@ class LeastSquares(reprs.Tabular):
 
     Attributes:
         params: the parameters at the end.
-        cost: ``1/2 sum(C^2 rho(f^2/C^2))`` at the end, as in scipy; with the linear loss, half the
-            sum of the squared residuals.
+        cost: ``1/2 sum(C^2 rho(f^2/C^2))`` at the end, as in scipy; half the sum of squares if
+            linear.
         residuals: the residuals at the end, (m,), as the function returned them, in their dtype.
-        converged: whether the iteration ended at a stationary point, where the gradient vanishes
-            except for parameters at a bound: a minimum, not always the lowest, or a maximum at
-            which the iteration started.
+        converged: whether the gradient vanishes at the end, except for parameters at a bound: at a
+            minimum, or at a maximum where the iteration started.
         reason: why the iteration ended, in words.
         evaluations: how often residuals were computed, from all starts; scipy's ``nfev``.
         jacobians: how often their Jacobian was computed, from all starts; scipy's ``njev``.
         history: the cost at the start and after each accepted step.
-        covariance: the covariance of the parameters, and the directions that the data do not
-            determine.
+        covariance: the FitCovariance of the parameters.
         best_start: the index of the start that led to this result; None without starts.
-        costs: the final cost from each start, (starts,), infinite where the start was not finite;
-            None without starts.
+        costs: the final cost of each start, (starts,), infinite if it failed; None without starts.
 
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)
-        >>> y = 3.0 * jnp.exp(-0.7 * t)
-        >>> residuals = lambda p: p[0] * jnp.exp(-p[1] * t) - y
+        >>> residuals = lambda p: p[0] * jnp.exp(-p[1] * t) - 3.0 * jnp.exp(-0.7 * t)
         >>> fit = jq.least_squares(residuals, jnp.ones(2), sigma=0.01)
         >>> fit.converged, [f"{x:.2f}" for x in fit.params]
         (True, ['3.00', '0.70'])
@@ -148,8 +144,7 @@ class LeastSquaresOptions(NamedTuple):
 
     Examples:
         >>> options = jq.LeastSquaresOptions(max_steps=1, progress=False)
-        >>> fit = jq.least_squares(lambda x: x**2, jnp.ones(1), sigma=1.0, options=options)
-        >>> fit.reason
+        >>> jq.least_squares(lambda x: x**2, jnp.ones(1), sigma=1.0, options=options).reason
         'max_steps reached'
     """
 
@@ -177,41 +172,36 @@ def least_squares(
 ) -> LeastSquares:
     """Minimise ``1/2 sum(residuals(params)^2)`` by the method of Levenberg and Marquardt.
 
-    The lengths of the columns of the Jacobian scale the parameters, so the iteration does not
-    depend on their sizes and units.
+    The lengths of the columns of the Jacobian scale the parameters, so units do not matter.
 
     Args:
-        residuals: ``residuals(params) -> (m,)``, jittable: data minus model or the reverse. With
-            data, it is called as ``residuals(params, data)``.
-        params: where to start, a pytree whose arrays of float32 or float64 are fitted, n numbers in
-            all. Other leaves are held, signed integers with a UserWarning (write 1.0, not 1). A
-            Body is a TypeError, as in ``jq.fit``.
+        residuals: ``residuals(params) -> (m,)``, or ``residuals(params, data)`` with data,
+            jittable: data minus model or the reverse.
+        params: where to start, a pytree; n numbers in arrays of float32 or float64 are fitted.
+            Other leaves are held, signed integers with a UserWarning (write 1.0, not 1). A Body is
+            a TypeError, as in ``jq.fit``.
         data: pytree of arrays. A second call with the same function and data of the same shapes
-            does not compile again. Without data, each call compiles, because values that the
-            function closes over may have changed.
+            does not compile again. Without data, each call compiles.
         loss: the function rho in the cost ``1/2 sum(C^2 rho(f^2/C^2))``, as in scipy, with the
             residuals f and C = ``f_scale``. "linear": rho(z) = z. "huber": z up to 1, then
             ``2 sqrt(z) - 1``. "cauchy": log(1 + z).
         f_scale: a robust loss treats residuals larger than this as outliers. If most residuals are
             larger, the standard errors are NaN, with a warning.
-        bounds: ``(lower, upper)``, each a tree like params or a prefix of it; each bound is () or
-            has the shape of its leaf. None or an infinity leaves a side open; a bound for held
-            leaves alone is a ValueError. The start must lie between the bounds, or on one. No step
-            passes a bound, and a minimum at a bound lies exactly on it. If residuals at a bound are
-            not finite, the step is refused. ``covariance`` is computed as if there were no bounds.
+        bounds: ``(lower, upper)``, each a tree like params or a prefix of it, of bounds () or in
+            the shape of the leaf. None or an infinity leaves a side open; a bound for held leaves
+            alone is a ValueError. The start lies between the bounds, or on one. No step passes a
+            bound, and a minimum at a bound lies exactly on it. ``covariance`` ignores bounds.
         sigma: standard deviation of the noise in each residual, () or (m,), used for the covariance
-            alone: it does not weigh the residuals. None estimates it from the residuals, as in
-            ``jq.fit_covariance``. With a robust loss it must be None, and the covariance is the one
-            of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973): the noise is
-            ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, with psi the derivative of the loss and
-            m - rank in place of Huber's m.
-        prefixes: rising fractions of the residuals, between 0 and 1: ``(0.1,)`` first fits the
-            first tenth of them, then all. Over a long simulation a poor guess loses the phase and
-            the cost has spurious minima; over a short part it has none. The residuals must then be
-            in the order of time.
+            alone. None estimates it, as in ``jq.fit_covariance``. With a robust loss it must be
+            None; the covariance is that of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973),
+            with the noise ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, where psi is the derivative
+            of the loss and m - rank replaces Huber's m.
+        prefixes: rising fractions of the residuals, in the order of time, between 0 and 1:
+            ``(0.1,)`` first fits the first tenth of them, then all. Over a long simulation a poor
+            guess loses the phase and the cost has spurious minima; over a short part it has none.
         starts: number of starts to iterate from, one after the other; the result of lowest cost is
-            kept. Every fitted leaf of ``params`` then has this leading axis; held leaves are shared
-            by all starts.
+            kept. Every fitted leaf of ``params`` then has this leading axis; held leaves are
+            shared.
         options: number of steps, tolerances, and the progress bar.
 
     Returns:
@@ -220,19 +210,17 @@ def least_squares(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
-            derivatives that are not finite at the start (at all starts, if there are several);
-            no more residuals than parameters and no sigma.
+            derivatives that are not finite at any start; no more residuals than parameters and no
+            sigma.
         KeyboardInterrupt: its attribute ``params`` has the best parameters so far (with starts,
             those of one start), from which a second call can continue.
 
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)  # s
         >>> omega = 3.0 * jnp.exp(-0.7 * t)  # rad/s, of a wheel that runs down
-        >>> residuals = lambda p: p["start"] * jnp.exp(-p["decay"] * t) - omega
-        >>> guess = {"start": jnp.ones(()), "decay": jnp.ones(())}
-        >>> fit = jq.least_squares(residuals, guess, sigma=0.01)
-        >>> f"{fit.params['start']:.2f} rad/s, {fit.params['decay']:.2f} /s"
-        '3.00 rad/s, 0.70 /s'
+        >>> residuals = lambda decay: 3.0 * jnp.exp(-decay * t) - omega
+        >>> f"{jq.least_squares(residuals, jnp.ones(()), sigma=0.01).params:.2f} /s"
+        '0.70 /s'
     """
     # Check and convert.
     takes("residuals", residuals, "params" if data is None else "params, data")
@@ -281,10 +269,7 @@ def least_squares(
 
 
 class _Search:
-    """The minima from the starts so far, and the latest point of the iteration in progress.
-
-    ``start`` is a tree of parameters; the problem has ``number`` residuals.
-    """
+    """The minima from the starts so far, and the latest point of the iteration in progress."""
 
     def __init__(self, start: Any, number: int, bar: Any) -> None:
         self.start, self.number, self.bar = start, number, bar
@@ -292,17 +277,12 @@ class _Search:
         self.latest: list[Linearised] = []
 
     def report(self, here: Linearised) -> None:
-        """Keep the latest point, and show its cost."""
         self.latest = [here]
         self.bar.update()
         self.bar.set_postfix(cost=f"{here.cost:.6g}")
 
     def reached(self) -> tuple[Any, str]:
-        """Return the parameters of the best point, or the start, and their cost in words.
-
-        A point that was reached with a part of the residuals counts only if no point was reached
-        with all.
-        """
+        """Return the best parameters and their cost in words, preferably of all residuals."""
         points = [x.at for x in self.minima if x is not None] + self.latest
         if not points:
             return whole(self.start), "at the start"
@@ -314,7 +294,6 @@ class _Search:
 
 
 def _starts(params: Any, starts: int | None) -> list[Any]:
-    """Return the trees of parameters to start from."""
     starts = None if starts is None else positive_integer("starts", starts)
     size_of_one_start(params, starts)
     if starts is None:
@@ -351,7 +330,6 @@ def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
 
 
 def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
-    """Raise ValueError or TypeError if the covariance cannot be computed."""
     if sigma is not None:
         positive("sigma", one_shape("sigma", sigma, (), (number,)))
         if loss.name != "linear":
@@ -392,10 +370,7 @@ def _result(
     sigma: ArrayLike | None,
     starts: int | None,
 ) -> LeastSquares:
-    """Return the best minimum and its covariance; ValueError if no start led to a minimum.
-
-    ``dtypes`` has the dtypes of the parameters and of the residuals.
-    """
+    """Return the best minimum and its covariance; ValueError if no start led to a minimum."""
     costs = np.array([np.inf if x is None else x.at.cost for x in minima])
     best = int(np.argmin(costs))
     minimum = minima[best]

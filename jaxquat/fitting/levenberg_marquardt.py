@@ -2,18 +2,13 @@
 
 Let f be the residuals, J their Jacobian, and D the largest length so far of each column of J. A
 step p minimises ``|J p + f|^2`` within ``|D p| <= radius`` and the bounds (trust_region.py); D
-makes it independent of the units of the parameters. It needs only the triangle of the QR
-decomposition of J. The gain is the decrease of the cost as a fraction of the decrease that the
-linear model predicts. If it is below 1/4, the new radius is a quarter of the step; if it is above
-3/4, twice the step. The first radius lets the parameters change by their own size.
-
-Convergence is judged by the minimum of the linear model without a radius, because the radius can
-make any step small. Relative tolerances are useless where the residuals or a parameter vanish; a
-probe then decides whether only rounding is left (``Problem.is_rounding``).
-
-The iteration is on the host in float64. Only residuals and Jacobians are compiled, and a Jacobian
-is computed at accepted points alone, so the counts compare with ``nfev`` and ``njev`` of
-``scipy.optimize.least_squares``.
+makes it independent of units. It needs only the triangle of the QR decomposition of J. The gain is
+the decrease of the cost as a fraction of the predicted decrease. Below 1/4, the new radius is a
+quarter of the step; above 3/4, twice the step. The first radius lets the parameters change by their
+own size. The minimum of the linear model without a radius judges convergence, because the radius
+can make any step small. Where residuals or a parameter vanish, a probe decides whether only
+rounding is left (``Problem.is_rounding``). The iteration is on the host in float64. Jacobians are
+computed at accepted points alone, so the counts compare with ``nfev`` and ``njev`` of scipy.
 """
 
 from __future__ import annotations
@@ -80,10 +75,7 @@ class Problem(NamedTuple):
         return Linearised(x, residuals, jacobian, cost, *model, finite)
 
     def slope(self, at: Linearised) -> float:
-        """Return the largest cosine between the residuals and a column of their Jacobian.
-
-        A parameter that is held at a bound does not count.
-        """
+        """Return the largest cosine between residuals and a column of J, of no held parameter."""
         gradient = at.triangle.T @ at.projection
         held = held_at(gradient, at.x, self.bounds.lower, self.bounds.upper)
         sizes = np.where(held, 0.0, at.lengths() * np.sqrt(2.0 * at.cost))
@@ -102,10 +94,9 @@ class Problem(NamedTuple):
 
         Two probes along the step to the minimum of the linear model decide. A long probe, which
         changes the model by ``rounding**(-1/3)`` times the residuals, must change the residuals as
-        the model predicts; it does not if a derivative is wrong, or if a better point is farther
-        away than the probe. A backward probe, a third of the step, must not change them as
-        predicted: rounding hides so small a change, but a jump that lies ahead does not. The sizes
-        of parameters and data do not enter, so parameters may be 0.
+        predicted; it does not if a derivative is wrong, or if a better point is farther away. A
+        backward probe, a third of the step, must not: rounding hides so small a change, but not a
+        jump that lies ahead. Sizes do not enter, so parameters may be 0.
         """
         step = self.whole_step(at)[0]
         change = float(np.linalg.norm(at.triangle @ step))
@@ -116,11 +107,7 @@ class Problem(NamedTuple):
         return long <= MISMATCH < backwards
 
     def _mismatch(self, at: Linearised, step: np.ndarray) -> float:
-        """Return the error of the linear model after a step, relative to the predicted change.
-
-        Components of the step that would pass a bound are reversed. The prediction uses the step
-        itself, although x + step may be rounded to x.
-        """
+        """Return the error of the linear model after a step, relative to the predicted change."""
         lower, upper = self.bounds.room(at.x, np.ones_like(at.x))
         with np.errstate(over="ignore", invalid="ignore"):  # the step may lead too far
             step = np.clip(np.where((step < lower) | (step > upper), -step, step), lower, upper)
@@ -222,7 +209,6 @@ class _Iteration:
         self.steps, self.jacobians, self.probes = 0, 1, 0
 
     def step(self) -> Step:
-        """Try one step, move if it lowers the cost, and adapt the radius."""
         problem, here, (max_steps, ftol, xtol, gtol) = self.problem, self.here, self.criteria
         self.steps += 1
         self.lengths = np.maximum(self.lengths, here.lengths())
@@ -294,12 +280,7 @@ def minimise_in_parts(
     criteria: Criteria,
     report: Callable[[Linearised], Any],
 ) -> Minimum:
-    """Minimise the first ``parts[0]`` residuals, the first ``parts[1]``, and so on, then all.
-
-    Residuals and derivatives are finite at the start. ``report`` is called with the best point so
-    far after each step. The minimum of a part is only the start of the next part, so its iteration
-    ends when the cost changes by less than a tenth. The history is that of all residuals.
-    """
+    """Minimise the first ``parts[0]`` residuals, coarsely, ``parts[1]``, and so on, then all."""
     coarse = criteria._replace(ftol=max(criteria.ftol, 0.1))
     here, evaluations, jacobians = start, 0, 0
     for number in parts:
@@ -318,10 +299,7 @@ def minimise_in_parts(
 
 
 def _triangle(matrix: np.ndarray) -> np.ndarray:
-    """Return R of the QR decomposition of a tall matrix (m, n), block by block.
-
-    Blocks fit in the cache: for 24,000 rows this is several times as fast as one decomposition.
-    """
+    """Return R of the QR decomposition of a tall matrix (m, n), in blocks that fit the cache."""
     columns = matrix.shape[1]
     rows = max(256, 4 * columns)
     while len(matrix) > 2 * rows:
@@ -333,12 +311,10 @@ def _triangle(matrix: np.ndarray) -> np.ndarray:
 
 
 def _positive(lengths: np.ndarray) -> np.ndarray:
-    """Return the lengths with 1 in place of 0."""
     return np.where(lengths > 0, lengths, 1.0)
 
 
 def _half_square(residuals: np.ndarray) -> float:
-    """Return half the sum of squares; infinite in place of NaN."""
     with np.errstate(over="ignore"):
         total = 0.5 * float(np.sum(residuals**2))
     return total if np.isfinite(total) else np.inf

@@ -26,14 +26,13 @@ class Prediction(reprs.Tabular):
     Attributes:
         names: the names of the k numbers, from their places in the tree.
         value: what the function returned at the fitted parameters.
-        standard_errors: a pytree like ``value``; infinite where the value changes along a direction
-            that the data do not determine.
-        covariance: (k, k); for values with infinite standard errors, infinite on the diagonal and
-            NaN off it.
+        standard_errors: a pytree like ``value``; infinite along directions that are not determined.
+        covariance: (k, k); infinite on the diagonal and NaN off it where standard errors are
+            infinite.
 
     Examples:
-        >>> readings = jnp.full(100, 0.5)  # rad/s
-        >>> sure = jq.fit_covariance(lambda rate: readings - rate, jnp.array(0.5), sigma=0.1)
+        >>> residuals = lambda rate: jnp.full(100, 0.5) - rate  # rad/s
+        >>> sure = jq.fit_covariance(residuals, jnp.array(0.5), sigma=0.1)
         >>> turned = sure.predict(lambda rate: 60.0 * rate)  # in a minute
         >>> f"{turned.value:.1f} +- {turned.standard_errors:.1f} rad"  # 60 (0.1/sqrt(100))
         '30.0 +- 0.6 rad'
@@ -59,10 +58,7 @@ def with_unknown(covariance: np.ndarray, infinite: np.ndarray) -> np.ndarray:
 def propagated(
     function: Callable[[Any], Any], params: Any, root: np.ndarray, flat: np.ndarray
 ) -> Prediction:
-    """Return the prediction of a function of n parameters whose covariance is ``root root^T``.
-
-    The rows of ``flat`` (k, n) are directions of infinite variance.
-    """
+    """Return the prediction for the covariance ``root root^T``, infinite along ``flat`` (k, n)."""
     # Check and convert.
     takes("function", function, "params")
     x, unravel = ravel_pytree(params)

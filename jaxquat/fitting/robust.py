@@ -1,10 +1,8 @@
 """Robust losses as transformations of residuals.
 
-With a robust loss rho, residuals f and C = ``f_scale``, the objective is the one of
-``scipy.optimize.least_squares``, ``1/2 sum(C^2 rho(f^2/C^2))``. It equals the plain least-squares
-objective of the transformed residuals ``f ratio``, with ``ratio^2 = rho(z)/z`` and ``z = f^2/C^2``,
-whose derivative with respect to f is ``rho'(z)/ratio``. So the Levenberg-Marquardt iteration on
-them has exactly the cost and the gradient of the robust objective.
+The cost ``1/2 sum(C^2 rho(f^2/C^2))`` equals the plain one of the residuals ``f ratio``, with
+``ratio^2 = rho(z)/z`` and ``z = f^2/C^2``, whose derivative is ``rho'(z)/ratio``. So an iteration
+on them has exactly the cost and the gradient of the robust objective.
 """
 
 from __future__ import annotations
@@ -18,13 +16,7 @@ LOSSES = ("linear", "huber", "cauchy")
 
 
 class Loss(NamedTuple):
-    """A loss function of residuals.
-
-    Attributes:
-        name: "linear" has rho(z) = z; "huber" z up to z = 1 and 2 sqrt(z) - 1 beyond; "cauchy"
-            log(1 + z).
-        scale: the residual C at which z = 1.
-    """
+    """A loss function, by its name in ``least_squares``; z = 1 at the residual ``scale``."""
 
     name: Literal["linear", "huber", "cauchy"]
     scale: float
@@ -41,10 +33,9 @@ class Loss(NamedTuple):
     def noise(self, residuals: np.ndarray, freedom: int) -> float:
         """Return the factor from the roots of the diagonal of ``inv(J^T J)`` to standard errors.
 
-        The formula is for M-estimators with independent errors of one distribution (P. J. Huber,
-        Ann. Statist. 1, 799, 1973): ``sqrt(mean(psi^2)) / mean(psi')`` with ``psi(f) = rho'(z) f``.
-        ``freedom`` replaces the number of residuals in the first mean. The result is NaN, with a
-        warning, if so many residuals are large that ``mean(psi')`` is not positive.
+        It is ``sqrt(mean(psi^2)) / mean(psi')``, ``psi(f) = rho'(z) f`` (P. J. Huber, Ann. Statist.
+        1, 799, 1973), with ``freedom`` in the first mean; NaN, with a warning, without positive
+        ``mean(psi')``.
         """
         _, first, slope = self._factors(residuals)
         mean_slope = np.mean(slope)
@@ -56,7 +47,6 @@ class Loss(NamedTuple):
         return float(np.sqrt(np.sum((first * residuals) ** 2) / freedom) / mean_slope)
 
     def _factors(self, residuals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return rho(z)/z, rho'(z) and psi'(f) of a robust loss."""
         # A step may lead too far, and infinite residuals give NaN.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             z = (residuals / self.scale) ** 2

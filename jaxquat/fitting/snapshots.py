@@ -1,12 +1,8 @@
 """A long run on disk: numbered snapshots, each complete or absent.
 
-A snapshot is a folder, named by its number, with the arrays as orbax-checkpoint writes them and a
-file ``fit.json``. This file holds the fingerprint of the run, and the digests of all other files,
-because orbax silently reads an array with a flipped bit.
-
-A snapshot is written under another name and then renamed, so a kill leaves either all of it or a
-folder ``<number>.unfinished`` that the next write removes. If the newest is damaged, an error names
-an intact older one: a person decides whether to go back to it.
+A folder has orbax's arrays and ``fit.json``: the fingerprint of the run, and the digests of all
+files, because orbax silently reads a flipped bit. It is written as ``<number>.unfinished`` and
+renamed. If the newest is damaged, an error names an intact older one.
 """
 
 from __future__ import annotations
@@ -51,25 +47,17 @@ def digest(tree: Any) -> str:
 
 @dataclass(frozen=True)
 class Snapshots:
-    """The snapshots of one run.
+    """The snapshots of one run."""
 
-    Attributes:
-        path: an existing directory.
-        fingerprint: identifies the run, by values that JSON returns unchanged.
-    """
-
-    path: Path
-    fingerprint: dict[str, Any]
+    path: Path  # an existing directory
+    fingerprint: dict[str, Any]  # identifies the run, by values that JSON returns unchanged
 
     def only_writer(self) -> contextlib.AbstractContextManager[None]:
         """Lock the directory against other writers; BlockingIOError if it is locked already."""
         return disk.only_writer("snapshot_dir", self.path, "lock")
 
     def save(self, number: int, tree: Any) -> None:
-        """Write snapshot ``number``, then delete all but the last ``KEPT``.
-
-        OSError if it cannot be written; the existing snapshots stay.
-        """
+        """Write a snapshot, then delete all but the last ``KEPT``; after an OSError all stay."""
         unfinished = self.path / f"{number}{_UNFINISHED}"
         arrays = {str(k): _plain(leaf) for k, leaf in enumerate(jax.tree.leaves(tree))}
         full = {name: array for name, array in arrays.items() if array.size}  # orbax refuses others
@@ -94,10 +82,7 @@ class Snapshots:
             shutil.rmtree(self.path / str(old))
 
     def newest(self, like: Any) -> Any:
-        """Return the newest snapshot, in numpy, as a tree like ``like``; None if there is none.
-
-        ValueError if it is damaged, or belongs to a run with another fingerprint.
-        """
+        """Return the newest snapshot or None; ValueError if damaged or of another run."""
         folders = [self.path / str(number) for number in reversed(self._numbers())]
         if not folders:
             return None
@@ -132,7 +117,6 @@ class Snapshots:
         return sorted(int(folder.name) for folder in folders if folder.name.isdecimal())
 
     def _remove_unfinished(self) -> None:
-        """Remove what a killed or failed write left behind."""
         for entry in self.path.glob(f"*{_UNFINISHED}"):
             if entry.name.removesuffix(_UNFINISHED).isdecimal():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -170,7 +154,6 @@ def _sha(content: bytes) -> str:
 
 
 def _plain(leaf: Any) -> np.ndarray:
-    """Return a leaf as a numpy array; for a typed key, its data."""
     return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
 
 

@@ -3,9 +3,8 @@
 ``step_in_box`` minimises ``|R p + g|^2``, with the triangle R of the scaled Jacobian and the
 projected residuals g, over the steps p with ``|p| <= radius`` and ``lower <= p <= upper``. The
 method is that of C. L. Lawson and R. J. Hanson, Solving Least Squares Problems (1974), chapter 23,
-with a radius added: components at a bound are held there, the others are solved for, and the step
-goes towards that solution until it meets the next bound. A held component is released if the model
-falls when it leaves the bound. The model falls from step to step, so the iteration ends.
+with a radius: components at a bound are held there, the step goes towards the solution for the
+others until it meets the next bound, and a held component is released if the model then falls.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 EPS = float(np.finfo(float).eps)
-ROUND = 1.1  # a step of up to this many radii is short enough
+ROUND = 1.1  # a step of at most this many radii counts as within the radius
 
 
 def held_at(
@@ -31,11 +30,7 @@ def step_in_box(
     upper: np.ndarray,
     rounding: float = EPS,
 ) -> np.ndarray:
-    """Return the p (n,) that minimises ``|triangle p + projection|^2`` in the ball and the bounds.
-
-    The bounds include 0. ``rounding`` is the epsilon of the dtype in which the triangle was
-    computed.
-    """
+    """Return the p (n,) in ball and bounds that minimises ``|triangle p + projection|^2``."""
     step = np.zeros(triangle.shape[1])
     held = held_at(triangle.T @ projection, step, lower, upper)
     best, lowest = step, 0.0
@@ -67,11 +62,7 @@ def model_change(triangle: np.ndarray, projection: np.ndarray, step: np.ndarray)
 def _step_within(
     triangle: np.ndarray, projection: np.ndarray, radius: float, rounding: float
 ) -> tuple[np.ndarray, float]:
-    """Return the p (n,) with ``|p| <= radius`` that minimises the model, and its damping.
-
-    p minimises ``|triangle p + projection|^2 + damping |p|^2`` without a radius, and has no
-    component in the null space of the triangle.
-    """
+    """Return the p (n,), ``|p| <= radius``, that minimises the model, and its damping."""
     left, singular, right = np.linalg.svd(triangle, full_matrices=False)
     seen = singular > max(triangle.shape) * rounding * singular[0]
     singular, projected = singular[seen], (left.T @ projection)[seen]

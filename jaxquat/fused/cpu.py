@@ -1,8 +1,7 @@
 """Kernels for the CPU: compiled by llvmlite, kept in memory and on disk, called by XLA.
 
-The hash of a kernel's assembly, of the processor and of LLVM's version is the key under which its
-object code is kept: in memory by ``loading``, on disk by ``targets.objects``.
-
+The hash of a kernel's assembly, of the processor and of LLVM's version is the key of its object
+code: in memory (``loading``), on disk (``targets.objects``).
 """
 
 from __future__ import annotations
@@ -38,7 +37,6 @@ def set_threads(count: int) -> None:
 
     Examples:
         >>> import os
-        >>> jq.fused.set_threads(1)  # the other processors are left to other work
         >>> jq.fused.set_threads(min(os.cpu_count(), 256))  # all of them
     """
     count = positive_integer("count", count)
@@ -61,11 +59,7 @@ def missing() -> str | None:
 def call(
     loop: Loop, kind: str, batched: Sequence[bool], members: int, operands: Sequence[Array]
 ) -> list[Array]:
-    """Return the results of a kernel, with shapes (members, rows, size) or (members, size).
-
-    ``operands`` have these shapes too, without the axis of members where they are not ``batched``.
-    ``kind`` is as in ``kernel.OPERANDS``.
-    """
+    """Return the results of a kernel, with shapes (members, rows, size) or (members, size)."""
     lanes = host.lanes(loop, members)
     name, scratch = _kernel(loop, kind, tuple(batched), lanes)
     vectors = -(-members // lanes)
@@ -79,7 +73,6 @@ def call(
 
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[str, int]:
-    """Return the name of the kernel, and the bytes of scratch memory of each of its threads."""
     import llvmlite.binding as llvm
 
     text, scratch = host.module(loop, kind, batched, lanes)

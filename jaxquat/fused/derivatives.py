@@ -1,22 +1,17 @@
 """The derivatives of the fused loop in forward mode, and their linear parts.
 
-Let G be the tangent of F, the function (x, dx) -> (F(x), F'(x) dx). All derivatives, of any order,
-follow from three rules:
+Let G be the tangent of F, the function (x, dx) -> (F(x), F'(x) dx). Three rules give all orders:
 
 - the derivative of ``value`` of F is ``value`` of G: primal and tangent in one loop;
-- the derivative of ``vjp`` of F, with cotangents db of F(x) and b of F'(x) dx, is ``vjp`` of G,
-  because the function (x, dx) -> db F(x) + b F'(x) dx has the derivatives
+- the derivative of ``vjp`` of F, with cotangents db of F(x) and b of F'(x) dx, is ``vjp`` of G:
+  (x, dx) -> db F(x) + b F'(x) dx has the derivative b F''(x) dx + db F'(x) with respect to x, which
+  is that of ``vjp`` of F along (dx, db), and b F'(x) with respect to dx, the value of ``vjp``;
+- reverse mode needs the linear part alone (``transposes``). So where only the directions are
+  unknown, ``value`` of G is split into ``value`` of F, with its residuals, and ``jvp``; ``vjp`` of
+  G is split into ``vjp`` of F and ``jvp_of_vjp``.
 
-      with respect to x:   b F''(x) dx + db F'(x)
-      with respect to dx:  b F'(x)
-
-  The first is the derivative of ``vjp`` of F in the direction (dx, db), the second its value;
-- reverse mode needs the linear part alone, to transpose it (``transposes``). So where only the
-  directions are unknown, ``value`` of G is split into ``value`` of F, with its residuals, and
-  ``jvp``; ``vjp`` of G is split into ``vjp`` of F and ``jvp_of_vjp``.
-
-Residuals are functions of x, so only the total cotangent of x matters, not which residual receives
-it: the first one receives the cotangent of the start, and the others receive 0.
+Residuals are functions of x, so only the total cotangent of x matters: the first one receives the
+cotangent of the start, and the others receive 0.
 """
 
 from __future__ import annotations
@@ -46,10 +41,7 @@ def is_zero(x: Any) -> bool:
 
 
 def tangent_along(f: Recurrence, tangents: Tangents) -> Recurrence:
-    """Return the tangent of F in the leaves of x or of its residuals whose tangent is not zero.
-
-    ``tangents`` has each tangent under the key of its primal array.
-    """
+    """Return the tangent of F in the leaves of x, or of residuals, whose tangent is not zero."""
     moving = {
         key.place for key, x in tangents.items()
         if key.role in ("primal", "residual") and not is_zero(x)
@@ -82,7 +74,6 @@ def _with_tangents(
 
 
 def _with_slopes(y: Operands, names: Sequence[Key]) -> tuple[list[Any], list[Any]]:
-    """Return the arrays ``names``, and their tangents, which are 0 where ``y`` has none."""
     slopes = [y[k.tangent].array if k.tangent in y else _zero_at(y[k].array) for k in names]
     return [y[key].array for key in names], slopes
 
@@ -122,7 +113,7 @@ def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[
     unused = {keys.primal_key(g, Key("gradient", "constants", i)) for i in g.unused(more)}
     by = gradients_of(g, {*outer, *(key.tangent for key in outer if key.tangent not in unused)})
     y = keys.of_primal(g, vjp(lifted, g, members, live=more, by=by))
-    constant = tuple(key for key in outer if key not in y)  # those by arrays without tangents
+    constant = tuple(key for key in outer if key not in y)  # along arrays without tangents
     if constant:
         y |= vjp(x, f, members, live=live, by=constant)
     return _with_slopes(y, outer)
@@ -131,10 +122,7 @@ def _jvp_of_vjp(xs: Any, tangents: Any, **params: Any) -> tuple[list[Any], list[
 def _jvp_by_scan(
     primitive: LoopPrimitive, xs: Any, tangents: Any, params: dict[str, Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Differentiate by ``lax.scan``, where the result depends on rules of custom derivatives.
-
-    ``vjp`` of the tangent would apply these rules in the other order.
-    """
+    """Differentiate by ``lax.scan``; ``vjp`` of the tangent would reverse the order of rules."""
     if params["recurrence"].strict:
         raise NotScalarError(
             "a second derivative of a function with a custom derivative: wanted jax.custom_jvp and "
@@ -146,7 +134,6 @@ def _jvp_by_scan(
 def _jvp_of(
     function: Callable[..., list[Array]], xs: Any, tangents: Any
 ) -> tuple[list[Any], list[Any]]:
-    """Differentiate a function with respect to the operands whose tangent is not zero."""
     moving = [k for k, x in enumerate(tangents) if not is_zero(x)]
 
     def of_moving(*moved: Any) -> list[Array]:
@@ -182,8 +169,6 @@ def _linear_part_of_vjp(*operands: Array, **params: Any) -> list[Array]:
 
 
 def _define(primitive: LoopPrimitive, function: Callable[..., list[Array]]) -> None:
-    """Have a primitive evaluated and differentiated as this function of other primitives."""
-
     def rule(xs: Any, tangents: Any, **params: Any) -> Any:
         return _jvp_of(functools.partial(function, **params), xs, tangents)
 

@@ -1,12 +1,7 @@
-"""A loop as one kernel.
+"""A loop as one kernel: ``traced`` makes it a ``Recurrence``, ``results_of`` evaluates that.
 
-``traced`` turns a loop into a ``Recurrence``: the functions of its step, of what it saves, and of
-its controller. They are hoisted first: values that do not change become "constants". All arrays
-are flat, with the axes (members, rows, elements of a leaf), where the first two may be absent.
-``results_of`` passes the arrays to the primitive ``value``, which ``primitives`` defines and
-``derivatives`` differentiates.
-
-A loop is an object with these attributes:
+All arrays are flat, with the axes (members, rows, elements of a leaf), where the first two may be
+absent. A loop is an object with these attributes:
 
 - ``start``, ``inputs`` and ``initial_memory()``: pytrees of arrays. Inputs have one row per sample.
 - ``steps``, ``sample_every``, ``save_every``: numbers of steps; ``segment``: the number of steps
@@ -55,15 +50,8 @@ def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
     """Return the saved rows, the last memory and the last state of a loop, by its kernel.
 
     With ``strict`` a derivative without a scalar form is an error; otherwise ``lax.scan`` computes
-    it, and matrix products that are faster in XLA are an error.
-
-    Raises:
-        NotScalarError: a function has no scalar form; or, if ``strict``, a requested derivative
-            has none.
-        NotImplementedError: the kernel has more arrays than a GPU allows; or, if not ``strict``,
-            the matrix products are too large.
-        ImportError: there are no fused kernels here, for instance because the compiler is
-            missing.
+    it, and matrix products that are faster in XLA are an error. NotScalarError, NotImplementedError
+    or ImportError say why there is no kernel.
     """
     lacking = missing()
     if lacking:
@@ -93,7 +81,6 @@ def if_possible(kernel: Callable[[], Result], scan: Callable[[], Result]) -> Res
 
 
 def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
-    """Return the next results as a pytree like ``spec``, with ``leading`` more axes in front."""
     leaves, structure = jax.tree.flatten(spec)
     arrays = []
     for leaf in leaves:
@@ -113,10 +100,7 @@ def missing() -> str | None:
 
 
 def traced(loop: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
-    """Return the recurrence of a loop, its operands, and the trees of its results.
-
-    The trees have the shapes and dtypes of the saved values, the state and the memory.
-    """
+    """Return the recurrence, its operands, and the trees of saved values, state and memory."""
     hoisted, trees = _hoisted_functions(loop)
     functions, constants = _with_all_constants(hoisted)
     sample_every = loop.sample_every if loop.is_commanded else loop.steps
@@ -143,7 +127,6 @@ def traced(loop: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
 
 
 def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], dict[str, Any]]:
-    """Return the hoisted functions of a loop, and the trees of all groups."""
     trees = {
         "state": loop.start, "memory": loop.initial_memory(),
         "inputs": jax.tree.map(lambda x: x[0], loop.inputs), "command": (), "saved": (),
@@ -168,7 +151,6 @@ def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], d
 
 
 def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[Any, list[Array]]:
-    """Return functions of the constants of all functions, and these constants."""
     names = [name for name in ("step", "save", "sample") if name in hoisted]
     constants = [x for name in names for x in hoisted[name][1]]
     functions, first = {}, 0
@@ -183,11 +165,10 @@ def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[An
 
 
 def _refuse_large_products(per_step: float, most: int, at_once: int, largest: int) -> None:
-    """Raise NotImplementedError if XLA is faster.
+    """Raise NotImplementedError if XLA is faster, by the multiplications in one call of a function.
 
-    ``at_once`` is the number of multiplications in one call of a function; ``largest`` is the size
-    of the largest array. The derivative with respect to it has no scalar form, and its scan within
-    the primitive takes longer than ``engine="scan"``.
+    The derivative with respect to the largest array has no scalar form, and its scan within the
+    primitive takes longer than ``engine="scan"``.
     """
     if per_step > most:
         text = f"{per_step:.0f} multiplications in the matrix products of a step"
@@ -217,10 +198,6 @@ def with_keys(x: Array, dtype: Any) -> Any:
 
 
 def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[Array], Any]:
-    """Return the hoisted function, the values that are fixed, and the tree of its results.
-
-    Random keys among arguments, results and fixed values are represented by their words.
-    """
     leaves, structure = jax.tree.flatten(arguments)
     dtypes, trees = [leaf.dtype for leaf in leaves], []
 

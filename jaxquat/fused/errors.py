@@ -20,10 +20,7 @@ class NotScalarError(NotImplementedError):
 
 
 def report(error: Exception) -> None:
-    """Warn once for each error that the scan replaced a kernel because the engine has a fault.
-
-    A NotImplementedError is not a fault: it names the primitive without a scalar form.
-    """
+    """Warn once for each error but NotImplementedError that the scan replaced a faulty kernel."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, NotImplementedError) or text in _reported:
         return

@@ -1,9 +1,7 @@
 """The description of a kernel: scalar programs, and the time loop over the steps around them.
 
-A ``Loop`` has all that a target needs to know: the leaves of one member, and three programs, each
-with its derivative. ``timeloop`` has the algorithms of the three kinds of kernel, "forward",
-"keeping" and "backward". ``OPERANDS`` and ``RESULTS`` list the arrays that a kernel reads and
-writes. An array is a leaf of a group in a role; ``keys`` explains the roles.
+``timeloop`` has the algorithms of the three kinds of kernel, "forward", "keeping" and "backward",
+``OPERANDS`` and ``RESULTS`` their arrays: leaves of a group in a role (``keys``).
 """
 
 from __future__ import annotations
@@ -77,8 +75,7 @@ class Loop(NamedTuple):
                    memory bar (after the sample)
     =============  ===================================  ====================================
 
-    ``sample`` is None without a controller or inputs. The programs of the derivative are None
-    until a derivative is requested.
+    ``sample`` is None without a controller or inputs, derivatives until they are requested.
     """
 
     constants: Leaves = ()
@@ -116,10 +113,7 @@ class Loop(NamedTuple):
         return lengths.get(group, ())
 
     def by(self, wanted: set[int]) -> Loop:
-        """Return the loop with derivatives for the constants ``wanted`` alone, 0 for the others.
-
-        A kernel then need not compute the others, nor have registers for their sums.
-        """
+        """Return the loop with derivatives for the constants ``wanted`` alone, 0 for the others."""
         dropped, first = set(), 0
         for number, leaf in enumerate(self.constants):
             if is_smooth(leaf):

@@ -1,20 +1,9 @@
 """The names of the arrays of a loop and of its derivatives.
 
-Let F be the recurrence of a loop, x its operands, and b a cotangent of F(x). An array is named by a
-``Key``: its role, its group, its number within the group, and whether it is a tangent.
-
-=============  ==============================================================
-role           the array
-=============  ==============================================================
-``primal``     one of x
-``result``     one of F(x)
-``residual``   what is carried along the way, kept for the backward pass
-``cotangent``  one of b
-``gradient``   one of b F'(x)
-=============  ==============================================================
-
-The tangent G of F is the function (x, dx) -> (F(x), F'(x) dx), so each array of G is an array of F
-or its tangent (``primal_key``).
+Let F be the recurrence of a loop, x its operands, and b a cotangent of F(x). The roles of a ``Key``
+are ``primal`` (one of x), ``result`` (of F(x)), ``residual`` (carried, kept for the backward pass),
+``cotangent`` (of b) and ``gradient`` (of b F'(x)). The tangent G of F is (x, dx) -> (F(x), F'(x)
+dx), so each array of G is an array of F or its tangent (``primal_key``).
 """
 
 from __future__ import annotations
@@ -98,10 +87,7 @@ def point(f: Recurrence) -> list[Key]:
 
 
 def cotangents(f: Recurrence, live: Live) -> list[Key]:
-    """Return the cotangents of F(x); among the saved leaves, only those in ``live``.
-
-    The kernel reads cotangents of all carried floats; they are zeros where they are not live.
-    """
+    """Return the cotangents of F(x) of all carried floats and of ``live`` saved ones."""
     saved = [Key("cotangent", *place) for place in live if place[0] == "saved"]
     return saved + floats(f, "cotangent", CARRY)
 
@@ -114,15 +100,10 @@ def gradients(f: Recurrence) -> list[Key]:
 def primal_key(g: Recurrence, key: Key) -> Key:
     """Return the key in terms of F of an array of its tangent G.
 
-    In each group of G the leaves of F come first, then their tangents. The primals, results and
-    residuals of G are those of F and their tangents. Let db be the cotangent of F(x) and b that of
-    F'(x) dx. The gradients of db F(x) + b F'(x) dx are db F'(x) + b F''(x) dx with respect to x,
-    the tangent of the gradient with respect to dx, b F'(x). So among cotangents and gradients those
-    of the leaves of F are the tangents.
-
-    For example, let the state of F be one float q. The state of G is (q, dq), with the numbers 0
-    and 1. The start dq of G is the tangent of the start of F, but the cotangent of the last dq is
-    the cotangent b of the last q::
+    In each group of G the leaves of F come first, then their tangents. With the cotangents db of
+    F(x) and b of F'(x) dx, the gradients are db F'(x) + b F''(x) dx with respect to x, the tangent
+    of that with respect to dx, b F'(x). So among cotangents and gradients those of the leaves of F
+    are the tangents. For example, let the state of F be one float q, that of G (q, dq)::
 
         Key("primal", "state", 1)     ->  Key("primal", "state", 0, is_tangent=True)
         Key("cotangent", "state", 1)  ->  Key("cotangent", "state", 0, is_tangent=False)
@@ -147,19 +128,13 @@ def of_tangent(g: Recurrence, keys: Collection[Key], arrays: dict[Key, Any]) -> 
 
 
 def live_of_tangent(f: Recurrence, live: Live, moved: Live = ()) -> Live:
-    """Return the results of the tangent of F with cotangents, from those of F, ``live``.
-
-    ``moved`` are the results among ``live`` whose cotangents have tangents.
-    """
+    """Return the results of the tangent of F with cotangents; those of ``moved`` have tangents."""
     tangents = ((group, len(f.specs[group]) + f.smooth(group).index(i)) for group, i in live)
     return (*moved, *tangents)
 
 
 def live_of_primal(g: Recurrence, live: Live) -> Live | None:
-    """Return the inverse of ``live_of_tangent``: the results of F with cotangents, from those of G.
-
-    None if a tangent belongs to a cotangent that F does not have.
-    """
+    """Invert ``live_of_tangent``; None if a tangent belongs to a cotangent that F does not have."""
     keys = [primal_key(g, Key("cotangent", *place)) for place in live]
     moved = {key.place for key in keys if key.is_tangent}
     of_f = tuple(key.place for key in keys if not key.is_tangent)

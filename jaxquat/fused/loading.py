@@ -1,9 +1,7 @@
 """Compiled kernels in memory, where XLA can call them.
 
-Each kernel is a handler of XLA's foreign function interface, with its own name. XLA does not report
-when the last executable that calls a kernel is gone, so kernels stay in memory. A short loop has
-30 kB; compiling it leaves 400 kB behind in llvmlite 0.50. ``MOST`` bounds the size of the code.
-
+Each is a handler of XLA's foreign function interface. XLA does not report when the last executable
+that calls it is gone, so it stays in memory, some 30 kB of at most ``MOST``.
 """
 
 from __future__ import annotations
@@ -28,11 +26,7 @@ def target(name: str) -> str:
 
 
 def add(name: str, code: bytes) -> None:
-    """Let XLA call a kernel; its object code defines the function ``jaxquat_kernel``.
-
-    Raises:
-        NotImplementedError: there is too much code in memory.
-    """
+    """Let XLA call ``jaxquat_kernel`` of object code; NotImplementedError if there is too much."""
     global _size
     with _lock:
         if name in loaded:

@@ -1,8 +1,4 @@
-"""What the primitives are lowered to: a kernel, or a program of ``lax.scan``.
-
-``value`` and ``vjp`` become a kernel on the platforms that have one. Where a program has no scalar
-form, on other platforms and for ``jax.export`` they become a ``lax.scan``.
-"""
+"""What the primitives are lowered to: a kernel, or without a scalar form a ``lax.scan``."""
 
 from __future__ import annotations
 
@@ -54,7 +50,6 @@ def _computed(*operands: Array, **params: Any) -> list[Array]:
 
 def _lower_kernel(call: Callable[..., Callable[..., list[Array]]], platform: str) -> None:
     def lowered(*operands: Array, members: int | None, **params: Any) -> list[Array]:
-        """Call the kernel; a single member has no axis (``members`` is None)."""
         outputs = call()(operands=operands, members=members or 1, **params)
         return outputs if members else [x[0] for x in outputs]
 
@@ -76,14 +71,7 @@ _lower_kernel(lambda: nvptx.call, "cuda")
 
 
 def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
-    """Return the loop of a kernel.
-
-    "keeping" and "backward" are checked together: a kernel cannot read the residuals of a scan.
-
-    Raises:
-        NotScalarError: a program has no scalar form.
-        NotImplementedError: the kernel has more arrays than the default platform allows.
-    """
+    """Return the loop of a kernel; NotScalarError or NotImplementedError if there can be none."""
     if jax.default_backend() in ("gpu", "cuda"):
         kinds = ("forward",) if kind == "forward" else ("keeping", "backward")
         excess = nvptx.too_many_arrays(f.layout, kinds)
@@ -93,7 +81,6 @@ def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
 
 
 def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[Array]:
-    """Compute ``value`` or ``vjp`` by a kernel, or by a scan where there can be none."""
     f, keep, live, by = (params[name] for name in ("recurrence", "keep", "live", "by"))
     members, batched = params["members"], params["batched"]
     if members == 0:

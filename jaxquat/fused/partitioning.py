@@ -1,13 +1,9 @@
 """Members that are sharded over devices: each device runs the kernel for its own members.
 
-XLA does not know what a kernel computes, so it would gather all members on every device.
-``by_device`` declares in a sharding rule that the kernel keeps the axis of members. Shardy reads
-this rule when it decides how arrays are sharded, and calls ``partition`` for the program of one
-device. All other axes of the operands are complete on each device.
-
-The user's mesh is not known where a kernel is lowered, but any even split of an array over n
-devices is a split over a mesh whose axes are the prime factors of n. ``with_mesh`` puts such a mesh
-into the context of the lowering.
+``by_device`` declares in a sharding rule that the kernel keeps the axis of members; without it XLA
+would gather all members on every device. Shardy reads the rule, and calls ``partition`` for the
+program of one device. The user's mesh is not known here, but any even split over n devices is a
+split over a mesh whose axes are the prime factors of n, which ``with_mesh`` provides.
 """
 
 from __future__ import annotations
@@ -60,16 +56,12 @@ def by_device(
     batched: Sequence[bool],
     operands: Sequence[Array],
 ) -> list[Array]:
-    """Return ``function(*operands, members=members)``; each device computes its own share.
-
-    The first axis of all results, and of the operands that are ``batched``, is the axis of members.
-    """
+    """Return ``function(*operands, members=members)``; each device computes its own share."""
 
     def of_all_bodies(*operands: Array) -> list[Array]:
         return function(*operands, members=members)
 
     def partition(mesh: Any, operands: Any, results: Any) -> Any:
-        """Return mesh, program of one device, and shardings of its results and operands."""
         axes, *_ = *results[0].sharding.spec, None
         names = axes if isinstance(axes, tuple) else filter(None, [axes])
         share, remainder = divmod(members, math.prod(mesh.shape[name] for name in names))
@@ -82,7 +74,6 @@ def by_device(
     count = itertools.count()
 
     def named(x: Any, has_members: bool) -> str:
-        """Name the axes of an array for Shardy: "members", and new names for all others."""
         names = [f"axis{next(count)}" for _ in x.shape]
         return " ".join(["members", *names[1:]] if has_members else names)
 

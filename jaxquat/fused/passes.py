@@ -1,8 +1,4 @@
-"""The passes from jaxpr to jaxpr that make the derivatives of a function.
-
-A function is a closed jaxpr with flat inputs and outputs, which the passes refer to by number.
-``hoist`` and ``branched`` come before these passes, ``program_of`` after them.
-"""
+"""The passes from jaxpr to jaxpr that make the derivatives of a function."""
 
 from __future__ import annotations
 
@@ -22,8 +18,7 @@ from jaxquat._internal.varying import shaped
 def jvp(closed: Any, moving: Sequence[int], results: Sequence[int], count: int) -> Any:
     """Return ``(*inputs, *tangents) -> (*outputs, *tangents)``, a function with its derivative.
 
-    ``moving`` are the inputs with tangents, ``results`` the outputs whose tangents are computed.
-    Each tangent has a leading axis of ``count`` directions, which share the values.
+    Tangents have a leading axis of ``count`` directions, which share the values.
     """
     inputs = specs(closed.jaxpr.invars)
 
@@ -40,10 +35,7 @@ def jvp(closed: Any, moving: Sequence[int], results: Sequence[int], count: int) 
 
 
 def vjp(closed: Any, live: Sequence[int]) -> Any:
-    """Return ``(*inputs, *cotangents) -> cotangents``, the derivative in reverse mode.
-
-    It takes the cotangents of the outputs ``live`` and returns those of all float inputs.
-    """
+    """Return ``(*inputs, *cotangents) -> cotangents``, from outputs ``live`` to float inputs."""
     inputs, outputs = specs(closed.jaxpr.invars), specs(closed.jaxpr.outvars)
 
     def back(*arguments: Array) -> list[Array]:
@@ -81,10 +73,7 @@ def by_rules(closed: Any) -> Any:
 
 
 def custom_calls(closed: Any) -> list[str]:
-    """Return the sorted calls, "custom_jvp" or "custom_vjp", that the results need.
-
-    Others do not count: the rule of ``jnp.sinc`` leaves calls with unused results.
-    """
+    """Return the sorted calls, "custom_jvp" or "custom_vjp", that the results need."""
     needed, _ = pe.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
     kinds = [equation.primitive.name[:10] for equation in equations(needed)]
     return sorted(kind for kind in kinds if kind in ("custom_jvp", "custom_vjp"))
@@ -93,11 +82,7 @@ def custom_calls(closed: Any) -> list[str]:
 def arranged(
     closed: Any, inputs: Sequence[int | jax.ShapeDtypeStruct], outputs: Sequence[int] | None = None
 ) -> Any:
-    """Return the same function with inputs and outputs in another order.
-
-    ``inputs`` and ``outputs`` are numbers of inputs and outputs of ``closed``; a shape and dtype
-    among ``inputs`` adds an input that is not used.
-    """
+    """Return the function with other orders; a shape and dtype adds an input that is unused."""
     jaxpr, unused = closed.jaxpr, [x for x in inputs if not isinstance(x, int)]
     added = iter(jax.make_jaxpr(lambda *_: ())(*unused).jaxpr.invars if unused else ())
     variables = [jaxpr.invars[x] if isinstance(x, int) else next(added) for x in inputs]
@@ -114,10 +99,7 @@ def floats(leaves: Sequence[Any]) -> list[int]:
 def _of(
     closed: Any, moving: Sequence[int], results: Sequence[int], primals: Sequence[Array]
 ) -> tuple[Callable[..., tuple[list[Array], list[Array]]], list[Array]]:
-    """Return a function of the inputs ``moving``, and their values.
-
-    The function returns the outputs ``results``, and then all outputs.
-    """
+    """Return a function of the inputs ``moving`` to ``results`` and all outputs, and its inputs."""
 
     def function(*points: Array) -> tuple[list[Array], list[Array]]:
         merged = list(primals)
@@ -132,7 +114,6 @@ def _of(
 def _pushed(
     closed: Any, live: Sequence[int], primals: Sequence[Array]
 ) -> tuple[Callable[..., list[Array]], list[Array]]:
-    """Return the derivative of the outputs ``live`` along all floats, and these floats."""
     function, points = _of(closed, floats(primals), live, primals)
 
     def push(*tangents: Array) -> list[Array]:

@@ -1,20 +1,15 @@
 """A loop as JAX primitives: their operands, and how they batch.
 
-Each primitive is a function of flat arrays that evaluates a ``Recurrence`` F (``keys`` defines the
-terms):
+Each primitive is a function of flat arrays that evaluates a ``Recurrence`` F (``keys``):
 
 - ``value``: F(x); with ``keep`` also the residuals, the carry before every ``segment`` steps;
 - ``jvp``: F'(x) dx, linear in dx. Its transpose is ``vjp``;
 - ``vjp``: b F'(x), the derivative in reverse mode;
 - ``jvp_of_vjp``: the derivative of ``vjp`` in a direction (dx, db), linear in it.
 
-``jvp`` and ``jvp_of_vjp`` are parts of ``value`` and ``vjp`` of the tangent G of F, to which they
-are lowered (``derivatives``).
-
-``jax.vmap`` runs the loop for many members, and another ``jax.vmap`` multiplies their number
-(``_Axes``). Only where just tangents are batched, all of them go through one loop
+``jvp`` and ``jvp_of_vjp`` are lowered to ``value`` and ``vjp`` of the tangent G of F. ``jax.vmap``
+runs the loop for more members (``_Axes``); where only tangents are batched, all go through one loop
 (``_in_one_loop``), so ``jax.jacfwd`` with eight parameters is one kernel.
-
 """
 
 from __future__ import annotations
@@ -45,13 +40,10 @@ TANGENTS = 8  # at most this many go through one loop with their primal
 class LoopPrimitive:
     """A primitive, called with arrays by key.
 
-    Parameters:
-        recurrence: F for ``value`` and ``vjp``; its tangent G for ``jvp`` and ``jvp_of_vjp``.
-        keep: whether ``value`` and ``jvp`` also return residuals.
-        live: for the other primitives, the results of the recurrence with a nonzero cotangent.
-        by: the gradients that ``vjp`` returns, by their keys; None for all.
-        members: the length of the axis of members, or None.
-        batched: which operands have that axis.
+    Its ``recurrence`` is F for ``value`` and ``vjp``, otherwise the tangent G. ``keep``: whether
+    residuals are returned. ``live``: the results with a nonzero cotangent. ``by``: the gradients
+    that ``vjp`` returns, None for all. ``members``: the length of the axis of members, or None;
+    ``batched``: which operands have it.
     """
 
     by_scan: Callable[..., list[Array]]  # value and vjp only: the results by lax.scan
@@ -63,12 +55,7 @@ class LoopPrimitive:
         batching.primitive_batchers[self.primitive] = self._batched
 
     def define(self, function: Callable[..., list[Array]], by_scan: Any = None) -> None:
-        """Have this primitive evaluated as a function of other primitives.
-
-        A kernel is opaque to ``checkify``. Where automatic checks of JAX's operations are
-        requested, the function, or ``by_scan``, runs as one ``jit``, whose errors are reported.
-        Checks that the user calls are effects, which a kernel never has.
-        """
+        """Have this primitive evaluated as ``function``, or ``by_scan`` under ``checkify``."""
         program = by_scan or function
         self.primitive.def_impl(function)
         mlir.register_lowering(self.primitive, mlir.lower_fun(program, multiple_results=True))
@@ -152,10 +139,7 @@ class LoopPrimitive:
     def _batched(
         self, operands: Sequence[Array], axes: Sequence[int | None], **params: Any
     ) -> tuple[list[Array], list[int | None]]:
-        """Batch the primitive: merge the new axis with the axis of members of the kernel.
-
-        Where only tangents are batched, results that do not depend on them are not batched.
-        """
+        """Batch the primitive: merge the new axis with the axis of members of the kernel."""
         g, members = params["recurrence"], params["members"]
         size = next(x.shape[a] for x, a in zip(operands, axes, strict=True) if a is not None)
         inner, outer = self.keys_of(params)
@@ -185,20 +169,11 @@ def by_key(names: Sequence[Key], outputs: Sequence[Any], members: int | None) ->
 
 
 class _Axes(NamedTuple):
-    """Two axes that the kernel has as one: that of a ``jax.vmap``, and that of members before it.
+    """The axis of a ``jax.vmap``, merged with that of members, which is first if it is sharded."""
 
-    Members stay sharded over devices if their axis is the first of the two, so that is what it is
-    where only tangents or cotangents are batched.
-
-    Attributes:
-        size: the length of the new axis.
-        members: the length of the axis of members, or None.
-        is_last: whether the new axis is the second one.
-    """
-
-    size: int
-    members: int | None
-    is_last: bool
+    size: int  # the length of the new axis
+    members: int | None  # the length of the axis of members
+    is_last: bool  # whether the new axis is the second one
 
     @property
     def total(self) -> int:
@@ -228,10 +203,7 @@ class _Axes(NamedTuple):
 def _in_one_loop(
     operands: Sequence[Array], axes: Sequence[int | None], size: int, params: dict[str, Any]
 ) -> tuple[list[Array], list[int | None]]:
-    """Batch ``value`` where only tangents are batched: they go through one loop.
-
-    If there are more than ``TANGENTS``, several such loops run as members of one kernel.
-    """
+    """Batch ``value`` where only tangents are batched, at most ``TANGENTS`` of them in one loop."""
     g, members, keep = params["recurrence"], params["members"], params["keep"]
     numbers, zero, count = g.tangents
     inner = min(size, TANGENTS // count)
@@ -260,7 +232,6 @@ def _in_one_loop(
 
 
 def _grouped(x: Array, axis: int | None, size: int, inner: int) -> Array:
-    """Return ``size`` tangents in groups of ``inner``, which follow each other in the last axis."""
     x = jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
     x = jnp.pad(x, [(0, -size % inner)] + [(0, 0)] * (x.ndim - 1))
     x = jnp.moveaxis(x.reshape(len(x) // inner, inner, *x.shape[1:]), 1, -2)

@@ -1,26 +1,14 @@
 """A loop as a function with its derivatives, before any of it is scalar code.
 
-A ``Recurrence`` has the functions of a time loop (step, save, sample) as jaxprs, and the shapes of
-their arguments. All else is made from these on demand, by passes from jaxpr to jaxpr:
+A ``Recurrence`` has the functions of a time loop (step, save, sample) as jaxprs: ``functions``, and
+``branched`` with a ``lax.cond`` for each rare branch. From these it makes on demand ``loop``, the
+scalar programs of the values; ``with_vjp``, those of ``transposed``, the derivatives in reverse
+mode, too; and ``tangent``, the derivative in forward mode, again a recurrence: a state (x, v, n)
+with an integer n becomes (x, v, n, dx, dv). So state and tangents go through one loop, no states
+are kept, and several tangents share the values.
 
-==============  ==================================================================================
-``functions``   as ``hoist`` returns them; rare branches are always computed
-``branched``    with a ``lax.cond`` for each rare branch; the programs of a kernel are made of these
-``loop``        the scalar programs of the values, with the layout of the kernel
-``transposed``  the derivatives in reverse mode: ``vjp`` of ``branched``
-``with_vjp``    ``loop`` with the scalar programs of ``transposed``
-``tangent``     the derivative in forward mode, again a recurrence: ``jvp`` of the first two
-==============  ==================================================================================
-
-The arrays of a tangent are the arrays of the recurrence, followed by ``count`` tangents of each
-float array. A state (x, v, n) with an integer n becomes (x, v, n, dx, dv), and its step computes
-the original step and the derivative. So state and tangents go through one loop, no states are kept,
-and several tangents share one evaluation of the values. A tangent is a recurrence, so it has
-derivatives too.
-
-An array of a recurrence has a ``Place``: its group and its number in the group. A ``Key``
-(``keys``) is a place in a role, such as the cotangent of a result. Its ``Leaf`` (``kernel``) has
-its dtype and size, and ``specs`` its shape too.
+An array has a ``Place``, its group and its number in it. A ``Key`` (``keys``) is a place in a role,
+such as the cotangent of a result; its ``Leaf`` (``kernel``) has dtype and size.
 """
 
 from __future__ import annotations
@@ -59,17 +47,11 @@ Functions = dict[str, Any]  # closed jaxprs of (*constants, k, *groups), flat
 
 
 class Tangents(NamedTuple):
-    """Which leaves of a recurrence have tangents.
+    """Which leaves of a recurrence have tangents."""
 
-    Attributes:
-        numbers: the numbers of the leaves with tangents, by group.
-        zero: the leaves among these whose tangents are 0 at every step.
-        directions: the number of tangents of each leaf.
-    """
-
-    numbers: dict[str, tuple[int, ...]]
-    zero: frozenset[Place]
-    directions: int
+    numbers: dict[str, tuple[int, ...]]  # of the leaves with tangents, by group
+    zero: frozenset[Place]  # the leaves among these whose tangents are 0 at every step
+    directions: int  # the number of tangents of each leaf
 
 
 def _kept(method: F) -> F:
@@ -88,33 +70,21 @@ def _kept(method: F) -> F:
 
 @dataclass(frozen=True, eq=False)
 class Recurrence:
-    """The functions of a time loop, of flat arrays.
+    """The functions of a time loop, of flat arrays; ``of_functions(branched)`` makes them.
 
-    Attributes:
-        specs: shapes and dtypes of one member's arrays, for each of ``GROUPS``.
-        of_functions: returns ``functions`` for False and ``branched`` for True. "step" returns the
-            next state, "save" the values of a row, and "sample" command and memory from step k on.
-            Without a controller or inputs there is no "sample".
-        steps, sample_every, save_every: as in ``kernel.Loop``.
-        segment: steps between two states that are kept for the backward pass; None leaves this to
-            ``kept_every``.
-        strict: whether a program without a scalar form is an error; if not, it is computed by
-            ``lax.scan``.
-        value_by_scan: whether ``lax.scan``, whose matrix products are faster, computes the value
-            where no derivative is taken.
-        primal, tangents: if this is a tangent, the recurrence that it is the tangent of, and the
-            leaves that have tangents.
+    "step" returns the next state, "save" the values of a row, and "sample", with a controller or
+    inputs, command and memory from step k on.
     """
 
-    specs: dict[str, Leaves]
+    specs: dict[str, Leaves]  # shapes and dtypes of one member's arrays, for each of ``GROUPS``
     of_functions: Callable[[bool], Functions]
     steps: int
     sample_every: int
     save_every: int
-    segment: int | None
-    strict: bool
-    value_by_scan: bool = False
-    primal: Recurrence | None = None
+    segment: int | None  # steps between two kept states; None: ``kept_every``
+    strict: bool  # whether a program without a scalar form is an error, else a ``lax.scan``
+    value_by_scan: bool = False  # for a value without derivative, whose products are faster
+    primal: Recurrence | None = None  # the recurrence of which this is the tangent
     tangents: Tangents | None = None
 
     @functools.cached_property
@@ -145,11 +115,7 @@ class Recurrence:
 
     @functools.cached_property
     def kept_every(self) -> int:
-        """Steps between two states that are kept for the backward pass.
-
-        Every state is kept where computing a step again costs more than keeping and reading its
-        state. Otherwise there are as many kept states as there are steps between two of them.
-        """
+        """Steps between two kept states: 1 if a state costs less than a step, else the root."""
         if self.segment is not None:
             return self.segment
         step, sample = self._programs["step"], self._programs.get("sample")
@@ -200,11 +166,9 @@ class Recurrence:
 
     @_kept
     def with_vjp(self, live: Live | None = None) -> Loop:
-        """Return the loop with the programs of its derivative in reverse mode.
+        """Return the loop with the programs of ``vjp`` of the results ``live``.
 
-        ``live`` are the results whose cotangent is not zero, by default all. This loop does not
-        save the other saved leaves. Its programs leave out results without influence on the live
-        ones: 0 times an infinite slope would be NaN.
+        They leave out results without influence on these: 0 times an infinite slope would be NaN.
         """
         live = self.smooth_ends if live is None else live
         parts = self.live_of_functions(live)
@@ -222,12 +186,7 @@ class Recurrence:
         return {k: frozenset(live) if k == "save" else carried for k in self.branched}
 
     def transposed(self, name: str, live: frozenset[Place]) -> tuple[Any, bool]:
-        """Return the derivative of a function, without the results that are not in ``live``.
-
-        It takes the arguments of the function and the cotangents of all smooth results; for "save",
-        only the cotangents of live ones. Also returns whether ``program_of`` is to add over
-        devices.
-        """
+        """Return the derivative of a function by live results, and whether to add over devices."""
         function, inner = self.branched[name], self.inputs(name)
         results = self.places(FLOWS[name][1])
         floats = [(group, i) for group, i in results if i in self.smooth(group)]
@@ -241,11 +200,7 @@ class Recurrence:
         return passes.arranged(back, [*range(len(inner)), *cotangents]), sums
 
     def reached(self, live: Live) -> frozenset[Place]:
-        """Return the floats of state, memory and command with a cotangent at some step.
-
-        A leaf may reach a live result through other leaves, over several steps: the leaves from
-        which a needed leaf is computed are needed at the step before.
-        """
+        """Return the floats of state, memory and command with a cotangent at some step."""
         return frozenset(
             (group, i)
             for group, i in self._upstream(live)
@@ -253,10 +208,7 @@ class Recurrence:
         )
 
     def unmoved(self, moving: set[Place]) -> frozenset[Place]:
-        """Return the float results whose derivative with respect to ``moving`` is always zero.
-
-        ``moving`` are places in constants, inputs, and state and memory at the start.
-        """
+        """Return the float results whose derivative with respect to ``moving`` is always zero."""
         return frozenset(self.smooth_ends) - _closure(moving, self._slopes)
 
     @functools.cached_property
@@ -292,9 +244,7 @@ class Recurrence:
     ) -> Recurrence:
         """Return the recurrence of the values and of their derivative in ``count`` directions.
 
-        ``constants`` and ``inputs`` are the numbers of the leaves with tangents in these groups. In
-        the other groups all floats have tangents. The tangents of the leaves ``zero`` are 0 and are
-        left out of the programs, where 0 times an infinite slope would be NaN.
+        In other groups than ``constants`` and ``inputs`` all floats but ``zero`` have tangents.
         """
         numbers = {name: self.smooth(name) for name in GROUPS}
         numbers |= {"constants": constants, "inputs": inputs}
@@ -337,12 +287,7 @@ class Recurrence:
 
     @functools.cached_property
     def has_rules(self) -> bool:
-        """Whether a second derivative depends on how a user's rule computes the value.
-
-        After one differentiation, a ``jax.custom_vjp`` or ``jax.custom_jvp`` function is replaced
-        by its rule. If each rule calls its own function again, the calls are the same as before.
-        The rules of a ``jax.custom_vjp`` function have no tangent then.
-        """
+        """Whether a second derivative depends on how a user's rule computes the value."""
         calls = lambda f: [passes.custom_calls(x) for x in f.functions.values()]  # noqa: E731
         before = calls(self)
         has_vjp = any("custom_vjp" in kinds for kinds in before)
@@ -355,8 +300,6 @@ class Recurrence:
         return replace(self, segment=self.kept_every, of_functions=of_functions)
 
     def _mapped(self, rule: Callable[[str, Any], Any]) -> Callable[[bool], Functions]:
-        """Return ``of_functions`` with the results of a rule for the name and each function."""
-
         def of_functions(separate: bool) -> Functions:
             functions = self.branched if separate else self.functions
             return {name: rule(name, closed) for name, closed in functions.items()}
@@ -374,7 +317,6 @@ def recurrence_of(functions: Functions, **attributes: Any) -> Recurrence:
 
 
 def _closure(places: Iterable[Place], edges: Sequence[tuple[Place, Place]]) -> set[Place]:
-    """Return the places, and all that can be reached from them along edges (from, to)."""
     reached, before = set(places), set[Place]()
     while reached != before:
         before = set(reached)

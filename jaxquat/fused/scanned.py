@@ -21,10 +21,7 @@ Groups = dict[str, list[Array]]
 
 
 def scanned(f: Recurrence, operands: Sequence[Array]) -> list[Array]:
-    """Return the results of the kernel "forward", as flat arrays like its operands.
-
-    A scan goes over the rows, and an inner one over the steps of a row.
-    """
+    """Return the results of the kernel "forward" by a scan over rows and one over their steps."""
     groups = _shaped(f, operands)
     functions = _Functions(f, groups["constants"], groups["inputs"])
     command = [jnp.zeros(x.shape, x.dtype) for x in f.specs["command"]]
@@ -39,8 +36,6 @@ def scanned(f: Recurrence, operands: Sequence[Array]) -> list[Array]:
 
 
 class _Functions:
-    """The functions of a recurrence, of the number of the step and of what it carries."""
-
     def __init__(self, f: Recurrence, constants: list[Array], inputs: list[Array]) -> None:
         self.f, self.constants, self.inputs = f, constants, inputs
         self.functions = {name: jaxpr_as_fun(closed) for name, closed in f.functions.items()}
@@ -66,7 +61,6 @@ class _Functions:
         return (k + 1, before | self.call("step", k, before)), None
 
     def row(self, carry: tuple[Array, Groups], _: None) -> tuple[Any, list[Array]]:
-        """Return the values to save, and the carry after the steps of a row."""
         saved = self.call("save", carry[0], self.sampled(*carry))["saved"]
         step, steps = jax.checkpoint(self.step, prevent_cse=False), self.f.save_every
         return scan(step, carry, None, steps, math.isqrt(steps - 1) + 1)[0], saved

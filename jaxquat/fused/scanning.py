@@ -28,9 +28,8 @@ def scan(
     """Run ``jax.lax.scan`` as one kernel. -> (last carry, ys with a leading axis (length,)).
 
     The kernel has no overhead per step, and under ``jax.vmap`` it computes a vector of rows at
-    once. It pays for small arrays, up to some hundred numbers, and many steps: a filter, a
-    difference equation, a loop of your own over ``jq.rkmk4``. It is differentiable like
-    ``jq.rollout``, in both modes.
+    once. It pays for small arrays, up to some hundred numbers, and many steps. It is differentiable
+    in both modes.
 
     Args:
         f: ``f(carry, x) -> (carry, y)``, of pytrees of arrays.
@@ -47,8 +46,7 @@ def scan(
         ImportError: ``engine="fused"`` without its compiler.
 
     Examples:
-        >>> def advance(angle, rate):  # rad, rad/s
-        ...     return angle + 0.1 * rate, jnp.sin(angle)
+        >>> advance = lambda angle, rate: (angle + 0.1 * rate, jnp.sin(angle))  # rad, rad/s
         >>> last, sines = jq.fused.scan(advance, jnp.array(0.0), jnp.ones(10))
         >>> f"{last:.2f} rad", sines.shape
         ('1.00 rad', (10,))
@@ -75,8 +73,6 @@ def scan(
 
 
 class _Traced(NamedTuple):
-    """A traced ``f``, and shapes and dtypes of the results of ``lax.scan``."""
-
     closed: Any
     structure: Any
     results: tuple[Any, Any]
@@ -99,25 +95,18 @@ def _traced_once(f: Callable[..., Any], init: Any, xs: Any, steps: int) -> _Trac
 def _traced_as_scan(
     f: Callable[..., Any], init: Any, xs: Any, by_scan: Callable[[], tuple[Any, Any]]
 ) -> _Traced:
-    """Trace f for the dtypes of ``lax.scan``: a Python number takes the dtype that f returns.
-
-    If that has a weak type too, f is traced for it. Kernels have none.
-    """
+    """Trace f for the dtypes of ``lax.scan``: a Python number takes the dtype that f returns."""
     results = jax.eval_shape(by_scan)
     closed, shape = jax.make_jaxpr(f, return_shape=True)(results[0], _row(xs))
     return _Traced(closed, jax.tree.structure(shape), results)
 
 
 def _row(xs: Any) -> Any:
-    """The shapes of a row of these arrays."""
     return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
 class _Loop:
-    """A scan with the attributes that the engine needs of a loop.
-
-    The state is the carry and the last y; the command is x.
-    """
+    """A scan as a loop of the engine: the state is the carry and the last y, the command x."""
 
     sample_every = save_every = 1
     segment = None
@@ -139,15 +128,12 @@ class _Loop:
         return ()
 
     def command(self, k: Array, state: Any, memory: Any, x: Any) -> tuple[Any, Any]:
-        """Return x, the command of step k."""
         return x, memory
 
     def step(self, k: Array, state: Any, x: Any = None) -> Any:
-        """Return the carry and the y of step k."""
         return jax.tree.unflatten(self.structure, self.f(*jax.tree.leaves((state[0], x))))
 
     def observe(self, k: Array, state: Any, x: Any = None) -> Any:
-        """Return the y of step k - 1."""
         return state[1]
 
 

@@ -1,35 +1,18 @@
 """The time loop of a kernel, written once for all targets.
 
-The kernel "forward" computes, for one member::
-
-    for k in range(steps + 1):
-        if k < steps:
-            if k % segment == 0: kept[k // segment] = state, memory, command    # only in "keeping"
-            if k % sample_every == 0: command, memory = sample(k, state, memory, inputs[...])
-        if k % save_every == 0: saved[k // save_every] = save(k, state, command)
-        if k < steps: state = step(k, state, command)
-
-The kernel "backward" reads the cotangents of the results of "forward", and goes back from the last
-step to the first. Step k needs the state before it, so "backward" goes back segment by segment and
-begins each segment with the state that was kept::
+For each k "forward" samples command and memory every ``sample_every`` steps, saves a row every
+``save_every``, and takes a step; "keeping" keeps state, memory and command before every ``segment``
+steps. "backward" reads the cotangents of the results::
 
     for each segment, the last one first:
         state, memory, command = kept[segment]
-        for each step k of the segment:             # again
-            past[k].state, past[k].memory = state, memory
-            if k % sample_every == 0: command, memory = sample(k, state, memory, inputs[...])
-            past[k].command = command               # for step k; kept has the one before
-            state = step(k, state, command)
-        for each step k, the last one first:        # back
+        for each step k of the segment: go forward, with past[k] = state, memory, command
+        for each step k, the last one first:
             apply the transposed derivatives of step, save and sample at past[k]
 
-Each derivative adds to the cotangents of the constants. The derivative of the step replaces the
-cotangent of the state. The cotangent of a command is a sum over the steps that used it; the sample
-that computed the command uses this sum, and the sum begins again from zero.
-
-These loops are written with the operations of ``targets.lanes``, which write text: a number such as
-k is a name in it, ``when`` stands for ``if`` and ``loop`` for ``for``, and values that change from
-step to step are a ``Variable``.
+Each derivative adds to the cotangents of the constants; that of the step replaces the cotangent of
+the state. The cotangent of a command is a sum over the steps that used it. The loops are written
+with ``targets.lanes``: a number such as k is a name in the text, ``when`` stands for ``if``.
 """
 
 from __future__ import annotations
@@ -60,13 +43,11 @@ class _Member:
         self.carried = {group: target.variable(getattr(loop, group)) for group in CARRY}
 
     def point(self, k: Number) -> Values:
-        """Return the inputs of ``step`` and ``save``."""
         return [
             *self.constants, k, *self.carried["state"].get(), *self.carried["command"].get()
         ]  # fmt: skip
 
     def sample(self, k: Number) -> None:
-        """Set command and memory at the first step of each sample."""
         target, loop, carried = self.target, self.loop, self.carried
         if loop.sample is None:
             return
@@ -115,14 +96,14 @@ def _backward(target: Lanes, loop: Loop, operands: Named, results: Named) -> Non
         count = (loop.steps - begin).at_most(loop.segment)
         for group, variable in member.carried.items():
             variable.set(target.read(operands["residual", group], segment))
-        with target.loop(count) as j:  # again
+        with target.loop(count) as j:  # go forward again
             for group in ("state", "memory"):
                 past[group].set(member.carried[group].get(), j)
             member.sample(begin + j)
             past["command"].set(member.carried["command"].get(), j)
             with target.when(j + 1 < count):
                 member.step(begin + j)
-        with target.loop(count) as later_step:  # back
+        with target.loop(count) as later_step:  # go back
             j = count - 1 - later_step
             cotangents.back(begin + j, {group: x.get(j) for group, x in past.items()})
     for group in ("constants", "state", "memory"):
@@ -130,10 +111,7 @@ def _backward(target: Lanes, loop: Loop, operands: Named, results: Named) -> Non
 
 
 class _Cotangents:
-    """The cotangents of a member, propagated back from step to step.
-
-    ``by`` has the variables of the constants and of what is carried, by group.
-    """
+    """The cotangents of a member, propagated back from step to step; ``by`` group."""
 
     def __init__(self, member: _Member, operands: Named, results: Named) -> None:
         self.member, self.target, self.loop = member, member.target, member.loop
@@ -147,7 +125,6 @@ class _Cotangents:
         self.by = by
 
     def back(self, k: Number, past: dict[str, Values]) -> None:
-        """Apply the transposed derivatives of step k, in the reverse order of "forward"."""
         loop, target = self.loop, self.target
         point = [*self.member.constants, k, *past["state"], *past["command"]]
         self.step(point)
@@ -158,7 +135,6 @@ class _Cotangents:
                 self.sample(k, past, k // loop.sample_every)
 
     def run(self, program: Any, values: Values, **receivers: Callable[[Values], None]) -> None:
-        """Run a program of derivatives; a receiver takes the results of its group."""
         results = self.target.run(program, values)
         parts = split(results, *(self.leaves[group] for group in receivers))
         for receive, part in zip(receivers.values(), parts, strict=True):

@@ -1,17 +1,16 @@
 """The derivatives of the fused loop in reverse mode: the linear parts, and their transposes.
 
-JAX computes the known part, stages the part that is linear in the unknown directions, and
-transposes the linear part. ``derivatives`` defines these parts. The transposes are:
+JAX computes the known part, stages the part that is linear in the unknown directions
+(``derivatives``), and transposes it:
 
 - ``jvp`` with respect to dx: ``vjp`` of F;
-- ``jvp_of_vjp`` with respect to (dx, db): let c be the cotangents of its results. The Hessian of
-  b F is symmetric, so c can play the role of dx. The cotangent of dx is b F''(x) c, which is
-  ``vjp`` of the tangent of F along c. The cotangent of db is F'(x) c, which is ``value`` of that
-  tangent;
+- ``jvp_of_vjp`` with respect to (dx, db), for cotangents c: the Hessian of b F is symmetric, so c
+  plays the role of dx. The cotangent of dx is b F''(x) c, ``vjp`` of the tangent of F along c; that
+  of db is F'(x) c, ``value`` of that tangent;
 - ``vjp`` with respect to b: ``jvp``.
 
-The last part of this file has the rules of ``jax.checkpoint``: the known part is computed before
-the backward pass, and everything is computed again within it.
+The rules of ``jax.checkpoint`` follow: the known part is computed before the backward pass, and
+everything again within it.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ Arrays = dict[Key, Any]
 
 
 def _split_value(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
-    """Split ``value`` of G into ``value`` of F, computed now, and ``jvp``, which is staged."""
     g, f, members = params["recurrence"], params["recurrence"].primal, params["members"]
     arrays, outer = value.named(tracers, params)
     unknown = [key for key, x in arrays.items() if not x.array.is_known()]
@@ -123,10 +121,7 @@ def _transpose_jvp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any
 def _vjp_at(
     f: Recurrence, arrays: Operands, members: int | None, asked: set[Key], c: Arrays
 ) -> Arrays:
-    """Return the cotangents of the directions dx; ``c`` has the nonzero cotangents of F'(x) dx.
-
-    ``asked``: the gradients that are needed.
-    """
+    """Return the cotangents ``asked`` of dx, from those of F'(x) dx that are not 0."""
     live = tuple(key.place for key in keys.floats(f, "result", ENDS) if key.tangent in c)
     by_dx: Arrays = {}
     if live:
@@ -144,13 +139,11 @@ def _vjp_at(
 
 
 def _filled(f: Recurrence, arrays: Arrays, members: int | None) -> Operands:
-    """Return operands, with zeros in place of None and of JAX's symbol for 0."""
     full = [keys.zeros(f, k, members) if x is None or is_zero(x) else x for k, x in arrays.items()]
     return by_key(list(arrays), full, members)
 
 
 def _transpose_jvp_of_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-    """Transpose ``jvp_of_vjp`` by the tangent of F along the cotangents."""
     g, members = params["recurrence"], params["members"]
     f, live = g.primal, keys.live_of_primal(g, params["live"])
     assert live is not None
@@ -181,7 +174,6 @@ def _transpose_jvp_of_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> l
 def _of_operands(
     operands: Operands, members: int | None, cotangent: Callable[[Key], Any]
 ) -> list[Any]:
-    """Return a cotangent for each operand in which the primitive is linear."""
     outputs = []
     for key, (x, batched) in operands.items():
         if not ad.is_undefined_primal(x):
@@ -261,17 +253,13 @@ def _checkpointed(primitive: LoopPrimitive) -> Callable[..., Any]:
 
 
 def _is_saved(verdict: Any) -> bool:
-    """Return whether the verdict of a ``jax.checkpoint`` policy is to save the results."""
     return verdict is True or type(verdict).__name__ == "SaveableType"
 
 
 def _known_part(
     primitive: LoopPrimitive, equation: Any, unknown: Sequence[bool]
 ) -> tuple[Any, list[bool]]:
-    """Return the equation of F if only tangents are unknown in the equation of G, otherwise None.
-
-    Also returns which results of the equation of G are unknown.
-    """
+    """Return the equation of F if only tangents of G are unknown, or None; and unknown results."""
     g, f = equation.params["recurrence"], equation.params["recurrence"].primal
     x, outer = primitive.named(equation.invars, equation.params)
     late = [key for key, u in zip(x, unknown, strict=True) if u]

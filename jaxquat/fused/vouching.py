@@ -1,8 +1,7 @@
 """The kinds of GPU on which the kernels are used: those known to be right, and those checked here.
 
-The code that checks a GPU calls ``keep`` with its answer. The answer is kept in a file of the cache
-folder, under a hash of all that it depends on. An error is not kept: it may be temporary.
-
+The code that checks a GPU calls ``keep`` with its answer, which goes to a file of the cache folder,
+under a hash of all that it depends on. An error is not kept: it may be temporary.
 """
 
 from __future__ import annotations
@@ -66,7 +65,6 @@ def line(error: Exception) -> str:
 
 
 def _key(device: Any) -> bytes:
-    """Return the hash of everything that an answer may depend on."""
     version = File("/proc/driver/nvidia/version")
     driver = version.read_bytes() if version.exists() else b""
     packages = [importlib.metadata.version(name) for name in ("jax", "jaxlib", "llvmlite")]

@@ -1,9 +1,4 @@
-"""Plans: the commands that minimise a cost over a horizon, and the feedback that holds them.
-
-``ilqr`` minimises half the squares of ``Residuals`` within ``Constraints``, in the error state of
-``dynamics.local`` and ``dynamics.retract``. Its ``Plan`` has the commands, the path, the gains of a
-time-varying linear regulator about it, and a ``jq.Controller`` made of them. ``mpc`` and ``mppi``
-are controllers that plan anew at each sample, by Gauss-Newton steps or by random commands.
+"""Plans: the commands that minimise a cost over a horizon, and the feedback that follows them.
 
 The examples of the functions and classes share these lines:
 

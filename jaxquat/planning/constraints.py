@@ -1,23 +1,17 @@
-"""Kinds by augmented Lagrangians, around the iteration of iteration.py.
+"""Constraints by augmented Lagrangians, around the iteration of iteration.py.
 
-With multipliers y and penalties rho, ``rho/2 (e + y/rho)^2`` is added to the cost for an equality
-e = 0, and ``rho/2 max(0, c + y/rho)^2`` for an inequality c <= 0; both are half the square of a
-residual. After each minimisation, y becomes ``y + rho e`` or ``max(0, y + rho c)`` (M. J. D.
-Powell, M. R. Hestenes, R. T. Rockafellar; J. Nocedal and S. J. Wright, Numerical Optimization,
-2006, chapter 17; for trajectories T. A. Howell, B. E. Jackson and Z. Manchester, IROS 2019).
+With multipliers y and penalties rho, ``rho/2 (e + y/rho)^2`` is added to the cost for an equality e
+= 0, and ``rho/2 max(0, c + y/rho)^2`` for an inequality c <= 0. After each minimisation, y becomes
+``y + rho e`` or ``max(0, y + rho c)`` (J. Nocedal and S. J. Wright, Numerical Optimization, 2006,
+chapter 17; for trajectories T. A. Howell, B. E. Jackson and Z. Manchester, IROS 2019).
 
-To change a constraint whose derivative by the commands is a by v costs at least ``v^2/(2 S)``,
-where ``S = a H^-1 a`` and H is the Hessian of the cost. So rho is ``strength/S``, and the violation
-of all constraints is measured by the sum of these costs: units do not matter. With the feedback of
-the Gauss-Newton model and random commands of covariance Q_uu^-1, S is the variance of the
-constraint, hence one pass backward and one forward give it for all constraints. Programs have the
-roots of S and rho, because squares of small units leave the range of floats. The strength is raised
-while the violation falls too slowly; if it then still does not fall, the constraints cannot be met.
-
-A path that costs d more than the minimum adds at most d/strength to the violation. So a
-minimisation need not promise less than the violation before it: a hundredth of that is left, which
-the next multipliers reduce again (D. P. Bertsekas, Constrained Optimization and Lagrange Multiplier
-Methods, 1982, section 2.5). Only where the constraints are met is the minimum exact.
+Changing a constraint with the slope a by v costs at least ``v^2/(2 S)``, where ``S = a H^-1 a`` and
+H is the Hessian of the cost. So rho is ``strength/S``, and the violation is the sum of these costs:
+units do not matter. S is the variance of the constraint under random commands of covariance Q_uu^-1
+and the feedback of the Gauss-Newton model. Programs have the roots of S and rho, because squares of
+small units leave the range of floats. A path that costs d above the minimum adds at most d/strength
+to the violation, so each minimisation only needs a hundredth of the violation before it (D. P.
+Bertsekas, Constrained Optimization and Lagrange Multiplier Methods, 1982, section 2.5).
 """
 
 from __future__ import annotations
@@ -60,39 +54,25 @@ REGULAR, FLOOR, SECANT = 1e-4, 1e-4, 1e-1
 
 
 class Kinds(NamedTuple):
-    """A function, or an array with a number for each constraint, for both kinds of constraints.
+    """A function, or an array with a number for each constraint, for both kinds of constraints."""
 
-    Attributes:
-        equalities: ``equalities(state) -> (e,)`` at the end, or an array (e,).
-        inequalities: ``inequalities(k, state, command) -> (c,)`` of sample k, or (samples, c).
-    """
-
-    equalities: Any
-    inequalities: Any
+    equalities: Any  # ``equalities(state) -> (e,)`` at the end, or an array (e,)
+    inequalities: Any  # ``inequalities(k, state, command) -> (c,)``, or (samples, c)
 
 
 class Multiplied(NamedTuple):
-    """The state of the outer iteration.
+    """The state of the outer iteration."""
 
-    Attributes:
-        inner: the last minimisation; its status is that of all.
-        multipliers: y of each constraint.
-        penalties: roots of the largest rho of each, with which derivatives converge fastest.
-        strength: ``rho S`` for the next minimisation.
-        violation: the sum of ``v^2/(2 S)``, in the unit of the cost.
-        done: whether the iteration has ended.
-    """
-
-    inner: Progress
-    multipliers: Kinds
-    penalties: Kinds
-    strength: Array
-    violation: Array
+    inner: Progress  # the last minimisation; its status is that of the whole iteration
+    multipliers: Kinds  # y of each constraint
+    penalties: Kinds  # roots of the largest rho of each, with which derivatives converge fastest
+    strength: Array  # ``rho S`` for the next minimisation
+    violation: Array  # the sum of ``v^2/(2 S)``, in the unit of the cost
     done: Array
 
 
 def values(constraints: Kinds, states: State, commands: Array) -> Kinds:
-    """The constraints along a path."""
+    """Evaluate the constraints along a path."""
     before, _, last = ends(states)
     numbers = jnp.arange(len(commands))
     along = jax.vmap(constraints.inequalities)(numbers, before, commands)
@@ -100,13 +80,13 @@ def values(constraints: Kinds, states: State, commands: Array) -> Kinds:
 
 
 def largest_violation(at: Kinds) -> Array:
-    """The largest violation among these values of the constraints, ()."""
+    """Return the largest violation among these values of the constraints, ()."""
     parts = [jnp.abs(at.equalities), jnp.maximum(at.inequalities.ravel(), 0.0)]
     return jnp.max(jnp.concatenate(parts), initial=0.0)
 
 
 def updated(multipliers: Kinds, penalties: Kinds, at: Kinds) -> Kinds:
-    """The next multipliers, for values ``at`` of the constraints."""
+    """Return the next multipliers, for values ``at`` of the constraints."""
     e, c = jax.tree.map(lambda y, root, v: y + root * (root * v), multipliers, penalties, at)
     return Kinds(e, jnp.where(c > 0, c, 0.0))
 
@@ -117,7 +97,7 @@ def augmented(
     multipliers: Kinds,
     penalties: Kinds,
 ) -> Problem:
-    """The problem with a residual for each constraint; ``penalties`` are the roots of rho."""
+    """Add a residual for each constraint; ``penalties`` are the roots of rho."""
 
     def residual(value: Array, y: Array, root: Array) -> Array:
         return jnp.where(root > 0, root * value + y / jnp.where(root > 0, root, 1.0), 0.0)
@@ -136,10 +116,7 @@ def augmented(
 
 
 def covariances_of(model: Model, damping: float) -> tuple[Array, Array]:
-    """The covariances of error and command of each sample, and of the error at the end.
-
-    They are those of random commands of covariance Q_uu^-1 with the feedback of the model.
-    """
+    """Return the covariances of error and command of each sample, and of the error at the end."""
     commands = model.gradient[:, model.end[0].size :]
     policy = backward(model, damping, jnp.ones(commands.shape, bool), held)
     n, m = model.transition.shape[-2], commands.shape[-1]
@@ -158,19 +135,14 @@ def covariances_of(model: Model, damping: float) -> tuple[Array, Array]:
 
 
 def spread(slopes: Array, covariance: Array) -> Array:
-    """The standard deviations of numbers with these slopes (c, n), (c,)."""
+    """Return the standard deviations (c,) of numbers with these slopes (c, n)."""
     unit = jnp.max(jnp.abs(slopes), axis=1)
     slopes = slopes / jnp.where(unit > 0, unit, 1.0)[:, None]
     return unit * _root(jnp.sum(product(slopes, covariance) * slopes, axis=1))
 
 
 def deviations(problem: Problem, constraints: Kinds, path: Trajectory) -> Kinds:
-    """The root of S of each constraint.
-
-    Where the slope of an inequality vanishes, S says nothing of its curvature. So its root is at
-    least SECANT times its changes by one standard deviation of each error or command, of a cost
-    like that of the path and of its equalities.
-    """
+    """Return the roots of S, at least SECANT times the change by one deviation of a variable."""
     states, commands, _ = path
     covariances, covariance = covariances_of(gauss_newton(problem, states, commands), REGULAR)
     n = covariance.shape[-1]
@@ -197,29 +169,22 @@ def deviations(problem: Problem, constraints: Kinds, path: Trajectory) -> Kinds:
 
 
 def _root(variance: Array) -> Array:
-    """The square root, with the derivative 0 where it is 0: of what no command changes."""
+    """Return the square root, with the derivative 0 at 0."""
     some = variance != 0
     return jnp.where(some, jnp.sqrt(jnp.where(some, variance, 1.0)), 0.0)
 
 
 class Facts(NamedTuple):
-    """What decides how the outer iteration ends; arrays ().
+    """What decides how the outer iteration ends; arrays ()."""
 
-    Attributes:
-        status: of the last minimisation.
-        met: whether the violation is negligible, before this minimisation and after it.
-        nearly_met: whether it is small enough for a plan; it is if ``met``.
-        stuck: whether a stronger penalty does not reduce it.
-    """
-
-    status: Array
-    met: Array
-    nearly_met: Array
-    stuck: Array
+    status: Array  # of the last minimisation
+    met: Array  # whether the violation is negligible before and after this minimisation
+    nearly_met: Array  # whether it is small enough for a plan; it is if ``met``
+    stuck: Array  # whether a stronger penalty does not reduce it
 
     @property
     def over(self) -> Array:
-        """Whether another minimisation is useless: no steps are left, or no finite cost."""
+        """Whether another minimisation is useless: no steps are left, or the cost is not finite."""
         return (self.status == RUNNING) | (self.status == NOT_FINITE)
 
 
@@ -229,18 +194,18 @@ VERDICTS: tuple[tuple[int | None, Callable[[Facts], Array]], ...] = (
     (INFEASIBLE, lambda facts: facts.stuck & ~facts.nearly_met),
     (ROUNDING, lambda facts: facts.stuck & (facts.status == CONVERGED)),
 )
-"""Statuses and when they hold. The first one counts; None is that of the last minimisation."""
+"""Statuses and when they hold; the first one counts. None: the status of the last minimisation."""
 
 
 def verdict(facts: Facts) -> Array:
-    """The status of the outer iteration, by ``VERDICTS``."""
+    """Return the status of the outer iteration, by ``VERDICTS``."""
     hold = [holds(facts) for _, holds in VERDICTS]
     statuses = [facts.status if status is None else status for status, _ in VERDICTS]
     return jnp.select(hold, statuses, facts.status).astype(jnp.int32)
 
 
 def violation_of(at: Kinds, least: Array, spread: Kinds) -> Array:
-    """The sum of ``v^2/(2 S)``, where inequalities count from ``least`` (samples, c) upwards."""
+    """Sum ``v^2/(2 S)``, where inequalities count from ``least`` (samples, c) upwards."""
     off = Kinds(at.equalities, jnp.maximum(at.inequalities, least))
     worth = lambda v, s: 0.5 * jnp.sum(jnp.where(v == 0, 0.0, v / s) ** 2)  # noqa: E731
     each = jax.tree.map(worth, off, spread)
@@ -255,10 +220,7 @@ def minimise_within(
     cost: Array,
     settings: Settings,
 ) -> Multiplied:
-    """``minimise``, with multipliers that make the minimum meet the constraints.
-
-    ``cost`` is that of the guess.
-    """
+    """Minimise with multipliers until the constraints are met; ``cost`` is that of the guess."""
     # Rounding of a constraint changes its multiplier by rho times as much.
     largest = min(1e6, 1e-3 / float(jnp.finfo(guess.commands.dtype).eps))
     tolerance = settings.tolerance

@@ -1,4 +1,4 @@
-"""The horizon ahead of a controller that plans anew at each sample."""
+"""The horizon ahead of a controller that plans at each sample."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class Horizon(NamedTuple):
         return grid(t, self.dt, steps, sample_every=every, save_every=every)
 
     def check_start(self, start: State) -> None:
-        """TypeError if the commands have not the dtype of the start."""
+        """Raise TypeError if the commands have not the dtype of the start."""
         if self.commands.dtype != start.q.dtype:
             wanted = f"the dtype of the start, {start.q.dtype}"
             raise TypeError(f"commands: wanted {wanted}, got {self.commands.dtype}")
 
     def problem(self, t: Array, state: State, params: Any, k: Array) -> tuple[Problem, State]:
-        """The problem of the horizon from sample k on, and its start."""
+        """Return the problem of the horizon from sample k on, and its start."""
         count = len(self.commands)
         simulation = checked_simulation(
             self.scheme, self.body, self.torque, state, self.grid(t), params, inputs=self.commands
@@ -87,7 +87,7 @@ class Horizon(NamedTuple):
         return any(function is not None for function in self.constraints[1:])
 
     def kinds(self, params: Any, k: Array) -> Kinds:
-        """The constraints of the horizon from sample k on."""
+        """Return the constraints of the horizon from sample k on."""
         _, end, along = self.constraints
         count = len(self.commands)
         at_end = None if end is None else lambda state, params: end(k + count, state, params)
@@ -96,7 +96,7 @@ class Horizon(NamedTuple):
 
 
 def shifted(rows: Any) -> Any:
-    """The rows of a pytree for the horizon of the next sample; the last one stays."""
+    """Shift the rows of a pytree to the horizon of the next sample; the last one is repeated."""
     return jax.tree.map(lambda x: jnp.concatenate([x[1:], x[-1:]]), rows)
 
 
@@ -110,7 +110,7 @@ def checked_horizon(
     constraints: Constraints | None,
     sample_every: int,
 ) -> Horizon:
-    """The Horizon of these arguments; ValueError or TypeError if one is wrong."""
+    """Check these arguments; ValueError or TypeError if one is wrong."""
     scheme = as_deterministic("scheme", scheme)
     check_body(body)
     scheme.check(body)

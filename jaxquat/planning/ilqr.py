@@ -60,25 +60,24 @@ def ilqr(
 ) -> Plan:
     """Find the commands that minimise half a sum of squares along the path of one body.
 
-    The cost is ``1/2 sum_k |residuals(k, state_k, params, command_k)|^2``, plus
-    ``1/2 |final(state, params)|^2`` at the end with ``planning.Residuals``, as in
-    ``jq.least_squares``. The method is
+    The cost is ``1/2 sum_k |residuals(k, state_k, params, command_k)|^2``, with
+    ``planning.Residuals`` plus ``1/2 |final(state, params)|^2`` at the end. The method is
     differential dynamic programming (D. H. Jacobson and D. Q. Mayne, 1970) in the coordinates of
     ``dynamics.local``, or, without second derivatives, the iterative linear quadratic regulator
     (W. Li and E. Todorov, ICINCO 2004), with limits as in Y. Tassa, N. Mansard and E. Todorov,
-    ICRA 2014. It finds a local minimum: an attitude that is a half turn away can be reached in two
-    directions, and the one that is found depends on the guess. Constraints are met by an augmented
-    Lagrangian (T. A. Howell, B. E. Jackson and Z. Manchester, ALTRO, IROS 2019).
-    Slopes of the residuals by the commands are squared: in float32 choose units in which they are
-    between 1e-18 and 1e18. With larger ones, and with smaller ones from 1e-36, the plan does not
-    converge: its reason is that no step lowers the cost, or that the cost is not finite.
+    ICRA 2014, and other constraints by an augmented Lagrangian (T. A. Howell, B. E. Jackson and
+    Z. Manchester, ALTRO, IROS 2019). The minimum is local: the guess decides in which direction a
+    half turn is made.
 
-    ``ilqr`` is not jitted: jit the function that calls it, and use ``jax.vmap`` for many starts or
-    params. Commands, path, gains and cost are differentiable in both modes by params, start, limits
-    and whatever the functions close over, by the implicit function theorem with the exact Hessian.
-    The derivatives are NaN if the iteration has not converged, or if the Hessian is not positive
-    definite. The error of a derivative is proportional to ``tolerance``. Inequalities with positive
-    multipliers count as equalities; they must be independent of each other.
+    The call is not jitted: jit the function that calls it, and use ``jax.vmap`` for many starts or
+    params. Commands, path, gains and cost are differentiable in both modes with respect to params,
+    start, limits and closed-over arrays, by the implicit function theorem with the exact Hessian.
+    The error of a derivative is proportional to ``tolerance``. Derivatives are NaN if the iteration
+    has not converged or the Hessian is not positive definite. Inequalities with positive
+    multipliers count as equalities and must be independent of each other.
+
+    Derivatives of the residuals with respect to the commands are squared: in float32 choose units
+    in which they are between 1e-18 and 1e18; beyond, the plan does not converge.
 
     Args:
         scheme: a deterministic scheme, for example ``jq.rkmk2``.
@@ -87,15 +86,12 @@ def ilqr(
         start: State of one body.
         grid: equal steps from ``jq.grid``.
         params: any pytree, passed to torque, residuals and constraints; None if they need none.
-        commands: where to start from, (samples, m), in the dtype of the start; each lasts
-            ``steps / samples`` steps of the grid. Those beyond the limits begin at the limits. The
-            pair ``(commands, states)`` also guesses the states, a State with leading axes
-            samples + 1. It need not obey the equations of motion (C. Mastalli et al., Crocoddyl,
-            ICRA 2020); its first row is not used.
-        residuals: ``residuals(k, state, params, command) -> (r,)`` of each sample, or
-            ``planning.Residuals``, which has a cost at the end, too.
-        constraints: ``planning.Constraints``: limits of the commands, equalities at the end, and
-            inequalities of each sample.
+        commands: the guess, (samples, m), in the dtype of the start; each command lasts
+            ``steps / samples`` steps. It is clipped to the limits. The pair ``(commands, states)``
+            also guesses the states, a State with leading axes samples + 1, which need not obey the
+            equations of motion (C. Mastalli et al., ICRA 2020); its first row is not used.
+        residuals: ``residuals(k, state, params, command) -> (r,)`` or ``planning.Residuals``.
+        constraints: ``planning.Constraints``: limits, equalities at the end, inequalities.
         solver: ``planning.Solver``: iterations, tolerance and Hessian.
 
     Returns:
@@ -187,7 +183,6 @@ def _solved(
     limits: Limits,
     guess: tuple[Array, State | None],
 ) -> tuple[Array, State, Array, Array, Array, Kinds, Outcome]:
-    """Return commands, states, cost, gains, largest violation, multipliers and outcome."""
     (best, multipliers), outcome = optimum(
         functions, settings, constants, others, start, limits, guess
     )
@@ -203,10 +198,7 @@ def _solved(
 
 
 def _without_closures(problem: Problem, kinds: Kinds, state: State, command: Array) -> Any:
-    """Return the functions of a problem, and the arrays that they close over, as arguments.
-
-    A function with a derivative of its own, such as ``optimum``, must not close over them.
-    """
+    """Return functions, and the arrays they closed over as arguments, as ``optimum`` needs them."""
     along, at_end = (jnp.zeros((), int), state, command), (state,)
     return tuple(
         zip(

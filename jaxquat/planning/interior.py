@@ -1,19 +1,17 @@
 """The step of ``mpc`` within constraints: a quadratic program by an interior-point method.
 
-The program is the linear-quadratic model of riccati.py with rows ``a . z + c <= lambda/rho``: an
-inequality may be violated by its multiplier lambda over a large rho, so that there always is a
-solution, also where a disturbance has left none that meets the constraints. With slacks t, Newton's
-method solves ``lambda t = sigma`` for a sigma that falls by FALL in each pass. Eliminating slacks
-and multipliers adds ``a D a`` to the Hessians, with ``1/D = t/lambda + 1/rho``. So each pass is one
-solution of riccati.py (C. V. Rao, S. J. Wright and J. B. Rawlings, J. Optim. Theory Appl. 99, 723,
-1998). The number of passes is fixed, and no multipliers are kept for the next sample: those of an
-equality that no plan can meet yet would grow without bound.
+The program is the linear-quadratic model of riccati.py with rows ``a . z + c <= lambda/rho``: its
+multiplier lambda over a large rho may violate an inequality, so there always is a solution. With
+slacks t, Newton's method solves ``lambda t = sigma`` for a sigma that falls by FALL in each pass.
+Eliminating slacks and multipliers adds ``a D a`` to the Hessians, with ``1/D = t/lambda + 1/rho``.
+So each pass is one solution of riccati.py (C. V. Rao, S. J. Wright and J. B. Rawlings, J. Optim.
+Theory Appl. 99, 723, 1998). No multipliers are kept for the next sample: those of an equality that
+no plan can meet yet would grow without bound.
 
 Rows are divided by their standard deviations of constraints.py, so units do not matter. Limits of
-the commands are rows with an infinite rho. Equalities at the end cost ``rho/2 e^2``.
-
-Passes have no derivative. At their end is one more, which has that of the solution, by the implicit
-function theorem: a step of Newton's method does not depend on where it begins, to first order.
+the commands are rows with an infinite rho. Equalities at the end cost ``rho/2 e^2``. Passes have no
+derivative; one more pass at their end has the derivative of the solution, because to first order a
+step of Newton's method does not depend on where it begins (implicit function theorem).
 """
 
 from __future__ import annotations
@@ -38,52 +36,38 @@ BOUNDARY = 0.99
 
 
 class Rows(NamedTuple):
-    """Constraints about a path, divided by their deviations.
+    """Constraints ``slopes z + values <= softness multipliers``, divided by their deviations."""
 
-    Attributes:
-        slopes: by the error of the state and the command, (samples, c, n + m).
-        values: (samples, c); the constraint is ``slopes z + values <= softness multipliers``.
-        softness: 1/rho, (samples, c).
-    """
-
-    slopes: Array
-    values: Array
-    softness: Array
+    slopes: Array  # with respect to state error and command, (samples, c, n + m)
+    values: Array  # (samples, c)
+    softness: Array  # 1/rho, (samples, c)
 
 
 class Program(NamedTuple):
-    """The quadratic program of a step.
+    """The quadratic program of a step."""
 
-    Attributes:
-        model: costs and motion, and the equalities at the end.
-        rows: the inequalities and limits.
-        end: slopes (e, n) and values (e,) of the equalities, divided by their deviations.
-        unit: the root of the cost, the first slacks and multipliers, ().
-        deviations: of equalities and inequalities, infinite for those that no command changes.
-    """
-
-    model: Model
-    rows: Rows
-    end: tuple[Array, Array]
-    unit: Array
-    deviations: Kinds
+    model: Model  # costs and motion
+    rows: Rows  # the inequalities and limits
+    end: tuple[Array, Array]  # slopes (e, n) and values (e,) of equalities over their deviations
+    unit: Array  # the root of the cost, the first value of slacks and multipliers, ()
+    deviations: Kinds  # infinite for constraints that no command changes
 
     def violations(self, at: Kinds) -> Array:
-        """The sum of all violations, divided by their deviations, for these values, ()."""
+        """Sum all violations of these values, divided by their deviations, ()."""
         off = Kinds(jnp.abs(at.equalities), jnp.maximum(at.inequalities, 0.0))
         parts = jax.tree.map(lambda x, size: jnp.sum(x / size), off, self.deviations)
         return parts.equalities + parts.inequalities
 
 
 def softness_of(dtype: Any) -> float:
-    """1/rho of all constraints, in units of a deviation and the cost that it adds."""
+    """Return 1/rho of all constraints, in units of a deviation and the cost that it adds."""
     return float(jnp.finfo(dtype).eps) ** 0.5
 
 
 def program_of(
     model: Model, cost: Array, constraints: Kinds, path: Trajectory, limits: Limits
 ) -> Program:
-    """The program of a step from this path, of this cost, within constraints and limits."""
+    """Return the program of a step from this path, of this cost, within constraints and limits."""
     states, commands, _ = path
     before, _, last = ends(states)
     covariances, at_end = covariances_of(model, REGULAR)
@@ -129,13 +113,12 @@ def program_of(
 
 
 def solved(program: Program, damping: float) -> tuple[Array, Array]:
-    """Error and change of the command of all samples, and the largest multiplier."""
+    """Return error and change of the command of all samples, and the largest multiplier."""
     model, rows, end, unit, _ = program
     free = jnp.ones(model.gradient.shape[:1] + model.hessian.shape[-1:], bool)
     free = free[:, model.end[0].size :]
 
     def pushed(model: Model, rows: Rows, y: Array, t: Array, sigma: Array) -> tuple[Any, ...]:
-        """The errors, z and the next multipliers."""
         weight = 1.0 / (t / y + rows.softness)
         off = rows.values + sigma / y - rows.softness * y
         by = jnp.swapaxes(rows.slopes, 1, 2)

@@ -2,19 +2,16 @@
 
 Each pass linearises samples and residuals about the path, solves the quadratic model backwards
 (riccati.py), and tries several lengths of the step at once. Where the fused engine has kernels, one
-of them linearises and solves in a single sweep, and another one tries the lengths. The Hessian of
-the model is the exact one if that is positive definite, and the one of Gauss and Newton otherwise.
-A step whose cost is not low enough is refused, and the next one is damped more: a fraction of its
-diagonal is added to each Hessian of the commands, so units do not matter. The model without damping
-also says how far the cost can still fall, and this ends the iteration.
-
-The exact Hessian is that of the Lagrangian of each sample, whose multipliers are the costates.
+kernel linearises and solves, another tries the lengths. The Hessian is that of the Lagrangian,
+whose multipliers are the costates, if it is positive definite, and that of Gauss and Newton
+otherwise. After a step whose cost is not low enough, the next one is damped more: a fraction of its
+diagonal is added to each Hessian of the commands, so units do not matter. The iteration ends by the
+decrease that the model without damping promises.
 
 A guess of the states need not obey the equations of motion. The differences, or gaps, shift the
-linear model of each sample, and a step of length s closes them by the factor 1 - s (M. Giftthaler,
-M. Neunert, M. Stäuble, J. Buchli and M. Diehl, IROS 2018; C. Mastalli et al., Crocoddyl, ICRA
-2020). While there are gaps the cost may have to rise: a step is then good if the cost rises by at
-most twice what the model says.
+linear model of each sample; a step of length s closes them by the factor 1 - s (M. Giftthaler et
+al., IROS 2018; C. Mastalli et al., Crocoddyl, ICRA 2020). While there are gaps the cost may have to
+rise: a step is then good if the cost rises by at most twice what the model says.
 """
 
 from __future__ import annotations
@@ -49,10 +46,10 @@ STEPS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 """Lengths of the steps that a pass tries."""
 
 FIRST_DAMPING, LARGEST_DAMPING = 1e-4, 1e8
-"""After the first refused step, and before the iteration gives up."""
+"""The damping after the first refused step, and the one at which the iteration gives up."""
 
 PATIENCE = 5
-"""Passes in whose cost only rounding is left before the iteration ends."""
+"""The passes in whose cost only rounding is left before the iteration ends."""
 
 RUNNING, CONVERGED, ROUNDING, NO_DESCENT, NOT_FINITE, INFEASIBLE = range(6)
 
@@ -61,26 +58,14 @@ Limits = tuple[Array, Array] | None
 
 
 class Problem(NamedTuple):
-    """What to minimise.
-
-    Attributes:
-        stage: ``stage(k, state, command) -> (state after sample k, residuals)``.
-        final: ``final(state) -> residuals`` at the end.
-    """
+    """What to minimise: ``stage(k, state, command) -> (next state, residuals)`` and ``final``."""
 
     stage: Callable[[Array, State, Array], tuple[State, Array]]
     final: Callable[[State], Array]
 
 
 class Settings(NamedTuple):
-    """The static arguments of an iteration.
-
-    Attributes:
-        iterations: the largest number of steps.
-        tolerance: see ``ilqr``.
-        exact: whether to use the exact Hessian where it is positive definite.
-        constrained: whether there are constraints other than limits.
-    """
+    """The static arguments of an iteration; ``constrained``: by more than limits."""
 
     iterations: int
     tolerance: float
@@ -89,14 +74,7 @@ class Settings(NamedTuple):
 
 
 class Trajectory(NamedTuple):
-    """States and commands, with gaps or without.
-
-    Attributes:
-        states: leading axis samples + 1.
-        commands: (samples, m).
-        gaps: ``local`` of the state after each sample and of the next of ``states``, (samples, n);
-            None if the path obeys the equations of motion.
-    """
+    """States (samples + 1) and commands; gaps (samples, n) by ``local``, None if there are none."""
 
     states: State
     commands: Array
@@ -104,18 +82,7 @@ class Trajectory(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The state of an iteration.
-
-    Attributes:
-        path: the best path, the first one to improve.
-        cost: its cost.
-        damping: of the next step.
-        status: RUNNING, CONVERGED, ROUNDING, NO_DESCENT, NOT_FINITE or INFEASIBLE.
-        passes: the number of steps tried.
-        history: the cost at the start and after each step, (iterations + 1,).
-        smallest: the smallest decrease that a model has promised.
-        stale: passes since then in whose cost only rounding is left.
-    """
+    """The best path so far; ``stale`` passes had only rounding left in the cost."""
 
     path: Trajectory
     cost: Array
@@ -135,10 +102,7 @@ def roll_out(
     gaps: Array | None = None,
     loop: Callable[..., Any] = lax.scan,
 ) -> tuple[State, Array, Array]:
-    """All states (samples + 1), commands and the cost, with ``command(state, row)``.
-
-    ``gaps`` moves the state after each sample. ``loop`` is ``lax.scan`` or its like.
-    """
+    """Return all states (samples + 1), commands ``command(state, row)`` and the cost."""
 
     def sample(state: State, numbered: Any) -> tuple[State, Any]:
         k, row, gap = numbered
@@ -159,16 +123,13 @@ def roll_out(
 
 
 def at_once(function: Callable[[Any], Any], argument: Any) -> Any:
-    """The function of a pytree of arrays, by one kernel: a loop of one step.
-
-    XLA takes longer to compile long programs of few numbers, and to run them.
-    """
+    """Compute a function of arrays by one kernel, because XLA is slow with long scalar programs."""
     one = lambda carry, _: (carry, function(carry))  # noqa: E731
     return jax.tree.map(lambda x: x[0], scan(one, argument, length=1)[1])
 
 
 def open_loop(state: State, command: Array) -> Array:
-    """The row itself, for ``roll_out`` without feedback."""
+    """Return the row itself, for ``roll_out`` without feedback."""
     return command
 
 
@@ -179,10 +140,7 @@ def begun(
     guess: tuple[Array, State | None],
     loop: Callable[..., Any] = scan,
 ) -> tuple[Trajectory, Array]:
-    """The path to begin with, from commands and perhaps states, and its cost.
-
-    ``loop`` is that of ``roll_out``.
-    """
+    """Return the first path, from commands and perhaps states, and its cost."""
     commands, states = clipped(guess[0], limits), guess[1]
     if states is None:
         states, _, cost = roll_out(problem, start, commands, open_loop, loop=loop)
@@ -195,7 +153,7 @@ def begun(
 
 
 def cost_along(problem: Problem, path: Trajectory) -> Array:
-    """The cost of a path, with gaps or without."""
+    """Return the cost of a path, with gaps or without."""
     before, _, last = ends(path.states)
     numbers = jnp.arange(len(path.commands))
     residuals = jax.vmap(problem.stage)(numbers, before, path.commands)[1]
@@ -203,10 +161,7 @@ def cost_along(problem: Problem, path: Trajectory) -> Array:
 
 
 def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Trace a function of a problem once, where the functions of the problem are traced ones.
-
-    Those of an augmented problem are not.
-    """
+    """Trace a function of a problem once, unless the problem is an augmented one."""
 
     @functools.partial(jax.jit, static_argnums=0)
     def of_parts(functions: Any, closed: Any, *arguments: Any) -> Any:
@@ -226,7 +181,7 @@ def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
 def gauss_newton(
     problem: Problem, states: State, commands: Array, gaps: Array | None = None
 ) -> Model:
-    """The linearised samples with the Gauss-Newton Hessian of their costs."""
+    """Linearise the samples, with the Gauss-Newton Hessian of their costs."""
     before, after, last = ends(states)
     rows = jnp.arange(len(commands)), before, after, commands
     transition, gradient, hessian = jax.vmap(functools.partial(_linearised, problem))(*rows)
@@ -238,8 +193,6 @@ def gauss_newton(
 def _linearised(
     problem: Problem, k: Array, state: State, after: State, command: Array
 ) -> tuple[Array, Array, Array]:
-    """F, g and the Gauss-Newton H of a sample."""
-
     def moved(state: State, command: Array) -> tuple[Array, Array]:
         end, residuals = problem.stage(k, state, command)
         return local(after, end), residuals
@@ -249,10 +202,7 @@ def _linearised(
 
 
 def _linear(function: Callable[..., Any], state: State, *command: Array) -> tuple[Any, Any]:
-    """The value of a function, and its Jacobian by the error of the state and by the command.
-
-    Each part of them has its own columns, so that what does not depend on it costs nothing.
-    """
+    """Return value and Jacobian, with columns of its own for each part of the arguments."""
     q, omega, aux, *place = state
     parts, structure = jax.tree.flatten((q, omega, place, aux, *command))
 
@@ -280,13 +230,12 @@ def _linear(function: Callable[..., Any], state: State, *command: Array) -> tupl
 
 @traced_once
 def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
-    """The Gauss-Newton model of the end, v and V."""
     residuals, jacobian = _linear(problem.final, last)
     return _squared(jacobian, residuals)
 
 
 def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
-    """The model of ``gauss_newton`` with the exact Hessian of the Lagrangian."""
+    """Replace the Hessians of ``gauss_newton`` by the exact ones of the Lagrangian."""
     before, after, last = ends(states)
     rows = costates_of(model), jnp.arange(len(commands)), before, after, commands
     hessian = jax.vmap(functools.partial(_curvature, problem))(*rows)
@@ -294,7 +243,7 @@ def newton(problem: Problem, model: Model, states: State, commands: Array) -> Mo
 
 
 def costates_of(model: Model) -> Array:
-    """The costate after each sample, (samples, n)."""
+    """Return the costate after each sample, (samples, n)."""
 
     def back(after: Array, row: Any) -> tuple[Array, Array]:
         return _costate(after, *row), after
@@ -303,7 +252,7 @@ def costates_of(model: Model) -> Array:
 
 
 def _costate(after: Array, transition: Array, gradient: Array) -> Array:
-    """The costate before a sample from the one after it, both (n,)."""
+    """Return the costate before a sample from the one after it, both (n,)."""
     n = after.size
     return gradient[:n] + matvec(transition[:, :n].T, after)
 
@@ -311,7 +260,6 @@ def _costate(after: Array, transition: Array, gradient: Array) -> Array:
 def _curvature(
     problem: Problem, costate: Array, k: Array, state: State, after: State, command: Array
 ) -> Array:
-    """The exact H of a sample, with the costate after it."""
     slope = lambda z: slope_of_sample(problem, costate, k, state, after, command, z)[0]  # noqa: E731
     return symmetric(jax.jacfwd(slope)(zeros(state, command)))
 
@@ -325,7 +273,7 @@ def slope_of_sample(
     command: Array,
     z: Array,
 ) -> tuple[Array, Array]:
-    """The gradient of a sample's Lagrangian by z, (n + m,), and the error after it, (n,)."""
+    """Return the gradient of a sample's Lagrangian at z, (n + m,), and the error after it, (n,)."""
     n = costate.size
 
     def lagrangian(z: Array) -> tuple[Array, Array]:
@@ -337,12 +285,11 @@ def slope_of_sample(
 
 
 def _curvature_end(problem: Problem, last: State) -> Array:
-    """The exact V of the end."""
     return jax.jacfwd(lambda delta: slope_at_end(problem, last, delta))(zeros(last))
 
 
 def slope_at_end(problem: Problem, last: State, delta: Array) -> Array:
-    """The gradient of the cost of the end by an error delta of its state, (n,)."""
+    """Return the gradient of the cost of the end at an error delta of its state, (n,)."""
     return jax.grad(lambda delta: _half_square(problem.final(retract(last, delta))))(delta)
 
 
@@ -357,18 +304,10 @@ def minimise(
     passes: Array,
     history: Array,
 ) -> Progress:
-    """The path after the last step, and how the iteration ended.
+    """Return the path after the last step, and how the iteration ended.
 
-    Args:
-        problem: what to minimise.
-        limits: of the commands.
-        begin: the path to improve.
-        settings: of the iteration.
-        cost: of this path.
-        first: the cost of the first path of all; its rounding is that of later ones.
-        floor: a lower cost counts as this one where a promised decrease is compared with it.
-        passes: the number of steps tried before.
-        history: their costs, (iterations + 1,).
+    The rounding of ``first``, the cost of the very first path, also limits later ones. A promised
+    decrease is compared with a cost of at least ``floor``.
     """
     iterations, tolerance, exact, _ = settings
     eps = float(jnp.finfo(first.dtype).eps)
@@ -415,7 +354,7 @@ def minimise(
 
 
 def _next_damping(damping: Array, length: Array, least: float) -> Array:
-    """The damping after a step: less after a long one, more after a short one or none."""
+    """Reduce the damping after a long step, raise it after a short one or none."""
     less = jnp.where(damping > FIRST_DAMPING, 0.1 * damping, least)
     more = jnp.maximum(10.0 * damping, FIRST_DAMPING)
     return jnp.where(length >= 0.5, less, jnp.where(length > 0.1, damping, more))
@@ -429,10 +368,7 @@ def policy_of(
     choose: Callable[..., Any],
     exact: bool,
 ) -> Policy:
-    """The step from the exact model if that is convex, otherwise from that of Gauss and Newton.
-
-    ``rows`` and ``choose`` are those of ``backward``.
-    """
+    """Take the step of the exact model if it is convex, otherwise of Gauss and Newton's."""
     arguments = problem, path, damping, rows, choose, exact
     n = error_size(jax.tree.map(lambda x: x[0], path.states))
     # With 12 errors the threads of a GPU have too few registers.
@@ -449,7 +385,7 @@ def modelled(
     choose: Callable[..., Any],
     exact: bool,
 ) -> Policy:
-    """``policy_of`` by XLA, which linearises all samples before it goes backwards."""
+    """Compute ``policy_of`` by XLA, which linearises all samples before it goes backwards."""
     states, commands, gaps = path
     models = [gauss_newton(problem, states, commands, gaps)]
     if exact:
@@ -459,7 +395,7 @@ def modelled(
 
 
 def within(commands: Array, limits: Limits) -> tuple[Any, Callable[..., Any]]:
-    """``rows`` and ``choose`` of ``backward``, for changes that keep the commands in the limits."""
+    """Return ``rows`` and ``choose`` of ``backward`` that keep the commands in the limits."""
     if limits is None:
         return jnp.ones(commands.shape, bool), held
     return (limits[0] - commands, limits[1] - commands), in_box
@@ -473,11 +409,7 @@ def _in_one_sweep(
     choose: Callable[..., Any],
     exact: bool,
 ) -> Policy:
-    """``policy_of`` in one kernel that linearises each sample where it needs it.
-
-    The linear model of a path is several times as large as the path and its policy. For many paths,
-    to write and read it takes longer than to compute it. Only with gaps is it needed afterwards.
-    """
+    """Compute ``policy_of`` in one kernel; to store the linear model would take longer."""
     before, after, last = ends(path.states)
 
     def ended(last: State) -> tuple[Array, list[Array]]:
@@ -518,7 +450,7 @@ def _in_one_sweep(
 
 
 def _first_descent(policies: list[Policy], models: list[Model] | None) -> Policy:
-    """The first policy if it lowers the cost, otherwise the last; ``models`` if there are gaps."""
+    """Return the first policy that lowers the cost, else the last; ``models`` if there are gaps."""
     lowers = jnp.isfinite(policies[0].slope) & (policies[0].slope <= 0)
     first = lambda *x: jnp.where(lowers, x[0], x[-1])  # noqa: E731
     policy = jax.tree.map(first, *policies)
@@ -526,7 +458,7 @@ def _first_descent(policies: list[Policy], models: list[Model] | None) -> Policy
 
 
 def _with_gaps(model: Model, policy: Policy) -> Policy:
-    """The policy with slope and curvature of the whole step, which also closes the gaps."""
+    """Give the policy slope and curvature of the whole step, which also closes the gaps."""
     after, z = forward(model, policy)
     v, v_v = model.end
     slope = jnp.sum(model.gradient * z) + dot(v, after[-1])
@@ -543,10 +475,7 @@ def _searched(
     rounding: Array,
     gaps: Array,
 ) -> tuple[Trajectory, Array, Array]:
-    """The path after the best of the steps that cost at most ``most``, its cost, and the length.
-
-    The best is the cheapest one, or with gaps the longest one. The length is 0 if none is good.
-    """
+    """Return the cheapest path, with gaps the longest step, below ``most``; cost and length."""
     lengths = jnp.asarray(STEPS, most.dtype)
     start = jax.tree.map(lambda x: x[0], path.states)
     rows = path.commands, ends(path.states)[0], policy.change, policy.gains, limits
@@ -569,24 +498,24 @@ def _searched(
 
 
 def has_converged(status: Array) -> Array:
-    """Whether an iteration with this status has ended at a minimum."""
+    """Return whether an iteration with this status has ended at a minimum."""
     return (status == CONVERGED) | (status == ROUNDING)
 
 
 def clipped(commands: Array, limits: Limits) -> Array:
-    """The commands (m,) or (samples, m), moved to the limits of their shape that they exceed."""
+    """Clip the commands (m,) or (samples, m) to limits of their shape."""
     return commands if limits is None else jnp.clip(commands, *limits)
 
 
 def free_of(commands: Array, limits: Limits) -> Array:
-    """Which commands are at no limit, an array of booleans."""
+    """Return which commands are at no limit, an array of booleans."""
     if limits is None:
         return jnp.ones(commands.shape, bool)
     return (commands > limits[0]) & (commands < limits[1])
 
 
 def at_limits(commands: Array, limits: Limits) -> Array:
-    """The commands, exactly at a limit where they differ from it by rounding."""
+    """Move the commands that differ from a limit by rounding exactly to it."""
     if limits is not None:
         eps = 8.0 * float(jnp.finfo(commands.dtype).eps)
         for limit in limits:
@@ -600,17 +529,16 @@ def _half_square(residuals: Array) -> Array:
 
 
 def _squared(jacobian: Array, residuals: Array) -> tuple[Array, Array]:
-    """Gradient and Gauss-Newton Hessian of half the sum of squares."""
     return matvec(jacobian.T, residuals), product(jacobian.T, jacobian)
 
 
 def zeros(state: State, *command: Array) -> Array:
-    """No error of the state and, if given, no change of the command, (n,) or (n + m,)."""
+    """Return no error of the state and, if given, no change of the command, (n,) or (n + m,)."""
     return jnp.zeros(error_size(state) + sum(u.size for u in command), state.q.dtype)
 
 
 def ends(states: State) -> tuple[State, State, State]:
-    """The states before the samples and after them, and the last one."""
+    """Return the states before the samples and after them, and the last one."""
     parts = (slice(None, -1), slice(1, None), -1)
     before, after, last = (jax.tree.map(lambda x, i=i: x[i], states) for i in parts)
     return before, after, last

@@ -47,18 +47,16 @@ class MpcMemory(NamedTuple):
     Attributes:
         commands: the plan of the next sample, (samples, m).
         k: its number, an integer ().
-        states: the states of that plan, a State with leading axes samples + 1, which need not obey
-            the equations of motion; None if the first guess had none.
-        violation: the largest violation of a constraint by the last plan, from the state that it
-            began with to the end of its horizon, in its unit, ().
+        states: the states of that plan, leading axes samples + 1, which need not obey the equations
+            of motion; None if the first guess had none.
+        violation: the largest violation of a constraint along the last plan, in its unit, ().
         holds: whether that is at most the tolerance, ().
         failures: the number of samples so far whose plan did not hold, an integer ().
 
     Examples:
         >>> controller = jq.planning.mpc(jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), effort)
-        >>> memory = controller.init(turning, None)
-        >>> memory.commands.shape, bool(memory.holds)
-        ((5, 3), True)
+        >>> controller.init(turning, None).commands.shape
+        (5, 3)
     """
 
     commands: Array
@@ -83,54 +81,45 @@ def mpc(
     iterations: int = 1,
     tolerance: ArrayLike | None = None,
 ) -> Controller:
-    """A ``jq.Controller`` that plans anew at each sample, from the state of now.
+    """Make a ``jq.Controller`` that plans at each sample, from the present state.
 
-    At each sample it improves the commands of a horizon ahead by a fixed number of steps of Gauss
-    and Newton, applies the first command, and keeps the others, with the last one twice, for the
-    next sample (M. Diehl, H. G. Bock and J. P. Schloeder, SIAM J. Control Optim. 43, 1714, 2005).
-    The costs are those of ``planning.ilqr``: half the sum of the squares of ``residuals`` along the
-    horizon. The step is that of the linear regulator in
-    the coordinates of ``dynamics.local``, between the limits, or as small a part of it as lowers
-    the cost most, down to none.
+    At each sample it improves the commands of a horizon, by the cost of ``planning.ilqr``, in a
+    fixed number of Gauss-Newton steps, applies the first command, and keeps the others, the last
+    one twice, for the next sample (M. Diehl, H. G. Bock and J. P. Schloeder, SIAM J. Control Optim.
+    43, 1714, 2005). Of each step, in the coordinates of ``dynamics.local`` and between the limits,
+    it takes the part that lowers the cost most, perhaps none. Torques see the time and ``k`` counts
+    the samples of the rollout, not of the horizon, so ``planning.ilqr`` takes the same residuals on
+    the rollout's grid.
 
-    The references move with time: torques see the time, and ``k`` counts the samples of the
-    rollout, not of the horizon. So ``planning.ilqr`` takes the same residuals on the rollout's
-    grid. The memory is a ``planning.MpcMemory``.
+    Equalities and inequalities, linearised about the last plan, are rows of the quadratic program
+    of each step, which a fixed number of interior-point passes solves (C. V. Rao, S. J. Wright and
+    J. B. Rawlings, J. Optim. Theory Appl. 99, 723, 1998). They need not be met: see ``holds`` of
+    the memory, a ``planning.MpcMemory``. A disturbance violates a constraint by up to what it can
+    change within a sample; the next plan leads back if the commands can. Where no command can meet
+    all of them, the sum of the squares of the violations is smallest, in units of what the commands
+    can change.
 
-    Equalities and inequalities are rows of the quadratic program of each step, which a fixed number
-    of passes of an interior-point method solves with the motion and the constraints linearised
-    about the last plan (C. V. Rao, S. J. Wright and J. B. Rawlings, J. Optim. Theory Appl. 99, 723,
-    1998). Nothing is repeated until they are met. ``memory.holds`` says at each sample whether they
-    are, along the whole plan from the state of now on, and ``memory.failures`` counts the samples
-    at which they were not. A disturbance violates a constraint by up to what it can change within a
-    sample; the next plan leads back, if the commands can do so. Where no command can meet all of
-    them, the sum of the squares of their violations is smallest, in units of what the commands can
-    change.
-
-    The closed loop is differentiable in both modes, of any order, through all iterations, whether
-    they have converged or not: by params, start, limits, and whatever the functions close over. Of
-    a quadratic program with equalities or inequalities it is the derivative of the solution, by the
-    implicit function theorem, and only of first order. It jumps where another length of step
-    becomes the best one, or other inequalities are active. The commands are NaN if the Hessian of
-    the commands is not positive definite; a residual of each command, however small, prevents it.
+    The closed loop is differentiable in both modes, of any order, through all iterations, with
+    respect to params, start, limits and closed-over arrays. With equalities or inequalities it has
+    the derivative of the program's solution, only of first order. Derivatives jump where another
+    length of step becomes the best, or other inequalities become active. The commands are NaN if
+    their Hessian is not positive definite; a residual of each command, however small, prevents it.
 
     Args:
-        scheme: a deterministic scheme, for example ``jq.rkmk2``, of the model that plans. The
-            rollout may have another scheme, body and torque.
+        scheme: a deterministic scheme of the model, for example ``jq.rkmk2``. The rollout may have
+            another scheme, body and torque.
         body: the Body of the model, in the dtype of the start.
         torque: ``torque(t, state, params, command) -> (3,)`` of the model, as in ``jq.rollout``.
         dt: the step of the model [s]. The controller's period is ``sample_every dt``.
-        commands: the first guess for the samples of the horizon, (samples, m), in the dtype of the
-            start. Those beyond the limits begin at the limits. The pair ``(commands, states)``
-            also guesses the states, a State with leading axes samples + 1, as in ``ilqr``. The
-            steps are then whole ones where their cost is finite.
+        commands: the first guess, (samples, m), in the dtype of the start, clipped to the limits.
+            The pair ``(commands, states)`` also guesses the states, as in ``ilqr``; the steps are
+            then whole ones where their cost is finite.
         residuals: ``residuals(k, state, params, command) -> (r,)`` of each sample, or
-            ``planning.Residuals``, whose ``final(k, state, params)`` is at the end of the horizon.
-        constraints: ``planning.Constraints``: limits of the commands, inequalities of each sample,
-            whose k counts those of the rollout, and ``equalities(k, state, params)`` at the end of
-            the horizon, like ``final``.
+            ``planning.Residuals`` with ``final(k, state, params)`` at the end of the horizon.
+        constraints: ``planning.Constraints``: limits, inequalities of each sample k of the rollout,
+            and ``equalities(k, state, params)`` at the end of the horizon.
         sample_every: steps of the model per sample.
-        iterations: steps of Gauss and Newton per sample.
+        iterations: Gauss-Newton steps per sample.
         tolerance: the largest violation of equalities and inequalities with which ``memory.holds``
             is True, in their unit, (); required if there are any. It does not change the plan.
 
@@ -142,10 +131,8 @@ def mpc(
         >>> controller = jq.planning.mpc(
         ...     jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), spin,
         ...     constraints=jq.planning.Constraints(limits=(-0.5, 0.5)))
-        >>> def stop():
-        ...     grid = jq.grid(0.0, 0.5, 20)
-        ...     return jq.rollout(jq.rkmk2, body, motors, turning, grid, controller=controller)
-        >>> path = jax.jit(stop)()
+        >>> grid = jq.grid(0.0, 0.5, 20)
+        >>> path = jq.rollout(jq.rkmk2, body, motors, turning, grid, controller=controller)
         >>> path.command[0].round(2), bool(jnp.abs(path.final.omega).max() < 0.01)  # N m, rad/s
         (Array([ 0. ,  0. , -0.5], dtype=float32), True)
     """
@@ -198,12 +185,7 @@ def mpc(
 def _improved(
     problem: Problem, constraints: Kinds | None, path: Trajectory, cost: Array, limits: Limits
 ) -> tuple[Array, State | None]:
-    """The commands after one step of Gauss and Newton, and the states if the path has gaps.
-
-    ``cost`` is that of the path. The length of the step is the one that lowers the cost most, to
-    which the violations add with twice the largest multiplier. With gaps it is a whole step, or the
-    longest of finite cost.
-    """
+    """Return commands, and states if there are gaps, after the best part of one step."""
     states, commands, gaps = path
     start = jax.tree.map(lambda x: x[0], states)
     model = gauss_newton(problem, states, commands, gaps)

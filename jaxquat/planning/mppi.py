@@ -1,4 +1,4 @@
-"""Model predictive path integral control: the next commands as a weighted mean of random ones."""
+"""Model predictive path integral control: the next commands are a weighted mean of random ones."""
 
 from __future__ import annotations
 
@@ -52,15 +52,14 @@ def mppi(
     constraints: Constraints | None = None,
     sample_every: int = 1,
 ) -> Controller:
-    """A ``jq.Controller`` that tries random commands, and takes their mean weighted by cost.
+    """Make a ``jq.Controller`` that tries random commands and takes their mean weighted by cost.
 
-    At each sample it draws ``samples`` sequences of commands about the last plan, simulates all of
-    them from the state of now, and weighs them with ``exp(-cost/temperature)``. The weighted mean
-    is the plan; its first command is applied, and the others, with the last one twice, are what the
-    next sample starts from. No derivative is used: residuals may jump. (Model predictive path
-    integral control: G. Williams, A. Aldrich and E. Theodorou, J. Guid. Control Dyn. 40, 344, 2017.
-    Of its information-theoretic form, G. Williams et al., IEEE Trans. Robot. 34, 1603, 2018, it is
-    the one with alpha = 1: commands cost what the residuals say, and nothing else.)
+    At each sample it draws ``samples`` sequences of commands about the last plan, simulates them
+    from the present state, and weighs them with ``exp(-cost/temperature)``. The weighted mean is
+    the plan; its first command is applied, and the others, the last one twice, begin the next
+    sample. No derivative is used: residuals may jump. (G. Williams, A. Aldrich and E. Theodorou,
+    J. Guid. Control Dyn. 40, 344, 2017; in G. Williams et al., IEEE Trans. Robot. 34, 1603, 2018,
+    the case alpha = 1: the cost of commands is that of the residuals alone.)
 
     For a linear plant and linear residuals, ``1/2 |H u - r|^2`` with all commands u, the plan tends
     for many samples to ``(S^-1 + H^T H/temperature)^-1 (S^-1 u_0 + H^T r/temperature)``, where u_0
@@ -69,33 +68,25 @@ def mppi(
     Args:
         key: a ``jax.random.key``; sample k draws from ``fold_in(key, k)``. Under ``jax.vmap`` give
             each body a key of its own (``jax.random.split``).
-        scheme: as in ``planning.mpc``, like all arguments that are not listed here: the horizon,
-            the costs, and the numbers of samples.
+        scheme: see ``planning.mpc``, like all arguments that are not explained here.
         body: see ``planning.mpc``.
         torque: see ``planning.mpc``.
         dt: see ``planning.mpc``.
         commands: see ``planning.mpc``, without states.
         residuals: see ``planning.mpc``.
         sampling: ``planning.Sampling``: standard deviation, temperature and number of sequences.
-        constraints: ``planning.Constraints`` with limits, and nothing else; commands beyond them
-            are moved to them before they are tried.
+        constraints: ``planning.Constraints`` with limits alone, which clip commands before a trial.
         sample_every: see ``planning.mpc``.
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
 
     Examples:
-        >>> spin = lambda k, state, params, command: 10.0 * state.omega
-        >>> def stop(key):
-        ...     controller = jq.planning.mppi(
-        ...         key, jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), spin,
-        ...         sampling=jq.planning.Sampling(0.2, 0.01, samples=64),
-        ...         constraints=jq.planning.Constraints(limits=(-0.5, 0.5)))
-        ...     grid = jq.grid(0.0, 0.5, 20)
-        ...     return jq.rollout(jq.rkmk2, body, motors, turning, grid, controller=controller)
-        >>> path = jax.jit(stop)(jax.random.key(0))
-        >>> bool(jnp.abs(path.final.omega).max() < 0.02)  # rad/s
-        True
+        >>> controller = jq.planning.mppi(
+        ...     jax.random.key(0), jq.rkmk2, body, motors, 0.5, jnp.zeros((5, 3)), effort,
+        ...     sampling=jq.planning.Sampling(std=0.2, temperature=0.01, samples=64))
+        >>> controller.period  # s
+        0.5
     """
     horizon = checked_horizon(
         scheme, body, torque, dt, checked_commands(commands), residuals, constraints, sample_every
@@ -135,7 +126,7 @@ def mppi(
 
 
 def _cost(h: Horizon, t: Array, state: State, params: Any, k: Array, commands: Array) -> Array:
-    """The cost of the horizon from sample k on; the rollout is a kernel where there is one."""
+    """Return the cost of the horizon from sample k on, by a kernel where there is one."""
     count, dtype = len(commands), commands.dtype
 
     def torque(t: Array, state: State, params: Any, numbered: tuple[Array, Array]) -> Any:

@@ -1,14 +1,14 @@
 """The minimum that ``ilqr`` finds, as a differentiable function of its problem.
 
-Where the gradient by the free commands vanishes, the implicit function theorem gives their
-derivative: the solution of the quadratic model with the exact Hessian, whose gradients and gaps are
-the derivatives of those of the Lagrangian, is one more backward pass. So samples are differentiated
-one by one, and no loop over them is. A Hessian that is not positive definite gives NaN: the plan is
-then not at a minimum, or not at a single one.
+Where the gradient with respect to the free commands vanishes, the implicit function theorem gives
+their derivative: one more backward pass through the quadratic model with the exact Hessian, whose
+gradients and gaps are the derivatives of those of the Lagrangian. So samples are differentiated one
+by one, never a loop over them. A Hessian that is not positive definite gives NaN: the plan is then
+not at a minimum, or not at an isolated one.
 
-With constraints, the cost is that of the augmented Lagrangian, which also depends on the
-multipliers. Their derivative is a fixed point: that of ``y = max(0, y + rho c)`` with the commands
-that minimise for these y. Each pass reduces its error by the factor ``1/(1 + rho S)``.
+With constraints, the cost is that of the augmented Lagrangian, which depends on the multipliers.
+Their derivative is a fixed point: that of ``y = max(0, y + rho c)`` with the commands that minimise
+for these y. Each pass reduces its error by the factor ``1/(1 + rho S)``.
 """
 
 from __future__ import annotations
@@ -56,18 +56,11 @@ from jaxquat.planning.iteration import (
 from jaxquat.planning.riccati import Model, Policy, backward, forward, held
 
 PASSES = 16
-"""Of the fixed point of the multipliers' derivative."""
+"""The passes of the fixed point of the multipliers' derivative."""
 
 
 class Outcome(NamedTuple):
-    """How an iteration ended; floats, because integers have no tangents.
-
-    Attributes:
-        status: CONVERGED, for instance.
-        iterations: the number of steps tried.
-        history: the cost at the start and after each step, (iterations + 1,).
-        penalties: the root of rho of each constraint, for its derivative.
-    """
+    """How an iteration ended; floats, because integers have no tangents."""
 
     status: Array
     iterations: Array
@@ -76,15 +69,7 @@ class Outcome(NamedTuple):
 
 
 class Disturbance(NamedTuple):
-    """How a change of the problem disturbs the quadratic model about its minimum.
-
-    Attributes:
-        gradient: of the Lagrangian of each sample, (samples, n + m).
-        shift: of the error after each sample, (samples, n).
-        end: the gradient of the cost of the end, (n,).
-        start: the error of the state at the start, (n,).
-        commands: the change of those that are held, (samples, m).
-    """
+    """Changes of each sample's gradient and next error, the end's gradient, start and commands."""
 
     gradient: Array
     shift: Array
@@ -94,11 +79,11 @@ class Disturbance(NamedTuple):
 
 
 Functions = tuple[TracedFunction, ...]
-"""Those of a Problem and of Kinds."""
+"""The functions of a Problem and of Kinds."""
 
 
 def bound(functions: Functions, constants: Any, others: Any) -> tuple[Problem, Kinds]:
-    """The problem and its constraints, with the arrays that they close over."""
+    """Return the problem and its constraints, with the arrays that they close over."""
     stage, final, equalities, inequalities = map(functools.partial, functions, constants, others)
     return Problem(stage, final), Kinds(equalities, inequalities)
 
@@ -114,10 +99,7 @@ def described(
     commands: Array,
     of_constraints: tuple[Kinds, Kinds],
 ) -> tuple[State, Array, Array]:
-    """The states of commands, their cost and the gains.
-
-    ``of_constraints`` are the multipliers and the roots of the penalties.
-    """
+    """Return the states of commands, their cost and the gains."""
     operands = constants, others, start, limits, commands, of_constraints
     return _described(functions, constrained, operands, scan, policy_of)
 
@@ -159,7 +141,7 @@ def optimum(
     limits: Limits,
     guess: tuple[Array, State | None],
 ) -> tuple[tuple[Array, Kinds], Outcome]:
-    """Commands and multipliers, differentiable by constants, start and limits, not by the guess."""
+    """Find commands and multipliers, differentiable in all arguments but the guess."""
     problem, constraints = bound(functions, constants, others)
     begin, first = begun(problem, start, limits, guess)
     if settings.constrained:
@@ -205,7 +187,6 @@ def _optimum_jvp(
     pushed = jax.linearize(slopes, constants, start, limits, multipliers)[1]
 
     def change(slope: Kinds) -> Array:
-        """The derivative of the commands for this one of the multipliers."""
         return _response(model, free, pushed(*moved, slope))
 
     def next_multipliers(constants: Any, start: State, commands: Array, y: Kinds) -> Kinds:
@@ -236,8 +217,6 @@ def _slopes(
 
 
 def _response(model: Model, free: Array, by: Disturbance) -> Array:
-    """The change of the commands that leads to the minimum of the disturbed problem."""
-
     def choose(hessian: Array, gradient: Array, row: tuple[Array, Array]) -> tuple[Array, Array]:
         free, moved = row
         fixed = jnp.where(free, 0.0, moved)

@@ -1,4 +1,4 @@
-"""What to minimise, within what, and how: the records that the planners take, and their checks."""
+"""The records that the planners take, and their checks."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Residuals(NamedTuple):
     """Functions whose squares are the cost: half their sum over all samples, and at the end.
 
     Attributes:
-        stage: ``stage(k, state, params, command) -> (r,)`` at the start of sample k, with its state
-            and command, in the dtype of the start. In ``mpc`` and ``mppi`` k counts the samples of
-            the rollout.
-        final: ``final(state, params) -> (r,)`` at the end; ``final(k, state, params)`` in ``mpc``
-            and ``mppi``, whose end moves: it is where sample k begins. None for no cost.
+        stage: ``stage(k, state, params, command) -> (r,)`` at the start of sample k, in the dtype
+            of the start. In ``mpc`` and ``mppi`` k counts the samples of the rollout.
+        final: ``final(state, params) -> (r,)`` at the end; in ``mpc`` and ``mppi``
+            ``final(k, state, params)`` at the end of the horizon, where sample k begins. None for
+            no cost.
 
     Examples:
         >>> stopped = lambda state, params: 100.0 * state.omega
@@ -53,7 +53,7 @@ class Constraints(NamedTuple):
 
     Attributes:
         limits: ``(least, largest)`` commands, each (), (m,) or (samples, m). Infinity is no limit.
-        equalities: ``equalities(state, params) -> (e,)``, which is 0 at the end, in any unit;
+        equalities: ``equalities(state, params) -> (e,)``, 0 at the end, in any unit;
             ``equalities(k, state, params)`` in ``mpc``, whose end moves.
         inequalities: ``inequalities(k, state, params, command) -> (c,)``, at most 0 at the start of
             each sample k, in any unit. In ``mpc`` k counts the samples of the rollout.
@@ -73,16 +73,15 @@ class Solver(NamedTuple):
 
     Attributes:
         iterations: the largest number of steps.
-        tolerance: end as converged if the quadratic model promises a decrease of at most this
-            number squared, as a fraction of the cost (D. M. Bates and D. G. Watts, Technometrics
-            23, 179, 1981), or of the first cost times the tolerance if that is larger. Between 0
-            and 1; None is the square root of the dtype's epsilon: 1.5e-8 in float64, 3.5e-4 in
-            float32. With constraints, the cost of meeting them exactly must be below the 2.5th
-            power.
-        hessian: "exact" uses the exact Hessian where it is positive definite, and that of Gauss and
-            Newton elsewhere; near the minimum the convergence is quadratic. "gauss-newton" never
-            computes second derivatives, so a step costs less, but the convergence is linear where
-            the residuals do not vanish.
+        tolerance: the iteration has converged if the quadratic model promises a decrease of at most
+            this number squared, as a fraction of the cost (D. M. Bates and D. G. Watts,
+            Technometrics 23, 179, 1981) or, if larger, of the first cost times the tolerance.
+            Between 0 and 1; None is the root of the dtype's epsilon: 1.5e-8 in float64, 3.5e-4 in
+            float32. The cost of meeting constraints exactly must be below its 2.5th power.
+        hessian: "exact" uses the exact Hessian where it is positive definite, Gauss and Newton's
+            elsewhere; near the minimum the convergence is quadratic. "gauss-newton" never computes
+            second derivatives: a step costs less, but the convergence is linear where the residuals
+            do not vanish.
 
     Examples:
         >>> jq.planning.Solver(hessian="gauss-newton").iterations
@@ -147,10 +146,7 @@ def checked_commands(commands: Any) -> Array:
 
 
 def parted(commands: Any) -> tuple[Any, State | None]:
-    """Return the guesses of commands and states of a pair; of the commands alone, None for these.
-
-    An argument that is no such pair is returned for ``checked_commands`` to refuse.
-    """
+    """Split a pair of commands and states; the states are None for anything else."""
     if isinstance(commands, tuple) and len(commands) == 2 and isinstance(commands[1], State):
         return commands
     return commands, None
@@ -202,7 +198,7 @@ def problem_of(simulation: Simulation, residuals: Residuals) -> Problem:
 
 
 def kinds_of(constraints: Constraints, params: Any, dtype: Any) -> Kinds:
-    """Return the functions of the constraints, without numbers where they are None."""
+    """Return the functions of the constraints; where they are None, functions of no numbers."""
     inequalities = constraints.inequalities
 
     def along(k: Array, state: State, command: Array) -> Array:
@@ -218,7 +214,7 @@ def kinds_of(constraints: Constraints, params: Any, dtype: Any) -> Kinds:
 def at_end(
     name: str, function: Callable[..., Array] | None, params: Any, dtype: Any
 ) -> Callable[[State], Array]:
-    """Return the function of the last state, without numbers where it is None."""
+    """Return the function of the last state; for None, a function of no numbers."""
     if function is None:
         return lambda state: jnp.zeros(0, dtype)
     return lambda state: numbers_of(name, function(state, params), dtype)

@@ -5,10 +5,9 @@ of the command, and z both of them. A sample has the model
 
     delta' = F z,    cost = g . z + 1/2 z . H z,
 
-and the end costs ``v . delta + 1/2 delta . V delta``. The value function before each sample is
-again of this form. With ``q = g + F^T v`` and ``Q = H + F^T V F``, the change ``d - K delta``
-minimises ``q . z + 1/2 z . Q z`` (D. H. Jacobson and D. Q. Mayne, Differential Dynamic Programming,
-1970).
+and the end costs ``v . delta + 1/2 delta . V delta``. The value function before each sample has
+this form too. With ``q = g + F^T v`` and ``Q = H + F^T V F``, the change ``d - K delta`` minimises
+``q . z + 1/2 z . Q z`` (D. H. Jacobson and D. Q. Mayne, Differential Dynamic Programming, 1970).
 Between limits d is the minimum in a box, and commands that it holds at a limit have no feedback
 (Y. Tassa, N. Mansard and E. Todorov, ICRA 2014, section IV).
 """
@@ -29,43 +28,27 @@ ARCS = (1.0, 0.5, 0.25, 0.1, 0.01, 0.0)
 
 
 class Model(NamedTuple):
-    """The samples and the end of a linear-quadratic problem.
+    """The samples and the end of a linear-quadratic problem."""
 
-    Attributes:
-        transition: F of each sample, (samples, n, n + m).
-        gradient: g of each sample, (samples, n + m).
-        hessian: H of each sample, (samples, n + m, n + m).
-        end: v (n,) and V (n, n).
-        shift: h of each sample, (samples, n): delta' = F z + h; None for 0.
-    """
-
-    transition: Array
-    gradient: Array
-    hessian: Array
-    end: tuple[Array, Array]
-    shift: Array | None = None
+    transition: Array  # F of each sample, (samples, n, n + m)
+    gradient: Array  # g of each sample, (samples, n + m)
+    hessian: Array  # H of each sample, (samples, n + m, n + m)
+    end: tuple[Array, Array]  # v (n,) and V (n, n)
+    shift: Array | None = None  # h of each sample, (samples, n): delta' = F z + h; None for 0
 
 
 class Policy(NamedTuple):
-    """The change ``d - K delta`` of each command, and what the model says of the cost.
+    """The change ``d - K delta`` of each command, and what the model says of the cost."""
 
-    Attributes:
-        change: d of each sample, (samples, m).
-        gains: K of each sample, (samples, m, n).
-        slope: with d scaled by s, the cost changes by ``s slope + 1/2 s^2 curvature``.
-        curvature: see ``slope``.
-        hessian: the damped Hessian of the commands of each sample, (samples, m, m), or None.
-    """
-
-    change: Array
-    gains: Array
-    slope: Array
+    change: Array  # d of each sample, (samples, m)
+    gains: Array  # K of each sample, (samples, m, n)
+    slope: Array  # with d scaled by s, the cost changes by ``s slope + 1/2 s^2 curvature``
     curvature: Array
-    hessian: Array | None = None
+    hessian: Array | None = None  # the damped one of the commands of each sample, (samples, m, m)
 
 
 def product(a: Array, b: Array) -> Array:
-    """The matrix product in full precision, on a GPU too."""
+    """Multiply matrices in full precision, on a GPU too."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
@@ -77,13 +60,9 @@ def backward(
 ) -> Policy:
     """Solve the problem from its end to its start.
 
-    Args:
-        model: the problem.
-        damping: fraction of the diagonal of each Hessian of the commands that is added to it. With
-            None the policy is linear in the gradients, and ``out_of_range`` is not asked.
-        rows: pytree with leading axis samples, a row for each call of ``choose``.
-        choose: ``choose(hessian, gradient, row) -> (d, free)``, the change (m,) that minimises the
-            cost of a sample, and which commands are free.
+    A fraction ``damping`` of its diagonal is added to each Hessian of the commands; with None the
+    policy is linear in the gradients. ``choose(hessian, gradient, row) -> (d, free)`` minimises the
+    cost of a sample, with a row of the pytree ``rows``.
     """
 
     def sample(value: tuple[Array, Array], stage: Any) -> tuple[tuple[Array, Array], Policy]:
@@ -101,10 +80,7 @@ def improved(
     row: Any,
     choose: Callable[[Array, Array, Any], tuple[Array, Array]],
 ) -> tuple[tuple[Array, Array], Policy]:
-    """The value function before a sample, from the one after it, and the policy of the sample.
-
-    ``stage`` is F, g, H and h of the sample; the other arguments are those of ``backward``.
-    """
+    """Return value function and policy of a sample (F, g, H, h), from the value after it."""
     (transition, gradient, hessian, shift), (v, v_v) = stage, value
     n = v.size
     v = v if shift is None else v + matvec(v_v, shift)
@@ -129,16 +105,10 @@ def improved(
 
 
 def out_of_range(diagonal: Array, gradient: Array, by_command: Array, curvature: Array) -> Array:
-    """Whether the dtype cannot hold the second derivative by a command, (m,).
+    """Return whether the dtype cannot hold the second derivative with respect to a command, (m,).
 
-    Without rounding it vanishes only if the command has no effect. The step of ``improved`` is NaN
-    where it is infinite, or below the normal numbers although the command has an effect.
-
-    Args:
-        diagonal: the second derivative by each command, (m,).
-        gradient: the derivative of the cost of the sample by each command, (m,).
-        by_command: the derivative of the next state by each command, (n, m).
-        curvature: the second derivative of the later cost by each number of that state, (n,).
+    It vanishes only if the command has no effect. The step of ``improved`` is NaN where it is
+    infinite, or below the normal numbers although the command has an effect.
     """
     tiny = float(jnp.finfo(diagonal.dtype).tiny)
     root = matvec(jnp.abs(by_command).T, jnp.sqrt(jnp.abs(curvature)))
@@ -147,25 +117,25 @@ def out_of_range(diagonal: Array, gradient: Array, by_command: Array, curvature:
 
 
 def symmetric(matrix: Array) -> Array:
-    """The matrix of its lower triangle, where a kernel computes only that of a product."""
+    """Complete a matrix from its lower triangle, where a kernel computes only that of a product."""
     return jnp.where(np.tri(len(matrix), dtype=bool), matrix, matrix.T)
 
 
 def summed(policy: Policy) -> Policy:
-    """The policy with slope and curvature of all samples, from those of each."""
+    """Sum slope and curvature of the policy over all samples."""
     return policy._replace(slope=jnp.sum(policy.slope), curvature=jnp.sum(policy.curvature))
 
 
 def held(hessian: Array, gradient: Array, free: Array) -> tuple[Array, Array]:
-    """The minimum over the commands that are free, the others unchanged; for ``backward``."""
+    """Minimise over the commands that are free, the others unchanged; for ``backward``."""
     return -solve_free(hessian, gradient[:, None], free)[:, 0], free
 
 
 def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[Array, Array]:
-    """The minimum between ``room``, the least and the largest change; for ``backward``.
+    """Minimise between ``room``, the least and the largest change; for ``backward``.
 
-    Projected Newton steps (D. P. Bertsekas, SIAM J. Control Optim. 20, 221, 1982), 2 m + 2 of them:
-    each solves for the commands that no limit stops, and goes along the projected arc.
+    2 m + 2 projected Newton steps (D. P. Bertsekas, SIAM J. Control Optim. 20, 221, 1982): each
+    solves for the commands that no limit stops, and goes along the projected arc.
     """
     lower, upper = room
     lengths = jnp.asarray(ARCS, hessian.dtype)[:, None]
@@ -186,11 +156,7 @@ def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[
 
 
 def solve_free(hessian: Array, columns: Array, free: Array) -> Array:
-    """Solve for the free commands, (m, m), (m, k) -> (m, k); the others get 0.
-
-    NaN if the Hessian of the free commands is not positive definite. The pivots of this elimination
-    are the squares of the diagonal of the Cholesky factor.
-    """
+    """Solve for the free commands, (m, k); 0 for others, NaN if not positive definite."""
     identity = jnp.eye(free.size, dtype=hessian.dtype)
     matrix = jnp.where(free[:, None] & free[None], hessian, identity)
     # In one array with the matrix, the result would not be linear in the columns for JAX.
@@ -203,7 +169,7 @@ def solve_free(hessian: Array, columns: Array, free: Array) -> Array:
 
 
 def forward(model: Model, policy: Policy, start: Array | None = None) -> tuple[Array, Array]:
-    """The error after and z of all samples under the policy, from this error at the start, or 0."""
+    """Return the error after each sample and its z, from this error at the start, or 0."""
 
     def sample(delta: Array, row: Any) -> tuple[Array, tuple[Array, Array]]:
         transition, shift, d, gain = row

@@ -1,19 +1,15 @@
 """Pictures of trajectories, ensembles and fits with matplotlib (extra ``plot``).
 
-Import it with ``from jaxquat import plot``. Each function draws into ``ax``, or into a new figure
-if ``ax`` is None, and returns the axes. A path is one path, not a batch.
-
-New figures are not registered with pyplot: nothing has to be closed, and ``plt.show()`` does not
-show them. A notebook shows new axes, or ``ax.figure``, at the end of a cell; for a window, pass
-``ax=plt.subplots()[1]``. ``COLOURS`` has the colours of all pictures.
+Import it with ``from jaxquat import plot``. Each function draws one path, not a batch, into ``ax``,
+or into a new figure if ``ax`` is None, and returns the axes. New figures are not registered with
+pyplot: nothing has to be closed, and ``plt.show()`` does not show them. A notebook shows new axes,
+or ``ax.figure``, at the end of a cell; for a window, pass ``ax=plt.subplots()[1]``. ``COLOURS`` has
+the colours of all pictures. The examples draw this path of a body that tumbles.
 
 Examples:
-    The examples of the functions draw this path of a body that tumbles:
-
     >>> body = jq.Body.box(3.0, jnp.array([0.5, 0.35, 0.15]))  # kg, m
     >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), omega=jnp.array([0.15, 3.0, 0.15]))
-    >>> grid = jq.grid(0.0, 0.02, 50)
-    >>> path = jax.jit(lambda: jq.rollout(jq.zhao, body, jq.torques.zero, start, grid))()
+    >>> path = jq.rollout(jq.zhao, body, jq.torques.zero, start, jq.grid(0.0, 0.02, 50))
     >>> ax = jq.plot.rates(path)  # ax.figure.savefig("rates.png") writes it
 """
 

@@ -57,26 +57,23 @@ def animate(
     """Animate the path: its body turns in the world as a box with lines along its axes.
 
     The box is the homogeneous one with the body's moments, the inverse of ``jq.Body.box``. A body
-    with a position moves, and draws its path as a line behind it. The scales of the three axes are
+    with a position moves, with its path as a line behind it. The scales of the three axes are
     equal, and the view contains the whole path and everything already in ``ax``.
 
     Args:
-        path: one path. ``path.at`` interpolates between rows, so the attitudes of neighbouring rows
-            must be less than a half turn apart.
+        path: one path, whose neighbouring attitudes are less than a half turn apart (``path.at``).
         body: the body of the path.
-        file: where to write the film, or None. Pillow writes ".gif"; ".mp4" and other formats need
-            an ffmpeg that matplotlib finds.
+        file: where to write the film, or None. Pillow writes ".gif"; ".mp4" and others need an
+            ffmpeg.
         fps: frames per second of the film.
         speed: seconds of the path per second of the film.
         size: for a body with a position, the diagonal of its box as drawn [m]; by default a sixth
             of the longest side of the box around the path.
         ax: where to draw; a new figure if None.
-        progress: show a bar with frames per second and the remaining time while the file is
-            written.
+        progress: show a bar with frames per second while the file is written.
 
     Returns:
-        The animation of matplotlib, with its methods ``save`` and ``to_html5_video``. A notebook
-        shows it with controls.
+        The animation of matplotlib, with ``save`` and ``to_html5_video``; a notebook shows it.
 
     Examples:
         >>> film = jq.plot.animate(path, body, fps=4)  # or animate(path, body, "film.gif")
@@ -121,7 +118,6 @@ def animate(
 
 
 def _actors(ax: Axes3D, corners: np.ndarray) -> tuple[Poly3DCollection, list[Any], Any]:
-    """Add the box with these corners (8, 3), the lines of its axes, and the trail."""
     colours = np.repeat(COLOURS[:3], 2)
     style: dict[str, Any] = {"facecolors": colours, "edgecolors": "white", "linewidths": 1.0}
     solid = Poly3DCollection(corners[_FACES], **style)
@@ -134,7 +130,6 @@ def _actors(ax: Axes3D, corners: np.ndarray) -> tuple[Poly3DCollection, list[Any
 
 
 def _writer(file: str | os.PathLike[str] | None) -> str:
-    """Return the name of matplotlib's writer for a file; ValueError if it is not installed."""
     suffix = "" if file is None else place("file", file).suffix.lower()
     writer = "pillow" if suffix == ".gif" else "ffmpeg"
     if file is not None and not writers.is_available(writer):
@@ -144,11 +139,7 @@ def _writer(file: str | os.PathLike[str] | None) -> str:
 
 
 def _box(body: Body) -> tuple[np.ndarray, np.ndarray]:
-    """Return the box with the body's moments, its longest diagonal 2 long.
-
-    These are its corners (8, 3), and the distances (3,) from the centre at which the body axes
-    leave it. The square of its first side is ``I2 + I3 - I1`` to scale.
-    """
+    """Return corners (8, 3) of the box, diagonal 2, and where (3,) the body axes leave it."""
     instance("body", body, Body, "a jq.Body")
     moments = np.asarray(body.principal()[0], float)
     sides = np.sqrt(np.maximum(np.sum(moments) - 2 * moments, 0.0))  # 0 for a flat body
@@ -159,7 +150,6 @@ def _box(body: Body) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _radius(path: Path, size: float | None) -> float:
-    """Return half the diagonal of the box as drawn [m], or 1 for a body that only turns."""
     if path.state.position is None:
         if size is not None:
             raise ValueError(f"size: wanted None for a body that only turns, got {size!r}")

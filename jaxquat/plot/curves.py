@@ -57,21 +57,20 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
     """Draw the Euler angles [deg] of the path's attitude against time [s].
 
     An angle about x, y or z has the colour and dashes of that component in ``rates``. A curve is
-    broken where its angle jumps: from 180 to -180 deg, and where the path passes through gimbal
-    lock. There the second angle is ±90 deg (three different axes), or 0 or 180 deg (first axis
-    repeated), and the first and the third jump by a half turn; at the lock itself the third is
-    drawn as 0. ``attitude_error`` and ``body_axes`` have no such singularities.
+    broken where its angle jumps: from 180 to -180 deg, and in gimbal lock, where the second angle
+    is ±90 deg (three different axes), or 0 or 180 deg (first axis repeated), and first and third
+    jump by a half turn; at the lock itself the third is drawn as 0. ``attitude_error`` and
+    ``body_axes`` have no such singularities.
 
     Args:
-        path: one path. A change of an angle from row to row counts as a jump if it exceeds 180 deg,
-            or exceeds the turn of the body by 60 deg: the rows must be close enough.
-        order: one of ``jq.euler.ORDERS``; "ZYX" is yaw, pitch, roll. The angles of other orders are
-            named by their axes: body axes for capitals, world axes for small letters.
+        path: one path. A change from row to row counts as a jump above 180 deg, or 60 deg above the
+            turn of the body: the rows must be close enough.
+        order: one of ``jq.euler.ORDERS``; "ZYX" is yaw, pitch, roll. Other angles are named by
+            their axes: body axes for capitals, world axes for small letters.
         ax: where to draw; a new figure if None.
 
     Examples:
-        >>> ax = jq.plot.euler_angles(path)
-        >>> [line.get_label() for line in ax.lines]
+        >>> [line.get_label() for line in jq.plot.euler_angles(path).lines]
         ['yaw', 'pitch', 'roll']
     """
     path = one_path(path)
@@ -88,11 +87,7 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
 
 
 def _broken(t: np.ndarray, angles: np.ndarray, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return times (m,) and angles (m, 3) [deg] with a NaN in each angle where it jumps.
-
-    ``turns`` (n - 1,) [deg] are the turns of the body from row to row. At a jump of one angle, the
-    others have one row twice, which is invisible.
-    """
+    """Return times (m,) and angles (m, 3) [deg] with a NaN in each angle where it jumps."""
     jumps = np.abs(np.diff(angles, axis=0)) > np.minimum(turns + 60.0, 180.0)[:, None]
     later = np.flatnonzero(np.any(jumps, axis=1)) + 1
     extra = np.where(jumps[later - 1], np.nan, angles[later])
@@ -100,7 +95,6 @@ def _broken(t: np.ndarray, angles: np.ndarray, turns: np.ndarray) -> tuple[np.nd
 
 
 def _labels_and_looks(order: str) -> tuple[list[str], list[int]]:
-    """Return the names of the three angles and the numbers of their colours and dashes."""
     looks = ["XYZ".index(axis) for axis in order.upper()]
     if order == "ZYX":
         return ["yaw", "pitch", "roll"], looks
@@ -115,9 +109,8 @@ def rates(path: Path, *, ax: Axes | None = None) -> Axes:
     """Draw the body rates [rad/s], in body axes, against time [s].
 
     Examples:
-        >>> ax = jq.plot.rates(path)
-        >>> ax.get_ylabel(), len(ax.lines)
-        ('body rate [rad/s]', 3)
+        >>> jq.plot.rates(path).get_ylabel()
+        'body rate [rad/s]'
     """
     path = one_path(path)
     return _components(ax, path.t, path.state.omega, r"\omega", "body rate [rad/s]")
@@ -150,7 +143,6 @@ def torque(path: Path, torque: Torque, params: Any = None, *, ax: Axes | None = 
 
 
 def _components(ax: Axes | None, t: ArrayLike, values: ArrayLike, symbol: str, ylabel: str) -> Axes:
-    """Draw the three components of ``values`` (n, 3) against the times (n,)."""
     ax, labels = flat(ax), [f"${symbol}_{name}$" for name in "xyz"]
     draw_columns(ax, np.asarray(t), np.asarray(values), labels, range(3), ylabel)
     ax.legend(ncols=3, **ABOVE)
@@ -220,7 +212,7 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
     Examples:
         >>> import optax
         >>> loss = lambda params, batch, key: (params - 3.0) ** 2
-        >>> fit = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), steps=20, key=jax.random.key(0))
+        >>> fit = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), steps=20)
         >>> jq.plot.fit_history(fit).get_yscale()
         'log'
     """
@@ -249,7 +241,6 @@ def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
 
 
 def _losses(ax: Axes, name: str, times: np.ndarray, losses: np.ndarray, best: int) -> None:
-    """Draw one curve per start from ``losses`` (starts, n): the best in colour, others in grey."""
     number, marker = {"training": (0, ""), "validation": (1, "o")}[name]
     for k, values in enumerate(np.delete(losses, best, axis=0)):
         label = "other starts" if name == "training" and k == 0 else None  # once in the legend
@@ -266,8 +257,7 @@ def allan_deviation(noise: Noise, *, ax: Axes | None = None) -> Axes:
 
     Examples:
         >>> noise = jq.allan.fit(np.random.default_rng(0).normal(size=(20_000, 3)), 0.01)
-        >>> jq.plot.allan_deviation(noise).get_xlabel()
-        'averaging time [s]'
+        >>> ax = jq.plot.allan_deviation(noise)
     """
     instance("noise", noise, Noise, "what jq.allan.fit returns")
     ax = flat(ax)

@@ -19,11 +19,10 @@ from jaxquat.simulation.path import Path, check_rows
 COLOURS = ("#14306e", "#c9472b", "#e8a91c", "#35897e", "#a157d8", "#5a2b2e")
 """The colours of every picture here, in order of use: navy, vermilion, amber, teal, violet, brown.
 
-They can be told apart by readers who lack one kind of cone: in CIELAB (CIE 1976) any two of the
-first four differ by at least 32, any two of all six by at least 28. This holds for normal vision
-and for protanopia, deuteranopia and tritanopia, simulated as by G. M. Machado, M. M. Oliveira and
-L. A. F. Fernandes (IEEE Trans. Visualization and Computer Graphics 15, 2009, 1291-1298, severity
-1). The first three stand for the axes x, y and z, and also differ in grey.
+In CIELAB (CIE 1976) any two of the first four differ by at least 32, any two of all six by at least
+28, for normal vision and for protanopia, deuteranopia and tritanopia, simulated as by G. M.
+Machado, M. M. Oliveira and L. A. F. Fernandes (IEEE Trans. Visualization and Computer Graphics 15,
+2009, 1291-1298, severity 1). The first three, for x, y and z, also differ in grey.
 """
 
 # The zorder of lines in front of a surface in space and behind it: matplotlib sorts whole artists,
@@ -71,10 +70,7 @@ def flat(ax: Any) -> Axes:
 
 
 def spatial(ax: Any, facing: np.ndarray | None = None) -> Axes3D:
-    """Return ``ax`` if it is in space, or the axes of a new figure if it is None.
-
-    A new figure is viewed from the side of the point ``facing`` (3,).
-    """
+    """Return ``ax`` if it is in space, or for None new axes viewed from the side of ``facing``."""
     if ax is None:
         figure = NotebookFigure(figsize=(6.0, 5.2), dpi=120)
         ax = figure.add_axes((0.0, 0.03, 0.94, 0.97), axes_class=_NotebookAxes3D)
@@ -92,11 +88,7 @@ def draw_columns(
     ylabel: str,
     **style: Any,
 ) -> None:
-    """Draw the columns of ``values`` (n, k) against the times (n,) [s], with labels of both axes.
-
-    A NaN is a gap. A number between two gaps is drawn as a dot, because it has no line. Curves with
-    the same number in ``looks`` have the same colour and dashes; the first 18 numbers differ.
-    """
+    """Draw the columns of ``values`` (n, k), in which a NaN is a gap, against times (n,) [s]."""
     here = ~np.isnan(values)
     outside = np.zeros((1, values.shape[1]), bool)
     before, after = np.concatenate([outside, here[:-1]]), np.concatenate([here[1:], outside])
@@ -139,7 +131,6 @@ def metres(ax: Axes3D) -> None:
 
 
 def _axes_without_panes(ax: Axes3D) -> tuple[Any, ...]:
-    """Return the x, y and z axis, and hide the walls behind them."""
     axes: tuple[Any, ...] = (ax.xaxis, ax.yaxis, ax.zaxis)
     for axis in axes:
         axis.pane.set_visible(False)
@@ -154,10 +145,7 @@ def towards(ax: Axes3D) -> np.ndarray:
 
 
 def drawn_size(size: float | None, positions: np.ndarray, part: int) -> float:
-    """Return the size [m] of objects drawn along a path with positions (n, 3).
-
-    By default it is the longest side of the box around the path, divided by ``part``.
-    """
+    """Return the size [m] of objects along a path, by default its longest extent over ``part``."""
     finite("path.state.position", positions)
     if size is None:
         size = float(np.ptp(positions, axis=0).max()) / part or 1.0

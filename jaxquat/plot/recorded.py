@@ -22,24 +22,21 @@ _NAMED = {"gyro": _XYZ, "q": ("wxyz", (3, 0, 1, 2)), "accelerometer": _XYZ, "mag
 def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
     """Draw channels of a recording, one panel each, against one time axis [s].
 
-    A line is broken between two samples of its channel that are more than 1.8 median intervals of
-    this channel apart, and a sample between two gaps is a dot. So each sensor has an unbroken line,
-    even if sensors of different rates were joined on one time axis.
+    A line is broken between two samples more than 1.8 median intervals of its channel apart, and a
+    sample between two gaps is a dot. So each sensor of a joined recording has an unbroken line.
 
     Args:
         recording: the recording.
-        names: the channels, from ``recording.names``; by default those of gyro, q, movement,
-            accelerometer and magnetometer that exist, or all channels if none of these exists. A
-            new figure holds at most eight.
-        ax: where to draw: an array with axes for each channel, such as ``figure.subplots(3)``; a
-            new figure if None.
+        names: from ``recording.names``; by default gyro, q, movement, accelerometer and
+            magnetometer as far as they exist, or else all channels. A new figure holds at most
+            eight.
+        ax: an array with axes for each channel, as ``figure.subplots(3)``; a new figure if None.
 
     Returns:
         The axes, an array (channels,), also for one channel.
 
     Examples:
-        >>> t = np.arange(101) / 100  # s
-        >>> recording = jq.recordings.Recording(t, gyro=np.stack([np.sin(t), 0 * t, 0 * t], axis=1))
+        >>> recording = jq.recordings.Recording(np.arange(9) / 10, gyro=np.ones((9, 3)))
         >>> [ax.get_ylabel().split() for ax in jq.plot.channels(recording, "gyro")]
         [['gyro', '[rad/s]']]
     """
@@ -61,7 +58,6 @@ def channels(recording: Recording, *names: str, ax: Any = None) -> np.ndarray:
 
 
 def _panels(ax: Any, count: int) -> np.ndarray:
-    """Return axes (count,), from ``ax``, or from a new figure if it is None."""
     if ax is not None:
         panels = np.array([flat(one) for one in np.ravel(np.asarray(ax, object))])
         if len(panels) != count:
@@ -75,7 +71,6 @@ def _panels(ax: Any, count: int) -> np.ndarray:
 
 
 def _draw(ax: Axes, name: str, t: np.ndarray, values: np.ndarray) -> None:
-    """Draw one channel, (n,) or (n, k)."""
     unit = SI.get(name, "1").replace("^2", "²")
     columns = values.reshape(len(t), -1).astype(float)
     labels, looks = _NAMED.get(name, (range(columns.shape[1]), range(columns.shape[1])))

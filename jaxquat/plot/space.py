@@ -1,7 +1,4 @@
-"""Pictures in space: the track of a body, its axes, the polhode, the momentum sphere.
-
-Parts of a curve that lie behind the surface are dashed, as seen at the time of the call.
-"""
+"""Pictures in space; parts of curves behind a surface at the time of the call are dashed."""
 
 from __future__ import annotations
 
@@ -51,8 +48,7 @@ def track(
     Args:
         path: one path of a body with a position.
         frames: number of rows at which the body axes are drawn, from the first to the last.
-        size: length of the body axes [m]; by default a twelfth of the longest side of the box
-            around the path.
+        size: length of the body axes [m]; by default a twelfth of the longest side of the path.
         colour: colour of the line.
         label: name of the line in a legend, for a picture with several tracks.
         ax: where to draw; a new figure if None.
@@ -91,8 +87,6 @@ def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3
 
     Examples:
         >>> ax = jq.plot.body_axes(path, frames=3)
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['body x', 'body y', 'body z']
     """
     path, frames = one_path(path), positive_integer("frames", frames)
     ax = spatial(ax)
@@ -113,14 +107,11 @@ def body_axes(path: Path, *, frames: int = 5, ax: Axes3D | None = None) -> Axes3
 def polhode(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes3D:
     """Draw the body rate [rad/s] with the ellipsoids of the initial energy and momentum.
 
-    The rate of a free body stays on both; under a torque the curve leaves them. The energy
-    ellipsoid hides the parts of the momentum ellipsoid inside and behind it, and the polhode is
-    dashed behind it. Turn ``ax`` before the call, not after. The first rate is not 0.
+    The rate of a free body stays on both; under a torque the curve leaves them. What the energy
+    ellipsoid hides is dashed: turn ``ax`` before the call, not after. The first rate is not 0.
 
     Examples:
         >>> ax = jq.plot.polhode(path, body)
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['momentum ellipsoid', 'polhode', 'energy ellipsoid']
     """
     path = one_path(path)
     moments, turn, omega = _principal(path, body)
@@ -150,13 +141,10 @@ def momentum_sphere(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes
 
     The radius is the initial momentum. A free body follows a curve of equal energy; under a torque
     the momentum leaves the sphere. The separatrix has the energy of spin about the middle axis.
-    Curves behind the sphere are dashed: turn ``ax`` before the call, not after. The first rate is
-    not 0.
+    Curves behind the sphere are dashed: turn ``ax`` before the call. The first rate is not 0.
 
     Examples:
         >>> ax = jq.plot.momentum_sphere(path, body)
-        >>> [text.get_text() for text in ax.get_legend().get_texts()]
-        ['equal energy', 'separatrix', 'momentum']
     """
     path = one_path(path)
     moments, turn, omega = _principal(path, body)
@@ -192,9 +180,8 @@ def _principal(path: Path, body: Body) -> tuple[np.ndarray, np.ndarray, np.ndarr
 def _levels(moments: np.ndarray) -> list[np.ndarray]:
     """Return curves (n, 3) of equal energy on the unit sphere of the momentum, in principal axes.
 
-    Let k be an outer axis, j the middle one, i the other outer one, and a = 1/I. On the unit
-    sphere, the energy relative to spin about k is ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2``.
-    Setting it to ``share (a_j - a_k)`` gives an ellipse in l_j and l_i.
+    About an outer axis k, with a = 1/I, ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2`` is
+    ``share (a_j - a_k)``: an ellipse in l_j and l_i.
     """
     inverse, order = 1 / moments, np.argsort(moments)
     curves = []
@@ -212,7 +199,6 @@ def _levels(moments: np.ndarray) -> list[np.ndarray]:
 
 
 def _separatrix(moments: np.ndarray) -> list[np.ndarray]:
-    """Return the two great circles (n, 3) of share 1, none for a body with equal moments."""
     if np.ptp(moments) <= _EQUAL * moments.max():
         return []
     low, middle, high = np.argsort(moments)
@@ -226,23 +212,17 @@ def _separatrix(moments: np.ndarray) -> list[np.ndarray]:
 
 
 def _unit_sphere(n: int) -> np.ndarray:
-    """Return n by n points of the unit sphere, (3, n, n)."""
     along, across = np.meshgrid(np.linspace(0, 2 * np.pi, n), np.linspace(0, np.pi, n))
     x, y = np.sin(across) * np.cos(along), np.sin(across) * np.sin(along)
     return np.stack([x, y, np.cos(across)])
 
 
 def _turned(turn: np.ndarray, axes: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Map points (3, n, n) of the unit sphere to the ellipsoid with these semi-axes, turned."""
     return np.einsum("ij,jkl->ikl", turn * axes, points)
 
 
 def _hidden(points: np.ndarray, axes: np.ndarray, view: np.ndarray) -> np.ndarray:
-    """Return whether the ellipsoid with these semi-axes hides points (3, n, n), as (n, n) bool.
-
-    ``view`` (3,) points to the viewer, in the ellipsoid's axes. Scaled by its semi-axes, the
-    ellipsoid is the unit sphere: a point p is hidden if ``|p + s v| = 1`` for some s > 0.
-    """
+    """Return whether an ellipsoid hides points (3, n, n) from ``view`` (3,), (n, n) bool."""
     scaled, along = points / axes[:, None, None], view / axes
     a, b = along @ along, np.einsum("i,ijk", along, scaled)
     c = np.sum(scaled**2, axis=0) - 1
@@ -256,10 +236,7 @@ def _surface(ax: Axes3D, points: np.ndarray) -> None:
 def _curve(
     ax: Axes3D, points: np.ndarray, outward: np.ndarray, colour: str, label: str, width: float = 2.0
 ) -> None:
-    """Draw a curve (n, 3) on a closed surface, dashed where it faces away from the viewer.
-
-    ``outward`` has the normals (n, 3) of the surface along the curve. A label appears once.
-    """
+    """Draw a curve (n, 3), dashed where its normals ``outward`` (n, 3) face away."""
     seen = outward @ towards(ax) >= 0
     near = seen | np.append(seen[1:], False) | np.append(False, seen[:-1])  # so that the parts join
     style: dict[str, Any] = {"color": colour, "linewidth": width}

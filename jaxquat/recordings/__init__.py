@@ -1,9 +1,7 @@
 """Recordings of sensors: tables, logs of flight controllers and robots, and windows of them.
 
-``read`` reads a table of any columns, ``read_ulog`` a log of PX4, ``read_dataflash`` one of
-ArduPilot, ``read_tlog`` telemetry of MAVLink and ``read_rosbag`` a bag of ROS (extra ``logs``),
-``read_euroc`` and ``read_tum`` files of benchmarks. All return a ``Recording`` in SI units. Nothing
-is interpolated, and what is missing is NaN in a recording and masked in windows.
+All readers return a ``Recording`` in SI units. Nothing is interpolated; what is missing is NaN in a
+recording and masked in windows.
 """
 
 from __future__ import annotations

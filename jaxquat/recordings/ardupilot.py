@@ -30,9 +30,8 @@ ARDUPILOT: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """The channels that ``read_dataflash`` reads by default; a log may lack the magnetometer.
 
-Body axes are forward-right-down; q is an estimate, body to north-east-down. Its body axes are those
-of the vehicle, which the log's parameters AHRS_TRIM_X and AHRS_TRIM_Y, often 2 degrees, turn from
-those of the sensors.
+q is an estimate, from the vehicle's axes forward-right-down, which AHRS_TRIM_X and AHRS_TRIM_Y,
+often 2 degrees, turn from those of the sensors, to north-east-down.
 """
 
 _STAMP = 8  # bytes before each frame: the time at which it was received
@@ -53,23 +52,20 @@ def read_dataflash(
 ) -> Recording:
     """Read channels from an ArduPilot log, a ``.bin`` file; needs the extra ``logs`` (pymavlink).
 
-    As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
-    The time of a message is its ``SampleUS`` if it has one, otherwise ``TimeUS``. Logs of before
-    2015 have milliseconds, ``TimeMS``, or ``T`` where ``TimeMS`` is the time of a GPS week.
+    Rows are as in ``read_ulog``. The time of a message is its ``SampleUS`` if it has one, otherwise
+    ``TimeUS``; in logs of before 2015 ``TimeMS``, or ``T`` where ``TimeMS`` is that of a GPS week.
 
     Args:
         path: the file.
-        columns: for each channel a field, "MESSAGE.Field", or several fields of one message.
-            "IMU:1.GyrX" is a field of instance 1; old logs have messages ``IMU2`` instead. Three
-            fields of q are roll, pitch and yaw in degrees, four a quaternion, scalar first. By
-            default ``recordings.ARDUPILOT``.
+        columns: for each channel a field, "MESSAGE.Field", or several of one message. "IMU:1.GyrX"
+            is a field of instance 1; old logs have messages ``IMU2`` instead. Three fields of q are
+            roll, pitch and yaw in degrees, four a quaternion, scalar first. By default
+            ``recordings.ARDUPILOT``.
         units: the unit of each channel in place of the one that the log states. Numbers whose unit
-            is neither stated nor in ``recordings.UNITS`` are not converted, except that MAG is in
-            milligauss.
+            is neither stated nor in ``recordings.UNITS`` are not converted; MAG is in milligauss.
         frame: as for ``read_ulog``.
-        skip_damaged: whether to accept a file that is damaged or ends within a message, as after a
-            loss of power, and read what pymavlink finds; a RuntimeWarning has the number of bytes
-            skipped.
+        skip_damaged: accept a file that is damaged or ends within a message, as after a loss of
+            power; a RuntimeWarning has the number of bytes skipped.
 
     Raises:
         ValueError, TypeError, OSError, ImportError: as ``read_ulog``, with pymavlink.
@@ -89,7 +85,6 @@ def read_dataflash(
 
 
 def _dataflash(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any]]:
-    """Return the messages of these names, as read by pymavlink."""
     binary = topics.package("read_dataflash", "pymavlink.DFReader").DFReader_binary
     with open(file, "rb") as start:
         first = start.read(3)
@@ -150,20 +145,18 @@ def read_tlog(
 ) -> Recording:
     """Read channels from a telemetry log of MAVLink, a ``.tlog`` file; needs the extra ``logs``.
 
-    As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
-    The time is the vehicle's, ``time_boot_ms`` or ``time_usec``, not the one of reception.
+    Rows are as in ``read_ulog``. The time is the vehicle's, ``time_boot_ms`` or ``time_usec``.
 
     Args:
         path: the file.
-        columns: for each channel a field, "MESSAGE.field", or several fields of one message.
+        columns: for each channel a field, "MESSAGE.field", or several of one message.
             "RAW_IMU:1.xgyro" is of the second source of these messages, in the order of system,
-            component and sensor. Three fields of q are roll, pitch and yaw, four a quaternion,
-            scalar first.
-        units: the unit of each channel in place of the one that MAVLink states, one of
-            ``recordings.UNITS`` or a number, the value of one count in SI units.
+            component and sensor. Fields of q as in ``read_dataflash``, but angles in MAVLink's
+            unit.
+        units: as for ``read_ulog``, in place of the units that MAVLink states.
         frame: as for ``read_ulog``.
-        skip_damaged: whether to accept bytes that are no message, also at the end; a RuntimeWarning
-            has the number of bytes skipped. The message before them is skipped, too.
+        skip_damaged: skip bytes that are no message, also at the end, and the message before them;
+            a RuntimeWarning has their number.
 
     Raises:
         ValueError, TypeError, OSError, ImportError: as ``read_ulog``, with pymavlink.
@@ -214,7 +207,7 @@ def _tlog(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any
 
 
 def _end(content: bytes, at: int) -> int | None:
-    """Return the end of the message whose stamp is here, None without one that another follows."""
+    """Return the end of the message whose stamp is here, None if no other message follows."""
     header = content[at + _STAMP : at + _STAMP + 3]
     if len(header) < 3 or header[0] not in _MAGIC:
         return None
@@ -248,10 +241,7 @@ def _samples(
     units: Mapping[str, str | float],
     messages_of: Callable[[str, str, topics.Source], Messages],
 ) -> dict[str, topics.Samples]:
-    """Return the samples of each channel; three fields of q are roll, pitch and yaw.
-
-    ``messages_of`` gets the beginning of an error, the channel and its source.
-    """
+    """Return the samples of each channel; three fields of q are roll, pitch and yaw."""
     samples = {}
     for name, source in sources.items():
         where = f"{os.fspath(path)}: message {source.topic}:{source.instance}"

@@ -26,12 +26,12 @@ _TRUTH = {
 def read_euroc(path: str | os.PathLike[str]) -> Recording:
     """Read inertial sensor and ground truth of a sequence of the EuRoC MAV dataset.
 
-    The files are ``mav0/imu0/data.csv`` and, if it exists,
-    ``mav0/state_groundtruth_estimate0/data.csv`` (M. Burri et al., The EuRoC micro aerial vehicle
-    datasets, IJRR 2016). Stamps in nanoseconds become seconds; float64 holds those of 2014 to
-    2.4e-7 s. Rows are joined as by ``join``. Axes stay as they are: the sensor's own, and a world
-    whose z is up. Ground truth becomes q, sensor to world, and the channels ``position`` [m] and
-    ``velocity`` [m/s] in world axes, and ``gyro_bias`` [rad/s] and ``accelerometer_bias`` [m/s^2].
+    M. Burri et al., The EuRoC micro aerial vehicle datasets, IJRR 2016. The files are
+    ``mav0/imu0/data.csv`` and, if it exists, ``mav0/state_groundtruth_estimate0/data.csv``, whose
+    rows are joined as by ``join``. Stamps become seconds, to 2.4e-7 s. Axes stay as they are: the
+    sensor's own, and a world whose z is up. Ground truth becomes q, sensor to world, and the
+    channels ``position`` [m] and ``velocity`` [m/s] in world axes, ``gyro_bias`` [rad/s] and
+    ``accelerometer_bias`` [m/s^2].
 
     Args:
         path: the folder of the sequence, which contains ``mav0``, or ``mav0`` itself.
@@ -55,7 +55,7 @@ def read_tum(path: str | os.PathLike[str]) -> Recording:
 
     Lines are ``timestamp tx ty tz qx qy qz qw``, comments begin with ``#``. The recording has q,
     body to world, scalar first, and the channel ``position``, (N, 3) [m]. Axes stay as they are.
-    The format is described at https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats.
+    (https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats)
 
     ``np.savetxt(file, np.column_stack([r.t, r["position"], np.roll(r.q, -1, axis=1)]))`` writes the
     rows of a recording r, to the last bit.
@@ -65,11 +65,7 @@ def read_tum(path: str | os.PathLike[str]) -> Recording:
         OSError: the file cannot be opened.
 
     Examples:
-        >>> import tempfile
-        >>> file = tempfile.mkdtemp() + "/trajectory.txt"
-        >>> np.savetxt(file, [[0.0, 1, 2, 3, 0, 0, 0, 1], [0.5, 1, 2, 4, 0, 0, 0, 1]])
-        >>> jq.recordings.read_tum(file)["position"][1]
-        array([1., 2., 4.])
+        >>> recording = jq.recordings.read_tum("trajectory.txt")  # doctest: +SKIP
     """
     columns = {"t": 0, "position": (1, 2, 3), "q": (4, 5, 6, 7)}
     return read(path, columns, units={"t": "s"}, order="xyzw")

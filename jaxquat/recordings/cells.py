@@ -1,7 +1,7 @@
 """The numbers in the cells of a text file, and the line and column of a wrong one.
 
-A file is split by Python's ``csv`` in its strict form. That refuses a quote that is not closed, and
-tells a line that was cut short from one with empty cells; readers of whole tables do neither.
+Python's ``csv`` in its strict form refuses a quote that is not closed, and tells a short line from
+one with empty cells.
 """
 
 from __future__ import annotations
@@ -24,11 +24,7 @@ _BLOCK = 10_000  # rows that are converted at once
 
 
 class Channel(NamedTuple):
-    """A channel, the columns it is read from, and their places and units in the file.
-
-    It may be missing in a row, in all its cells, unless it is "t". A "t" without columns is the
-    number of the row.
-    """
+    """A channel, its columns, their places and units; "t" without columns is the row's number."""
 
     name: str
     columns: tuple[str, ...]
@@ -52,11 +48,7 @@ def numbers_of(
     duplicates: str,
     skip_damaged: bool,
 ) -> list[np.ndarray]:
-    """Return the numbers of every channel, (times, k), in the lines below the header.
-
-    The options are those of ``read``. Blank lines, lines of empty cells and lines that begin with
-    "#" have no numbers.
-    """
+    """Return the numbers of every channel, (times, k), below the header; options as in ``read``."""
     rows, time = _rows(path, text, header), channels[0]
     blocks, lines, skipped, last = [], [], [], (-math.inf, "")
     while block := list(itertools.islice(rows, _BLOCK)):
@@ -86,7 +78,6 @@ def numbers_of(
 
 
 def _rows(path: str | os.PathLike[str], text: str, header: Header) -> Iterator[Row]:
-    """Yield the rows below the header."""
     lines = itertools.islice(lines_of(text), header.line, None)
     if header.separator == " ":
         lines = (" ".join(line.split()) for line in lines)
@@ -123,7 +114,6 @@ def _values(
 
 
 def _first(*problems: Problem) -> Problem:
-    """Return the problem in the first row."""
     return min(filter(None, problems), key=lambda problem: problem[0], default=None)
 
 
@@ -134,17 +124,13 @@ def _by_time(
     arrays: Sequence[np.ndarray],
     duplicates: str,
 ) -> list[np.ndarray]:
-    """Return the numbers of every channel, (times, k), with one row for all rows of one time.
-
-    Each channel has its first sample of the time, or the last; ``duplicates="merge"`` refuses a
-    time at which they differ, and "raise" every time that has several rows.
-    """
+    """Return the numbers (times, k) with one row per time, by ``duplicates`` of ``read``."""
     is_new = np.append(True, np.diff(arrays[0][:, 0]) != 0)
     if not lines or is_new.all():
         return list(arrays)
     time_of, merged, conflicts = np.cumsum(is_new) - 1, [], []
     for channel, numbers in zip(channels, arrays, strict=True):
-        samples = np.flatnonzero(~np.isnan(numbers[:, 0]))  # of its cells all are empty or none
+        samples = np.flatnonzero(~np.isnan(numbers[:, 0]))  # its cells are all empty or all filled
         times = time_of[samples]
         values = np.full((time_of[-1] + 1, numbers.shape[1]), np.nan)
         order = samples if duplicates == "last" else samples[::-1]
@@ -179,10 +165,7 @@ def malformed(path: str | os.PathLike[str], line: int, column: str, problem: str
 
 
 def _width_problem(rows: Sequence[list[str]], header: Header) -> Problem:
-    """Find the first row of too few or too many cells, and fill up those that are too short.
-
-    Further cells that are empty are no problem: spreadsheets write them.
-    """
+    """Find the first row of too few or too many cells, and fill short ones; ignore empty ends."""
     problem, width = None, len(header.names)
     for k, cells in enumerate(rows):
         if len(cells) != width:
@@ -194,7 +177,6 @@ def _width_problem(rows: Sequence[list[str]], header: Header) -> Problem:
 
 
 def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np.ndarray, Problem]:
-    """Return the numbers of a channel, NaN where one is missing, and the first problem."""
     numbers = np.array([floats_of(column, decimal) for column in cells]).T
     bad = ~np.isfinite(numbers)
     missing = np.zeros(numbers.shape, bool)
@@ -212,14 +194,12 @@ def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np
 
 
 def _hint(text: str, decimal: str) -> str:
-    """Return what may be wrong with a text that is no number."""
     if "," in text and text.count(",") + text.count(".") > 1:
         return "; separators of thousands are not read"
     return '; decimal="," reads it' if decimal == "." and "," in text else ""
 
 
 def _wrong_value(channel: Channel, numbers: np.ndarray, cells: list[list[str]]) -> Problem:
-    """Find the first row of numbers that is no attitude or no movement."""
     place, names = channel.columns[0], ", ".join(channel.columns)
     if channel.name == "q" and numbers.shape[1] == 4:
         norms = np.linalg.norm(numbers, axis=1)

@@ -71,12 +71,7 @@ def name_and_unit(cell: str) -> tuple[str, str | None]:
 
 
 def ends_in_a_unit(column: str, channel: str) -> bool:
-    """Return whether a name has a unit other than SI's: ``time_us``, ``gyroXDegPerSec``.
-
-    The unit is the end of the name, or stands before words of ``_AFTER``, as in ``gx_dps_raw``.
-    Capitals do not matter, nor what separates the words. Units that are ordinary words in most
-    names, such as "g" and "min", count in the channels where they are units.
-    """
+    """Return whether a name has a unit, as in ``time_us``, ``gyroXDegPerSec``, ``gx_dps_raw``."""
     column = re.sub(r"\[\d+\]$", "", column)  # an index
     by_axis = re.sub(r"(?<=[a-z])([XYZ])(?=[A-Za-z])", r"_\1_", column)  # gyroXDps
     by_capital = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", by_axis)
@@ -112,11 +107,7 @@ _UNITS = (
 
 
 def _endings(*more: str) -> re.Pattern[str]:
-    """Compile the pattern of a name with one of these units or ``_UNITS``.
-
-    The name is in small letters, its words joined by "_". A short unit is no name by itself before
-    other words: "us_1" may be an ultrasonic sensor.
-    """
+    """Compile the pattern of a name with a unit; "us_1" may be an ultrasonic sensor."""
     return re.compile(rf"(.*_|(?!..?_))({'|'.join((*_UNITS, *more))})(_({_AFTER}))*")
 
 

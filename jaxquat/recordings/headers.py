@@ -52,11 +52,7 @@ def text_of(path: str | os.PathLike[str]) -> str:
 
 
 def header_of(text: str, columns: Sequence[str], decimal: str) -> Header:
-    """Return the first line that names all these columns, or the last of several such comments.
-
-    Without one it is the first line that is not blank. The separator is the one with which the line
-    has all the names, or else the one that gives the most cells.
-    """
+    """Return the first line, or the last of several comments, that names all these columns."""
     marks = _SEPARATORS.replace(decimal, "")
     first = comment = None
     for number, line in enumerate(itertools.islice(lines_of(text), _BEFORE), 1):
@@ -80,12 +76,7 @@ def positions(header: Header, column: str) -> list[int]:
 
 
 def numbered_header(text: str, columns: Sequence[str], decimal: str) -> Header:
-    """Return the header of a file whose columns are numbered: the lines above the first numbers.
-
-    The first row of numbers is the first line with a number in one of these columns. The separator
-    is the one that gives the most numbers there, or else the most cells. A column without a name
-    has its number as name.
-    """
+    """Return the header of numbered columns: the lines above the first number in one of them."""
     lines = enumerate(itertools.islice(lines_of(text), _BEFORE), 1)
     lines = [(k, text) for k, text in lines if text.strip() and not text.lstrip().startswith("#")]
 
@@ -105,7 +96,6 @@ def numbered_header(text: str, columns: Sequence[str], decimal: str) -> Header:
 
 
 def _joined(cells: list[str], number: int) -> str:
-    """Return the name of a column from the cells above it, with the last unit among them."""
     parts = [name_and_unit(cell) for cell in cells]
     name = " ".join(name for name, _ in parts if name) or str(number)
     return name + "".join([f" [{unit}]" for _, unit in parts if unit][-1:])

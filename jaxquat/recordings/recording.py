@@ -23,9 +23,8 @@ _GAP = 10.0  # median intervals: a longer interval is a gap by default
 class Recording(reprs.InOneLine):
     """A recording: N rows in time order, float64, in SI units.
 
-    A field that is not in the file is None. ``recording["motors"]`` is the channel of this name,
-    whether or not it has its own field. If a sensor has no sample in a row, all its numbers are NaN
-    there.
+    A field that is not in the file is None. ``recording["motors"]`` is the channel of this name. If
+    a sensor has no sample in a row, all its numbers are NaN there.
 
     Attributes:
         t: times [s], (N,); they increase.
@@ -38,14 +37,12 @@ class Recording(reprs.InOneLine):
         channels: all other channels by name, each (N,) or (N, k): motors, angles, voltages.
 
     Raises:
-        ValueError, TypeError: a field that is not an array of numbers or has a wrong shape, by
-            name (N must be at least 2); a name in ``channels`` that is no string, or the name of a
-            field. Values are not checked.
+        ValueError, TypeError: a field that is no array of numbers or has a wrong shape (N is at
+            least 2); a channel's name that is no string or that of a field. Values are not checked.
 
     Examples:
-        >>> volts = np.array([12.0, np.nan, np.nan, 11.5])
-        >>> t, gyro = np.arange(4) / 10, np.zeros((4, 3))  # s, rad/s
-        >>> recording = jq.recordings.Recording(t, gyro, channels={"volts": volts})
+        >>> t, volts = np.arange(4) / 10, np.array([12.0, np.nan, np.nan, 11.5])  # s, V
+        >>> recording = jq.recordings.Recording(t, np.zeros((4, 3)), channels={"volts": volts})
         >>> recording
         <Recording: 4 samples, duration 0.3 s, rate 10 Hz, channels gyro volts, volts missing 50 %>
     """
@@ -106,9 +103,7 @@ class Recording(reprs.InOneLine):
         return np.asarray(~np.isnan(self[channel].reshape(len(self.t), -1)).any(axis=1))
 
     def rows_with(self, channel: str) -> Recording:
-        """Select the rows in which this channel has a sample.
-
-        ValueError if there are fewer than two.
+        """Select the rows in which this channel has a sample; ValueError if fewer than two.
 
         Examples:
             >>> recording.rows_with("volts").t  # s
@@ -120,9 +115,7 @@ class Recording(reprs.InOneLine):
         return from_channels(self.t[rows], {key: self[key][rows] for key in self.names})
 
     def hold(self, channel: str) -> Recording:
-        """Replace every missing row of a channel by the last sample before it.
-
-        A motor holds its command in this way. Rows before the first sample remain NaN.
+        """Replace missing rows, after the first sample, by the last one before: a held command.
 
         Examples:
             >>> recording.hold("volts")["volts"]
@@ -139,8 +132,7 @@ class Recording(reprs.InOneLine):
         Pass these to JAX, not the times: in float32, times since 1970 have a resolution of 128 s.
 
         Examples:
-            >>> recording = jq.recordings.Recording(1.7e9 + np.array([0.0, 0.25, 0.75]))
-            >>> recording.intervals()
+            >>> jq.recordings.Recording(1.7e9 + np.array([0.0, 0.25, 0.75])).intervals()
             array([0.  , 0.25, 0.5 ])
         """
         return np.diff(np.asarray(self.t, np.float64), prepend=self.t[0])
@@ -148,16 +140,13 @@ class Recording(reprs.InOneLine):
     def spacing(self, tolerance: float = 1e-3) -> float:
         """Return the mean sampling interval [s]; ValueError if the samples are not uniform.
 
-        A sample may deviate from its time by the fraction ``tolerance`` of the interval, plus one
-        unit of the last decimal of t if that unit is less than half the interval. If the decimals
-        are coarser, as for 600 Hz in milliseconds, missing samples cannot be detected: pass
-        ``tolerance=1.0`` to accept such times.
+        A sample may deviate by the fraction ``tolerance`` of the interval, plus a unit of the last
+        decimal of t if that is below half the interval. If the decimals are coarser, as for 600 Hz
+        in milliseconds, missing samples cannot be detected: ``tolerance=1.0`` accepts such times.
 
         Examples:
-            >>> t = np.round(np.arange(601) / 600, 3)  # s, of a file with milliseconds
-            >>> recording = jq.recordings.Recording(t)
-            >>> f"{1000 * recording.spacing(tolerance=1.0):.3f} ms"
-            '1.667 ms'
+            >>> f"{recording.spacing():.3f} s"
+            '0.100 s'
         """
         tolerance = real("tolerance", tolerance)
         not_negative("tolerance", tolerance)
@@ -202,28 +191,24 @@ class Recording(reprs.InOneLine):
 def join(*recordings: Recording) -> Recording:
     """Join recordings of several rates, such as one file for each sensor, into one.
 
-    The rows are all times of all recordings. Rows merge only if their times are equal in float64;
-    no time is changed and nothing is interpolated. Channels are NaN in the rows that their
-    recording does not have, so they become float64; ``movement`` stays bool only if every row has
-    it.
-
-    The times must be of one clock. Shift a recording whose clock is ahead by 20 ms with
-    ``dataclasses.replace(recording, t=recording.t - 0.02)``.
+    The rows are all times of all recordings, merged only if equal in float64; nothing is
+    interpolated. Channels are NaN in the rows that their recording does not have, so they become
+    float64; ``movement`` stays bool if every row has it. The times must be of one clock: shift one
+    that is ahead by 20 ms with ``dataclasses.replace(recording, t=recording.t - 0.02)``.
 
     Args:
         recordings: recordings whose channels have different names, at least one channel each.
 
     Raises:
-        ValueError, TypeError: times that do not increase, a recording without channels, a name
-            that two recordings have, or no recordings; the message has the name or the position.
+        ValueError, TypeError: times that do not increase, a recording without channels, a name in
+            two recordings, or no recordings.
 
     Examples:
-        >>> imu = jq.recordings.Recording(np.array([0.0, 0.01, 0.02]), gyro=np.ones((3, 3)))
+        >>> imu = jq.recordings.Recording(np.array([0.0, 0.01]), gyro=np.ones((2, 3)))
         >>> volts = {"volts": np.array([12.0, 11.5])}
         >>> battery = jq.recordings.Recording(np.array([0.01, 0.015]), channels=volts)
-        >>> joined = jq.recordings.join(imu, battery)
-        >>> joined.t, joined["volts"]
-        (array([0.   , 0.01 , 0.015, 0.02 ]), array([ nan, 12. , 11.5,  nan]))
+        >>> jq.recordings.join(imu, battery)["volts"]
+        array([ nan, 12. , 11.5])
     """
     if not recordings:
         raise ValueError("recordings: wanted at least one recording, got none")
@@ -272,7 +257,6 @@ def check_recording(recording: Any, name: str = "recording") -> None:
 
 
 def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:
-    """Raise TypeError if a field is no array of real numbers, ValueError without its shape."""
     kind = getattr(getattr(value, "dtype", None), "kind", "")
     if kind not in ("b", "i", "u", "f") or not hasattr(value, "shape"):
         got = f"one of {value.dtype}" if kind else type(value).__name__
@@ -294,11 +278,7 @@ def check_times(where: str, t: np.ndarray, remedy: str = FITS) -> None:
 
 
 def check_samples(where: str, name: str, numbers: np.ndarray) -> None:
-    """Raise ValueError that begins with ``where`` if a sample (N,) or (N, k) of a channel is bad.
-
-    Its numbers are finite, or all NaN where there is no sample. An attitude is a unit quaternion,
-    a movement 0 or 1.
-    """
+    """Raise ValueError that begins with ``where`` if samples (N,) or (N, k) are bad."""
     rows = numbers.reshape(len(numbers), -1)
     missing = np.isnan(rows)
     good, wanted = np.isfinite(rows).all(axis=1), "finite numbers, or NaN in all of them"
@@ -330,7 +310,6 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _last_decimal(t: np.ndarray) -> float:
-    """Return the unit of the last decimal in use in the times, 0.001 for milliseconds."""
     rounding = 4.0 * np.spacing(np.abs(t).max())
     fits = (10.0**-k for k in range(18) if np.all(np.abs(np.round(t, k) - t) <= rounding))
     return next(fits, 0.0)

@@ -21,31 +21,26 @@ def stationary_intervals(
 ) -> np.ndarray:
     """Find the rests of a recording by the spreads of its sensors. -> rows (R, 2), start and stop.
 
-    A row is at rest if in the window of ``duration`` around it the readings of gyroscope and
-    accelerometer spread no more than noise: the standard deviation, of the three axes together, is
-    at most ``factor`` times that of the sensor's quietest windows. These are tests of the moving
-    variance (I. Skog, P. Handel, J.-O. Nilsson and J. Rantakokko, IEEE Trans. Biomed. Eng. 57(11),
-    2010, 2657-2666) with the threshold relative to the noise at rest, as in D. Tedaldi, A. Pretto
-    and E. Menegatti, ICRA 2014. A rest thus begins half a window after the motion has ended; those
-    that then last for less than ``duration`` are left out.
+    A row is at rest if in the window of ``duration`` around it the standard deviation of each
+    sensor, of its three axes together, is at most ``factor`` times that of its quietest windows:
+    tests of the moving variance (I. Skog et al., IEEE Trans. Biomed. Eng. 57(11), 2010, 2657-2666)
+    with a threshold relative to the noise at rest (D. Tedaldi, A. Pretto and E. Menegatti, ICRA
+    2014). So a rest begins half a window after the motion has ended; those shorter than
+    ``duration`` are left out. R = 0 if there is none.
 
     Args:
-        recording: with gyro, accelerometer or both, each perhaps at its own rate, with NaN in the
-            rows of the others.
-        duration: length of a window [s]. It should have ten samples of each sensor or more; where
-            more than 0.3 of them are missing, there is no rest.
+        recording: with gyro, accelerometer or both, each perhaps at its own rate, NaN elsewhere.
+        duration: length of a window [s], best of ten samples of each sensor or more; where more
+            than 0.3 of them are missing, there is no rest.
         factor: largest standard deviation in units of that of the quietest windows. A lower factor
             finds fewer and quieter rests; compare the residuals of the calibration.
-        rate: at rest the mean rate, bias included, and the standard deviation of the rate are at
-            most this [rad/s]. A slower turn at constant rate about the vertical counts as rest.
-        acceleration: at rest the standard deviation of the specific force is at most this [m/s^2].
-
-    Returns:
-        First row, and row after the last one, of each rest; R = 0 if there is none.
+        rate: largest mean rate, bias included, and largest standard deviation of the rate at rest
+            [rad/s]. A slower turn at constant rate about the vertical counts as rest.
+        acceleration: largest standard deviation of the specific force at rest [m/s^2].
 
     Raises:
-        ValueError, TypeError: an argument of wrong type or value, by name; a recording without
-            gyro and accelerometer, or shorter than a window.
+        ValueError, TypeError: an argument, by name; a recording without gyro and accelerometer, or
+            shorter than a window.
 
     Examples:
         >>> t = np.arange(1000) / 100  # s
@@ -89,11 +84,7 @@ def stationary_intervals(
 def _moving(
     t: np.ndarray, times: np.ndarray, values: np.ndarray, wild: np.ndarray, duration: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return means (N, 3) and standard deviations (N,) of samples in windows around times (N,).
-
-    A deviation is infinite if its window leaves the recording, lacks more than 0.3 of its samples
-    or has a wild one.
-    """
+    """Return means (N, 3) and standard deviations (N,) in windows; infinite for bad windows."""
     early = 1e-6 * duration  # a time on the edge of a window counts
     begin = np.searchsorted(times, t - 0.5 * duration - early)
     end = np.searchsorted(times, t + 0.5 * duration + early)

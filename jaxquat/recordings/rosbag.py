@@ -26,29 +26,24 @@ def read_rosbag(
 ) -> Recording:
     """Read channels from a bag of ROS 1 (``.bag``) or ROS 2 (a folder); needs the extra ``logs``.
 
-    As in ``read_ulog`` the rows are the times of all these messages, and nothing is interpolated.
-    The time of a message is the stamp of its header, not the time of reception. Fields that
+    Rows are as in ``read_ulog``. The time of a message is the stamp of its header. Fields that
     ``sensor_msgs/Imu`` does not estimate (element 0 of their covariance is -1) are missing.
 
     Args:
         path: the bag.
-        columns: for each channel a field of a topic, "/topic.field", or several fields of one
-            topic. Vectors become (N, 3), and quaternions, which ROS has scalar last, (N, 4) with
-            the scalar first; list four fields of q scalar first too. Fields of fields and elements
-            of arrays are read by name, "/odom.pose.pose.orientation" and "/joints.position[2]".
-        units: the unit of each channel that is not in SI, one of ``recordings.UNITS`` or a number,
-            the value of one count in SI units.
-        frame: the axes of gyro, accelerometer, magnetometer and q in the recording: "flu_enu" as
-            in ROS (REP 103; body forward-left-up, world east-north-up), or "frd_ned" (body
-            forward-right-down, world north-east-down). Some drivers have other axes.
+        columns: for each channel a field, "/topic.field", or several of one topic. Vectors become
+            (N, 3), and quaternions, which ROS has scalar last, (N, 4) with the scalar first; list
+            four fields of q scalar first too. "/odom.pose.pose.orientation" and
+            "/joints.position[2]" are a field of a field and an element of an array.
+        units: as for ``read_ulog``.
+        frame: as for ``read_ulog``, but ROS has "flu_enu" (REP 103). Some drivers have other axes.
         duplicates: "raise" refuses times that do not increase. "keep" keeps all messages of one
             topic in the order in which the bag received them, for ``even_clock``.
 
     Raises:
         ValueError, TypeError: a bad argument, by name; a bag that cannot be read, lacks a topic or
             field, or has times that do not increase; a message without a header.
-        OSError: the bag cannot be opened.
-        ImportError: rosbags is not installed.
+        OSError, ImportError: the bag cannot be opened; rosbags is not installed.
 
     Examples:
         >>> columns = {"gyro": "/imu/data.angular_velocity", "q": "/imu/data.orientation"}

@@ -43,29 +43,23 @@ def read(
     """Read the recording in a text file with a table, plain or gzip (``.gz``).
 
     The header is the first line that has the names of all ``columns``; it may follow other lines
-    and may be a comment, as NumPy writes it. Cells are separated as in the header: by commas,
-    semicolons, tabs or spaces. Columns without names, or with names that occur twice, are numbered
-    from 0: ``{"t": 0, "gyro": (1, 2, 3)}``; lines of names above the numbers are then read for
-    units only. Blank lines and lines that begin with ``#`` are skipped, and empty cells at the end
-    of a line are ignored. The text is UTF-8 or else Latin-1.
+    and may be a comment. Commas, semicolons, tabs or spaces separate cells. Columns without names,
+    or with names that occur twice, are numbered from 0: ``{"t": 0, "gyro": (1, 2, 3)}``. Blank
+    lines, lines that begin with ``#`` and empty cells at the end of a line are skipped. The text is
+    UTF-8 or else Latin-1. Times must be in every row; a sensor whose cells are all empty or ``nan``
+    in a row has no sample there.
 
     A header may have the unit itself, as in ``gx [deg/s]`` or ``gx (deg/s)``; the column's name is
     then ``gx``. Columns without a unit are taken to be SI. Refused without ``units`` are names that
-    end in another unit (``time_us``, ``gyroXDegPerSec``, ``acc_g_filtered``, ``mx_raw``), times of
-    20 rows or more that count by 1, which may be numbers of samples, and values whose median is
-    unlikely in SI units: intervals of 2 or more, rates of 35 or more, specific forces of 0.5 to 2
-    or of 100 or more, and magnetic fields of 1 or more. Fields in gauss, 0.25 to 0.65 on Earth, are
-    not noticed. One error names all channels whose units are refused.
+    end in another unit (``time_us``, ``gyroXDegPerSec``, ``mx_raw``), times of 20 rows or more that
+    count by 1, and values whose median is unlikely in SI units: intervals of 2 or more, rates of 35
+    or more, specific forces of 0.5 to 2 or of 100 or more, and magnetic fields of 1 or more. Fields
+    in gauss, 0.25 to 0.65 on Earth, are not noticed.
 
-    Without ``columns`` the file is one that ``write`` wrote, or one with the same header: ``t``;
-    ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 during the
-    movement phase, 0 at rest). Other channels have an index in their columns, ``motors[0]``,
-    ``motors[1]``, or an empty one if they have one number in a row, ``volts[]``. Columns may have
-    any order; those without an index are ignored. A RuntimeWarning reports a last line without an
-    end: the file is cut off, perhaps within a number.
-
-    A sensor has no sample in a row whose cells are all empty or ``nan``: its numbers are NaN there.
-    Times must be in every row.
+    Without ``columns`` the file has the header of ``write``, in any order: ``t``;
+    ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 in the
+    movement phase, 0 at rest); other channels as ``motors[0]``, ``motors[1]``, or ``volts[]`` for
+    one number in a row. A RuntimeWarning reports a last line without an end, which may be cut off.
 
     Args:
         path: the file.
@@ -85,14 +79,14 @@ def read(
         duplicates: "merge" makes one row of all rows with the same time, such as those of sensors
             and of commands, and refuses two different samples of a channel at one time. "first" or
             "last" keeps one of these samples. "raise" refuses rows with the same time. "keep" keeps
-            the rows of the file whatever their times, for ``even_clock``.
-        skip_damaged: whether to skip a line with too few or too many cells, or with a cell that
-            cannot be read; a RuntimeWarning names these lines. With ``rate`` they remain gaps.
+            all rows, for ``even_clock``.
+        skip_damaged: skip lines with too few or too many cells, or with a cell that cannot be read;
+            a RuntimeWarning names them. With ``rate`` they remain gaps.
 
     Raises:
-        ValueError, TypeError: an argument is bad, by name; or the file is malformed, by file, line
-            and column. Times that run back are malformed, and so are times that stand still, unless
-            ``duplicates`` allows them, and a unit that is unknown or of another quantity.
+        ValueError, TypeError: an argument, by name; a malformed file, by line and column: also
+            times that run back, or stand still unless ``duplicates`` allows it; a unit that is
+            unknown or of another quantity.
         OSError: the file cannot be opened.
 
     Examples:
@@ -101,8 +95,8 @@ def read(
         >>> np.savetxt(file, rows, header="stamp gx gy gz")
         >>> columns = {"t": "stamp", "gyro": ("gx", "gy", "gz")}
         >>> recording = jq.recordings.read(file, columns, units={"t": "ms", "gyro": "deg/s"})
-        >>> recording.t, recording.gyro[:, 0].round(2)  # s, rad/s
-        (array([0.  , 0.01]), array([1.57, 3.14]))
+        >>> recording.gyro[:, 0].round(2)  # rad/s
+        array([1.57, 3.14])
     """
     channels, are_numbered = _checked_columns(columns, rate)
     given = {} if columns is None else _given_units(units, channels, rate)
@@ -143,7 +137,6 @@ def read(
 def _given_units(
     units: Mapping[str, str | float] | None, channels: Sequence[Channel], rate: float | None
 ) -> dict[str, str | float]:
-    """Return the units of channels by the arguments: with ``rate``, t counts samples."""
     given = dict(checked_units(units, [channel.name for channel in channels]))
     if rate is None:
         return given
@@ -207,7 +200,6 @@ def _is_number(cell: Any) -> bool:
 
 
 def _check_names(name: str, value: str | tuple[str, ...]) -> None:
-    """Raise ValueError if a channel has too many or too few columns, or one twice."""
     if name in ("t", "movement") and not isinstance(value, str):
         raise ValueError(f"columns: wanted one name for {name}, got {value!r}")
     if not isinstance(value, str) and len(set(value)) < len(value):
@@ -228,7 +220,6 @@ def _located(
 
 
 def _place(path: str | os.PathLike[str], header: Header, column: str) -> int:
-    """Return the place of a column."""
     places = positions(header, column)
     if not places and not header.line:
         count = len(header.names)
@@ -270,7 +261,6 @@ def _check_units(
 
 
 def _unit_problem(channel: str, cell: str, unit: str | float | None) -> str:
-    """Return what is wrong with the unit of a column under this cell of the header, or ""."""
     name, stated = name_and_unit(cell)
     if unit is None:
         if not ends_in_a_unit(name, channel):
@@ -283,7 +273,6 @@ def _unit_problem(channel: str, cell: str, unit: str | float | None) -> str:
 
 
 def _size_problem(channel: str, values: np.ndarray) -> str:
-    """Return why values of unknown unit are unlikely in SI units, or ""."""
     steps = np.diff(values) if channel == "t" else np.empty(0)
     if len(steps) >= _COUNTED and np.median(steps) == 1.0 and np.all(values == np.round(values)):
         return "it counts by 1; say rate= if it counts samples, units={'t': 's'} if seconds"

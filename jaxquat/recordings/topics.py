@@ -83,11 +83,7 @@ def _source(name: str, value: str | tuple[str, ...]) -> Source:
 def checked_samples(
     where: str, name: str, fields: Sequence[str], samples: Samples, duplicates: str | None = None
 ) -> Samples:
-    """Return the samples (n,) or (n, k) of a channel without those that are all NaN.
-
-    ValueError that begins with ``where`` if they are not what a recording has, or if their times do
-    not increase. ``duplicates`` is an argument of some readers; "keep" keeps all samples.
-    """
+    """Return the samples without rows of NaN; ValueError if they or their times are bad."""
     shape = np.shape(samples.numbers)
     if name in SIZES and shape[1:] != (SIZES[name],):
         wanted = f"{SIZES[name]} numbers for {name}"

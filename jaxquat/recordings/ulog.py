@@ -29,10 +29,10 @@ PX4: Mapping[str, str] = MappingProxyType(
         "q": "vehicle_attitude.q",
     }
 )
-"""The channels that ``read_ulog`` reads by default; a log may lack the magnetometer.
+"""The channels that ``read_ulog`` reads by default; the magnetometer may be missing.
 
-Logs of before version 1.8 have it in ``sensor_combined``. Body axes are forward-right-down; q is an
-estimate, body to north-east-down.
+Before version 1.8 it is in ``sensor_combined``. q is an estimate, from forward-right-down to
+north-east-down.
 """
 
 _GAUSS = "magnetometer_ga"  # the name of PX4's fields in gauss
@@ -50,46 +50,39 @@ def read_ulog(
 ) -> Recording:
     """Read channels from a PX4 log, a ``.ulg`` file; needs the extra ``logs`` (pyulog).
 
-    The recording has a row for every time at which one of the topics was logged, and a channel is
-    NaN in the rows where its topic was not logged: nothing is interpolated, and no time is changed.
-    The time of a message is ``timestamp_sample``, the time of its data, if the topic always sets it
-    (0 means unknown) and never repeats it. Otherwise, and in commands (``actuator_...``,
-    ``..._setpoint``), it is ``timestamp``, the time of sending. A message with NaN in all fields of
-    a channel counts as missing.
+    The recording has a row for every time at which one of the topics was logged; a channel is NaN
+    where its topic was not. Nothing is interpolated, and no time is changed. The time of a message
+    is ``timestamp_sample``, if the topic always sets it (0 means unknown) and never repeats it;
+    otherwise, and in commands (``actuator_...``, ``..._setpoint``), it is ``timestamp``, the time
+    of sending. A message with NaN in all fields of a channel is missing.
 
     Args:
         path: the file.
-        columns: for each channel, a field of a topic, "topic.field", or several fields of one
-            topic. An array field without an index is read as a whole, ``topic.array[1].field`` is
-            a field within one of its elements, and "topic:1.field" is a field of instance 1. By
-            default ``recordings.PX4``, with the magnetometer of ``sensor_combined`` or none if
-            the log has no other. PX4's quaternions are scalar first.
+        columns: for each channel a field, "topic.field", or several of one topic. An array field
+            without an index is read as a whole, ``topic.array[1].field`` is a field within one of
+            its elements, "topic:1.field" a field of instance 1. By default ``recordings.PX4``.
+            PX4's quaternions are scalar first.
         units: the unit of each channel that is not in SI, one of ``recordings.UNITS`` or a number,
             the value of one count in SI units. A field whose name ends in such a unit is refused
             without it, except ``magnetometer_ga``, which is in gauss.
-        frame: the axes of gyro, accelerometer, magnetometer and q in the recording: "frd_ned" as
-            in the log (body forward-right-down, world north-east-down), or "flu_enu" (body
+        frame: the axes of gyro, accelerometer, magnetometer and q in the recording: "frd_ned" as in
+            the log (body forward-right-down, world north-east-down), or "flu_enu" (body
             forward-left-up, world east-north-up), as for ``estimation.ahrs``. Other channels stay
             as they are.
-        cut_short: whether to accept a file that ends within a message, as after a loss of power,
-            and read its complete messages.
-        skip_damaged: whether to accept a damaged file. Reading continues where ten messages follow
-            one another. The message before the damage is skipped too, because the damage may begin
-            in it. A RuntimeWarning has the number of bytes skipped. Damage within the numbers of a
-            message cannot be noticed, because ULog has no checksums.
+        cut_short: accept a file that ends within a message, as after a loss of power.
+        skip_damaged: accept a damaged file. Reading continues where ten messages follow one
+            another; the message before the damage is skipped too. A RuntimeWarning has the number
+            of bytes skipped. ULog has no checksums: damage within numbers cannot be noticed.
 
     Raises:
         ValueError, TypeError: a bad argument, by name; a file that is not ULog, is damaged or cut
-            short, lacks a topic or field, or has a topic whose times do not increase: the message
-            names file, topic and field.
-        OSError: the file cannot be opened.
-        ImportError: pyulog is not installed.
+            short, lacks a topic or field, or has a topic whose times do not increase.
+        OSError, ImportError: the file cannot be opened; pyulog is not installed.
 
     Examples:
         >>> motors = [f"actuator_motors.control[{k}]" for k in range(4)]
         >>> columns = {"gyro": jq.recordings.PX4["gyro"], "motors": motors}
         >>> log = jq.recordings.read_ulog("flight.ulg", columns)  # doctest: +SKIP
-        >>> log.hold("motors").rows_with("gyro")  # doctest: +SKIP
     """
     sources, units = topics.checked_sources(PX4 if columns is None else columns, units, frame)
     boolean("cut_short", cut_short)
@@ -115,7 +108,6 @@ def read_ulog(
 
 
 def _log(file: Path, names: list[str], cut_short: bool, skip_damaged: bool) -> Any:
-    """Return the log as read by pyulog, with only these topics."""
     reader = topics.package("read_ulog", "pyulog").ULog
     content = whole_messages(file, cut_short, skip_damaged)
     try:
@@ -167,7 +159,6 @@ def _samples(
 
 
 def _keys(where: str, data: Mapping[str, np.ndarray], name: str, field: str) -> list[str]:
-    """Return the columns of a field: several for an array."""
     if field in data:
         return [field]
     elements = [key for key in data if re.fullmatch(re.escape(field) + r"\[\d+\]", key)]

@@ -1,10 +1,8 @@
 """The messages of a ULog file that are whole, and where they continue after damage.
 
-The format is described at https://docs.px4.io/main/en/dev_log/ulog_file_format: a header of 16
-bytes, then messages, each of which begins with its size (2 bytes) and its type (1 byte). pyulog
-silently accepts a file that ends within a message, and may never finish reading a damaged one. So
-the chain of messages is checked here first. Messages of synchronization are not used: older logs
-have none.
+The format (https://docs.px4.io/main/en/dev_log/ulog_file_format) is a header of 16 bytes, then
+messages that begin with size (2 bytes) and type (1 byte). pyulog accepts a file that ends within a
+message, and may never finish a damaged one, so the chain of messages is checked here first.
 """
 
 from __future__ import annotations
@@ -18,16 +16,12 @@ _HEADER = 16
 _FLAGS = 27  # the byte whose lowest bit marks appended data
 _TYPES = b"FIMPQARDSOLCB"
 _LONGEST = 10_000  # bytes: the longest message of an unknown type that is accepted
-_CHAIN, _LONG = 10, 2000  # messages in a row, each this long at most, are no coincidence
+_CHAIN, _LONG = 10, 2000  # so many messages in a row, at most this long, are no coincidence
 _UNFINISHED, _NO_TOPIC = "an unfinished message begins", "a message of no topic begins"
 
 
 def whole_messages(file: Path, cut_short: bool, skip_damaged: bool) -> bytes:
-    """Return the header and the whole messages; the arguments are those of ``read_ulog``.
-
-    If data were appended after the log proper, the log proper may end within a message, which is
-    left out without a warning.
-    """
+    """Return the header and the whole messages; the arguments are those of ``read_ulog``."""
     content = file.read_bytes()
     if len(content) < _HEADER or not content.startswith(MAGIC):
         raise ValueError(f"{file}: wanted a ULog file, got one that begins with {content[:7]!r}")
@@ -58,8 +52,6 @@ def whole_messages(file: Path, cut_short: bool, skip_damaged: bool) -> bytes:
 
 
 class _Message(NamedTuple):
-    """A message from byte ``start`` to before byte ``end``; the topic is that of data."""
-
     kind: bytes
     topic: bytes
     start: int
@@ -71,17 +63,12 @@ class _Message(NamedTuple):
 
 
 def _message(content: bytes, at: int) -> _Message:
-    """Return what a message at this byte states at its beginning."""
     size = int.from_bytes(content[at : at + 2], "little")
     return _Message(content[at + 2 : at + 3], content[at + 3 : at + 5], at, at + 3 + size)
 
 
 class _Chain:
-    """The whole messages of a log up to byte ``at``.
-
-    ``lengths`` has the length of the last message of each topic that is subscribed, or None before
-    the first one.
-    """
+    """The whole messages of a log up to ``at``; ``lengths``: of the last message of each topic."""
 
     def __init__(self, content: bytes) -> None:
         self.appended = _appended(content)
@@ -94,14 +81,10 @@ class _Chain:
 
     @property
     def end(self) -> int:
-        """The end of the present part of the log."""
         return self.appended[0] if self.appended else len(self.content)
 
     def problem(self, message: _Message, one_length: bool) -> str:
-        """Return what is wrong with the next message, "" if nothing is.
-
-        With ``one_length`` all messages of a topic must have the same length.
-        """
+        """Return what is wrong with the next message, or ""; ``one_length`` counts per topic."""
         is_data, last = message.kind == b"D", len(self.content)
         if message.start + 3 <= last:
             known = message.kind in _TYPES or (message.kind != b"\0" and message.length <= _LONGEST)
@@ -114,7 +97,6 @@ class _Chain:
         return _NO_TOPIC if is_data and message.topic not in self.lengths else ""
 
     def add(self, message: _Message) -> None:
-        """Add the next message."""
         if message.kind == b"A":
             self.lengths[self.content[message.start + 4 : message.start + 6]] = None
         elif message.kind == b"D":
@@ -123,16 +105,14 @@ class _Chain:
         self.at = message.end
 
     def ignore_to(self, at: int) -> None:
-        """Leave out the unfinished message before a byte."""
         self.ignored += at - self.at
         self.at = at
 
     def skip_damage(self, message: _Message, problem: str) -> None:
         """Go to where messages follow one another again, or to the end.
 
-        A single message of no topic is skipped alone. Other damage may begin earlier, in what
-        looked like a message, so the last message of data is removed, with what follows it and is
-        neither a format nor a subscription.
+        A message of no topic is skipped alone. Other damage may begin in what looked like a
+        message, so the last data are removed too, but no later formats and subscriptions.
         """
         if problem == _NO_TOPIC and self._continues(message.end):
             self.at = message.end
@@ -145,10 +125,7 @@ class _Chain:
         self.at = next((k for k in places if self._continues(k)), self.end)
 
     def _continues(self, at: int) -> bool:
-        """Return whether messages follow one another from here, ten of them or all up to the end.
-
-        They have known types and usual lengths, those of data the length of their topic.
-        """
+        """Return whether ten messages, or all to the end, have known types and usual lengths."""
         for _ in range(_CHAIN):
             message = _message(self.content, at)
             known = self.lengths.get(message.topic) if message.kind == b"D" else None

@@ -50,10 +50,7 @@ UNITS: Mapping[str, tuple[str, float]] = MappingProxyType(
         for name in names.split(", ")
     }
 )
-"""For every unit that ``read`` knows: its SI unit, and its value in this SI unit.
-
-Names are case-sensitive. "G" is not included, because it stands for gauss and for standard gravity.
-"""
+"""For every unit its SI unit, and its value in this; case-sensitive, without an ambiguous "G"."""
 
 
 def si_value(unit: str | float) -> float:
@@ -79,12 +76,7 @@ _MEDIANS = {
 
 
 def unlikely_median(channel: str, values: np.ndarray) -> tuple[float, str] | None:
-    """Return the median size of values if it is unlikely in SI units, and a unit they may have.
-
-    Values are intervals (N,) for "t", vectors (N, 3) for a sensor. Those that are not finite are
-    ignored, and so are intervals of 0. The unit is written as in Python: "'ms'", "9.80665 / 2048"
-    for counts of an accelerometer (powers of two to g), "" for none.
-    """
+    """Return the median size if it is unlikely in SI units, and a unit of the values, or ""."""
     if channel not in _MEDIANS or not len(values):
         return None
     rows = np.asarray(values, np.float64).reshape(len(values), -1)

@@ -31,8 +31,8 @@ _ON_TIME = 1e-3  # of the median interval: a row that is less early counts as on
 class Windows(reprs.InOneLine):
     """W windows of R rows each, a pytree for ``vmap``, made by ``windows`` or ``windows_by_time``.
 
-    Rows without a measurement repeat the last measurement before them, so that every number is
-    finite; ``mask`` and ``present`` mark these rows.
+    Rows without a measurement repeat the last one before them, so that every number is finite;
+    ``mask`` and ``present`` mark these rows.
 
     Attributes:
         t: times since the start of the window [s], (W, R), subtracted in float64. Padding repeats
@@ -44,9 +44,8 @@ class Windows(reprs.InOneLine):
 
     Examples:
         >>> recording = jq.recordings.Recording(t=np.arange(100) / 10, gyro=np.ones((100, 3)))
-        >>> w = jq.recordings.windows(recording, length=40, stride=40)
-        >>> w.first, w.mask.sum(axis=1)  # the last one is padded
-        (array([ 0, 40, 80]), array([40, 40, 20]))
+        >>> jq.recordings.windows(recording, length=40, stride=40).mask.sum(axis=1)  # padded
+        array([40, 40, 20])
     """
 
     t: Any
@@ -66,36 +65,33 @@ class Windows(reprs.InOneLine):
 def windows(recording: Recording, length: int, stride: int, *, gap: float | None = None) -> Windows:
     """Cut a recording into windows of ``length`` rows that begin every ``stride`` rows.
 
-    No window contains a gap, which is an interval longer than ``gap``. The rows between two gaps
-    are cut separately: the first window begins with the first of them, and if a window extends
-    beyond the last of them, the remainder is padding, with ``mask`` False and the last time
-    repeated. So no row is omitted if ``stride <= length``. Intervals of length 0 are the identity
-    for ``jq.grid_at`` and ``kinematics.integrate``, so padding changes no state.
+    No window contains a gap, an interval longer than ``gap``. Rows between gaps are cut separately;
+    the part of a window beyond them is padding, which changes no state: intervals of length 0 are
+    the identity for ``jq.grid_at`` and ``kinematics.integrate``. So no row is omitted if
+    ``stride <= length``.
 
     In multiple shooting the start of each window is a parameter. With ``stride = length - 1`` a
-    window ends with the row that begins the next one, unless there is a gap between, and the two
-    attitudes there should agree: their difference is an additional residual, for the windows of
+    window ends with the row that begins the next one, unless there is a gap between; the difference
+    of their attitudes there is a residual, for the windows of
     ``w.first[1:] == w.first[:-1] + w.mask[:-1].sum(axis=1) - 1``.
 
     Args:
         recording: a recording of at least ``length`` rows. Missing rows of a channel are filled
-            with the last sample before, at the start with the first sample; ``present`` marks real
-            samples. If several sensors were joined and every row must have a rate, use
-            ``recording.rows_with("gyro")`` first; it shifts commands with stamps of their own to
-            the next row of the gyroscope.
+            with the last sample before, at the start with the first sample. If every row must have
+            a rate, use ``recording.rows_with("gyro")`` first, which delays commands to the next
+            such row.
         length: rows in a window, at least 2.
         stride: rows from the start of one window to the start of the next.
         gap: the longest interval that is not a gap [s]; by default ten times the median interval.
 
     Raises:
-        ValueError, TypeError: an argument of wrong type or value, by name; a channel without any
-            sample.
+        ValueError, TypeError: an argument, by name; a channel without any sample.
 
     Examples:
         >>> recording = jq.recordings.Recording(t=np.arange(101) / 10, gyro=np.ones((101, 3)))
         >>> w = jq.recordings.windows(recording, length=21, stride=20)  # neighbours share a row
-        >>> w.t.shape, w.channels["gyro"].shape
-        ((5, 21), (5, 21, 3))
+        >>> w.channels["gyro"].shape
+        (5, 21, 3)
     """
     check_recording(recording)
     length, stride = positive_integer("length", length), positive_integer("stride", stride)
@@ -118,26 +114,23 @@ def windows_by_time(
 
     This is ``windows`` for unevenly spaced stamps. The clock restarts at the first row after each
     gap. A window begins with the first row at ``k stride`` or later, and ends with the first row
-    ``duration`` after this instant or later: it spans its duration to within an interval, and its
-    number of rows varies. The longest window has no padding. Windows are cut short at a gap and at
-    the end of the recording; ``w.t[:, -1]`` is the duration of a window. With ``stride = duration``
-    a window ends with the row that begins the next one, for multiple shooting as in ``windows``.
+    ``duration`` later or after, so its number of rows varies; the longest window has no padding.
+    Windows are cut short at a gap and at the end; ``w.t[:, -1]`` is their duration. With
+    ``stride = duration`` neighbours share a row, as in ``windows``.
 
     Args:
         recording: as for ``windows``.
         duration: duration of a window [s], at most the duration of the recording.
-        stride: time from one window to the next [s]. If it is shorter than an interval, every row
-            begins a window.
-        gap: the longest interval that is not a gap [s]; by default ten times the median interval.
+        stride: time from one window to the next [s]; below an interval, every row begins a window.
+        gap: as for ``windows``.
 
     Raises:
         ValueError, TypeError: as for ``windows``.
 
     Examples:
         >>> recording = jq.recordings.Recording(t=np.arange(101) / 10, gyro=np.ones((101, 3)))
-        >>> w = jq.recordings.windows_by_time(recording, duration=1.0, stride=0.5)
-        >>> w.t.shape, w.first[:3]
-        ((19, 11), array([ 0,  5, 10]))
+        >>> jq.recordings.windows_by_time(recording, duration=1.0, stride=0.5).t.shape
+        (19, 11)
     """
     check_recording(recording)
     duration, stride = real("duration", duration), real("stride", stride)
@@ -169,7 +162,6 @@ def _stretches(t: np.ndarray, gap: float | None) -> list[tuple[int, int]]:
 
 
 def _cut(recording: Recording, first: np.ndarray, ends: np.ndarray, length: int) -> Windows:
-    """Cut windows from rows ``first`` to before ``ends``, padded to a length."""
     t, rows = np.asarray(recording.t), len(recording.t)
     numbers = first[:, None] + np.arange(length)
     mask = numbers < ends[:, None]

@@ -45,7 +45,6 @@ def own_channels(names: Sequence[str]) -> list[Channel]:
 
 
 def _columns(name: str, size: int | None) -> tuple[str, ...]:
-    """Return the names of the columns of a channel with this many numbers in a row."""
     if name in OWN:
         return OWN[name]
     return (f"{name}[]",) if size is None else tuple(f"{name}[{k}]" for k in range(size))
@@ -58,9 +57,8 @@ def write(path: str | os.PathLike[str], recording: Recording) -> None:
     complete movement as bool.
 
     Raises:
-        ValueError, TypeError: the argument, or the channel that ``read`` would refuse: a row in
-            which some numbers are NaN, an infinite number, an attitude off the unit sphere, a name
-            that a header cannot hold or that cannot be distinguished from another one.
+        ValueError, TypeError: the argument, or a channel that ``read`` would refuse: a row in which
+            some numbers are NaN, an infinite number, an attitude off the unit sphere, a bad name.
         OSError: the file cannot be written.
 
     Examples:

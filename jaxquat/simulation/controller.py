@@ -15,19 +15,15 @@ from jaxquat.dynamics.state import State, describe
 
 
 class Controller(NamedTuple):
-    """A sampled controller with memory.
-
-    Between two samples its command stays the same.
+    """A sampled controller with memory; its command stays the same between two samples.
 
     Attributes:
         init: ``init(start, params) -> memory``, any pytree of arrays.
         update: ``update(t, state, memory, params, input) -> (command, memory)``, called at each
             sample. The new memory must have the shapes and dtypes of the old one; ``input`` is this
-            sample's slice of ``inputs`` (None without inputs); the command is any pytree, and is
-            passed to the torque.
+            sample's slice of ``inputs`` or None; the command, any pytree, is passed to the torque.
         period: the time between two samples [s] that the controller assumes, if any. ``rollout``
-            raises ValueError if it is not ``sample_every * dt``, or with ``jq.grid_at`` if a sample
-            interval that is not empty has another length.
+            raises ValueError if a sample interval that is not empty has another length.
 
     Examples:
         >>> def update(t, state, memory, params, input):
@@ -36,8 +32,6 @@ class Controller(NamedTuple):
         >>> controller = jq.Controller(lambda start, params: jnp.zeros(3), update, period=0.1)
         >>> state = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([2.0, 2.0, 2.0]))
         >>> command, memory = controller.update(0.0, state, controller.init(state, 5.0), 5.0, None)
-        >>> command.round(3), memory.round(3)
-        (Array([-1., -1., -1.], dtype=float32), Array([0.2, 0.2, 0.2], dtype=float32))
     """
 
     init: Callable[[State, Any], Any]
@@ -48,14 +42,11 @@ class Controller(NamedTuple):
         """Return the controller that begins with this memory instead of that of ``init``.
 
         With ``path.memory``, and ``path.final`` as the start, a rollout goes on where another
-        ended. Its noise needs a key of its own.
-
-        Raises:
-            TypeError: in the rollout, if the memory is not like that of ``init``.
+        ended; noise needs a new key. The rollout raises TypeError for a memory unlike that of
+        ``init``.
 
         Examples:
-            >>> later = controller.resume(memory)
-            >>> later.init(state, 5.0).round(3)
+            >>> controller.resume(memory).init(state, 5.0).round(3)
             Array([0.2, 0.2, 0.2], dtype=float32)
         """
         memory = jax.tree.map(jnp.asarray, arrays("memory", memory))
@@ -92,7 +83,7 @@ def update_of(
 
 
 def settled(memory: Any, after: Any) -> Any:
-    """The memory, in which each Python number gets the dtype that it has after an update."""
+    """Return the memory with each Python number in the dtype that it has after an update."""
 
     def one(x: Any, after: Any) -> Array:
         x = jnp.asarray(x)
@@ -102,7 +93,7 @@ def settled(memory: Any, after: Any) -> Any:
 
 
 def _kept(after: Any, before: Any) -> Any:
-    """A leaf after an update; a Python number gets the old leaf's dtype if that can hold it."""
+    """Return a leaf after an update, a Python number in the old dtype if that can hold it."""
     if _is_weak(after) and not _is_weak(before):
         dtype = jnp.asarray(before).dtype
         return jnp.asarray(after, dtype) if jnp.result_type(before, after) == dtype else after
@@ -110,7 +101,6 @@ def _kept(after: Any, before: Any) -> Any:
 
 
 def _is_weak(x: Any) -> bool:
-    """Whether this is a Python number, or a weakly typed array."""
     return jax.typeof(jnp.asarray(x)).weak_type
 
 

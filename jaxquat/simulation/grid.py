@@ -32,10 +32,10 @@ IN_A_ROW = 8  # intervals in a row that may be too short: more sensors are rarel
 )
 @dataclass(frozen=True)
 class Grid:
-    """``steps`` equal steps ``dt`` from ``t0``.
+    """``steps`` equal steps ``dt`` from ``t0``, made by ``jq.grid``.
 
-    ``jq.grid`` makes it. It is a pytree in which only ``t0`` and ``dt`` are leaves; change the
-    others with ``dataclasses.replace(grid, save_every=10)``.
+    It is a pytree in which only ``t0`` and ``dt`` are leaves; change the others with
+    ``dataclasses.replace(grid, save_every=10)``.
 
     Attributes:
         t0: the time of the start [s], ().
@@ -46,8 +46,8 @@ class Grid:
 
     Examples:
         >>> grid = jq.grid(0.0, 0.01, 1000)
-        >>> grid.steps, grid.times().shape, grid.times()[-1].round(3)
-        (1000, (1001,), Array(10., dtype=float32))
+        >>> grid.steps, grid.times().shape
+        (1000, (1001,))
     """
 
     t0: ArrayLike
@@ -58,9 +58,7 @@ class Grid:
 
     @property
     def intervals(self) -> int:
-        """The number of intervals, here equal to ``steps``.
-
-        Nothing is sampled or saved within an interval.
+        """The number of intervals, here ``steps``; nothing is sampled or saved within an interval.
 
         Examples:
             >>> grid.intervals  # by default inputs have one row per interval
@@ -69,15 +67,11 @@ class Grid:
         return self.steps
 
     def times(self, dtype: DTypeLike | None = None) -> Array:
-        """Return all times ``t0 + k dt`` [s], computed from the index k, (steps + 1,).
-
-        Without ``dtype`` they have the dtype of ``dt``, or the default dtype.
+        """Return all times ``t0 + k dt`` [s], not accumulated, (steps + 1,), by default as ``dt``.
 
         Examples:
-            >>> f"{jq.grid(0.0, 0.1, 10_000).times()[-1]:.2f} s"
+            >>> f"{jq.grid(0.0, 0.1, 10_000).times()[-1]:.2f} s"  # a float32 sum would be 999.90 s
             '1000.00 s'
-            >>> f"{np.cumsum(np.full(10_000, 0.1, np.float32))[-1]:.2f} s"  # accumulated
-            '999.90 s'
         """
         if floating_dtype("dtype", dtype) is None:
             dtype = jax.dtypes.canonicalize_dtype(getattr(self.dt, "dtype", float))
@@ -93,13 +87,12 @@ def grid(
     ``t0`` and ``dt`` are scalars, differentiable, and cast to the dtype of the state by
     ``rollout``. A controller, or inputs, are sampled every ``sample_every`` steps, and the path has
     a row every ``save_every`` steps; both are divisors of ``steps``. ValueError or TypeError for
-    bad values.
+    bad values, of traced ones with ``check=True``.
 
     Each step has the length dt, but the torque sees rounded times, off by about ``eps |t| / 2``.
-    ``rollout`` refuses steps below ``eps |t|`` at either end, where eps is that of the state's
-    dtype: their times would coincide, or nearly so. In float32 that is .012 s at 1e5 s and 119 s at
-    1e9 s; start at 0 and add the offset in the torque, or use float64. Traced values are reported
-    with ``check=True``.
+    ``rollout`` refuses steps below ``eps |t|`` at either end, because times would coincide; eps is
+    that of the state's dtype. In float32 that is .012 s at 1e5 s and 119 s at 1e9 s; start at 0 and
+    add the offset in the torque, or use float64.
 
     Examples:
         >>> jq.grid(0.0, 0.25, 4).times()  # s
@@ -126,9 +119,7 @@ def grid(
 )
 @dataclass(frozen=True)
 class GridAt:
-    """Steps through given times.
-
-    ``jq.grid_at`` makes it. It is a pytree in which only ``stamps`` is a leaf.
+    """Steps through given times, made by ``jq.grid_at``; a pytree whose only leaf is ``stamps``.
 
     Attributes:
         stamps: the given times [s], (intervals + 1,), in their own dtype.
@@ -194,23 +185,18 @@ def grid_at(
 ) -> GridAt:
     """Make a grid through given times, with equal steps in each interval between them.
 
-    In an interval of length 0 the state stays the same, bit for bit, and torque and scheme
-    contribute nothing to value or derivative. A sample interval of length 0 leaves command and
-    memory of the controller as they are. So recordings of different lengths can be padded to one
-    length, for ``jax.vmap``, by repeating their last time.
-
     Step j of the interval from t_i to t_{i+1} begins at ``t_i + j h``, with
-    ``h = (t_{i+1} - t_i) / substeps``. Times are data: they may be traced, mapped over and
-    differentiated. The derivative by the ends of an empty interval assumes that it stays empty.
+    ``h = (t_{i+1} - t_i) / substeps``. Times may be traced, mapped over and differentiated. In an
+    interval of length 0 state, command and memory stay the same, bit for bit, and contribute
+    nothing to derivatives; one with respect to its ends assumes that it stays empty. So recordings
+    can be padded to one length, for ``jax.vmap``, by repeating their last time.
 
     Args:
-        times: (n + 1,) [s] with n >= 1, floats that do not decrease. Their differences are taken
-            in their own dtype, then cast to the dtype of the state; the times are cast, too. A
-            float32 of 1e9 s is off by up to 32 s: instead of seconds since 1970, give times since
-            the first one (``stamps - stamps[0]``, subtracted in float64).
-            ``rollout`` refuses times whose steps are below the bound in ``jq.grid``, on average
-            or in more than 8 intervals in a row. Empty intervals do not count, and a few short
-            ones, as in merged stamps of several sensors, do no harm. If the times have a coarser
+        times: (n + 1,) [s] with n >= 1, floats that do not decrease. Their differences are taken in
+            their own dtype, then cast to the dtype of the state; the times are cast, too. A float32
+            of 1e9 s is off by up to 32 s: give ``stamps - stamps[0]``, subtracted in float64.
+            ``rollout`` refuses times whose steps are below the bound in ``jq.grid``, on average or
+            in more than 8 intervals in a row, empty ones left out. If the times have a coarser
             dtype than the state, the bound uses their own eps and whole intervals.
         substeps: steps in each interval, at least 1.
         sample_every: intervals per sample of a controller or of inputs, a divisor of their number.
@@ -218,16 +204,12 @@ def grid_at(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
-            Values of traced times are reported by ``rollout`` with ``check=True``.
+            ``rollout`` reports bad traced times with ``check=True``.
 
     Examples:
         >>> stamps = np.array([0.0, 0.1, 0.4, 0.4])  # s; the last interval is empty
-        >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
-        >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
-        >>> grid = jq.grid_at(stamps, substeps=2)
-        >>> path = jax.jit(lambda: jq.rollout(jq.rkmk4, body, jq.torques.zero, start, grid))()
-        >>> jq.quaternion.log(path.state.q)[:, 2].round(3)  # turned by, rad
-        Array([0. , 0.1, 0.4, 0.4], dtype=float32)
+        >>> jq.grid_at(stamps, substeps=2).step_lengths()
+        array([0.05, 0.15, 0.  ])
     """
     substeps = positive_integer("substeps", substeps)
     array = floating("times", times)
@@ -271,21 +253,10 @@ def check_resolution(grid: Grid | GridAt, dtype: DTypeLike) -> None:
 def coinciding(
     grid: Grid | GridAt, times: Any, steps: Any, dtype: DTypeLike
 ) -> tuple[Any, str, dict[str, Any]]:
-    """Return whether steps are too short, below eps times their farther end, and the error for it.
+    """Return whether steps are below eps times their farther end, and the error with its values.
 
-    The mean step (empty intervals left out) must not be below it, nor the steps of more than
-    ``IN_A_ROW`` intervals in a row. A few do no harm: merged stamps of several sensors have some.
-
-    Args:
-        grid: the grid that the times belong to.
-        times: the ends of the intervals [s], (n + 1,). This and ``steps`` are both NumPy arrays or
-            both JAX arrays.
-        steps: the step in each interval [s], (n,).
-        dtype: the dtype of the state. If the stamps have a coarser one, its eps is used, for whole
-            intervals.
-
-    Returns:
-        A bool, the text of the error, and the values to format the text with.
+    Neither the mean step may be nor more than ``IN_A_ROW`` in a row: merged stamps have some. If
+    the stamps have a coarser dtype than the state, its eps is used, for whole intervals.
     """
     xp = jnp if isinstance(steps, Array) else np
     eps, hint = float(jnp.finfo(dtype).eps), "start at 0 and add the offset in the torque"

@@ -1,8 +1,6 @@
 """The noise of a rollout with a stochastic scheme: a random key, or one row of normals per step.
 
-Each step draws its normals from a key. Given normals go into the loop as inputs, so each step reads
-its own row, and a reverse pass writes each cotangent once. A sample's input then has two parts, the
-user's input and the rows of the sample's steps, and so has the command that follows from it.
+Given normals go into the loop with the inputs, so a reverse pass writes each cotangent once.
 """
 
 from __future__ import annotations
@@ -27,23 +25,17 @@ class WithNoise(NamedTuple):
 
 
 def without_noise(value: Any) -> Any:
-    """The user's part of an input or a command."""
+    """Return the user's part of an input or a command."""
     return value.value if isinstance(value, WithNoise) else value
 
 
 def draw(key: Array, k: Any, count: int, dtype: DTypeLike) -> Array:
-    """The standard normals of step k, (count,)."""
+    """Draw the standard normals of step k, (count,)."""
     return jax.random.normal(jax.random.fold_in(key, k), (count,), dtype)
 
 
 def check_noise(noise: Any, scheme: Scheme, start: State, steps: int) -> Any:
-    """``noise`` as a key, as an array (steps, n) in the dtype of the start, or None.
-
-    Raises:
-        TypeError: the scheme is stochastic and there is no noise, or it is deterministic and there
-            is some; or this is neither a typed key nor an array of floats.
-        ValueError: several keys, a wrong shape, or a concrete array with NaN or infinity.
-    """
+    """Return ``noise`` as a key, as an array (steps, n) in the dtype of the start, or None."""
     wanted = f"a jax.random.key or an array of shape ({steps}, {{n}})"
     count = noise_count(noise, scheme, start, wanted)
     if noise is None:
@@ -64,7 +56,7 @@ def check_noise(noise: Any, scheme: Scheme, start: State, steps: int) -> Any:
 
 
 def passing_noise(controller: Controller) -> Controller:
-    """The controller of inputs ``WithNoise``, whose commands have the noise of their sample."""
+    """Make the controller take inputs ``WithNoise`` and pass the noise on with its commands."""
 
     def update(t: Array, state: State, memory: Any, params: Any, value: WithNoise) -> Any:
         command, memory = update_of(controller, t, state, memory, params, value.value)

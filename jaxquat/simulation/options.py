@@ -14,23 +14,20 @@ class RolloutOptions(NamedTuple):
 
     Attributes:
         save: ``save(t, state, params) -> pytree of arrays``, or with a controller or inputs
-            ``save(t, state, params, command)``. The path keeps the returned arrays of each row in
-            ``path.saved``, instead of state and command. Every engine calls ``save`` within its
-            loop.
+            ``save(t, state, params, command)``, called within the loop. The path keeps the results
+            in ``path.saved``, instead of state and command.
         engine: "fused" compiles the whole loop into one kernel (CPU or GPU, with the extra
-            ``fused``), and its derivatives likewise, in both modes and of every order. "scan" is a
-            loop of XLA, which accepts every scheme and torque. "auto" uses the kernel where scheme
-            and torque have a scalar form and the compiler is installed, and on a GPU only after
-            ``jq.check_gpu()`` has found no fault. Otherwise it uses the scan; it chooses
-            separately for the values and for each derivative. The results agree up to rounding.
-            ``jq.explain``, called with the same arguments, prints which engine runs, and why.
-        checkpoint: which states are kept for the backward pass. "none" keeps the state before
-            every step and recomputes the step from it; the kernel then chooses by itself how many
-            states to keep. An integer m keeps one state every m steps and recomputes those between,
-            segment by segment; "sqrt" sets m near the square root of the number of steps.
-            "reversible" keeps only the rows of the path and undoes each step. It works for
-            reversible schemes, with torques of time and attitude and with noise from a key, without
-            controller or inputs, and in reverse mode only.
+            ``fused``), and its derivatives, in both modes and of every order. "scan" is a loop of
+            XLA, for every scheme and torque. "auto" uses the kernel, separately for the values and
+            for each derivative, where scheme and torque have a scalar form and the compiler is
+            installed, else the scan; on a GPU other than H100 or H200 after ``jq.check_gpu()``. The
+            results agree up to rounding; ``jq.explain`` prints which engine runs, and why.
+        checkpoint: which states are kept for the backward pass. "none" keeps every state; the
+            kernel then chooses by itself how many. An integer m keeps one state every m steps and
+            recomputes those between; "sqrt" sets m near the square root of the number of steps.
+            "reversible" keeps only the rows of the path and undoes each step: for reversible
+            schemes, with torques of time and attitude and noise from a key, without controller or
+            inputs, in reverse mode only.
         check: report bad values of traced arguments, and a state that ceases to be finite. Under
             ``jit``, call ``error, path = checkify.checkify(jax.jit(fly))(start); error.throw()``
             with ``jax.experimental.checkify``.

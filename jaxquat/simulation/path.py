@@ -27,30 +27,25 @@ from jaxquat.dynamics.state import State
 class Path(reprs.InOneLine):
     """A trajectory of ``steps // save_every + 1`` rows, the start included; a pytree.
 
-    ``len(path)`` is the number of rows. ``path[10:20]`` is the path of these rows only; its
-    ``final`` is the last of their states and its ``memory`` is ().
+    ``len(path)`` is the number of rows. ``path[10:20]`` is the path of these rows; its ``final`` is
+    the last of their states and its ``memory`` is ().
 
     Attributes:
         t: times [s], (rows,).
         state: State with leading axis rows; () where ``save`` replaces states and commands.
         saved: what ``save`` returned for each row, leading axis rows; () without ``save``.
-        command: the ``command`` that the torque receives from each time on, leading axis rows. It
-            is the controller's command, or the input if there is no controller; the last row
-            repeats that of the last sample, so sums take ``command[:-1]``. () without controller
-            and inputs, and with ``save``.
+        command: the command of the controller, or else the input, from each time on, leading axis
+            rows; the last row repeats that of the last sample, so sums take ``command[:-1]``. ()
+            without controller and inputs, and with ``save``.
         memory: the controller's memory at the end; () without a controller.
-        final: the state at the last time. It is () in a slice that ends before the path does, if
-            the path has no states.
+        final: the state at the last time; () in a slice that ends before a path without states.
 
     Examples:
         >>> body = jq.Body(jnp.diag(jnp.array([2.0, 3.0, 4.0])))
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.0, 0.0, 1.0]))
-        >>> fly = lambda: jq.rollout(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, 0.25, 8))
-        >>> path = jax.jit(fly)()
+        >>> path = jq.rollout(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, 0.25, 8))
         >>> path
         <Path: 9 rows, t = 0 to 2 s, state .q float32[9, 4], .omega float32[9, 3]>
-        >>> path[:3].t
-        Array([0.  , 0.25, 0.5 ], dtype=float32)
     """
 
     t: Array
@@ -62,14 +57,14 @@ class Path(reprs.InOneLine):
     final: State = ()  # type: ignore[assignment]
 
     def at(self, t: ArrayLike) -> State:
-        """The state at any times within the path, interpolated on the sphere.
+        """Interpolate the state at any times within the path.
 
         t (...) [s] -> q (..., 4), omega (..., 3), and likewise position, velocity and aux. Outside
         the path the state is NaN (ValueError if t is concrete). The rotation vector from the
-        earlier row's attitude is the cubic that meets both attitudes and both rates. So the
-        attitude is unit, with an error of order 4 in the spacing; the rate is its exact derivative,
-        with an error of order 3. Position and velocity are interpolated in the same way, aux states
-        linearly. The attitudes of neighbouring rows must be less than a half turn apart.
+        earlier row is the cubic that meets both attitudes and both rates: the attitude is unit,
+        with an error of order 4 in the spacing; the rate is its exact derivative, with an error of
+        order 3. Position and velocity are interpolated likewise, aux states linearly. Attitudes of
+        neighbouring rows must be less than a half turn apart.
 
         Examples:
             >>> between = path.at(0.6)  # s, at 1 rad/s
@@ -115,7 +110,7 @@ class Path(reprs.InOneLine):
     __iter__ = None  # iteration over rows is not supported
 
     def __len__(self) -> int:
-        """The number of rows. TypeError for more than one path."""
+        """Return the number of rows. TypeError for more than one path."""
         if jnp.ndim(self.t) != 1:
             hint = "path.t.shape[-1] is the number of rows of each"
             raise TypeError(f"path: wanted one path, got times of shape {self.t.shape}; {hint}")
@@ -125,7 +120,7 @@ class Path(reprs.InOneLine):
         return True  # also for several paths, which have no length
 
     def __getitem__(self, rows: slice) -> Path:
-        """The rows of a slice. ValueError for more than one path, or for no rows."""
+        """Return the rows of a slice. ValueError for more than one path, or for no rows."""
         if not isinstance(rows, slice):
             k = rows if isinstance(rows, int) else "k"
             states = f"jax.tree.map(lambda x: x[{k}], path.state) is the state of a row"
@@ -151,7 +146,6 @@ class Path(reprs.InOneLine):
         return f"Path: {self._extent()}", list(facts), ()
 
     def _extent(self) -> str:
-        """The number of rows, and the first and the last time."""
         *paths, rows = getattr(self.t, "shape", ()) or (0,)  # JAX may put placeholders in a pytree
         if paths:
             return f"{' x '.join(map(str, paths))} paths of {rows} rows"
@@ -161,7 +155,7 @@ class Path(reprs.InOneLine):
 
 
 def cubic(s: Array, end: Array, v0: Array, v1: Array) -> tuple[Array, Array]:
-    """Hermite's cubic from 0 at s = 0 to ``end`` at s = 1 with slopes v0 and v1; and its slope."""
+    """Return Hermite's cubic from 0 (s = 0) to ``end`` (s = 1), slopes v0 and v1; and its slope."""
     value = s * s * (3 - 2 * s) * end + s * (1 - s) ** 2 * v0 - s * s * (1 - s) * v1
     return value, 6 * s * (1 - s) * end + (1 - s) * (1 - 3 * s) * v0 - s * (2 - 3 * s) * v1
 

@@ -49,22 +49,21 @@ def rollout(
         scheme: for example ``jq.rkmk4``, or any function with the signature of a step,
             ``scheme(body, torque, t, state, dt, params) -> state``.
         body: the Body, in the dtype of the start.
-        torque: ``torque(t, state, params) -> (3,)`` in body axes [N m]; with a controller or
-            inputs ``torque(t, state, params, command)``.
+        torque: ``torque(t, state, params) -> (3,)`` in body axes [N m]; with a controller or inputs
+            ``torque(t, state, params, command)``.
         start: State of one body; a concrete q must be unit within 1e-4.
         grid: equal steps from ``jq.grid``, or steps through given times from ``jq.grid_at``. With
             the latter ``inputs``, ``sample_every`` and ``save_every`` count intervals, not steps.
         params: any pytree, passed to torque, controller and ``options.save``.
         controller: sampled every ``grid.sample_every`` steps; gives the torque its ``command``.
         inputs: pytree with leading axis ``steps // grid.sample_every`` (noise, logged torques, a
-            reference). At each sample the controller gets one slice; without a controller the
-            slice itself is the ``command``.
+            reference). Each sample gets a slice, as the controller's ``input``, or without a
+            controller as the ``command``.
         noise: for a stochastic scheme, whose steps take ``n = scheme.noise(start)`` standard
-            normals. A ``jax.random.key``: step k draws its normals from ``fold_in(key, k)``, in
-            every engine. Under ``jax.vmap`` give each body a key of its own (``jax.random.split``),
-            because one key gives all bodies the same noise. An array (steps, n) of floats: step k
-            takes row k, for instance to compare schemes with common random numbers. Steps are those
-            of the grid, ``grid.steps``, with substeps and the steps of empty intervals.
+            normals. With a ``jax.random.key``, step k draws from ``fold_in(key, k)`` in every
+            engine; under ``jax.vmap`` give each body a key of its own (``jax.random.split``). With
+            floats (steps, n), step k takes row k, for instance as common random numbers;
+            ``grid.steps`` counts substeps and the steps of empty intervals.
         options: ``jq.RolloutOptions``: what a row keeps, engine, checkpoints, checks of values.
 
     Returns:
@@ -72,8 +71,7 @@ def rollout(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
-        NotImplementedError: ``engine="fused"`` with a primitive that has no scalar form; the error
-            names it.
+        NotImplementedError: ``engine="fused"`` with a primitive, named, that has no scalar form.
         ImportError: ``engine="fused"`` without its compiler.
 
     Examples:
@@ -136,7 +134,6 @@ def _report_simulation(simulation: Simulation, grid: Grid | GridAt) -> None:
 
 
 def _report_times(intervals: Interval) -> None:
-    """Report the first given time that is not finite, or that is less than the one before it."""
     _, t, dt = intervals
     finite, rises = jnp.isfinite(t), dt >= 0
     text = "times: wanted finite values, got times[{k}] = {t}"

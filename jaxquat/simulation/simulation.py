@@ -51,52 +51,29 @@ class Simulation:
     """One body over a time grid: the checked arguments of ``jq.rollout``.
 
     An engine is a function ``run(simulation) -> Path``. It calls the methods, whose arguments have
-    one order: the number of a step, the state before it, then memory, input or command, and the
-    interval that contains the step. The number k is an int or a traced integer (); the interval is
-    a row of ``intervals``, or None if the steps are equal.
-
-    Attributes:
-        scheme: the Scheme that takes the steps.
-        body: in the dtype of the start.
-        torque: called with (t, state, params), and with the command if there is one.
-        start: one body's state.
-        t0: the time of the start [s], () in the dtype of the start.
-        dt: the step [s], (); with intervals the first step that is not 0.
-        steps: the number of steps.
-        params: passed to torque, controller and ``save``.
-        controller: None without one.
-        inputs: leading axis ``steps // sample_every``; None without them. Where an interval may be
-            empty they are those that ``holding`` describes.
-        sample_every: steps between two samples of the controller, or of the inputs.
-        save_every: steps between two rows of the path.
-        save: the function whose result a row keeps; None to keep state and command.
-        segment: steps between two states kept for the backward pass; None lets the engine choose
-            (the scan keeps all).
-        substeps: steps in each interval; ``sample_every`` and ``save_every`` are multiples of it.
-        intervals: rows of all intervals and an empty one at the end; None for equal steps.
-        may_be_empty: whether an interval may have length 0.
-        noise: the key from which each step draws its normals; None without one. Given normals are
-            part of the inputs, which then are ``WithNoise``.
+    one order: the number k of a step, an int or a traced (), the state before it, then memory,
+    input or command, and the interval of the step, a row of ``intervals``, or None if the steps are
+    equal.
     """
 
     scheme: Scheme
-    body: Body
-    torque: Torque
+    body: Body  # in the dtype of the start
+    torque: Torque  # called with (t, state, params), and with the command if there is one
     start: State
-    t0: Array
-    dt: Array
+    t0: Array  # [s], () in the dtype of the start
+    dt: Array  # the step [s], (); with intervals the first step that is not 0
     steps: int
     params: Any
     controller: Controller | None = None
-    inputs: Any = None
+    inputs: Any = None  # leading axis ``steps // sample_every``; or those of ``holding``
     sample_every: int = 1
     save_every: int = 1
-    save: Callable[..., Any] | None = None
-    segment: int | None = None
-    substeps: int = 1
-    intervals: Interval | None = None
+    save: Callable[..., Any] | None = None  # None to keep state and command
+    segment: int | None = None  # steps between two kept states; None: the engine chooses
+    substeps: int = 1  # per interval; ``sample_every`` and ``save_every`` are multiples of it
+    intervals: Interval | None = None  # all, and an empty one at the end; None: equal steps
     may_be_empty: bool = False
-    noise: Any = None
+    noise: Any = None  # the key of the normals; given normals are in the inputs, then ``WithNoise``
 
     @property
     def is_commanded(self) -> bool:
@@ -114,7 +91,7 @@ class Simulation:
         return jax.tree.map(lambda x: x[-1], self.intervals)
 
     def time(self, k: Any, interval: Interval | None = None) -> Array:
-        """The time before step k [s], in the shape of k."""
+        """Return the time before step k [s], in the shape of k."""
         if interval is None:
             return self.t0 + jnp.asarray(k).astype(self.t0.dtype) * self.dt
         if self.substeps == 1:
@@ -122,7 +99,7 @@ class Simulation:
         return interval.t + (k - interval.first).astype(interval.dt.dtype) * interval.dt
 
     def initial_memory(self) -> Any:
-        """The controller's memory at the start, in its final dtypes; () without a controller."""
+        """Return the memory at the start, in its final dtypes; () without a controller."""
         if self.controller is None:
             return ()
         memory = arrays("controller.init", self.controller.init(self.start, self.params))
@@ -138,7 +115,7 @@ class Simulation:
     def command(
         self, k: Array, state: State, memory: Any, value: Any, interval: Interval | None = None
     ) -> tuple[Any, Any]:
-        """The command from step k on, and the new memory; ``value`` is this sample's input."""
+        """Return the command from step k on and the new memory; ``value`` is the input."""
         if self.controller is None:
             return value if self.is_commanded else (), memory
         t = self.time(k, interval)
@@ -146,7 +123,7 @@ class Simulation:
         return cast(update, axes_of(state))
 
     def step(self, k: Array, state: State, command: Any, interval: Interval | None = None) -> State:
-        """The state after step k."""
+        """Return the state after step k."""
         noise = None
         if isinstance(command, WithNoise):
             noise = command.noise[0 if self.sample_every == 1 else k % self.sample_every]
@@ -170,7 +147,7 @@ class Simulation:
     def observe(
         self, k: Array, state: State, command: Any, interval: Interval | None = None
     ) -> Any:
-        """The row of the path before step k: (state, command), or the result of ``save``."""
+        """Return the row of the path before step k: (state, command), or the result of ``save``."""
         command = without_noise(command)
         if self.save is None:
             return state, command if self.commands_torque else ()
@@ -181,7 +158,7 @@ class Simulation:
         )
 
     def path(self, rows: Any, memory: Any, final: State) -> Path:
-        """The path of these stacked observations, and the memory and state at the end."""
+        """Make the Path of these stacked observations, and the memory and state at the end."""
         if self.intervals is None:
             t = self.time(jnp.arange(0, self.steps + 1, self.save_every))
         else:
@@ -208,11 +185,7 @@ def checked_simulation(
     noise: Any = None,
     options: RolloutOptions = RolloutOptions(),  # noqa: B008
 ) -> Simulation:
-    """Check these arguments of ``jq.rollout`` and return their Simulation.
-
-    Raises:
-        ValueError, TypeError: an argument of wrong shape, dtype or value; the error names it.
-    """
+    """Check these arguments of ``jq.rollout`` and return their Simulation."""
     scheme, options = _checked_scheme(scheme), checked_options(options)
     _check_functions(torque, controller, inputs, options.save)
     start = check_state("start", start)
@@ -242,7 +215,6 @@ def checked_simulation(
 
 
 def _holding(simulation: Simulation) -> Simulation:
-    """The simulation, in which inputs, command and memory stay the same in empty intervals."""
     if simulation.intervals is None or not simulation.may_be_empty:
         return simulation
     samples = simulation.steps // simulation.sample_every
@@ -255,10 +227,9 @@ def _holding(simulation: Simulation) -> Simulation:
 
 
 def _with_noise(simulation: Simulation, noise: Any) -> Simulation:
-    """The simulation with a random key, or with inputs that hold the noise (steps, n).
+    """Add a random key, or noise (steps, n), to the simulation; its samples become short.
 
-    A step reads its row among those of its sample, and its derivative adds to all of them. So
-    samples are as short as possible: without a controller, the inputs are repeated.
+    A step's derivative adds to all rows of its sample: without a controller, inputs are repeated.
     """
     if noise is None or is_key(noise):
         return replace(simulation, noise=noise)
@@ -273,11 +244,9 @@ def _with_noise(simulation: Simulation, noise: Any) -> Simulation:
 
 
 def _settled(simulation: Simulation) -> Simulation:
-    """The same simulation; within ``jax.shard_map`` its arrays vary over the axes of the states.
+    """Let all arrays but times vary over the axes of the states within ``jax.shard_map``.
 
-    Only times do not vary: all devices know the times of the path. The cotangent of an array that
-    does not vary is a sum over devices. Casting the arrays here takes this sum once, not in every
-    step.
+    Otherwise each step would sum a cotangent over devices; casting takes this sum once.
     """
     if not within_shard_map():
         return simulation
@@ -302,7 +271,6 @@ def _settled(simulation: Simulation) -> Simulation:
 
 
 def _like(before: State, after: State) -> State:
-    """Return ``after``; ValueError if its shapes or dtypes differ from those of ``before``."""
     like = lambda x: f"{jnp.asarray(x).dtype}{list(jnp.shape(x))}"  # noqa: E731
     wanted, got = (jax.tree.map(like, state) for state in (before, after))
     if wanted != got:
@@ -323,7 +291,6 @@ def _checked_scheme(scheme: Any) -> Scheme:
 def _check_functions(
     torque: Any, controller: Controller | None, inputs: Any, save: Callable[..., Any] | None
 ) -> None:
-    """Raise TypeError for a function that does not accept the arguments of its calls."""
     arguments, reason = "t, state, params", "there is neither controller nor inputs"
     if inputs is not None:
         arguments, reason = "t, state, params, command", "there are inputs"
@@ -339,7 +306,6 @@ def _check_functions(
 
 
 def _times(grid: Grid | GridAt, dtype: Any) -> dict[str, Any]:
-    """The fields of a Simulation about the times of a grid, in this dtype."""
     if isinstance(grid, GridAt):
         with np.errstate(over="ignore"):
             if is_concrete(grid.stamps) and not np.isfinite(np.asarray(grid.stamps, dtype)).all():

@@ -1,14 +1,8 @@
 """How scalar programs are built: ``Builder`` appends operations, ``Scalar`` is one of its values.
 
 The same operation on the same values is one value. An operation on constants is evaluated at once
-("folding"). An operation that changes nothing, such as x + 0, is left out, and signs are moved to
-where they cost nothing: x + (-y) is x - y, and (-x) y is -(x y), bit for bit ("shortening").
-``finish`` drops operations that the outputs do not need.
-
-Numerics are written with ``Scalar``, as if it were a number:
-
-    size = abs(x)
-    return where(size < 1, 1 - x * x, 0)
+("folding"); x + 0 is left out, and signs are moved where they cost nothing: x + (-y) is x - y, bit
+for bit ("shortening").
 """
 
 from __future__ import annotations
@@ -114,7 +108,6 @@ class Builder:
         return self._neutral(name, args) if value is None and len(args) == 2 else value
 
     def _without_sign(self, name: str, args: tuple[Scalar, ...]) -> Scalar | None:
-        """Move signs of floats out of an operation or into it."""
         positive = [x.minus for x in args]
         if not any(positive) or name not in ("neg", "add", "sub", "mul", "div"):
             return None
@@ -158,10 +151,7 @@ class Builder:
 
 
 def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
-    """Return the result of an operation on constants, or None if it cannot be evaluated now.
-
-    Denormal numbers count as zero, as in the kernel, but keep their bits where they are moved.
-    """
+    """Return the result on constants, or None; denormal numbers count as zero, as in the kernel."""
     with np.errstate(all="ignore"):
         if name == "bitcast":
             return values[0].view(dtype)
@@ -177,7 +167,6 @@ def _folded(name: str, dtype: np.dtype, values: list[Any]) -> Any:
 
 
 def _normal(x: Any) -> Any:
-    """Return the number, or zero of its sign for a denormal one."""
     return x * 0 if x.dtype.kind == "f" and abs(x) < np.finfo(x.dtype).tiny else x
 
 
@@ -192,14 +181,9 @@ def _reflected(name: str) -> Callable[[Any, Any], Scalar]:
 class Scalar:
     """A value of a builder, with the operators of a number.
 
-    Python numbers among the operands become constants of the same dtype. Equality is ``equals``,
-    because ``==`` remains identity. A right shift depends on the dtype: it keeps the sign of signed
-    integers.
-
-    Attributes:
-        b, number: the builder, and the number of the value in it.
-        literal: the constant that the value is, or None.
-        minus: the float whose negative the value is, or None.
+    Python numbers become constants of the same dtype. Equality is ``equals``, because ``==``
+    remains identity. A right shift keeps the sign of signed integers. ``literal`` is the constant
+    that the value is, ``minus`` the float whose negative it is, or None.
     """
 
     __slots__ = ("b", "dtype", "literal", "minus", "number")
@@ -209,10 +193,7 @@ class Scalar:
         self.minus: Scalar | None = None
 
     def made_by(self, name: str, kind: str = "f") -> Scalar | None:
-        """Return the argument of the operation that computes the value.
-
-        None if it does not have this name, or its argument not this kind of dtype.
-        """
+        """Return the argument of the operation ``name`` that computes the value, or None."""
         place = self.number - len(self.b.arguments)
         if place < 0 or self.b.ops[place].name != name:
             return None
@@ -275,5 +256,4 @@ where, fma, sqrt, floor, nearest, maximum, minimum, exp = (
     functools.partial(operation, name)
     for name in ("select", "fma", "sqrt", "floor", "round", "max", "min", "exp")
 )
-"""The operations as functions: fma(x, y, z) is x y + z, rounded once; nearest rounds halfway cases
-to the even integer; maximum and minimum are NaN if an argument is NaN."""
+"""The operations as functions: fma rounds once, nearest halves to even; extremes keep NaN."""

@@ -1,17 +1,15 @@
 """Functions of floats as scalar operations, for a compiler without a vector library.
 
-``EXPANSIONS`` has sin, exp, pow and similar functions in operations that LLVM has for vectors:
-sums, products, fma, comparisons, selects and operations on bits. All functions follow one pattern.
+``EXPANSIONS`` has sin, exp, pow and similar functions in operations that LLVM has for vectors.
 
 1. Reduce the argument: x = k c + r with an integer k and a small r, where c is pi/2 or log 2, in
    three parts (Cody and Waite); or x = 2^e (1 + f) from the bits of x.
-2. Evaluate the Taylor series at r or f, which converges to rounding in few terms.
-3. Put the parts together: a quarter turn chooses sine or cosine, 2^k is made from its bits.
-4. Select the values at zero, infinity and NaN.
+2. Evaluate the Taylor series at r or f, which converges to rounding in few terms. 3. Put the parts
+together: a quarter turn chooses sine or cosine, 2^k is made from its bits. 4. Select the values at
+zero, infinity and NaN.
 
-Large angles need more digits of pi: see ``large_angles``. The remainder is made of loops: see
-``remainder``. A value "in two floats" is the sum of a head and a tail that is small beside the
-head's last bit. docs/architecture.md states the errors.
+A value "in two floats" is the sum of a head and a tail that is small beside the head's last bit.
+docs/architecture.md states the errors.
 """
 
 from __future__ import annotations
@@ -67,10 +65,7 @@ def two_to(k: Scalar) -> Scalar:
 
 
 def _quadrant(x: Scalar) -> tuple[Scalar, Scalar, Scalar]:
-    """Return sine and cosine of the remainder modulo pi/2, and an integer.
-
-    The two lowest bits of the integer are the number of quarter turns modulo 4.
-    """
+    """Return sine and cosine of the remainder modulo pi/2, and the quarter turns (modulo 4)."""
     # Adding 3/2 times 2^23 (2^52) rounds to an integer, which is then in the low bits of the sum.
     shift = 1.5 * 2.0 ** (23 if single(x) else 52)
     turned = fma(x, 2 / math.pi, shift)
@@ -131,10 +126,7 @@ def _tanh(x: Scalar) -> Scalar:
 
 
 def exponent(x: Scalar) -> tuple[Scalar, Scalar]:
-    """Return e and f with x = 2^e (1 + f), 1 + f in [sqrt 1/2, sqrt 2], for a positive finite x.
-
-    Subnormal numbers are first scaled into the normal range.
-    """
+    """Return e and f with x = 2^e (1 + f), 1 + f in [sqrt 1/2, sqrt 2], for a positive finite x."""
     place, bias, normal, lift = (
         (23, 127, 2.0**-126, 24) if single(x) else (52, 1023, 2.0**-1022, 53)
     )
@@ -148,7 +140,6 @@ def exponent(x: Scalar) -> tuple[Scalar, Scalar]:
 
 
 def _at_the_ends(x: Scalar, value: Scalar) -> Scalar:
-    """Return ``value``, but the limits of the logarithm if x is not positive and finite."""
     value = where(x < np.inf, value, x)  # infinity and NaN
     return where(x < 0, np.nan, where(x.equals(0), -np.inf, value))
 
@@ -203,8 +194,8 @@ def _atan2(y: Scalar, x: Scalar) -> Scalar:
 def _pow(x: Scalar, y: Scalar) -> Scalar:
     """Return ``exp(y log |x|)``, with the signs and limits of IEEE 754.
 
-    A relative error of the logarithm is multiplied by y log |x|, which may be 745. So the logarithm
-    is computed in float64 for float32, and in two float64 for float64.
+    A relative error of the logarithm is multiplied by y log |x|, up to 745. So the logarithm is
+    computed in float64 for float32, and in two float64 for float64.
     """
     size = abs(x)
     if single(x):
@@ -224,10 +215,9 @@ def _pow(x: Scalar, y: Scalar) -> Scalar:
 
 
 def _log_in_two(x: Scalar) -> tuple[Scalar, Scalar]:
-    """Return ``log x`` as a sum of two float64, head and tail.
+    """Return ``log x = e log 2 + 2 artanh s``, s = f/(2 + f), as head and tail in float64.
 
-    The logarithm is ``e log 2 + 2 artanh s`` with s = f/(2 + f). The first two terms of the series,
-    s and s^3/3, are computed in two floats each.
+    The first two terms of the series, s and s^3/3, are computed in two floats each.
     """
     e, f = exponent(x)
     below = f + 2

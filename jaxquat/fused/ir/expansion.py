@@ -1,10 +1,8 @@
 """Passes over scalar programs, before they become machine code.
 
-- ``expanded`` replaces functions such as sin by the operations in ``elementary``.
-- ``contracted`` joins products and sums: x y + z becomes one operation that rounds once ("fma").
-  LLVM could do so too, but then the last bit of a result would depend on the rest of the program,
-  on the number of lanes and on the processor. Here it depends on the program alone.
-- ``lowered`` does both in one pass.
+``expanded`` replaces functions such as sin by the operations in ``elementary``. ``contracted``
+joins x y + z into one operation that rounds once ("fma"). LLVM could do so too, but then the last
+bit would depend on the rest of the program, the number of lanes and the processor.
 """
 
 from __future__ import annotations
@@ -20,11 +18,7 @@ Rule = Callable[[Builder, Op, list[Any]], Scalar]  # of an operation and the new
 
 
 def lowered(program: Program) -> Program:
-    """Return the program in operations that LLVM has.
-
-    Sums are contracted, but not those in the functions: they use fma explicitly where it is right,
-    and some need the rounded product.
-    """
+    """Return the program in operations that LLVM has; sums in functions are not contracted."""
     return _rewritten(program, _contracting(program, _expand), lowered)
 
 
@@ -85,7 +79,6 @@ def _summed(program: Program) -> dict[int, tuple[int, ...]]:
 
 
 def _rewritten(program: Program, rule: Rule, of_routine: Callable[[Program], Program]) -> Program:
-    """Return the program with operations replaced by ``rule``, routines by ``of_routine``."""
     b = Builder(program.inputs)
     values: list[Any] = list(b.arguments)  # the value of a call is the list of its items
     routines: dict[int, Routine] = {}

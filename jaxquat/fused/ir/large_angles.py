@@ -1,9 +1,8 @@
 """The remainder of a large angle modulo pi/2, by integers (Payne and Hanek 1983).
 
 With x = m 2^e in integers, the bits of 2/pi above 2^(1 - e) make whole turns and are left out. The
-next bits, in words of 32 bits, are multiplied by m: the first two bits of the product are the
-quarter turns, and the other bits the remainder as a fraction of a quarter turn. A rare routine
-computes this; it is skipped where no member of a vector has such an angle.
+next bits, in words of 32, are multiplied by m: the first two bits of the product are the quarter
+turns, the others the remainder as a fraction of one. A rare routine computes this.
 """
 
 from __future__ import annotations
@@ -117,7 +116,6 @@ def _fraction(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
 
 
 def _single(digits: list[Scalar]) -> tuple[Scalar, Scalar]:
-    """Return the remainder of a float32, in float64."""
     fraction, quarter = _fraction(digits)
     high, _, _ = parts(HALF_PI, np.dtype(np.float64))
     return fraction.convert(np.float64) * (high * 2.0**-64), quarter

@@ -1,10 +1,8 @@
 """The scalar operations: the meaning of each to Python and LLVM, and its cost.
 
 All arguments of an operation and its result have one dtype, except that comparisons return a
-boolean and the first argument of "select" is one. A program has six more operations, which are not
-in the table: "const", "convert", "bitcast", "take", "call" and "item" (``program.Op``).
-
-An operation without an LLVM instruction for floats is expanded for floats by ``elementary``.
+boolean and the first argument of "select" is one. ``program.Op`` has six more operations. Without
+an LLVM instruction for floats, ``elementary`` expands an operation for floats.
 """
 
 from __future__ import annotations
@@ -17,22 +15,13 @@ import numpy as np
 
 
 class Operation(NamedTuple):
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        fold: the operation on numpy scalars, for constants; None if there is no such function.
-        llvm: the LLVM instruction for floats, signed integers, and unsigned integers and booleans.
-            A name with a dot is an intrinsic function.
-        cost: the cost in units of the addition of two vectors.
-        commutes: whether the order of two arguments does not matter.
-        compares: whether the result is a boolean.
-    """
-
-    fold: Callable[..., Any] | None
-    llvm: tuple[str, str, str] | None = None
-    cost: float = 1
-    commutes: bool = False
-    compares: bool = False
+    fold: Callable[..., Any] | None  # on numpy scalars, for constants
+    llvm: tuple[str, str, str] | None = None  # float, signed, unsigned; with a dot, an intrinsic
+    cost: float = 1  # in units of the addition of two vectors
+    commutes: bool = False  # whether the order of two arguments does not matter
+    compares: bool = False  # whether the result is a boolean
 
 
 def _quotient(x: Any, y: Any) -> Any:
@@ -103,10 +92,7 @@ OPERATIONS: dict[str, Operation] = {
 
 
 def converted(x: Any, dtype: np.dtype) -> Any:
-    """Return a number converted to another dtype, as in XLA.
-
-    A float is truncated to an integer and clamped to the limits of the dtype; NaN becomes 0.
-    """
+    """Convert a number as XLA does: truncated and clamped to the limits of an integer; NaN to 0."""
     if x.dtype.kind != "f" or dtype.kind not in "iu":
         return x.astype(dtype)
     limits = np.iinfo(dtype)

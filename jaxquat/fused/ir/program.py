@@ -1,7 +1,7 @@
 """Scalar programs: typed lists of scalar operations in which each value is assigned once.
 
-A value is a number: the inputs come first, then one value for each operation. For example
-x * x + 1 of one float32 input is
+A value is a number: the inputs come first, then one value for each operation. For example x * x + 1
+of one float32 input is
 
     inputs %0:float32
     %1:float32 = mul %0 %0
@@ -9,8 +9,7 @@ x * x + 1 of one float32 input is
     %3:float32 = add %1 %2
     outputs %3
 
-``operations`` has the table of operations, and ``builder`` builds programs from them. A ``Routine``
-is a program within another one: a loop, a function called several times, or a branch.
+A ``Routine`` is a program within another one: a loop, a function, or a branch.
 """
 
 from __future__ import annotations
@@ -26,11 +25,9 @@ from jaxquat.fused.ir.operations import OPERATIONS
 class Op(NamedTuple):
     """One operation; ``args`` are the numbers of earlier values.
 
-    ``name`` is a key of ``OPERATIONS`` or one of these: "const"; "convert" and "bitcast" to
-    ``dtype``; "take", the element of ``args[1:]`` with the number ``args[0]``, from 0; "call" of a
-    routine; "item" of a call.
-
-    ``value``: the bytes of a "const"; the Routine of a "call"; the number of an "item".
+    ``name`` is a key of ``OPERATIONS`` or "const" (``value``: its bytes); "convert" or "bitcast" to
+    ``dtype``; "take", element ``args[0]`` of ``args[1:]``; "call" of a routine (``value``); "item"
+    of a call (``value``: its number).
     """
 
     name: str
@@ -47,20 +44,15 @@ class Op(NamedTuple):
 class Routine(NamedTuple):
     """A program within a program.
 
-    The inputs of its program are ``fixed`` values, which stay the same; ``carried`` values, which
-    go from trip to trip; and one value from each row, another one in each trip. The outputs are the
-    carried values, then one value for each row of results. The arguments of the operation "call"
-    are the fixed values, the initial carried values and all values of each row. Its items are the
-    final carried values and all values of each row of results.
+    The inputs are ``fixed`` values, ``carried`` values, which go from trip to trip, and one value
+    from each row. The outputs are the carried values, then one value for each row of results. The
+    arguments of "call" are the fixed and the first carried values and all values of each row; its
+    items are the last carried values and all values of each row of results.
 
-    Kinds:
-        "loop": runs ``trips`` times, as ``lax.scan`` does; with one trip it is a function.
-        "branch": runs once if the first input is true for any member of a vector; otherwise the
-            carried values do not change. The program itself keeps the carried values of members
-            whose first input is false.
-        "rare": a branch that is seldom taken.
-        "while": runs until the first carried value is false for all members. The program itself
-            keeps the carried values of members that have stopped.
+    Kinds: a "loop" runs ``trips`` times, as ``lax.scan``; with one trip it is a function. A
+    "branch" runs if the first input is true for any member of a vector, a "while" until the first
+    carried value is false for all; the program keeps the carried values of the other members. A
+    "rare" branch is seldom taken.
     """
 
     program: Program
@@ -99,10 +91,7 @@ class Program(NamedTuple):
         return self.inputs[value] if value < count else self.ops[value - count].dtype
 
     def counts(self) -> dict[str, int]:
-        """Return how often each operation runs, most frequent first.
-
-        Constants, items and rare routines do not count; a "while" counts as one trip.
-        """
+        """Return how often operations run, most frequent first; a "while" makes one trip."""
         counts: dict[str, int] = {}
         for op in self.ops:
             if op.name == "call":

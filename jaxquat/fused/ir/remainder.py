@@ -1,11 +1,9 @@
 """The remainder of a division of floats, exact for every quotient.
 
-LLVM's ``frem`` calls the C library on a processor, and on a GPU it is x - trunc(x / y) y, which is
-rounded. So the scalar program computes the remainder by loops, the same for all targets: |y| is
-doubled until it is more than half of |x|, then halved again, and subtracted from what is left of
-|x| wherever it fits. Nothing is rounded: each sum doubles a number, each product halves a number
-that was doubled, and the difference of two numbers is a float if one is at most twice the other
-(Sterbenz). A quotient of 2^n needs n trips up and n + 1 down.
+LLVM's ``frem`` is rounded on a GPU. So loops compute the remainder, the same for all targets: |y|
+is doubled until it is more than half of |x|, then halved again, and subtracted from the rest of |x|
+wherever it fits. Nothing is rounded: the difference of two floats is a float if one is at most
+twice the other (Sterbenz). A quotient of 2^n needs n trips up and n + 1 down.
 """
 
 from __future__ import annotations
@@ -21,10 +19,7 @@ BOOLEAN = np.dtype(bool)
 
 
 def magnitude_of_remainder(x: Scalar, y: Scalar) -> Scalar:
-    """Return the magnitude of ``x - n y``, where n is x / y without its fraction.
-
-    It is NaN where x is infinite, where y is zero, and where one of them is NaN.
-    """
+    """Return ``|x - n y|``, n the truncated x / y; NaN for infinite x, zero y, or a NaN."""
     return x.b.call(_function(x.dtype), [x, y])[0]
 
 

@@ -1,9 +1,8 @@
 """Special functions made of elementary ones: error functions, inverse hyperbolic functions, roots.
 
-The polynomials are Chebyshev approximations, the lowest power first, computed with mpmath at 40
-digits: ``mpmath.chebyfit(f, [a, b], n)[::-1]``. Where there are two, the first is for float32. The
-docstring of each function has f, a and b and the largest error of the polynomial.
-docs/architecture.md states the errors of the functions.
+The polynomials are Chebyshev approximations, the lowest power first, by mpmath at 40 digits:
+``mpmath.chebyfit(f, [a, b], n)[::-1]``. Where there are two, the first is for float32. Each
+docstring has f, a and b and the largest error of the polynomial.
 """
 
 from __future__ import annotations
@@ -102,9 +101,8 @@ def atanh(x: Scalar) -> Scalar:
 def cbrt(x: Scalar) -> Scalar:
     """Return the cube root: x is 8^k y, and the root of y in [2^-1.5, 2^1.5] is y/y^(2/3).
 
-    A polynomial for f = y^(-1/3) gives r to 1.5 %. With h = 1 - y r^3 the exact value is
-    r (1 - h)^(-1/3), and two terms of this series leave 14/81 h^3. The last step is one Newton step
-    for the root y r^2 itself.
+    A polynomial for f = y^(-1/3) gives r to 1.5 %. With h = 1 - y r^3 the exact value is r (1 -
+    h)^(-1/3); two terms of this series leave 14/81 h^3. One Newton step for y r^2 follows.
     """
     size = abs(x)
     e, f = exponent(size)
@@ -128,19 +126,15 @@ def erf(x: Scalar) -> Scalar:
 
 
 def _erf_near(x: Scalar) -> Scalar:
-    """Return ``x + x p(x^2)`` for x up to 1; p by f = erf(sqrt z)/sqrt z - 1 in [0, 1].
-
-    The errors of p are 1e-9 and 1e-17.
-    """
+    """Return ``x + x p(x^2)``: p by f = erf(sqrt z)/sqrt z - 1 in [0, 1], to 1e-9 and 1e-17."""
     return fma(x, horner(_of(_ERF, x), x * x), x)
 
 
 def erfc(x: Scalar) -> Scalar:
     """Return ``1 - erf`` up to 1, ``exp(-x^2) erfcx(x)`` beyond it, ``2 - erfc(-x)`` below -1.
 
-    A rounding error of x^2 would be a relative error of the result. So x^2 is h^2 + (x - h)(x + h),
-    where h has half of the digits of x and its square is exact. The second term is at most 0.1 in
-    float32 and 5e-5 in float64; a Taylor series computes its exponential function.
+    x^2 is h^2 + (x - h)(x + h), where h has half of the digits of x and its square is exact. The
+    second term is at most 0.1 in float32 and 5e-5 in float64, for a Taylor series.
     """
     size = minimum(abs(x), 30)
     mask, terms = (-(2**12), 6) if single(x) else (-(2**27), 4)
@@ -155,9 +149,8 @@ def erfc(x: Scalar) -> Scalar:
 def _erfcx(x: Scalar) -> Scalar:
     """Return ``exp(x^2) erfc(x)`` for x from 0 to the end of the range of erfc, 10.1 or 27.
 
-    The form is t p(1 - 2 t) with t = 1/(1 + x/4). Such a map to [-1, 1] is by Shepherd and
-    Laframboise, Chebyshev approximation of (1 + 2x) exp(x^2) erfc(x) in 0 <= x < oo, Mathematics of
-    Computation 36, 1981. The relative errors are 3e-9 and 5e-17.
+    The form is t p(1 - 2 t) with t = 1/(1 + x/4), a map as by Shepherd and Laframboise, Mathematics
+    of Computation 36, 1981. The relative errors are 3e-9 and 5e-17.
     """
     t = 1 / fma(x, 0.25, 1)
     return t * horner(_of(_ERFCX, x), fma(t, -2, 1))
@@ -166,10 +159,9 @@ def _erfcx(x: Scalar) -> Scalar:
 def erf_inv(x: Scalar) -> Scalar:
     """Return ``x p``, where p is a polynomial in w = -log(1 - x^2) up to w = 5, then in sqrt w.
 
-    The form is by M. Giles, Approximating the erfinv function, GPU Computing Gems 2, 2011. Three
-    polynomials approximate f = erf_inv(x)/x for w in [0, 5], [5, 16] and [16, 37]; float32 ends
-    within the second interval. Their variables are w - 2.5, sqrt(w) - 3.125 and sqrt(w) - 5, and
-    their relative errors are 2e-8 (float32) and 1e-16.
+    The form is by M. Giles, Approximating the erfinv function, GPU Computing Gems 2, 2011. f =
+    erf_inv(x)/x for w in [0, 5], [5, 16] and [16, 37], in w - 2.5, sqrt(w) - 3.125 and sqrt(w) - 5;
+    the relative errors are 2e-8 (float32) and 1e-16.
     """
     w = -operation("log", (1 - x) * (1 + x))
     root = sqrt(w)

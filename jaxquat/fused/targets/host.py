@@ -37,11 +37,7 @@ def lanes(loop: Loop, members: int) -> int:
 
 
 def module(loop: Loop, kind: str, batched: Sequence[bool], lanes: int) -> tuple[str, int]:
-    """Return the text of a module, and the bytes of scratch memory that each of its threads needs.
-
-    ``kind`` is as in ``kernel.OPERANDS``; ``batched`` marks operands with a value per member. XLA
-    calls the function ``jaxquat_kernel`` of the module (host.ll).
-    """
+    """Return the text of a module, and the bytes of scratch memory of each of its threads."""
     shared = Module(lanes)
     block = Lanes(shared, batched)
     operands, results = len(loop.operands(kind)), len(loop.results(kind))

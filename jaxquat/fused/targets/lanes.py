@@ -1,9 +1,8 @@
 """The target of a time loop: a vector of members, with one lane for each member.
 
-Operands and results have the layout (rows, size, members). A function that is written here uses
-these names: ``%first`` is its first member, ``%members`` the number of all, ``%scratch`` its own
-memory. The caller sets ``sources`` and ``targets`` to the pointers of operands and results. On a
-GPU, a vector of one lane is a thread.
+Operands and results have the layout (rows, size, members). A function written here uses the names
+``%first`` of its first member, ``%members`` of the number of all, ``%scratch`` of its memory. The
+caller sets ``sources`` and ``targets``. On a GPU, a vector of one lane is a thread.
 """
 
 from __future__ import annotations
@@ -122,10 +121,7 @@ class Lanes(Programs):
 
 
 class Variable:
-    """Values that change; with several rows, each row has its own.
-
-    A piece is one number of a short leaf, which LLVM keeps in a register, or an entire leaf.
-    """
+    """Values that change, perhaps in rows; a piece is a number of a short leaf, or a long leaf."""
 
     def __init__(self, lanes: Lanes, leaves: tuple[Leaf, ...], rows: int) -> None:
         self.lanes, self.leaves = lanes, leaves

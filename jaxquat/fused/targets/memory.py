@@ -1,8 +1,4 @@
-"""Where values lie: in operands and results, in buffers, and in registers once they are read.
-
-A value is the name of a vector, or a ``Cell`` that has not been read yet. Long rows of values stay
-in memory, and loops go through them.
-"""
+"""Where values lie: a value is the name of a vector, or a ``Cell`` that was not read yet."""
 
 from __future__ import annotations
 
@@ -68,10 +64,7 @@ class Memory(Text):
         self.line(f"store {kind} {value}, ptr {at}, align {align}")
 
     def taken(self, index: str, first: Cell, stride: int) -> str:
-        """Return, for each lane, the element of a row whose number is the lane's ``index``.
-
-        The row begins at ``first``, with ``stride`` elements from each value to the next.
-        """
+        """Return for each lane the element ``index`` of a row from ``first``, ``stride`` apart."""
         dtype, kind = first.dtype, self.vector(first.dtype)
         base, size = self.address(first), scalar(dtype)
         pitch = self.set(f"mul i64 {first.pitch}, {stride}")
@@ -100,10 +93,7 @@ class Memory(Text):
         return max(1, min(64, self.lanes * dtype.itemsize // (8 if dtype.kind == "b" else 1)))
 
     def packed(self, dtype: np.dtype) -> str:
-        """Return the type of a vector in an operand or an argument, where booleans are bytes.
-
-        LLVM 22 can end the process if a vector of i1 is passed.
-        """
+        """Return the type of a passed vector, booleans as bytes: LLVM 22 may crash on i1."""
         return f"<{self.lanes} x {stored(dtype)}>"
 
     def pack(self, dtype: np.dtype, value: str) -> str:
@@ -129,10 +119,7 @@ class Memory(Text):
         return Cell(dtype, self.local(self.vector(dtype)), 0, self.pitch([dtype]), "slot")
 
     def buffer(self, dtypes: Sequence[np.dtype], count: int) -> Cell:
-        """Return memory for ``count`` values of any of the dtypes, for this function alone.
-
-        One copy is enough, because no function is entered again before it has returned.
-        """
+        """Return memory for ``count`` values of any of the dtypes, for this function alone."""
         pitch, module = self.pitch(dtypes), self.module
         size = count * pitch
         if module.stack + size <= module.most:

@@ -1,22 +1,10 @@
 """Kernels for NVIDIA's GPUs: one thread for each member, compiled by llvmlite, launched by XLA.
 
-The time loop is the same as on the CPU, with one lane. The code around it is in nvptx.ll:
-
-- The function is a kernel. Its parameters are pointers: the operands, the number of members, the
-  results, and scratch memory if the loop needs any.
-- Thread t of T runs the members t, t + T, t + 2 T and so on.
-- A thread's own arrays lie in its local memory, up to ``LOCAL`` bytes. Larger ones lie in scratch
-  memory, which is a result of the call. There, as in local memory, the elements of neighbouring
-  threads are adjacent, so that they are read and written together.
-
-LLVM compiles the module to PTX, the assembly language of NVIDIA's GPUs. ``call`` passes this text
-to XLA, which launches it through its own custom call; the driver translates it for the GPU in use.
-PTX for compute capability 8.0 runs on all later ones.
-
-Elementary functions and remainders are the same programs as on the CPU, division and square root
-are rounded correctly, and the scalar program decides where a product and a sum are joined. So the
-results of the same operands have the CPU's bits, except that denormal numbers count as zero on the
-CPU.
+The time loop is the same as on the CPU, with one lane; nvptx.ll has the code around it. Thread t of
+T runs the members t, t + T, t + 2 T and so on. Its own arrays lie in local memory, up to ``LOCAL``
+bytes, larger ones in scratch memory, a result of the call; the elements of neighbouring threads are
+adjacent. ``call`` passes PTX to XLA, for compute capability 8.0 and later. The bits are those of
+the CPU, except that denormal numbers count as zero there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Object code on disk: a file ``KEY.o`` in the cache folder for each kernel.
 
-A file has FORMAT, its key, the hash of the code, and the code; others are not used. The code
-is executed, so a file or folder that another user owns or can write to is not used either.
-
+A file has FORMAT, its key, the hash of the code, and the code; others are not used. The code is
+executed, so a file or folder that another user owns or can write to is not used either.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ FORMAT = b"jaxquat kernel 1\n"
 
 
 def _folder() -> Path | None:
-    """Return the cache folder: $JAXQUAT_CACHE, or a folder in the user's cache.
-
-    None if the variable is empty, or if the user's home is not set or does not exist.
-    """
+    """Return the cache folder, $JAXQUAT_CACHE or in the user's cache; None if there is none."""
     chosen = os.environ.get("JAXQUAT_CACHE")
     if chosen is not None:
         return Path(chosen).expanduser() if chosen else None
@@ -44,11 +40,7 @@ def _private(status: os.stat_result) -> bool:
 
 @contextlib.contextmanager
 def _opened_folder(make: bool) -> Iterator[int | None]:
-    """Yield a descriptor of the cache folder, or None if no folder can be trusted.
-
-    A descriptor stays with the same folder even if its path comes to name another one. A folder
-    that others can change is not used, with a warning, because the code in it is executed.
-    """
+    """Yield a descriptor of the cache folder, which renaming does not change; None if unsafe."""
     folder = _folder()
     if folder is None:
         yield None
@@ -108,10 +100,7 @@ def read(key: bytes, suffix: str = "o") -> bytes | None:
 
 
 def write(key: bytes, code: bytes, suffix: str = "o") -> None:
-    """Keep object code, or other bytes, in a file, completely or not at all.
-
-    Other processes may write the same file. A folder that cannot be written to is not an error.
-    """
+    """Keep bytes in a file, completely or not at all; a folder that is read-only is no error."""
     with _opened_folder(make=True) as folder:
         if folder is None:
             return

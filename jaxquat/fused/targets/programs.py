@@ -1,8 +1,4 @@
-"""Scalar programs, and the routines in them, as lines of LLVM.
-
-A routine of many trips becomes a loop, and one of a single trip a call of a function. A branch is
-taken if any lane takes it, and a "while" goes on while any lane does.
-"""
+"""Scalar programs as lines of LLVM; a routine of many trips is a loop, of one a call."""
 
 from __future__ import annotations
 
@@ -34,10 +30,7 @@ class Programs(Memory):
     def program(
         self, program: Program, inputs: Sequence[str | Cell], targets: Sequence[Cell] = ()
     ) -> list[str]:
-        """Return the names of the outputs; with ``targets`` the outputs are written there instead.
-
-        A loop writes its rows of results directly to their targets.
-        """
+        """Return the names of the outputs, or write them, and rows of loops, to ``targets``."""
         # names that are read or written inside a loop or a branch are not defined after it
         places, loaded = dict(self.places), dict(self.loaded)
         outputs = list(zip(program.outputs, targets, strict=False))
@@ -106,10 +99,7 @@ class Programs(Memory):
         return [*(self.read_from(place) for place in carried), *items]
 
     def _targets(self, routine: Routine, wanted: Sequence[Cell | None]) -> list[tuple[Cell, int]]:
-        """Return the place of the first result and the stride, for each row of results of a loop.
-
-        Rows without places in ``wanted`` share a buffer, where the results of a trip are adjacent.
-        """
+        """Return place and stride of each row of results; rows not ``wanted`` share a buffer."""
         firsts = range(routine.carried, routine.items, routine.trips)
         targets: dict[int, Any] = {k: self.regular(wanted[k : k + routine.trips]) for k in firsts}
         missing = {k: routine.dtype(k) for k, target in targets.items() if target is None}
@@ -129,10 +119,7 @@ class Programs(Memory):
             self.write_to(place, self.value(value))
 
     def _branch(self, routine: Routine, args: Sequence[str | Cell]) -> list[str | Cell]:
-        """Write a branch, taken if the first argument is true for any member of the vector.
-
-        A rare branch is a separate function, out of the way of the other lines.
-        """
+        """Write a branch, taken if the first argument is true for any member; a rare one apart."""
         names, rare = [self.value(x) for x in args], routine.kind == "rare"
         carried = self._slots(routine.program.inputs[routine.fixed :], names[routine.fixed :])
         with self.when(self.any(names[0]), rarely=rare):
@@ -144,7 +131,6 @@ class Programs(Memory):
         return [self.read_from(place) for place in carried]
 
     def _while(self, routine: Routine, args: Sequence[str | Cell]) -> list[str | Cell]:
-        """Write a loop that goes on while the first carried value is true for any member."""
         fixed, starts, _ = routine.split(args)
         carried = self._slots(routine.program.inputs[routine.fixed :], starts)
         with self.repeat(lambda: self.any(self.read_from(carried[0]))):
@@ -153,7 +139,6 @@ class Programs(Memory):
         return [self.read_from(place) for place in carried]
 
     def _call(self, routine: Routine, args: Sequence[str | Cell]) -> Sequence[Cell]:
-        """Call the function of a routine, which writes its results to memory."""
         passed, values, k, dtypes = [], [], 0, routine.program.inputs
         while k < len(args):
             row = self._row_from(args, k)
@@ -182,7 +167,6 @@ class Programs(Memory):
         return [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(results)]
 
     def _row_from(self, values: Sequence[str | Cell], k: int) -> list[Cell]:
-        """Return the places of the values from the k-th on, as long as they are adjacent."""
         first, row = self.place(values[k]), []
         while first and k < len(values) and self.place(values[k]) == first:
             row.append(first)

@@ -1,14 +1,7 @@
 """The lines of a function in LLVM's assembly, with numbers, loops and branches.
 
-``loop`` and ``when`` surround lines as ``for`` and ``if`` do, and write the labels::
-
-    with text.loop(10) as k:
-        with text.when(k.multiple_of(2)):
-            text.line(...)
-
-Values that change from trip to trip, including the number of the trip, lie in memory of the
-function, which LLVM turns into registers (its pass "mem2reg"). So values need not be joined where
-branches meet.
+``loop`` and ``when`` surround lines as ``for`` and ``if`` do. Values that change lie in memory,
+which LLVM turns into registers (its pass "mem2reg").
 """
 
 from __future__ import annotations
@@ -165,7 +158,6 @@ class Text:
         self._begin(f"{label}_after")
 
     def _begin(self, label: str) -> None:
-        """Begin the lines of a label; the line before continues there."""
         self.line(f"br label %{label}")
         self.lines.append(f"{label}:")
 

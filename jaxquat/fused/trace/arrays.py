@@ -60,7 +60,6 @@ def _reshaped(b: Builder, equation: Any, x: Values) -> Values:
 
 
 def _in_order(b: Builder, equation: Any, x: Values) -> Values:
-    """Reshape after reading the elements in the equation's own order of axes, if any."""
     order = equation.params["dimensions"]
     return _reshaped(b, equation, x if order is None else x.transpose(order))
 

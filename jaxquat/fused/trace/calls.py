@@ -1,7 +1,4 @@
-"""Functions called several times: all calls of a long one share a routine.
-
-The first functions count calls and operations in a jaxpr, before there is scalar code.
-"""
+"""Functions called several times: all calls of a long one share a routine."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ LONG = 300  # a function called several times becomes a routine from this many o
 
 
 def sites(jaxpr: Any, counts: dict[int, int], times: int = 1) -> dict[int, int]:
-    """Count into ``counts`` how often each inner jaxpr is called, by its id.
-
-    A call in a scan counts once for each iteration, a call in a while loop counts twice.
-    """
+    """Count calls of each inner jaxpr into ``counts``: a scan's by trips, a while loop's twice."""
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         trips = equation.params["length"] if name == "scan" else 2 if name == "while" else 1
@@ -75,11 +69,7 @@ def traced_apart(
     before: Sequence[np.dtype] = (),
     after: Sequence[np.dtype] = (),
 ) -> tuple[Any, list[Values], list[Scalar]]:
-    """Run a jaxpr in a new builder; return it, the outputs in it, and the arguments in ``t``.
-
-    The inputs of the new builder are inputs of the dtypes ``before``, then the scalars of the
-    arguments that are not constants, then inputs of the dtypes ``after``.
-    """
+    """Run a jaxpr with inputs of its own; return builder, outputs in it, and arguments in ``t``."""
     free = _not_constant(args)
     inner = t.apart([*before, *(x.dtype for x in free), *after])
     arguments = iter(inner.arguments[len(before) :])
@@ -97,11 +87,7 @@ def _not_constant(args: list[Values]) -> list[Scalar]:
 
 
 def called(t: Any, equation: Any, args: list[Values]) -> list[Values] | None:
-    """Return the outputs of a call, by a routine; None for a short function, which is inlined.
-
-    All calls of a long function with the same constants share one routine. ``t.routines`` maps the
-    jaxpr and these constants to the routine, or to None for a short function.
-    """
+    """Return the outputs of a call, by a routine; None for a short function, which is inlined."""
     jaxpr, literals = equation.params["jaxpr"], map(known, args)
     key = id(jaxpr), *(None if x is None else (x.dtype, x.tobytes()) for x in literals)
     if key not in t.routines:
@@ -125,11 +111,7 @@ def called(t: Any, equation: Any, args: list[Values]) -> list[Values] | None:
 
 
 def _routine(t: Any, jaxpr: Any, args: list[Values]) -> Any:
-    """Return the routine of a function, its inputs, the values that it returns, and the outputs.
-
-    The routine does not return outputs that are inputs or constants. For a product it returns the
-    factors.
-    """
+    """Return a routine, its inputs, the values (or factors) that it returns, and the outputs."""
     try:
         inner, outputs, _ = traced_apart(t, jaxpr, args)
     except NotScalarError:  # for example, it needs an index that is known at the call

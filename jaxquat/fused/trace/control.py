@@ -1,9 +1,8 @@
 """Branches, loops and other primitives that contain jaxprs.
 
-A loop of known length is unrolled. Where a branch is chosen at run time, a short branch is always
-computed and its result selected; a long one is a routine, which a vector of members runs if one of
-them chooses it. A loop whose length is known only at run time is a routine too: it runs until all
-members of the vector have stopped.
+A loop of known length is unrolled. Of branches chosen at run time a short one is always computed
+and its result selected; a long one is a routine, which a vector runs if a member chooses it. A loop
+of unknown length is a routine that runs until all members of the vector have stopped.
 """
 
 from __future__ import annotations
@@ -59,11 +58,7 @@ def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
 
 
 def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
-    """Unroll a while loop as long as its condition is known; then make it a routine.
-
-    ``jax.vmap`` makes the condition an array. Then the loop goes on as long as any element holds,
-    and the carried values change only where their own element holds.
-    """
+    """Unroll a while loop as long as its condition is known; then make it a routine."""
     p = equation.params
     n, m = p["cond_nconsts"], p["body_nconsts"]
     test, body, carry = list(args[:n]), list(args[n : n + m]), list(args[n + m :])
@@ -84,10 +79,7 @@ def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
 def _while_any(
     t: Any, p: Any, go: Values, test: list[Values], body: list[Values], carry: list[Values]
 ) -> list[Values]:
-    """Return the loop as a routine: it carries whether a member goes on, and ``carry``.
-
-    A member that has stopped keeps its values while other members of its vector go on.
-    """
+    """Return the loop as a routine, where a member that has stopped keeps its values."""
     flags = [go] if go.ndim == 0 else [_any(t, go), go]
     fixed, carried = flat([*test, *body]), flat([*flags, *carry])
     inner = t.apart([x.dtype for x in (*fixed, *carried)])
@@ -116,7 +108,6 @@ def _where(go: Values, new: Values, old: Values) -> Values:
 
 
 def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
-    """Return the results of the chosen branch; trace it alone if the choice is known."""
     branches, number = equation.params["branches"], _of_boolean(which.item())
     if number.literal is not None:
         chosen = branches[min(max(int(number.literal), 0), len(branches) - 1)]
@@ -143,10 +134,7 @@ def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
 def _branch(
     t: Any, jaxpr: Any, args: list[Values], dtypes: list[np.dtype]
 ) -> tuple[Routine, list[Scalar]] | None:
-    """Return a branch as a routine, and its arguments; None for a short branch.
-
-    Its inputs are whether it is chosen, the arguments, and the results where it is not chosen.
-    """
+    """Return a branch as a routine of (is chosen, arguments, other results); None if short."""
     inner, outputs, free = traced_apart(t, jaxpr, args, [np.dtype(bool)], dtypes)
     if inner.finish(flat(outputs)).cost() <= SHORT:
         return None
@@ -166,7 +154,6 @@ def _is(which: Scalar, number: int, count: int) -> Scalar:
 
 
 def _of_boolean(which: Scalar) -> Scalar:
-    """Return the boolean that was converted to this number, or the number itself if none was."""
     return which.made_by("convert", "b") or which
 
 

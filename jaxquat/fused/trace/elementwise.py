@@ -1,8 +1,4 @@
-"""Elementwise primitives: unrolled, or as a loop over the elements if there are many.
-
-``ELEMENTWISE`` has functions of scalars. A rule that depends on the parameters of the equation is
-``rule(params, dtype of the result, *scalars) -> scalar``.
-"""
+"""Elementwise primitives: unrolled, or as a loop over the elements if there are many."""
 
 from __future__ import annotations
 
@@ -53,11 +49,7 @@ def elementwise(b: Builder, rule: Rule, args: Sequence[Values]) -> Values:
 
 
 def mapped(b: Builder, rule: Rule, columns: list[Values]) -> Values | None:
-    """Return an elementwise operation as a loop over its elements, or None if a loop is no better.
-
-    A column has the values of one operand for all elements. A loop is no better where a column has
-    no kind (``_kind``), where none is a row, and for short operations.
-    """
+    """Return an operation as a loop over the elements, or None if a loop is no better."""
     kinds = list(map(_kind, columns))
     if None in kinds or "row" not in kinds:
         return None
@@ -84,11 +76,7 @@ def mapped(b: Builder, rule: Rule, columns: list[Values]) -> Values | None:
 
 
 def _kind(column: Values) -> str | None:
-    """Return the kind of a column, or None if only some of its values repeat or some are constants.
-
-    "constant" and "fixed": the same value for all elements, which is a constant or not. "row": a
-    different value for each element.
-    """
+    """Return "constant" or "fixed" for equal values, "row" for different ones, or else None."""
     has_literal = any(x.literal is not None for x in column)
     count = len(set(column))
     if count == 1:
@@ -114,8 +102,7 @@ def _pow(x: Scalar, y: Scalar) -> Scalar:
     """Return x^y; for a constant y such as 2, 1.5 or -2.5, by products and a square root.
 
     Up to PRODUCTS_OF_POWER the products lose no more digits than the function does. A negative
-    power is a product of 1/x, not 1/x^n: 1/x overflows only where the power does too, while x^n
-    may overflow or be zero where the power is an ordinary number.
+    power is a product of 1/x: x^n may overflow or be zero where the power is an ordinary number.
     """
     if y.dtype.kind != "f":
         y = y.convert(x.dtype)
@@ -155,10 +142,7 @@ def _convert(params: Any, dtype: Any, x: Scalar) -> Scalar:
 
 
 def _round(params: Any, dtype: Any, x: Scalar) -> Scalar:
-    """Round to the nearest integer; halfway cases go to the even one or away from zero.
-
-    Away from zero is not ``floor(|x| + 1/2)``: for 0.49999997 that sum rounds to 1.
-    """
+    """Round halfway cases to even or away from 0; ``floor(|x| + 1/2)`` is 1 for 0.49999997."""
     if params["rounding_method"] == jax.lax.RoundingMethod.TO_NEAREST_EVEN:
         return nearest(x)
     size = abs(x)
@@ -170,8 +154,7 @@ def _quotient(name: str) -> Rule:
     """Return the rule of a quotient or remainder. Integers are divided as XLA defines it.
 
     x/0 is -1 (all bits set) with remainder x; the least integer divided by -1 is itself, with
-    remainder 0. Both divisions make the processor end the process, even where a select drops the
-    result, so the divisor is replaced by 1.
+    remainder 0. Both end the process, even where a select drops them: the divisor becomes 1.
     """
 
     def rule(x: Scalar, y: Scalar) -> Scalar:
@@ -190,10 +173,7 @@ def _quotient(name: str) -> Rule:
 
 
 def _shift(name: str) -> Rule:
-    """Return a shift, as XLA defines it: a count of all bits or more shifts everything out.
-
-    The count is read as an unsigned number.
-    """
+    """Return a shift as in XLA: an unsigned count of all bits or more shifts everything out."""
 
     def rule(x: Scalar, count: Scalar) -> Scalar:
         bits = 8 * x.dtype.itemsize
@@ -206,10 +186,7 @@ def _shift(name: str) -> Rule:
 
 
 def _reduce_precision(params: Any, dtype: Any, x: Scalar) -> Scalar:
-    """Return the nearest number with fewer bits; halfway cases go to the even one, as in XLA.
-
-    A number beyond the remaining exponents becomes infinite or zero.
-    """
+    """Return the nearest number with fewer bits, halfway cases even, infinite or 0 out of range."""
     bits, mantissa = (32, 23) if dtype.itemsize == 4 else (64, 52)
     exponent, kept = params["exponent_bits"], min(params["mantissa_bits"], mantissa)
     size = x.bitcast(f"u{dtype.itemsize}") & (2 ** (bits - 1) - 1)
@@ -252,10 +229,7 @@ def _arc(x: Scalar, sine: bool) -> Scalar:
 
 
 def _hyperbolic(x: Scalar, sense: str) -> Scalar:
-    """Return cosh, ``(e^x + 1/e^x)/2``, or sinh, ``(m + m/(m + 1))/2`` with ``m = e^x - 1``.
-
-    Where e^x may overflow, both are ``e^(x - 1) e/2``.
-    """
+    """Return cosh or sinh, ``(m + m/(m + 1))/2`` with ``m = e^x - 1``; large: ``e^(x - 1) e/2``."""
     size = abs(x)
     large = size > (80 if x.dtype.itemsize == 4 else 700)
     u = exp(size - 1) * (np.e / 2)

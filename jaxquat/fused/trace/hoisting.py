@@ -1,20 +1,16 @@
 """Hoisting: values that do not change during a run are computed once, before it.
 
-A step closes over parameters. Values that it computes from these alone, such as the inverse of a
-matrix, are the same in every step. ``hoist`` is a pass from jaxpr to jaxpr. It walks through the
-equations in order and gives each variable a kind:
+``hoist``, a pass from jaxpr to jaxpr, gives each variable a kind, the largest among the inputs of
+its equation:
 
 - _LITERAL: a number known now, such as an index; it becomes part of the program;
 - _FIXED: made from closed-over arrays; JAX computes it here, and it becomes an argument of the
   kernel, so a new matrix needs no new compilation and gradients flow through the argument;
 - _CHANGING: depends on the arguments (the state, the step's number); its equations remain.
 
-The kind of an output is the largest kind among the inputs of its equation. The equations that
-remain are those of the new jaxpr; its first arguments are the fixed values that they use.
-
 Calls are inlined. A long function called several times stays a call: its equations are walked
-through once for all calls with the same fixed inputs and become a ``jit`` equation, which
-``scalarize`` turns into a routine. ``shared`` makes all calls of a function use one trace.
+through once for all calls with the same fixed inputs and become a ``jit`` equation, for a routine.
+``shared`` makes all calls of a function use one trace.
 """
 
 from __future__ import annotations
@@ -71,11 +67,8 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
 def hoist(closed: Any) -> tuple[Any, list[Any]]:
     """Return ``(rest, fixed)`` where ``rest(*fixed, *arguments)`` equals ``closed(*arguments)``.
 
-    ``fixed`` are arrays that the function computes only from what it closes over. They and their
-    derivatives are computed here, outside the loop.
-
-    Raises:
-        NotScalarError: the function has effects. Hoisted effects would happen only once.
+    ``fixed`` are arrays computed only from what the function closes over. NotScalarError for
+    effects, which would happen only once.
     """
     if closed.effects:
         effects = ", ".join(sorted(map(str, closed.effects)))
@@ -91,7 +84,6 @@ def hoist(closed: Any) -> tuple[Any, list[Any]]:
 
 
 def _needed(equations: Sequence[Any], results: Iterable[Any]) -> tuple[list[Any], set[Any]]:
-    """Return the equations that compute the results, and all variables that these use."""
     used = {v for v in results if not hasattr(v, "val")}
     needed = []
     for equation in reversed(equations):
@@ -102,14 +94,7 @@ def _needed(equations: Sequence[Any], results: Iterable[Any]) -> tuple[list[Any]
 
 
 class _Callee(NamedTuple):
-    """A function that stays a call.
-
-    Attributes:
-        equation: a call; its inputs are the changing inputs and ``free``, its results are ``own``.
-        free: the variables outside that it uses.
-        own: the changing ones among ``results``.
-        results: the variables or literals of the function's outputs.
-    """
+    """A function that stays a call ``equation`` of the changing inputs and ``free``, to ``own``."""
 
     equation: Any
     free: list[Any]
@@ -120,11 +105,8 @@ class _Callee(NamedTuple):
 class _Walk:
     """A walk through a jaxpr and the functions that it calls.
 
-    Attributes:
-        outermost: the equations that remain, without those inside functions that stay calls.
-        fixed: the values of fixed variables, in the order in which they were computed.
-        numbers: the values of literal variables, as far as they have been computed.
-        sources: the equations of literal variables.
+    ``outermost`` has the equations that remain, ``fixed`` and ``numbers`` the values of fixed and
+    literal variables, ``sources`` the equations of the latter.
     """
 
     def __init__(self, closed: Any) -> None:
@@ -175,10 +157,7 @@ class _Walk:
         return _FIXED if v in self.fixed else _CHANGING
 
     def _constant(self, v: Any, value: Any) -> Any:
-        """Return the variable of a closed-over array; each array has one.
-
-        Known integers and booleans are literals. Floats, tracers and random keys are fixed.
-        """
+        """Return the variable of a closed-over array: known integers and booleans are literals."""
         if id(value) not in self._constants:
             self._constants[id(value)] = new = Var(v.aval)
             dtype = jnp.result_type(value)
@@ -248,7 +227,6 @@ class _Walk:
 
 
 def _name(v: Any) -> Any:
-    """Return the variable, or a value that is equal for equal literals."""
     if not hasattr(v, "val"):
         return v
     value = np.asarray(v.val, v.aval.dtype)
@@ -256,16 +234,12 @@ def _name(v: Any) -> Any:
 
 
 def _typed(x: Any, v: Any) -> Any:
-    """Return the value of a variable, cast to vary over devices as the variable does."""
     axes = axes_of(v.aval)
     return cast(jnp.asarray(x), axes) if axes else x
 
 
 def _without_slopes(equation: Any) -> list[Any]:
-    """Return the equation with ``stop_gradient`` on what a ``jax.custom_vjp`` function closes over.
-
-    The scan refuses to differentiate with respect to these, or has no derivative either.
-    """
+    """Stop gradients along what a ``jax.custom_vjp`` function closes over, as the scan does."""
     custom = equation.primitive.name.startswith("custom_vjp")
     count = equation.params.get("num_consts", 0) if custom else 0
     stopped, inputs = [], list(equation.invars)

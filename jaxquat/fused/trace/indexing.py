@@ -1,9 +1,8 @@
 """Slices, gathers and scatters, at indices that are constants or known only at run time.
 
-A slice whose first index is known only at run time can begin at several places. So each of its
-elements is one of several candidates, and one number selects it (``_Start``). Reading uses the
-operation "take". Writing goes through all candidates and replaces the chosen one. Where the indices
-are constants there is one candidate, the builder folds the selects away, and elements only move.
+A slice may begin at several places, so each of its elements is one of several candidates, which one
+number selects (``_Start``). Reading uses "take". Writing goes through all candidates. With constant
+indices there is one candidate, and elements only move.
 """
 
 from __future__ import annotations
@@ -29,12 +28,7 @@ Combine = Callable[[Any, Scalar, Scalar], Scalar]  # of a tracing, an element an
 
 
 class _Start(NamedTuple):
-    """Where a slice of an array begins.
-
-    Attributes:
-        number: the number of the chosen beginning in ``offsets``, an int32; -1 for none of them.
-        offsets: the possible beginnings, as flat places in the array.
-    """
+    """Where a slice begins: ``number``, an int32, of the flat places ``offsets``; -1 for none."""
 
     number: Scalar
     offsets: list[int]
@@ -43,10 +37,7 @@ class _Start(NamedTuple):
 def _start(
     b: Builder, shape: Sequence[int], sizes: Sequence[int], starts: Starts, drops: bool
 ) -> _Start:
-    """Return the beginning of a slice with these sizes; ``starts`` has its index for axes with one.
-
-    A slice that reaches out of the array is moved inside or, if ``drops``, left out.
-    """
+    """Return the beginning of a slice, which is moved inside or, if ``drops``, left out."""
     total, inside = None, None
     offsets = [0]
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
@@ -97,7 +88,6 @@ def _replaced(
 
 
 def _window(sizes: Sequence[int], shape: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
-    """Return each place in a slice, with its flat offset from the beginning of the slice."""
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     flat = lambda place: sum(k * stride for k, stride in zip(place, strides, strict=True))  # noqa: E731
     return [(place, flat(place)) for place in np.ndindex(*sizes)]
@@ -214,10 +204,7 @@ def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
 
 
 def _filler(equation: Any) -> Any:
-    """Return the value with which ``lax.gather`` fills.
-
-    The default is NaN, the least signed or the largest unsigned integer, or True.
-    """
+    """Return what ``lax.gather`` fills with: NaN, least signed or largest unsigned, True."""
     dtype, value = raw_dtype(equation.outvars[0].aval), equation.params.get("fill_value")
     if value is None:
         value = np.nan if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).min

@@ -1,7 +1,6 @@
-"""Factorizations of small matrices, and solving with them.
+"""Factorizations of small matrices, and solving with them: textbook algorithms, unrolled.
 
-Each rule is the textbook algorithm on one matrix of scalars, unrolled; the matrices of a batch
-follow one another. Selects choose a pivot, because its row is known only at run time.
+Selects choose a pivot, because its row is known only at run time.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from jaxquat.fused.trace.values import Values
 
 
 def _over_batch(function: Callable[..., list[Values]], *arrays: Values) -> list[Values]:
-    """Apply a function of matrices at each place in the batch axes of the first array."""
     batch = arrays[0].shape[:-2]
     rows = [function(*(x[place] for x in arrays)) for place in np.ndindex(batch)]
     columns = zip(*rows, strict=True)
@@ -25,7 +23,6 @@ def _over_batch(function: Callable[..., list[Values]], *arrays: Values) -> list[
 
 
 def _exchanged(rows: np.ndarray, k: int, pivot: Scalar) -> None:
-    """Exchange row k with row number ``pivot``, which is at least k."""
     table = rows.reshape(len(rows), -1)
     first = table[k].tolist()
     for i in range(k + 1, len(rows)):
@@ -36,7 +33,6 @@ def _exchanged(rows: np.ndarray, k: int, pivot: Scalar) -> None:
 
 
 def _pivot(column: np.ndarray, k: int, none: Scalar) -> Scalar:
-    """Return the first of the rows from k on with the largest absolute entry, as in LAPACK."""
     largest, pivot = abs(column[k]), none.like(k)
     for i in range(k + 1, len(column)):
         size = abs(column[i])
@@ -46,10 +42,7 @@ def _pivot(column: np.ndarray, k: int, none: Scalar) -> Scalar:
 
 
 def _lu(b: Builder, equation: Any, matrix: Values) -> list[Values]:
-    """Factorize ``P A = L U`` by rows, with the pivots and their permutation.
-
-    A column whose pivot is zero is not divided by it.
-    """
+    """Factorize ``P A = L U`` by rows, with pivots and permutation; 0 pivots do not divide."""
     none = b.const(np.int32(0))
 
     def factors(matrix: Values) -> list[Values]:
@@ -84,10 +77,7 @@ def _pivots_to_permutation(b: Builder, equation: Any, pivots: Values) -> Values:
 
 
 def _cholesky(b: Builder, equation: Any, matrix: Values) -> Values:
-    """Return the lower factor; as in XLA, it is all NaN if the matrix is not positive definite.
-
-    Only the lower triangle is read.
-    """
+    """Return the lower factor, from the lower triangle; NaN if not positive definite, as in XLA."""
 
     def factor(matrix: Values) -> list[Values]:
         a: Any = matrix.copy()
@@ -137,7 +127,6 @@ def _triangular_solve(b: Builder, equation: Any, matrix: Values, sides: Values) 
 
 
 def _platform_index(b: Builder, equation: Any) -> Values:
-    """Return the branch of ``lax.platform_dependent`` for all platforms."""
     platforms = equation.params["platforms"]
     named = {name for names in platforms for name in names or ()}
     if None not in platforms or named & {"cpu", "cuda"}:

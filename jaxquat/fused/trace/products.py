@@ -1,14 +1,10 @@
 """Matrix products: small ones written out, large ones by loops.
 
-A sum of two matrix products with short sums is one matrix product: if [x u] has the columns of x
-and then those of u,
-
-    x y^T + u v^T = [x u] [y v]^T.
-
-The gradient with respect to a weight matrix is such a sum, with one product g x^T for each stage of
-a step. As one product it is written to memory once. ``joined`` finds these sums, and ``finish`` of
-the builder drops the products that are no longer needed. A function that a step calls several times
-returns the factors, which are short, and its caller multiplies them (``calls``).
+A sum of two matrix products with short sums is one: with the columns of x, then those of u, in
+[x u], ``x y^T + u v^T = [x u] [y v]^T``. The gradient with respect to a weight matrix is such a
+sum, with one product g x^T for each stage of a step; as one product it is written to memory once.
+``joined`` finds these sums; a function that is called several times returns the factors
+(``calls``).
 """
 
 from __future__ import annotations
@@ -76,10 +72,7 @@ def computed(t: Any, product: Product) -> Values:
 
 
 def _in_rows(product: Product) -> Product:
-    """Return the product, with x and y exchanged if the array has the elements of y x^T in order.
-
-    Memory then has the order of the array, so a loop copies it, not one operation per number.
-    """
+    """Return the product, x and y exchanged if that gives memory the order of the array."""
     x, y, order = product
     row, column = np.divmod(order, len(y))
     exchanged = column * len(x) + row
@@ -124,10 +117,9 @@ def _product(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
 
 
 def _product_by_loops(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
-    """Compute ``x y^T`` by loops over the terms of the sums, where each loop carries several sums.
+    """Compute ``x y^T`` by loops over the terms of sums, or for short sums over the rows of x.
 
-    If the sums are short, one loop goes over the rows of x. About half of ``x x^T``, which is
-    symmetric, is computed.
+    About half of ``x x^T``, which is symmetric, is computed.
     """
     (rows, length), columns = x.shape, len(y)
     if length <= SHORT:
@@ -152,11 +144,7 @@ def _product_by_loops(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
 
 
 def _sums(b: Builder, zero: Scalar, x: Values, y: Values) -> Values:
-    """Compute ``x y^T`` by one loop.
-
-    If there are few sums, each is split into parts that are added at the end: additions to
-    different sums do not wait for each other.
-    """
+    """Compute ``x y^T`` by one loop; few sums are split, so that additions do not wait."""
     shape, length = (len(x), len(y)), x.shape[1]
     most = max(1, SUMS // (shape[0] * shape[1]))
     fitting = [p for p in range(1, most + 1) if length % p == 0]

@@ -16,7 +16,6 @@ from jaxquat.fused.trace.values import Values, array, raw_dtype
 
 
 def _neutral(name: str, dtype: np.dtype) -> Any:
-    """Return the result of a reduction of an empty array."""
     if name in ("max", "min") and dtype.kind == "f":
         return dtype.type(-np.inf if name == "max" else np.inf)
     limits = np.iinfo(dtype) if dtype.kind in "iu" else None

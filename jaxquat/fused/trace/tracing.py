@@ -1,18 +1,10 @@
 """From a traced function to a scalar program: every array dissolves into its scalars.
 
-JAX traces the function to a jaxpr. ``Tracing.run`` walks through its equations in order. Each
-variable has an array of scalars (``Values``), in the shape of the array that they stand for. So an
-operation that moves elements, such as a transpose or a slice, emits nothing, while an elementwise
-one emits one scalar operation for each element. Each primitive has a rule: the rules in
-``ELEMENTWISE`` take scalars; those in ``ON_ARRAYS``, which the other modules of this package
-define, take arrays of them.
-
-Calls are inlined and loops of known length are unrolled. Where the code would grow too long, a
-``Routine`` is used instead: for matrix products (``products``), wide elementwise operations, long
-functions called several times (``calls``), and branches and loops whose course is known only at
-run time (``control``).
-
-A primitive without a rule raises NotScalarError.
+``Tracing.run`` walks through the equations of a jaxpr. Each variable has an array of scalars
+(``Values``), so a transpose emits nothing, and an elementwise operation one scalar operation for
+each element. The rules in ``ELEMENTWISE`` take scalars; those in ``ON_ARRAYS``, of the other
+modules, arrays of them. Calls are inlined and loops of known length unrolled, or become a
+``Routine`` where the code would grow too long.
 """
 
 from __future__ import annotations
@@ -63,8 +55,8 @@ def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
     """Return the scalar program of a function, at the shapes and dtypes of ``arguments``.
 
     Its inputs are the scalars of the leaves of the arguments, its outputs those of the result.
-    Loops of fixed length are unrolled and calls inlined. Long functions that are called at least
-    twice through ``jax.jit`` and operations on large arrays stay together, as routines.
+    Loops of fixed length are unrolled and calls inlined; operations on large arrays and long
+    functions that ``jax.jit`` calls twice or more stay together, as routines.
 
     Raises:
         NotScalarError: names the primitive that has no scalar form.
@@ -72,22 +64,12 @@ def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
     Examples:
         >>> jq.fused.scalarize(jnp.cross, jnp.zeros(3), jnp.zeros(3)).counts()
         {'mul': 6, 'sub': 3}
-        >>> print(jq.fused.scalarize(lambda x: x * x + 1, jnp.array(2.0)))
-        inputs %0:float32
-        %1:float32 = mul %0 %0
-        %2:float32 = const 1.0
-        %3:float32 = add %1 %2
-        outputs %3
     """
     return program_of(jax.make_jaxpr(function)(*arguments))
 
 
 def program_of(closed: Any, sums: bool = True) -> Program:
-    """Return the scalar program of a jaxpr.
-
-    ``sums``: whether ``psum_invariant``, the transpose of ``pvary``, sums over devices. If not, it
-    is a copy: each device keeps its own part of the sum.
-    """
+    """Return the scalar program of a jaxpr; with ``sums`` ``psum_invariant`` adds over devices."""
     sizes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in closed.jaxpr.invars]
     dtypes = [dtype for shape, dtype in sizes for _ in range(math.prod(shape))]
     tracing = Tracing(dtypes, calls.sites(closed.jaxpr, {}), {}, sums)

@@ -30,11 +30,7 @@ def raw_shape(aval: Any) -> tuple[int, ...]:
 
 
 def raw_dtype(aval: Any) -> np.dtype:
-    """Return the dtype of an array, uint32 for random keys, and bool for float0.
-
-    Derivatives by custom rules have arrays of float0, for tangents of integers; no result needs
-    them.
-    """
+    """Return the dtype of an array, uint32 for random keys, and bool for float0 (unused)."""
     if is_key(aval):
         return np.dtype(np.uint32)
     if aval.dtype == jax.dtypes.float0:

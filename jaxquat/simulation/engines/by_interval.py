@@ -1,14 +1,8 @@
 """A simulation through given times, in the form that the kernel needs: its times are inputs.
 
-The kernel knows the number of a step, and reads inputs at every sample. So every interval is a
-sample here. The input of a sample is the row of its interval together with the user's input, and
-the command is this row together with the user's command; ``step`` and ``save`` get their time from
-the row. So times are differentiated as inputs are: each row has a cotangent, the sum over its
-steps.
-
-A controller that is sampled every few intervals is called where it is due, by ``lax.cond``. All
-bodies of a vector are at the same step, so the kernel does not run it elsewhere. In this case its
-last command is part of the memory.
+Every interval is a sample, with its row as another input, which the command passes on; so times are
+differentiated as inputs are. A slower controller is called where it is due, by ``lax.cond``: all
+bodies of a vector are at the same step. Its last command is then part of the memory.
 """
 
 from __future__ import annotations
@@ -33,13 +27,7 @@ class Timed(NamedTuple):
 
 
 class ByInterval:
-    """The methods of a Simulation that a kernel needs, with the interval in the command.
-
-    Attributes:
-        simulation: the underlying simulation.
-        inputs: Timed, leading axis intervals.
-        sample_every: steps between two commands, which are the steps of an interval.
-    """
+    """The methods of a Simulation that a kernel needs, with the interval in the command."""
 
     is_commanded = True
 
@@ -58,7 +46,7 @@ class ByInterval:
         return getattr(self.simulation, name)
 
     def initial_memory(self) -> Any:
-        """The controller's initial memory; for a slow controller, with a command that is unused."""
+        """Return the controller's initial memory; for a slow controller, with an unused command."""
         memory = self.simulation.initial_memory()
         if not self.is_slow:
             return memory
@@ -68,7 +56,7 @@ class ByInterval:
         return Held(memory, lax.stop_gradient(command))
 
     def command(self, k: Array, state: State, memory: Any, value: Timed) -> tuple[Timed, Any]:
-        """The command from step k on, the first step of an interval, and the new memory."""
+        """Return the command from step k on, the first step of an interval, and the new memory."""
         if not self.is_slow:
             command, memory = self.simulation.command(k, state, memory, *value)
             return Timed(command, value.interval), memory
@@ -78,11 +66,11 @@ class ByInterval:
         return Timed(command, value.interval), Held(inner, command)
 
     def step(self, k: Array, state: State, command: Timed) -> State:
-        """The state after step k."""
+        """Return the state after step k."""
         return self.simulation.step(k, state, *command)
 
     def observe(self, k: Array, state: State, command: Timed) -> Any:
-        """The values of a row; the last row has the last command and the last time."""
+        """Return the values of a row; the last row has the last command and the last time."""
         is_end, end = k == self.simulation.steps, self.simulation.end
         interval = jax.tree.map(lambda x, y: jnp.where(is_end, x, y), end, command.interval)
         return self.simulation.observe(k, state, command.value, interval)

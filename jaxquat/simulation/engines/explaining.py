@@ -1,9 +1,7 @@
 """``jq.explain``: which engine ``engine="auto"`` chooses, why, and what a step costs.
 
-The rollout is checked and traced as in ``jq.rollout``, but not compiled. The operations of the
-scalar programs are counted (``Program.counts``). The floor is their cost (``Program.cost``) divided
-by two, because a processor starts two vector operations per cycle. A kernel is slower where
-operations wait for each other's results or for memory.
+The rollout is checked and traced, not compiled. The floor is the cost of the scalar programs
+(``Program.cost``) divided by two, because a processor starts two vector operations per cycle.
 """
 
 from __future__ import annotations
@@ -44,19 +42,16 @@ def explain(
 ) -> None:
     """Print what ``jq.rollout`` with ``engine="auto"`` does with the same arguments.
 
-    ``others`` are the other keyword arguments of ``jq.rollout``; ``options.engine`` is ignored.
+    ``others`` are the other keyword arguments of ``jq.rollout``; ``options.engine`` is ignored. The
+    first line has the engine, and the reason if it is the scan. The next lines count the scalar
+    operations of step, controller and ``save``, and of their derivatives, each with a floor for its
+    time at two vector operations per cycle (a division counts as 8, a square root as 10,
+    transcendental functions as 20 to 80). The last line says how often a state is kept for reverse
+    mode.
 
-    The first line says which engine is chosen, and why if it is the scan. The next lines count the
-    scalar operations of the step, of the controller and of ``save``, and of their derivatives, each
-    with a floor for its time. The floor counts two vector operations per cycle, where a division
-    counts as 8, a square root as 10, and transcendental functions as 20 to 80. The last line says
-    how often a state is kept for reverse mode; the steps between are computed again.
-
-    With ``stage`` it prints instead the step, ``save`` and the controller after one stage of the
-    fused engine: "hoisted", without values that do not change in a run; "branched", with a ``cond``
-    for each rare branch; "jvp" and "vjp", the derivatives of all results with respect to all
-    floats, in forward and in reverse mode; "scalar", the programs from which machine code is made.
-    The first four are jaxprs.
+    With ``stage`` it prints step, ``save`` and controller after a stage of the fused engine:
+    "hoisted", without constants of a run; "branched", with a ``cond`` for each rare branch; "jvp"
+    and "vjp", the derivatives; "scalar", the programs for machine code. The first four are jaxprs.
 
     Raises:
         ValueError, TypeError: as ``jq.rollout``, and for an unknown stage.
@@ -67,9 +62,7 @@ def explain(
         >>> start = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.array([0.1, 0.2, 0.3]))
         >>> jq.explain(jq.rkmk4, body, jq.torques.zero, start, jq.grid(0.0, 0.01, 100))
         engine="auto" takes the fused kernel
-        step: ... scalar operations (... mul, ... add, ...)
-          floor: about ... cycles for a vector of bodies
-        derivative of the step: ...
+        ...
         kept for the derivative: a state every ... steps
     """
     simulation = checked_simulation(
@@ -91,7 +84,7 @@ def explain(
 
 
 def _counted(simulation: Simulation) -> tuple[str | None, list[str]]:
-    """The reason why the rollout cannot be a kernel, or None; and the lines about the programs."""
+    """Return why the rollout cannot be a kernel, or None; and the lines about the programs."""
     lines, saves = [], simulation.save is not None
     try:
         recurrence, _, _ = kernels.trace(simulation, strict=False)
@@ -117,7 +110,6 @@ def _why(error: Exception) -> str:
 
 
 def _programs(loop: Any, saves: bool, suffix: str) -> list[str]:
-    """Two lines for each program of a loop, or for its derivative with the suffix "_back"."""
     lines = []
     for title, shown in (("step", True), ("sample", True), ("save", saves)):
         program = getattr(loop, title + suffix)

@@ -17,32 +17,17 @@ from jaxquat.simulation.simulation import Simulation
 
 
 def run(simulation: Simulation, strict: bool = True) -> Path:
-    """Simulate in one kernel.
-
-    The kernel keeps a state every ``simulation.segment`` steps for the backward pass; None leaves
-    this to ``Recurrence.kept_every``. With ``strict=False`` a derivative without a scalar form is
-    computed by ``lax.scan``, and matrix products that are faster in XLA are an error.
-
-    Raises:
-        NotScalarError: the step, ``save`` or the controller has no scalar form; or, if ``strict``,
-            a requested derivative has none.
-        NotImplementedError: the kernel has more arrays than a GPU allows; or, if not ``strict``,
-            the matrix products are too large.
-        ImportError: there are no fused kernels here, for instance because the compiler is missing.
-    """
+    """Simulate in one kernel; the errors are those of ``fused.engine.results_of``."""
     return simulation.path(*results_of(_timed(simulation), strict))
 
 
 def trace(simulation: Simulation, strict: bool = True) -> tuple[Recurrence, list[Array], Any]:
-    """The recurrence of a simulation, its operands, and the trees of its results.
-
-    The trees have the shapes and dtypes of the saved values, the state and the memory.
-    """
+    """Return the recurrence, its operands, and the trees of saved values, state and memory."""
     return traced(_timed(simulation), strict)
 
 
 def _timed(simulation: Simulation) -> Simulation | ByInterval:
-    """The simulation with one trace of its torque; through given times, with times as inputs."""
+    """Trace the torque only once; through given times, make these inputs."""
     # Cast the times to vary over devices as the state does: the cotangents of operands are summed
     # over devices outside the kernel.
     times = simulation.t0, simulation.dt, simulation.intervals

@@ -1,9 +1,8 @@
 """The reversible engine: reverse mode in constant memory.
 
-``Scheme.undo`` undoes a step of a reversible scheme, given the noise of that step. So the backward
-pass needs only the states in the rows of the path. From each row it goes back to the row before,
-step by step: it undoes a step, differentiates that step at the state it has reached, and adds to
-the cotangents. The engine defines this derivative itself, so it has no forward mode.
+``Scheme.undo`` undoes a step of a reversible scheme, given its noise. So the backward pass needs
+only the rows of the path: from each row it undoes the steps before, and differentiates each at the
+state it has reached. The engine defines this derivative itself, so it has no forward mode.
 """
 
 from __future__ import annotations
@@ -41,12 +40,9 @@ INSTEAD = 'save more rows, or use "sqrt"'
 def run(simulation: Simulation, grid: Grid | GridAt) -> Path:
     """Simulate on this grid; reverse mode undoes the steps.
 
-    If drag, body or grid are traced, derivatives are NaN where there is too much drag to be undone.
-
-    Raises:
-        ValueError: the scheme is not reversible or has too much drag to be undone, or there is a
-            controller, or there are inputs, or the noise is an array.
-        TypeError: the torque depends on the rate.
+    Derivatives are NaN where traced drag is too strong to be undone. ValueError without a
+    reversible scheme, or with such drag, a controller, inputs, or an array of noise; TypeError if
+    the torque depends on the rate.
     """
     exponent, largest = amplification(simulation, grid), largest_amplification(simulation)
     _check(simulation, exponent, largest)
@@ -95,10 +91,7 @@ def report(simulation: Simulation, grid: Grid | GridAt) -> None:
 
 
 def amplification(simulation: Simulation, grid: Grid | GridAt) -> Array:
-    """An upper bound, (), of the exponent by which undoing a row's steps amplifies rounding.
-
-    It is concrete under ``jit``, too, if scheme, body and grid are.
-    """
+    """Bound the exponent by which undoing a row's steps amplifies rounding, ()."""
     scheme, body, every = simulation.scheme, simulation.body, simulation.save_every
     known = is_concrete((scheme, body, grid))
     with jax.ensure_compile_time_eval() if known else contextlib.nullcontext():
@@ -111,13 +104,13 @@ def amplification(simulation: Simulation, grid: Grid | GridAt) -> Array:
 
 
 def largest_amplification(simulation: Simulation) -> float:
-    """The exponent beyond which fewer than three digits remain."""
+    """Return the exponent beyond which fewer than three digits remain."""
     return math.log(1e-3 / float(jnp.finfo(simulation.dt.dtype).eps))
 
 
 @jax.custom_vjp
 def _if_undone(states: State, fits: Array) -> State:
-    """The states; their cotangents are NaN if the steps cannot be undone."""
+    """Return the states; their cotangents are NaN if the steps cannot be undone."""
     return states
 
 
@@ -133,8 +126,6 @@ _if_undone.defvjp(_keep, _spoil)
 
 
 class _Arguments(NamedTuple):
-    """The values that the states depend on, besides the start."""
-
     smooth: list[Array]  # float leaves of body and params, and of closed-over arrays
     clocks: Interval  # (rows, intervals): when steps begin; equal steps have one interval a row
     others: list[Any]  # the other leaves, and all that only undoing needs: they have no derivative
@@ -143,10 +134,7 @@ class _Arguments(NamedTuple):
 
 
 class _Steps:
-    """The steps of a simulation, forth and back, as functions of explicit ``arguments``.
-
-    Arrays that torque and scheme close over become arguments, so that they are differentiated.
-    """
+    """Steps forth and back as functions of ``arguments``, among them all closed-over arrays."""
 
     def __init__(self, simulation: Simulation) -> None:
         scheme, start = simulation.scheme, simulation.start
@@ -180,7 +168,7 @@ class _Steps:
     def step(
         self, arguments: _Arguments, clock: Interval, k: Array, state: State, undo: bool = False
     ) -> State:
-        """The state after step k, which begins in this interval; with ``undo`` the one before."""
+        """Return the state after step k of this interval; with ``undo`` the one before."""
         smooth, others = iter(arguments.smooth), iter(arguments.others)
         merged = [next(smooth) if chosen else next(others) for chosen in self.is_smooth]
         closed_over, body, params = jax.tree.unflatten(self.structure, merged)
@@ -216,8 +204,6 @@ class _Steps:
         return (k, before, cotangent, total), None
 
     def forth(self, arguments: _Arguments, start: State) -> State:
-        """The states of all rows, computed from the start on."""
-
         def interval(carry: Any, clock: Interval) -> tuple[Any, None]:
             def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
                 return (carry[0] + 1, self.step(arguments, clock, *carry)), None
@@ -233,7 +219,7 @@ class _Steps:
     def back(
         self, arguments: _Arguments, rows: State, cotangents: State
     ) -> tuple[_Arguments, State]:
-        """The cotangents of the arguments and of the start, from those of all rows."""
+        """Return the cotangents of the arguments and of the start, from those of all rows."""
         clocks = arguments.clocks
 
         def interval(carry: Any, clock: Interval) -> tuple[Any, tuple[Array, Array]]:
@@ -265,10 +251,7 @@ class _Steps:
 
 
 def _clocks(simulation: Simulation, t0: Array, dt: Array) -> Interval:
-    """When the steps of each row begin, (rows, intervals).
-
-    For equal steps, each row is an interval whose steps are numbered from ``t0`` on.
-    """
+    """Return when the steps of each row begin, (rows, intervals); equal steps are one interval."""
     rows = simulation.steps // simulation.save_every
     if simulation.intervals is None:
         equal = Interval(jnp.asarray(0), t0, dt)
@@ -278,7 +261,6 @@ def _clocks(simulation: Simulation, t0: Array, dt: Array) -> Interval:
 
 
 def _states(simulation: Simulation) -> State:
-    """The states of all rows, with a derivative that undoes the steps."""
     steps = _Steps(simulation)
     back: list[Callable[..., tuple[_Arguments, State]]] = []
     states = jax.custom_vjp(steps.forth)

@@ -1,10 +1,8 @@
 """The scan engine: nested ``lax.scan`` over rows of the path, samples of the controller, and steps.
 
 If each row has whole samples, the nest is rows, samples, steps. Otherwise it is samples, rows,
-steps, with rows so fine that they divide a sample; rows that were not requested are dropped. With
-given times, the steps are the steps of intervals. Each scan gets only the intervals within it, so
-that the cotangent of a time is written once, rather than added to the cotangents of all times at
-every step.
+steps, with rows so fine that they divide a sample; rows that were not requested are dropped. Each
+scan gets only the intervals within it, so that the cotangent of a time is written once.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ from jaxquat.simulation.simulation import Simulation
 
 
 class _Carry(NamedTuple):
-    """The values that go from one sample to the next."""
-
     k: Array  # the number of steps done, ()
     state: State
     memory: Any
@@ -44,7 +40,7 @@ def run(simulation: Simulation) -> Path:
 
 
 def _rows_of_samples(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any, Any]:
-    """The end, the observations of all rows but the last, and the last command."""
+    """Return the end, the observations of all rows but the last, and the last command."""
     steps, save_every, segment = simulation.steps, simulation.save_every, simulation.segment
     sample_every = simulation.sample_every if simulation.is_commanded else save_every
     rows, samples = steps // save_every, save_every // sample_every
@@ -70,7 +66,7 @@ def _rows_of_samples(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any
 
 
 def _samples_of_rows(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any, Any]:
-    """As ``_rows_of_samples``, for rows that do not have whole samples."""
+    """Do as ``_rows_of_samples``, for rows that do not have whole samples."""
     steps, sample_every, segment = simulation.steps, simulation.sample_every, simulation.segment
     stride = math.gcd(simulation.save_every, sample_every)
     samples, rows = steps // sample_every, sample_every // stride
@@ -96,17 +92,15 @@ def _samples_of_rows(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any
 
 
 def _at(tree: Any, index: Any) -> Any:
-    """A row of every array; None for None."""
     return jax.tree.map(lambda x: x[index], tree)
 
 
 def _split(tree: Any, *lengths: int) -> Any:
-    """The arrays with their first axis split into axes of these lengths."""
     return jax.tree.map(lambda x: x.reshape(*lengths, *x.shape[1:]), tree)
 
 
 def _intervals(simulation: Simulation, outer: int, inner: int) -> Any:
-    """The intervals by the two outer loops, (outer, inner, intervals); None for equal steps."""
+    """Split the intervals by the outer loops, (outer, inner, intervals); None for equal steps."""
     rows = jax.tree.map(lambda x: x[:-1], simulation.intervals)
     return _split(rows, outer, inner, -1)
 
@@ -137,10 +131,7 @@ def _advance(
 
 
 def _share(segment: int | None, unit: int, count: int, total: int) -> int | None:
-    """Iterations of ``unit`` steps that make a segment at this level of the nest.
-
-    None if another level makes the segments, or if there are no segments.
-    """
+    """Return iterations of ``unit`` steps that make a segment at this level; None if none do."""
     if segment is None or segment < unit:
         return None
     here = unit * count

@@ -1,18 +1,8 @@
 """A check of the fused kernels on kinds of GPU that are not in ``vouching.VOUCHED``.
 
-On such a GPU ``engine="auto"`` is the scan until the user has once run ``check_gpu``. It starts
-another Python process, which simulates a few bodies for a few steps, by the kernels and by
-``lax.scan``, in both precisions, and compares values and gradients (``difference``). The torque is
-a small network, so that loops, functions and large arrays of the kernels run too.
-
-The check needs its own process because a wrong kernel may do worse than compute wrong numbers. An
-invalid read leaves the GPU unusable for the process; a kernel that does not end cannot be stopped
-from within; LLVM and the driver may end the process. The other process allocates the GPU's memory
-on demand, because this one may hold most of it.
-
-The answer is kept in a file of the cache folder, under a hash of the kind of device, of the driver,
-of jax, jaxlib and llvmlite, and of the source of ``jaxquat.fused`` (see ``fused.vouching``). An
-error is not kept: it may be temporary, such as a lack of memory.
+Another Python process simulates a few bodies by the kernels and by ``lax.scan`` and compares values
+and gradients, because a wrong kernel may leave the GPU unusable, never end, or end the process. It
+allocates the GPU's memory on demand, because this one may hold most of it.
 """
 
 from __future__ import annotations
@@ -63,9 +53,10 @@ class Answer(NamedTuple):
 def check_gpu() -> bool:
     """Compare the fused kernels with the scan on this GPU, once, and keep the answer. -> bool.
 
-    It prints one line and returns whether ``engine="auto"`` uses the kernels from now on. The
-    check takes about twenty seconds, in its own process. Check again after an update of the driver,
-    jax, jaxlib, llvmlite or jaxquat. In a shell: ``python -m jaxquat.simulation.engines``.
+    It prints one line and returns whether ``engine="auto"`` uses the kernels from now on. H100 and
+    H200 need no check. It takes about twenty seconds, in its own process. Check again after an
+    update of the driver, jax, jaxlib, llvmlite or jaxquat. In a shell:
+    ``python -m jaxquat.simulation.engines``.
 
     Raises:
         RuntimeError: JAX has no GPU.
@@ -93,7 +84,7 @@ def check_gpu() -> bool:
 
 
 def checked(kind: str) -> Answer:
-    """The answer of a check in another process, which is stopped after ``LIMIT`` seconds."""
+    """Return the answer of a check in another process, which is stopped after ``LIMIT`` seconds."""
     environment = os.environ | {
         vouching.WITHIN: "1",
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # this process may have most of the memory
@@ -144,10 +135,7 @@ def main(engine: Engine) -> None:
 
 
 def difference(engine: Engine) -> str | None:
-    """A message if kernels and scan differ by more than rounding, otherwise None.
-
-    ``engine`` runs a simulation by the kernels.
-    """
+    """Return a message if ``engine`` and the scan differ by more than rounding, otherwise None."""
     for dtype in TOLERANCES:
         with jax.enable_x64(dtype == "float64"):
             message = _difference(engine, dtype)
@@ -157,7 +145,6 @@ def difference(engine: Engine) -> str | None:
 
 
 def _difference(engine: Engine, dtype: str) -> str | None:
-    """The ``difference`` in one precision."""
     arguments = problem(dtype)
     forward = jax.jit(functools.partial(values, engine))(*arguments)
     gradients, keeping = slope(engine)(*arguments)
@@ -176,18 +163,16 @@ def _difference(engine: Engine, dtype: str) -> str | None:
 
 
 def _error(got: Array, wanted: Array) -> float:
-    """The largest difference, in units of the largest number."""
     a, b = np.asarray(got), np.asarray(wanted)
     return float(np.abs(a - b).max() / np.abs(b).max())
 
 
 def _rank(error: float) -> float:
-    """The key for ``max``: NaN is the worst."""
     return np.inf if np.isnan(error) else error
 
 
 def problem(dtype: str) -> tuple[Array, Array, tuple[Array, Array]]:
-    """Attitudes and rates of some bodies, and the weights of a network."""
+    """Return attitudes and rates of some bodies, and the weights of a network."""
     rng = np.random.default_rng(0)
     q = rng.normal(size=(BODIES, 4))
     q = q / np.linalg.norm(q, axis=1, keepdims=True)
@@ -197,13 +182,13 @@ def problem(dtype: str) -> tuple[Array, Array, tuple[Array, Array]]:
 
 
 def network(t: Array, state: State, weights: tuple[Array, Array]) -> Array:
-    """A torque with a loop over its weights, a sine and tanh."""
+    """Compute a torque with a loop over its weights, a sine and tanh."""
     attitude_and_rate = jnp.concatenate([state.q, state.omega])
     return weights[1] @ jnp.tanh(weights[0] @ attitude_and_rate + jnp.sin(3 * t))
 
 
 def values(engine: Engine, q: Array, omega: Array, weights: tuple[Array, Array]) -> Array:
-    """The rows of all bodies followed by their last states, (bodies, rows, 7)."""
+    """Return the rows of all bodies followed by their last states, (bodies, rows, 7)."""
     dtype = q.dtype
     body = Body.from_principal(jnp.asarray([0.6, 0.8, 1.0], dtype))
     t0, dt = jnp.asarray(0.1, dtype), jnp.asarray(0.02, dtype)
@@ -219,13 +204,13 @@ def values(engine: Engine, q: Array, omega: Array, weights: tuple[Array, Array])
 
 
 def slope(engine: Engine) -> Callable[..., Any]:
-    """A function for the gradient of ``loss`` (attitudes, rates and weights) and the rows."""
+    """Return a function for the gradient of ``loss`` (attitude, rate and weights) and the rows."""
     return jax.jit(jax.grad(functools.partial(loss, engine), (0, 1, 2), has_aux=True))
 
 
 def loss(
     engine: Engine, q: Array, omega: Array, weights: tuple[Array, Array]
 ) -> tuple[Array, Array]:
-    """A number that depends on every row, and the rows."""
+    """Return a number that depends on every row, and the rows."""
     rows = values(engine, q, omega, weights)
     return jnp.mean(rows**3), rows
