@@ -25,7 +25,7 @@ nox.options.default_venv_backend = "venv"
 nox.options.error_on_missing_interpreters = True
 nox.options.reuse_existing_virtualenvs = True
 
-PYTHONS = ["3.11", "3.12", "3.13"]
+PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 QUICK = ["pytest", "-m", "not slow"]
 AS_FOR_A_USER = {"XLA_FLAGS": ""}  # the tests otherwise ask XLA for less effort
 PART = [
@@ -155,7 +155,7 @@ def oldest(session):
     session.run(*QUICK, "-q", *chosen(session), *warned, env=AS_FOR_A_USER)
 
 
-@nox.session(python=PYTHONS[-1])
+@nox.session(python="3.13")
 def nightly(session):
     """Run the quick tests with the newest source of jax, which may fail."""
     install(session, "-e", ".[test]")
@@ -163,7 +163,7 @@ def nightly(session):
     session.run(*QUICK, "-q", *chosen(session), env=AS_FOR_A_USER)
 
 
-@nox.session(python=PYTHONS[-1])
+@nox.session(python="3.13")
 def gpu(session):
     """Compile the fused engine's kernels for an H200, which takes no GPU but large packages."""
     install(session, "-e", ".[fused,test-core]")

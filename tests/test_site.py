@@ -11,7 +11,11 @@ from commands import ROOT
 import jaxquat as jq
 
 DOCS = ROOT / "docs"
-PAGES = sorted(DOCS.rglob("*.md"))
+NO_PAGES = ("packaging", "paper")
+"""Folders of docs/ that the site leaves out, as docs/mkdocs.yml says."""
+PAGES = [
+    page for page in sorted(DOCS.rglob("*.md")) if page.relative_to(DOCS).parts[0] not in NO_PAGES
+]
 NAVIGATION = re.findall(
     r"^ +- [^:\n]+: (\S+\.md)$", (DOCS / "mkdocs.yml").read_text().split("\nnav:\n")[1], re.M
 )
@@ -49,6 +53,11 @@ def shown(name):
 
 def test_every_page_is_in_the_navigation_once():
     assert sorted(NAVIGATION) == [str(page.relative_to(DOCS)) for page in PAGES]
+
+
+def test_the_site_leaves_the_same_folders_out():
+    left_out = (DOCS / "mkdocs.yml").read_text().split("exclude_docs: |\n")[1].split("\ntheme")[0]
+    assert all(f"  {folder}/\n" in left_out for folder in NO_PAGES)
 
 
 def links_of(page):

@@ -140,14 +140,14 @@ class FitOptions(NamedTuple):
     mode: Literal["auto", "forward", "reverse"] = "auto"
     chunk: int = 10
     patience: int | None = None
-    snapshot_dir: str | os.PathLike | None = None
+    snapshot_dir: str | os.PathLike[str] | None = None
     snapshot_every: int = 100
     progress: bool = True
 
 
 @refuses_old_keywords("fit")
 def fit(
-    loss: Callable[[Any, Any, Array], Array],
+    loss: Callable[[Any, Any, Any], Array],
     params: Any,
     optimizer: optax.GradientTransformation,
     data: Any = None,

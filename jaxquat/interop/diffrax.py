@@ -176,7 +176,16 @@ class _Lifted(diffrax.AbstractSolver):
         slope = terms.vf(t0, y0, args)
         return slope._replace(q=slope.q + (1 - dot(y0.q, y0.q)) * y0.q)
 
-    def step(self, terms, t0, t1, y0, args, solver_state, made_jump) -> Any:
+    def step(
+        self,
+        terms: Any,
+        t0: Any,
+        t1: Any,
+        y0: State,
+        args: Any,
+        solver_state: Any,
+        made_jump: Any,
+    ) -> Any:
         """Return state, error, arguments of the interpolation, slope at the end, and success."""
         dtype = y0.q.dtype
         t, dt = jnp.asarray(t0, dtype), jnp.asarray(t1 - t0, dtype)

@@ -18,7 +18,7 @@ from jaxquat._internal.linear import cross, dot
 from jaxquat.quaternion import correct_norm, expm1, multiply
 
 # Gauss-Legendre nodes on [0, 1]: one, two and three of them integrate to order 2, 4 and 6.
-NODES = {
+NODES: dict[int, tuple[float, ...]] = {
     2: (0.5,),
     4: (0.5 - math.sqrt(3) / 6, 0.5 + math.sqrt(3) / 6),
     6: (0.5 - math.sqrt(15) / 10, 0.5, 0.5 + math.sqrt(15) / 10),

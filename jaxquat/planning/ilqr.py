@@ -130,11 +130,11 @@ def ilqr(
         states = checked_states(states, start, len(guess))
 
     problem, kinds = problem_of(simulation, residuals), kinds_of(constraints, params, dtype)
-    functions, *closed = _without_closures(problem, kinds, start, guess[0])
+    functions, constants, others = _without_closures(problem, kinds, start, guess[0])
     # A function that is being compiled needs no compiled function inside, which takes longer.
     solve = jax.jit(_solved, static_argnums=(0, 1)) if is_eager() else _solved
     best, followed, cost, gains, violation, multipliers, outcome = solve(
-        functions, settings, *closed, start, limits, (guess, states)
+        functions, settings, constants, others, start, limits, (guess, states)
     )
     rows = followed, jnp.concatenate([best, best[-1:]])
     path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], followed))

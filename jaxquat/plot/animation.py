@@ -46,7 +46,7 @@ class _Film(FuncAnimation):
 def animate(
     path: Path,
     body: Body,
-    file: str | os.PathLike | None = None,
+    file: str | os.PathLike[str] | None = None,
     *,
     fps: int = 25,
     speed: float = 1.0,
@@ -129,7 +129,7 @@ def _actors(ax: Axes3D, corners: np.ndarray) -> tuple[Poly3DCollection, list[Any
     return solid, lines, trail
 
 
-def _writer(file: str | os.PathLike | None) -> str:
+def _writer(file: str | os.PathLike[str] | None) -> str:
     suffix = "" if file is None else place("file", file).suffix.lower()
     writer = "pillow" if suffix == ".gif" else "ffmpeg"
     if file is not None and not writers.is_available(writer):

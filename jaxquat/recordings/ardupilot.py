@@ -43,7 +43,7 @@ Messages = tuple[list[Any], str, float, Callable[[str], "str | float"]]
 
 
 def read_dataflash(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     columns: Mapping[str, str | Sequence[str]] | None = None,
     *,
     units: Mapping[str, str | float] | None = None,
@@ -136,7 +136,7 @@ def _of_dataflash(
 
 
 def read_tlog(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     columns: Mapping[str, str | Sequence[str]],
     *,
     units: Mapping[str, str | float] | None = None,
@@ -236,7 +236,7 @@ def _of_tlog(
 
 
 def _samples(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     sources: Mapping[str, topics.Source],
     units: Mapping[str, str | float],
     messages_of: Callable[[str, str, topics.Source], Messages],

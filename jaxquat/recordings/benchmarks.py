@@ -23,7 +23,7 @@ _TRUTH = {
 }
 
 
-def read_euroc(path: str | os.PathLike) -> Recording:
+def read_euroc(path: str | os.PathLike[str]) -> Recording:
     """Read inertial sensor and ground truth of a sequence of the EuRoC MAV dataset.
 
     M. Burri et al., The EuRoC micro aerial vehicle datasets, IJRR 2016. The files are
@@ -50,7 +50,7 @@ def read_euroc(path: str | os.PathLike) -> Recording:
     return join(imu, read(truth, _TRUTH, units={"t": "ns"})) if truth.exists() else imu
 
 
-def read_tum(path: str | os.PathLike) -> Recording:
+def read_tum(path: str | os.PathLike[str]) -> Recording:
     """Read a trajectory of TUM RGB-D, the format of evo.
 
     Lines are ``timestamp tx ty tz qx qy qz qw``, comments begin with ``#``. The recording has q,

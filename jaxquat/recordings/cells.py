@@ -39,7 +39,7 @@ Problem = tuple[int, str, str] | None  # the row in its block, the column, what 
 
 
 def numbers_of(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     text: str,
     header: Header,
     channels: Sequence[Channel],
@@ -77,7 +77,7 @@ def numbers_of(
     return arrays if duplicates == "keep" else _by_time(path, lines, channels, arrays, duplicates)
 
 
-def _rows(path: str | os.PathLike, text: str, header: Header) -> Iterator[Row]:
+def _rows(path: str | os.PathLike[str], text: str, header: Header) -> Iterator[Row]:
     lines = itertools.islice(lines_of(text), header.line, None)
     if header.separator == " ":
         lines = (" ".join(line.split()) for line in lines)
@@ -118,7 +118,7 @@ def _first(*problems: Problem) -> Problem:
 
 
 def _by_time(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     lines: Sequence[int],
     channels: Sequence[Channel],
     arrays: Sequence[np.ndarray],
@@ -159,7 +159,7 @@ def _by_time(
     return merged
 
 
-def malformed(path: str | os.PathLike, line: int, column: str, problem: str) -> ValueError:
+def malformed(path: str | os.PathLike[str], line: int, column: str, problem: str) -> ValueError:
     """Return the error that names file, line and column."""
     return ValueError(f"{os.fspath(path)}: line {line}, column {column}: {problem}")
 

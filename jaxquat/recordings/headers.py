@@ -30,7 +30,7 @@ class Header(NamedTuple):
     is_numbered: bool = False
 
 
-def text_of(path: str | os.PathLike) -> str:
+def text_of(path: str | os.PathLike[str]) -> str:
     """Return the text of a file in UTF-8 or else Latin-1, plain or gzip."""
     file = place("path", path)
     content = file.read_bytes()

@@ -17,7 +17,7 @@ from jaxquat.recordings.units import si_value
 
 
 def read_rosbag(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     columns: Mapping[str, str | Sequence[str]],
     *,
     units: Mapping[str, str | float] | None = None,
@@ -91,7 +91,7 @@ def _messages(file: Path, names: set[str]) -> tuple[dict[str, list[Any]], dict[s
 
 
 def _samples(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     messages: list[Any],
     name: str,
     source: topics.Source,

@@ -30,7 +30,7 @@ _COUNTED = 20  # rows from which on whole numbers that rise by 1 are hardly seco
 
 
 def read(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     columns: Mapping[str, str | int | Sequence[str | int]] | None = None,
     *,
     units: Mapping[str, str | float] | None = None,
@@ -211,7 +211,7 @@ def _check_names(name: str, value: str | tuple[str, ...]) -> None:
 
 
 def _located(
-    path: str | os.PathLike, header: Header, channel: Channel, unit: str | float | None
+    path: str | os.PathLike[str], header: Header, channel: Channel, unit: str | float | None
 ) -> Channel:
     """Return a channel with the places of its columns and their units, stated or in the header."""
     places = [_place(path, header, column) for column in channel.columns]
@@ -219,7 +219,7 @@ def _located(
     return channel._replace(places=places, units=units or [unit])
 
 
-def _place(path: str | os.PathLike, header: Header, column: str) -> int:
+def _place(path: str | os.PathLike[str], header: Header, column: str) -> int:
     places = positions(header, column)
     if not places and not header.line:
         count = len(header.names)
@@ -235,7 +235,7 @@ def _place(path: str | os.PathLike, header: Header, column: str) -> int:
 
 
 def _check_units(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     header: Header,
     channels: Sequence[Channel],
     values: Mapping[str, np.ndarray],

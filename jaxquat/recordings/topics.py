@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,12 @@ from jaxquat.recordings.recording import (
 )
 
 # Changes from FRD and NED to FLU and ENU, and back.
-FRAMES = {"gyro": frd_flu, "accelerometer": frd_flu, "magnetometer": frd_flu, "q": attitude}
+FRAMES: dict[str, Callable[..., Any]] = {
+    "gyro": frd_flu,
+    "accelerometer": frd_flu,
+    "magnetometer": frd_flu,
+    "q": attitude,
+}
 
 
 class Source(NamedTuple):
@@ -102,7 +107,7 @@ def package(reader: str, module: str) -> Any:
 
 
 def recording_of(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     samples: Mapping[str, Samples],
     other_axes: bool,
     duplicates: str | None = None,

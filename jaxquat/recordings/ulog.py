@@ -40,7 +40,7 @@ _NO_SAMPLE = 2**31 - 1  # us: PX4's relative time of a sensor without a sample
 
 
 def read_ulog(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     columns: Mapping[str, str | Sequence[str]] | None = None,
     *,
     units: Mapping[str, str | float] | None = None,
@@ -128,7 +128,7 @@ def _subscriptions(log: Any, source: topics.Source) -> list[Any]:
 
 
 def _samples(
-    path: str | os.PathLike, log: Any, name: str, source: topics.Source, factor: float
+    path: str | os.PathLike[str], log: Any, name: str, source: topics.Source, factor: float
 ) -> topics.Samples:
     """Return the samples of a channel; ``factor`` is the value of its unit in SI units."""
     where = f"{os.fspath(path)}: topic {source.topic}:{source.instance}"

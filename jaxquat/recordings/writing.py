@@ -18,7 +18,7 @@ from jaxquat.recordings.columns import SIZES, name_and_unit
 from jaxquat.recordings.headers import header_of, is_named
 from jaxquat.recordings.recording import Recording, check_recording, check_samples, check_times
 
-OWN = {
+OWN: dict[str, tuple[str, ...]] = {
     "gyro": ("gyr_x", "gyr_y", "gyr_z"),
     "q": ("q_w", "q_x", "q_y", "q_z"),
     "movement": ("movement",),
@@ -50,7 +50,7 @@ def _columns(name: str, size: int | None) -> tuple[str, ...]:
     return (f"{name}[]",) if size is None else tuple(f"{name}[{k}]" for k in range(size))
 
 
-def write(path: str | os.PathLike, recording: Recording) -> None:
+def write(path: str | os.PathLike[str], recording: Recording) -> None:
     """Write all channels of a recording to a file from which ``read`` restores every bit.
 
     The file is compressed if its name ends in .gz. All channels are read back as float64, a

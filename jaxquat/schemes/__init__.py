@@ -74,20 +74,20 @@ def _named(scheme: Scheme, name: str, source: str) -> Scheme:
     return dataclasses.replace(scheme, name=name, source=source, doc=doc)
 
 
-lie_euler = _named(rkmk(tableaus.EULER), "lie_euler", "Euler, lifted")
-rkmk2 = _named(rkmk(tableaus.MIDPOINT), "rkmk2", "explicit midpoint, lifted")
-rkmk3 = _named(rkmk(tableaus.KUTTA3), "rkmk3", "Kutta, lifted")
-rkmk4 = _named(
+lie_euler: Scheme = _named(rkmk(tableaus.EULER), "lie_euler", "Euler, lifted")
+rkmk2: Scheme = _named(rkmk(tableaus.MIDPOINT), "rkmk2", "explicit midpoint, lifted")
+rkmk3: Scheme = _named(rkmk(tableaus.KUTTA3), "rkmk3", "Kutta, lifted")
+rkmk4: Scheme = _named(
     rkmk(tableaus.RK4),
     "rkmk4",
     "classical Runge-Kutta, lifted; Terze, Mueller and Zlatar 2016 (B.1)",
 )
-rkmk5 = _named(rkmk(tableaus.DORMAND_PRINCE5), "rkmk5", "Dormand-Prince 5, lifted")
-rkmk6 = _named(rkmk(tableaus.BUTCHER6), "rkmk6", "Butcher 6, lifted")
-crouch_grossman3 = _named(
+rkmk5: Scheme = _named(rkmk(tableaus.DORMAND_PRINCE5), "rkmk5", "Dormand-Prince 5, lifted")
+rkmk6: Scheme = _named(rkmk(tableaus.BUTCHER6), "rkmk6", "Butcher 6, lifted")
+crouch_grossman3: Scheme = _named(
     crouch_grossman(tableaus.CROUCH_GROSSMAN3), "crouch_grossman3", "Crouch and Grossman 1993"
 )
-crouch_grossman4 = _named(
+crouch_grossman4: Scheme = _named(
     crouch_grossman(tableaus.CROUCH_GROSSMAN4), "crouch_grossman4", "Owren and Marthinsen 1999"
 )
 

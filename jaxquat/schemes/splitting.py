@@ -162,7 +162,7 @@ def _strang(name: str, source: str, doc: str, weights: tuple[float, ...] = (1.0,
     return _splitting(name, kicks, weights, order=order, source=source, doc=doc)
 
 
-no_squish = _strang(
+no_squish: Scheme = _strang(
     "no_squish",
     "Miller et al. 2002, splitting",
     """NO_SQUISH: kick, turns about 3, 2, 1, 2, 3, kick; order 2, symplectic, time-reversible.
@@ -171,14 +171,14 @@ no_squish = _strang(
     """,
 )
 
-no_squish_kl6 = _strang(
+no_squish_kl6: Scheme = _strang(
     "no_squish_kl6",
     "composed by Kahan and Li 1997",
     "``compose(no_squish, KAHAN_LI6)`` with adjoining kicks merged: order 6.",
     KAHAN_LI6,
 )
 
-symmetric_top = _strang(
+symmetric_top: Scheme = _strang(
     "symmetric_top",
     "Dullweber, Leimkuhler and McLachlan 1997, splitting",
     """Kick, the exact motion of a symmetric top, kick; order 2, symplectic, time-reversible.
@@ -189,7 +189,7 @@ symmetric_top = _strang(
     """,
 )
 
-symmetric_top_suzuki4 = _strang(
+symmetric_top_suzuki4: Scheme = _strang(
     "symmetric_top_suzuki4",
     "composed by Suzuki 1990",
     "``compose(symmetric_top, SUZUKI4)`` with adjoining kicks merged: order 4.",
@@ -199,7 +199,7 @@ symmetric_top_suzuki4 = _strang(
 _B = (0.0792036964311957, 0.353172906049774, -0.0420650803577195)
 _D = (0.209515106613362, -0.143851773179818)
 
-symmetric_top_bm4 = _splitting(
+symmetric_top_bm4: Scheme = _splitting(
     "symmetric_top_bm4",
     kicks=(*_B, 1 - 2 * sum(_B), *reversed(_B)),
     drifts=(*_D, 0.5 - sum(_D), 0.5 - sum(_D), *reversed(_D)),

@@ -49,12 +49,12 @@ class Path(reprs.InOneLine):
     """
 
     t: Array
-    state: Any
+    state: State
     _: KW_ONLY
     saved: Any = ()
     command: Any = ()
     memory: Any = ()
-    final: Any = ()
+    final: State = ()  # type: ignore[assignment]
 
     def at(self, t: ArrayLike) -> State:
         """Interpolate the state at any times within the path.
@@ -134,7 +134,7 @@ class Path(reprs.InOneLine):
             lambda x: x[rows], (self.t, self.state, self.saved, self.command)
         )
         if isinstance(self.state, State):
-            final = jax.tree.map(lambda x: x[-1], state)
+            final: Any = jax.tree.map(lambda x: x[-1], state)
         else:
             final = self.final if numbers[-1] == self.t.size - 1 else ()
         return Path(t, state, saved=saved, command=command, final=final)

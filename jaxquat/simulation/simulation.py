@@ -166,7 +166,9 @@ class Simulation:
         while isinstance(memory, Held):
             memory = memory.memory
         rows, memory = jax.tree.map(strong, (rows, memory))
-        (state, command), saved = (rows, ()) if self.save is None else (((), ()), rows)
+        row: Any  # of states and commands
+        row, saved = (rows, ()) if self.save is None else (((), ()), rows)
+        state, command = row
         return Path(t, state, saved=saved, command=command, memory=memory, final=final)
 
 

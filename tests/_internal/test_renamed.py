@@ -19,7 +19,15 @@ import pytest
 from commands import ROOT
 
 import jaxquat as jq
-from jaxquat._internal.renamed import INSTEAD, RENAMED_ARGUMENTS
+from jaxquat._internal.renamed import (
+    DELETED,
+    INSTEAD,
+    MOVED,
+    OLD_KEYWORDS,
+    OLD_ORDERS,
+    RENAMED,
+    RENAMED_ARGUMENTS,
+)
 
 STATE = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), (), jnp.zeros(3), jnp.zeros(3))
 ROWS = jax.tree.map(lambda x: jnp.stack([x, x]), STATE)
@@ -256,3 +264,14 @@ def test_a_type_checker_still_finds_wrong_names(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     errors = re.findall(r"guess.py:(\d):.*error", done.stdout)
     assert errors == ["3", "4", "5"], done.stdout
+
+
+def test_the_changelog_has_every_old_name():
+    """Schemes that are now in ``jq.schemes`` under the same name stand there together."""
+    words = set(re.findall(r"\w+", (ROOT / "CHANGELOG.md").read_text()))
+    renamed = [x for old, new in RENAMED.items() if new != f"schemes.{old}" for x in (old, new)]
+    places = [*renamed, *DELETED, *OLD_KEYWORDS, *OLD_ORDERS, *RENAMED_ARGUMENTS]
+    places += [x.removesuffix(".__main__") for x in MOVED]
+    arguments = [x for table in (OLD_KEYWORDS, RENAMED_ARGUMENTS) for x in table.values()]
+    names = {place.rpartition(".")[2] for place in places} | {x for y in arguments for x in y}
+    assert names - words == set()
