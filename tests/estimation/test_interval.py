@@ -159,3 +159,32 @@ def test_a_recording_has_the_intervals_of_its_times():
     dt = jq.estimation.imu_samples(recording).dt
     assert isinstance(dt, Interval)
     np.testing.assert_array_equal(dt.seconds, recording.intervals())
+
+
+NS = 10_000_000 * np.arange(5)  # at 100 Hz
+BAD = {
+    "nanoseconds since 1970": (1_700_000_000_000_000_000 + NS, "int64 with a median interval"),
+    "nanoseconds as floats": (1e9 + NS.astype(float), "float64 with a median interval of 1e.07"),
+    "milliseconds": (10 * np.arange(5), "int64 with a median interval of 10"),
+    "a float32 beyond its range": (np.array([0.0, 1e39]), "median interval of 1e.39"),
+    "float32 in float64": ((1.7e9 + EVEN).astype(np.float32).astype(float), "rounded to float32"),
+    "a day in float32": ((86400.0 + EVEN).astype(np.float32).astype(float), "rounded to float32"),
+    "dates": (np.array(["2026-01-01", "2026-01-02"], "M8[s]"), r"give \(t - t\[0\]\) / np.time"),
+    "masked": (np.ma.masked_values([0.0, 1.0, 2.0], 1.0), "without masked values"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_times_that_are_no_seconds_or_have_lost_digits_are_refused(case):
+    times, message = BAD[case]
+    with pytest.raises(ValueError, match=f"^times: wanted .*{message}"):
+        estimation.intervals(times)
+
+
+def test_integers_and_coarse_grids_are_exact():
+    """Differences of integers beyond 2^53, seconds for twelve days, and quarters of a second."""
+    seconds = np.array([2**60, 2**60 + 1, 2**60 + 2], np.int64)
+    assert estimation.intervals(seconds).seconds.tolist() == [0.0, 1.0, 1.0]
+    assert np.all(estimation.intervals(np.arange(1e6)).seconds[1:] == 1.0)
+    quarters = np.array([0.0, 0.25, 0.75, 1.0])
+    assert estimation.intervals(quarters).seconds.tolist() == [0.0, 0.25, 0.5, 0.25]
