@@ -49,6 +49,7 @@ _FIRST_READINGS = 1.0  # s: over which the first readings of a magnetometer are 
 _SAME_GRAVITY = 0.15  # m/s^2: the force at rest is as long as at earlier rests, up to drift
 _LEVEL_FORCE = 0.1  # m/s^2: horizontal mean force at rest; a body with more gathers speed
 _LONGEST = 1.0  # s: a sample stands for no more; a longer gap is not covered by one reading
+_IMPOSSIBLE = 1e9  # m/s^2: a longer specific force counts as missing
 _ACCELERATING = 2.0  # s: a missed rate changes steadily for so long, then the rate is unknown
 
 
@@ -108,7 +109,9 @@ def predict(settings: AhrsSettings, memory: Memory, sample: ImuSample) -> Predic
     has_gyro, gyro = present(sample.gyro, memory.gyro)
     q, middle = _turn(memory, gyro, dt, has_gyro)
     up = jnp.asarray([0.0, 0.0, GRAVITY], dt.dtype)
-    has_force, force = present(sample.accelerometer, rotate_inverse(q, up))
+    possible = jnp.max(jnp.abs(sample.accelerometer)) < _IMPOSSIBLE  # False for NaN
+    given = jnp.where(possible, sample.accelerometer, jnp.nan)
+    has_force, force = present(given, rotate_inverse(q, up))
     # A field whose row came before the first force of the same time.
     same_time = ~memory.has_tilt & (memory.since_read[2] + dt <= 0)
     early = same_time & ~_has_direction(sample.magnetometer)

@@ -96,14 +96,15 @@ def mpc(
     J. B. Rawlings, J. Optim. Theory Appl. 99, 723, 1998). They need not be met: see ``holds`` of
     the memory, a ``planning.MpcMemory``. A disturbance violates a constraint by up to what it can
     change within a sample; the next plan leads back if the commands can. Where no command can meet
-    all of them, the sum of the squares of the violations is smallest, in units of what the commands
-    can change.
+    all of them, the sum of the squares of the violations is near its smallest value, in units of
+    what the commands can change.
 
     The closed loop is differentiable in both modes, of any order, through all iterations, with
     respect to params, start, limits and closed-over arrays. With equalities or inequalities it has
     the derivative of the program's solution, only of first order. Derivatives jump where another
     length of step becomes the best, or other inequalities become active. The commands are NaN if
     their Hessian is not positive definite; a residual of each command, however small, prevents it.
+    They are NaN, too, where a derivative of a constraint is.
 
     Args:
         scheme: a deterministic scheme of the model, for example ``jq.rkmk2``. The rollout may have

@@ -397,3 +397,19 @@ def test_the_kernel_gives_what_the_scan_gives():
     for got, right in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(got, right, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(jax.tree.leaves(slopes), jax.tree.leaves(wanted), rtol=1e-7)
+
+
+def test_an_impossible_force_counts_as_missing():
+    """Its square leaves the range of float32."""
+    n = 100
+    force = jnp.tile(jnp.array([0.0, 0.0, 9.81], jnp.float32), (n, 1))
+    gyro, none = jnp.zeros((n, 3), jnp.float32), jnp.full((n, 3), jnp.nan, jnp.float32)
+    dt = estimation.Interval(jnp.full(n, 0.01, jnp.float32))
+
+    def q_of(force):
+        samples = estimation.ImuSample(dt, gyro, force, none)
+        return jax.jit(lambda x: estimation.run(estimation.ahrs(), x)[1].q)(samples)
+
+    spoilt, missing = (q_of(force.at[50].set(x)) for x in (1e20, jnp.nan))
+    np.testing.assert_array_equal(spoilt, missing)
+    assert np.all(np.isfinite(spoilt))
