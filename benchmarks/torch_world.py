@@ -102,7 +102,7 @@ def main():
     lines = ["| work | from PyTorch [ms] | from JAX [ms] | ratio |", "|---|---:|---:|---:|"]
     for name, pair in programs(arguments.bodies).items():
         for call in pair:
-            milliseconds(call), milliseconds(call)
+            list(map(milliseconds, (call, call)))
         runs = [tuple(map(milliseconds, pair)) for _ in range(ROUNDS)]
         ours, theirs = (statistics.median(column) for column in zip(*runs, strict=True))
         ratio = statistics.median(a / b for a, b in runs)
