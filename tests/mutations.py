@@ -375,22 +375,29 @@ MUTATIONS = {
     ),
     "smoother: transition transposed": Mutation(
         ERROR,
-        "_product(_product(back, matrix), transition)",
-        "_product(_product(transition, matrix), back)",
+        "image = _product(transition, covariance)",
+        "image = _product(transpose(transition), covariance)",
         of_mekf("the_smoother_is_that_of_rauch_tung_and_striebel"),
     ),
-    "smoother: a gain not taken off": Mutation(
+    "smoother: the error of the sample left out": Mutation(
         ERROR,
-        "own = weights - _product(left, gain)",
-        "own = weights",
+        "own = _product(_product(left, covariance), transpose(left))",
+        "own = 0.0 * left",
         of_mekf("the_smoother_is_that_of_rauch_tung_and_striebel"),
     ),
-    "smoother: a limited gain taken for the optimal one": Mutation(
+    "smoother: the noise of the step left out": Mutation(
         ERROR,
-        "weights = weights + _solved(covariance, excess)",
-        "weights = weights + 0.0 * excess",
+        "_product(gain, noise + later.covariance)",
+        "_product(gain, later.covariance)",
         "estimation/test_smoother.py::"
         "test_its_covariance_is_that_of_its_error_whatever_the_gains[0]",
+    ),
+    "smoother: what was unknown stays unknown in the past": Mutation(
+        AHRS,
+        "starts & known",
+        "starts",
+        "estimation/test_smoother.py::"
+        "test_a_magnetometer_gives_the_heading_of_the_time_before_it",
     ),
     "ahrs: wrong sign of the innovation's bias": Mutation(
         AHRS,
