@@ -512,7 +512,7 @@ MUTATIONS = {
     ),
     "ahrs: a heading that begins without the error of the tilt": Mutation(
         AHRS,
-        "jnp.where(north.begins, north.by_tilt, 0.0)",
+        "jnp.where(north.begins & starts[2], north.by_tilt, 0.0)",
         "0.0 * north.by_tilt",
         of_motions("a_fast_magnetometer_is_averaged_too"),
     ),
