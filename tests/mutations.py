@@ -396,8 +396,7 @@ MUTATIONS = {
         AHRS,
         "starts & known",
         "starts",
-        "estimation/test_smoother.py::"
-        "test_a_magnetometer_gives_the_heading_of_the_time_before_it",
+        "estimation/test_smoother.py::test_a_magnetometer_gives_the_heading_of_the_time_before_it",
     ),
     "ahrs: wrong sign of the innovation's bias": Mutation(
         AHRS,

@@ -263,7 +263,7 @@ OLD_KEYWORDS: dict[str, dict[str, str]] = {
 
 _WALK = {"walk": "bias_random_walk"}
 RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
-    "FitCovariance": {"flat": "unidentifiable"},
+    "FitCovariance": {"flat": "unidentifiable", "parts": "unidentifiable_scaled"},
     "control.Margins": {"together": "multiloop"},
     "control.cascade": {"course": "reference", "unwind": "anti_windup_time"},
     "control.flight_law": {"course": "reference"},

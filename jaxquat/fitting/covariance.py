@@ -53,8 +53,8 @@ class FitCovariance:
             infinite.
         unidentifiable: (k, n) unit vectors, the flat directions, along which the residuals do not
             change, in the units of the parameters; k = 0 if the data determine all.
-        parts: (k, n) unit vectors: ``unidentifiable`` with each component multiplied by the length
-            of its column of J, so independent of units. ``print`` shows these.
+        unidentifiable_scaled: (k, n) unit vectors: ``unidentifiable`` with each component
+            multiplied by the length of its column of J, so independent of units, as printed.
         singular_values: (n,) of the Jacobian with columns scaled to length 1, as fractions of the
             largest, in falling order.
         sigma: standard deviation of the noise, () or (m,) as given, () if estimated.
@@ -77,7 +77,7 @@ class FitCovariance:
     standard_errors: Any
     covariance: np.ndarray
     unidentifiable: np.ndarray
-    parts: np.ndarray
+    unidentifiable_scaled: np.ndarray
     singular_values: np.ndarray
     sigma: np.ndarray
     reduced_chi_squared: float | None = None
@@ -126,7 +126,7 @@ class FitCovariance:
         rows = estimates(self.names, self.params, self.standard_errors)
         named = [
             [f"{x:+.3g} {name}" for x, name in zip(parts, self.names, strict=True) if x]
-            for parts in self.parts
+            for parts in self.unidentifiable_scaled
         ]
         return (
             [f"{name:{width}s}  {x} +- {error}" for name, x, error in rows],
@@ -233,7 +233,7 @@ def covariance_of(
         standard_errors=whole(unravel(jnp.asarray(np.sqrt(np.diag(covariance)), flat.dtype))),
         covariance=covariance,
         unidentifiable=directions / np.linalg.norm(directions, axis=1, keepdims=True),
-        parts=parts / np.linalg.norm(parts, axis=1, keepdims=True),
+        unidentifiable_scaled=parts / np.linalg.norm(parts, axis=1, keepdims=True),
         singular_values=singular / (singular[0] or 1.0),
         sigma=np.asarray(deviation),
         reduced_chi_squared=reduced,

@@ -258,7 +258,8 @@ LATE = {
 
 
 @pytest.mark.parametrize(
-    "late", ["magnetometer", pytest.param("all", marks=pytest.mark.slow), "gyro"]
+    "late",
+    ["magnetometer", *(pytest.param(x, marks=pytest.mark.slow) for x in ("all", "gyro"))],
 )
 def test_they_are_those_of_float64(late):
     """A hand that turns fast, with a magnetometer from 6 s on or a gyroscope that pauses for 2 s.
@@ -275,7 +276,13 @@ def test_they_are_those_of_float64(late):
     assert np.abs(np.log(variances[0] / variances[1])).max() < 0.2
 
 
-@pytest.mark.parametrize("deviations", [(1e-4, 1e-6, 1e-4), (1e-5, 1e-6, 1e-4), (1e-6, 1e-8, 1e-5)])
+SENSORS = [(1e-4, 1e-6, 1e-4), (1e-5, 1e-6, 1e-4), (1e-6, 1e-8, 1e-5)]
+"""Deviations of a gyroscope, of the walk of its bias, and of a star tracker."""
+
+
+@pytest.mark.parametrize(
+    "deviations", [SENSORS[0], *(pytest.param(x, marks=pytest.mark.slow) for x in SENSORS[1:])]
+)
 def test_a_star_tracker_gives_the_bias_at_the_start_in_float32(deviations):
     """Variances of the bias from 1e-4 at the start down to 1e-13, (rad/s)^2."""
 
