@@ -363,7 +363,7 @@ for order in euler.ORDERS:
         lambda base, e, order=order: exact_angle_functions(exact.add(base, e), order),
         3,
         [Point(triple) for triple in triples],
-        groups=(4, 9, 9),
+        groups=(4, 9),
         jit=False,
     )
     CASES[f"euler {order} attitude"] = Case(
