@@ -979,11 +979,17 @@ MUTATIONS = {
         "return both and x.aval == y.aval",
         "_internal/test_recognition.py::test_another_function_is_not[number]",
     ),
-    "recognised functions: rules that close over numbers": Mutation(
+    "recognised functions: rules of users": Mutation(
         RECOGNITION,
-        "and not one.__closure__ and all(constant)",
-        "and all(constant)",
-        "_internal/test_recognition.py::test_another_function_is_not[closure of a rule]",
+        'if one.__module__.split(".")[0] not in ("jax", "jaxquat"):',
+        "if False:",
+        "_internal/test_recognition.py::test_another_function_is_not[rule of a user]",
+    ),
+    "recognised functions: arrays that change": Mutation(
+        RECOGNITION,
+        "np.array(x) if isinstance(x, np.ndarray) else x",
+        "x",
+        "_internal/test_recognition.py::test_an_array_that_changes_in_place_makes_another_function[mask]",
     ),
 }
 

@@ -6,9 +6,8 @@ in milliseconds, and compared with earlier ones. Equal programs are one object f
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from types import ModuleType
+from types import FunctionType
 from typing import Any
 
 import jax
@@ -19,15 +18,18 @@ from jax.core import Tracer
 from jax.extend.core import jaxpr_as_fun
 
 from jaxquat._internal.checks import is_key
-from jaxquat._internal.jaxprs import closed_jaxpr
+from jaxquat._internal.jaxprs import closed_jaxpr, equations, nested
 
-MOST = 256
-"""Programs that are remembered."""
+MOST = 64
+"""Programs that are remembered, with all that was compiled for them."""
 
 _SCRATCH = ("Store", "EqualStore", "DynamicJaxprTrace", "object")
 """Types of values with which functions of JAX work, but which they do not compute with."""
 
-_known: OrderedDict[Any, list[TracedFunction]] = OrderedDict()
+_TRUSTED = ("builtins", "numpy", "jax", "jaxlib", "jaxquat", "ml_dtypes")
+"""Packages whose values do not change."""
+
+_known: list[tuple[Any, TracedFunction]] = []  # the one used last stands last
 
 
 class TracedFunction:
@@ -35,10 +37,19 @@ class TracedFunction:
 
     def __init__(self, closed: Any, structure: Any) -> None:
         self.closed, self.structure = closed, structure
+        self.compiled: dict[Any, Any] = {}  # by callers; it goes when the program is forgotten
 
     def __call__(self, floats: list[Any], others: list[Any], *arguments: Any) -> Any:
+        variables = self.closed.jaxpr.invars[len(floats) :]
+        others = [_with_key(x, v) for x, v in zip(others, variables, strict=False)]
         results = jaxpr_as_fun(self.closed)(*floats, *others, *jax.tree.leaves(arguments))
         return jax.tree.unflatten(self.structure, results)
+
+
+def _with_key(x: Any, variable: Any) -> Any:
+    """Return the words of a key as the key that a variable stands for."""
+    aval = variable.aval
+    return jax.random.wrap_key_data(x, impl=aval.dtype._impl) if is_key(aval) else x
 
 
 def traced(
@@ -54,11 +65,24 @@ def traced(
     jaxpr, pairs = closed.jaxpr, list(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     floats = {v: x for v, x in pairs if jnp.issubdtype(v.aval.dtype, jnp.inexact)}
     others = {v: x for v, x in pairs if v not in floats and (isinstance(x, Tracer) or is_key(x))}
-    fixed = {v: x for v, x in pairs if v not in floats and v not in others}
+    # NumPy's arrays may change.
+    copied = lambda x: np.array(x) if isinstance(x, np.ndarray) else x  # noqa: E731
+    fixed = {v: copied(x) for v, x in pairs if v not in floats and v not in others}
+    others = {v: jax.random.key_data(x) if is_key(x) else x for v, x in others.items()}
     inputs = [*floats, *others, *jaxpr.invars]
     lifted = closed_jaxpr(closed, inputs, jaxpr.outvars, jaxpr.eqns, fixed)
     new = TracedFunction(lifted, jax.tree.structure(shape))
-    return _first_of_its_kind(new), list(floats.values()), list(others.values())
+    if not any(_may_change(e) for e in equations(lifted)):
+        new = _first_of_its_kind(new)
+    return new, list(floats.values()), list(others.values())
+
+
+def _may_change(equation: Any) -> bool:
+    """Return whether an equation holds a NumPy array of the caller, which may change later."""
+    values = [*equation.params.values(), *(getattr(v, "val", None) for v in equation.invars)]
+    for inner in nested(equation):
+        values += getattr(inner, "consts", ())
+    return any(isinstance(x, np.ndarray) and x.ndim > 0 for x in values)
 
 
 def is_eager() -> bool:
@@ -69,38 +93,38 @@ def is_eager() -> bool:
 def _first_of_its_kind(new: TracedFunction) -> TracedFunction:
     names = tuple(equation.primitive.name for equation in new.closed.jaxpr.eqns)
     key = new.structure, tuple(new.closed.in_avals), names
-    known = _known.setdefault(key, [])
-    _known.move_to_end(key)
-    for old in known:
-        if _alike(old.closed, new.closed):
+    for k, (other, old) in enumerate(_known):
+        if other == key and _alike(old.closed, new.closed):
+            _known.append(_known.pop(k))
             return old
-    known.append(new)
-    if sum(map(len, _known.values())) > MOST:
-        _known.popitem(last=False)
+    _known.append((key, new))
+    del _known[:-MOST]
     return new
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Return whether two values are equal; where it is not known, they are not."""
+    """Return whether two values are equal; where it is not known, they are not.
+
+    The same object is not enough: it may have changed since.
+    """
     if type(one) is not type(other):
         return False
-    if hasattr(one, "__code__"):
+    if isinstance(one, FunctionType):
         return _same_code(one, other)
-    if one is other:
-        return True
     if hasattr(one, "consts"):  # a closed jaxpr
         return _alike(list(one.consts), list(other.consts)) and _alike(one.jaxpr, other.jaxpr)
     if hasattr(one, "eqns"):
         return _same_equations(one, other)
-    if type(one).__name__ in _SCRATCH:
-        return True
     if isinstance(one, tuple | list):
         return len(one) == len(other) and all(map(_alike, one, other))
     if isinstance(one, dict):
         return one.keys() == other.keys() and all(_alike(one[k], other[k]) for k in one)
+    if type(one).__module__.split(".")[0] not in _TRUSTED:
+        return False
+    if type(one).__name__ in _SCRATCH:
+        return True
     if hasattr(one, "transforms"):  # a rule of a custom derivative, as JAX keeps it
-        parts = [[f.f, f.transforms, f.params] for f in (one, other)]
-        return _alike(*parts)
+        return _alike(*([f.f, f.transforms, f.params] for f in (one, other)))
     return _equal(one, other)
 
 
@@ -150,19 +174,14 @@ def _same_equations(one: Any, other: Any) -> bool:
 
 
 def _same_code(one: Any, other: Any) -> bool:
-    """Return whether two rules of custom derivatives do the same.
+    """Return whether two functions of JAX or of this library, the rules of derivatives, are equal.
 
-    A user's rule must be a function of a module that uses no variables of it, without closure.
+    What another rule computes is only known when it is traced, so others count as different.
     """
     if one.__code__ is not other.__code__ or one.__globals__ is not other.__globals__:
         return False
-    if one.__defaults__ != other.__defaults__ or one.__kwdefaults__ != other.__kwdefaults__:
+    if one.__module__.split(".")[0] not in ("jax", "jaxquat"):
         return False
-    if one.__module__.split(".")[0] == "jax":
-        cells = [[c.cell_contents for c in f.__closure__ or ()] for f in (one, other)]
-        return _alike(
-            *([x for x in values if not isinstance(x, dict)] for values in cells)
-        )  # memos
-    names = set(one.__code__.co_names) & set(one.__globals__)
-    constant = (callable(x) or isinstance(x, ModuleType) for x in map(one.__globals__.get, names))
-    return one.__module__ != "__main__" and not one.__closure__ and all(constant)
+    cells = [[c.cell_contents for c in f.__closure__ or ()] for f in (one, other)]
+    # a dict is a memo
+    return _alike(*([x for x in values if not isinstance(x, dict)] for values in cells))

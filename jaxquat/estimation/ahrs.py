@@ -81,6 +81,10 @@ def ahrs(settings: AhrsSettings | None = None) -> Filter:
     return Filter(init, lambda memory, sample: linearize(memory, sample)[:2], linearize)
 
 
+_NEAR = float(np.cos(0.25))
+"""Cosine of half of the largest turn at which the tilt may begin for the smoother."""
+
+
 def _linearize(
     settings: AhrsSettings, memory: Memory, sample: ImuSample
 ) -> tuple[Memory, Estimate, Linearized]:
@@ -89,7 +93,7 @@ def _linearize(
     tilt = stages.find_tilt(memory, predicted)
     north = stages.find_heading(settings, memory, predicted, tilt)
     moving = stages.find_rest(settings, memory, predicted, tilt, north.q)
-    starts, known = _starts(memory, tilt, north, moving)
+    starts, known = _starts(memory, predicted, tilt, north, moving)
     numbers = _numbers(memory, predicted, tilt, moving, starts)
     # What was unknown and becomes known is known of the past, too.
     past = _restarted(settings, predicted, tilt, north, starts & known)
@@ -131,9 +135,16 @@ def _start_covariance(settings: AhrsSettings, attitude: Array) -> Array:
 
 
 def _starts(
-    memory: Memory, tilt: Tilt, north: MagneticHeading, moving: MotionAndRest
+    memory: Memory,
+    predicted: Prediction,
+    tilt: Tilt,
+    north: MagneticHeading,
+    moving: MotionAndRest,
 ) -> tuple[Array, Array]:
-    """Return which elements of the error begin again, and which were known before, (18,)."""
+    """Return which elements of the error begin again, and which keep to the past, (18,).
+
+    Of an attitude that was wrong by more than half a radian the linear past is too certain.
+    """
     rest_begins = moving.rest.at_rest & ~memory.rest.at_rest
     # At rest the velocity is relative to the one at its beginning: a smooth ride is a rest, too.
     starts = (
@@ -142,7 +153,10 @@ def _starts(
         | ((north.begins | north.lost) & _HEADING)
         | (rest_begins & _MOVING)
     )
-    unknown = tilt.begins | (north.begins & (memory.heading.age < 0) & ~tilt.lost & _HEADING)
+    near = jnp.abs(dot(predicted.q, tilt.q)) > _NEAR
+    unknown = (tilt.begins & near) | (
+        north.begins & ~tilt.begins & (memory.heading.age < 0) & ~tilt.lost & _HEADING
+    )
     return starts, ~unknown
 
 

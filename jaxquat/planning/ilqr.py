@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -131,10 +132,12 @@ def ilqr(
 
     problem, kinds = problem_of(simulation, residuals), kinds_of(constraints, params, dtype)
     functions, constants, others = _without_closures(problem, kinds, start, guess[0])
+    solve = functools.partial(_solved, functions, settings)
     # A function that is being compiled needs no compiled function inside, which takes longer.
-    solve = jax.jit(_solved, static_argnums=(0, 1)) if is_eager() else _solved
+    if is_eager():
+        solve = functions[0].compiled.setdefault((*functions[1:], settings), jax.jit(solve))
     best, followed, cost, gains, violation, multipliers, outcome = solve(
-        functions, settings, constants, others, start, limits, (guess, states)
+        constants, others, start, limits, (guess, states)
     )
     rows = followed, jnp.concatenate([best, best[-1:]])
     path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], followed))

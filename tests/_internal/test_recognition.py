@@ -60,8 +60,6 @@ SAME = {
     "loop": lambda: lambda x: jax.lax.while_loop(lambda c: c[0] < 3, lambda c: c + 1, x),
     "call": lambda: jax.jit(lambda x: jnp.cos(x)),
     "rule of JAX": lambda: lambda x: jax.nn.relu(x),
-    "rule of a module": lambda: lambda x: doubled(honest)(x),
-    "argument of a rule": lambda: lambda x: steep(3.0, x),
 }
 
 
@@ -89,6 +87,7 @@ OTHER = {
         lambda x, a=a: jax.lax.cond(x[0] > 0, lambda: x, lambda: a * x) for a in (2.0, 3.0)
     ),
     "callback": tuple(lambda x, f=f: jax.pure_callback(f, x, x) for f in (np.sin, np.cos)),
+    "rule of a user": (lambda x: doubled(honest)(x), lambda x: doubled(honest)(x)),
     "rule": (doubled(honest), doubled(lambda p, t: (2.0 * p[0], 9.0 * t[0]))),
     "closure of a rule": (doubled(closing_over(2.0)), doubled(closing_over(3.0))),
     "argument of a rule": (lambda x: steep(2.0, x), lambda x: steep(3.0, x)),
@@ -140,3 +139,48 @@ def test_a_closure_that_changed_is_traced_anew():
     assert traced(function, X)[0] is not before
     factor = 2.0
     assert traced(function, X)[0] is before
+
+
+class Factor:
+    """An object with a rule, whose number may change."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    def rule(self, primals, tangents):
+        return 2.0 * primals[0], self.factor * tangents[0]
+
+
+def test_methods_as_rules_are_never_recognised():
+    function = lambda factor: lambda x: doubled(Factor(factor).rule)(x)
+    assert not alike(function(2.0), function(3.0), X)
+
+
+CHANGED = {
+    "mask": (np.array([True, True, False]), lambda m: lambda x: jnp.where(m, x, 0.0)),
+    "index": (np.array([0, 1]), lambda m: lambda x: x[m]),
+    "mask within a call": (
+        np.array([True, True, False]),
+        lambda m: lambda x: jax.jit(lambda x: jnp.where(m, x, 0.0))(x),
+    ),
+    "floats within a call": (X.copy(), lambda m: lambda x: jax.jit(lambda x: m * x)(x)),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGED)
+def test_an_array_that_changes_in_place_makes_another_function(kind):
+    array, make = CHANGED[kind]
+    before, floats, _ = traced(make(array), X)
+    value = np.asarray(before(floats, [], X))
+    array[0] = 0 if array.dtype == bool else 2
+    after, floats, _ = traced(make(array), X)
+    assert after is not before
+    np.testing.assert_array_equal(after(floats, [], X), make(array)(X))
+    assert not np.array_equal(value, after(floats, [], X))
+
+
+def test_keys_are_arguments_in_a_compiled_function_too():
+    key = jax.random.key(3)
+    function = lambda x: x + jax.random.normal(key, (3,), X.dtype)
+    known, floats, others = traced(function, X)
+    np.testing.assert_allclose(jax.jit(known)(floats, others, X), function(X), rtol=1e-6)
