@@ -10,6 +10,10 @@ repeated). Only the sum or the difference of the other two angles is determined 
 ``from_quaternion`` then sets the third angle to zero, as scipy does. Its derivatives are finite
 there but meaningless: they treat the undetermined part as constant. ``rate_matrix`` is singular
 there.
+
+Examples:
+    >>> angles = jnp.radians(jnp.array([30.0, -20.0, 10.0]))  # yaw, pitch, roll
+    >>> q = jq.euler.to_quaternion(angles, "ZYX")
 """
 
 from __future__ import annotations
