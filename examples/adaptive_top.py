@@ -118,7 +118,7 @@ def draw(runs, splitting, file):
         right.loglog(*curve, "o-", color=colour, label=name)
     right.set(xlabel="torque evaluations", ylabel="rotation angle error [rad]")
     right.grid(alpha=0.3)
-    right.legend()
+    right.legend(loc="upper right")
     figure.savefig(file)
 
 
