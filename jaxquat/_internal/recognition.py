@@ -6,6 +6,8 @@ in milliseconds, and compared with earlier ones. Equal programs are one object f
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -30,6 +32,7 @@ _TRUSTED = ("builtins", "numpy", "jax", "jaxlib", "jaxquat", "ml_dtypes")
 """Packages whose values do not change."""
 
 _known: list[tuple[Any, TracedFunction]] = []  # the one used last stands last
+_lock = threading.Lock()
 
 
 class TracedFunction:
@@ -37,13 +40,30 @@ class TracedFunction:
 
     def __init__(self, closed: Any, structure: Any) -> None:
         self.closed, self.structure = closed, structure
-        self.compiled: dict[Any, Any] = {}  # by callers; it goes when the program is forgotten
+        self._jitted: dict[Any, Any] = {}
 
     def __call__(self, floats: list[Any], others: list[Any], *arguments: Any) -> Any:
         variables = self.closed.jaxpr.invars[len(floats) :]
         others = [_with_key(x, v) for x, v in zip(others, variables, strict=False)]
         results = jaxpr_as_fun(self.closed)(*floats, *others, *jax.tree.leaves(arguments))
         return jax.tree.unflatten(self.structure, results)
+
+    def jitted(self, function: Callable[..., Any], *statics: Any) -> Callable[..., Any]:
+        """Return ``jax.jit`` of a function with its first arguments, one object for equal ones.
+
+        It is kept here, not by ``static_argnums``, so that it can be forgotten.
+        """
+        with _lock:
+            found = self._jitted.pop((function, statics), None)
+            found = found or jax.jit(functools.partial(function, *statics))
+            self._jitted[function, statics] = found  # the one used last stands last
+            for key in list(self._jitted)[:-MOST]:
+                del self._jitted[key]
+        return found
+
+    def forget(self) -> None:
+        """Drop what was compiled; JAX keeps the program itself in its caches."""
+        self._jitted.clear()
 
 
 def _with_key(x: Any, variable: Any) -> Any:
@@ -82,7 +102,7 @@ def _may_change(equation: Any) -> bool:
     values = [*equation.params.values(), *(getattr(v, "val", None) for v in equation.invars)]
     for inner in nested(equation):
         values += getattr(inner, "consts", ())
-    return any(isinstance(x, np.ndarray) and x.ndim > 0 for x in values)
+    return any(isinstance(x, np.ndarray) and x.ndim > 0 for x in jax.tree.leaves(values))
 
 
 def is_eager() -> bool:
@@ -93,13 +113,16 @@ def is_eager() -> bool:
 def _first_of_its_kind(new: TracedFunction) -> TracedFunction:
     names = tuple(equation.primitive.name for equation in new.closed.jaxpr.eqns)
     key = new.structure, tuple(new.closed.in_avals), names
-    for k, (other, old) in enumerate(_known):
-        if other == key and _alike(old.closed, new.closed):
-            _known.append(_known.pop(k))
-            return old
-    _known.append((key, new))
-    del _known[:-MOST]
-    return new
+    with _lock:
+        for k, (other, old) in enumerate(_known):
+            if other == key and _alike(old.closed, new.closed):
+                _known.append(_known.pop(k))
+                return old
+        _known.append((key, new))
+        for _, old in _known[:-MOST]:
+            old.forget()
+        del _known[:-MOST]
+        return new
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -24,7 +24,7 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.planning.constraints import Kinds, largest_violation, values
-from jaxquat.planning.iteration import Limits, Problem, Settings
+from jaxquat.planning.iteration import Problem, Settings
 from jaxquat.planning.optimum import Functions, Outcome, bound, described, optimum
 from jaxquat.planning.plan import Plan
 from jaxquat.planning.problem import (
@@ -132,13 +132,10 @@ def ilqr(
 
     problem, kinds = problem_of(simulation, residuals), kinds_of(constraints, params, dtype)
     functions, constants, others = _without_closures(problem, kinds, start, guess[0])
-    solve = functools.partial(_solved, functions, settings)
+    statics, operands = (functions, settings), (constants, others, start, limits, (guess, states))
     # A function that is being compiled needs no compiled function inside, which takes longer.
-    if is_eager():
-        solve = functions[0].compiled.setdefault((*functions[1:], settings), jax.jit(solve))
-    best, followed, cost, gains, violation, multipliers, outcome = solve(
-        constants, others, start, limits, (guess, states)
-    )
+    solve = functions[0].jitted(_solved, *statics) if is_eager() else partial(_solved, *statics)
+    best, followed, cost, gains, violation, multipliers, outcome = solve(*operands)
     rows = followed, jnp.concatenate([best, best[-1:]])
     path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], followed))
     status, count = (x.astype(jnp.int32) for x in outcome[:2])
@@ -178,24 +175,18 @@ def _guess_of(commands: Any, grid: Grid, dtype: Any) -> Array:
 
 
 def _solved(
-    functions: Functions,
-    settings: Settings,
-    constants: Any,
-    others: Any,
-    start: State,
-    limits: Limits,
-    guess: tuple[Array, State | None],
+    functions: Functions, settings: Settings, *operands: Any
 ) -> tuple[Array, State, Array, Array, Array, Kinds, Outcome]:
-    (best, multipliers), outcome = optimum(
-        functions, settings, constants, others, start, limits, guess
-    )
+    """Find and describe the minimum; the operands are those of ``optimum``."""
+    *problem, _ = operands
+    (best, multipliers), outcome = optimum(functions, settings, *operands)
     of_constraints = multipliers, outcome.penalties
     followed, cost, gains = described(
-        functions, settings.constrained, constants, others, start, limits, best, of_constraints
+        functions, settings.constrained, *problem, best, of_constraints
     )
     violation = jnp.zeros_like(cost)
     if settings.constrained:
-        kinds = bound(functions, constants, others)[1]
+        kinds = bound(functions, *operands[:2])[1]
         violation = largest_violation(values(kinds, followed, best))
     return best, followed, cost, gains, violation, multipliers, outcome
 

@@ -163,7 +163,6 @@ def cost_along(problem: Problem, path: Trajectory) -> Array:
 def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
     """Trace a function of a problem once, unless the problem is an augmented one."""
 
-    @functools.partial(jax.jit, static_argnums=0)
     def of_parts(functions: Any, closed: Any, *arguments: Any) -> Any:
         parts = (functools.partial(f, *x) for f, x in zip(functions, closed, strict=True))
         return function(Problem(*parts), *arguments)
@@ -173,7 +172,8 @@ def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
         parts = [f for f in problem if isinstance(f, functools.partial)]
         if len(parts) < len(problem):
             return function(problem, *arguments)
-        return of_parts(tuple(f.func for f in parts), [f.args for f in parts], *arguments)
+        functions = tuple(f.func for f in parts)
+        return functions[0].jitted(of_parts, functions)([f.args for f in parts], *arguments)
 
     return call
 

@@ -184,3 +184,18 @@ def test_keys_are_arguments_in_a_compiled_function_too():
     function = lambda x: x + jax.random.normal(key, (3,), X.dtype)
     known, floats, others = traced(function, X)
     np.testing.assert_allclose(jax.jit(known)(floats, others, X), function(X), rtol=1e-6)
+
+
+def test_what_was_compiled_is_forgotten_with_the_oldest_programs(monkeypatch):
+    monkeypatch.setattr("jaxquat._internal.recognition.MOST", 2)
+    first, _, _ = traced(lambda x: x + 1.5, X)
+    add = lambda number, x: x + number
+    kept = first.jitted(add, 1)
+    assert first.jitted(add, 1) is kept
+    first.jitted(add, 2), first.jitted(add, 3)
+    assert first.jitted(add, 1) is not kept
+    kept = first.jitted(add, 1)
+    for factor in (3.25, 3.5):
+        traced(scaled(factor), X)
+    assert traced(lambda x: x + 1.5, X)[0] is not first
+    assert first.jitted(add, 1) is not kept
