@@ -62,8 +62,9 @@ def intervals(times: ArrayLike) -> Interval:
     for k in np.flatnonzero(given[1:] < given[:-1])[:1]:
         got = f"{given[k]} and then {given[k + 1]} at row {k + 1}"
         raise ValueError(f"times: wanted times that do not decrease, got {got}")
-    # Differences of integers are exact; those since 1970 in nanoseconds are no float64.
-    steps = np.concatenate([[0.0], np.diff(given).astype(np.float64)])
+    # Integers since 1970 in nanoseconds are no float64, but their differences are exact.
+    exact = given if given.dtype.kind in "iu" else given.astype(np.float64)
+    steps = np.concatenate([[0.0], np.diff(exact).astype(np.float64)])
     if len(given) > 1:
         _check_unit(given, steps[1:])
         _check_digits(given, steps[1:])

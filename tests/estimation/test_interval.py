@@ -188,3 +188,10 @@ def test_integers_and_coarse_grids_are_exact():
     assert np.all(estimation.intervals(np.arange(1e6)).seconds[1:] == 1.0)
     quarters = np.array([0.0, 0.25, 0.75, 1.0])
     assert estimation.intervals(quarters).seconds.tolist() == [0.0, 0.25, 0.5, 0.25]
+
+
+def test_differences_of_float32_times_are_rounded_once():
+    """0.1 minus 1e-9 has more digits than float32."""
+    times = np.array([1e-9, 0.1, 0.35], np.float32)
+    exact = np.diff(times.astype(np.float64))
+    np.testing.assert_array_equal(estimation.intervals(times).seconds[1:], exact)
