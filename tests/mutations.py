@@ -375,8 +375,8 @@ MUTATIONS = {
     ),
     "smoother: transition transposed": Mutation(
         ERROR,
-        "image = _product(transition, covariance)",
-        "image = _product(transpose(transition), covariance)",
+        "_solved(ahead, _product(transition, covariance))",
+        "_solved(ahead, _product(transpose(transition), covariance))",
         of_mekf("the_smoother_is_that_of_rauch_tung_and_striebel"),
     ),
     "smoother: the error of the sample left out": Mutation(
@@ -397,6 +397,13 @@ MUTATIONS = {
         "starts & known",
         "starts",
         "estimation/test_smoother.py::test_a_magnetometer_gives_the_heading_of_the_time_before_it",
+    ),
+    "smoother: a tilt carried back over a large turn": Mutation(
+        AHRS,
+        "(tilt.begins & near)",
+        "tilt.begins",
+        "estimation/test_smoother.py::"
+        "test_a_first_force_gives_the_tilt_before_it_over_small_turns_only",
     ),
     "ahrs: wrong sign of the innovation's bias": Mutation(
         AHRS,

@@ -120,9 +120,8 @@ def smoothed(covariance: Array, transition: Array, noise: Array, later: Error) -
     ``covariance`` is that of the filter's error at the sample; ``transition`` and ``noise`` lead to
     the next one. The mean of ``later`` is relative to the prediction of the next sample.
     """
-    image = _product(transition, covariance)
-    ahead = symmetric(_product(image, transpose(transition))) + noise
-    gain = transpose(_solved(ahead, image))
+    ahead = predicted(covariance, transition, noise)
+    gain = transpose(_solved(ahead, _product(transition, covariance)))
     left = jnp.eye(len(gain), dtype=gain.dtype) - _product(gain, transition)
     own = _product(_product(left, covariance), transpose(left))
     new = _product(_product(gain, noise + later.covariance), transpose(gain))

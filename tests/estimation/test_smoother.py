@@ -317,3 +317,24 @@ def test_a_magnetometer_gives_the_heading_of_the_time_before_it():
     deviations = np.sqrt(np.asarray(smoothed.covariance)[..., 2, 2])
     assert np.all(np.abs(heading[:, :300]) < 3.0 * deviations[:, :300])
     assert deviations[:, :300].max() < np.deg2rad(20.0)
+
+
+@pytest.mark.parametrize(("angle", "is_carried"), [(0.3, True), (1.5, False)])
+def test_a_first_force_gives_the_tilt_before_it_over_small_turns_only(angle, is_carried):
+    """A body at rest, inclined about x, whose accelerometer begins after a second.
+
+    Over large turns the linear error would be too certain: then the tilt before stays unknown.
+    """
+    n = 150
+    force = 9.80665 * np.array([0.0, np.sin(angle), np.cos(angle)])
+    forces = np.where(np.arange(n)[:, None] < 50, np.nan, force)
+    none = np.full((1, n, 3), np.nan)
+    samples = ImuSample(Interval(np.full((1, n), 0.02)), np.zeros((1, n, 3)), forces[None], none)
+    before = jax.tree.map(lambda x: x[0, 0], AFTER(jax.tree.map(jnp.asarray, samples)))
+    deviation = np.sqrt(before.covariance[0, 0])
+    up = jq.quaternion.rotate(before.q, jnp.asarray(force / 9.80665))
+    if is_carried:
+        assert deviation < 0.5
+        assert np.arccos(up[2]) < 0.05
+    else:
+        assert deviation > 1.0
