@@ -4,9 +4,9 @@
 
 1. Reduce the argument: x = k c + r with an integer k and a small r, where c is pi/2 or log 2, in
    three parts (Cody and Waite); or x = 2^e (1 + f) from the bits of x.
-2. Evaluate the Taylor series at r or f, which converges to rounding in few terms. 3. Put the parts
-together: a quarter turn chooses sine or cosine, 2^k is made from its bits. 4. Select the values at
-zero, infinity and NaN.
+2. Evaluate the Taylor series at r or f, which converges to rounding in few terms.
+3. Put the parts together: a quarter turn chooses sine or cosine, 2^k is made from its bits.
+4. Select the values at zero, infinity and NaN.
 
 A value "in two floats" is the sum of a head and a tail that is small beside the head's last bit.
 docs/architecture.md states the errors.
