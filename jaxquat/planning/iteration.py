@@ -172,7 +172,7 @@ def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
         parts = [f for f in problem if isinstance(f, functools.partial)]
         if len(parts) < len(problem):
             return function(problem, *arguments)
-        functions = tuple(f.func for f in parts)
+        functions: tuple[Any, ...] = tuple(f.func for f in parts)
         return functions[0].jitted(of_parts, functions)([f.args for f in parts], *arguments)
 
     return call
