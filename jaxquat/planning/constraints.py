@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from jaxquat._internal.linear import square
 from jaxquat.dynamics.state import State, retract
 from jaxquat.planning.iteration import (
     CONVERGED,
@@ -99,20 +100,31 @@ def augmented(
 ) -> Problem:
     """Add a residual for each constraint; ``penalties`` are the roots of rho."""
 
-    def residual(value: Array, y: Array, root: Array) -> Array:
-        return jnp.where(root > 0, root * value + y / jnp.where(root > 0, root, 1.0), 0.0)
-
     def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
         after, residuals = problem.stage(k, state, command)
         value = constraints.inequalities(k, state, command)
-        active = residual(value, multipliers.inequalities[k], penalties.inequalities[k])
-        return after, jnp.concatenate([residuals, jnp.where(active > 0, active, 0.0)])
+        y, root = multipliers.inequalities[k], penalties.inequalities[k]
+        return after, jnp.concatenate([residuals, _positive(_residual(value, y, root))])
 
     def final(state: State) -> Array:
-        off = residual(constraints.equalities(state), multipliers.equalities, penalties.equalities)
-        return jnp.concatenate([problem.final(state), off])
+        at_end = constraints.equalities(state), multipliers.equalities, penalties.equalities
+        return jnp.concatenate([problem.final(state), _residual(*at_end)])
 
     return Problem(stage, final)
+
+
+def penalty(at: Kinds, multipliers: Kinds, penalties: Kinds) -> Array:
+    """Return what ``augmented`` adds to the cost, where the constraints have these values."""
+    end, along = jax.tree.map(_residual, at, multipliers, penalties)
+    return 0.5 * (square(end) + square(_positive(along).ravel()))
+
+
+def _residual(value: Array, y: Array, root: Array) -> Array:
+    return jnp.where(root > 0, root * value + y / jnp.where(root > 0, root, 1.0), 0.0)
+
+
+def _positive(residual: Array) -> Array:
+    return jnp.where(residual > 0, residual, 0.0)
 
 
 def covariances_of(model: Model, damping: float) -> tuple[Array, Array]:
@@ -141,17 +153,21 @@ def spread(slopes: Array, covariance: Array) -> Array:
     return unit * _root(jnp.sum(product(slopes, covariance) * slopes, axis=1))
 
 
-def deviations(problem: Problem, constraints: Kinds, path: Trajectory) -> Kinds:
-    """Return the roots of S, at least SECANT times the change by one deviation of a variable."""
+def deviations(
+    problem: Problem, constraints: Kinds, path: Trajectory, at: Kinds, cost: Array
+) -> Kinds:
+    """Return the roots of S, at least SECANT times the change by one deviation of a variable.
+
+    ``at`` and ``cost`` are the values of the constraints and the cost along the path.
+    """
     states, commands, _ = path
     covariances, covariance = covariances_of(gauss_newton(problem, states, commands), REGULAR)
     n = covariance.shape[-1]
     before, _, last = ends(states)
     at_end = lambda delta: constraints.equalities(retract(last, delta))  # noqa: E731
     end = spread(jax.jacfwd(at_end)(zeros(last)), covariance)
-    e = constraints.equalities(last)
-    off = jnp.where(end > 0, e / jnp.where(end > 0, end, 1.0), 0.0)
-    deviation = jnp.sqrt(cost_along(problem, path) + 0.5 * jnp.sum(off * off))
+    off = jnp.where(end > 0, at.equalities / jnp.where(end > 0, end, 1.0), 0.0)
+    deviation = jnp.sqrt(cost + 0.5 * square(off))
 
     def along(k: Array, state: State, command: Array, covariance: Array) -> Array:
         def value(z: Array) -> Array:
@@ -225,24 +241,29 @@ def minimise_within(
     largest = min(1e6, 1e-3 / float(jnp.finfo(guess.commands.dtype).eps))
     tolerance = settings.tolerance
 
+    def values_of(path: Trajectory) -> Kinds:
+        return values(constraints, path.states, path.commands)
+
+    at_first = values_of(guess)
+
     def one(c: Multiplied) -> Multiplied:
         y, before = c.multipliers, c.inner
-        spread = deviations(problem, constraints, before.path)
+        at, plain = values_of(before.path), cost_along(problem, before.path)
+        spread = deviations(problem, constraints, before.path, at, plain)
         strong = jnp.sqrt(c.strength)
         root = jax.tree.map(lambda s: jnp.where(s > 0, strong / s, 0.0), spread)
         penalised = augmented(problem, constraints, y, root)
         # An inequality that is not active is at -y/rho: its multiplier becomes 0.
         sides = spread.inequalities  # not y/root/root: XLA divides by root * root
         least = -(y.inequalities * sides) * sides / c.strength
-        first = cost_along(penalised, guess)
+        first = cost + penalty(at_first, y, root)
         floor = tolerance * first
-        at = values(constraints, before.path.states, before.path.commands)
         early = violation_of(at, least, spread)
         inner = minimise(
-            penalised, limits, before.path, settings, cost_along(penalised, before.path), first,
+            penalised, limits, before.path, settings, plain + penalty(at, y, root), first,
             jnp.maximum(floor, early / tolerance**2), before.passes, before.history,
         )  # fmt: skip
-        at = values(constraints, inner.path.states, inner.path.commands)
+        at = values_of(inner.path)
         violation = violation_of(at, least, spread)
 
         scale = jnp.maximum(inner.cost, floor)
@@ -260,7 +281,7 @@ def minimise_within(
     zero = jnp.zeros((), jnp.int32)
     history = jnp.zeros(settings.iterations + 1, cost.dtype)
     inner = Progress(guess, cost, cost, zero, zero, history, cost, zero)
-    y = jax.tree.map(jnp.zeros_like, values(constraints, guess.states, guess.commands))
+    y = jax.tree.map(jnp.zeros_like, at_first)
     strength, infinity = jnp.full_like(cost, FIRST_STRENGTH), jnp.full_like(cost, jnp.inf)
     start = Multiplied(inner, y, y, strength, infinity, jnp.zeros((), bool))
     return lax.while_loop(lambda c: ~c.done, one, start)

@@ -16,8 +16,8 @@ rise: a step is then good if the cost rises by at most twice what the model says
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -52,6 +52,10 @@ PATIENCE = 5
 """The passes in whose cost only rounding is left before the iteration ends."""
 
 RUNNING, CONVERGED, ROUNDING, NO_DESCENT, NOT_FINITE, INFEASIBLE = range(6)
+
+Columns = Callable[[Callable[..., Any], list[Array], list[Array]], Any]
+"""``columns(push, parts, directions)``: the Jacobian of a linear function of parts, each moving in
+its directions (columns, size)."""
 
 Limits = tuple[Array, Array] | None
 """The least and the largest command of each sample, each (samples, m)."""
@@ -164,12 +168,12 @@ def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
     """Trace a function of a problem once, unless the problem is an augmented one."""
 
     def of_parts(functions: Any, closed: Any, *arguments: Any) -> Any:
-        parts = (functools.partial(f, *x) for f, x in zip(functions, closed, strict=True))
+        parts = (partial(f, *x) for f, x in zip(functions, closed, strict=True))
         return function(Problem(*parts), *arguments)
 
-    @functools.wraps(function)
+    @wraps(function)
     def call(problem: Problem, *arguments: Any) -> Any:
-        parts = [f for f in problem if isinstance(f, functools.partial)]
+        parts = [f for f in problem if isinstance(f, partial)]
         if len(parts) < len(problem):
             return function(problem, *arguments)
         functions: tuple[Any, ...] = tuple(f.func for f in parts)
@@ -184,25 +188,27 @@ def gauss_newton(
     """Linearise the samples, with the Gauss-Newton Hessian of their costs."""
     before, after, last = ends(states)
     rows = jnp.arange(len(commands)), before, after, commands
-    transition, gradient, hessian = jax.vmap(functools.partial(_linearised, problem))(*rows)
-    end = _linearised_end(problem, last)
+    linearised, linearised_end = LINEARISED[columns_at_once]
+    transition, gradient, hessian = jax.vmap(partial(linearised, problem))(*rows)
+    end = linearised_end(problem, last)
     return Model(transition, gradient, hessian, end, None if gaps is None else -gaps)
 
 
-@traced_once
 def _linearised(
-    problem: Problem, k: Array, state: State, after: State, command: Array
+    columns: Columns, problem: Problem, k: Array, state: State, after: State, command: Array
 ) -> tuple[Array, Array, Array]:
     def moved(state: State, command: Array) -> tuple[Array, Array]:
         end, residuals = problem.stage(k, state, command)
         return local(after, end), residuals
 
-    (_, residuals), (transition, jacobian) = _linear(moved, state, command)
+    (_, residuals), (transition, jacobian) = _linear(columns, moved, state, command)
     return transition, *_squared(jacobian, residuals)
 
 
-def _linear(function: Callable[..., Any], state: State, *command: Array) -> tuple[Any, Any]:
-    """Return value and Jacobian, with columns of its own for each part of the arguments."""
+def _linear(
+    columns: Columns, function: Callable[..., Any], state: State, *command: Array
+) -> tuple[Any, Any]:
+    """Return value and Jacobian with respect to the error of the state and the command."""
     q, omega, aux, *place = state
     parts, structure = jax.tree.flatten((q, omega, place, aux, *command))
 
@@ -211,6 +217,15 @@ def _linear(function: Callable[..., Any], state: State, *command: Array) -> tupl
         return function(State(q, omega, aux, *place), *command)
 
     value, push = jax.linearize(of_parts, *parts)
+    turns = 0.5 * quaternion.left_matrix(q)[:, 1:].T  # d (q exp(u)) / du at u = 0
+    others = [jnp.eye(x.size, dtype=q.dtype) for x in parts[1:]]
+    return value, columns(push, parts, [turns, *others])
+
+
+def columns_by_part(
+    push: Callable[..., Any], parts: list[Array], directions: list[Array]
+) -> list[Array]:
+    """Return the Jacobian, whose zeros are known to a kernel: each part moves alone."""
     still = [jnp.zeros_like(x) for x in parts]
 
     def by(i: int, directions: Array) -> Any:
@@ -222,23 +237,44 @@ def _linear(function: Callable[..., Any], state: State, *command: Array) -> tupl
 
         return jax.vmap(along, out_axes=1)(directions)
 
-    turns = 0.5 * quaternion.left_matrix(q)[:, 1:].T  # d (q exp(u)) / du at u = 0
-    others = [jnp.eye(x.size, dtype=q.dtype) for x in parts[1:]]
-    columns = map(by, range(len(parts)), [turns, *others])
-    return value, jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *columns)
+    columns = map(by, range(len(parts)), directions)
+    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *columns)
 
 
-@traced_once
-def _linearised_end(problem: Problem, last: State) -> tuple[Array, Array]:
-    residuals, jacobian = _linear(problem.final, last)
+def columns_at_once(
+    push: Callable[..., Any], parts: list[Array], directions: list[Array]
+) -> list[Array]:
+    """Return the Jacobian by one program of all columns, which XLA compiles faster."""
+
+    def along(*direction: Array) -> Any:
+        return push(*(d.reshape(x.shape) for d, x in zip(direction, parts, strict=True)))
+
+    sizes = [len(d) for d in directions]
+    before = [sum(sizes[:i]) for i in range(len(sizes))]
+    rows = [
+        jnp.pad(d, ((first, sum(sizes) - first - len(d)), (0, 0)))
+        for d, first in zip(directions, before, strict=True)
+    ]
+    return jax.vmap(along, out_axes=1)(*rows)
+
+
+def _linearised_end(columns: Columns, problem: Problem, last: State) -> tuple[Array, Array]:
+    residuals, jacobian = _linear(columns, problem.final, last)
     return _squared(jacobian, residuals)
+
+
+LINEARISED = {
+    of: (traced_once(partial(_linearised, of)), traced_once(partial(_linearised_end, of)))
+    for of in (columns_by_part, columns_at_once)
+}
+"""The linear models of a sample and of the end, as a kernel needs them and as XLA does."""
 
 
 def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
     """Replace the Hessians of ``gauss_newton`` by the exact ones of the Lagrangian."""
     before, after, last = ends(states)
     rows = costates_of(model), jnp.arange(len(commands)), before, after, commands
-    hessian = jax.vmap(functools.partial(_curvature, problem))(*rows)
+    hessian = jax.vmap(partial(_curvature, problem))(*rows)
     return model._replace(hessian=hessian, end=(model.end[0], _curvature_end(problem, last)))
 
 
@@ -411,9 +447,10 @@ def _in_one_sweep(
 ) -> Policy:
     """Compute ``policy_of`` in one kernel; to store the linear model would take longer."""
     before, after, last = ends(path.states)
+    linearised, linearised_end = LINEARISED[columns_by_part]
 
     def ended(last: State) -> tuple[Array, list[Array]]:
-        v, v_v = _linearised_end(problem, last)
+        v, v_v = linearised_end(problem, last)
         return v, [_curvature_end(problem, last), v_v] if exact else [v_v]
 
     v, at_end = at_once(ended, last)
@@ -422,7 +459,7 @@ def _in_one_sweep(
     def sample(carry: Any, row: Any) -> tuple[Any, Any]:
         costate, values = carry
         of_sample, shift, row = row
-        transition, gradient, gauss_newton = _linearised(problem, *of_sample)
+        transition, gradient, gauss_newton = linearised(problem, *of_sample)
         hessians = [gauss_newton]
         if exact:
             hessians = [_curvature(problem, costate, *of_sample), gauss_newton]
@@ -439,7 +476,7 @@ def _in_one_sweep(
     numbers = jnp.arange(len(path.commands))
     stages = (numbers, before, after, path.commands), shifts, rows
     begin = v if exact else None, [(v, hessian) for hessian in at_end]
-    reverse = functools.partial(jax.tree.map, lambda x: x[::-1])
+    reverse = partial(jax.tree.map, lambda x: x[::-1])
     policies, models = reverse(scan(sample, begin, reverse(stages), engine="fused")[1])
     if models is not None:
         models = [

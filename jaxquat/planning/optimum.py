@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.custom_derivatives import SymbolicZero
 
 from jaxquat._internal.linear import matvec
 from jaxquat._internal.recognition import TracedFunction
@@ -158,13 +159,13 @@ def optimum(
     return (at_limits(end.path.commands, limits), multipliers), outcome
 
 
-@optimum.defjvp
+@functools.partial(optimum.defjvp, symbolic_zeros=True)
 def _optimum_jvp(
     functions: Functions, settings: Settings, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
     (commands, multipliers), outcome = optimum(functions, settings, *primals)
     constants, others, start, limits, _ = primals
-    moved = (tangents[0], *tangents[2:4])
+    moving, slopes, arguments = _moving((constants, start, limits), (tangents[0], *tangents[2:4]))
     free, penalties = free_of(commands, limits), outcome.penalties
 
     def problem_of(constants: Any, y: Kinds) -> Problem:
@@ -176,33 +177,50 @@ def _optimum_jvp(
     first_order = gauss_newton(problem, states, commands)
     model, costates = newton(problem, first_order, states, commands), costates_of(first_order)
 
-    def slopes(constants: Any, start: State, limits: Limits, y: Kinds) -> Disturbance:
+    def disturbance(moving: list[Array], y: Kinds) -> Disturbance:
         """Return what moves the minimum, at the states above."""
+        constants, start, limits = arguments(moving)
         at = commands
         if limits is not None:
             at = jnp.where(free, at, jnp.where(at >= limits[1], limits[1], limits[0]))
         slopes = _slopes(problem_of(constants, y), model, costates, states, commands)
         return Disturbance(*slopes, local(jax.tree.map(lambda x: x[0], states), start), at)
 
-    pushed = jax.linearize(slopes, constants, start, limits, multipliers)[1]
+    pushed = jax.linearize(disturbance, moving, multipliers)[1]
 
     def change(slope: Kinds) -> Array:
-        return _response(model, free, pushed(*moved, slope))
+        return _response(model, free, pushed(slopes, slope))
 
-    def next_multipliers(constants: Any, start: State, commands: Array, y: Kinds) -> Kinds:
+    def next_multipliers(moving: list[Array], commands: Array, y: Kinds) -> Kinds:
+        constants, start, _ = arguments(moving)
         problem, constraints = bound(functions, constants, others)
         states = roll_out(problem, start, commands, open_loop)[0]
         return updated(y, penalties, values(constraints, states, commands))
 
     slope = jax.tree.map(jnp.zeros_like, multipliers)
     if settings.constrained:
-        step = jax.linearize(next_multipliers, constants, start, commands, multipliers)[1]
-        one = lambda y, _: (step(*moved[:2], change(y), y), None)  # noqa: E731
+        step = jax.linearize(next_multipliers, moving, commands, multipliers)[1]
+        one = lambda y, _: (step(slopes, change(y), y), None)  # noqa: E731
         slope = lax.scan(one, slope, length=PASSES)[0]
     # A product, not a choice: in reverse mode, too, what did not converge must not give numbers.
     known = jnp.where(has_converged(outcome.status), 1.0, jnp.nan)
-    slopes = jax.tree.map(lambda x: x * known, (change(slope), slope))
-    return ((commands, multipliers), outcome), (slopes, jax.tree.map(jnp.zeros_like, outcome))
+    results = jax.tree.map(lambda x: x * known, (change(slope), slope))
+    return ((commands, multipliers), outcome), (results, jax.tree.map(jnp.zeros_like, outcome))
+
+
+def _moving(
+    arguments: Any, tangents: Any
+) -> tuple[list[Array], list[Array], Callable[[list[Array]], Any]]:
+    """Return the arrays that move, their tangents, and a function that completes the arguments."""
+    leaves, structure = jax.tree.flatten(arguments)
+    pairs = enumerate(structure.flatten_up_to(tangents))
+    moves = {i: x for i, x in pairs if not isinstance(x, SymbolicZero)}
+
+    def complete(moving: list[Array]) -> Any:
+        moved = dict(zip(moves, moving, strict=True))
+        return structure.unflatten([moved.get(i, x) for i, x in enumerate(leaves)])
+
+    return [leaves[i] for i in moves], list(moves.values()), complete
 
 
 def _slopes(

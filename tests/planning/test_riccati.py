@@ -59,7 +59,7 @@ def test_the_jacobian_by_parts_is_that_by_the_whole_error():
         n = z.size - command.size
         return function(jq.dynamics.retract(state, z[:n]), command + z[n:])
 
-    value, columns = iteration._linear(function, state, command)
+    value, columns = iteration._linear(iteration.columns_by_part, function, state, command)
     wanted = jax.jacfwd(whole)(iteration.zeros(state, command))
     jax.tree.map(np.testing.assert_array_equal, value, function(state, command))
     close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-15)
