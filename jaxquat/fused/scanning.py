@@ -23,6 +23,7 @@ def scan(
     xs: Any = None,
     length: int | None = None,
     *,
+    reverse: bool = False,
     engine: str = "auto",
 ) -> tuple[Any, Any]:
     """Run ``jax.lax.scan`` as one kernel. -> (last carry, ys with a leading axis (length,)).
@@ -37,6 +38,7 @@ def scan(
             dtype that f returns.
         xs: pytree of arrays with a leading axis (length,); None for none.
         length: the number of steps; required without ``xs``.
+        reverse: whether the steps go from the last row of xs and ys to the first.
         engine: "fused" is the kernel, "scan" is ``jax.lax.scan``. "auto" uses the kernel where f
             has a scalar form and the compiler is installed, as in ``jq.rollout``.
 
@@ -55,6 +57,9 @@ def scan(
     one_of("engine", engine, ("scan", "fused", "auto"))
     arrays("xs", xs)
     arrays("init", init)
+    if reverse:
+        last, ys = scan(f, init, _reversed(xs), length, engine=engine)
+        return last, _reversed(ys)
     by_scan = functools.partial(lax.scan, f, init, xs, length)
     if engine == "scan":
         return by_scan()
@@ -70,6 +75,10 @@ def scan(
     if engine == "fused":
         return loop.results(strict=True)
     return fused.if_possible(functools.partial(loop.results, strict=False), by_scan)
+
+
+def _reversed(rows: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.flip(x, 0), rows)
 
 
 class _Traced(NamedTuple):

@@ -25,6 +25,7 @@ from jax import Array, lax
 
 from jaxquat._internal.linear import square
 from jaxquat.dynamics.state import State, retract
+from jaxquat.fused.scanning import scan
 from jaxquat.planning.iteration import (
     CONVERGED,
     INFEASIBLE,
@@ -130,7 +131,7 @@ def _positive(residual: Array) -> Array:
 def covariances_of(model: Model, damping: float) -> tuple[Array, Array]:
     """Return the covariances of error and command of each sample, and of the error at the end."""
     commands = model.gradient[:, model.end[0].size :]
-    policy = backward(model, damping, jnp.ones(commands.shape, bool), held)
+    policy = backward(model, damping, jnp.ones(commands.shape, bool), held, scan)
     n, m = model.transition.shape[-2], commands.shape[-1]
 
     def sample(covariance: Array, row: Any) -> tuple[Array, Array]:
@@ -142,7 +143,7 @@ def covariances_of(model: Model, damping: float) -> tuple[Array, Array]:
         return product(transition, product(both, transition.T)), both
 
     rows = model.transition, policy.gains, policy.hessian
-    covariance, covariances = lax.scan(sample, jnp.zeros_like(model.end[1]), rows)
+    covariance, covariances = scan(sample, jnp.zeros_like(model.end[1]), rows)
     return covariances, covariance
 
 
@@ -161,7 +162,8 @@ def deviations(
     ``at`` and ``cost`` are the values of the constraints and the cost along the path.
     """
     states, commands, _ = path
-    covariances, covariance = covariances_of(gauss_newton(problem, states, commands), REGULAR)
+    model = gauss_newton(problem, states, commands, by_kernel=True)
+    covariances, covariance = covariances_of(model, REGULAR)
     n = covariance.shape[-1]
     before, _, last = ends(states)
     at_end = lambda delta: constraints.equalities(retract(last, delta))  # noqa: E731

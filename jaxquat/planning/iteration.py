@@ -183,15 +183,23 @@ def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def gauss_newton(
-    problem: Problem, states: State, commands: Array, gaps: Array | None = None
+    problem: Problem,
+    states: State,
+    commands: Array,
+    gaps: Array | None = None,
+    by_kernel: bool = False,
 ) -> Model:
     """Linearise the samples, with the Gauss-Newton Hessian of their costs."""
     before, after, last = ends(states)
     rows = jnp.arange(len(commands)), before, after, commands
-    linearised, linearised_end = LINEARISED[columns_at_once]
-    transition, gradient, hessian = jax.vmap(partial(linearised, problem))(*rows)
-    end = linearised_end(problem, last)
-    return Model(transition, gradient, hessian, end, None if gaps is None else -gaps)
+    linearised, linearised_end = LINEARISED[columns_by_part if by_kernel else columns_at_once]
+    if by_kernel:
+        samples = scan(lambda _, row: ((), linearised(problem, *row)), (), rows)[1]
+        end = at_once(partial(linearised_end, problem), last)
+    else:
+        samples = jax.vmap(partial(linearised, problem))(*rows)
+        end = linearised_end(problem, last)
+    return Model(*samples, end, None if gaps is None else -gaps)
 
 
 def _linearised(
@@ -268,6 +276,25 @@ LINEARISED = {
     for of in (columns_by_part, columns_at_once)
 }
 """The linear models of a sample and of the end, as a kernel needs them and as XLA does."""
+
+
+def exact_model(problem: Problem, states: State, commands: Array) -> tuple[Model, Array]:
+    """Linearise with the exact Hessians, and return the costate after each sample, (samples, n)."""
+    before, after, last = ends(states)
+    linearised, linearised_end = LINEARISED[columns_by_part]
+
+    def ended(last: State) -> tuple[Array, Array]:
+        return linearised_end(problem, last)[0], _curvature_end(problem, last)
+
+    def sample(costate: Array, row: Any) -> tuple[Array, tuple[Array, ...]]:
+        transition, gradient, _ = linearised(problem, *row)
+        hessian = _curvature(problem, costate, *row)
+        return _costate(costate, transition, gradient), (transition, gradient, hessian, costate)
+
+    v, v_v = at_once(ended, last)
+    rows = jnp.arange(len(commands)), before, after, commands
+    *model, costates = scan(sample, v, rows, reverse=True)[1]
+    return Model(*model, (v, v_v)), costates
 
 
 def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
@@ -476,8 +503,7 @@ def _in_one_sweep(
     numbers = jnp.arange(len(path.commands))
     stages = (numbers, before, after, path.commands), shifts, rows
     begin = v if exact else None, [(v, hessian) for hessian in at_end]
-    reverse = partial(jax.tree.map, lambda x: x[::-1])
-    policies, models = reverse(scan(sample, begin, reverse(stages), engine="fused")[1])
+    policies, models = scan(sample, begin, stages, reverse=True, engine="fused")[1]
     if models is not None:
         models = [
             Model(transition, gradient, hessian, (v, v_v), shift)

@@ -40,14 +40,12 @@ from jaxquat.planning.iteration import (
     Trajectory,
     at_limits,
     begun,
-    costates_of,
     ends,
+    exact_model,
     free_of,
-    gauss_newton,
     has_converged,
     minimise,
     modelled,
-    newton,
     open_loop,
     policy_of,
     roll_out,
@@ -174,8 +172,7 @@ def _optimum_jvp(
 
     problem = problem_of(constants, multipliers)
     states = roll_out(problem, start, commands, open_loop)[0]
-    first_order = gauss_newton(problem, states, commands)
-    model, costates = newton(problem, first_order, states, commands), costates_of(first_order)
+    model, costates = exact_model(problem, states, commands)
 
     def disturbance(moving: list[Array], y: Kinds) -> Disturbance:
         """Return what moves the minimum, at the states above."""

@@ -57,6 +57,7 @@ def backward(
     damping: Any,
     rows: Any,
     choose: Callable[[Array, Array, Any], tuple[Array, Array]],
+    loop: Callable[..., Any] = lax.scan,
 ) -> Policy:
     """Solve the problem from its end to its start.
 
@@ -70,7 +71,7 @@ def backward(
         return improved(value, of_sample, damping, row, choose)
 
     stages = (model.transition, model.gradient, model.hessian, model.shift), rows
-    return summed(lax.scan(sample, model.end, stages, reverse=True)[1])
+    return summed(loop(sample, model.end, stages, reverse=True)[1])
 
 
 def improved(
