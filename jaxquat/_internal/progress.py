@@ -1,8 +1,15 @@
-"""Progress bars: text in a terminal, a widget in a notebook."""
+"""Progress bars, and a line on a terminal while something compiles for long."""
 
 from __future__ import annotations
 
+import contextlib
+import math
+import os
+import sys
+import threading
+import time
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from tqdm import TqdmWarning
@@ -25,3 +32,44 @@ def bar(
         unit_scale=scaled,
         bar_format=f"{count} [{times}, {{rate_noinv_fmt}}{{postfix}}]",
     )
+
+
+SECONDS, GAP = 3.0, 1.0
+"""How long a compilation is silent; blocks that begin within the gap after another continue it."""
+
+_lock = threading.Lock()
+_began = _ended = -math.inf
+_inside = False
+
+
+@contextlib.contextmanager
+def announced(what: str) -> Iterator[None]:
+    """Print one line on a terminal if this block, which compiles, takes more than 3 s.
+
+    The environment variable JAXQUAT_PROGRESS=0 switches the line off.
+    """
+    global _began, _ended, _inside
+    with _lock:
+        outermost = not _inside and sys.stderr is not None and sys.stderr.isatty()
+        outermost = outermost and os.environ.get("JAXQUAT_PROGRESS") != "0"
+        _inside |= outermost
+    if not outermost:
+        yield
+        return
+    now, said = time.monotonic(), _ended - _began > SECONDS
+    if now - _ended > GAP:
+        _began, said = now, False
+    timer = threading.Timer(max(0.0, SECONDS - (now - _began)), _say, [what])
+    timer.daemon = True
+    if not said:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        _ended, _inside = time.monotonic(), False
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"jaxquat: compiling {what}, {time.monotonic() - _began:.0f} s so far\n")
+    sys.stderr.flush()

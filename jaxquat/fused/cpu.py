@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 
 from jaxquat._internal.checks import missing_package, positive_integer
+from jaxquat._internal.progress import announced
 from jaxquat.fused import loading
 from jaxquat.fused.kernel import CACHED, Loop, members_last, results_in_layout
 from jaxquat.fused.targets import host, objects
@@ -73,9 +74,13 @@ def call(
 
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[str, int]:
+    with announced("a kernel"):
+        return _compiled(*host.module(loop, kind, batched, lanes))
+
+
+def _compiled(text: str, scratch: int) -> tuple[str, int]:
     import llvmlite.binding as llvm
 
-    text, scratch = host.module(loop, kind, batched, lanes)
     llvm.add_symbol("jaxquat_threads", ctypes.addressof(_threads))
     triple, version = host.machine().triple, str(llvm.llvm_version_info)
     key = hashlib.sha256("\n".join([text, *host.processor(), triple, version]).encode())

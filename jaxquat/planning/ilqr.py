@@ -18,6 +18,7 @@ from jaxquat._internal.checks import (
     one_of,
     positive_integer,
 )
+from jaxquat._internal.progress import announced
 from jaxquat._internal.recognition import is_eager, traced
 from jaxquat._internal.renamed import order_of, refuses_old_keywords
 from jaxquat.dynamics.body import Body
@@ -135,7 +136,8 @@ def ilqr(
     statics, operands = (functions, settings), (constants, others, start, limits, (guess, states))
     # A function that is being compiled needs no compiled function inside, which takes longer.
     solve = functions[0].jitted(_solved, *statics) if is_eager() else partial(_solved, *statics)
-    best, followed, cost, gains, violation, multipliers, outcome = solve(*operands)
+    with announced("planning.ilqr"):
+        best, followed, cost, gains, violation, multipliers, outcome = solve(*operands)
     rows = followed, jnp.concatenate([best, best[-1:]])
     path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], followed))
     status, count = (x.astype(jnp.int32) for x in outcome[:2])

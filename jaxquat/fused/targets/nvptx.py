@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 
 from jaxquat._internal.checks import missing_package
+from jaxquat._internal.progress import announced
 from jaxquat.fused import timeloop
 from jaxquat.fused.kernel import CACHED, Loop, members_last, results_in_layout
 from jaxquat.fused.targets import host, template
@@ -94,8 +95,9 @@ def _name(kind: str) -> str:
 
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]:
-    text, scratch = module(loop, kind, batched)
-    return compiled(text), scratch
+    with announced("a kernel"):
+        text, scratch = module(loop, kind, batched)
+        return compiled(text), scratch
 
 
 def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
