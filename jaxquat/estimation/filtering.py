@@ -159,7 +159,7 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
         error = error_state.smoothed(row[0].covariance, transition, noise, error)
         return (error, row[1]), corrected(row[0], error)
 
-    _, rows = lax.scan(_recomputed(forward), memory, samples)
+    _, rows = fused.scan(_recomputed(forward), memory, samples)
     last, linearized = jax.tree.map(lambda x: x[-1], rows)
     error = Error(jnp.zeros_like(linearized.correction), last.covariance)
     rows = jax.tree.map(lambda x: x[:-1], rows)
