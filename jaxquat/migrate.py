@@ -13,14 +13,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxquat._internal.renamed import (
-    DELETED,
-    MOVED,
-    OLD_KEYWORDS,
-    OLD_ORDERS,
-    RENAMED,
-    RENAMED_ARGUMENTS,
-)
+from jaxquat._internal.renamed import tables
+
+_, RENAMED, MOVED, DELETED, OLD_KEYWORDS, RENAMED_ARGUMENTS, OLD_ORDERS = tables()
 
 _BLOCK = re.compile(r"(```python\n)(.*?)(```)", re.DOTALL)
 _FIELD = re.compile(r"(\w+)=jq\.([\w.]+)\(\w+=\.\.\.\)")
@@ -178,7 +173,7 @@ def _orders(source: _Source) -> None:
     for path, call in _calls(source):
         if path not in OLD_ORDERS:
             continue
-        old, new = (order.split() for order in OLD_ORDERS[path])
+        old, new = (OLD_ORDERS[path][which].split() for which in ("old", "new"))
         names = [name.partition("=")[0] for name in new]
         given = {k.arg: source.text[source.at(k.value)] for k in call.keywords if k.arg in new}
         for name, argument in zip(old, call.args, strict=False):

@@ -7,13 +7,9 @@ import pytest
 
 import jaxquat as jq
 from jaxquat import migrate
-from jaxquat._internal.renamed import (
-    DELETED,
-    OLD_KEYWORDS,
-    OLD_ORDERS,
-    RENAMED,
-    RENAMED_ARGUMENTS,
-)
+from jaxquat._internal.renamed import tables
+
+_, RENAMED, _, DELETED, OLD_KEYWORDS, RENAMED_ARGUMENTS, OLD_ORDERS = tables()
 
 
 def only_call(source):
@@ -95,11 +91,11 @@ def test_every_old_name_has_a_new_one_that_exists():
 
 
 def test_the_new_orders_are_those_of_the_signatures():
-    for owner, (_, new) in OLD_ORDERS.items():
+    for owner, order in OLD_ORDERS.items():
         value = jq
         for name in owner.split("."):
             value = getattr(value, name)
-        names = [name.partition("=")[0] for name in new.split()]
+        names = [name.partition("=")[0] for name in order["new"].split()]
         assert list(inspect.signature(value).parameters)[: len(names)] == names
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import every, instance, not_negative, positive, real
-from jaxquat._internal.renamed import INSTEAD
+from jaxquat._internal.renamed import tables
 from jaxquat.recordings.columns import SI, SIZES
 from jaxquat.simulation.path import Path
 
@@ -176,7 +176,7 @@ class Recording(reprs.InOneLine):
                 facts.append(("longest interval", f"{intervals.max():.3g} s"))
         if self.names != ("gyro", "q", "movement"):
             facts.append(("channels", _listed(self.names)))
-        for name, instead in INSTEAD["Recording"].items():
+        for name, instead in tables().instead["Recording"].items():
             sensor = instead.removeprefix("recording.")
             if name in self.channels and sensor in SENSORS and getattr(self, sensor) is None:
                 facts.append((sensor, f"None; if {name} is one, name it {sensor}"))
