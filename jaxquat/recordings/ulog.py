@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxquat._internal.checks import boolean, place
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.recordings import topics
 from jaxquat.recordings.columns import ends_in_a_unit
 from jaxquat.recordings.recording import Recording
@@ -39,13 +40,13 @@ _GAUSS = "magnetometer_ga"  # the name of PX4's fields in gauss
 _NO_SAMPLE = 2**31 - 1  # us: PX4's relative time of a sensor without a sample
 
 
+@refuses_old_keywords("recordings.read_ulog")
 def read_ulog(
     path: str | os.PathLike[str],
     columns: Mapping[str, str | Sequence[str]] | None = None,
     *,
     units: Mapping[str, str | float] | None = None,
     frame: str = "frd_ned",
-    cut_short: bool = False,
     skip_damaged: bool = False,
 ) -> Recording:
     """Read channels from a PX4 log, a ``.ulg`` file; needs the extra ``logs`` (pyulog).
@@ -69,8 +70,8 @@ def read_ulog(
             the log (body forward-right-down, world north-east-down), or "flu_enu" (body
             forward-left-up, world east-north-up), as for ``estimation.ahrs``. Other channels stay
             as they are.
-        cut_short: accept a file that ends within a message, as after a loss of power.
-        skip_damaged: accept a damaged file. Reading continues where ten messages follow one
+        skip_damaged: accept a file that is damaged or ends within a message, as after a loss of
+            power. Reading continues where ten messages follow one
             another; the message before the damage is skipped too. A RuntimeWarning has the number
             of bytes skipped. ULog has no checksums: damage within numbers cannot be noticed.
 
@@ -85,7 +86,6 @@ def read_ulog(
         >>> log = jq.recordings.read_ulog("flight.ulg", columns)  # doctest: +SKIP
     """
     sources, units = topics.checked_sources(PX4 if columns is None else columns, units, frame)
-    boolean("cut_short", cut_short)
     boolean("skip_damaged", skip_damaged)
     for name, source in sources.items():
         if name not in units and all(field.startswith(_GAUSS) for field in source.fields):
@@ -95,7 +95,7 @@ def read_ulog(
                 hint = f"say which it has, as in units={{{name!r}: ...}}"
                 raise ValueError(f"columns: the name {field!r} of {name} ends in a unit; {hint}")
     names = sorted({source.topic for source in sources.values()})
-    log = _log(place("path", path), names, cut_short, skip_damaged)
+    log = _log(place("path", path), names, skip_damaged)
     if columns is None and not _subscriptions(log, sources["magnetometer"]):
         del sources["magnetometer"]
         if any(f"{_GAUSS}[0]" in data.data for data in _subscriptions(log, sources["gyro"])):
@@ -107,9 +107,9 @@ def read_ulog(
     return topics.recording_of(path, samples, frame == "flu_enu")
 
 
-def _log(file: Path, names: list[str], cut_short: bool, skip_damaged: bool) -> Any:
+def _log(file: Path, names: list[str], skip_damaged: bool) -> Any:
     reader = topics.package("read_ulog", "pyulog").ULog
-    content = whole_messages(file, cut_short, skip_damaged)
+    content = whole_messages(file, skip_damaged)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # pyulog prints messages
             log = reader(io.BytesIO(content), names)

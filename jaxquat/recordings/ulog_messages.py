@@ -20,8 +20,8 @@ _CHAIN, _LONG = 10, 2000  # so many messages in a row, at most this long, are no
 _UNFINISHED, _NO_TOPIC = "an unfinished message begins", "a message of no topic begins"
 
 
-def whole_messages(file: Path, cut_short: bool, skip_damaged: bool) -> bytes:
-    """Return the header and the whole messages; the arguments are those of ``read_ulog``."""
+def whole_messages(file: Path, skip_damaged: bool) -> bytes:
+    """Return the header and the whole messages; the argument is that of ``read_ulog``."""
     content = file.read_bytes()
     if len(content) < _HEADER or not content.startswith(MAGIC):
         raise ValueError(f"{file}: wanted a ULog file, got one that begins with {content[:7]!r}")
@@ -35,13 +35,9 @@ def whole_messages(file: Path, cut_short: bool, skip_damaged: bool) -> bytes:
             chain.add(message)
         elif skip_damaged:
             chain.skip_damage(message, problem)
-        elif problem == _UNFINISHED and cut_short:
-            chain.ignore_to(len(content))
         else:
-            hint = "skip_damaged=True reads what is after it"
-            if problem == _UNFINISHED:
-                hint = "cut_short=True reads what is before it"
             got = f"{problem} at byte {chain.at} of {len(content)}"
+            hint = "skip_damaged=True reads the others"
             raise ValueError(f"{file}: cannot be read as ULog, {got}; {hint}")
     parts = [chain.content[one.start : one.end] for one in chain.messages]
     damaged = len(content) - chain.ignored - sum(map(len, parts))

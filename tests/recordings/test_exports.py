@@ -81,8 +81,6 @@ def test_rotation_matrices_become_attitudes(tmp_path):
         path = written(tmp_path, header, rows[0], f"0.1,{bad}")
         with pytest.raises(ValueError, match=r"line 3, column Mat\[1\]\[1\]: wanted a rotation"):
             recordings.read(path, names)
-    with pytest.raises(ValueError, match="order: wanted four columns for q beside it"):
-        recordings.read(path, names, order="xyzw")
 
 
 def table(tmp_path, force):
