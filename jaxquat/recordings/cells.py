@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxquat.recordings.headers import Header, floats_of, lines_of
-from jaxquat.recordings.recording import FITS, UNIT_NORM
+from jaxquat.recordings.recording import FITS, sample_problem
 
 _BLOCK = 10_000  # rows that are converted at once
 
@@ -70,7 +70,7 @@ def numbers_of(
     if skipped:
         more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
         problem = f"skipped {len(skipped)} lines: {'; '.join(skipped[:5])}{more}"
-        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=4)
     if not blocks:
         return [np.empty((0, len(channel.columns) or 1)) for channel in channels]
     arrays = [np.concatenate(of_one) for of_one in zip(*blocks, strict=True)]
@@ -190,33 +190,15 @@ def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np
     for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))[:1]:
         problem = f"wanted all of {', '.join(channel.columns)} or none, got it empty"
         return numbers, (row, channel.columns[int(np.argmax(missing[row]))], problem)
-    return numbers, _wrong_value(channel, numbers, cells)
+    if problem := sample_problem(channel.name, numbers if channel.is_vector else numbers[:, 0]):
+        return numbers, (problem[0], channel.columns[0], problem[1])
+    return numbers, None
 
 
 def _hint(text: str, decimal: str) -> str:
     if "," in text and text.count(",") + text.count(".") > 1:
         return "; separators of thousands are not read"
     return '; decimal="," reads it' if decimal == "." and "," in text else ""
-
-
-def _wrong_value(channel: Channel, numbers: np.ndarray, cells: list[list[str]]) -> Problem:
-    place, names = channel.columns[0], ", ".join(channel.columns)
-    if channel.name == "q" and numbers.shape[1] == 4:
-        norms = np.linalg.norm(numbers, axis=1)
-        for row in np.flatnonzero(np.abs(norms - 1.0) > UNIT_NORM)[:1]:
-            return row, place, f"wanted a unit quaternion in {names}, got norm {norms[row]:.6g}"
-    elif channel.name == "q":
-        matrices = numbers.reshape(-1, 3, 3)
-        off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
-        determinants = np.sum(np.cross(matrices[:, 0], matrices[:, 1]) * matrices[:, 2], axis=1)
-        for row in np.flatnonzero((off > 2 * UNIT_NORM) | (determinants < 0))[:1]:
-            got = matrices[row].tolist()
-            return row, place, f"wanted a rotation matrix in {names}, got {got}"
-    elif channel.name == "movement":
-        values = numbers[:, 0]
-        for row in np.flatnonzero(~np.isin(values, (0.0, 1.0)) & ~np.isnan(values))[:1]:
-            return row, place, f"wanted 0 or 1, got {cells[0][row]!r}"
-    return None
 
 
 def _time_problem(time: Channel, times: np.ndarray, stamps: list[str]) -> Problem:

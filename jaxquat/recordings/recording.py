@@ -14,7 +14,7 @@ from jaxquat._internal.renamed import tables
 from jaxquat.recordings.columns import SI, SIZES
 from jaxquat.simulation.path import Path
 
-UNIT_NORM = 1e-2  # largest deviation from 1 of the norm of a recorded attitude
+_UNIT_NORM = 1e-2  # largest deviation from 1 of the norm of a recorded attitude
 SENSORS = tuple(SI)[1:]  # the channels that have their own fields, in the order of the fields
 _GAP = 10.0  # median intervals: a longer interval is a gap by default
 
@@ -279,16 +279,30 @@ def check_times(where: str, t: np.ndarray, remedy: str = FITS) -> None:
 
 def check_samples(where: str, name: str, numbers: np.ndarray) -> None:
     """Raise ValueError that begins with ``where`` if samples (N,) or (N, k) are bad."""
-    rows = numbers.reshape(len(numbers), -1)
-    missing = np.isnan(rows)
+    if problem := sample_problem(name, numbers):
+        raise ValueError(f"{where}: {problem[1]} at row {problem[0]}")
+
+
+def sample_problem(name: str, numbers: np.ndarray) -> tuple[int, str] | None:
+    """Return the first bad row of samples (N,) or (N, k), and what is wrong; None if all are good.
+
+    An attitude has four numbers, or nine, the rows of a matrix.
+    """
+    rows = numbers if numbers.ndim == 2 else numbers[:, None]
     good, wanted = np.isfinite(rows).all(axis=1), "finite numbers, or NaN in all of them"
-    if name == "q":
+    if name == "q" and rows.shape[1] == 9:
+        matrices, wanted = rows.reshape(-1, 3, 3), "a rotation matrix"
+        off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
+        determinants = np.sum(np.cross(matrices[:, 0], matrices[:, 1]) * matrices[:, 2], axis=1)
+        good &= (off <= 2 * _UNIT_NORM) & (determinants > 0)
+    elif name == "q":
         wanted = "a unit quaternion, or NaN in all four"
-        good &= np.abs(np.linalg.norm(rows, axis=1) - 1.0) <= UNIT_NORM
+        good &= np.abs(np.linalg.norm(rows, axis=1) - 1.0) <= _UNIT_NORM
     elif name == "movement":
-        good, wanted = ((rows == 0.0) | (rows == 1.0)).all(axis=1), "0 or 1"
-    for k in np.flatnonzero(~(good | missing.all(axis=1)))[:1]:
-        raise ValueError(f"{where}: wanted {wanted}, got {numbers[k].tolist()} at row {k}")
+        good, wanted = np.isin(rows, (0.0, 1.0)).all(axis=1), "0 or 1"
+    for k in np.flatnonzero(~(good | np.isnan(rows).all(axis=1)))[:1]:
+        return int(k), f"wanted {wanted}, got {numbers[k].tolist()}"
+    return None
 
 
 def checked_gap(gap: float | None, intervals: np.ndarray) -> float:

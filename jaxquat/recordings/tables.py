@@ -121,7 +121,7 @@ def read(
         raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {len(values['t'])}")
     if columns is None and not text.endswith("\n"):
         problem = "its last line has no end: if the file is cut off, a number there lacks digits"
-        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=3)
     for name, _, _, _, stated in channels:
         values[name] = values[name] * np.squeeze([si_value(unit or 1.0) for unit in stated])
     if "q" in values and values["q"].shape[1] == 9:

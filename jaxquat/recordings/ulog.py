@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -100,11 +99,12 @@ def read_ulog(
         del sources["magnetometer"]
         if any(f"{_GAUSS}[0]" in data.data for data in _subscriptions(log, sources["gyro"])):
             sources["magnetometer"] = sources["gyro"]._replace(fields=(_GAUSS,))
-    samples = {
-        name: _samples(path, log, name, source, si_value(units.get(name, 1.0)))
-        for name, source in sources.items()
-    }
-    return topics.recording_of(path, samples, frame == "flu_enu")
+
+    def samples(name: str, source: topics.Source) -> topics.Samples:
+        where = f"{os.fspath(path)}: topic {source.topic}:{source.instance}"
+        return _samples(where, log, name, source, si_value(units.get(name, 1.0)))
+
+    return topics.recording_of(path, sources, samples, frame == "flu_enu")
 
 
 def _log(file: Path, names: list[str], skip_damaged: bool) -> Any:
@@ -116,9 +116,8 @@ def _log(file: Path, names: list[str], skip_damaged: bool) -> Any:
     except Exception as error:  # damaged bytes may raise anything
         raise ValueError(f"{file}: cannot be read as ULog, {error!r}") from error
     if log.file_corruption:
-        if not skip_damaged:
-            raise ValueError(f"{file}: cannot be read as ULog, there are damaged messages in it")
-        warnings.warn(f"{file}: pyulog skipped damaged messages", RuntimeWarning, stacklevel=3)
+        text = f"{file}: cannot be read as ULog, there are damaged messages in it"
+        topics.report_damage(text, skip_damaged, 4)
     return log
 
 
@@ -128,10 +127,9 @@ def _subscriptions(log: Any, source: topics.Source) -> list[Any]:
 
 
 def _samples(
-    path: str | os.PathLike[str], log: Any, name: str, source: topics.Source, factor: float
+    where: str, log: Any, name: str, source: topics.Source, factor: float
 ) -> topics.Samples:
     """Return the samples of a channel; ``factor`` is the value of its unit in SI units."""
-    where = f"{os.fspath(path)}: topic {source.topic}:{source.instance}"
     subscriptions = _subscriptions(log, source)
     if not subscriptions:
         raise ValueError(f"{where}: wanted messages for {name}, got none in the log")
@@ -143,8 +141,6 @@ def _samples(
         raise ValueError(f"{where}: wanted a field timestamp, got {', '.join(data)}")
     keys = [key for field in source.fields for key in _keys(where, data, name, field)]
     numbers = factor * np.stack([data[key].astype(np.float64) for key in keys], axis=-1)
-    if len(keys) == 1 and keys[0] in source.fields:
-        numbers = numbers[:, 0]
     t = _times(data, source.topic)
     if "magnetometer_timestamp_relative" in data and keys[0].startswith("magnetometer"):
         # A row of sensor_combined repeats the last sample of the magnetometer.
@@ -153,9 +149,7 @@ def _samples(
         rows = np.flatnonzero(relative != _NO_SAMPLE)
         rows = rows[np.diff(t[rows], prepend=-1) != 0]
         t, numbers = t[rows], numbers[rows]
-    return topics.checked_samples(
-        where, name, keys, topics.Samples(1e-6 * t.astype(float), numbers)
-    )
+    return topics.Samples(where, keys, 1e-6 * t.astype(float), numbers)
 
 
 def _keys(where: str, data: Mapping[str, np.ndarray], name: str, field: str) -> list[str]:

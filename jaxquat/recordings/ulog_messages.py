@@ -7,9 +7,10 @@ message, and may never finish a damaged one, so the chain of messages is checked
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import NamedTuple
+
+from jaxquat.recordings.topics import report_damage
 
 MAGIC = b"ULog\x01\x12\x35"  # the first bytes of a log
 _HEADER = 16
@@ -43,7 +44,7 @@ def whole_messages(file: Path, skip_damaged: bool) -> bytes:
     damaged = len(content) - chain.ignored - sum(map(len, parts))
     if damaged:
         text = f"{file}: skipped {damaged} damaged bytes of {len(content)}"
-        warnings.warn(text, RuntimeWarning, stacklevel=4)
+        report_damage(text, skip_damaged, 5)
     return chain.content[:_HEADER] + b"".join(parts)
 
 

@@ -179,7 +179,7 @@ MALFORMED = {
     ),
     "not unit": (
         [HEADER, changed(ROWS[0], "1,0,0,0", "2,0,0,0")],
-        "line 2, column ow: wanted a unit quaternion in ow, ox, oy, oz, got norm 2",
+        "line 2, column ow: wanted a unit quaternion, or NaN in all four, got [2.0, 0.0, 0.0, 0.0]",
     ),
 }
 

@@ -112,7 +112,7 @@ MALFORMED = {
         f"{HEADER}\n0.1,1,,3,1,0,0,0,0",
         "line 2, column gyr_y: wanted all of gyr_x, gyr_y, gyr_z or none, got it empty",
     ),
-    "movement": (f"{HEADER}\n0,1,2,3,1,0,0,0,2", "line 2, column movement: wanted 0 or 1, got '2'"),
+    "movement": (f"{HEADER}\n0,1,2,3,1,0,0,0,2", "line 2, column movement: wanted 0 or 1, got 2.0"),
     "digits of Python": (
         f"{HEADER}\n0,1_0,2,3,1,0,0,0,1",
         "line 2, column gyr_x: wanted a number, got '1_0'",
