@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import every, instance, not_negative, positive, real
-from jaxquat._internal.renamed import tables
 from jaxquat.recordings.columns import SI, SIZES
 from jaxquat.simulation.path import Path
 
@@ -176,10 +175,6 @@ class Recording(reprs.InOneLine):
                 facts.append(("longest interval", f"{intervals.max():.3g} s"))
         if self.names != ("gyro", "q", "movement"):
             facts.append(("channels", _listed(self.names)))
-        for name, instead in tables().instead["Recording"].items():
-            sensor = instead.removeprefix("recording.")
-            if name in self.channels and sensor in SENSORS and getattr(self, sensor) is None:
-                facts.append((sensor, f"None; if {name} is one, name it {sensor}"))
         for name in self.names:
             missing = 100.0 * (1.0 - self.present(name).mean())
             if name == "q" or missing:
@@ -279,12 +274,12 @@ def check_times(where: str, t: np.ndarray, remedy: str = FITS) -> None:
 
 def check_samples(where: str, name: str, numbers: np.ndarray) -> None:
     """Raise ValueError that begins with ``where`` if samples (N,) or (N, k) are bad."""
-    if problem := sample_problem(name, numbers):
-        raise ValueError(f"{where}: {problem[1]} at row {problem[0]}")
+    for row, problem in sample_problems(name, numbers):
+        raise ValueError(f"{where}: {problem} at row {row}")
 
 
-def sample_problem(name: str, numbers: np.ndarray) -> tuple[int, str] | None:
-    """Return the first bad row of samples (N,) or (N, k), and what is wrong; None if all are good.
+def sample_problems(name: str, numbers: np.ndarray) -> Iterator[tuple[int, str]]:
+    """Find the bad rows of samples (N,) or (N, k), and what is wrong.
 
     An attitude has four numbers, or nine, the rows of a matrix.
     """
@@ -300,9 +295,8 @@ def sample_problem(name: str, numbers: np.ndarray) -> tuple[int, str] | None:
         good &= np.abs(np.linalg.norm(rows, axis=1) - 1.0) <= _UNIT_NORM
     elif name == "movement":
         good, wanted = np.isin(rows, (0.0, 1.0)).all(axis=1), "0 or 1"
-    for k in np.flatnonzero(~(good | np.isnan(rows).all(axis=1)))[:1]:
-        return int(k), f"wanted {wanted}, got {numbers[k].tolist()}"
-    return None
+    for k in np.flatnonzero(~(good | np.isnan(rows).all(axis=1))):
+        yield int(k), f"wanted {wanted}, got {numbers[k].tolist()}"
 
 
 def checked_gap(gap: float | None, intervals: np.ndarray) -> float:
