@@ -29,11 +29,6 @@ def only_call(source):
             "    options=jq.RolloutOptions(engine='scan', check=True))",
         ),
         (
-            "jq.rollout(s, b, f, x, g, sample_every=2, inputs=u, save_every=(1 + 3))",
-            "import dataclasses\njq.rollout(s, b, f, x, "
-            "dataclasses.replace(g, sample_every=2, save_every=(1 + 3)), inputs=u)",
-        ),
-        (
             "jq.planning.ilqr(s, b, f, x, g, u, cost, iterations=9)",
             "jq.planning.ilqr(s, b, f, x, g, None, u, cost, "
             "solver=jq.planning.Solver(iterations=9))",
@@ -107,8 +102,9 @@ def test_what_cannot_be_rewritten_is_noted():
     assert migrate.rewritten(old) == (old, [f"line 1: the order is {new}"])
     for name, instead in DELETED.items():
         assert migrate.rewritten(f"jq.{name}")[1] == [f"line 1: {name} is gone; use {instead}"]
-    _, notes = migrate.rewritten("jq.rollout(*args, save_every=3)")
-    assert notes == ["line 1: save_every belongs into the grid"]
+    for arguments in ("*args", "s, b, f, x, g"):
+        _, notes = migrate.rewritten(f"jq.rollout({arguments}, save_every=3)")
+        assert notes == ["line 1: rollout: save_every is now grid=jq.grid(..., save_every=...)"]
     _, notes = migrate.rewritten("jq.rollout(a, engine='scan', options=o)")
     assert notes == ["line 1: rollout: two values for options"]
 

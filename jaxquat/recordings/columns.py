@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jaxquat._internal.checks import instance
 from jaxquat.recordings.units import UNITS, is_value
@@ -20,7 +21,7 @@ SI = {  # the units of the time and of the channels that have their own fields
 }
 
 
-def checked_names(columns: Mapping[str, str | Sequence[str]]) -> dict[str, str | tuple[str, ...]]:
+def checked_names(columns: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
     """Return a name or a tuple of names for each channel."""
     instance("columns", columns, Mapping, 'a dict such as {"t": "time", "gyro": ("x", "y", "z")}')
     checked: dict[str, str | tuple[str, ...]] = {}
