@@ -151,8 +151,9 @@ def _grid_in(source: _Source, call: ast.Call) -> ast.Call | None:
     index = 2 if source.path(call.func) == "kinematics.rollout_of_attitude" else 4
     named = [keyword.value for keyword in call.keywords if keyword.arg == "grid"]
     grid = (named or [*call.args[index : index + 1], None])[0]
-    is_made = isinstance(grid, ast.Call) and source.path(grid.func) in ("grid", "grid_at")
-    return grid if is_made else None
+    if isinstance(grid, ast.Call) and source.path(grid.func) in ("grid", "grid_at"):
+        return grid
+    return None
 
 
 def _orders(source: _Source) -> None:

@@ -175,13 +175,17 @@ def _checked_columns(
         hint = "; rate= reads a file without stamps" if named else ""
         raise ValueError(f"columns: wanted one for t, got {got}{hint}")
     for name, value in named.items():
-        _check_names(name, value)
-    channels = {"t": (), **named}.items()
-    is_vector = lambda name, value: name != "t" and not isinstance(value, str)  # noqa: E731
-    found = [
-        Channel(name, tuple(_cells(value)), is_vector(name, value)) for name, value in channels
+        is_one, sizes = isinstance(value, str), (4, 9) if name == "q" else (SIZES.get(name),)
+        if name in ("t", "movement") and not is_one:
+            raise ValueError(f"columns: wanted one name for {name}, got {value!r}")
+        if name in SIZES and (is_one or len(value) not in sizes):
+            wanted = " or ".join(map(str, sizes))
+            raise ValueError(f"columns: wanted {wanted} names for {name}, got {value!r}")
+    channels = [
+        Channel(name, tuple(_cells(value)), name != "t" and not isinstance(value, str))
+        for name, value in {"t": (), **named}.items()
     ]
-    return found, any(are_numbered)
+    return channels, any(are_numbered)
 
 
 def _cells(value: Any) -> Sequence[Any]:
@@ -190,17 +194,6 @@ def _cells(value: Any) -> Sequence[Any]:
 
 def _is_number(cell: Any) -> bool:
     return isinstance(cell, int | np.integer) and not isinstance(cell, bool) and int(cell) >= 0
-
-
-def _check_names(name: str, value: str | tuple[str, ...]) -> None:
-    if name in ("t", "movement") and not isinstance(value, str):
-        raise ValueError(f"columns: wanted one name for {name}, got {value!r}")
-    if not isinstance(value, str) and len(set(value)) < len(value):
-        raise ValueError(f"columns: wanted each column of {name} once, got {value!r}")
-    sizes = (4, 9) if name == "q" else (SIZES.get(name),)
-    if name in SIZES and (isinstance(value, str) or len(value) not in sizes):
-        wanted = " or ".join(map(str, sizes))
-        raise ValueError(f"columns: wanted {wanted} names for {name}, got {value!r}")
 
 
 def _located(
