@@ -70,9 +70,9 @@ def read_ulog(
             forward-left-up, world east-north-up), as for ``estimation.ahrs``. Other channels stay
             as they are.
         skip_damaged: accept a file that is damaged or ends within a message, as after a loss of
-            power. Reading continues where ten messages follow one
-            another; the message before the damage is skipped too. A RuntimeWarning has the number
-            of bytes skipped. ULog has no checksums: damage within numbers cannot be noticed.
+            power. Reading continues at the next message of synchronization; the message before the
+            damage is skipped too. A RuntimeWarning has the number of bytes skipped. ULog has no
+            checksums: damage within numbers cannot be noticed.
 
     Raises:
         ValueError, TypeError: a bad argument, by name; a file that is not ULog, is damaged or cut
