@@ -187,7 +187,8 @@ def _tlog(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any
             name = kinds[number].msgname if number in kinds else f"number {number}"
             rows = messages.setdefault(name, [])
             try:
-                rows += [decoder.decode(bytearray(frame))] if name in names else []
+                if name in names:
+                    rows.append(decoder.decode(bytearray(frame)))
             except ardupilotmega.MAVError as error:
                 problem = f"{name} at byte {at}: {error}"
         if problem and not skip_damaged:

@@ -284,7 +284,8 @@ def sample_problems(name: str, numbers: np.ndarray) -> Iterator[tuple[int, str]]
     An attitude has four numbers, or nine, the rows of a matrix.
     """
     rows = numbers if numbers.ndim == 2 else numbers[:, None]
-    good, wanted = np.isfinite(rows).all(axis=1), "finite numbers, or NaN in all of them"
+    good, missing = np.isfinite(rows).all(axis=1), np.isnan(rows).all(axis=1)
+    rows, wanted = np.where(good[:, None], rows, 0.0), "finite numbers, or NaN in all of them"
     if name == "q" and rows.shape[1] == 9:
         matrices, wanted = rows.reshape(-1, 3, 3), "a rotation matrix"
         off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
@@ -294,8 +295,9 @@ def sample_problems(name: str, numbers: np.ndarray) -> Iterator[tuple[int, str]]
         wanted = "a unit quaternion, or NaN in all four"
         good &= np.abs(np.linalg.norm(rows, axis=1) - 1.0) <= _UNIT_NORM
     elif name == "movement":
-        good, wanted = np.isin(rows, (0.0, 1.0)).all(axis=1), "0 or 1"
-    for k in np.flatnonzero(~(good | np.isnan(rows).all(axis=1))):
+        wanted = "0 or 1"
+        good &= np.isin(rows, (0.0, 1.0)).all(axis=1)
+    for k in np.flatnonzero(~(good | missing)):
         yield int(k), f"wanted {wanted}, got {numbers[k].tolist()}"
 
 
