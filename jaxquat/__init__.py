@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from jaxquat import (
@@ -69,7 +70,7 @@ _ON_DEMAND = ("interop", "plot")  # these import the packages of their extras
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ON_DEMAND or name in renamed.MOVED:  # an old place gives a warning
+    if name in _ON_DEMAND or name in renamed.tables().moved:  # an old place gives a warning
         return importlib.import_module(f"jaxquat.{name}")
     return renamed.found("", __dir__(), name, stacklevel=3)
 
@@ -135,6 +136,7 @@ __all__ = [
     "zhao",
 ]
 
-_public = {name: globals()[name] for name in __all__ if name not in _ON_DEMAND}
-renamed.answer({**_public, "Recording": recordings.Recording})
+_modules = {x: globals()[x] for x in __all__ if isinstance(globals()[x], ModuleType)}
+_classes = (Body, Grid, GridAt, Path, State, recordings.Recording)
+renamed.answer({**_modules, **{kind.__name__: kind for kind in _classes}})
 renamed.find_old_places()

@@ -28,11 +28,10 @@ from jaxquat import quaternion
 from jaxquat._internal.checks import trailing
 from jaxquat._internal.linear import near_one, root
 
-__all__ = ["ORDERS", "from_quaternion", "rate_matrix", "to_quaternion"]
+__all__ = ["from_quaternion", "rate_matrix", "to_quaternion"]
 
 _INTRINSIC = tuple(a + b + c for a, b, c in itertools.product("XYZ", repeat=3) if a != b != c)
-ORDERS = (*_INTRINSIC, *(order.lower() for order in _INTRINSIC))
-"""All orders: twelve intrinsic, then twelve extrinsic."""
+_ORDERS = (*_INTRINSIC, *(order.lower() for order in _INTRINSIC))
 
 
 def to_quaternion(angles: ArrayLike, order: str) -> Array:
@@ -107,7 +106,7 @@ def rate_matrix(angles: ArrayLike, order: str) -> Array:
 
 def _axes(order: str) -> list[int]:
     """Return axis numbers of the equivalent intrinsic order: extrinsic letters are reversed."""
-    if not isinstance(order, str) or order not in ORDERS:
+    if not isinstance(order, str) or order not in _ORDERS:
         wanted = "three of XYZ (intrinsic) or xyz (extrinsic), no axis twice in a row"
         raise ValueError(f'order: wanted {wanted}, got {order!r}; "ZYX" is yaw, pitch, roll')
     axes = ["XYZ".index(letter) for letter in order.upper()]

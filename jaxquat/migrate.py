@@ -13,14 +13,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxquat._internal.renamed import (
-    DELETED,
-    MOVED,
-    OLD_KEYWORDS,
-    OLD_ORDERS,
-    RENAMED,
-    RENAMED_ARGUMENTS,
-)
+from jaxquat._internal.renamed import tables
+
+_, RENAMED, MOVED, DELETED, OLD_KEYWORDS, RENAMED_ARGUMENTS, OLD_ORDERS = tables()
 
 _BLOCK = re.compile(r"(```python\n)(.*?)(```)", re.DOTALL)
 _FIELD = re.compile(r"(\w+)=jq\.([\w.]+)\(\w+=\.\.\.\)")
@@ -43,7 +38,6 @@ class _Source:
         self.names = {"jq": "", **dict(self._imported())}
         self.edits: list[tuple[slice, str]] = []
         self.notes: list[str] = []
-        self.needs_dataclasses = False
 
     def _imported(self) -> Iterator[tuple[str, str]]:
         for node in ast.walk(self.tree):
@@ -91,11 +85,6 @@ class _Source:
 
     def result(self) -> str:
         """Return the text after all edits."""
-        if self.needs_dataclasses and not re.search(r"^import dataclasses$", self.text, re.M):
-            imports = (x for x in self.tree.body if isinstance(x, ast.Import | ast.ImportFrom))
-            first = next((x for x in imports if getattr(x, "module", "") != "__future__"), None)
-            start = self._starts[first.lineno - 1] if first else 0
-            self.edits.append((slice(start, start), "import dataclasses\n"))
         text, end = "", len(self.text)
         for place, new in sorted(self.edits, key=lambda edit: (-edit[0].start, -edit[0].stop)):
             if place.stop <= end:
@@ -127,7 +116,7 @@ def _keywords(source: _Source) -> None:
     for old_path, call in _calls(source):
         path = RENAMED.get(old_path, old_path)
         records: dict[tuple[str, str], list[ast.keyword]] = {}
-        of_grid = []
+        grid, of_grid = _grid_in(source, call), []
         for keyword in call.keywords:
             old = keyword.arg or ""
             if name := RENAMED_ARGUMENTS.get(path, {}).get(old):
@@ -136,14 +125,15 @@ def _keywords(source: _Source) -> None:
             new = OLD_KEYWORDS.get(path, {}).get(old)
             if new is None:
                 continue
-            if _GRID.fullmatch(new):
+            if grid and _GRID.fullmatch(new):
                 of_grid.append(keyword)
             elif match := _FIELD.fullmatch(new):
                 records.setdefault((match[1], match[2]), []).append(keyword)
             else:
                 source.notes.append(f"line {call.lineno}: {path}: {keyword.arg} is now {new}")
-        if of_grid:
-            _into_grid(source, call, of_grid)
+        if grid and of_grid:
+            text, end = ", ".join(source.remove(call, k) for k in of_grid), source.at(grid).stop - 1
+            source.edits.append((slice(end, end), f", {text}"))
         for (argument, record), keywords in records.items():
             if any(keyword.arg == argument for keyword in call.keywords):
                 source.notes.append(f"line {call.lineno}: {path}: two values for {argument}")
@@ -156,21 +146,14 @@ def _keywords(source: _Source) -> None:
                 source.remove(call, keyword)
 
 
-def _into_grid(source: _Source, call: ast.Call, keywords: list[ast.keyword]) -> None:
-    """Move keywords of a rollout into its grid."""
-    named = [other.value for other in call.keywords if other.arg == "grid"]
+def _grid_in(source: _Source, call: ast.Call) -> ast.Call | None:
+    """Return the grid of a rollout if the call makes it."""
     index = 2 if source.path(call.func) == "kinematics.rollout_of_attitude" else 4
+    named = [keyword.value for keyword in call.keywords if keyword.arg == "grid"]
     grid = (named or [*call.args[index : index + 1], None])[0]
-    if grid is None or any(isinstance(x, ast.Starred) for x in call.args[: index + 1]):
-        source.notes.append(f"line {call.lineno}: {keywords[0].arg} belongs into the grid")
-        return
-    text, place = ", ".join(source.remove(call, k) for k in keywords), source.at(grid)
     if isinstance(grid, ast.Call) and source.path(grid.func) in ("grid", "grid_at"):
-        source.edits.append((slice(place.stop - 1, place.stop - 1), f", {text}"))
-    else:
-        source.edits.append((slice(place.start, place.start), "dataclasses.replace("))
-        source.edits.append((slice(place.stop, place.stop), f", {text})"))
-        source.needs_dataclasses = True
+        return grid
+    return None
 
 
 def _orders(source: _Source) -> None:
@@ -178,7 +161,7 @@ def _orders(source: _Source) -> None:
     for path, call in _calls(source):
         if path not in OLD_ORDERS:
             continue
-        old, new = (order.split() for order in OLD_ORDERS[path])
+        old, new = (OLD_ORDERS[path][which].split() for which in ("old", "new"))
         names = [name.partition("=")[0] for name in new]
         given = {k.arg: source.text[source.at(k.value)] for k in call.keywords if k.arg in new}
         for name, argument in zip(old, call.args, strict=False):

@@ -672,7 +672,6 @@ TABLE = {
         **dict(tuple(HORIZON.items())[6:]),
     },
     "quaternion.distance": {"p": algebra(Q), "q": algebra(Q)},
-    "quaternion.from_axis_angle": {"axis": Argument(Q[:3]), "angle": number(0.1)},
     "quaternion.from_matrix": {"matrix": Argument(np.eye(3))},
     "quaternion.from_vectors": {
         "body": algebra(np.eye(3)),
@@ -703,7 +702,6 @@ TABLE = {
         "columns": optional({"t": "t"}, none="a file that is not there"),
         "units": optional({"t": "s"}, none="a file that is not there"),
         "rate": optional(None, none="a file that is not there"),
-        "order": Argument("wxyz"),
         "decimal": Argument("."),
         "duplicates": Argument("raise"),
         "skip_damaged": Argument(False),
@@ -736,7 +734,6 @@ TABLE = {
         "columns": optional({"x": "topic.x"}, none="a file that is not there"),
         "units": optional({"x": "1"}, none="a file that is not there"),
         "frame": Argument("flu_enu"),
-        "cut_short": Argument(False),
         "skip_damaged": Argument(False),
     },
     "recordings.stationary_intervals": {
@@ -873,7 +870,6 @@ for _name in (
     "left_matrix",
     "log",
     "normalize",
-    "right_matrix",
 ):
     TABLE[f"quaternion.{_name}"] = {"p" if _name == "left_matrix" else "q": algebra(Q)}
 for _name in (
@@ -885,7 +881,7 @@ for _name in (
     "from_xyzw",
 ):
     TABLE[f"quaternion.{_name}"] = {"q": algebra(Q)}
-for _name in ("from_hoffmann", "hoffmann_cayley", "hoffmann_v"):
+for _name in ("from_hoffmann", "hoffmann_v"):
     TABLE[f"quaternion.{_name}"] = {"hoffmann": algebra(Q)}
 for _name in (
     "quaternion.exp u",

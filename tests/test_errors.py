@@ -126,11 +126,9 @@ ALGEBRA = [
     (quaternion.exp, {"u": (3,)}),
     (quaternion.log, {"q": (4,)}),
     (quaternion.left_matrix, {"p": (4,)}),
-    (quaternion.right_matrix, {"q": (4,)}),
     (quaternion.distance, {"p": (4,), "q": (4,)}),
     (quaternion.squared_distance, {"p": (4,), "q": (4,)}),
     (quaternion.slerp, {"p": (4,), "q": (4,)}),
-    (quaternion.from_axis_angle, {"axis": (3,)}),
     (quaternion.to_axis_angle, {"q": (4,)}),
     (quaternion.from_mrp, {"p": (3,)}),
     (quaternion.to_mrp, {"q": (4,)}),
@@ -141,7 +139,6 @@ ALGEBRA = [
     (quaternion.from_hoffmann, {"hoffmann": (4,)}),
     (quaternion.to_hoffmann, {"q": (4,)}),
     (quaternion.hoffmann_v, {"hoffmann": (4,)}),
-    (quaternion.hoffmann_cayley, {"hoffmann": (4,)}),
     (so3.hat, {"v": (3,)}),
     (so3.vee, {"matrix": (3, 3)}),
     (so3.exp, {"u": (3,)}),
@@ -156,7 +153,7 @@ ALGEBRA = [
     (frames.attitude, {"q": (4,)}),
     (lambda matrix: frames.covariance(frames.ned_enu, matrix), {"matrix": (3, 3)}),
 ]
-EXTRA = {quaternion.slerp: {"t": 0.5}, quaternion.from_axis_angle: {"angle": 0.5}}
+EXTRA = {quaternion.slerp: {"t": 0.5}}
 
 
 @pytest.mark.parametrize(
@@ -202,28 +199,6 @@ CASES = [
         TypeError,
         "t: wanted a floating dtype, got int64",
         "1.0, not 1",
-    ),
-    (
-        lambda: quaternion.from_axis_angle(V, None),
-        TypeError,
-        "angle: wanted an array of floats, got None",
-    ),
-    (
-        lambda: quaternion.from_axis_angle(V, 1.0),
-        ValueError,
-        "axis: wanted a unit vector (to 0.0001), got [0.1 0.2 0.3]",
-        "norm 0.37",
-    ),
-    (
-        lambda: quaternion.from_axis_angle(jnp.eye(3) * NAN, 1.0),
-        ValueError,
-        "axis: wanted a unit vector",
-        "norm nan",
-    ),
-    (
-        lambda: quaternion.from_axis_angle(jnp.stack([jnp.eye(3), 2 * jnp.eye(3)]), 1.0),
-        ValueError,
-        "axis: wanted a unit vector (to 0.0001), got [2. 0. 0.] of norm 2",
     ),
     (lambda: quaternion.mean(Q), ValueError, "q: wanted shape (..., n, 4) with n >= 1, got (4,)"),
     (
@@ -1668,9 +1643,6 @@ def test_auto_differentiates_a_jit_that_was_traced_before():
 def test_a_bare_int_is_a_float():
     np.testing.assert_array_equal(jq.Body.box(3, V).inertia, jq.Body.box(3.0, V).inertia)
     np.testing.assert_array_equal(quaternion.slerp(Q, Q, 1), Q)
-    np.testing.assert_array_equal(
-        quaternion.from_axis_angle(jnp.eye(3)[0], 1), quaternion.from_axis_angle(jnp.eye(3)[0], 1.0)
-    )
     np.testing.assert_array_equal(actuators.lag(V, 2 * V, 1), V)
     np.testing.assert_array_equal(
         torques.heavy_top(1, V)(0.0, START, None), torques.heavy_top(1.0, V)(0.0, START, None)

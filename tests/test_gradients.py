@@ -356,7 +356,7 @@ TRIPLES = (
     (1e-9, -1e-9, 1e-6),
 )
 
-for order in euler.ORDERS:
+for order in euler._ORDERS:
     triples = [(first, middle(order, second), third) for first, second, third in TRIPLES]
     CASES[f"euler {order} angles"] = Case(
         lambda base, e, order=order: angle_functions(base + e, order),
@@ -592,12 +592,12 @@ def errors(name: str, dtype: str, mode: str, quantity: str) -> np.ndarray:
 
 # The quick suite has the first derivatives in float32 without those of the long cases, and the
 # second ones of the logarithm.
-LONG = {"slerp", "distances", "mean", "from_vectors", *STEPS, *euler.ORDERS}
+LONG = {"slerp", "distances", "mean", "from_vectors", *STEPS, *euler._ORDERS}
 # Float64 alone takes these, in reverse mode: extrinsic orders are intrinsic ones reversed, and the
 # stages of lifted steps are those of rkmk4, with other weights.
-LIKE_ANOTHER = {*filter(str.islower, euler.ORDERS), *STEPS} - {"rkmk4", "zhao"}
+LIKE_ANOTHER = {*filter(str.islower, euler._ORDERS), *STEPS} - {"rkmk4", "zhao"}
 # Float64 alone takes these: the same arithmetic with the axes in another order.
-PERMUTED = {*euler.ORDERS} - {"XYZ", "ZYX", "ZXZ", "XYX"}
+PERMUTED = {*euler._ORDERS} - {"XYZ", "ZYX", "ZXZ", "XYX"}
 
 
 MARKS = {"quick": (), "slow": pytest.mark.slow, "weekly": (pytest.mark.slow, pytest.mark.weekly)}
@@ -800,7 +800,7 @@ def locks() -> Iterator[Any]:
     for dtype, mode, speed in itertools.product(DTYPES, MODES, MARKS):
         orders = [
             order
-            for order in euler.ORDERS
+            for order in euler._ORDERS
             if tier(f"euler {order} attitude", dtype, mode) == speed
             and not ((dtype, mode) != ("float64", "reverse") and order in LIKE_ANOTHER)
         ]

@@ -117,7 +117,7 @@ def clean(tmp_path_factory):
 def test_wheel_is_typed_and_imports_in_a_clean_environment(clean):
     (wheel,) = clean.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    assert "jaxquat/py.typed" in names
+    assert {"jaxquat/py.typed", "jaxquat/_internal/renamed.toml"} <= set(names)
     assert not [name for name in names if not name.startswith(("jaxquat/", "jaxquat-"))]
     python = str(clean / "environment" / "bin" / "python")
     program = (

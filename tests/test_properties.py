@@ -164,7 +164,6 @@ def test_exp_inverts_log(p, q):
 def test_turns_about_one_axis_add(axis, a, b):
     got = call(multiply, call(exp, a * axis), call(exp, -b * axis))
     close(got, call(exp, (a - b) * axis), ulp=3 * EXP + PRODUCT)
-    close(call(quaternion.from_axis_angle, axis, a), call(exp, a * axis), ulp=EXP)
 
 
 @law
@@ -303,11 +302,8 @@ def test_distance_is_a_metric_invariant_from_both_sides(p, q, r, t):
 @given(UNIT)
 def test_representations_come_back(q):
     same_attitude(call(quaternion.from_mrp, call(quaternion.to_mrp, q)), q, ulp=2 * PRODUCT)
-    same_attitude(
-        np.asarray(quaternion.from_axis_angle(*jit(quaternion.to_axis_angle)(q))),
-        q,
-        ulp=EXP + LOG * np.pi / 2,
-    )
+    axis, angle = jit(quaternion.to_axis_angle)(q)
+    same_attitude(call(exp, angle * axis), q, ulp=EXP + LOG * np.pi / 2)
     np.testing.assert_array_equal(
         call(quaternion.from_hoffmann, call(quaternion.to_hoffmann, q)), q
     )
@@ -337,20 +333,20 @@ def test_both_orders_of_components(p, q, v):
 def each_to_quaternion(angles):
     """Convert angles (n, 24, 3) to quaternions (n, 24, 4), each column in its own order."""
     return jnp.stack(
-        [euler.to_quaternion(a, order) for a, order in zip(angles, euler.ORDERS, strict=True)]
+        [euler.to_quaternion(a, order) for a, order in zip(angles, euler._ORDERS, strict=True)]
     )
 
 
 @jax.vmap
 def each_from_quaternion(q):
     return jnp.stack(
-        [euler.from_quaternion(row, order) for row, order in zip(q, euler.ORDERS, strict=True)]
+        [euler.from_quaternion(row, order) for row, order in zip(q, euler._ORDERS, strict=True)]
     )
 
 
 def scipy_from_euler(angles):
     """The quaternions (n, 24, 4) of scipy, in its order of components."""
-    columns = zip(np.moveaxis(angles, 1, 0), euler.ORDERS, strict=True)
+    columns = zip(np.moveaxis(angles, 1, 0), euler._ORDERS, strict=True)
     return np.stack([Rotation.from_euler(order, a).as_quat() for a, order in columns], axis=1)
 
 
@@ -360,7 +356,7 @@ def in_all_orders(rows):
     return np.broadcast_to(rows[:, None], (len(rows), 24, rows.shape[-1]))
 
 
-PROPER = np.array([order[0] == order[2] for order in euler.ORDERS])
+PROPER = np.array([order[0] == order[2] for order in euler._ORDERS])
 LOW, HIGH = np.where(PROPER, 0.0, -np.pi / 2), np.where(PROPER, np.pi, np.pi / 2)
 SIGNED = st.builds(lambda sign, angle: sign * angle, SIGNS, ANGLES)
 # the second angle is often in gimbal lock of one of the two kinds
@@ -397,7 +393,7 @@ def test_angles_of_all_orders_from_quaternions(angles, q):
     same_attitude(again, q, ulp=3 * EXP)
     same_attitude(scipy_from_euler(angles), there, ulp=3 * EXP)
     theirs = np.stack(
-        [Rotation.from_quat(there[:, k]).as_euler(order) for k, order in enumerate(euler.ORDERS)],
+        [Rotation.from_quat(there[:, k]).as_euler(order) for k, order in enumerate(euler._ORDERS)],
         axis=1,
     )
     gap = np.abs(np.where(PROPER, np.sin(second), np.cos(second)))[..., None]

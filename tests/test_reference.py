@@ -15,7 +15,7 @@ from test_docs import as_a_user_has_it
 from test_site import AT_HAND, shown
 
 import jaxquat as jq
-from jaxquat._internal.renamed import RENAMED_ARGUMENTS
+from jaxquat._internal.renamed import tables
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
@@ -43,7 +43,8 @@ def documented():
     named = {name: value for value, name in found.items()}
     for kind, name in found.items():
         if inspect.isclass(kind):
-            old = RENAMED_ARGUMENTS.get(name.removeprefix("jaxquat."), {})  # fields under old names
+            # without fields under old names
+            old = tables().renamed_arguments.get(name.removeprefix("jaxquat."), {})
             members = [key for key in public_members(kind) if key not in old]
             named |= {f"{name}.{key}": getattr(kind, key) for key in members}
     return named

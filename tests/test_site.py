@@ -198,7 +198,6 @@ RECORDS = [
     jq.estimation.MekfSettings,
     jq.estimation.VectorSample,
     jq.estimation.AhrsSettings,
-    jq.recordings.EvenClock,
     jq.recordings.Recording,
     jq.recordings.Windows,
     jq.ensembles.Mean,

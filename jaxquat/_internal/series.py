@@ -8,6 +8,7 @@ derivatives of the closed forms would be off by hundreds of ulp.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -106,53 +107,41 @@ def _near_or_far(
     return rarely(far, ~near, (value,), s)[0]
 
 
+def _far(which: int, s: Array) -> tuple[Array]:
+    """Return one of both defects and their slopes in closed form; powers of x may overflow."""
+    s = jnp.where(s < _SWITCH, _SWITCH, s)
+    x, over = jnp.sqrt(s), 1.0 / s
+    square, double = jnp.sin(x) ** 2, jnp.sin(2.0 * x) / x
+    forms = (
+        lambda: 0.125 * (2.0 - double) * over,
+        lambda: 0.125 * (1.0 - square * over) * over,
+        lambda: 0.0625 * (4.0 * square - 6.0 + 3.0 * double) * over * over,
+        lambda: 0.0625 * (4.0 * square * over - double - 2.0) * over * over,
+    )
+    return (forms[which](),)
+
+
+_FAR = [functools.partial(_far, which) for which in range(4)]  # the same objects for ``jax.jit``
+
+
 def sin_defect(s: Array) -> Array:
     """Return (2x - sin 2x)/(2x)^3 with s = x^2 >= 0, any shape; 1/6 at zero."""
-    return _near_or_far(_SIN_DEFECT, _far_sin_defect, s)
-
-
-def _far_sin_defect(s: Array) -> tuple[Array]:
-    x = jnp.sqrt(jnp.where(s < _SWITCH, _SWITCH, s))
-    over = 1.0 / x  # x^3 may overflow
-    return (0.125 * (2.0 - jnp.sin(2.0 * x) * over) * over * over,)
+    return _near_or_far(_SIN_DEFECT, _FAR[0], s)
 
 
 def cos_defect(s: Array) -> Array:
     """Return (cos 2x - 1 + 2x^2)/(2x)^4 with s = x^2 >= 0, any shape; 1/24 at zero."""
-    return _near_or_far(_COS_DEFECT, _far_cos_defect, s)
-
-
-def _far_cos_defect(s: Array) -> tuple[Array]:
-    s = jnp.where(s < _SWITCH, _SWITCH, s)
-    sine = jnp.sin(jnp.sqrt(s))
-    over = 1.0 / s
-    return (0.125 * (1.0 - sine * sine * over) * over,)
+    return _near_or_far(_COS_DEFECT, _FAR[1], s)
 
 
 def sin_defect_slope(s: Array) -> Array:
     """Return the derivative of ``sin_defect`` with respect to s, any shape; -1/30 at zero."""
-    return _near_or_far(_SIN_DEFECT_SLOPE, _far_sin_defect_slope, s)
-
-
-def _far_sin_defect_slope(s: Array) -> tuple[Array]:
-    s = jnp.where(s < _SWITCH, _SWITCH, s)
-    x = jnp.sqrt(s)
-    sine, double = jnp.sin(x), jnp.sin(2.0 * x)
-    over = 1.0 / s
-    return (0.0625 * (4.0 * sine * sine - 6.0 + 3.0 * double / x) * over * over,)
+    return _near_or_far(_SIN_DEFECT_SLOPE, _FAR[2], s)
 
 
 def cos_defect_slope(s: Array) -> Array:
     """Return the derivative of ``cos_defect`` with respect to s, any shape; -1/180 at zero."""
-    return _near_or_far(_COS_DEFECT_SLOPE, _far_cos_defect_slope, s)
-
-
-def _far_cos_defect_slope(s: Array) -> tuple[Array]:
-    s = jnp.where(s < _SWITCH, _SWITCH, s)
-    x = jnp.sqrt(s)
-    sine, double = jnp.sin(x), jnp.sin(2.0 * x)
-    over = 1.0 / s
-    return (0.0625 * (4.0 * sine * sine * over - double / x - 2.0) * over * over,)
+    return _near_or_far(_COS_DEFECT_SLOPE, _FAR[3], s)
 
 
 def arctan_ratio(s: Array, c: Array) -> Array:

@@ -65,7 +65,7 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
     Args:
         path: one path. A change from row to row counts as a jump above 180 deg, or 60 deg above the
             turn of the body: the rows must be close enough.
-        order: one of ``jq.euler.ORDERS``; "ZYX" is yaw, pitch, roll. Other angles are named by
+        order: one of the 24 of ``jq.euler``; "ZYX" is yaw, pitch, roll. Other angles are named by
             their axes: body axes for capitals, world axes for small letters.
         ax: where to draw; a new figure if None.
 
@@ -74,7 +74,7 @@ def euler_angles(path: Path, order: str = "ZYX", *, ax: Axes | None = None) -> A
         ['yaw', 'pitch', 'roll']
     """
     path = one_path(path)
-    instance("order", order, str, 'one of jq.euler.ORDERS, such as "ZYX"')
+    instance("order", order, str, 'an order of jq.euler, such as "ZYX"')
     q = path.state.q
     angles = np.rad2deg(jax.jit(euler.from_quaternion, static_argnums=1)(q, order))
     turns = np.rad2deg(jax.jit(quaternion.distance)(q[:-1], q[1:]))

@@ -26,7 +26,6 @@ from jaxquat.quaternion.algebra import (
     log,
     multiply,
     normalize,
-    right_matrix,
     rotate,
     rotate_inverse,
 )
@@ -40,12 +39,10 @@ from jaxquat.quaternion.geometry import (
 )
 from jaxquat.quaternion.hoffmann import (
     from_hoffmann,
-    hoffmann_cayley,
     hoffmann_v,
     to_hoffmann,
 )
 from jaxquat.quaternion.representations import (
-    from_axis_angle,
     from_matrix,
     from_mrp,
     from_xyzw,
@@ -62,13 +59,11 @@ __all__ = [
     "distance",
     "exp",
     "expm1",
-    "from_axis_angle",
     "from_hoffmann",
     "from_matrix",
     "from_mrp",
     "from_vectors",
     "from_xyzw",
-    "hoffmann_cayley",
     "hoffmann_v",
     "left_matrix",
     "log",
@@ -77,7 +72,6 @@ __all__ = [
     "normalize",
     "random",
     "relative",
-    "right_matrix",
     "rotate",
     "rotate_inverse",
     "slerp",

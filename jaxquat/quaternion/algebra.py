@@ -156,14 +156,3 @@ def left_matrix(p: ArrayLike) -> Array:
     """
     w, x, y, z = jnp.moveaxis(trailing("p", p, (4,)), -1, 0)
     return stacked([[w, -x, -y, -z], [x, w, -z, y], [y, z, w, -x], [z, -y, x, w]])
-
-
-def right_matrix(q: ArrayLike) -> Array:
-    """Return the matrix R(q) with ``R(q) p = p q``. (..., 4) -> (..., 4, 4).
-
-    Examples:
-        >>> (jq.quaternion.right_matrix(q) @ q).round(2)
-        Array([0.28, 0.  , 0.  , 0.96], dtype=float32)
-    """
-    w, x, y, z = jnp.moveaxis(trailing("q", q, (4,)), -1, 0)
-    return stacked([[w, -x, -y, -z], [x, w, z, -y], [y, -z, w, x], [z, y, -x, w]])

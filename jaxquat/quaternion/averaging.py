@@ -35,29 +35,35 @@ from jaxquat.quaternion.representations import to_matrix
 def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
     """Return the canonical unit eigenvector (..., 4) of the largest eigenvalue of (..., 4, 4).
 
-    Its derivatives are those of two Newton steps on ``A v = (v.A v) v``, because those of ``eigh``
-    are NaN where other eigenvalues repeat. The result is NaN if it is not unique, to 100 ulp.
+    Its derivatives are not those of ``eigh``, which are NaN where other eigenvalues repeat. The
+    result is NaN if it is not unique, to 100 ulp.
     """
     dtype = matrix.dtype
     matrix = matrix if dtype.itemsize >= 4 else matrix.astype(jnp.float32)  # LAPACK's smallest
     constant = lax.stop_gradient(matrix)
     values, vectors = jnp.linalg.eigh(constant)
-    vector = vectors[..., -1]
-    eye = jnp.broadcast_to(jnp.eye(4, dtype=matrix.dtype), matrix.shape)
-    size = jnp.sum(jnp.abs(constant), axis=(-1, -2))[..., None, None]
-    rounding = 100 * jnp.finfo(matrix.dtype).eps
-    tied = values[..., 3] - values[..., 2] <= rounding * size[..., 0, 0]  # False where NaN
+    size, rounding = jnp.sum(jnp.abs(constant), axis=(-1, -2)), 100 * jnp.finfo(matrix.dtype).eps
+    tied = values[..., 3] - values[..., 2] <= rounding * size  # False where NaN
     _refuse_tied(tied, values, "q, weights: wanted attitudes that have one mean")
-    for _ in range(2):
-        image = matvec(matrix, vector)
-        value = dot(vector, image)[..., None]
-        # Subtracting size v v^T makes it regular along v, where the residual has no component.
-        along = size * vector[..., :, None] * vector[..., None, :]
-        shifted = matrix - value[..., None] * eye - along
-        step = jnp.linalg.solve(shifted, (image - value * vector)[..., None])[..., 0]
-        vector = normalize(vector - step)
+    turned = matmul(matmul(transpose(vectors), matrix), vectors)
+    others = turned[..., :3, :3]
+    eye = jnp.broadcast_to(jnp.eye(3, dtype=matrix.dtype), others.shape)
+    x = _small_turn(turned[..., 3:, 3:] * eye - others, turned[..., :3, 3])
+    vector = normalize(vectors[..., 3] + matvec(vectors[..., :3], x))
     unknown = tied | jnp.any(weights < 0, axis=-1)
     return jnp.where(unknown[..., None], jnp.nan, canonical(vector)).astype(dtype)
+
+
+def _small_turn(matrix: Array, z: Array) -> Array:
+    """Return the solution x (..., 3) near 0 of ``H x = z - (z.x) x``.
+
+    Then (1, x) is the eigenvector of ((a, z), (z, a - H)) whose eigenvalue is near a. The iteration
+    from 0 has the correct first and second derivatives.
+    """
+    inverted, x = inverse(matrix), jnp.zeros_like(z)
+    for _ in range(3):
+        x = matvec(inverted, z - dot(z, x)[..., None] * x)
+    return x
 
 
 def _refuse_tied(tied: Array, values: Array, wanted: str) -> None:
@@ -166,11 +172,7 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
     xy, xz, yz = (-profile[..., i, j] - profile[..., j, i] for i, j in ((0, 1), (0, 2), (1, 2)))
     weakest = p + q  # not tr(P) - r, which cancels
     rows = [[2.0 * (q + r), xy, xz], [xy, 2.0 * (p + r), yz], [xz, yz, 2.0 * weakest]]
-    inverted = inverse(stacked(rows))
-    z = _axial(profile)
-    x = jnp.zeros_like(z)
-    for _ in range(3):
-        x = matvec(inverted, z - dot(z, x)[..., None] * x)
+    x = _small_turn(stacked(rows), _axial(profile))
     small_turn = jnp.concatenate([jnp.ones_like(x[..., :1]), matvec(transpose(axes), x)], axis=-1)
 
     rounding = 100 * jnp.finfo(body.dtype).eps

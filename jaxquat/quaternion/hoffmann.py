@@ -1,7 +1,8 @@
 """The conventions of G. Hoffmann, Application of Quaternions (TU Braunschweig 1978, transl. 2002).
 
 His quaternion Q = (q1, q2, q3, q4) is scalar LAST and maps WORLD to BODY coordinates, (2.2)
-``x_body = Q x_world Q'``: it is the conjugate of ours. The matrices here are functions of his Q.
+``x_body = Q x_world Q'``: it is the conjugate of ours. His Cayley matrix C(Q) (2.12) is our
+``to_matrix`` transposed.
 """
 
 from __future__ import annotations
@@ -49,21 +50,4 @@ def hoffmann_v(hoffmann: ArrayLike) -> Array:
     """
     q1, q2, q3, q4 = jnp.moveaxis(trailing("hoffmann", hoffmann, (4,)), -1, 0)
     rows = [[-q4, q3, -q2, q1], [-q3, -q4, q1, q2], [q2, -q1, -q4, q3], [q1, q2, q3, q4]]
-    return stacked(rows)
-
-
-def hoffmann_cayley(hoffmann: ArrayLike) -> Array:
-    """Return Hoffmann's Cayley matrix C(Q) (2.12), our ``to_matrix`` transposed. -> (..., 3, 3).
-
-    Examples:
-        >>> C = jq.quaternion.hoffmann_cayley(jq.quaternion.to_hoffmann(q))
-        >>> bool(jnp.allclose(C, jq.quaternion.to_matrix(q).T))
-        True
-    """
-    q1, q2, q3, q4 = jnp.moveaxis(trailing("hoffmann", hoffmann, (4,)), -1, 0)
-    rows = [
-        [q1 * q1 - q2 * q2 - q3 * q3 + q4 * q4, 2 * (q1 * q2 - q3 * q4), 2 * (q1 * q3 + q2 * q4)],
-        [2 * (q1 * q2 + q3 * q4), -q1 * q1 + q2 * q2 - q3 * q3 + q4 * q4, 2 * (-q1 * q4 + q2 * q3)],
-        [2 * (q1 * q3 - q2 * q4), 2 * (q1 * q4 + q2 * q3), -q1 * q1 - q2 * q2 + q3 * q3 + q4 * q4],
-    ]
     return stacked(rows)

@@ -6,9 +6,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import broadcast, rotation_matrix, trailing, unit_vector
+from jaxquat._internal.checks import rotation_matrix, trailing
 from jaxquat._internal.linear import dot, near_one, stacked
-from jaxquat.quaternion.algebra import canonical, exp, log, normalize
+from jaxquat.quaternion.algebra import canonical, log, normalize
 
 
 def to_matrix(q: ArrayLike) -> Array:
@@ -64,20 +64,6 @@ def from_matrix(matrix: ArrayLike) -> Array:
         chosen = jnp.where(better[..., None], jnp.stack(rows[k], axis=-1), chosen)
         largest = jnp.where(better, rows[k][k], largest)
     return canonical(normalize(chosen))
-
-
-def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
-    """Return the right-handed turn by ``angle`` [rad] about a unit vector ``axis``.
-
-    (..., 3), (...) -> (..., 4). ValueError for a concrete axis whose length is off 1 by over 1e-4.
-
-    Examples:
-        >>> jq.quaternion.from_axis_angle(z, jnp.pi / 3).round(2)
-        Array([0.87, 0.  , 0.  , 0.5 ], dtype=float32)
-    """
-    axis, angle = broadcast(("axis", axis, (3,)), ("angle", angle, ()))
-    unit_vector("axis", axis)
-    return exp(axis * angle[..., None])
 
 
 def to_axis_angle(q: ArrayLike) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from jaxquat.recordings.ardupilot import ARDUPILOT, read_dataflash, read_tlog
 from jaxquat.recordings.benchmarks import read_euroc, read_tum
-from jaxquat.recordings.clocks import EvenClock, even_clock
+from jaxquat.recordings.clocks import even_clock
 from jaxquat.recordings.recording import Recording, join
 from jaxquat.recordings.resting import stationary_intervals
 from jaxquat.recordings.rosbag import read_rosbag
@@ -22,7 +22,6 @@ __all__ = [
     "ARDUPILOT",
     "PX4",
     "UNITS",
-    "EvenClock",
     "Recording",
     "Windows",
     "even_clock",

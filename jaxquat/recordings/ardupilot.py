@@ -6,7 +6,6 @@ import contextlib
 import functools
 import io
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -80,8 +79,8 @@ def read_dataflash(
     messages = _dataflash(place("path", path), names, skip_damaged)
     if columns is None and not messages["MAG"]:
         del sources["magnetometer"]
-    samples = _samples(path, sources, units, functools.partial(_of_dataflash, messages))
-    return topics.recording_of(path, samples, frame == "flu_enu")
+    samples = functools.partial(_samples, path, units, functools.partial(_of_dataflash, messages))
+    return topics.recording_of(path, sources, samples, frame == "flu_enu")
 
 
 def _dataflash(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any]]:
@@ -104,9 +103,7 @@ def _dataflash(file: Path, names: set[str], skip_damaged: bool) -> dict[str, lis
             raise ValueError(f"{file}: cannot be read as DataFlash, {error!r}") from error
     if skipped:
         text = "ends within a message" if skipped < 0 else f"has {skipped} bytes of no message"
-        if not skip_damaged:
-            raise ValueError(f"{file}: {text}; skip_damaged=True reads the others")
-        warnings.warn(f"{file}: {text}", RuntimeWarning, stacklevel=3)
+        topics.report_damage(f"{file}: {text}", skip_damaged, 3)
     return messages
 
 
@@ -169,8 +166,8 @@ def read_tlog(
     boolean("skip_damaged", skip_damaged)
     names = {source.topic for source in sources.values()}
     messages = _tlog(place("path", path), names, skip_damaged)
-    samples = _samples(path, sources, units, functools.partial(_of_tlog, messages))
-    return topics.recording_of(path, samples, frame == "flu_enu")
+    samples = functools.partial(_samples, path, units, functools.partial(_of_tlog, messages))
+    return topics.recording_of(path, sources, samples, frame == "flu_enu")
 
 
 def _tlog(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any]]:
@@ -180,29 +177,27 @@ def _tlog(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any
     kinds, decoder = ardupilotmega.mavlink_map, ardupilotmega.MAVLink(None)
     messages: dict[str, list[Any]] = {}
     while at < len(content):
-        end = _end(content, at)
+        end, problem = _end(content, at), ""
         if end is None:
-            if not skip_damaged:
-                got = f"other bytes at {at} of {len(content)}; skip_damaged=True skips them"
-                wanted = "a MAVLink message that another follows"
-                raise ValueError(f"{file}: wanted {wanted}, got {got}")
-            at, skipped = at + 1, skipped + 1
-            continue
-        frame = content[at + _STAMP : end]
-        number = frame[5] if frame[0] == 0xFE else int.from_bytes(frame[7:10], "little")
-        name = kinds[number].msgname if number in kinds else f"number {number}"
-        rows = messages.setdefault(name, [])
-        if name in names:
+            end, wanted = at + 1, "a MAVLink message that another follows"
+            problem = f"wanted {wanted}, got other bytes at {at} of {len(content)}"
+        else:
+            frame = content[at + _STAMP : end]
+            number = frame[5] if frame[0] == 0xFE else int.from_bytes(frame[7:10], "little")
+            name = kinds[number].msgname if number in kinds else f"number {number}"
+            rows = messages.setdefault(name, [])
             try:
-                rows.append(decoder.decode(bytearray(frame)))
+                if name in names:
+                    rows.append(decoder.decode(bytearray(frame)))
             except ardupilotmega.MAVError as error:
-                if not skip_damaged:
-                    raise ValueError(f"{file}: {name} at byte {at}: {error}") from error
-                skipped += end - at
+                problem = f"{name} at byte {at}: {error}"
+        if problem and not skip_damaged:
+            raise ValueError(f"{file}: {problem}; skip_damaged=True skips it")
+        skipped += end - at if problem else 0
         at = end
     if skipped:
         problem = f"skipped {skipped} bytes that are no MAVLink message"
-        warnings.warn(f"{file}: {problem}", RuntimeWarning, stacklevel=3)
+        topics.report_damage(f"{file}: {problem}", skip_damaged, 3)
     return messages
 
 
@@ -237,37 +232,32 @@ def _of_tlog(
 
 def _samples(
     path: str | os.PathLike[str],
-    sources: Mapping[str, topics.Source],
     units: Mapping[str, str | float],
     messages_of: Callable[[str, str, topics.Source], Messages],
-) -> dict[str, topics.Samples]:
-    """Return the samples of each channel; three fields of q are roll, pitch and yaw."""
-    samples = {}
-    for name, source in sources.items():
-        where = f"{os.fspath(path)}: message {source.topic}:{source.instance}"
-        rows, stamp, tick, unit = messages_of(where, name, source)
-        for field in (stamp, *source.fields):
-            if not isinstance(getattr(rows[0], field, None), int | float):
-                wanted, got = f"one of numbers for {name}", ", ".join(rows[0].get_fieldnames())
-                raise ValueError(f"{where}, field {field}: wanted {wanted}, got {got}")
-        is_angles, factors = name == "q" and len(source.fields) == 3, []
-        for field in source.fields:
-            chosen = units.get(name) or unit(field)
-            is_angle = is_angles and chosen in ("rad", "deg")
-            problem = "" if is_angle else unit_problem(name, chosen)
-            if problem:
-                hint = "units= states another"
-                raise ValueError(f"{where}, field {field}: {problem} for {name}; {hint}")
-            factors.append(si_value(chosen))
-        t = tick * np.array([getattr(row, stamp) for row in rows], float)
-        numbers = [[getattr(row, field) for field in source.fields] for row in rows]
-        numbers = np.array(numbers, float) * factors
-        if is_angles:
-            from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
+    name: str,
+    source: topics.Source,
+) -> topics.Samples:
+    """Return the samples of a channel; three fields of q are roll, pitch and yaw."""
+    where = f"{os.fspath(path)}: message {source.topic}:{source.instance}"
+    rows, stamp, tick, unit = messages_of(where, name, source)
+    for field in (stamp, *source.fields):
+        if not isinstance(getattr(rows[0], field, None), int | float):
+            wanted, got = f"one of numbers for {name}", ", ".join(rows[0].get_fieldnames())
+            raise ValueError(f"{where}, field {field}: wanted {wanted}, got {got}")
+    is_angles, factors = name == "q" and len(source.fields) == 3, []
+    for field in source.fields:
+        chosen = units.get(name) or unit(field)
+        is_angle = is_angles and chosen in ("rad", "deg")
+        problem = "" if is_angle else unit_problem(name, chosen)
+        if problem:
+            hint = "units= states another"
+            raise ValueError(f"{where}, field {field}: {problem} for {name}; {hint}")
+        factors.append(si_value(chosen))
+    t = tick * np.array([getattr(row, stamp) for row in rows], float)
+    numbers = [[getattr(row, field) for field in source.fields] for row in rows]
+    numbers = np.array(numbers, float) * factors
+    if is_angles:
+        from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
 
-            numbers = np.roll(Rotation.from_euler("xyz", numbers).as_quat(), 1, axis=1)
-        if len(source.fields) == 1:
-            numbers = numbers[:, 0]
-        of_one = topics.Samples(t, numbers)
-        samples[name] = topics.checked_samples(where, name, source.fields, of_one)
-    return samples
+        numbers = np.roll(Rotation.from_euler("xyz", numbers).as_quat(), 1, axis=1)
+    return topics.Samples(where, source.fields, t, numbers)

@@ -67,5 +67,5 @@ def read_tum(path: str | os.PathLike[str]) -> Recording:
     Examples:
         >>> recording = jq.recordings.read_tum("trajectory.txt")  # doctest: +SKIP
     """
-    columns = {"t": 0, "position": (1, 2, 3), "q": (4, 5, 6, 7)}
-    return read(path, columns, units={"t": "s"}, order="xyzw")
+    columns = {"t": 0, "position": (1, 2, 3), "q": (7, 4, 5, 6)}
+    return read(path, columns, units={"t": "s"})

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jaxquat.recordings.headers import Header, floats_of, lines_of
-from jaxquat.recordings.recording import FITS, UNIT_NORM
+from jaxquat.recordings.recording import FITS, sample_problems
 
 _BLOCK = 10_000  # rows that are converted at once
 
@@ -35,7 +35,7 @@ class Channel(NamedTuple):
 
 # The line on which a row of numbers begins, its number from 0 on, and its cells.
 Row = tuple[int, int, list[str]]
-Problem = tuple[int, str, str] | None  # the row in its block, the column, what is wrong
+Problem = tuple[int, str, str]  # the row in its block, the column, what is wrong
 
 
 def numbers_of(
@@ -52,25 +52,27 @@ def numbers_of(
     rows, time = _rows(path, text, header), channels[0]
     blocks, lines, skipped, last = [], [], [], (-math.inf, "")
     while block := list(itertools.islice(rows, _BLOCK)):
-        values, problem = _values(block, header, channels, decimal)
-        while problem and skip_damaged:
-            k, column, reason = problem
-            skipped.append(f"line {block[k][0]}, column {column}: {reason}")
-            del block[k]
-            values, problem = _values(block, header, channels, decimal)
+        values, problems = _values(block, header, channels, decimal)
+        if problems and skip_damaged:
+            first = {k: (column, reason) for k, column, reason in reversed(problems)}
+            for k, (column, reason) in sorted(first.items()):
+                skipped.append(f"line {block[k][0]}, column {column}: {reason}")
+            good = [k for k in range(len(block)) if k not in first]
+            block, values, problems = [block[k] for k in good], [x[good] for x in values], []
         if duplicates != "keep" and time.places and block:
             stamps = [cells[time.places[0]].strip().replace(decimal, ".") for _, _, cells in block]
-            at = _time_problem(time, np.append(last[0], values[0]), [last[1], *stamps])
-            problem = _first(problem, at)
+            times = np.append(last[0], values[0])
+            problems += itertools.islice(_time_problems(time, times, [last[1], *stamps]), 1)
             last = values[0][-1, 0], stamps[-1]
-        if problem:
-            raise malformed(path, block[problem[0]][0], *problem[1:])
+        if problems:
+            k, *problem = min(problems, key=lambda problem: problem[0])
+            raise malformed(path, block[k][0], *problem)
         blocks.append(values)
         lines += [line for line, _, _ in block]
     if skipped:
         more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
         problem = f"skipped {len(skipped)} lines: {'; '.join(skipped[:5])}{more}"
-        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=4)
     if not blocks:
         return [np.empty((0, len(channel.columns) or 1)) for channel in channels]
     arrays = [np.concatenate(of_one) for of_one in zip(*blocks, strict=True)]
@@ -98,23 +100,19 @@ def _rows(path: str | os.PathLike[str], text: str, header: Header) -> Iterator[R
 
 def _values(
     block: Sequence[Row], header: Header, channels: Sequence[Channel], decimal: str
-) -> tuple[list[np.ndarray], Problem]:
-    """Return the numbers of every channel in these rows, (rows, k), and the first problem."""
+) -> tuple[list[np.ndarray], list[Problem]]:
+    """Return the numbers of every channel in these rows, (rows, k), and what is wrong."""
     rows = [cells for _, _, cells in block]
-    problems, values = [_width_problem(rows, header)], []
+    problems, values = list(_width_problems(rows, header)), []
     for channel in channels:
-        cells = [[row[k] for row in rows] for k in channel.places]
         if channel.places:
-            numbers, problem = _channel(channel, cells, decimal)
+            cells = [[row[k] for row in rows] for k in channel.places]
+            numbers = np.array([floats_of(column, decimal) for column in cells]).T
+            problems += _problems(channel, numbers, cells, decimal)
         else:
-            numbers, problem = np.array([[number] for _, number, _ in block], float), None
+            numbers = np.array([[number] for _, number, _ in block], float)
         values.append(numbers)
-        problems.append(problem)
-    return values, _first(*problems)
-
-
-def _first(*problems: Problem) -> Problem:
-    return min(filter(None, problems), key=lambda problem: problem[0], default=None)
+    return values, problems
 
 
 def _by_time(
@@ -164,33 +162,34 @@ def malformed(path: str | os.PathLike[str], line: int, column: str, problem: str
     return ValueError(f"{os.fspath(path)}: line {line}, column {column}: {problem}")
 
 
-def _width_problem(rows: Sequence[list[str]], header: Header) -> Problem:
-    """Find the first row of too few or too many cells, and fill short ones; ignore empty ends."""
-    problem, width = None, len(header.names)
+def _width_problems(rows: Sequence[list[str]], header: Header) -> Iterator[Problem]:
+    """Find rows of too few or too many cells, and fill short ones; ignore empty ends."""
+    width = len(header.names)
     for k, cells in enumerate(rows):
-        if len(cells) != width:
-            if problem is None and (len(cells) < width or any(cells[width:])):
-                column = header.names[min(len(cells), width - 1)]
-                problem = k, column, f"wanted {width} cells, got {len(cells)}"
-            cells += [""] * (width - len(cells))
-    return problem
+        count = len(cells)
+        if count < width or any(cells[width:]):
+            yield k, header.names[min(count, width - 1)], f"wanted {width} cells, got {count}"
+        cells += [""] * (width - count)
 
 
-def _channel(channel: Channel, cells: list[list[str]], decimal: str) -> tuple[np.ndarray, Problem]:
-    numbers = np.array([floats_of(column, decimal) for column in cells]).T
-    bad = ~np.isfinite(numbers)
+def _problems(
+    channel: Channel, numbers: np.ndarray, cells: list[list[str]], decimal: str
+) -> Iterator[Problem]:
+    """Find cells that are no numbers, and rows that are no samples of the channel."""
     missing = np.zeros(numbers.shape, bool)
-    if channel.name != "t":
-        for row, column in np.argwhere(bad):
-            missing[row, column] = cells[column][row].strip().lower() in ("", "nan")
-    for row, column in np.argwhere(bad & ~missing)[:1]:
+    for row, column in np.argwhere(~np.isfinite(numbers)):
         text = cells[column][row]
-        problem = f"wanted a number, got {text!r}{_hint(text, decimal)}"
-        return numbers, (row, channel.columns[column], problem)
-    for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1))[:1]:
+        if channel.name != "t" and text.strip().lower() in ("", "nan"):
+            missing[row, column] = True
+        else:
+            problem = f"wanted a number, got {text!r}{_hint(text, decimal)}"
+            yield int(row), channel.columns[column], problem
+    for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1)):
         problem = f"wanted all of {', '.join(channel.columns)} or none, got it empty"
-        return numbers, (row, channel.columns[int(np.argmax(missing[row]))], problem)
-    return numbers, _wrong_value(channel, numbers, cells)
+        yield int(row), channel.columns[int(np.argmax(missing[row]))], problem
+    samples = numbers if channel.is_vector else numbers[:, 0]
+    for row, problem in sample_problems(channel.name, samples):
+        yield row, channel.columns[0], problem
 
 
 def _hint(text: str, decimal: str) -> str:
@@ -199,34 +198,13 @@ def _hint(text: str, decimal: str) -> str:
     return '; decimal="," reads it' if decimal == "." and "," in text else ""
 
 
-def _wrong_value(channel: Channel, numbers: np.ndarray, cells: list[list[str]]) -> Problem:
-    place, names = channel.columns[0], ", ".join(channel.columns)
-    if channel.name == "q" and numbers.shape[1] == 4:
-        norms = np.linalg.norm(numbers, axis=1)
-        for row in np.flatnonzero(np.abs(norms - 1.0) > UNIT_NORM)[:1]:
-            return row, place, f"wanted a unit quaternion in {names}, got norm {norms[row]:.6g}"
-    elif channel.name == "q":
-        matrices = numbers.reshape(-1, 3, 3)
-        off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
-        determinants = np.sum(np.cross(matrices[:, 0], matrices[:, 1]) * matrices[:, 2], axis=1)
-        for row in np.flatnonzero((off > 2 * UNIT_NORM) | (determinants < 0))[:1]:
-            got = matrices[row].tolist()
-            return row, place, f"wanted a rotation matrix in {names}, got {got}"
-    elif channel.name == "movement":
-        values = numbers[:, 0]
-        for row in np.flatnonzero(~np.isin(values, (0.0, 1.0)) & ~np.isnan(values))[:1]:
-            return row, place, f"wanted 0 or 1, got {cells[0][row]!r}"
-    return None
-
-
-def _time_problem(time: Channel, times: np.ndarray, stamps: list[str]) -> Problem:
-    """Find a time before the one above, or equal to it only in float64; ``stamps`` are texts."""
+def _time_problems(time: Channel, times: np.ndarray, stamps: list[str]) -> Iterator[Problem]:
+    """Find times before the one above, or equal to it only in float64; ``stamps`` are texts."""
     for k in np.flatnonzero(~(np.diff(times) > 0)):
         before, t = times[k : k + 2]
-        if t == before and Decimal(stamps[k]) == Decimal(stamps[k + 1]):
-            continue
         problem = f'wanted a time after {before}, got {t}; duplicates="keep" keeps the row; {FITS}'
         if t == before:
+            if Decimal(stamps[k]) == Decimal(stamps[k + 1]):
+                continue
             problem = f"wanted times that differ in float64, got {stamps[k]} and {stamps[k + 1]}"
-        return int(k), time.columns[0], problem
-    return None
+        yield int(k), time.columns[0], problem

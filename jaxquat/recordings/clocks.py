@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from jaxquat._internal.checks import every, positive, real
@@ -14,26 +12,9 @@ _REPEATS, _USUAL = 8, 3.0  # least squares; median residuals beyond which one ha
 _GROUPS = 20_000  # groups of rows, at most, to which the clock is fitted
 
 
-class EvenClock(NamedTuple):
-    """A recording at the times of an even clock, and the deviations of its stamps.
-
-    Attributes:
-        recording: the recording, with the times of the clock.
-        residuals: stamp minus time of the clock, for each row [s], (N,).
-
-    Examples:
-        >>> stamps = np.repeat(np.arange(1, 101) / 20, 5)  # bursts of 5, at 100 Hz
-        >>> jq.recordings.even_clock(jq.recordings.Recording(stamps)).residuals.shape
-        (500,)
-    """
-
-    recording: Recording
-    residuals: np.ndarray
-
-
 def even_clock(
     recording: Recording, *, rate: float | None = None, gap: float | None = None
-) -> EvenClock:
+) -> tuple[Recording, np.ndarray]:
     """Fit an even clock to stamps that come in bursts or jitter.
 
     Phones, USB and ROS drivers deliver several samples with one stamp, or stamps that lag, some
@@ -80,7 +61,7 @@ def even_clock(
         raise ValueError(f"recording.t: wanted {wanted}, got a clock that runs back at row {k + 1}")
     times += stamps[0]
     evened = from_channels(times, {name: recording[name] for name in recording.names})
-    return EvenClock(evened, stamps - times)
+    return evened, stamps - times
 
 
 def _fitted(stamps: np.ndarray, starts: np.ndarray, rate: float | None) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from jaxquat._internal.checks import instance
 from jaxquat.recordings.units import UNITS, is_value
@@ -20,17 +21,23 @@ SI = {  # the units of the time and of the channels that have their own fields
 }
 
 
-def checked_names(columns: Mapping[str, str | Sequence[str]]) -> dict[str, str | tuple[str, ...]]:
+def checked_names(columns: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
     """Return a name or a tuple of names for each channel."""
     instance("columns", columns, Mapping, 'a dict such as {"t": "time", "gyro": ("x", "y", "z")}')
     checked: dict[str, str | tuple[str, ...]] = {}
     for name, value in columns.items():
-        names = (value,) if isinstance(value, str) else value
-        if not isinstance(name, str) or not isinstance(names, tuple | list) or not names:
+        is_sequence = isinstance(value, tuple | list)
+        names = tuple(value) if is_sequence else (value,)
+        if not isinstance(name, str) or not isinstance(value, str | tuple | list) or not names:
             raise TypeError(f"columns: wanted names of columns for {name!r}, got {value!r}")
         for column in names:
             instance("columns", column, str, f"names of columns for {name}")
-        checked[name] = value if isinstance(value, str) else tuple(names)
+        if len(set(names)) < len(names):
+            raise ValueError(f"columns: wanted each column of {name} once, got {names}")
+        axes = "".join(column[-1:] for column in names)
+        if name == "q" and axes != "wxyz" and set(axes) == set("wxyz"):
+            raise ValueError(f"columns: wanted the columns of q scalar first, got {names}")
+        checked[name] = names if is_sequence else value
     return checked
 
 

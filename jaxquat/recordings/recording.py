@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,11 +10,10 @@ import numpy as np
 
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import every, instance, not_negative, positive, real
-from jaxquat._internal.renamed import INSTEAD
 from jaxquat.recordings.columns import SI, SIZES
 from jaxquat.simulation.path import Path
 
-UNIT_NORM = 1e-2  # largest deviation from 1 of the norm of a recorded attitude
+_UNIT_NORM = 1e-2  # largest deviation from 1 of the norm of a recorded attitude
 SENSORS = tuple(SI)[1:]  # the channels that have their own fields, in the order of the fields
 _GAP = 10.0  # median intervals: a longer interval is a gap by default
 
@@ -176,10 +175,6 @@ class Recording(reprs.InOneLine):
                 facts.append(("longest interval", f"{intervals.max():.3g} s"))
         if self.names != ("gyro", "q", "movement"):
             facts.append(("channels", _listed(self.names)))
-        for name, instead in INSTEAD["Recording"].items():
-            sensor = instead.removeprefix("recording.")
-            if name in self.channels and sensor in SENSORS and getattr(self, sensor) is None:
-                facts.append((sensor, f"None; if {name} is one, name it {sensor}"))
         for name in self.names:
             missing = 100.0 * (1.0 - self.present(name).mean())
             if name == "q" or missing:
@@ -279,16 +274,31 @@ def check_times(where: str, t: np.ndarray, remedy: str = FITS) -> None:
 
 def check_samples(where: str, name: str, numbers: np.ndarray) -> None:
     """Raise ValueError that begins with ``where`` if samples (N,) or (N, k) are bad."""
-    rows = numbers.reshape(len(numbers), -1)
-    missing = np.isnan(rows)
-    good, wanted = np.isfinite(rows).all(axis=1), "finite numbers, or NaN in all of them"
-    if name == "q":
+    for row, problem in sample_problems(name, numbers):
+        raise ValueError(f"{where}: {problem} at row {row}")
+
+
+def sample_problems(name: str, numbers: np.ndarray) -> Iterator[tuple[int, str]]:
+    """Find the bad rows of samples (N,) or (N, k), and what is wrong.
+
+    An attitude has four numbers, or nine, the rows of a matrix.
+    """
+    rows = numbers if numbers.ndim == 2 else numbers[:, None]
+    good, missing = np.isfinite(rows).all(axis=1), np.isnan(rows).all(axis=1)
+    rows, wanted = np.where(good[:, None], rows, 0.0), "finite numbers, or NaN in all of them"
+    if name == "q" and rows.shape[1] == 9:
+        matrices, wanted = rows.reshape(-1, 3, 3), "a rotation matrix"
+        off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
+        determinants = np.sum(np.cross(matrices[:, 0], matrices[:, 1]) * matrices[:, 2], axis=1)
+        good &= (off <= 2 * _UNIT_NORM) & (determinants > 0)
+    elif name == "q":
         wanted = "a unit quaternion, or NaN in all four"
-        good &= np.abs(np.linalg.norm(rows, axis=1) - 1.0) <= UNIT_NORM
+        good &= np.abs(np.linalg.norm(rows, axis=1) - 1.0) <= _UNIT_NORM
     elif name == "movement":
-        good, wanted = ((rows == 0.0) | (rows == 1.0)).all(axis=1), "0 or 1"
-    for k in np.flatnonzero(~(good | missing.all(axis=1)))[:1]:
-        raise ValueError(f"{where}: wanted {wanted}, got {numbers[k].tolist()} at row {k}")
+        wanted = "0 or 1"
+        good &= np.isin(rows, (0.0, 1.0)).all(axis=1)
+    for k in np.flatnonzero(~(good | missing)):
+        yield int(k), f"wanted {wanted}, got {numbers[k].tolist()}"
 
 
 def checked_gap(gap: float | None, intervals: np.ndarray) -> float:

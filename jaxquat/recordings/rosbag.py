@@ -56,15 +56,17 @@ def read_rosbag(
         wanted = 'one topic with duplicates="keep"; recordings.join joins several recordings'
         raise ValueError(f"columns: wanted {wanted}, got {', '.join(sorted(names))}")
     messages, types = _messages(place("path", path), names)
-    samples = {}
-    for name, source in sources.items():
+
+    def samples(name: str, source: topics.Source) -> topics.Samples:
+        where = f"{os.fspath(path)}: topic {source.topic}"
         if not messages[source.topic]:
-            wanted = f"topic {source.topic}: wanted messages for {name}"
             there = ", ".join(f"{topic} ({kind})" for topic, kind in sorted(types.items()))
-            raise ValueError(f"{os.fspath(path)}: {wanted}, got none in the bag, which has {there}")
-        factor = si_value(units.get(name, 1.0))
-        samples[name] = _samples(path, messages[source.topic], name, source, factor, duplicates)
-    return topics.recording_of(path, samples, frame == "frd_ned", duplicates)
+            got = f"none in the bag, which has {there}"
+            raise ValueError(f"{where}: wanted messages for {name}, got {got}")
+        t, numbers = _numbers(where, messages[source.topic], name, source.fields)
+        return topics.Samples(where, source.fields, t, si_value(units.get(name, 1.0)) * numbers)
+
+    return topics.recording_of(path, sources, samples, frame == "frd_ned", duplicates)
 
 
 def _messages(file: Path, names: set[str]) -> tuple[dict[str, list[Any]], dict[str, str]]:
@@ -90,30 +92,21 @@ def _messages(file: Path, names: set[str]) -> tuple[dict[str, list[Any]], dict[s
     return messages, types
 
 
-def _samples(
-    path: str | os.PathLike[str],
-    messages: list[Any],
-    name: str,
-    source: topics.Source,
-    factor: float,
-    duplicates: str,
-) -> topics.Samples:
-    where = f"{os.fspath(path)}: topic {source.topic}"
+def _numbers(
+    where: str, messages: list[Any], name: str, fields: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the times [s] of messages, (n,), and the numbers of these fields, (n, k)."""
     try:
         stamps = [message.header.stamp for message in messages]
-        rows = [[_numbers(message, field) for field in source.fields] for message in messages]
-        numbers = factor * np.array([np.concatenate(row) for row in rows], float)
+        rows = [[_of_field(message, field) for field in fields] for message in messages]
+        numbers = np.array([np.concatenate(row) for row in rows], float)
     except (AttributeError, IndexError, TypeError, ValueError) as error:
-        wanted = f"a header and the numbers {', '.join(source.fields)} for {name}"
+        wanted = f"a header and the numbers {', '.join(fields)} for {name}"
         raise ValueError(f"{where}: wanted {wanted}, got {error}") from error
-    t = np.array([stamp.sec + 1e-9 * stamp.nanosec for stamp in stamps])
-    if len(source.fields) == 1 and numbers.shape[1] == 1:
-        numbers = numbers[:, 0]
-    samples = topics.Samples(t, numbers)
-    return topics.checked_samples(where, name, source.fields, samples, duplicates)
+    return np.array([stamp.sec + 1e-9 * stamp.nanosec for stamp in stamps]), numbers
 
 
-def _numbers(message: Any, field: str) -> np.ndarray:
+def _of_field(message: Any, field: str) -> np.ndarray:
     """Return the numbers of a field such as "pose.position" or "position[2]", NaN if unknown."""
     value: Any = message
     for name in re.findall(r"[^.\[\]]+", field):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxquat._internal.checks import boolean, instance, one_of, positive, real
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.recordings.cells import Channel, malformed, numbers_of
 from jaxquat.recordings.columns import (
     SI,
@@ -29,13 +30,13 @@ from jaxquat.recordings.writing import OWN, own_channels
 _COUNTED = 20  # rows from which on whole numbers that rise by 1 are hardly seconds
 
 
+@refuses_old_keywords("recordings.read")
 def read(
     path: str | os.PathLike[str],
     columns: Mapping[str, str | int | Sequence[str | int]] | None = None,
     *,
     units: Mapping[str, str | float] | None = None,
     rate: float | None = None,
-    order: str = "wxyz",
     decimal: str = ".",
     duplicates: str = "raise",
     skip_damaged: bool = False,
@@ -65,16 +66,14 @@ def read(
         path: the file.
         columns: for each channel the name or number of its column, which makes it (N,), or a
             sequence of them, which makes it (N, k). "t" must be among them without ``rate``.
-            "gyro", "accelerometer" and "magnetometer" (3), "q" (4, or 9: the rows of the matrix
-            that rotates sensor axes to the world) and "movement" become the fields of
+            "gyro", "accelerometer" and "magnetometer" (3), "q" (4, scalar first, or 9: the rows
+            of the matrix that rotates sensor axes to the world) and "movement" become the fields of
             ``Recording``, other channels its ``channels``.
         units: the unit of each channel whose columns do not have it in the header, one of
             ``recordings.UNITS``; or a number, the value of one count in SI units, such as
             ``9.80665 / 2048`` for 2048 counts to standard gravity.
         rate: samples per second [Hz] of a file without stamps: rows are 1/rate apart. If
             ``columns`` has "t", it counts samples, and numbers that it omits are a gap.
-        order: of the four columns of q, "wxyz" or "xyzw" (ROS, SciPy, crazyflow). In the recording
-            q is scalar first.
         decimal: the decimal point, "." or ",".
         duplicates: "merge" makes one row of all rows with the same time, such as those of sensors
             and of commands, and refuses two different samples of a channel at one time. "first" or
@@ -100,13 +99,9 @@ def read(
     """
     channels, are_numbered = _checked_columns(columns, rate)
     given = {} if columns is None else _given_units(units, channels, rate)
-    one_of("order", order, ("wxyz", "xyzw"))
     one_of("decimal", decimal, (".", ","))
     one_of("duplicates", duplicates, ("raise", "merge", "first", "last", "keep"))
     boolean("skip_damaged", skip_damaged)
-    if order != "wxyz" and "q" not in [c.name for c in channels if len(c.columns) == 4]:
-        wanted = "four columns for q beside it"
-        raise ValueError(f"order: wanted {wanted}, got {order!r} without them")
     text = text_of(path)
     if columns is None:
         header = header_of(text, ("t",), decimal)
@@ -126,11 +121,11 @@ def read(
         raise ValueError(f"{os.fspath(path)}: wanted {wanted}, got {len(values['t'])}")
     if columns is None and not text.endswith("\n"):
         problem = "its last line has no end: if the file is cut off, a number there lacks digits"
-        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=3)
     for name, _, _, _, stated in channels:
         values[name] = values[name] * np.squeeze([si_value(unit or 1.0) for unit in stated])
-    if "q" in values:
-        values["q"] = _scalar_first(values["q"], order)
+    if "q" in values and values["q"].shape[1] == 9:
+        values["q"] = _of_matrices(values["q"])
     return from_channels(values.pop("t"), values)
 
 
@@ -146,10 +141,8 @@ def _given_units(
     return given | {"t": 1.0 / rate}
 
 
-def _scalar_first(q: np.ndarray, order: str) -> np.ndarray:
-    """Return attitudes (N, 4), scalar first, from quaternions (N, 4) or matrices (N, 9)."""
-    if q.shape[1] == 4:
-        return np.roll(q, 1, axis=1) if order == "xyzw" else q
+def _of_matrices(q: np.ndarray) -> np.ndarray:
+    """Return attitudes (N, 4), scalar first, from the rows of matrices (N, 9)."""
     from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
 
     attitudes, present = np.full((len(q), 4), np.nan), ~np.isnan(q[:, 0])
@@ -182,13 +175,17 @@ def _checked_columns(
         hint = "; rate= reads a file without stamps" if named else ""
         raise ValueError(f"columns: wanted one for t, got {got}{hint}")
     for name, value in named.items():
-        _check_names(name, value)
-    channels = {"t": (), **named}.items()
-    is_vector = lambda name, value: name != "t" and not isinstance(value, str)  # noqa: E731
-    found = [
-        Channel(name, tuple(_cells(value)), is_vector(name, value)) for name, value in channels
+        is_one, sizes = isinstance(value, str), (4, 9) if name == "q" else (SIZES.get(name),)
+        if name in ("t", "movement") and not is_one:
+            raise ValueError(f"columns: wanted one name for {name}, got {value!r}")
+        if name in SIZES and (is_one or len(value) not in sizes):
+            wanted = " or ".join(map(str, sizes))
+            raise ValueError(f"columns: wanted {wanted} names for {name}, got {value!r}")
+    channels = [
+        Channel(name, tuple(_cells(value)), name != "t" and not isinstance(value, str))
+        for name, value in {"t": (), **named}.items()
     ]
-    return found, any(are_numbered)
+    return channels, any(are_numbered)
 
 
 def _cells(value: Any) -> Sequence[Any]:
@@ -197,17 +194,6 @@ def _cells(value: Any) -> Sequence[Any]:
 
 def _is_number(cell: Any) -> bool:
     return isinstance(cell, int | np.integer) and not isinstance(cell, bool) and int(cell) >= 0
-
-
-def _check_names(name: str, value: str | tuple[str, ...]) -> None:
-    if name in ("t", "movement") and not isinstance(value, str):
-        raise ValueError(f"columns: wanted one name for {name}, got {value!r}")
-    if not isinstance(value, str) and len(set(value)) < len(value):
-        raise ValueError(f"columns: wanted each column of {name} once, got {value!r}")
-    sizes = (4, 9) if name == "q" else (SIZES.get(name),)
-    if name in SIZES and (isinstance(value, str) or len(value) not in sizes):
-        wanted = " or ".join(map(str, sizes))
-        raise ValueError(f"columns: wanted {wanted} names for {name}, got {value!r}")
 
 
 def _located(

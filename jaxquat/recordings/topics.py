@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -39,8 +40,10 @@ class Source(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Times [s], (n,), and numbers in SI units, (n,) or (n, k), of one channel."""
+    """The samples of one channel: ``where`` begins errors, t [s] is (n,), numbers in SI (n, k)."""
 
+    where: str
+    fields: Sequence[str]
     t: np.ndarray
     numbers: np.ndarray
 
@@ -72,29 +75,7 @@ def _source(name: str, value: str | tuple[str, ...]) -> Source:
         fields.append(field)
     if len(sources) > 1:
         raise ValueError(f"columns: wanted fields of one topic for {name}, got {value!r}")
-    if len(set(fields)) < len(fields):
-        raise ValueError(f"columns: wanted each field of {name} once, got {value!r}")
-    axes = "".join(field[-1] for field in fields)
-    if name == "q" and axes != "wxyz" and set(axes) == set("wxyz"):
-        raise ValueError(f"columns: wanted the fields of q scalar first, got {value!r}")
     return Source(*sources.pop(), tuple(fields))
-
-
-def checked_samples(
-    where: str, name: str, fields: Sequence[str], samples: Samples, duplicates: str | None = None
-) -> Samples:
-    """Return the samples without rows of NaN; ValueError if they or their times are bad."""
-    shape = np.shape(samples.numbers)
-    if name in SIZES and shape[1:] != (SIZES[name],):
-        wanted = f"{SIZES[name]} numbers for {name}"
-        raise ValueError(f"{where}: wanted {wanted}, got {', '.join(fields)}")
-    check_samples(f"{where}, {', '.join(fields)}", name, samples.numbers)
-    if duplicates == "keep":
-        return samples
-    remedy = f'duplicates="keep" keeps them all, and {FITS}' if duplicates else ""
-    check_times(f"{where}, times [s]", samples.t, remedy)
-    present = ~np.isnan(samples.numbers.reshape(len(samples.t), -1)).all(axis=1)
-    return Samples(samples.t[present], samples.numbers[present])
 
 
 def package(reader: str, module: str) -> Any:
@@ -106,18 +87,36 @@ def package(reader: str, module: str) -> Any:
         raise ImportError(missing_package(f"recordings.{reader}", name, "logs")) from error
 
 
+def report_damage(problem: str, skip_damaged: bool, frames: int) -> None:
+    """Raise ValueError, or warn the caller of the reader, which is so many frames above."""
+    if not skip_damaged:
+        raise ValueError(f"{problem}; skip_damaged=True reads the others")
+    warnings.warn(problem, RuntimeWarning, stacklevel=frames + 1)
+
+
 def recording_of(
     path: str | os.PathLike[str],
-    samples: Mapping[str, Samples],
+    sources: Mapping[str, Source],
+    samples_of: Callable[[str, Source], Samples],
     other_axes: bool,
     duplicates: str | None = None,
 ) -> Recording:
     """Return the recording of these channels; ``other_axes`` changes the axes of the log."""
-    if other_axes:
-        samples = {
-            name: Samples(t, FRAMES[name](numbers) if name in FRAMES else numbers)
-            for name, (t, numbers) in samples.items()
-        }
+    samples = {}
+    for name, source in sources.items():
+        where, fields, t, numbers = samples_of(name, source)
+        if numbers.shape[1] == 1 and source.fields == tuple(fields):
+            numbers = numbers[:, 0]
+        if name in SIZES and numbers.shape[1:] != (SIZES[name],):
+            wanted = f"{SIZES[name]} numbers for {name}"
+            raise ValueError(f"{where}: wanted {wanted}, got {', '.join(fields)}")
+        check_samples(f"{where}, {', '.join(fields)}", name, numbers)
+        if duplicates != "keep":
+            remedy = f'duplicates="keep" keeps them all, and {FITS}' if duplicates else ""
+            check_times(f"{where}, times [s]", t, remedy)
+            present = ~np.isnan(numbers.reshape(len(t), -1)).all(axis=1)
+            t, numbers = t[present], numbers[present]
+        samples[name] = t, FRAMES[name](numbers) if other_axes and name in FRAMES else numbers
     times = [t for t, _ in samples.values()]
     count = len(times[0]) if duplicates == "keep" else len(np.unique(np.concatenate(times)))
     if count < 2:

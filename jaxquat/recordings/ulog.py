@@ -6,7 +6,6 @@ import contextlib
 import io
 import os
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxquat._internal.checks import boolean, place
+from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.recordings import topics
 from jaxquat.recordings.columns import ends_in_a_unit
 from jaxquat.recordings.recording import Recording
@@ -39,13 +39,13 @@ _GAUSS = "magnetometer_ga"  # the name of PX4's fields in gauss
 _NO_SAMPLE = 2**31 - 1  # us: PX4's relative time of a sensor without a sample
 
 
+@refuses_old_keywords("recordings.read_ulog")
 def read_ulog(
     path: str | os.PathLike[str],
     columns: Mapping[str, str | Sequence[str]] | None = None,
     *,
     units: Mapping[str, str | float] | None = None,
     frame: str = "frd_ned",
-    cut_short: bool = False,
     skip_damaged: bool = False,
 ) -> Recording:
     """Read channels from a PX4 log, a ``.ulg`` file; needs the extra ``logs`` (pyulog).
@@ -69,10 +69,10 @@ def read_ulog(
             the log (body forward-right-down, world north-east-down), or "flu_enu" (body
             forward-left-up, world east-north-up), as for ``estimation.ahrs``. Other channels stay
             as they are.
-        cut_short: accept a file that ends within a message, as after a loss of power.
-        skip_damaged: accept a damaged file. Reading continues where ten messages follow one
-            another; the message before the damage is skipped too. A RuntimeWarning has the number
-            of bytes skipped. ULog has no checksums: damage within numbers cannot be noticed.
+        skip_damaged: accept a file that is damaged or ends within a message, as after a loss of
+            power. Reading continues at the next message of synchronization; the message before the
+            damage is skipped too. A RuntimeWarning has the number of bytes skipped. ULog has no
+            checksums: damage within numbers cannot be noticed.
 
     Raises:
         ValueError, TypeError: a bad argument, by name; a file that is not ULog, is damaged or cut
@@ -85,7 +85,6 @@ def read_ulog(
         >>> log = jq.recordings.read_ulog("flight.ulg", columns)  # doctest: +SKIP
     """
     sources, units = topics.checked_sources(PX4 if columns is None else columns, units, frame)
-    boolean("cut_short", cut_short)
     boolean("skip_damaged", skip_damaged)
     for name, source in sources.items():
         if name not in units and all(field.startswith(_GAUSS) for field in source.fields):
@@ -95,30 +94,30 @@ def read_ulog(
                 hint = f"say which it has, as in units={{{name!r}: ...}}"
                 raise ValueError(f"columns: the name {field!r} of {name} ends in a unit; {hint}")
     names = sorted({source.topic for source in sources.values()})
-    log = _log(place("path", path), names, cut_short, skip_damaged)
+    log = _log(place("path", path), names, skip_damaged)
     if columns is None and not _subscriptions(log, sources["magnetometer"]):
         del sources["magnetometer"]
         if any(f"{_GAUSS}[0]" in data.data for data in _subscriptions(log, sources["gyro"])):
             sources["magnetometer"] = sources["gyro"]._replace(fields=(_GAUSS,))
-    samples = {
-        name: _samples(path, log, name, source, si_value(units.get(name, 1.0)))
-        for name, source in sources.items()
-    }
-    return topics.recording_of(path, samples, frame == "flu_enu")
+
+    def samples(name: str, source: topics.Source) -> topics.Samples:
+        where = f"{os.fspath(path)}: topic {source.topic}:{source.instance}"
+        return _samples(where, log, name, source, si_value(units.get(name, 1.0)))
+
+    return topics.recording_of(path, sources, samples, frame == "flu_enu")
 
 
-def _log(file: Path, names: list[str], cut_short: bool, skip_damaged: bool) -> Any:
+def _log(file: Path, names: list[str], skip_damaged: bool) -> Any:
     reader = topics.package("read_ulog", "pyulog").ULog
-    content = whole_messages(file, cut_short, skip_damaged)
+    content = whole_messages(file, skip_damaged)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # pyulog prints messages
             log = reader(io.BytesIO(content), names)
     except Exception as error:  # damaged bytes may raise anything
         raise ValueError(f"{file}: cannot be read as ULog, {error!r}") from error
     if log.file_corruption:
-        if not skip_damaged:
-            raise ValueError(f"{file}: cannot be read as ULog, there are damaged messages in it")
-        warnings.warn(f"{file}: pyulog skipped damaged messages", RuntimeWarning, stacklevel=3)
+        text = f"{file}: cannot be read as ULog, there are damaged messages in it"
+        topics.report_damage(text, skip_damaged, 4)
     return log
 
 
@@ -128,10 +127,9 @@ def _subscriptions(log: Any, source: topics.Source) -> list[Any]:
 
 
 def _samples(
-    path: str | os.PathLike[str], log: Any, name: str, source: topics.Source, factor: float
+    where: str, log: Any, name: str, source: topics.Source, factor: float
 ) -> topics.Samples:
     """Return the samples of a channel; ``factor`` is the value of its unit in SI units."""
-    where = f"{os.fspath(path)}: topic {source.topic}:{source.instance}"
     subscriptions = _subscriptions(log, source)
     if not subscriptions:
         raise ValueError(f"{where}: wanted messages for {name}, got none in the log")
@@ -143,8 +141,6 @@ def _samples(
         raise ValueError(f"{where}: wanted a field timestamp, got {', '.join(data)}")
     keys = [key for field in source.fields for key in _keys(where, data, name, field)]
     numbers = factor * np.stack([data[key].astype(np.float64) for key in keys], axis=-1)
-    if len(keys) == 1 and keys[0] in source.fields:
-        numbers = numbers[:, 0]
     t = _times(data, source.topic)
     if "magnetometer_timestamp_relative" in data and keys[0].startswith("magnetometer"):
         # A row of sensor_combined repeats the last sample of the magnetometer.
@@ -153,9 +149,7 @@ def _samples(
         rows = np.flatnonzero(relative != _NO_SAMPLE)
         rows = rows[np.diff(t[rows], prepend=-1) != 0]
         t, numbers = t[rows], numbers[rows]
-    return topics.checked_samples(
-        where, name, keys, topics.Samples(1e-6 * t.astype(float), numbers)
-    )
+    return topics.Samples(where, keys, 1e-6 * t.astype(float), numbers)
 
 
 def _keys(where: str, data: Mapping[str, np.ndarray], name: str, field: str) -> list[str]:

@@ -19,16 +19,9 @@ import pytest
 from commands import ROOT
 
 import jaxquat as jq
-from jaxquat._internal.renamed import (
-    DELETED,
-    INSTEAD,
-    MOVED,
-    OLD_KEYWORDS,
-    OLD_ORDERS,
-    RENAMED,
-    RENAMED_ARGUMENTS,
-)
+from jaxquat._internal.renamed import tables
 
+INSTEAD, RENAMED, MOVED, DELETED, OLD_KEYWORDS, RENAMED_ARGUMENTS, OLD_ORDERS = tables()
 STATE = jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), (), jnp.zeros(3), jnp.zeros(3))
 ROWS = jax.tree.map(lambda x: jnp.stack([x, x]), STATE)
 BODY = jq.Body.from_principal(jnp.array([1.0, 1.0, 2.0]))

@@ -169,11 +169,11 @@ BAD = {
     "beyond the end": ({"x": "/joints.effort[0]"}, "the numbers effort[0] for x, got index 0"),
     "scalar last": (
         {"q": [f"/imu/data.orientation.{axis}" for axis in "xyzw"]},
-        "columns: wanted the fields of q scalar first, got ('/imu/data.orientation.x",
+        "columns: wanted the columns of q scalar first, got ('/imu/data.orientation.x",
     ),
     "a field twice": (
         {"x": ["/joints.position[0]"] * 2},
-        "columns: wanted each field of x once, got ('/joints.position[0]",
+        "columns: wanted each column of x once, got ('/joints.position[0]",
     ),
     "two numbers": ({"gyro": "/joints.position"}, "wanted 3 numbers for gyro, got position"),
 }

@@ -306,13 +306,17 @@ def test_a_bad_log_is_refused_by_file_topic_and_field(tmp_path, content, columns
 @NEEDS_PYULOG
 @pytest.mark.parametrize("lost", range(1, 40))
 def test_a_log_that_was_cut_short_is_read_up_to_there_on_request(tmp_path, lost):
-    """The last message, of 37 bytes, is the last of the rates."""
-    path = written(tmp_path, WHOLE[:-lost])
-    if lost != 37:
-        with pytest.raises(ValueError, match="an unfinished message begins at byte"):
-            recordings.read_ulog(path, {"gyro": recordings.PX4["gyro"]})
-    got = recordings.read_ulog(path, {"gyro": recordings.PX4["gyro"]}, cut_short=True)
-    np.testing.assert_array_equal(got.gyro[:, 0], [0, 0.5, 1])
+    """The last message, of 37 bytes, is the last of the rates; an attitude is before it."""
+    path, columns = written(tmp_path, WHOLE[:-lost]), {"gyro": recordings.PX4["gyro"]}
+    if lost == 37:
+        rates = recordings.read_ulog(path, columns).gyro[:, 0]
+        np.testing.assert_array_equal(rates, [0, 0.5, 1])
+        return
+    with pytest.raises(ValueError, match="an unfinished message begins at byte"):
+        recordings.read_ulog(path, columns)
+    with pytest.warns(RuntimeWarning, match="damaged bytes"):
+        rates = recordings.read_ulog(path, columns, skip_damaged=True).gyro[:, 0]
+    np.testing.assert_array_equal(rates, [0, 0.5, 1])
 
 
 SYNC = message("S", b"\x2f\x73\x13\x20\x25\x0c\xbb\x12")
@@ -327,28 +331,31 @@ def synchronized(damage):
 
 
 DAMAGE = {
-    "a header": (lambda data: b"\0\0\0" + data[3:], BYTES, [1]),
-    "a wrong size, and the message before": (
-        lambda data: data[:BYTES] + b"\x30\0" + data[BYTES + 2 :],
-        2 * BYTES,
-        [1, 2],
-    ),
+    "a header": (lambda data: b"\0\0\0" + data[3:], 4 * BYTES, [1, 2, 3, 4]),
     "a number of a topic": (lambda data: data[:3] + b"\x09" + data[4:], BYTES, [1]),
-    "missing bytes": (lambda data: data[: BYTES + 5] + data[BYTES + 9 :], BYTES - 4, [2]),
+    "missing bytes": (
+        lambda data: data[: BYTES + 5] + data[BYTES + 9 :],
+        3 * BYTES - 4,
+        [2, 3, 4],
+    ),
     "zeros, and the message before": (
         lambda data: data[: 3 * BYTES] + bytes(2 * BYTES + 11) + data[5 * BYTES + 11 :],
-        3 * BYTES + 11,
-        [3, 4, 5],
+        6 * BYTES + 11,
+        [3, 4, 5, 6, 7, 8],
     ),
     "half a message, and the one before": (lambda data: data[:-40], BYTES + 5, [10, 11, 12]),
-    "text": (lambda data: data[: 2 * BYTES] + b"hello" + data[2 * BYTES :], BYTES + 5, [2]),
+    "text": (
+        lambda data: data[: 2 * BYTES] + b"hello" + data[2 * BYTES :],
+        3 * BYTES + 5,
+        [2, 3, 4],
+    ),
 }
 
 
 @NEEDS_PYULOG
 @pytest.mark.parametrize(("damage", "skipped", "lost"), DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_log_is_read_on_after_the_damage_on_request(tmp_path, damage, skipped, lost):
-    """It goes on where messages follow one another again, and says how many bytes are skipped.
+    """It goes on at the next synchronization, and says how many bytes are skipped.
 
     They include the message of data before the damage, for instance the one that lacks bytes. A
     message with a wrong topic is skipped alone, because others follow it.
@@ -361,6 +368,18 @@ def test_a_damaged_log_is_read_on_after_the_damage_on_request(tmp_path, damage, 
         got = recordings.read_ulog(path, {"x": "a.x"}, skip_damaged=True)
     np.testing.assert_array_equal(got["x"], [k for k in range(1, 13) if k not in lost])
     np.testing.assert_allclose(got.t, 1e-3 * got["x"], rtol=1e-15)
+
+
+@NEEDS_PYULOG
+def test_a_wrong_size_that_ends_with_a_later_message_is_damage_too(tmp_path):
+    """0x30 bytes and 3 of the header are three messages."""
+    content = synchronized(lambda data: data[:BYTES] + b"\x30\0" + data[BYTES + 2 :])
+    path, text = written(tmp_path, content), "there are damaged messages in it"
+    with pytest.raises(ValueError, match=text):
+        recordings.read_ulog(path, {"x": "a.x"})
+    with pytest.warns(RuntimeWarning, match=text):
+        got = recordings.read_ulog(path, {"x": "a.x"}, skip_damaged=True)
+    np.testing.assert_array_equal(got["x"], [1, *range(5, 13)])
 
 
 @NEEDS_PYULOG
