@@ -253,8 +253,8 @@ MUTATIONS = {
     ),
     "cmg_torque: no gyroscopic part": Mutation(
         "actuators/wheels.py",
-        "- cross(state.omega, whole)",
-        "- 0.0 * cross(state.omega, whole)",
+        "- cross(state.omega, stored)",
+        "- 0.0 * cross(state.omega, stored)",
         "actuators/test_actuators.py::test_gyros_conserve_the_momentum_of_all",
     ),
     "rotors: thrust not turned with the body": Mutation(

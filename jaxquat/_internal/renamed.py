@@ -174,8 +174,12 @@ DELETED = {
     "actuators.saturate": "jnp.clip(tau, -limits, limits)",
     "actuators.saturate_smooth": "limits * jnp.tanh(tau / limits)",
     "actuators.thruster_arms": "jnp.cross(positions, directions)",
+    "actuators.steer_cmgs": "-a @ jnp.linalg.solve(a.T @ a + r * jnp.eye(3), tau), where a has a "
+    "row h * cross(gimbal, rotor) for each gyro and a small r keeps the rates finite",
     "control.CascadeMemory": "the fields acceleration and angular_acceleration of the memory",
     "control.at_rest": "jq.control.Reference(q, jnp.zeros(3), jnp.zeros(3))",
+    "control.lqr_law": "-gain @ jq.dynamics.local(about, state)",
+    "control.settling_time": "t[jnp.flatnonzero(jnp.abs(error) > within)[-1] + 1]",
     "control.shortest": "jnp.where(jnp.dot(q, target) < 0, -target, target)",
     "dynamics.Step": "Callable[..., jq.State]",
     "dynamics.linear_momentum": "body.mass * state.velocity",
