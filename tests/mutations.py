@@ -481,8 +481,8 @@ MUTATIONS = {
         of_motions("a_slow_magnetometer_at_rest_in_a_vertical_field_gives_no_heading"),
     ),
     "ahrs: a heading from a wrong tilt": Mutation(
-        STAGES,
-        "_VERTICAL_TILTS * tilt.variance",
+        "estimation/detectors.py",
+        "_VERTICAL_TILTS * tilt_variance",
         "0.0",
         of_motions("a_vertical_field_with_noise_gives_no_heading"),
     ),
