@@ -925,8 +925,8 @@ MUTATIONS = {
     ),
     "cascade: feed-forward turned forth": Mutation(
         "control/cascade.py",
-        "rate = 2.0 * k.attitude * error + rotate_inverse(state.q, c.heading_rate * z)",
-        "rate = 2.0 * k.attitude * error + rotate(state.q, c.heading_rate * z)",
+        "rate = k.attitude * error + rotate_inverse(state.q, c.heading_rate * z)",
+        "rate = k.attitude * error + rotate(state.q, c.heading_rate * z)",
         "control/test_cascade.py::"
         "test_a_steady_turn_needs_the_gyroscopic_torque_and_the_integral_parts_stay",
     ),

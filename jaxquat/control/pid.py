@@ -100,7 +100,7 @@ def pid(
         uncut = tracking_law(measured, Gains(k.damping, k.stiffness), target, body) + memory
         most = None if limits is None else limits.astype(dtype)
         cut = uncut if most is None else jnp.clip(uncut, -most, most)
-        error = 2.0 * multiply(conjugate(measured.q), shortest(measured.q, target.q))[1:]
+        error = shortest(multiply(conjugate(measured.q), target.q))
         growth = k.integral * error + (cut - uncut) / unwinding.astype(dtype)
         return cut, memory + period.astype(dtype) * growth
 

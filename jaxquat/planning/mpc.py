@@ -177,7 +177,7 @@ def _improved(
     start = jax.tree.map(lambda x: x[0], states)
     model = gauss_newton(problem, states, commands)
     damping = 10.0 * float(jnp.finfo(commands.dtype).eps)
-    program = constraints and program_of(model, cost, constraints, path, limits)
+    program = None if constraints is None else program_of(model, cost, constraints, path, limits)
     if program is None:
         z, multiplier = forward(model, backward(model, damping, *within(commands, limits)))[1], 0.0
     else:
