@@ -203,15 +203,12 @@ def _merged(samples: ImuSample) -> ImuSample:
     total = jnp.sum(samples.dt.seconds)
     gyro = log(end) / jnp.where(total > 0, total, 1.0)
     to_end = multiply(conjugate(end)[None], q)
-    averages = (_mean(rotate(to_end, x)) for x in (samples.accelerometer, samples.magnetometer))
-    return ImuSample(Interval(total), gyro, *averages)
 
+    def mean(vectors: Array) -> Array:
+        valid = ~jnp.any(jnp.isnan(vectors), axis=1, keepdims=True)
+        return jnp.mean(rotate(to_end, vectors), axis=0, where=valid)  # NaN without a valid one
 
-def _mean(vectors: Array) -> Array:
-    valid = ~jnp.any(jnp.isnan(vectors), axis=1, keepdims=True)
-    count = jnp.sum(valid, dtype=vectors.dtype)
-    total = jnp.sum(jnp.where(valid, vectors, 0.0), axis=0)
-    return jnp.where(count > 0, total / jnp.maximum(count, 1.0), jnp.nan)
+    return ImuSample(Interval(total), gyro, mean(samples.accelerometer), mean(samples.magnetometer))
 
 
 def transition_of(

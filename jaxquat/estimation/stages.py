@@ -12,15 +12,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxquat._internal.linear import cross, matvec, near_one, root, square, transpose
+from jaxquat.estimation import detectors
 from jaxquat.estimation.arguments import GRAVITY
-from jaxquat.estimation.detectors import (
-    detect_disturbance,
-    detect_lost_tilt,
-    detect_stillness,
-    measure_horizontal_field,
-    measure_motion,
-    or_standard,
-)
 from jaxquat.estimation.error_state import symmetric
 from jaxquat.estimation.filtering import present, turned
 from jaxquat.estimation.imu import SIZE, AhrsSettings, ImuSample, transition_of, variances_of
@@ -140,7 +133,7 @@ def find_tilt(memory: Memory, predicted: Prediction) -> Tilt:
     known, begins = memory.has_tilt | has_weight, has_weight & ~memory.has_tilt
     in_world = rotate(predicted.q, force)
     at_rest, rest_force = memory.rest.at_rest, memory.rest.smoothed[3:]
-    mean_force, mean_excess, lost = detect_lost_tilt(
+    mean_force, mean_excess, lost = detectors.detect_lost_tilt(
         memory.mean_force, in_world, predicted.intervals[1], at_rest, rest_force
     )
     unknown = has_weight & (covariance[0, 0] + covariance[1, 1] > _LOST_TILT)  # as after a gap
@@ -168,7 +161,7 @@ def find_heading(
     has_heading, angle, dip_factor, slope = _heading(field)
     start = no_horizontal_field(interval)
     horizontal = jax.tree.map(lambda x, y: jnp.where(tilt.lost, x, y), start, before.horizontal)
-    horizontal, is_vertical, noise = measure_horizontal_field(
+    horizontal, is_vertical, noise = detectors.measure_horizontal_field(
         horizontal, field, interval, has_field & tilt.known, tilt.variance
     )
     valid = tilt.known & has_field & has_heading & ~is_vertical
@@ -180,7 +173,7 @@ def find_heading(
     outdated = better & (before.tilt_variance > _STEADY_TILT**2)
     begins = valid & ((before.age < 0) | tilt.lost | outdated)
     past_field = jax.tree.map(lambda x: jnp.where(begins, 0.0, x), before.field)
-    field_memory, factor, restarts = detect_disturbance(
+    field_memory, factor, restarts = detectors.detect_disturbance(
         settings, past_field, field, interval, has_field & tilt.known
     )
     begins = valid & (restarts | begins)
@@ -213,8 +206,8 @@ def find_rest(
     ((dt,), gyro, force, _), measured, _, intervals, *_ = predicted
     gravity, before = tilt.mean_force.gravity, memory.rest
     acceleration = rotate(q, force)[:2]
-    excess = jnp.where(measured[1], root(square(force)) - or_standard(gravity), 0.0)
-    motion, density = measure_motion(
+    excess = jnp.where(measured[1], root(square(force)) - detectors.or_standard(gravity), 0.0)
+    motion, density = detectors.measure_motion(
         settings,
         memory.motion,
         acceleration,
@@ -226,7 +219,9 @@ def find_rest(
     has_vertical = tilt.known & ~tilt.lost
     motion = jax.tree.map(lambda x: jnp.where(has_vertical, x, 0.0), motion)
     sensors = jnp.concatenate([gyro, force])
-    smoothed, still_time = detect_stillness(settings, before, sensors, measured, intervals, dt)
+    smoothed, still_time = detectors.detect_stillness(
+        settings, before, sensors, measured, intervals, dt
+    )
     mean_force = rotate(q, smoothed[3:])
     level_force = square(mean_force[:2])  # not 0 while the body gathers speed
     limit = _LEVEL_FORCE**2 + 18.0 * GRAVITY**2 * tilt.variance  # three deviations of two axes
