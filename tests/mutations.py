@@ -676,8 +676,8 @@ MUTATIONS = {
     ),
     "derivatives: a checkpoint that keeps whatever the policy says": Mutation(
         TRANSPOSES,
-        'return verdict is True or type(verdict).__name__ == "SaveableType"',
-        "return True",
+        'if saved is True or type(saved).__name__ == "SaveableType":',
+        "if True:",
         of_engine("derivatives", "checkpoint_keeps_a_rollout_where_its_policy_says_so"),
     ),
     "passes: directions behind the elements": Mutation(

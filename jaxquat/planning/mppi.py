@@ -90,10 +90,8 @@ def mppi(
     horizon = checked_horizon(
         scheme, body, torque, dt, commands, residuals, constraints, sample_every
     )
-    for name, value in zip(("equalities", "inequalities"), horizon.constraints[1:], strict=True):
-        if value is not None:
-            wanted = "None, because this controller holds only limits"
-            raise ValueError(f"constraints.{name}: wanted {wanted}, got a function")
+    if horizon.constrained:
+        raise ValueError("constraints: wanted limits alone, got equalities or inequalities")
     shape, dtype = horizon.commands.shape, horizon.commands.dtype
     key = reproducible_key("key", key)
     instance("sampling", sampling, Sampling, "a planning.Sampling(std, temperature)")
