@@ -48,6 +48,7 @@ RECORDING = recordings.Recording(
 )
 FLIGHT_LOG = recordings.Recording(np.array([0.0, 0.1]), FOUR[:2], accelerometer=9.8 * FOUR[:2])
 CASCADE = control.CascadeGains(V, V, V, V, V, V)
+FLIGHT = control.FlightGains(V, V, V, V)
 COURSE = jax.tree.map(np.asarray, control.hold_position(V))
 ROTORS = jq.rotors.Rotors(
     np.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]]),
@@ -137,6 +138,7 @@ def bad_values(good):
         | control.PIDGains
         | control.CascadeGains
         | control.ReferenceTrajectory
+        | control.FlightGains
         | control.Reference
         | gyro.Gyro
         | jq.accelerometer.Accelerometer
@@ -358,6 +360,13 @@ TABLE = {
         "gravity": Argument(9.8),
     },
     "control.euler_law": {"state": STATE, "gains": Argument(GAINS), "target": algebra(V)},
+    "control.flight_law": {
+        "state": Argument(START._replace(position=V, velocity=V)),
+        "gains": Argument(FLIGHT),
+        "reference": Argument(COURSE),
+        "body": Argument(BODY),
+        "gravity": Argument(9.8),
+    },
     "control.follow_position": {
         "position": Argument(lambda t: V + 0.0 * t),
         "t": algebra(0.5),

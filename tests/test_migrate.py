@@ -106,8 +106,8 @@ def test_the_new_orders_are_those_of_the_signatures():
 def test_what_cannot_be_rewritten_is_noted():
     _, notes = migrate.rewritten("jq.planning.ilqr(*args)")
     assert notes[0].startswith("line 1: the order is planning.ilqr(scheme, body, ")
-    old = "jq.control.cascade(body, m, period, reference, motion)"
-    new = "control.cascade(body, period, reference)"
+    old = "jq.control.flight_law(state, x, v, gains, reference, body, m)"
+    new = "control.flight_law(state, gains, reference, body, gravity)"
     assert migrate.rewritten(old) == (old, [f"line 1: the order is {new}"])
     for name, instead in DELETED.items():
         assert migrate.rewritten(f"jq.{name}")[1] == [f"line 1: {name} is gone; use {instead}"]

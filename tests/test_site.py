@@ -174,6 +174,7 @@ RECORDS = [
     jq.control.ReferenceTrajectory,
     jq.control.CascadeGains,
     jq.control.CascadeLimits,
+    jq.control.FlightGains,
     jq.control.Lift,
     jq.control.Margins,
     jq.planning.Constraints,

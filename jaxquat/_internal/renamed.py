@@ -178,9 +178,6 @@ DELETED = {
     "row h * cross(gimbal, rotor) for each gyro and a small r keeps the rates finite",
     "control.CascadeMemory": "the fields acceleration and angular_acceleration of the memory",
     "control.at_rest": "jq.control.Reference(q, jnp.zeros(3), jnp.zeros(3))",
-    "control.FlightGains": "jq.control.CascadeGains",
-    "control.flight_law": "jq.control.cascade, or jq.control.geometric_law about the attitude of a "
-    "force",
     "control.lqr_law": "-gain @ jq.dynamics.local(about, state)",
     "control.settling_time": "t[jnp.flatnonzero(jnp.abs(error) > within)[-1] + 1]",
     "control.shortest": "jnp.where(jnp.dot(q, target) < 0, -target, target)",
@@ -223,6 +220,7 @@ def _fields(argument: str, names: str) -> dict[str, str]:
 
 _FINAL = {"final": "residuals=jq.planning.Residuals(stage, final)"}
 _LIMITS = _fields("constraints=jq.planning.Constraints", "limits")
+_OF_BODY = {"mass": "body.mass, of jq.Body(inertia, mass)"}
 _EVERY = {name: f"grid=jq.grid(..., {name}=...)" for name in ("sample_every", "save_every")}
 _ROLLOUT = {
     **_EVERY,
@@ -233,9 +231,10 @@ _HOLD = {"hold": "no argument: a command holds until the next one"}
 OLD_KEYWORDS: dict[str, dict[str, str]] = {
     "actuators.delay_record": _HOLD,
     "actuators.lag_record": _HOLD,
-    "control.cascade": {
-        "mass": "body.mass, of jq.Body(inertia, mass)",
-        "motion": "measure=, which returns a jq.State",
+    "control.cascade": {**_OF_BODY, "motion": "measure=, which returns a jq.State"},
+    "control.flight_law": {
+        **_OF_BODY,
+        **{name: f"state._replace({name}=...)" for name in ("position", "velocity")},
     },
     "control.margins": {"memory": "controller=controller.resume(memory)"},
     "explain": _ROLLOUT,
@@ -271,6 +270,7 @@ RENAMED_ARGUMENTS: dict[str, dict[str, str]] = {
     "FitCovariance": {"flat": "unidentifiable", "parts": "unidentifiable_scaled"},
     "control.Margins": {"together": "multiloop"},
     "control.cascade": {"course": "reference", "unwind": "anti_windup_time"},
+    "control.flight_law": {"course": "reference"},
     "control.pid": {"unwind": "anti_windup_time"},
     "accelerometer.Accelerometer": _WALK,
     "allan.Noise": _WALK,
@@ -292,6 +292,10 @@ OLD_ORDERS = {
         "key accelerometer q acceleration gravity dt",
     ),
     "control.cascade": ("body mass period reference motion", "body period reference"),
+    "control.flight_law": (
+        "state position velocity gains reference body mass gravity=9.80665",
+        "state gains reference body gravity",
+    ),
     "ensembles.members": ("draw n key", "key draw n"),
     "ensembles.run": ("draw simulate n key", "key draw simulate n"),
     "gyro.measure": ("gyro omega dt key", "key gyro omega dt"),

@@ -48,7 +48,7 @@ from jaxquat._internal.linear import (
 )
 from jaxquat._internal.renamed import takes_old_names
 from jaxquat.actuators import actuation
-from jaxquat.control.cascade import Lift
+from jaxquat.control.flight import Lift
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.state import State, Wrench
 from jaxquat.quaternion import rotate

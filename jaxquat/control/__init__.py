@@ -1,8 +1,8 @@
 """Attitude control: laws are pure functions of state, gains and target; controllers have memory.
 
 ``quaternion_law`` and ``euler_law`` (G. Hoffmann, Application of Quaternions, appendix A) go to a
-fixed target, ``tracking_law`` and ``geometric_law`` follow a ``Reference``, ``cascade`` a
-``ReferenceTrajectory`` with a rotorcraft. Torques are in body axes. Only ``pid`` and
+fixed target, ``tracking_law`` and ``geometric_law`` follow a ``Reference``, ``flight_law`` and
+``cascade`` a ``ReferenceTrajectory`` with a rotorcraft. Torques are in body axes. Only ``pid`` and
 ``cascade`` limit them; ``jq.actuators`` has limits for the others. The examples use this body:
 
 Examples:
@@ -15,8 +15,9 @@ Examples:
 
 from __future__ import annotations
 
-from jaxquat.control.cascade import CascadeGains, CascadeLimits, Lift, cascade
+from jaxquat.control.cascade import CascadeGains, CascadeLimits, cascade
 from jaxquat.control.delaying import delay
+from jaxquat.control.flight import FlightGains, Lift, flight_law
 from jaxquat.control.laws import (
     Gains,
     euler_law,
@@ -38,6 +39,7 @@ from jaxquat.control.reference import (
 __all__ = [
     "CascadeGains",
     "CascadeLimits",
+    "FlightGains",
     "Gains",
     "Lift",
     "Margins",
@@ -47,6 +49,7 @@ __all__ = [
     "cascade",
     "delay",
     "euler_law",
+    "flight_law",
     "follow",
     "follow_position",
     "geometric_law",

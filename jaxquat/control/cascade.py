@@ -16,10 +16,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, finite, is_concrete, positive, takes
+from jaxquat._internal.checks import is_concrete, positive, takes
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, dot, inverse_inertia, matvec, root
 from jaxquat._internal.renamed import refuses_old_keywords, takes_old_names
+from jaxquat.control.flight import Lift, check_gravity
 from jaxquat.control.laws import check_gains, shortest
 from jaxquat.control.pid import checked_times, function_of
 from jaxquat.control.reference import ReferenceTrajectory, attitude_of, check_trajectory
@@ -28,21 +29,6 @@ from jaxquat.dynamics.state import State, broadcastable, moving
 from jaxquat.dynamics.units import own_units
 from jaxquat.quaternion import conjugate, multiply, rotate, rotate_inverse
 from jaxquat.simulation.controller import Controller
-
-
-class Lift(NamedTuple):
-    """The collective thrust and torque commanded of all rotors together.
-
-    Attributes:
-        thrust: along body z [N], ().
-        torque: body axes [N m], (3,).
-
-    Examples:
-        >>> lift = jq.control.Lift(thrust=jnp.array(14.7), torque=zero)
-    """
-
-    thrust: Array
-    torque: Array
 
 
 class CascadeGains(NamedTuple):
@@ -148,8 +134,7 @@ def cascade(
         '14.77 N'
     """
     mass, dtype = mass_of(body), body.inertia.dtype
-    g = exactly("gravity", gravity, ()).astype(dtype)
-    finite("gravity", g)
+    g = check_gravity(gravity, dtype)
     dt, unwinding, known_period = checked_times(period, anti_windup_time)
     dt, unwinding = dt.astype(dtype), unwinding.astype(dtype)
     takes("measure", measure, "state, input")

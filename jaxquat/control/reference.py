@@ -71,8 +71,11 @@ class ReferenceTrajectory(NamedTuple):
         position: (3,) [m].
         velocity: [m/s], (3,).
         acceleration: [m/s^2], (3,).
+        jerk: [m/s^3], (3,).
+        snap: [m/s^4], (3,).
         heading: () [rad].
         heading_rate: () [rad/s].
+        heading_acceleration: () [rad/s^2].
 
     Examples:
         >>> reference = jq.control.follow_position(lambda t: jnp.full(3, 0.5) * t**2, 4.0)  # m, s
@@ -81,8 +84,11 @@ class ReferenceTrajectory(NamedTuple):
     position: Array
     velocity: Array
     acceleration: Array
+    jerk: Array
+    snap: Array
     heading: Array
     heading_rate: Array
+    heading_acceleration: Array
 
 
 def hold_position(position: ArrayLike, heading: ArrayLike = 0.0) -> ReferenceTrajectory:
@@ -94,8 +100,9 @@ def hold_position(position: ArrayLike, heading: ArrayLike = 0.0) -> ReferenceTra
     position, heading = exactly("position", position, (3,)), exactly("heading", heading, ())
     finite("position", position)
     finite("heading", heading)
-    heading, still = jnp.asarray(heading, position.dtype), jnp.zeros_like(position)
-    return ReferenceTrajectory(position, still, still, heading, jnp.zeros_like(heading))
+    heading = jnp.asarray(heading, position.dtype)
+    still, level = jnp.zeros_like(position), jnp.zeros_like(heading)
+    return ReferenceTrajectory(position, still, still, still, still, heading, level, level)
 
 
 def follow_position(
@@ -105,7 +112,7 @@ def follow_position(
 ) -> ReferenceTrajectory:
     """Return the reference at time t [s] of smooth ``position(t) -> (3,)``, ``heading(t) -> ()``.
 
-    The position [m] is differentiated twice, the heading [rad], 0 by default, once.
+    The position [m] is differentiated four times, the heading [rad], 0 by default, twice.
 
     Examples:
         >>> circle = lambda t: 2.0 * jnp.array([jnp.cos(1.5 * t), jnp.sin(1.5 * t), 0.0])  # m
@@ -114,22 +121,27 @@ def follow_position(
         '3.00 m/s, 1.50 rad/s'
     """
     takes("position", position, "t")
-    heading = jnp.zeros_like if heading is None else heading
-    takes("heading", heading, "t")
     t = exactly("t", t, ())
-    one = jnp.ones_like(t)
-
-    def velocity(t: Array) -> tuple[Array, Array]:
-        x, v = jax.jvp(lambda t: exactly("position(t)", position(t), (3,)), (t,), (one,))
-        return v, x
-
-    v, acceleration, x = jax.jvp(velocity, (t,), (one,), has_aux=True)
-    turn = jax.jvp(lambda t: exactly("heading(t)", heading(t), ()), (t,), (one,))
-    return ReferenceTrajectory(x, v, acceleration, *turn)
+    places = _derivatives(lambda t: exactly("position(t)", position(t), (3,)), t, 4)
+    if heading is None:
+        turns = [jnp.zeros_like(t)] * 3
+    else:
+        takes("heading", heading, "t")
+        turns = _derivatives(lambda t: exactly("heading(t)", heading(t), ()), t, 2)
+    return ReferenceTrajectory(*places, *turns)
 
 
-_TRAJECTORY = dict.fromkeys(ReferenceTrajectory._fields[:3], Field([(3,)], finite))
-_TRAJECTORY |= dict.fromkeys(ReferenceTrajectory._fields[3:], Field([()], finite))
+def _derivatives(function: Callable[[Array], Array], t: Array, count: int) -> list[Array]:
+    """Return the value at t and ``count`` derivatives, by nested forward mode."""
+    if not count:
+        return [function(t)]
+    lower = lambda t: _derivatives(function, t, count - 1)  # noqa: E731
+    values, slopes = jax.jvp(lower, (t,), (jnp.ones_like(t),))
+    return [*values, slopes[-1]]
+
+
+_TRAJECTORY = dict.fromkeys(ReferenceTrajectory._fields[:5], Field([(3,)], finite))
+_TRAJECTORY |= dict.fromkeys(ReferenceTrajectory._fields[5:], Field([()], finite))
 
 
 def check_trajectory(reference: ReferenceTrajectory) -> ReferenceTrajectory:

@@ -217,11 +217,3 @@ def test_bad_input_of_the_cascade_is_named():
         control.cascade(jq.Body(BODY.inertia), EVERY * DT, STILL)
     with pytest.raises(ValueError, match=r"^measure\(...\): wanted position and velocity, got"):
         updated(LEVEL, measure=lambda state, value: state)
-
-
-def test_calls_in_the_order_of_the_last_release_are_told_the_new_one():
-    order = r"the order is jq.control.cascade\(body, period, reference\)$"
-    with pytest.raises(TypeError, match=order):
-        control.cascade(BODY, MASS, 0.01, STILL, lambda state, value: state.aux)
-    with pytest.raises(TypeError, match=r"^control.cascade: motion is now measure=, which returns"):
-        control.cascade(BODY, 0.01, STILL, motion=lambda state, value: state.aux)

@@ -172,6 +172,16 @@ def pid(k):
     return jq.torques.commanded, {"controller": controller}
 
 
+def flight_law(k):
+    gains = jq.control.FlightGains(*(k * jnp.ones(3) for _ in range(4)))
+
+    def torque(t, state, params):
+        lift = jq.control.flight_law(state, gains, HERE, BODY)
+        return jq.Wrench(lift.torque, jq.quaternion.rotate(state.q, lift.thrust * EYE[2]))
+
+    return torque, {}
+
+
 def thrusters(state, k):
     return jq.actuators.allocate_thrusters(k * ARMS, -state.omega, 1.0) @ ARMS
 
@@ -198,7 +208,7 @@ PLANTS = {
     "geometric_law": law(lambda s, k: jq.control.geometric_law(s, control_gains(k), REST, BODY)),
     "thrusters": law(thrusters),
     "wheels": wheels, "lags": lags, "delays": delays, "rotors": rotors, "cascade": cascade,
-    "pid": pid,
+    "pid": pid, "flight_law": flight_law,
 }  # fmt: skip
 
 
