@@ -26,7 +26,7 @@ from jaxquat._internal.checks import (
     unit_quaternion,
 )
 from jaxquat._internal.declared import Field, checked_record
-from jaxquat._internal.linear import inverse, matvec, square, transpose
+from jaxquat._internal.linear import matvec, square, stacked, transpose
 from jaxquat._internal.renamed import has_old_fields, takes_old_names
 from jaxquat.estimation.arguments import cast, sample_of, unit_or_missing
 from jaxquat.estimation.error_state import Error, Update, consistency, observed, predicted
@@ -232,11 +232,17 @@ def _gated(
 
 def _independent(noise: Array) -> tuple[Array, Array]:
     """Return unit lower triangular L, and d (3,) with ``L C L^T = diag(d)`` for a covariance C."""
+    eye = jnp.eye(3, dtype=noise.dtype)
     if noise.ndim < 2:
-        return jnp.eye(3, dtype=noise.dtype), jnp.broadcast_to(noise**2, (3,))
-    root = jnp.linalg.cholesky(noise)
-    deviations = jnp.diagonal(root)
-    return inverse(root / deviations[None]), deviations**2
+        return eye, jnp.broadcast_to(noise**2, (3,))
+    a, b = noise[1, 0] / noise[0, 0], noise[2, 0] / noise[0, 0]
+    second = noise[1, 1] - a * noise[1, 0]
+    across = noise[2, 1] - b * noise[1, 0]
+    c = across / second
+    third = noise[2, 2] - b * noise[2, 0] - c * across
+    one, none = jnp.ones_like(a), jnp.zeros_like(a)
+    rows = stacked([[one, none, none], [-a, one, none], [a * c - b, -c, one]])
+    return rows, jnp.stack([noise[0, 0], second, third])
 
 
 def _attitude_noise(name: str, value: Array) -> None:

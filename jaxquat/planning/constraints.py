@@ -16,14 +16,16 @@ Bertsekas, Constrained Optimization and Lagrange Multiplier Methods, 1982, secti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat._internal import linear
+from jaxquat._internal.linear import square
 from jaxquat.dynamics.state import State, retract
+from jaxquat.fused.scanning import scan
 from jaxquat.planning.iteration import (
     CONVERGED,
     INFEASIBLE,
@@ -99,26 +101,37 @@ def augmented(
 ) -> Problem:
     """Add a residual for each constraint; ``penalties`` are the roots of rho."""
 
-    def residual(value: Array, y: Array, root: Array) -> Array:
-        return jnp.where(root > 0, root * value + y / jnp.where(root > 0, root, 1.0), 0.0)
-
     def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
         after, residuals = problem.stage(k, state, command)
         value = constraints.inequalities(k, state, command)
-        active = residual(value, multipliers.inequalities[k], penalties.inequalities[k])
-        return after, jnp.concatenate([residuals, jnp.where(active > 0, active, 0.0)])
+        y, root = multipliers.inequalities[k], penalties.inequalities[k]
+        return after, jnp.concatenate([residuals, _positive(_residual(value, y, root))])
 
     def final(state: State) -> Array:
-        off = residual(constraints.equalities(state), multipliers.equalities, penalties.equalities)
-        return jnp.concatenate([problem.final(state), off])
+        at_end = constraints.equalities(state), multipliers.equalities, penalties.equalities
+        return jnp.concatenate([problem.final(state), _residual(*at_end)])
 
     return Problem(stage, final)
+
+
+def penalty(at: Kinds, multipliers: Kinds, penalties: Kinds) -> Array:
+    """Return what ``augmented`` adds to the cost, where the constraints have these values."""
+    end, along = jax.tree.map(_residual, at, multipliers, penalties)
+    return 0.5 * (square(end) + square(_positive(along).ravel()))
+
+
+def _residual(value: Array, y: Array, root: Array) -> Array:
+    return jnp.where(root > 0, root * value + y / jnp.where(root > 0, root, 1.0), 0.0)
+
+
+def _positive(residual: Array) -> Array:
+    return jnp.where(residual > 0, residual, 0.0)
 
 
 def covariances_of(model: Model, damping: float) -> tuple[Array, Array]:
     """Return the covariances of error and command of each sample, and of the error at the end."""
     commands = model.gradient[:, model.end[0].size :]
-    policy = backward(model, damping, jnp.ones(commands.shape, bool), held)
+    policy = backward(model, damping, jnp.ones(commands.shape, bool), held, scan)
     n, m = model.transition.shape[-2], commands.shape[-1]
 
     def sample(covariance: Array, row: Any) -> tuple[Array, Array]:
@@ -130,7 +143,7 @@ def covariances_of(model: Model, damping: float) -> tuple[Array, Array]:
         return product(transition, product(both, transition.T)), both
 
     rows = model.transition, policy.gains, policy.hessian
-    covariance, covariances = lax.scan(sample, jnp.zeros_like(model.end[1]), rows)
+    covariance, covariances = scan(sample, jnp.zeros_like(model.end[1]), rows)
     return covariances, covariance
 
 
@@ -138,27 +151,32 @@ def spread(slopes: Array, covariance: Array) -> Array:
     """Return the standard deviations (c,) of numbers with these slopes (c, n)."""
     unit = jnp.max(jnp.abs(slopes), axis=1)
     slopes = slopes / jnp.where(unit > 0, unit, 1.0)[:, None]
-    return unit * linear.root(jnp.sum(product(slopes, covariance) * slopes, axis=1))
+    return unit * _root(jnp.sum(product(slopes, covariance) * slopes, axis=1))
 
 
-def deviations(problem: Problem, constraints: Kinds, path: Trajectory) -> Kinds:
-    """Return the roots of S, at least SECANT times the change by one deviation of a variable."""
+def deviations(
+    problem: Problem, constraints: Kinds, path: Trajectory, at: Kinds, cost: Array
+) -> Kinds:
+    """Return the roots of S, at least SECANT times the change by one deviation of a variable.
+
+    ``at`` and ``cost`` are the values of the constraints and the cost along the path.
+    """
     states, commands, _ = path
-    covariances, covariance = covariances_of(gauss_newton(problem, states, commands), REGULAR)
+    model = gauss_newton(problem, states, commands, by_kernel=True)
+    covariances, covariance = covariances_of(model, REGULAR)
     n = covariance.shape[-1]
     before, _, last = ends(states)
     at_end = lambda delta: constraints.equalities(retract(last, delta))  # noqa: E731
     end = spread(jax.jacfwd(at_end)(zeros(last)), covariance)
-    e = constraints.equalities(last)
-    off = jnp.where(end > 0, e / jnp.where(end > 0, end, 1.0), 0.0)
-    deviation = jnp.sqrt(cost_along(problem, path) + 0.5 * jnp.sum(off * off))
+    off = jnp.where(end > 0, at.equalities / jnp.where(end > 0, end, 1.0), 0.0)
+    deviation = jnp.sqrt(cost + 0.5 * square(off))
 
     def along(k: Array, state: State, command: Array, covariance: Array) -> Array:
         def value(z: Array) -> Array:
             return constraints.inequalities(k, retract(state, z[:n]), command + z[n:])
 
         slopes = jax.jacfwd(value)(zeros(state, command))
-        moves = jnp.diag(deviation * linear.root(jnp.diagonal(covariance)))
+        moves = jnp.diag(deviation * _root(jnp.diagonal(covariance)))
         here = value(jnp.zeros_like(moves[0]))
         secants = (jax.vmap(value)(moves) - here[None]) / deviation
         least = SECANT * jnp.max(jnp.abs(secants), axis=0)
@@ -168,16 +186,40 @@ def deviations(problem: Problem, constraints: Kinds, path: Trajectory) -> Kinds:
     return Kinds(end, jnp.maximum(sides, FLOOR * jnp.max(sides, axis=0, keepdims=True)))
 
 
-def verdict(status: Array, met: Array, nearly_met: Array, stuck: Array) -> Array:
-    """Return the status of the outer iteration from that of the last minimisation; all are ().
+def _root(variance: Array) -> Array:
+    """Return the square root, with the derivative 0 at 0."""
+    some = variance != 0
+    return jnp.where(some, jnp.sqrt(jnp.where(some, variance, 1.0)), 0.0)
 
-    ``met``: the violation was negligible before and after it. ``nearly_met``: it is small enough
-    for a plan. ``stuck``: a stronger penalty does not reduce it.
-    """
-    hopeless = (status == RUNNING) | (stuck & (status != NOT_FINITE))
-    rounding = stuck & ~met & (status == CONVERGED)
-    status = jnp.where(rounding, ROUNDING, status)
-    return jnp.where(hopeless & ~nearly_met, INFEASIBLE, status).astype(jnp.int32)
+
+class Facts(NamedTuple):
+    """What decides how the outer iteration ends; arrays ()."""
+
+    status: Array  # of the last minimisation
+    met: Array  # whether the violation is negligible before and after this minimisation
+    nearly_met: Array  # whether it is small enough for a plan; it is if ``met``
+    stuck: Array  # whether a stronger penalty does not reduce it
+
+    @property
+    def over(self) -> Array:
+        """Whether another minimisation is useless: no steps are left, or the cost is not finite."""
+        return (self.status == RUNNING) | (self.status == NOT_FINITE)
+
+
+VERDICTS: tuple[tuple[int | None, Callable[[Facts], Array]], ...] = (
+    (INFEASIBLE, lambda facts: (facts.status == RUNNING) & ~facts.nearly_met),
+    (None, lambda facts: facts.met | facts.over),
+    (INFEASIBLE, lambda facts: facts.stuck & ~facts.nearly_met),
+    (ROUNDING, lambda facts: facts.stuck & (facts.status == CONVERGED)),
+)
+"""Statuses and when they hold; the first one counts. None: the status of the last minimisation."""
+
+
+def verdict(facts: Facts) -> Array:
+    """Return the status of the outer iteration, by ``VERDICTS``."""
+    hold = [holds(facts) for _, holds in VERDICTS]
+    statuses = [facts.status if status is None else status for status, _ in VERDICTS]
+    return jnp.select(hold, statuses, facts.status).astype(jnp.int32)
 
 
 def violation_of(at: Kinds, least: Array, spread: Kinds) -> Array:
@@ -201,43 +243,47 @@ def minimise_within(
     largest = min(1e6, 1e-3 / float(jnp.finfo(guess.commands.dtype).eps))
     tolerance = settings.tolerance
 
+    def values_of(path: Trajectory) -> Kinds:
+        return values(constraints, path.states, path.commands)
+
+    at_first = values_of(guess)
+
     def one(c: Multiplied) -> Multiplied:
         y, before = c.multipliers, c.inner
-        spread = deviations(problem, constraints, before.path)
+        at, plain = values_of(before.path), cost_along(problem, before.path)
+        spread = deviations(problem, constraints, before.path, at, plain)
         strong = jnp.sqrt(c.strength)
         root = jax.tree.map(lambda s: jnp.where(s > 0, strong / s, 0.0), spread)
         penalised = augmented(problem, constraints, y, root)
         # An inequality that is not active is at -y/rho: its multiplier becomes 0.
         sides = spread.inequalities  # not y/root/root: XLA divides by root * root
         least = -(y.inequalities * sides) * sides / c.strength
-        first = cost_along(penalised, guess)
+        first = cost + penalty(at_first, y, root)
         floor = tolerance * first
-        at = values(constraints, before.path.states, before.path.commands)
         early = violation_of(at, least, spread)
         inner = minimise(
-            penalised, limits, before.path, settings, cost_along(penalised, before.path), first,
+            penalised, limits, before.path, settings, plain + penalty(at, y, root), first,
             jnp.maximum(floor, early / tolerance**2), before.passes, before.history,
         )  # fmt: skip
-        at = values(constraints, inner.path.states, inner.path.commands)
+        at = values_of(inner.path)
         violation = violation_of(at, least, spread)
 
         scale = jnp.maximum(inner.cost, floor)
         met = (violation <= tolerance**2.5 * scale) & (early <= tolerance**2 * scale)
         stuck = (c.strength >= largest) & ~(violation <= 0.5 * c.violation)
         stuck |= jnp.isinf(violation)  # of a constraint that no command changes
-        status = verdict(inner.status, met, violation <= tolerance**2 * scale, stuck)
-        over = (inner.status == RUNNING) | (inner.status == NOT_FINITE)
+        facts = Facts(inner.status, met, violation <= tolerance**2 * scale, stuck)
         strength = jnp.where(violation <= FALL * c.violation, c.strength, 10.0 * c.strength)
         return Multiplied(
-            inner._replace(status=status), updated(y, root, at),
+            inner._replace(status=verdict(facts)), updated(y, root, at),
             jax.tree.map(lambda r: (largest / c.strength) ** 0.5 * r, root),
-            jnp.minimum(strength, largest), violation, met | over | stuck,
+            jnp.minimum(strength, largest), violation, met | facts.over | stuck,
         )  # fmt: skip
 
     zero = jnp.zeros((), jnp.int32)
     history = jnp.zeros(settings.iterations + 1, cost.dtype)
     inner = Progress(guess, cost, cost, zero, zero, history, cost, zero)
-    y = jax.tree.map(jnp.zeros_like, values(constraints, guess.states, guess.commands))
+    y = jax.tree.map(jnp.zeros_like, at_first)
     strength, infinity = jnp.full_like(cost, FIRST_STRENGTH), jnp.full_like(cost, jnp.inf)
     start = Multiplied(inner, y, y, strength, infinity, jnp.zeros((), bool))
     return lax.while_loop(lambda c: ~c.done, one, start)
