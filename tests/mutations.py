@@ -253,8 +253,8 @@ MUTATIONS = {
     ),
     "cmg_torque: no gyroscopic part": Mutation(
         "actuators/wheels.py",
-        "- cross(state.omega, whole)",
-        "- 0.0 * cross(state.omega, whole)",
+        "- cross(state.omega, stored)",
+        "- 0.0 * cross(state.omega, stored)",
         "actuators/test_actuators.py::test_gyros_conserve_the_momentum_of_all",
     ),
     "rotors: thrust not turned with the body": Mutation(
@@ -481,8 +481,8 @@ MUTATIONS = {
         of_motions("a_slow_magnetometer_at_rest_in_a_vertical_field_gives_no_heading"),
     ),
     "ahrs: a heading from a wrong tilt": Mutation(
-        STAGES,
-        "_VERTICAL_TILTS * tilt.variance",
+        "estimation/detectors.py",
+        "_VERTICAL_TILTS * tilt_variance",
         "0.0",
         of_motions("a_vertical_field_with_noise_gives_no_heading"),
     ),
@@ -676,8 +676,8 @@ MUTATIONS = {
     ),
     "derivatives: a checkpoint that keeps whatever the policy says": Mutation(
         TRANSPOSES,
-        'return verdict is True or type(verdict).__name__ == "SaveableType"',
-        "return True",
+        'if saved is True or type(saved).__name__ == "SaveableType":',
+        "if True:",
         of_engine("derivatives", "checkpoint_keeps_a_rollout_where_its_policy_says_so"),
     ),
     "passes: directions behind the elements": Mutation(
@@ -925,8 +925,8 @@ MUTATIONS = {
     ),
     "cascade: feed-forward turned forth": Mutation(
         "control/cascade.py",
-        "rate = 2.0 * k.attitude * error + rotate_inverse(state.q, c.heading_rate * z)",
-        "rate = 2.0 * k.attitude * error + rotate(state.q, c.heading_rate * z)",
+        "rate = k.attitude * error + rotate_inverse(state.q, c.heading_rate * z)",
+        "rate = k.attitude * error + rotate(state.q, c.heading_rate * z)",
         "control/test_cascade.py::"
         "test_a_steady_turn_needs_the_gyroscopic_torque_and_the_integral_parts_stay",
     ),

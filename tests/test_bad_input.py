@@ -325,15 +325,6 @@ TABLE = {
         "interval": Argument(0.5),
         "minimum": Argument(0.01),
     },
-    "actuators.steer_cmgs": {
-        "gimbals": Argument(np.eye(3)),
-        "rotors": Argument(np.eye(3)[[1, 2, 0]]),
-        "momentum": algebra(V),
-        "angle": algebra(V),
-        "tau": algebra(V),
-        "robustness": Argument(ONE),
-        "dither": Argument(0.1 * ONE),
-    },
     "actuators.wheel_friction": {
         "speed": number(ONE),
         "coulomb": Argument(ONE, BATCH),
@@ -394,10 +385,7 @@ TABLE = {
         "b": Argument(np.eye(2), {}, "(b|command_cost)"),
         "state_cost": Argument(np.eye(2)),
         "command_cost": Argument(np.eye(2)),
-        "steps": Argument(3, {}, "(steps|final_cost)"),
-        "final_cost": optional(np.eye(2)),
     },
-    "control.lqr_law": {"state": STATE, "gain": algebra(np.ones((3, 6))), "about": STATE},
     "control.margins": {
         "scheme": Argument(jq.lie_euler),
         **STEP,
@@ -423,11 +411,6 @@ TABLE = {
         "controller": Argument(jq.Controller(lambda start, params: (), zero)),
         "samples": Argument(2),
         "before": Argument(V, dict.fromkeys(["none", *CHANGES], "a command")),
-    },
-    "control.settling_time": {
-        "t": Argument(np.array([0.0, 1.0, 2.0]), word=r"\b(t|error)\b"),
-        "error": algebra(V),
-        "within": Argument(0.15),
     },
     "control.tracking_law": {
         "state": STATE,

@@ -18,7 +18,6 @@ from jaxquat.actuators.recorded_commands import delay_record, lag_record
 from jaxquat.actuators.thrusters import allocate_thrusters, pulse_widths
 from jaxquat.actuators.wheels import (
     cmg_torque,
-    steer_cmgs,
     wheel_friction,
     wheel_imbalance,
     wheel_torque,
@@ -33,7 +32,6 @@ __all__ = [
     "lag_record",
     "magnetorquer_dipoles",
     "pulse_widths",
-    "steer_cmgs",
     "wheel_friction",
     "wheel_imbalance",
     "wheel_torque",

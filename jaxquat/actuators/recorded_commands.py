@@ -68,9 +68,8 @@ def delay_record(
         >>> jq.actuators.delay_record(stamps, 1.0 - commands, 0.25, start=0.0)  # a log from rest
         Array([0.75, 0.25], dtype=float32)
     """
-    u, delay = _commands(commands), scalar("delay", delay)
-    first = _start(start, u)
-    record = _recorded(times, u, delay, first)
+    delay = scalar("delay", delay)
+    record = _recorded(times, commands, start, delay)
     edges = _instants("between", times if between is None else between)
     if np.ndim(edges) < 1 or np.shape(edges)[-1] < 2:
         raise ValueError(f"between: wanted shape (..., M) with M >= 2, got {np.shape(edges)}")
@@ -79,14 +78,14 @@ def delay_record(
     j, s = _interval(record, edges, delay)
     now = jnp.asarray(record.commands, record.dtype)[j]
     is_before, s = ((j == 0) & (s <= 0))[..., None], s[..., None]
-    now = jnp.where(is_before, jnp.broadcast_to(first, now.shape).astype(record.dtype), now)
-    high, low = record.integrals()
+    now = jnp.where(is_before, jnp.broadcast_to(record.first, now.shape), now)
+    high, low = _integrals(record)
     parts = high[j], low[j], now * s
     change = jnp.sum(jnp.stack([jnp.diff(part, axis=-2) for part in parts]), axis=0)
     length = jnp.asarray(edges[..., 1:] - edges[..., :-1], record.dtype)[..., None]
     empty = length == 0
     mean = jnp.where(empty, now[..., 1:, :], change / jnp.where(empty, 1.0, length))
-    return mean if u.ndim == 2 else mean[..., 0]
+    return mean if np.ndim(commands) == 2 else mean[..., 0]
 
 
 @refuses_old_keywords("actuators.lag_record")
@@ -124,12 +123,10 @@ def lag_record(
         >>> f"{x[1]:.3f} {x[2]:.3f}"  # 1 - exp(-2) after a second
         '0.000 0.865'
     """
-    u = _commands(commands)
-    time_constant = one_shape("time_constant", time_constant, *_shapes(u))
+    delay, time_constant = scalar("delay", delay), floating("time_constant", time_constant)
+    record = _recorded(times, commands, start, delay, time_constant)
+    one_shape("time_constant", time_constant, (), record.first.shape)
     positive("time_constant", time_constant)
-    delay = scalar("delay", delay)
-    first = _start(start, u)
-    record = _recorded(times, u, time_constant, delay, first)
     j, s = _interval(record, _instants("at", times if at is None else at), delay)
 
     def moved(x: Array, command: Array, seconds: Array) -> Array:
@@ -143,12 +140,11 @@ def lag_record(
 
     values = jnp.asarray(record.commands, record.dtype)
     lengths = jnp.asarray(record.stamps[1:] - record.stamps[:-1], record.dtype)[:, None]
-    first = jnp.broadcast_to(first, values[0].shape).astype(record.dtype)
-    _, later = jax.lax.scan(scanned, first, (values[:-1], lengths))
-    states = jnp.concatenate([first[None], later])
+    _, later = jax.lax.scan(scanned, record.first, (values[:-1], lengths))
+    states = jnp.concatenate([record.first[None], later])
     since = jnp.where(s > 0, s, 0.0)[..., None]  # before the first command nothing moves
     x = moved(states[j], values[j], since)
-    return x if u.ndim == 2 else x[..., 0]
+    return x if np.ndim(commands) == 2 else x[..., 0]
 
 
 class _Record(NamedTuple):
@@ -156,46 +152,39 @@ class _Record(NamedTuple):
 
     stamps: Any  # (N,) [s]
     commands: Any  # (N, k)
+    first: Array  # the command, or state, until the first one arrives, (k,)
     dtype: DTypeLike  # of results
 
-    def integrals(self) -> tuple[Array, Array]:
-        """Return the integral (N, k) [s] of the commands since the first time, (high, low)."""
-        seconds = (self.stamps[1:] - self.stamps[:-1])[:, None]
-        gains = seconds * self.commands[:-1]
-        xp: Any = np if is_concrete(gains) else jnp
-        sums = xp.concatenate([xp.zeros_like(gains[:1]), xp.cumsum(gains, axis=0)])
-        return _two_parts(sums, self.dtype)
 
-
-def _commands(value: ArrayLike) -> Any:
-    """Return the commands, checked; as a NumPy array if they are concrete."""
-    commands = floating("commands", value)
-    if commands.ndim not in (1, 2):
-        raise ValueError(f"commands: wanted shape (N,) or (N, k), got {commands.shape}")
-    finite("commands", value)
-    return np.asarray(value, commands.dtype) if is_concrete(value) else commands
-
-
-def _shapes(u: Any) -> tuple[tuple[int, ...], ...]:
-    """Return the shapes of one number for all commands u, (N,) or (N, k), and of one for each."""
-    return tuple(dict.fromkeys([(), u.shape[1:]]))
-
-
-def _start(start: ArrayLike | None, u: Any) -> Any:
-    """Return the checked argument ``start``: the first command by default."""
-    first = u[0] if start is None else one_shape("start", start, *_shapes(u))
-    finite("start", first)
-    return first
-
-
-def _recorded(times: ArrayLike, u: Any, *others: Any) -> _Record:
-    """Return the record of commands u; its dtype is that to which u and ``others`` promote."""
+def _recorded(
+    times: ArrayLike, commands: ArrayLike, start: ArrayLike | None, *others: Array
+) -> _Record:
+    """Return the checked record; its dtype is that to which commands, start and others promote."""
+    array = floating("commands", commands)
+    if array.ndim not in (1, 2):
+        raise ValueError(f"commands: wanted shape (N,) or (N, k), got {array.shape}")
+    finite("commands", commands)
     stamps: Any = grid_at(times).stamps
     stamps = np.asarray(stamps) if is_concrete(stamps) else stamps
-    if np.shape(stamps) != u.shape[:1]:
-        wanted = f"shape ({len(u)},), a time for each command"
+    if np.shape(stamps) != array.shape[:1]:
+        wanted = f"shape ({len(array)},), a time for each command"
         raise ValueError(f"times: wanted {wanted}, got {np.shape(stamps)}")
-    return _Record(stamps, u.reshape(len(u), -1), jnp.result_type(u, *others))
+    rows: Any = np.asarray(commands, array.dtype) if is_concrete(commands) else array
+    rows = rows.reshape(len(rows), -1)
+    shapes = dict.fromkeys([(), array.shape[1:]])
+    first = rows[0] if start is None else one_shape("start", start, *shapes)
+    finite("start", first)
+    dtype = jnp.result_type(array, first, *others)
+    return _Record(stamps, rows, jnp.broadcast_to(first, rows.shape[1:]).astype(dtype), dtype)
+
+
+def _integrals(record: _Record) -> tuple[Array, Array]:
+    """Return the integral (N, k) [s] of the commands since the first time, (high, low)."""
+    seconds = (record.stamps[1:] - record.stamps[:-1])[:, None]
+    gains = seconds * record.commands[:-1]
+    xp: Any = np if is_concrete(gains) else jnp
+    sums = xp.concatenate([xp.zeros_like(gains[:1]), xp.cumsum(gains, axis=0)])
+    return _two_parts(sums, record.dtype)
 
 
 def _instants(name: str, value: ArrayLike) -> Any:

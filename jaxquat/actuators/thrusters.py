@@ -152,21 +152,21 @@ def _solved(rows: Array, sizes: Array | np.ndarray, tau: Array) -> Array:
     axis = (size == least).astype(a.dtype) * jnp.asarray([[4.0, 2.0, 1.0]], a.dtype)
     b = jnp.where(is_single, cross(a, axis), b)
     c = jnp.where(is_pair, cross(a, b), c)
-    forces = _quotients(a, b, c, tau)
+    forces = _quotients(jnp.stack([a, b, c], axis=1), tau)
     keep = jnp.arange(3)[None] < jnp.asarray(sizes)[:, None]
     return jnp.where(keep & (forces > 0), forces, 0.0)
 
 
-def _quotients(a: Array, b: Array, c: Array, tau: Array) -> Array:
-    """Return f (..., 3) with ``a f0 + b f1 + c f2 = tau``, 0 where a, b, c are coplanar."""
+def _quotients(rows: Array, tau: Array) -> Array:
+    """Return f (..., 3) with ``f @ rows = tau``, 0 where the rows (..., 3, 3) are coplanar."""
+    a, b, c = rows[..., 0, :], rows[..., 1, :], rows[..., 2, :]
     volume = dot(a, cross(b, c))
     size = jnp.sqrt(square(a) * square(b) * square(c))
     spans = jnp.abs(volume) > 10 * jnp.finfo(tau.dtype).eps * size
+    volume = jnp.where(spans, volume, 1.0)
     tau = jnp.broadcast_to(tau, a.shape)
     parts = [dot(tau, cross(b, c)), dot(tau, cross(c, a)), dot(tau, cross(a, b))]
-    return jnp.where(
-        spans[..., None], jnp.stack(parts, -1) / jnp.where(spans, volume, 1.0)[..., None], 0.0
-    )
+    return jnp.stack([jnp.where(spans, part / volume, 0.0) for part in parts], axis=-1)
 
 
 def _best(torques: Array, prices: Array, tau: Array) -> Array:
@@ -210,15 +210,14 @@ def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
     fixed_arms, room, target = lax.stop_gradient((arms, limits, torque))
     axes, none = jnp.eye(3, dtype=arms.dtype), jnp.zeros(3, arms.dtype)
     rows = jnp.concatenate([fixed_arms, axes])[index]
-    a, b, c = rows[:, 0], rows[:, 1], rows[:, 2]
     prices = jnp.concatenate([costs, none])[index]
-    y = _quotients(rows[:, :, 0], rows[:, :, 1], rows[:, :, 2], prices)
+    y = _quotients(transpose(rows), prices)
     worth = jnp.einsum("ci,ni->cn", y, fixed_arms) > costs[None]
     outside = jnp.asarray(1.0 - members[:, :, :n].sum(axis=1), arms.dtype)
     full = jnp.where(worth & limited[None], outside, 0.0)
     at_limit = full * room[None]
     remaining = target[None] - jnp.einsum("cn,ni->ci", at_limit, fixed_arms)
-    basic = jnp.clip(_quotients(a, b, c, remaining), 0.0, jnp.concatenate([room, none])[index])
+    basic = jnp.clip(_quotients(rows, remaining), 0.0, jnp.concatenate([room, none])[index])
     torques = jnp.einsum("cki,ck->ci", rows, basic) + target[None] - remaining
     spent = jnp.sum(prices * basic, axis=1) + jnp.einsum("cn,n->c", at_limit, costs)
     best = _best(torques, spent, target)
@@ -227,7 +226,7 @@ def _within(arms: Array, torque: Array, limits: Array, costs: Array) -> Array:
     at_limit = jnp.einsum("c,cn->n", best, full) * limits
     rows, room = matmul(chosen, jnp.concatenate([arms, axes])), matvec(chosen[:, :n], limits)
     remaining = torque - matvec(transpose(arms), at_limit)
-    basic = lax.stop_gradient(_quotients(rows[0], rows[1], rows[2], remaining))
+    basic = lax.stop_gradient(_quotients(rows, remaining))
     # If rounding takes one of the three beyond a bound, the others give the nearest torque.
     stuck = (basic <= 0) | (basic >= room)
     bound = jnp.where(stuck & (basic > 0), room, 0.0)

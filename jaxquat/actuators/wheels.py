@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import (
@@ -20,7 +20,7 @@ from jaxquat._internal.checks import (
     unit_vector,
     vector,
 )
-from jaxquat._internal.linear import cross, dot, inverse, matmul, matvec, stacked, transpose
+from jaxquat._internal.linear import cross, matvec, transpose
 from jaxquat.actuators.actuation import axes_rows
 from jaxquat.dynamics.state import State, Wrench, broadcastable, one_body
 from jaxquat.quaternion import rotate
@@ -182,88 +182,15 @@ def cmg_torque(
         >>> jq.actuators.cmg_torque(g, s, 50.0, still, jnp.zeros(1), rate)[1]  # h x'
         Array(-5., dtype=float32)
     """
-    h, s, t = _turned(gimbals, rotors, momentum, angle)
-    rate = exactly("rate", rate, h.shape)
-    state = broadcastable("state", state)
-    whole = matvec(transpose(h[:, None] * s), jnp.ones_like(rate))
-    return -matvec(transpose(h[:, None] * t), rate) - cross(state.omega, whole)
-
-
-def steer_cmgs(
-    gimbals: ArrayLike,
-    rotors: ArrayLike,
-    momentum: ArrayLike,
-    angle: ArrayLike,
-    tau: ArrayLike,
-    robustness: ArrayLike = 0.01,
-    dither: ArrayLike | tuple[float, float, float] = (0.05, 0.1, -0.15),
-) -> Array:
-    """Return the rates of gimbals (n,) [rad/s] for a torque, which also leave singular angles.
-
-    With H^2 the sum of h^2 and columns ``h t/H`` of A, the rates are
-    ``-A^T (A A^T + r E)^-1 tau/H``, ``r = robustness exp(-270 det(A A^T))`` (the determinant is at
-    most 1/27). E has 1 on its diagonal and the ``dither`` beside it. This is the generalised
-    singularity robust inverse of B. Wie, D. Bailey and C. Heiberg, Journal of Guidance 24(5), 2001,
-    after N. S. Bedrossian et al., 13(6), 1990 (without dither). Add ``omega × sum h s`` to the
-    torque, or let feedback do so.
-
-    For four gyros in a pyramid of 45 degrees the median error of the torque at random angles is
-    below 0.1 %, above 5 % at a tenth of them. At singular angles the gimbals stand still without
-    dither; with it they turn by null motion and small torques across tau until they can give it:
-    from (-90, 0, 90, 0) degrees to half the torque in 6 s at |tau|/h = 0.14 rad/s, in 10 minutes at
-    0.0014 rad/s. One or two gyros are always singular.
-
-    Args:
-        gimbals: g, unit vectors, body axes, (n, 3).
-        rotors: s at angle 0, unit vectors normal to the gimbals, (n, 3).
-        momentum: h [N m s], () or (n,), not all 0.
-        angle: x [rad], (n,).
-        tau: the torque on the body [N m], (3,).
-        robustness: not negative. Below about 1e3 units of rounding the inverse is exact, and the
-            rates are meaningless at singular angles.
-        dither: below 1/2 in size, () or (3,) for the elements yz, xz and xy of E. From 252 singular
-            states inside that pyramid's envelope 250 escape within ``4 h/|tau|`` with the default,
-            about 200 with equal elements of 0.1, fewer than ten without dither. Wie et al. vary it
-            as ``0.01 sin(pi t/2 + phase)``, which is slower.
-
-    Examples:
-        >>> s, tau = jnp.roll(jnp.eye(3), 1, axis=0), jnp.array([0.0, 0.0, 2.0])  # N m
-        >>> rate = jq.actuators.steer_cmgs(jnp.eye(3), s, 10.0, jnp.zeros(3), tau, 0.0)
-        >>> jq.actuators.cmg_torque(jnp.eye(3), s, 10.0, still, jnp.zeros(3), rate)[2].round(3)
-        Array(2., dtype=float32)
-    """
-    tau = exactly("tau", tau, (3,))
-    robustness = exactly("robustness", robustness, ())
-    not_negative("robustness", robustness)
-    dither = one_shape("dither", dither, (), (3,))
-    if is_concrete(dither):
-        size = np.abs(np.asarray(dither))
-        every("dither", "values between -1/2 and 1/2", dither, size < 0.5)
-    h, _, t = _turned(gimbals, rotors, momentum, angle)
-    if is_concrete(momentum):
-        every("momentum", "a momentum other than 0", momentum, np.any(np.asarray(momentum)))
-    unit = lax.stop_gradient(jnp.max(jnp.abs(h)))  # else its square would be out of range
-    h = h / unit
-    size = jnp.sqrt(dot(h, h))
-    a = (h / size)[:, None] * t
-    gram = matmul(transpose(a), a)
-    volume = dot(gram[0], cross(gram[1], gram[2]))
-    (x, y, z), one = jnp.broadcast_to(dither, 3).astype(a.dtype), jnp.ones((), a.dtype)
-    shift = stacked([[one, z, y], [z, one, x], [y, x, one]])
-    gram = gram + robustness * jnp.exp(-270.0 * volume) * shift
-    return -matvec(a, matvec(inverse(gram), tau / unit)) / size
-
-
-def _turned(
-    gimbals: ArrayLike, rotors: ArrayLike, momentum: ArrayLike, angle: ArrayLike
-) -> tuple[Array, Array, Array]:
-    """Return momenta (n,), axes of the rotors (n, 3), and the directions to which they turn."""
     gimbals = axes_rows("gimbals", gimbals)
     n, rotors = gimbals.shape[:1], exactly("rotors", rotors, gimbals.shape)
     unit_vector("gimbals", gimbals)
     normal_vectors("rotors", rotors, gimbals)
     h = jnp.broadcast_to(one_shape("momentum", momentum, (), n), n)
     from_aux("angle", angle)
-    angle, across = exactly("angle", angle, n)[:, None], cross(gimbals, rotors)
-    s = jnp.cos(angle) * rotors + jnp.sin(angle) * across
-    return h, s, jnp.cos(angle) * across - jnp.sin(angle) * rotors
+    x, rate = exactly("angle", angle, n), exactly("rate", rate, n)
+    state = broadcastable("state", state)
+    across, cos, sin = cross(gimbals, rotors), jnp.cos(x)[:, None], jnp.sin(x)[:, None]
+    stored = matvec(transpose(cos * rotors + sin * across), h)
+    turning = matvec(transpose(cos * across - sin * rotors), h * rate)
+    return -turning - cross(state.omega, stored)

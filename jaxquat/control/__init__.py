@@ -25,7 +25,7 @@ from jaxquat.control.laws import (
     quaternion_law,
     tracking_law,
 )
-from jaxquat.control.lqr import lqr, lqr_law
+from jaxquat.control.lqr import lqr
 from jaxquat.control.margins import Margins, margins
 from jaxquat.control.pid import PIDGains, pid
 from jaxquat.control.reference import (
@@ -35,7 +35,6 @@ from jaxquat.control.reference import (
     follow_position,
     hold_position,
 )
-from jaxquat.control.settling import settling_time
 
 __all__ = [
     "CascadeGains",
@@ -56,10 +55,8 @@ __all__ = [
     "geometric_law",
     "hold_position",
     "lqr",
-    "lqr_law",
     "margins",
     "pid",
     "quaternion_law",
-    "settling_time",
     "tracking_law",
 ]

@@ -165,8 +165,8 @@ def cascade(
         thrust = mass * jnp.maximum(dot(specific, rotate(state.q, z)), 0.0)
 
         target = attitude_of(specific, c.heading)
-        error = multiply(conjugate(state.q), shortest(state.q, target))[1:]
-        rate = 2.0 * k.attitude * error + rotate_inverse(state.q, c.heading_rate * z)
+        error = shortest(multiply(conjugate(state.q), target))
+        rate = k.attitude * error + rotate_inverse(state.q, c.heading_rate * z)
         rate_error = rate - state.omega
         turning = k.rate * rate_error + memory.angular_acceleration
         wanted = matvec(inertia, turning) + cross(state.omega, matvec(inertia, state.omega))

@@ -33,9 +33,9 @@ class Gains(NamedTuple):
     stiffness: Array
 
 
-def shortest(q: Array, target: Array) -> Array:
-    """Return ``target`` or ``-target`` (..., 4), whichever is nearer to q (``target`` if equal)."""
-    return jnp.where(jnp.sum(q * target, axis=-1, keepdims=True) < 0, -target, target)
+def shortest(error: Array) -> Array:
+    """Return twice the vector part of an attitude error q* q_r (4,), of the sign with w >= 0."""
+    return 2.0 * jnp.where(error[0] < 0, -error, error)[1:]
 
 
 def quaternion_law(state: State, gains: Gains, target: ArrayLike) -> Array:
@@ -53,7 +53,8 @@ def quaternion_law(state: State, gains: Gains, target: ArrayLike) -> Array:
     state, gains = broadcastable("state", state), check_gains(gains)
     target = exactly("target", target, (4,))
     unit_quaternion("target", target)
-    return _shortest_way(state.q, gains, target) - gains.damping * state.omega
+    error = quaternion.multiply(quaternion.conjugate(state.q), target)
+    return gains.stiffness * shortest(error) - gains.damping * state.omega
 
 
 def euler_law(state: State, gains: Gains, target: ArrayLike) -> Array:
@@ -86,11 +87,8 @@ def tracking_law(state: State, gains: Gains, reference: Reference, body: Body) -
         >>> f"{tau[2]:.2f} N m"  # no error: the feed-forward keeps the rate, (I2 - I1) w1 w2
         '1.00 N m'
     """
-    check_order(state, "tracking_law(state, gains, reference, body)")
-    state, gains = broadcastable("state", state), check_gains(gains)
-    reference = check_reference(reference)
-    instance("body", body, Body, "a jq.Body")
-    return _shortest_way(state.q, gains, reference.q) + _rate_terms(body, state, gains, reference)
+    gains, error, torque = _followed(state, gains, reference, body)
+    return gains.stiffness * shortest(error) + torque
 
 
 def geometric_law(state: State, gains: Gains, reference: Reference, body: Body) -> Array:
@@ -107,39 +105,30 @@ def geometric_law(state: State, gains: Gains, reference: Reference, body: Body) 
         >>> f"{tau[2]:.2f} N m"  # -2 k 0.6 0.8
         '-1.92 N m'
     """
-    check_order(state, "geometric_law(state, gains, reference, body)")
+    gains, error, torque = _followed(state, gains, reference, body)
+    return 2.0 * gains.stiffness * error[0] * error[1:] + torque
+
+
+def _followed(
+    state: State, gains: Gains, reference: Reference, body: Body
+) -> tuple[Gains, Array, Array]:
+    """Return checked gains, the attitude error q* q_r, and the damping plus the feed-forward."""
+    if isinstance(state, Body):  # the first argument in an old release
+        order = "the order is state, gains, reference, body"
+        raise TypeError(f"state: wanted a jq.State, got a Body; {order}")
     state, gains = broadcastable("state", state), check_gains(gains)
     reference = check_reference(reference)
     instance("body", body, Body, "a jq.Body")
     error = quaternion.multiply(quaternion.conjugate(state.q), reference.q)
-    return 2.0 * gains.stiffness * error[0] * error[1:] + _rate_terms(body, state, gains, reference)
-
-
-def check_order(state: Any, call: str) -> None:
-    """Raise TypeError if a body is passed as the state, as in an old release."""
-    if isinstance(state, Body):
-        raise TypeError(f"state: wanted a jq.State, got a Body; the order is {call}")
-
-
-def _shortest_way(q: Array, gains: Gains, target: Array) -> Array:
-    """Return the pull ``2 k vec(q* (s target))``."""
-    doubled = 2.0 * gains.stiffness
-    return doubled * quaternion.multiply(quaternion.conjugate(q), shortest(q, target))[1:]
-
-
-def _rate_terms(body: Body, state: State, gains: Gains, reference: Reference) -> Array:
-    """Return the damping of the rate error plus the feed-forward, the torque for the motion."""
-    to_body = quaternion.multiply(quaternion.conjugate(state.q), reference.q)
-    omega = quaternion.rotate(to_body, reference.omega)
-    alpha = quaternion.rotate(to_body, reference.alpha)
+    omega = quaternion.rotate(error, reference.omega)
+    alpha = quaternion.rotate(error, reference.alpha)
     forward = matvec(body.inertia, alpha - cross(state.omega, omega))
     forward = forward + cross(state.omega, matvec(body.inertia, state.omega))
-    return forward - gains.damping * (state.omega - omega)
+    return gains, error, forward - gains.damping * (state.omega - omega)
 
 
 def check_gains(gains: Any, kind: Any = Gains) -> Any:
     """Return gains of this kind with checked arrays (3,) as fields; errors name the field."""
     wanted = f"control.{kind.__name__}({', '.join(kind._fields)})"
-    return checked_record(
-        "gains", gains, kind, dict.fromkeys(kind._fields, Field([(3,)], finite)), wanted
-    )
+    fields = dict.fromkeys(kind._fields, Field([(3,)], finite))
+    return checked_record("gains", gains, kind, fields, wanted)

@@ -212,16 +212,14 @@ def _turn_to_rest(closed: np.ndarray, drift: np.ndarray, eps: float) -> float:
 
 def _inexact(memory: Any, dtype: DTypeLike) -> tuple[Array, Callable[[Array], Any]]:
     """Return the numbers of a memory that have derivatives, (p,), and the inverse function."""
-    leaves, structure = jax.tree.flatten(memory)
-    arrays = [jnp.asarray(leaf) for leaf in leaves]
-    moves = [jnp.issubdtype(x.dtype, jnp.inexact) for x in arrays]
-    numbers = [x for x, m in zip(arrays, moves, strict=True) if m]
+    memory = jax.tree.map(jnp.asarray, memory)
+    moves = lambda x: jnp.issubdtype(x.dtype, jnp.inexact)  # noqa: E731
+    numbers = [x for x in jax.tree.leaves(memory) if moves(x)]
     flat, unravel = ravel_pytree(numbers or jnp.zeros(0, dtype))
 
     def join(flat: Array) -> Any:
         moved = iter(unravel(flat))
-        leaves = [next(moved) if m else x for x, m in zip(arrays, moves, strict=True)]
-        return jax.tree.unflatten(structure, leaves)
+        return jax.tree.map(lambda x: next(moved) if moves(x) else x, memory)
 
     return flat, join
 

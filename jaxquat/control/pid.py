@@ -84,9 +84,8 @@ def pid(
     gains_of = function_of("gains", gains, PIDGains, checked_gains, "params")
     takes("measure", measure, "state, input")
     period, unwinding, known_period = checked_times(period, anti_windup_time)
-    if limits is not None:
-        limits = one_shape("limits", limits, (), (3,))
-        positive("limits", limits, or_infinite=True)
+    limits = one_shape("limits", jnp.inf if limits is None else limits, (), (3,))
+    positive("limits", limits, or_infinite=True)
 
     def init(start: State, params: Any) -> Array:
         return jnp.zeros_like(start.omega)
@@ -98,9 +97,9 @@ def pid(
         target = reference_at(t, params, sampled_input)
         k, dtype = gains_of(params), memory.dtype
         uncut = tracking_law(measured, Gains(k.damping, k.stiffness), target, body) + memory
-        most = None if limits is None else limits.astype(dtype)
-        cut = uncut if most is None else jnp.clip(uncut, -most, most)
-        error = 2.0 * multiply(conjugate(measured.q), shortest(measured.q, target.q))[1:]
+        most = limits.astype(dtype)
+        cut = jnp.clip(uncut, -most, most)
+        error = shortest(multiply(conjugate(measured.q), target.q))
         growth = k.integral * error + (cut - uncut) / unwinding.astype(dtype)
         return cut, memory + period.astype(dtype) * growth
 

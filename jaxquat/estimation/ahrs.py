@@ -94,7 +94,9 @@ def _linearize(
     north = stages.find_heading(settings, memory, predicted, tilt)
     moving = stages.find_rest(settings, memory, predicted, tilt, north.q)
     starts, known = _starts(memory, predicted, tilt, north, moving)
-    numbers = _numbers(memory, predicted, tilt, moving, starts)
+    gained = predicted.intervals[1] * moving.acceleration
+    numbers = memory.numbers.at[3:5].add(gained).at[5].multiply(predicted.decay)
+    numbers = jnp.where(starts[3:] | ~tilt.known, 0.0, numbers)
     # What was unknown and becomes known is known of the past, too.
     past = _restarted(settings, predicted, tilt, north, starts & known)
     turn = log(multiply(north.q, conjugate(predicted.q)))
@@ -182,15 +184,6 @@ def _restarted(
         noise=with_tilt(transpose(with_tilt(noise))),
         transition=with_tilt(transition),
     )
-
-
-def _numbers(
-    memory: Memory, predicted: Prediction, tilt: Tilt, moving: MotionAndRest, starts: Array
-) -> Array:
-    """Return the numbers (15,) before the updates."""
-    gained = predicted.intervals[1] * moving.acceleration
-    numbers = memory.numbers.at[3:5].add(gained).at[5].multiply(predicted.decay)
-    return jnp.where(starts[3:] | ~tilt.known, 0.0, numbers)
 
 
 def _observe(

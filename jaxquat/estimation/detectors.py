@@ -9,7 +9,7 @@ from jax import Array
 from jaxquat._internal.linear import near_one, power_of_two, root, square
 from jaxquat.estimation.arguments import GRAVITY
 from jaxquat.estimation.imu import AhrsSettings
-from jaxquat.estimation.memory import HorizontalField, MagneticField, MeanForce, Motion
+from jaxquat.estimation.memory import HorizontalField, MagneticField, MeanForce, Motion, Rest
 
 _SENSOR_TIME = 0.5  # s: time constant of gyroscope and accelerometer; vibrations are shorter
 _FIELD_TIME = 0.15  # s: time constant of the field's norm and dip; smooths noise, keeps steps
@@ -20,31 +20,30 @@ _INVERTED = -0.3  # of gravity: a mean upward force below this is upside down, n
 _PUSH_TIME = 0.5  # s: for so long a body that is moved about accelerates one way
 _FORCE_ERROR = 0.5  # m/s^2: error of the length of one force, 5 % of gravity
 _MEAN_ERROR = 0.25  # m/s^2: error of the length of the mean force, whose noise averages out
-_HORIZONTAL_TIME = (
-    10.0  # s: time constant of the mean horizontal field, in which noise averages out
-)
+_HORIZONTAL_TIME = 10.0  # s: time constant of the mean horizontal field, which averages noise
 _BY_CHANCE = 15.0  # noise alone has a longer squared mean, in its own units, with probability e^-15
+_VERTICAL_TILTS = 32.0  # four deviations about two axes: a wrong tilt is seldom larger
+_STEEP = 0.25  # of the norm: a longer horizontal field is no wrong tilt; a dip of 75 degrees
 _FIRST_NOISE = 0.04  # of the norm: noise of the field that one reading alone is taken to have
 _FIELD_RATIO = 1e3  # largest relative change of the norm: its fourth power fits into float32
 
 
 def detect_stillness(
     settings: AhrsSettings,
-    smoothed: Array,
-    still_time: Array,
+    memory: Rest,
     sensors: Array,
     measured: Array,
     intervals: Array,
     dt: Array,
 ) -> tuple[Array, Array]:
     """Low-pass gyroscope and accelerometer, (6,); count for how long they hardly change [s]."""
-    sensors = jnp.where(jnp.repeat(measured[:2], 3), sensors, smoothed)
+    sensors = jnp.where(jnp.repeat(measured[:2], 3), sensors, memory.smoothed)
     share = jnp.expm1(-jnp.repeat(intervals[:2], 3) / _SENSOR_TIME)
-    smoothed = smoothed - share * (sensors - smoothed)
+    smoothed = memory.smoothed - share * (sensors - memory.smoothed)
     change, rate_limit = sensors - smoothed, settings.rest_rate**2
     still = (square(change[:3]) < rate_limit) & (square(smoothed[:3]) < rate_limit)
     still = still & (square(change[3:]) < settings.rest_acceleration**2)
-    return smoothed, jnp.where(still, still_time + dt, 0.0)
+    return smoothed, jnp.where(still, memory.still_time + dt, 0.0)
 
 
 def measure_motion(
@@ -115,17 +114,16 @@ def detect_disturbance(
 
 
 def measure_horizontal_field(
-    memory: HorizontalField, field: Array, interval: Array, valid: Array
-) -> tuple[HorizontalField, Array]:
-    """Return the memory, and the squared horizontal field (), relative to the norm, beyond noise.
+    memory: HorizontalField, field: Array, interval: Array, valid: Array, tilt_variance: Array
+) -> tuple[HorizontalField, Array, Array]:
+    """Return the memory, whether the field may be vertical, and the variance of its direction.
 
     The squared mean of noise in world axes is exponential, with the mean ``2 variance share``.
     """
     field = near_one(field)
     now = field[:2] / jnp.sqrt(square(field))
-    part = jnp.maximum(
-        -jnp.expm1(-interval / _HORIZONTAL_TIME), memory.share / (1.0 + memory.share)
-    )
+    part = -jnp.expm1(-interval / _HORIZONTAL_TIME)
+    part = jnp.maximum(part, memory.share / (1.0 + memory.share))
     change = now - memory.mean
     spread = 0.5 * square(change) / (1.0 + memory.share)
     after = HorizontalField(
@@ -135,7 +133,9 @@ def measure_horizontal_field(
     )
     after = jax.tree.map(lambda x, y: jnp.where(valid, x, y), after, memory)
     variance = after.variance + _FIRST_NOISE**2 * after.share
-    return after, square(after.mean) - 2.0 * _BY_CHANCE * variance * after.share
+    beyond_noise = square(after.mean) - 2.0 * _BY_CHANCE * variance * after.share
+    is_vertical = beyond_noise <= jnp.minimum(_VERTICAL_TILTS * tilt_variance, _STEEP**2)
+    return after, is_vertical, after.variance / jnp.where(is_vertical, 1.0, beyond_noise)
 
 
 def or_standard(gravity: Array) -> Array:

@@ -7,6 +7,7 @@ that differ from the identity, at an eighth of the cost of (18, 18) products.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -16,10 +17,9 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import divisor, exactly, instance, vector
-from jaxquat._internal.linear import square, transpose
+from jaxquat._internal.linear import square
 from jaxquat._internal.renamed import has_old_fields
 from jaxquat.estimation.arguments import check_sizes
-from jaxquat.estimation.error_state import symmetric
 from jaxquat.estimation.interval import Interval, checked, intervals
 from jaxquat.quaternion import conjugate, correct_norm, exp, log, multiply, rotate, to_matrix
 from jaxquat.recordings import Recording
@@ -203,35 +203,22 @@ def _merged(samples: ImuSample) -> ImuSample:
     total = jnp.sum(samples.dt.seconds)
     gyro = log(end) / jnp.where(total > 0, total, 1.0)
     to_end = multiply(conjugate(end)[None], q)
-    averages = (_mean(rotate(to_end, x)) for x in (samples.accelerometer, samples.magnetometer))
-    return ImuSample(Interval(total), gyro, *averages)
+
+    def mean(vectors: Array) -> Array:
+        valid = ~jnp.any(jnp.isnan(vectors), axis=1, keepdims=True)
+        return jnp.mean(rotate(to_end, vectors), axis=0, where=valid)  # NaN without a valid one
+
+    return ImuSample(Interval(total), gyro, mean(samples.accelerometer), mean(samples.magnetometer))
 
 
-def _mean(vectors: Array) -> Array:
-    valid = ~jnp.any(jnp.isnan(vectors), axis=1, keepdims=True)
-    count = jnp.sum(valid, dtype=vectors.dtype)
-    total = jnp.sum(jnp.where(valid, vectors, 0.0), axis=0)
-    return jnp.where(count > 0, total / jnp.maximum(count, 1.0), jnp.nan)
-
-
-def transition_of(q: Array, gyro: Array, dt: Array, decay: Array, impulse: Array) -> Array:
-    """Return the derivative of the error after a step with respect to the one before, (18, 18)."""
-    by_rate = -dt * to_matrix(q)
-    by_response = (by_rate[:, :, None] * gyro[None, None, :]).reshape(3, 9)
-    tilt = impulse * jnp.asarray([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]], dt.dtype)
-    matrix = jnp.eye(SIZE, dtype=dt.dtype).at[DECLINATION, DECLINATION].set(decay)
-    matrix = matrix.at[:3, 3:6].set(by_rate).at[:3, RESPONSE:].set(by_response)
-    return matrix.at[VELOCITY:DECLINATION, :3].set(tilt)
-
-
-def propagated(
-    covariance: Array, q: Array, gyro: Array, dt: Array, decay: Array, impulse: Array
-) -> Array:
-    """Return ``F P F^T`` with the transition F, computed from its blocks."""
+def transition_of(
+    q: Array, gyro: Array, dt: Array, decay: Array, impulse: Array
+) -> Callable[[Array], Array]:
+    """Return the product ``matrix -> F matrix``, (18, n), with the transition F of the error."""
     by_rate = -dt * to_matrix(q)
 
     def applied(matrix: Array) -> Array:
-        response = matrix[RESPONSE:].reshape(3, 3, SIZE)
+        response = matrix[RESPONSE:].reshape(3, 3, -1)
         rate = matrix[3:6] + jnp.einsum("ijk,j->ik", response, gyro, precision=_ALL_DIGITS)
         tilt = impulse * jnp.stack([matrix[1], -matrix[0]])
         parts = (
@@ -243,7 +230,7 @@ def propagated(
         )
         return jnp.concatenate(parts)
 
-    return symmetric(applied(transpose(applied(covariance))))
+    return applied
 
 
 def variances_of(settings: AhrsSettings, gyro: Array, dt: Array, decay: Array) -> Array:

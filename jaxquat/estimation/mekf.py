@@ -226,9 +226,8 @@ def _gated(
         after, update = observed(after, row[None], value[None], variance[None], valid[None])
         updates.append(update)
     near = consistency(updates)[0] <= gate**2
-    after = Error(*(jnp.where(near, new, old) for new, old in zip(after, error, strict=True)))
-    kept = jax.tree.map(lambda x: jnp.where(near, x, jnp.zeros_like(x)), updates)
-    return after, tuple(kept)
+    after = jax.tree.map(lambda new, old: jnp.where(near, new, old), after, error)
+    return after, jax.tree.map(lambda x: jnp.where(near, x, 0.0), tuple(updates))
 
 
 def _independent(noise: Array) -> tuple[Array, Array]:

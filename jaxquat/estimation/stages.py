@@ -11,21 +11,14 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from jaxquat._internal.linear import cross, matvec, near_one, root, square
+from jaxquat._internal.linear import cross, matvec, near_one, root, square, transpose
+from jaxquat.estimation import detectors
 from jaxquat.estimation.arguments import GRAVITY
-from jaxquat.estimation.detectors import (
-    detect_disturbance,
-    detect_lost_tilt,
-    detect_stillness,
-    measure_horizontal_field,
-    measure_motion,
-    or_standard,
-)
+from jaxquat.estimation.error_state import symmetric
 from jaxquat.estimation.filtering import present, turned
-from jaxquat.estimation.imu import AhrsSettings, ImuSample, propagated, transition_of, variances_of
+from jaxquat.estimation.imu import SIZE, AhrsSettings, ImuSample, transition_of, variances_of
 from jaxquat.estimation.memory import (
     Heading,
-    HorizontalField,
     MeanForce,
     Memory,
     Motion,
@@ -40,8 +33,6 @@ START_TILT = 0.3  # rad: deviation of the tilt from one specific force, of a bod
 _STEADY_TILT = 0.03  # rad: a heading that began at a less certain tilt begins again at this one
 _AGAIN = 5.0  # s: before that, it begins again at most so often, when the deviation has halved
 _LOST_TILT = 1.0  # rad^2: two variances of the tilt too large for a linear error, as after a gap
-_VERTICAL_TILTS = 32.0  # four deviations about two axes: a wrong tilt is seldom larger
-_STEEP = 0.25  # of the norm: a longer horizontal field is no wrong tilt; a dip of 75 degrees
 _PROVEN = 10.0  # s: an older heading is kept when the field becomes vertical
 _FREE_FALL = 0.5  # in units of gravity: a shorter force has no use as the vertical
 _MERGED = 0.1  # s: samples up to this length may be merged from shorter ones, coning included
@@ -126,10 +117,10 @@ def predict(settings: AhrsSettings, memory: Memory, sample: ImuSample) -> Predic
     missed = missed + _coning(memory.gyro, gyro, intervals[0])
     decay = jnp.exp(-dt / settings.declination_time)
     impulse = intervals[1] * rotate(q, force)[2]  # in free fall a tilt makes no velocity
-    transition = transition_of(middle, gyro, dt, decay, impulse)
-    covariance = propagated(memory.covariance, middle, gyro, dt, decay, impulse)
+    times_transition = transition_of(middle, gyro, dt, decay, impulse)
+    covariance = symmetric(times_transition(transpose(times_transition(memory.covariance))))
     noise = jnp.diag(variances_of(settings, gyro, dt, decay).at[:3].add(missed))
-    error = covariance + noise, noise, transition
+    error = covariance + noise, noise, times_transition(jnp.eye(SIZE, dtype=dt.dtype))
     sample = ImuSample(sample.dt, gyro, force, field)
     return Prediction(sample, measured, since, intervals, gyro_interval, q, *error, decay)
 
@@ -142,7 +133,7 @@ def find_tilt(memory: Memory, predicted: Prediction) -> Tilt:
     known, begins = memory.has_tilt | has_weight, has_weight & ~memory.has_tilt
     in_world = rotate(predicted.q, force)
     at_rest, rest_force = memory.rest.at_rest, memory.rest.smoothed[3:]
-    mean_force, mean_excess, lost = detect_lost_tilt(
+    mean_force, mean_excess, lost = detectors.detect_lost_tilt(
         memory.mean_force, in_world, predicted.intervals[1], at_rest, rest_force
     )
     unknown = has_weight & (covariance[0, 0] + covariance[1, 1] > _LOST_TILT)  # as after a gap
@@ -168,7 +159,11 @@ def find_heading(
     # In level axes: a turn about the vertical changes neither norm nor dip.
     field = rotate(tilt.q, predicted.sample.magnetometer)
     has_heading, angle, dip_factor, slope = _heading(field)
-    horizontal, is_vertical, noise = _horizontal(before, field, interval, tilt, has_field)
+    start = no_horizontal_field(interval)
+    horizontal = jax.tree.map(lambda x, y: jnp.where(tilt.lost, x, y), start, before.horizontal)
+    horizontal, is_vertical, noise = detectors.measure_horizontal_field(
+        horizontal, field, interval, has_field & tilt.known, tilt.variance
+    )
     valid = tilt.known & has_field & has_heading & ~is_vertical
     lost = has_field & is_vertical & (before.age >= 0) & (before.age < _PROVEN)
     # A heading has the error of the tilt at which it began.
@@ -178,7 +173,7 @@ def find_heading(
     outdated = better & (before.tilt_variance > _STEADY_TILT**2)
     begins = valid & ((before.age < 0) | tilt.lost | outdated)
     past_field = jax.tree.map(lambda x: jnp.where(begins, 0.0, x), before.field)
-    field_memory, factor, restarts = detect_disturbance(
+    field_memory, factor, restarts = detectors.detect_disturbance(
         settings, past_field, field, interval, has_field & tilt.known
     )
     begins = valid & (restarts | begins)
@@ -199,17 +194,6 @@ def find_heading(
     return MagneticHeading(q, valid, begins, lost, angle, variance, is_early, by_tilt, heading)
 
 
-def _horizontal(
-    before: Heading, field: Array, interval: Array, tilt: Tilt, has_field: Array
-) -> tuple[HorizontalField, Array, Array]:
-    """Return the memory, whether the field may be vertical, and the variance of its direction."""
-    start = no_horizontal_field(interval)
-    memory = jax.tree.map(lambda x, y: jnp.where(tilt.lost, x, y), start, before.horizontal)
-    memory, level = measure_horizontal_field(memory, field, interval, has_field & tilt.known)
-    is_vertical = level <= jnp.minimum(_VERTICAL_TILTS * tilt.variance, _STEEP**2)
-    return memory, is_vertical, memory.variance / jnp.where(is_vertical, 1.0, level)
-
-
 def _turned(vector: Array, angle: Array) -> Array:
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     return jnp.stack([cos * vector[0] - sin * vector[1], sin * vector[0] + cos * vector[1]])
@@ -222,15 +206,22 @@ def find_rest(
     ((dt,), gyro, force, _), measured, _, intervals, *_ = predicted
     gravity, before = tilt.mean_force.gravity, memory.rest
     acceleration = rotate(q, force)[:2]
-    excess = jnp.where(measured[1], root(square(force)) - or_standard(gravity), 0.0)
-    excesses = excess, tilt.mean_excess
-    motion, density = measure_motion(
-        settings, memory.motion, acceleration, intervals[1], before.at_rest, *excesses
+    excess = jnp.where(measured[1], root(square(force)) - detectors.or_standard(gravity), 0.0)
+    motion, density = detectors.measure_motion(
+        settings,
+        memory.motion,
+        acceleration,
+        intervals[1],
+        before.at_rest,
+        excess,
+        tilt.mean_excess,
     )
     has_vertical = tilt.known & ~tilt.lost
     motion = jax.tree.map(lambda x: jnp.where(has_vertical, x, 0.0), motion)
     sensors = jnp.concatenate([gyro, force])
-    smoothed, still_time = detect_stillness(settings, *before[:2], sensors, measured, intervals, dt)
+    smoothed, still_time = detectors.detect_stillness(
+        settings, before, sensors, measured, intervals, dt
+    )
     mean_force = rotate(q, smoothed[3:])
     level_force = square(mean_force[:2])  # not 0 while the body gathers speed
     limit = _LEVEL_FORCE**2 + 18.0 * GRAVITY**2 * tilt.variance  # three deviations of two axes

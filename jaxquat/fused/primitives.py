@@ -85,9 +85,8 @@ class LoopPrimitive:
         if self.name == "value":
             return keys.primals(g), keys.results(g, keep)
         if self.name == "vjp":
-            return keys.point(g) + keys.cotangents(g, live), keys.gradients(g) if by is None else [
-                *by
-            ]
+            outer = keys.gradients(g) if by is None else list(by)
+            return keys.point(g) + keys.cotangents(g, live), outer
         assert f is not None
 
         def tangents(names: list[Key]) -> list[Key]:
@@ -95,10 +94,8 @@ class LoopPrimitive:
 
         if self.name == "jvp":
             return keys.point(f) + tangents(keys.primals(g)), tangents(keys.results(g, keep))
-        linear, of_f = (
-            tangents(keys.point(g) + keys.cotangents(g, live)),
-            keys.live_of_primal(g, live),
-        )
+        linear = tangents(keys.point(g) + keys.cotangents(g, live))
+        of_f = keys.live_of_primal(g, live)
         assert of_f is not None
         return keys.point(f) + keys.cotangents(f, of_f) + linear, tangents(keys.gradients(g))
 

@@ -186,31 +186,24 @@ def _of_operands(
     return outputs
 
 
-def _transpose_value(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
-    """Transpose ``value``, linear in its undefined operands, by transposing the scan."""
-    return _transpose_by_scan(value, cs, operands, params)
-
-
 def _transpose_vjp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any]:
     """Transpose ``vjp`` by ``jvp`` if only the cotangents b are undefined, else by the scan."""
     f, members = params["recurrence"], params["members"]
     arrays, outer = vjp.named(operands, params)
     if any(ad.is_undefined_primal(arrays[key].array) for key in keys.point(f)):
-        return _transpose_by_scan(vjp, cs, operands, params)
-    c = dict(zip(outer, cs, strict=True))
-    zero = {
-        key: ad.Zero(jax.typeof(keys.zeros(f, key, members)))
-        for key in keys.floats(f, "primal", START)
-    }
-    dx = {key: c.get(key.at("gradient"), x) for key, x in zero.items()}
+        return _transpose_by_scan(vjp, cs, *operands, **params)
+    zero = {key: ad.Zero(jax.typeof(keys.zeros(f, key, members))) for key in keys.gradients(f)}
+    c = zero | dict(zip(outer, cs, strict=True))
+    dx = {key.at("primal"): x for key, x in c.items()}
     tangents = {key.tangent: x for key, x in _filled(f, dx, members).items()}
     y = jvp(arrays | tangents, tangent_along(f, dx), members)
     return _of_operands(arrays, members, lambda key: y[key.at("result").tangent].array)
 
 
 def _transpose_by_scan(
-    primitive: LoopPrimitive, cs: Sequence[Any], operands: Sequence[Any], params: dict[str, Any]
+    primitive: LoopPrimitive, cs: Sequence[Any], *operands: Any, **params: Any
 ) -> list[Any]:
+    """Transpose a primitive, linear in its undefined operands, by transposing the scan."""
     unknown = [k for k, x in enumerate(operands) if ad.is_undefined_primal(x)]
     types = [operands[k].aval for k in unknown]
     specs = [shaped(kind.shape, kind.dtype, kind) for kind in types]
@@ -227,7 +220,7 @@ def _transpose_by_scan(
     return [gradient[unknown.index(k)] if k in unknown else None for k in range(len(operands))]
 
 
-ad.primitive_transposes[value.primitive] = _transpose_value
+ad.primitive_transposes[value.primitive] = functools.partial(_transpose_by_scan, value)
 ad.primitive_transposes[vjp.primitive] = _transpose_vjp
 ad.primitive_transposes[jvp.primitive] = _transpose_jvp
 ad.primitive_transposes[jvp_of_vjp.primitive] = _transpose_jvp_of_vjp
@@ -242,18 +235,14 @@ def _checkpointed(primitive: LoopPrimitive) -> Callable[..., Any]:
         needed = [v for v, t in zip(variables, there, strict=True) if not (t or hasattr(v, "val"))]
         count = len(equation.outvars)
         if not any(unknown):
-            types = [variable.aval for variable in variables]
-            if _is_saved(saveable(equation.primitive, *types, **params)):
+            saved = saveable(equation.primitive, *(v.aval for v in variables), **params)
+            if saved is True or type(saved).__name__ == "SaveableType":
                 return equation, None, [False] * count, [False] * count, []
             return equation, equation, [False] * count, [True] * count, needed
         known, late = _known_part(primitive, equation, unknown)
         return known, equation, late, [True] * count, needed
 
     return rule
-
-
-def _is_saved(verdict: Any) -> bool:
-    return verdict is True or type(verdict).__name__ == "SaveableType"
 
 
 def _known_part(

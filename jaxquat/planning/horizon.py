@@ -30,7 +30,6 @@ from jaxquat.planning.problem import (
     checked_constraints,
     checked_limits,
     kinds_of,
-    parted,
     problem_of,
     residuals_of,
 )
@@ -51,7 +50,6 @@ class Horizon(NamedTuple):
     limits: Limits
     sample_every: int
     constraints: Constraints
-    states: State | None
 
     @property
     def period(self) -> float | None:
@@ -105,7 +103,7 @@ def checked_horizon(
     body: Body,
     torque: Torque,
     dt: ArrayLike,
-    commands: ArrayLike | tuple[ArrayLike, State],
+    commands: ArrayLike,
     residuals: Callable[..., Array] | Residuals,
     constraints: Constraints | None,
     sample_every: int,
@@ -117,10 +115,9 @@ def checked_horizon(
     takes("torque", torque, "t, state, params, command")
     step = exactly("dt", dt, ())
     positive("dt", step)
-    commands, states = parted(commands)
     guess = checked_commands(commands)
     residuals = residuals_of(residuals, "k, state, params")
     constraints = checked_constraints(constraints, "k, state, params")
     every = positive_integer("sample_every", sample_every)
     limits = checked_limits(constraints.limits, guess)
-    return Horizon(scheme, body, torque, step, guess, residuals, limits, every, constraints, states)
+    return Horizon(scheme, body, torque, step, guess, residuals, limits, every, constraints)

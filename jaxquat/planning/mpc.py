@@ -24,15 +24,13 @@ from jaxquat.planning.iteration import (
     Limits,
     Problem,
     Trajectory,
-    begun,
     clipped,
-    ends,
     gauss_newton,
     open_loop,
     roll_out,
     within,
 )
-from jaxquat.planning.problem import Constraints, Residuals, checked_states
+from jaxquat.planning.problem import Constraints, Residuals
 from jaxquat.planning.riccati import backward, forward
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
@@ -47,8 +45,6 @@ class MpcMemory(NamedTuple):
     Attributes:
         commands: the plan of the next sample, (samples, m).
         k: its number, an integer ().
-        states: the states of that plan, leading axes samples + 1, which need not obey the equations
-            of motion; None if the first guess had none.
         violation: the largest violation of a constraint along the last plan, in its unit, ().
         holds: whether that is at most the tolerance, ().
         failures: the number of samples so far whose plan did not hold, an integer ().
@@ -61,7 +57,6 @@ class MpcMemory(NamedTuple):
 
     commands: Array
     k: Array
-    states: Any
     violation: Array
     holds: Array
     failures: Array
@@ -73,7 +68,7 @@ def mpc(
     body: Body,
     torque: Torque,
     dt: ArrayLike,
-    commands: ArrayLike | tuple[ArrayLike, State],
+    commands: ArrayLike,
     residuals: Callable[..., Array] | Residuals,
     *,
     constraints: Constraints | None = None,
@@ -112,9 +107,8 @@ def mpc(
         body: the Body of the model, in the dtype of the start.
         torque: ``torque(t, state, params, command) -> (3,)`` of the model, as in ``jq.rollout``.
         dt: the step of the model [s]. The controller's period is ``sample_every dt``.
-        commands: the first guess, (samples, m), in the dtype of the start, clipped to the limits.
-            The pair ``(commands, states)`` also guesses the states, as in ``ilqr``; the steps are
-            then whole ones where their cost is finite.
+        commands: the first guess, (samples, m), in the dtype of the start, clipped to the limits,
+            for instance those of a plan of ``ilqr``.
         residuals: ``residuals(k, state, params, command) -> (r,)`` of each sample, or
             ``planning.Residuals`` with ``final(k, state, params)`` at the end of the horizon.
         constraints: ``planning.Constraints``: limits, inequalities of each sample k of the rollout,
@@ -150,27 +144,19 @@ def mpc(
 
     def init(start: State, params: Any) -> MpcMemory:
         horizon.check_start(start)
-        states, k = horizon.states, jnp.zeros((), int)
-        commands, zero = horizon.commands, jnp.zeros((), start.q.dtype)
-        if states is not None:
-            states = checked_states(states, start, len(commands))
-        return MpcMemory(commands, k, states, zero, zero == 0, k)
+        k, zero = jnp.zeros((), int), jnp.zeros((), start.q.dtype)
+        return MpcMemory(horizon.commands, k, zero, zero == 0, k)
 
     def update(t: Array, state: State, memory: MpcMemory, params: Any, value: Any) -> Any:
         problem, start = horizon.problem(t, state, params, memory.k)
         kinds = horizon.kinds(params, memory.k) if constrained else None
 
-        def one(_: Any, c: tuple[Array, Any]) -> tuple[Array, Any]:
-            path, cost = begun(problem, start, limits, c, lax.scan)
-            return _improved(problem, kinds, path, cost, limits)
+        def one(_: Any, commands: Array) -> Array:
+            states, _, cost = roll_out(problem, start, commands, open_loop)
+            return _improved(problem, kinds, Trajectory(states, commands, None), cost, limits)
 
-        first = clipped(memory.commands, limits), memory.states
-        commands, states = lax.fori_loop(0, iterations, one, first)
+        commands = lax.fori_loop(0, iterations, one, clipped(memory.commands, limits))
         memory = memory._replace(commands=shifted(commands), k=memory.k + 1)
-        if states is not None:
-            end = problem.stage(jnp.asarray(len(commands) - 1), ends(states)[2], commands[-1])[0]
-            join = lambda x, last: jnp.concatenate([x[1:], last[None]])  # noqa: E731
-            memory = memory._replace(states=jax.tree.map(join, states, end))
         if kinds is not None:
             flown = roll_out(problem, start, commands, open_loop)[0]
             violation = largest_violation(values(kinds, flown, commands))
@@ -185,38 +171,30 @@ def mpc(
 
 def _improved(
     problem: Problem, constraints: Kinds | None, path: Trajectory, cost: Array, limits: Limits
-) -> tuple[Array, State | None]:
-    """Return commands, and states if there are gaps, after the best part of one step."""
-    states, commands, gaps = path
+) -> Array:
+    """Return the commands after the best part of one step."""
+    states, commands, _ = path
     start = jax.tree.map(lambda x: x[0], states)
-    model = gauss_newton(problem, states, commands, gaps)
+    model = gauss_newton(problem, states, commands)
     damping = 10.0 * float(jnp.finfo(commands.dtype).eps)
-    if constraints is None:
-        z = forward(model, backward(model, damping, *within(commands, limits)))[1]
-        paid = lambda commands, flown: flown[2]  # noqa: E731
+    program = None if constraints is None else program_of(model, cost, constraints, path, limits)
+    if program is None:
+        z, multiplier = forward(model, backward(model, damping, *within(commands, limits)))[1], 0.0
     else:
-        program = program_of(model, cost, constraints, path, limits)
         z, multiplier = solved(program, damping)
-
-        def paid(commands: Array, flown: tuple[State, Array, Array]) -> Array:
-            at = values(constraints, flown[0], commands)
-            return flown[2] + 2.0 * multiplier * program.violations(at)
-
     change = z[:, -commands.shape[1] :]
 
-    def stepped(length: Array) -> tuple[Array, Array | None]:
-        left = None if gaps is None else (1.0 - length) * gaps
-        return clipped(commands + length * change, limits), left
+    def stepped(length: Array) -> Array:
+        return clipped(commands + length * change, limits)
 
-    def flown(commands: Array, gaps: Array | None) -> tuple[State, Array, Array]:
-        return roll_out(problem, start, commands, open_loop, gaps)
+    def paid(commands: Array) -> Array:
+        flown, _, cost = roll_out(problem, start, commands, open_loop)
+        if constraints is None or program is None:
+            return cost
+        at = values(constraints, flown, commands)
+        return cost + 2.0 * multiplier * program.violations(at)
 
     # The choice of a length has no derivative, and where a trial diverges, none must be computed.
     lengths = jnp.asarray((*STEPS, 0.0), commands.dtype)
-    trials = lax.stop_gradient(jax.vmap(stepped)(lengths))
-    costs = jax.vmap(lambda u, gaps: paid(u, flown(u, gaps)))(*trials)
-    costs = jnp.where(jnp.isnan(costs), jnp.inf, costs)
-    if gaps is None:
-        return stepped(lengths[jnp.argmin(costs)])[0], None
-    commands, gaps = stepped(lengths[jnp.argmax(jnp.isfinite(costs))])
-    return commands, flown(commands, gaps)[0]
+    costs = jax.vmap(paid)(lax.stop_gradient(jax.vmap(stepped)(lengths)))
+    return stepped(lengths[jnp.argmin(jnp.where(jnp.isnan(costs), jnp.inf, costs))])

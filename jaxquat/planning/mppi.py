@@ -29,7 +29,6 @@ from jaxquat.planning.problem import (
     Constraints,
     Residuals,
     Sampling,
-    checked_commands,
     numbers_of,
 )
 from jaxquat.schemes.scheme import Scheme
@@ -72,7 +71,7 @@ def mppi(
         body: see ``planning.mpc``.
         torque: see ``planning.mpc``.
         dt: see ``planning.mpc``.
-        commands: see ``planning.mpc``, without states.
+        commands: see ``planning.mpc``.
         residuals: see ``planning.mpc``.
         sampling: ``planning.Sampling``: standard deviation, temperature and number of sequences.
         constraints: ``planning.Constraints`` with limits alone, which clip commands before a trial.
@@ -89,12 +88,10 @@ def mppi(
         0.5
     """
     horizon = checked_horizon(
-        scheme, body, torque, dt, checked_commands(commands), residuals, constraints, sample_every
+        scheme, body, torque, dt, commands, residuals, constraints, sample_every
     )
-    for name, value in zip(("equalities", "inequalities"), horizon.constraints[1:], strict=True):
-        if value is not None:
-            wanted = "None, because this controller holds only limits"
-            raise ValueError(f"constraints.{name}: wanted {wanted}, got a function")
+    if horizon.constrained:
+        raise ValueError("constraints: wanted limits alone, got equalities or inequalities")
     shape, dtype = horizon.commands.shape, horizon.commands.dtype
     key = reproducible_key("key", key)
     instance("sampling", sampling, Sampling, "a planning.Sampling(std, temperature)")

@@ -75,13 +75,13 @@ def test_quaternion_law_is_the_rotation_vector_for_small_errors():
     np.testing.assert_allclose(got, np.array([6.0, 10, 12]) * u, rtol=0, atol=remainder)
 
 
-def test_shortest_is_the_nearer_of_two_signs():
-    got = np.asarray(shortest(Q, C))
-    assert (np.sum(Q * got, axis=-1) >= 0).all()
-    np.testing.assert_array_equal(np.abs(got), np.abs(C))
-    np.testing.assert_array_equal(shortest(Q, -C), got)
-    one, half_turn = np.array([1.0, 0, 0, 0]), np.array([0.0, 1, 0, 0])
-    np.testing.assert_array_equal(shortest(one, -half_turn), -half_turn)  # as given
+def test_the_shortest_way_is_that_of_the_sign_with_a_positive_scalar_part():
+    both = jnp.concatenate([C, -C])
+    got = jax.jit(jax.vmap(shortest))(both)
+    wanted = 2.0 * np.sign(both[:, :1]) * both[:, 1:]
+    np.testing.assert_array_equal(got, wanted)
+    half_turn = jnp.array([0.0, -1, 0, 0])
+    np.testing.assert_array_equal(shortest(half_turn), 2.0 * half_turn[1:])  # as given
 
 
 def test_euler_law_is_hoffmanns_code():
@@ -122,8 +122,8 @@ def test_gains_are_a_pytree_and_the_laws_differentiable_in_them():
     of_gains = jax.jacobian(lambda gains: control.quaternion_law(state, gains, target))
     jacobian = jax.jit(of_gains)(GAINS)
     np.testing.assert_allclose(jacobian.damping, -np.diag(OMEGA[0]), rtol=1e-15)
-    error = quaternion.multiply(quaternion.conjugate(Q[0]), shortest(Q[0], C[0]))[1:]
-    np.testing.assert_allclose(jacobian.stiffness, 2 * np.diag(error), rtol=0, atol=1e-15)
+    error = shortest(quaternion.multiply(quaternion.conjugate(Q[0]), C[0]))
+    np.testing.assert_allclose(jacobian.stiffness, np.diag(error), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("function", [control.quaternion_law, control.euler_law])
@@ -184,9 +184,8 @@ def test_laws_against_matrices_and_each_other():
         by_matrices = numpy_geometric(state, GAINS, reference)
         np.testing.assert_allclose(geometric, by_matrices, rtol=0, atol=2e-13)
         got = np.asarray(control.tracking_law(state, GAINS, reference, BODY) - geometric)
-        target = shortest(state.q, reference.q)
-        error = quaternion.multiply(quaternion.conjugate(state.q), target)
-        wanted = 2 * GAINS.stiffness * (1 - error[0]) * error[1:]
+        error = quaternion.multiply(quaternion.conjugate(state.q), reference.q)
+        wanted = GAINS.stiffness * (1 - jnp.abs(error[0])) * shortest(error)
         np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-13)
 
 
@@ -413,7 +412,7 @@ def test_lqr_minimises_the_cost_of_the_loop():
     rest, delta = jq.State(REST.q, jnp.zeros(3)), 1e-5 * jnp.arange(1.0, 7.0)
 
     def update(t, state, memory, params, sampled_input):
-        return control.lqr_law(state, params, rest), memory
+        return -params @ jq.dynamics.local(rest, state), memory
 
     @jax.jit
     def run(gain):
@@ -425,36 +424,6 @@ def test_lqr_minimises_the_cost_of_the_loop():
         return of_states + jnp.sum(path.command[:-1] ** 2 * np.diag(r)[None])
 
     np.testing.assert_allclose(run(jnp.asarray(gain)), delta @ cost @ delta, rtol=1e-5)
-
-
-def test_gains_of_a_finite_horizon_command_what_least_squares_finds():
-    """The commands of the loop are those of the whole sum as one dense least squares problem."""
-    steps, a, b = 12, *map(np.asarray, jax.jit(plant)())
-    q, r, end = (np.diag(x) for x in ([4.0, 4, 4, 1, 1, 1], [0.5, 0.1, 3.0], 1e3 * np.ones(6)))
-    gains = np.asarray(control.lqr(a, b, q, r, steps=steps, final_cost=end))
-    states, forced = np.arange(1.0, 7.0), np.zeros((6, steps, 3))  # forced: by all commands
-    delta, rows, constants, commands = states, [], [], []
-    for k in range(steps):
-        own = np.eye(3 * steps)[3 * k : 3 * k + 3]
-        rows += [np.sqrt(q) @ forced.reshape(6, -1), np.sqrt(r) @ own]
-        constants += [np.sqrt(q) @ states, np.zeros(3)]
-        states, forced = a @ states, np.einsum("ij,jkl->ikl", a, forced)
-        forced[:, k] += b
-        commands.append(-gains[k] @ delta)
-        delta = a @ delta + b @ commands[-1]
-    rows.append(np.sqrt(end) @ forced.reshape(6, -1))
-    constants.append(np.sqrt(end) @ states)
-    best = np.linalg.lstsq(np.concatenate(rows), -np.concatenate(constants))[0]
-    np.testing.assert_allclose(np.ravel(commands), best, rtol=0, atol=1e-9 * np.abs(best).max())
-
-
-def test_gains_of_a_long_horizon_begin_with_the_one_of_the_infinite_sum():
-    a, b = jax.jit(plant)()
-    costs = np.diag([4.0, 4, 4, 1, 1, 1]), np.diag([0.5, 0.1, 3.0])
-    first, last = control.lqr(a, b, *costs, steps=2000)[jnp.array([0, -1])]
-    np.testing.assert_allclose(first, control.lqr(a, b, *costs), rtol=0, atol=1e-10)
-    once = np.linalg.solve(costs[1] + b.T @ costs[0] @ b, b.T @ costs[0] @ a)
-    np.testing.assert_allclose(last, once, rtol=0, atol=1e-14)  # by default the end costs Q
 
 
 # Every law through sampled, vmapped, differentiated rollouts
@@ -480,16 +449,11 @@ def geometric(t, state, gains):
     return control.geometric_law(state, gains, control.follow(moving_reference, t), BODY)
 
 
-def regulator(t, state, gain):
-    return control.lqr_law(state, gain, jq.State(REST.q, jnp.zeros(3)))
-
-
 LAWS = {
     "quaternion": (to_rest, GAINS),
     "euler": (to_angles, GAINS),
     "tracking": (tracking, GAINS),
     "geometric": (geometric, GAINS),
-    "lqr": (regulator, 4.0 * jnp.concatenate([jnp.eye(3), jnp.eye(3)], axis=1)),
 }
 
 
@@ -558,19 +522,10 @@ def regulate(reference=rest_at, period=0.1, **options):
 REFUSED = {
     "b: wanted shape (6, m), got (5, 3)": lambda: control.lqr(A, B[:5], EYE, THREE),
     "a, b: wanted a system that": lambda: control.lqr(2 * A, 0 * B, EYE, THREE),
-    "final_cost: wanted None without steps": (
-        lambda: control.lqr(A, B, EYE, THREE, final_cost=EYE)
-    ),
-    "final_cost: wanted a positive semidefinite matrix": (
-        lambda: control.lqr(A, B, EYE, THREE, steps=2, final_cost=-EYE)
-    ),
+    "state_cost: wanted a positive semidefinite matrix": lambda: control.lqr(A, B, -EYE, THREE),
     "a: wanted concrete arrays": lambda: jax.jit(lambda a: control.lqr(a, B, EYE, THREE))(A),
-    "gain: wanted shape (m, 6), got (3, 5)": lambda: control.lqr_law(ONE, B.T[:, :5], ONE),
     "gains: wanted control.Gains": lambda: control.geometric_law(ONE, PID, REST, BODY),
-    "state: wanted a jq.State, got a Body; the order is tracking_law(state, gains, refer": (
-        lambda: control.tracking_law(BODY, ONE, GAINS, REST)
-    ),
-    "state: wanted a jq.State, got a Body; the order is geometric_law(state, gains, ref": (
+    "state: wanted a jq.State, got a Body; the order is state, gains, reference": (
         lambda: control.geometric_law(BODY, ONE, GAINS, REST)
     ),
     "period: wanted positive values": regulate(period=0.0),

@@ -14,7 +14,7 @@ from scipy.spatial.transform import Rotation
 import jaxquat as jq
 from jaxquat import estimation, frames
 from jaxquat.estimation import AhrsSettings, ImuSample, Interval
-from jaxquat.estimation.imu import propagated, transition_of
+from jaxquat.estimation.imu import transition_of
 
 BROAD = ROOT.parent / "shared" / "data" / "broad"
 DT = 0.05
@@ -108,15 +108,16 @@ def test_converted_sensors_give_the_converted_attitude():
 
 def test_the_blocks_of_the_transition_are_those_of_the_matrix():
     draw = np.random.default_rng(0).normal
-    q = jq.quaternion.exp(jnp.asarray(draw(size=3)))
-    root, gyro, dt, keep = draw(size=(18, 18)), jnp.asarray(draw(size=3)), 0.3, 0.9
-    span = 0.7
-    arguments = q, gyro, jnp.asarray(dt), jnp.asarray(keep), jnp.asarray(span)
-    covariance = root @ root.T
-    both = jax.jit(lambda covariance, *x: (transition_of(*x), propagated(covariance, *x)))
-    transition, blocks = map(np.asarray, both(covariance, *arguments))
-    wanted = transition @ covariance @ transition.T
-    np.testing.assert_allclose(blocks, wanted, rtol=1e-13, atol=1e-13 * wanted.max())
+    q, gyro = jq.quaternion.exp(jnp.asarray(draw(size=3))), draw(size=3)
+    dt, decay, impulse = 0.3, 0.9, 0.7
+    by_rate = -dt * np.asarray(jq.quaternion.to_matrix(q))
+    matrix = np.eye(18)
+    matrix[:3, 3:6], matrix[:3, 9:] = by_rate, np.kron(by_rate, gyro)
+    matrix[6, 1], matrix[7, 0], matrix[8, 8] = impulse, -impulse, decay
+    root = draw(size=(18, 18))
+    product = jax.jit(lambda q, gyro, *x: transition_of(q, gyro, *x)(root))
+    got = product(q, gyro, *map(jnp.asarray, (dt, decay, impulse)))
+    np.testing.assert_allclose(got, matrix @ root, rtol=0, atol=1e-14)
 
 
 @pytest.mark.parametrize("value", some([jnp.nan, 0.0, jnp.inf], [jnp.nan]))

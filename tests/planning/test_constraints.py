@@ -13,7 +13,7 @@ import pytest
 
 import jaxquat as jq
 from jaxquat.planning import Constraints
-from jaxquat.planning.constraints import Facts, verdict
+from jaxquat.planning.constraints import verdict
 from jaxquat.planning.iteration import (
     CONVERGED,
     INFEASIBLE,
@@ -475,7 +475,7 @@ def test_a_quadrotor_flips_and_is_back_at_rest_where_it_was():
 
 
 def facts(status, *, met=False, nearly_met=False, stuck=False):
-    return Facts(*map(jnp.asarray, (status, met, nearly_met, stuck)))
+    return tuple(map(jnp.asarray, (status, met, nearly_met, stuck)))
 
 
 @pytest.mark.parametrize(
@@ -496,7 +496,7 @@ def facts(status, *, met=False, nearly_met=False, stuck=False):
     ],
 )
 def test_the_verdict_of_a_constrained_plan(known, status):
-    assert verdict(known) == status
+    assert verdict(*known) == status
 
 
 def test_constraints_and_guesses_of_states_say_what_was_wanted():

@@ -182,11 +182,6 @@ def flight_law(k):
     return torque, {}
 
 
-def lqr_law(state, k):
-    turning = state._replace(position=None, velocity=None)
-    return jq.control.lqr_law(turning, k * jnp.ones((3, 6)), jq.State(LEVEL, jnp.zeros(3)))
-
-
 def thrusters(state, k):
     return jq.actuators.allocate_thrusters(k * ARMS, -state.omega, 1.0) @ ARMS
 
@@ -211,7 +206,6 @@ PLANTS = {
     "euler_law": law(lambda s, k: jq.control.euler_law(s, control_gains(k), V)),
     "tracking_law": law(lambda s, k: jq.control.tracking_law(s, control_gains(k), REST, BODY)),
     "geometric_law": law(lambda s, k: jq.control.geometric_law(s, control_gains(k), REST, BODY)),
-    "lqr_law": law(lqr_law),
     "thrusters": law(thrusters),
     "wheels": wheels, "lags": lags, "delays": delays, "rotors": rotors, "cascade": cascade,
     "pid": pid, "flight_law": flight_law,
