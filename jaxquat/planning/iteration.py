@@ -142,12 +142,11 @@ def begun(
     start: State,
     limits: Limits,
     guess: tuple[Array, State | None],
-    loop: Callable[..., Any] = scan,
 ) -> tuple[Trajectory, Array]:
     """Return the first path, from commands and perhaps states, and its cost."""
     commands, states = clipped(guess[0], limits), guess[1]
     if states is None:
-        states, _, cost = roll_out(problem, start, commands, open_loop, loop=loop)
+        states, _, cost = roll_out(problem, start, commands, open_loop, loop=scan)
         return Trajectory(states, commands, None), cost
     states = jax.tree.map(lambda x, first: x.at[0].set(first), states, start)
     before, after, _ = ends(states)

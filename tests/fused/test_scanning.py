@@ -50,6 +50,20 @@ def test_values_are_those_of_lax_scan():
             np.testing.assert_allclose(got, right, rtol=1e-14)
 
 
+@pytest.mark.parametrize("engine", ["fused", "auto", "scan"])
+def test_reversed_steps_go_from_the_last_row_to_the_first(engine):
+    def run(scan, **options):
+        f = lambda forces: scan(driven(1.7), INIT, forces, reverse=True, **options)
+        value, transpose = jax.vjp(lambda forces: f(forces)[1][0], ARGUMENTS[2])
+        return value, transpose(jnp.cos(value)), f(ARGUMENTS[2])[0]["count"]
+
+    wanted = run(lax.scan)
+    jax.tree.map(
+        lambda got, right: np.testing.assert_allclose(got, right, rtol=1e-12),
+        run(jq.fused.scan, engine=engine), wanted,
+    )  # fmt: skip
+
+
 def loss(run):
     return lambda *a: jnp.sum(run(*a)[0] ** 2) + jnp.sum(jnp.sin(run(*a)[2]))
 
