@@ -31,7 +31,7 @@ class Mutation(NamedTuple):
 
 
 RKMK, CF4, PCDM = (f"schemes/{x}.py" for x in ("munthe_kaas", "commutator_free", "pcdm"))
-GROSSMAN, PROJECTED = "schemes/crouch_grossman.py", "schemes/formulations.py"
+PROJECTED = "schemes/formulations.py"
 SPLITTING, IMPLICIT = "schemes/splitting.py", "schemes/implicit.py"
 
 MEKF, AHRS, ERROR = (f"estimation/{x}.py" for x in ("mekf", "ahrs", "error_state"))
@@ -116,12 +116,6 @@ MUTATIONS = {
     "torque at q0: cf4": Mutation(
         CF4, "* dt, reached)", "* dt, reached._replace(q=state.q))", of_step("cf4")
     ),
-    "torque at q0: crouch_grossman": Mutation(
-        GROSSMAN,
-        "* dt, stage)",
-        "* dt, stage._replace(q=state.q))",
-        of_step("crouch_grossman4"),
-    ),
     "torque at q0: zhao": Mutation(
         PCDM, "dt, middle)", "dt, middle._replace(q=q))", of_step("zhao")
     ),
@@ -169,9 +163,6 @@ MUTATIONS = {
         RKMK, "rates(t + node * dt, stage)", "rates(t, stage)", of_step("rkmk4")
     ),
     "wrong stage time: cf4": Mutation(CF4, "t + RK4.c[number] * dt", "t + dt", of_step("cf4")),
-    "wrong stage time: crouch_grossman": Mutation(
-        GROSSMAN, "t + node * dt", "t", of_step("crouch_grossman4")
-    ),
     "wrong stage time: zhao": Mutation(
         PCDM, "rates(t + 0.5 * dt, middle)", "rates(t, middle)", of_step("zhao")
     ),
@@ -276,13 +267,6 @@ MUTATIONS = {
         "jnp.sqrt(4.0 * (unit * fluid.temperature) * dt)",
         "stochastic/test_langevin.py::test_a_turn_of_brownian_motion_has_the_covariance_of_heat_over_"
         "damping",
-    ),
-    "coarsened: a turn without that of the rate": Mutation(
-        "stochastic/coarsening.py",
-        "turn - matvec(whole.turn_of_x, x)",
-        "turn",
-        "stochastic/test_weak_order.py::test_coarsened_normals_are_standard_normals_whatever_the_step"
-        "[float64]",
     ),
     "torque noise: one kick for both halves": Mutation(
         "stochastic/disturbance.py",

@@ -36,7 +36,7 @@ _ANSWERS: dict[str, dict[str, str]] = {
         "integrate": f"{_STEPS}, or jq.kinematics.integrate(q0, omega, dt) for a gyroscope",
         "diffeqsolve Tsit5": _ADAPTIVE,
         "event events": "jq.interop.diffrax, which locates events in a step",
-        "rk4": "jq.rkmk4",
+        "rk4 crouch_grossman3 crouch_grossman4": "jq.rkmk4",
         "Rotation Quaternion": _ROTATION,
         "slerp": "jq.quaternion.slerp(p, q, t)",
         "vmap": "jax.vmap: jq.rollout takes one body",
@@ -115,9 +115,9 @@ _PUBLIC: dict[str, list[str]] = {}
 """The public names of each module, for the names that users seek in another one."""
 
 _IN_SCHEMES = """
-    SCHEMES Scheme cf4 compose crouch_grossman crouch_grossman3 crouch_grossman4 formulation1
-    formulation2 full_quat full_quat_corrected half_quat lie_midpoint no_squish_kl6 pcdm1 rkmk rkmk3
-    rkmk5 simo_wong symmetric_top_bm4 symmetric_top_suzuki4
+    SCHEMES Scheme cf4 compose formulation1 formulation2 full_quat full_quat_corrected half_quat
+    lie_midpoint no_squish_kl6 pcdm1 rkmk rkmk3 rkmk5 simo_wong symmetric_top_bm4
+    symmetric_top_suzuki4
 """
 RENAMED = {
     **{name: f"schemes.{name}" for name in _IN_SCHEMES.split()},
@@ -141,7 +141,6 @@ RENAMED = {
     "recordings.rests": "recordings.stationary_intervals",
     "schemes.Disturbance": "stochastic.Disturbance",
     "schemes.brownian": "stochastic.brownian",
-    "schemes.coarsened": "stochastic.coarsen",
     "schemes.damped": "schemes.damp",
     "schemes.langevin": "stochastic.langevin",
     "schemes.restarted": "schemes.restart",
@@ -178,6 +177,7 @@ DELETED = {
     "control.at_rest": "jq.control.Reference(q, jnp.zeros(3), jnp.zeros(3))",
     "control.shortest": "jnp.where(jnp.dot(q, target) < 0, -target, target)",
     "dynamics.Step": "Callable[..., jq.State]",
+    "dynamics.angular_acceleration": "jq.dynamics.derivative(...).omega",
     "dynamics.linear_momentum": "body.mass * state.velocity",
     "ensembles.smallest": "jq.ensembles.largest(k, of), where of returns the negative number",
     "euler.rate_matrix_inverse": "jnp.linalg.inv(jq.euler.rate_matrix(angles, order))",
@@ -186,7 +186,9 @@ DELETED = {
     "exact.free_symmetric": "jq.exact.free_body, for any three moments",
     "exact.kovalevskaya": "its formula, in tests/exact_motions.py of the repository",
     "exact.nutation": "its formulas, in tests/exact_motions.py of the repository",
+    "exact.prescribed": "jq.control.follow(attitude, t), and Euler's equation for the torque",
     "exact.steady_precession": "its formula, in examples/validation/tops.py of the repository",
+    "flow.jeffery": "damping * (rate(t, state, params) - state.omega), with jq.flow.jeffery_rate",
     "gyro.response": "(1 + diag(scale)) (1 + M), which its fields determine",
     "interop.diffrax.BOGACKI_SHAMPINE3": "lifted of jq.interop.diffrax.Bosh3",
     "interop.diffrax.Interpolation": "interpolation_cls of jq.interop.diffrax.Dopri5",
@@ -205,6 +207,11 @@ DELETED = {
     "rotors.drag_torques": "jnp.polyval(rotors.drag[::-1], speeds)",
     "rotors.load": "jq.rotors.wrench(rotors, speeds, state.q), whose force is in WORLD axes",
     "rotors.thrusts": "jnp.polyval(rotors.thrust[::-1], speeds)",
+    "schemes.coarsened": "its formula, in examples/validation/noise.py of the repository",
+    "schemes.crouch_grossman": "jq.schemes.rkmk(tableau)",
+    "schemes.crouch_grossman3": "jq.schemes.rkmk3",
+    "schemes.crouch_grossman4": "jq.rkmk4",
+    "torques.magnetic": "jnp.cross(dipole, jq.quaternion.rotate_inverse(state.q, field))",
 }
 """Names and modules of the last release that are gone, and what to use instead."""
 

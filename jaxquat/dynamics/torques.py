@@ -33,7 +33,6 @@ __all__ = [
     "gravity_gradient",
     "heavy_top",
     "in_world",
-    "magnetic",
     "total",
     "zero",
 ]
@@ -194,33 +193,6 @@ def drag(damping: ArrayLike) -> Torque:
         return -(matvec(damping, state.omega) if damping.ndim == 2 else damping * state.omega)
 
     return drag
-
-
-def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
-    """Make the torque ``dipole × B`` on a dipole (3,) [A m^2] in body axes.
-
-    ``field(t)`` is B (3,) [T] in world axes: for the Earth 30 µT at the magnetic equator, 60 µT at
-    the poles, 0.8 of that at a height of 500 km (IGRF-13: P. Alken et al., Earth, Planets and Space
-    73:49, 2021). Multiply nT by 1e-9, gauss by 1e-4. For a field that depends on the position, or a
-    commanded dipole, write the torque yourself::
-
-        def coils(t, state, params, dipole):
-            field = jq.quaternion.rotate_inverse(state.q, earth_field(t, state.position))
-            return jnp.cross(dipole, field)
-
-    Examples:
-        >>> coil, field = jnp.array([0.0, 0.0, 2.0]), jnp.array([3e-5, 0.0, 0.0])  # A m^2, T
-        >>> f"{jq.torques.magnetic(coil, lambda t: field)(0.0, state, None)[1]:.1e} N m"
-        '6.0e-05 N m'
-    """
-    dipole = constant_of("dipole", dipole, (3,))
-    takes("field", field, "t")
-
-    def magnetic(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
-        field_in_world = exactly("field(t)", field(t), (3,))
-        return cross(dipole, quaternion.rotate_inverse(state.q, field_in_world))
-
-    return magnetic
 
 
 def _part(

@@ -7,7 +7,6 @@ import dataclasses
 from jaxquat.schemes import hoffmann, tableaus, weights
 from jaxquat.schemes.commutator_free import cf4
 from jaxquat.schemes.composition import compose
-from jaxquat.schemes.crouch_grossman import crouch_grossman
 from jaxquat.schemes.damping import damp
 from jaxquat.schemes.formulations import formulation1, formulation2
 from jaxquat.schemes.hoffmann import full_quat, full_quat_corrected, half_quat
@@ -33,9 +32,6 @@ __all__ = [
     "Tableau",
     "cf4",
     "compose",
-    "crouch_grossman",
-    "crouch_grossman3",
-    "crouch_grossman4",
     "damp",
     "formulation1",
     "formulation2",
@@ -84,12 +80,6 @@ rkmk4: Scheme = _named(
 )
 rkmk5: Scheme = _named(rkmk(tableaus.DORMAND_PRINCE5), "rkmk5", "Dormand-Prince 5, lifted")
 rkmk6: Scheme = _named(rkmk(tableaus.BUTCHER6), "rkmk6", "Butcher 6, lifted")
-crouch_grossman3: Scheme = _named(
-    crouch_grossman(tableaus.CROUCH_GROSSMAN3), "crouch_grossman3", "Crouch and Grossman 1993"
-)
-crouch_grossman4: Scheme = _named(
-    crouch_grossman(tableaus.CROUCH_GROSSMAN4), "crouch_grossman4", "Owren and Marthinsen 1999"
-)
 
 SCHEMES: dict[str, Scheme] = {
     each.name: each
@@ -100,8 +90,6 @@ SCHEMES: dict[str, Scheme] = {
         rkmk4,
         rkmk5,
         rkmk6,
-        crouch_grossman3,
-        crouch_grossman4,
         cf4,
         zhao,
         pcdm1,

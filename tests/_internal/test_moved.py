@@ -15,7 +15,7 @@ from jaxquat._internal import renamed
 OF_THE_LAST_RELEASE = {  # a public name of each module that moved
     "accelerometer": "Accelerometer",
     "allan": "fit",
-    "flow": "jeffery",
+    "flow": "jeffery_rate",
     "forces": "gravity",
     "gyro": "Gyro",
     "magnetometer": "Magnetometer",
