@@ -213,8 +213,8 @@ MUTATIONS = {
     ),
     "forces: drag in still air": Mutation(
         "dynamics/forces.py",
-        "return state.velocity - jnp.asarray(air(t, position), position.dtype)",
-        "return state.velocity",
+        "v = state.velocity - jnp.asarray(air(t, position), position.dtype)",
+        "v = state.velocity",
         "dynamics/test_forces.py::test_a_fall_against_linear_drag_and_its_slope_by_the_mass",
     ),
     "forces: a thrust without its arm": Mutation(
@@ -263,8 +263,8 @@ MUTATIONS = {
     ),
     "brownian: twice the noise": Mutation(
         "stochastic/langevin.py",
-        "jnp.sqrt(2.0 * (unit * fluid.temperature) * dt)",
-        "jnp.sqrt(4.0 * (unit * fluid.temperature) * dt)",
+        "jnp.sqrt(2.0 * (unit * self.temperature) * dt)",
+        "jnp.sqrt(4.0 * (unit * self.temperature) * dt)",
         "stochastic/test_langevin.py::test_a_turn_of_brownian_motion_has_the_covariance_of_heat_over_"
         "damping",
     ),
@@ -320,8 +320,8 @@ MUTATIONS = {
     ),
     "reversible: too much drag under jit": Mutation(
         "simulation/engines/reversible.py",
-        "states = _if_undone(states, exponent <= largest)",
-        "pass",
+        "_Steps(simulation, exponent <= largest)",
+        "_Steps(simulation, jnp.asarray(True))",
         "schemes/test_damping.py::test_drag_that_cannot_be_undone_is_refused_within_jit_or_gives_nan",
     ),
     "mekf: wrong sign of the bias": Mutation(

@@ -147,18 +147,12 @@ def _log_nome(modulus: Modulus) -> Array:
     return jnp.log(_nome_ratio(modulus.m1, modulus.m)) + 2.0 * jnp.log(root)
 
 
-def _quarter(modulus: Modulus) -> Array:
-    """Return K(m) in the hyperbolic half: ``-K' log(q1)/pi``."""
-    three = _constants(modulus.m1 * _nome_ratio(modulus.m1, modulus.m))[1]
-    return jnp.where(modulus.root > 0, -0.5 * three**2 * _log_nome(modulus), jnp.inf)
-
-
 def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array, Array, Array]:
     """Return (sn, cn, dn, the integral), at the distance of u to the next multiple of 2 K."""
     q = modulus.m1 * _nome_ratio(modulus.m1, modulus.m)
     flips = modulus.root > 0
-    safe = modulus._replace(root=jnp.where(flips, modulus.root, 1.0))
-    quarter = jnp.where(flips, _quarter(safe), 1.0)
+    # K = -K' log(q1)/pi
+    quarter = jnp.where(flips, -0.5 * _constants(q)[1] ** 2 * _log_nome(modulus), 1.0)
     n = jnp.where(flips, lax.round(lax.stop_gradient(u / (2.0 * quarter))), 0.0)
     # For n = 0 leave out K, whose derivative is infinite at m1 = 0.
     reduced = jnp.where(n == 0, u, u - 2.0 * n * jnp.where(n == 0, 1.0, quarter))

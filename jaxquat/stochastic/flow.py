@@ -20,9 +20,9 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, positive, takes
+from jaxquat._internal.checks import exactly, positive
 from jaxquat._internal.linear import matmul, transpose
-from jaxquat.dynamics.contract import constant_of
+from jaxquat.dynamics.contract import of_state
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import to_matrix
 
@@ -86,7 +86,7 @@ def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Arra
     """
     a = exactly("semi_axes", semi_axes, (3,))
     positive("semi_axes", a)
-    gradient_at = _of_state(gradient)
+    gradient_at = of_state("gradient", gradient, (3, 3))
     square = (a / jnp.sum(a)) ** 2
     second, third = jnp.roll(square, -1), jnp.roll(square, 1)
     slenderness = (second - third) / (second + third)
@@ -117,20 +117,6 @@ def _ellipsoid(semi_axes: ArrayLike, viscosity: ArrayLike) -> tuple[Array, Array
 
 def _sum_of_others(v: Array) -> Array:
     return jnp.roll(v, -1) + jnp.roll(v, 1)
-
-
-def _of_state(gradient: Gradient) -> Callable[..., Array]:
-    """Return the gradient as a function of (t, state, params), and of the command if any."""
-    if not callable(gradient):
-        value = constant_of("gradient", gradient, (3, 3))
-        return lambda t, state, params, *command: value
-
-    def at(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
-        arguments = "t, state, params, command" if command else "t, state, params"
-        takes("gradient", gradient, arguments)
-        return exactly("gradient(...)", gradient(t, state, params, *command), (3, 3))
-
-    return at
 
 
 def _carlson(x: Array, y: Array, z: Array) -> Array:

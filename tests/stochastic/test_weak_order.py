@@ -66,6 +66,7 @@ def test_rate_and_turn_of_a_long_step_are_those_of_two_half_steps_to_rounding(dt
         assert np.abs((both - single) / size).max() < 64 * np.finfo(dtype).eps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_long_step_ends_where_two_half_steps_do(dtype):
     """Turns of 1e-8 rad add up, to a relative error of their size, without a gyroscopic term."""
