@@ -186,16 +186,13 @@ def moving(state: State, name: str = "state", hint: str = "") -> State:
 
 def _moving(name: str, state: State, checked: Callable[..., Array]) -> tuple[Any, Any]:
     """Return the checked position and velocity; ValueError for one without the other."""
-    named = {field: getattr(state, field) for field in ("position", "velocity")}
-    missing = [field for field, value in named.items() if value is None]
-    if len(missing) == 1:
-        (there,) = named.keys() - missing
-        wanted, got = "position and velocity, or neither", f"{there} without {missing[0]}"
-        raise ValueError(f"{name}: wanted {wanted}, got {got}")
-    if missing:
+    position, velocity = state.position, state.velocity
+    if (position is None) != (velocity is None):
+        got = "position without velocity" if velocity is None else "velocity without position"
+        raise ValueError(f"{name}: wanted position and velocity, or neither, got {got}")
+    if position is None:
         return None, None
-    position, velocity = (checked(f"{name}.{field}", named[field], (3,)) for field in named)
-    return position, velocity
+    return checked(f"{name}.position", position, (3,)), checked(f"{name}.velocity", velocity, (3,))
 
 
 def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:

@@ -53,7 +53,7 @@ def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Arr
     circular, hyperbolic, is_circular = _halves(modulus)
     # The circular half, where it is not used, computes with an ordinary pole: the given pole may
     # not exist for its modulus.
-    ordinary = [jnp.asarray(x, u.dtype) for x in (0.6, 0.64, 0.14)]
+    ordinary = 0.6, 0.64, 0.14
     safe = Pole(*(jnp.where(is_circular, x, y) for x, y in zip(pole, ordinary, strict=True)))
     ratio = jnp.where(is_circular, 1.0, pole.ratio)
     pairs = zip(_circular(u, circular, safe), _hyperbolic(u, hyperbolic, ratio), strict=True)
@@ -64,10 +64,7 @@ def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Arr
 def _halves(modulus: Modulus) -> tuple[Modulus, Modulus, Array]:
     """Return a modulus for each half, an ordinary one in the other, and whether it is circular."""
     is_circular = modulus.m1 >= 0.5
-    low, high = (
-        [jnp.asarray(x, modulus.m.dtype) for x in row]
-        for row in ((0.25, 0.75, 0.75**0.5), (0.75, 0.25, 0.5))
-    )
+    low, high = (0.25, 0.75, 0.75**0.5), (0.75, 0.25, 0.5)
     circular = (jnp.where(is_circular, x, y) for x, y in zip(modulus, low, strict=True))
     hyperbolic = (jnp.where(is_circular, y, x) for x, y in zip(modulus, high, strict=True))
     return Modulus(*circular), Modulus(*hyperbolic), is_circular

@@ -24,6 +24,7 @@ the turn; along those at the start the order would be 1.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -175,25 +176,21 @@ class Thermal(StepObject):
             raise TypeError(f"state: {self.name} wanted {wanted}, got neither")
         return moves
 
-    def loading(
-        self, fluid: Fluid, torque: Torque, params: Any
-    ) -> Callable[[Array, State], tuple[Array, Callable[[Array], Array]]]:
-        """Return the torque at rest, and the force along an attitude's axes, by time and state."""
+    def load(
+        self, fluid: Fluid, torque: Torque, params: Any, t: Array, state: State
+    ) -> tuple[Array, Callable[[Array], Array]]:
+        """Return the torque on the body at rest, and the force along the axes of an attitude."""
+        tau, force, rate, air = fluid.acting(self.name, torque, t, state, params)
+        if rate is not None:
+            tau = tau + matvec(fluid.damping, rate)
 
-        def load(t: Array, state: State) -> tuple[Array, Callable[[Array], Array]]:
-            tau, force, rate, air = fluid.acting(self.name, torque, t, state, params)
-            if rate is not None:
-                tau = tau + matvec(fluid.damping, rate)
+        def force_along(q: Array) -> Array:
+            push = rotate_inverse(q, force)
+            if air is None:
+                return push
+            return push + matvec(fluid.resistance, rotate_inverse(q, air))
 
-            def force_along(q: Array) -> Array:
-                push = rotate_inverse(q, force)
-                if air is None:
-                    return push
-                return push + matvec(fluid.resistance, rotate_inverse(q, air))
-
-            return tau, force_along
-
-        return load
+        return tau, force_along
 
 
 @jax.tree_util.register_dataclass
@@ -214,7 +211,7 @@ class Langevin(Thermal):
         moves = self.moves(state)
         own_body, scales = own_units(body)
         fluid = self.fluid.within(scales, torque)
-        load = self.loading(fluid, torque_in(scales, torque), params)
+        load = functools.partial(self.load, fluid, torque_in(scales, torque), params)
         warmth = scales.torque * self.temperature
         turning = ornstein_uhlenbeck(own_body.inertia, fluid.damping, warmth, dt)
 
@@ -263,7 +260,7 @@ class Brownian(Thermal):
         fluid, moves = self.fluid, self.moves(state)
         scales = Scales(scale_of(fluid.damping), scale_of(fluid.resistance) if moves else 1.0)
         fluid = fluid.within(scales, torque)
-        tau, force = self.loading(fluid, torque_in(scales, torque), params)(t, state)
+        tau, force = self.load(fluid, torque_in(scales, torque), params, t, state)
 
         def motion(unit: Any, drag: Array, load: Array, noise: Array) -> tuple[Array, Array]:
             """Return the rate under this load and the turn by noise, or those of the position."""

@@ -102,8 +102,8 @@ def amplification(simulation: Simulation, grid: Grid | GridAt) -> Array:
 
 
 class _Arguments(NamedTuple):
-    smooth: list[Array]  # float leaves of body and params, and of closed-over arrays
-    others: list[Any]  # the other leaves, and all that only undoing needs: they have no derivative
+    smooth: Any  # closed-over arrays, body and params, with None in place of what is not smooth
+    others: Any  # the rest of these, and what only undoing needs: they have no derivative
     regular: Any  # time, state and step for steps of empty intervals; None if there are none
     key: Any  # of the noise; None without noise
     fits: Array  # whether the steps can be undone, ()
@@ -128,12 +128,10 @@ class _Steps:
         self.advance, closed_over = converted(scheme)
         self.retreat, only_undone = converted(scheme.undo)
         tree = closed_over, simulation.body, simulation.params
-        leaves, self.structure = jax.tree.flatten(tree)
-        self.is_smooth = [jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
-        chosen = list(zip(leaves, self.is_smooth, strict=True))
+        is_smooth = lambda x: jnp.issubdtype(jnp.result_type(x), jnp.inexact)  # noqa: E731
         self.arguments = _Arguments(
-            smooth=[leaf for leaf, smooth in chosen if smooth],
-            others=[leaf for leaf, smooth in chosen if not smooth] + only_undone,
+            smooth=jax.tree.map(lambda x: x if is_smooth(x) else None, tree),
+            others=(jax.tree.map(lambda x: None if is_smooth(x) else x, tree), only_undone),
             regular=(t0, start, dt, normals) if simulation.may_be_empty else None,
             key=simulation.noise,
             fits=fits,
@@ -146,10 +144,10 @@ class _Steps:
         self, arguments: _Arguments, clock: Interval, k: Array, state: State, undo: bool = False
     ) -> State:
         """Return the state after step k of this interval; with ``undo`` the one before."""
-        smooth, others = iter(arguments.smooth), iter(arguments.others)
-        merged = [next(smooth) if chosen else next(others) for chosen in self.is_smooth]
-        closed_over, body, params = jax.tree.unflatten(self.structure, merged)
-        only_undone = list(others)
+        others, only_undone = arguments.others
+        either = lambda x, y: y if x is None else x  # noqa: E731
+        tree = jax.tree.map(either, arguments.smooth, others, is_leaf=lambda x: x is None)
+        closed_over, body, params = tree
 
         def after(*at: Any) -> State:
             if undo:
@@ -182,7 +180,7 @@ class _Steps:
         k = k - 1
         before = lax.optimization_barrier(self.step(arguments, clock, k, state, undo=True))
 
-        def again(smooth: list[Array], t: Array, dt: Array, state: State) -> State:
+        def again(smooth: Any, t: Array, dt: Array, state: State) -> State:
             replaced = arguments._replace(smooth=smooth)
             return self.step(replaced, clock._replace(t=t, dt=dt), k, state)
 
@@ -208,9 +206,9 @@ class _Steps:
         smooth = jax.tree.map(jnp.zeros_like, arguments.smooth)
         carry = k + clocks.t.size * self.each, end, cotangent, smooth
         (_, _, cotangent, smooth), (t, dt) = lax.scan(interval, carry, clocks, reverse=True)
-        nothing = arguments._replace(others=[None] * len(arguments.others))
-        nothing = nothing._replace(smooth=smooth, regular=None, key=None, fits=None)
-        return nothing, None, cotangent, Interval(None, t, dt)  # type: ignore[arg-type]
+        none: Any = None  # the cotangent of what has no derivative
+        of_arguments = _Arguments(smooth, others=none, regular=none, key=none, fits=none)
+        return of_arguments, none, cotangent, Interval(none, t, dt)
 
 
 def _undone(steps: _Steps) -> Callable[..., State]:

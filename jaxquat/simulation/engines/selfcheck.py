@@ -195,13 +195,10 @@ def values(engine: Engine, q: Array, omega: Array, weights: tuple[Array, Array])
 
 
 def slope(engine: Engine) -> Callable[..., Any]:
-    """Return a function for the gradient of ``loss`` (attitude, rate and weights) and the rows."""
-    return jax.jit(jax.grad(functools.partial(loss, engine), (0, 1, 2), has_aux=True))
+    """Return a function for the gradient of a number that depends on every row, and the rows."""
 
+    def loss(q: Array, omega: Array, weights: tuple[Array, Array]) -> tuple[Array, Array]:
+        rows = values(engine, q, omega, weights)
+        return jnp.mean(rows**3), rows
 
-def loss(
-    engine: Engine, q: Array, omega: Array, weights: tuple[Array, Array]
-) -> tuple[Array, Array]:
-    """Return a number that depends on every row, and the rows."""
-    rows = values(engine, q, omega, weights)
-    return jnp.mean(rows**3), rows
+    return jax.jit(jax.grad(loss, (0, 1, 2), has_aux=True))
