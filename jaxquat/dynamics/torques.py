@@ -74,13 +74,11 @@ def total(*torques: Torque) -> Torque:
         function("torques", torque)
 
     def total(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
-        tau, rates, force = zero(t, state, params), None, None
+        whole = Parts(zero(t, state, params), None)
         for torque in torques:
             part = _part("torque", torque, t, state, params, *command)
-            rates = _added(rates, part.aux_rates)
-            force = _added(force, part.force)
-            tau = tau + part.torque
-        return Parts(tau, rates, force).joined()
+            whole = Parts(*map(_added, whole, part))
+        return whole.joined()
 
     total.__name__ = f"total({', '.join(map(name_of, torques))})"
     return total
@@ -206,8 +204,8 @@ def _part(
     return check_parts(f"{role} {name_of(torque)}", returned, state)
 
 
-def _added(rates: Any, more: Any) -> Any:
-    """Add two rates of aux states, or two forces; either may be None."""
-    if rates is None or more is None:
-        return more if rates is None else rates
-    return jax.tree.map(jnp.add, rates, more)
+def _added(one: Any, other: Any) -> Any:
+    """Add two parts of torques; either may be None."""
+    if one is None or other is None:
+        return other if one is None else one
+    return jax.tree.map(jnp.add, one, other)
