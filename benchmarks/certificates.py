@@ -302,7 +302,7 @@ def cases():
         for name, (torque, q0, q, _) in problems.REFERENCE.items()
     }
     fast = (problems.FAST, problems.FAST_TORQUE, problems.FAST_START, 1.0, problems.fast_end())
-    state, torque = jq.exact.prescribed(
+    state, torque = problems.prescribed(
         body, lambda t: jq.exact.coning(t, half_angle=0.6, rate=4.0).q
     )
     return known | {

@@ -107,7 +107,9 @@ def drift(relaxation, bodies, steps, reference=None, ratio=5.0):
     """
     body, damping = heavy(relaxation, ratio)
     rate, period = flow.jeffery_rate(spheroid(ratio), SHEAR), 2 * np.pi * (ratio + 1 / ratio)
-    torque = flow.jeffery(spheroid(ratio), VISCOSITY, SHEAR) if reference else jq.torques.zero
+    torque = jq.torques.zero
+    if reference:
+        torque = lambda t, state, params: damping * (rate(t, state) - state.omega)  # noqa: E731
     scheme = reference or jq.schemes.damp(jq.symmetric_top, damping, toward=rate)
     grid = jq.grid(0.0, period / steps, steps, save_every=steps)
 

@@ -26,7 +26,7 @@ from marks import some
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
-from jaxquat import control, ensembles, estimation, gyro, recordings, schemes, stochastic
+from jaxquat import control, ensembles, estimation, gyro, recordings, schemes
 
 Q, V, ONE, KEY = np.array([1.0, 0.0, 0.0, 0.0]), np.array([0.1, 0.2, 0.3]), 0.5, jax.random.key(0)
 ROWS, FOUR = np.ones((6, 3)) * V, np.ones((4, 3))
@@ -418,7 +418,6 @@ TABLE = {
         "reference": Argument(REFERENCE),
         "body": Argument(BODY),
     },
-    "schemes.crouch_grossman": {"tableau": Argument(TABLEAU)},
     "ensembles.bodies": {
         "key": key(),
         "body": Argument(BODY),
@@ -463,7 +462,6 @@ TABLE = {
     "euler.to_quaternion": {"angles": algebra(V), "order": ORDER},
     "exact.coning": {"t": Argument(0.1), "half_angle": Argument(0.1), "rate": Argument(0.1)},
     "exact.free_body": {"body": Argument(BODY), "t": Argument(0.1), "start": Argument(START)},
-    "exact.prescribed": {"body": Argument(BODY), "attitude": Argument(at)},
     "fit": FIT,
     "FitCovariance.predict": {"function": Argument(lambda params: params)},
     "LeastSquares.predict": {"function": Argument(lambda params: params)},
@@ -495,11 +493,6 @@ TABLE = {
         "times": Argument(np.arange(4.0), {"wrong": "other times"}),
         "substeps": Argument(2),
         **EVERY,
-    },
-    "flow.jeffery": {
-        "semi_axes": Argument(np.ones(3)),
-        "viscosity": Argument(1.0),
-        "gradient": Argument(np.eye(3)),
     },
     "flow.jeffery_rate": {"semi_axes": Argument(np.ones(3)), "gradient": Argument(np.eye(3))},
     "flow.rotational_resistance": {
@@ -598,11 +591,6 @@ TABLE = {
         "q": Argument(np.stack([Q] * 6)),
         "field": Argument(V),
         "dt": Argument(0.1),
-    },
-    "dynamics.angular_acceleration": {
-        "body": Argument(BODY),
-        "omega": algebra(V),
-        "tau": algebra(V),
     },
     "dynamics.coupled": {
         "body": Argument(BODY),
@@ -774,12 +762,6 @@ TABLE = {
         "resistance": Argument(V + 1.0, word="resistance|wind"),
         "wind": optional(V),
     },
-    "stochastic.coarsen": {
-        "scheme": Argument(stochastic.brownian(V + 1.0, 0.1)),
-        "body": Argument(BODY),
-        "noise": Argument(FOUR),
-        "dt": Argument(0.1),
-    },
     "stochastic.langevin": {
         "scheme": Argument(jq.no_squish),
         "damping": Argument(V + 1.0),
@@ -837,7 +819,6 @@ TABLE = {
     },
     "torques.heavy_top": {"weight": Argument(1.0), "offset": Argument(V)},
     "torques.in_world": {"world_torque": Argument(zero)},
-    "torques.magnetic": {"dipole": Argument(V), "field": Argument(lambda t: V)},
     "torques.total": {"torques": Argument(zero)},
     "torques.zero": {
         "t": ANY,
@@ -1131,7 +1112,7 @@ def films_end(request):
 
 
 # Every scheme checks its arguments by the same function. Here is one of each module.
-OF_EACH_MODULE = {"lie_euler", "cf4", "crouch_grossman3", "zhao", "no_squish", "lgvi"}
+OF_EACH_MODULE = {"lie_euler", "cf4", "zhao", "no_squish", "lgvi"}
 OF_EACH_MODULE |= {"formulation1", "half_quat", "full_quat"}
 ALIKE = {place for name, place in PLACES.items() if name not in OF_EACH_MODULE}
 

@@ -1533,7 +1533,6 @@ ARGUMENTS = [
         lambda: torques.gravity_gradient(BODY, position=lambda: V),
         "position: wanted position(t), got",
     ),
-    (lambda: torques.magnetic(V, lambda t, state: V), "field: wanted field(t), got"),
 ]
 
 

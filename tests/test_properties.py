@@ -741,7 +741,6 @@ FAMILIES = [
     "lgvi",
     "rkmk3",
     "cf4",
-    "crouch_grossman3",
     "formulation1",
     "full_quat",
     "symmetric_top",

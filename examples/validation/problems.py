@@ -400,6 +400,19 @@ def manufactured(t):
     return jq.euler.to_quaternion(angles(t), "ZXZ"), value, slope
 
 
+def prescribed(body, attitude):
+    """Returns ``(state(t), torque)`` of a smooth motion ``attitude(t)``, by differentiation."""
+
+    def state(t):
+        return jq.State(*jq.control.follow(attitude, t)[:2])
+
+    def torque(t, state, params):
+        _, omega, alpha = jq.control.follow(attitude, t)
+        return body.inertia @ alpha + jnp.cross(omega, body.inertia @ omega)
+
+    return state, torque
+
+
 def marcher(step, torque, chunk=10, batch=False):
     """Returns ``march(body, start, t0, t1, n, params)``, which takes n steps.
 

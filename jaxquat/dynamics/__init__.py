@@ -11,7 +11,6 @@ Examples:
 from jaxquat.dynamics.appendages import Appendages, coupled, flexible_modes, slosh_masses
 from jaxquat.dynamics.contract import Torque
 from jaxquat.dynamics.motion import (
-    angular_acceleration,
     derivative,
     energy,
     linearize,
@@ -23,7 +22,6 @@ __all__ = [
     "Appendages",
     "Rates",
     "Torque",
-    "angular_acceleration",
     "coupled",
     "derivative",
     "energy",

@@ -181,14 +181,9 @@ def coupled(
     if force is not None:
         force = quaternion.rotate_inverse(state.q, force)
     appendages = Appendages(*(leaf.astype(state.omega.dtype) for leaf in appendages))
-    equations = _equations(body, appendages, state.omega, x, rate, tau, force)
-    if state.position is None:
-        alpha = matvec(inverse_inertia(equations.inertia), equations.torque)
-        a = jnp.zeros_like(alpha)
-    else:
-        a, alpha = _accelerations(equations, body.mass + jnp.sum(appendages.added))
+    a, alpha, free = _accelerations(body, appendages, state, x, rate, tau, force)
     coupling = matvec(appendages.translation, a) + matvec(appendages.rotation, alpha)
-    acceleration = equations.free - coupling / appendages.mass
+    acceleration = free - coupling / appendages.mass
     inertia, omega = body.inertia, state.omega
     tau = matvec(inertia, alpha) + cross(omega, matvec(inertia, omega))
     if state.position is None:
@@ -200,36 +195,26 @@ _VECTORS = ("translation", "rotation", "position")
 _FIELDS = {x: Field([("n", 3) if x in _VECTORS else ("n",)]) for x in Appendages._fields}
 
 
-class _Equations(NamedTuple):
-    """Lagrange's equations without x'', in body axes, for the acceleration a and alpha = omega'.
-
-    ::
-
-        (mass - by_mass) a + coupling alpha = force
-        coupling^T a + inertia alpha = torque
-
-    ``by_mass`` is ``sum l l^T/m``, ``inertia`` includes added masses, less ``sum d d^T/m``;
-    ``free`` (n,) is x'' without a and alpha.
-    """
-
-    by_mass: Array
-    coupling: Array
-    inertia: Array
-    force: Array
-    torque: Array
-    free: Array
-
-
-def _equations(
+def _accelerations(
     body: Body,
     appendages: Appendages,
-    omega: Array,
+    state: State,
     x: Array,
     rate: Array,
     tau: Array,
     force: Array | None,
-) -> _Equations:
-    """Return the equations; the force is in body axes, and None is 0."""
+) -> tuple[Array, Array, Array]:
+    """Return a and alpha = omega', by elimination of a, and x'' (n,) without them, in body axes.
+
+    Lagrange's equations without x'' are, with ``by_mass = sum l l^T/m`` and the inertia of the body
+    and of added masses, less ``sum d d^T/m``::
+
+        (total - by_mass) a + coupling alpha = pull
+        coupling^T a + inertia alpha = torque
+
+    The force is in body axes, and None is 0.
+    """
+    omega = state.omega
     mass, l, d, stiffness, damping, added, position = appendages
     turn = omega[None]  # a row, for vectors of all appendages
     where, velocity = position + (x / mass)[:, None] * l, (rate / mass)[:, None] * l
@@ -247,17 +232,15 @@ def _equations(
     coupling = -so3.hat(first_moment) - matmul(transpose(l), d_by_mass)
     pull = -matvec(transpose(l), free) - matvec(transpose(turned), mass)
     pull = pull if force is None else pull + force
-    return _Equations(matmul(transpose(l), l_by_mass), coupling, inertia, pull, torque, free)
-
-
-def _accelerations(equations: _Equations, mass: Array) -> tuple[Array, Array]:
-    """Return a and alpha by elimination of a: two inverses of symmetric 3 x 3 matrices."""
-    total = mass * jnp.eye(3, dtype=equations.force.dtype) - equations.by_mass
-    inverted, coupling = inverse_inertia(total), equations.coupling
+    if state.position is None:
+        alpha = matvec(inverse_inertia(inertia), torque)
+        return jnp.zeros_like(alpha), alpha, free
+    total = (body.mass + jnp.sum(added)) * jnp.eye(3, dtype=omega.dtype)
+    inverted = inverse_inertia(total - matmul(transpose(l), l_by_mass))
     back = matmul(transpose(coupling), inverted)
-    reduced = equations.inertia - matmul(back, coupling)
-    alpha = matvec(inverse_inertia(reduced), equations.torque - matvec(back, equations.force))
-    return matvec(inverted, equations.force - matvec(coupling, alpha)), alpha
+    reduced = inverse_inertia(inertia - matmul(back, coupling))
+    alpha = matvec(reduced, torque - matvec(back, pull))
+    return matvec(inverted, pull - matvec(coupling, alpha)), alpha, free
 
 
 def _column(name: str, value: ArrayLike, check: Any, like: Array | None = None) -> Array:

@@ -15,7 +15,7 @@ from jax.typing import ArrayLike
 from jaxquat._internal.checks import exactly, finite, instance, one_shape, same_dtype, takes
 from jaxquat._internal.jaxprs import depends_on
 from jaxquat.dynamics.body import Body
-from jaxquat.dynamics.state import State, Wrench, describe, one_body
+from jaxquat.dynamics.state import State, Wrench, check_like, describe, one_body
 
 
 class Torque(Protocol):
@@ -124,9 +124,7 @@ def rate_at_attitude(
     """Return a rate (3,), ``role``, of time and attitude; TypeError if a rate changes it."""
 
     def rates(state: State) -> list[Array]:
-        takes(role, rate, "t, state, params")
-        returned = exactly(f"{role}(...)", rate(t, state, params), (3,))
-        return [returned.astype(state.omega.dtype)]
+        return [of_state(role, rate, (3,))(t, state, params).astype(state.omega.dtype)]
 
     return _at_attitude(name, role, rates, state)[0]
 
@@ -148,15 +146,25 @@ def _at_attitude(
 
 def wind_at(wind: Any) -> Callable[..., Array]:
     """Return the velocity of the air as a function of (t, position)."""
-    return vector_of("wind", takes("wind", wind, "t, position") if callable(wind) else wind)
+    if callable(wind):
+        takes("wind", wind, "t, position")
+        return lambda t, position: exactly("wind(...)", wind(t, position), (3,))
+    vector = constant_of("wind", wind, (3,))
+    return lambda t, position: vector
 
 
-def vector_of(name: str, value: Any) -> Callable[..., Array]:
-    """Return a vector (3,), or a function that returns one, as a function of any arguments."""
-    if callable(value):
-        return lambda *arguments: exactly(f"{name}(...)", value(*arguments), (3,))
-    vector = constant_of(name, value, (3,))
-    return lambda *arguments: vector
+def of_state(name: str, value: Any, shape: tuple[int, ...]) -> Callable[..., Array]:
+    """Return an array, or a function that returns one, as a function with a torque's arguments."""
+    if not callable(value):
+        array = constant_of(name, value, shape)
+        return lambda t, state, params, *command: array
+
+    def at(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
+        arguments = "t, state, params, command" if command else "t, state, params"
+        takes(name, value, arguments)
+        return exactly(f"{name}(...)", value(t, state, params, *command), shape)
+
+    return at
 
 
 def constant_of(name: str, value: Any, *shapes: tuple[int, ...]) -> Array:
@@ -211,9 +219,7 @@ def check_parts(name: str, returned: Any, state: State) -> Parts:
     tau, rates, force = returned, None, None
     if jax.tree.leaves(state.aux) and _is_pair(returned):
         tau, rates = returned
-        wanted, got = describe(state.aux), describe(rates)
-        if got != wanted:
-            raise ValueError(f"{name}: wanted d aux/dt like state.aux, {wanted}, got {got}")
+        check_like(name, "d aux/dt like state.aux", state.aux, rates)
     elif _is_pair(returned):
         wrench = "" if state.position is None else " or a jq.Wrench"
         wanted = f"an array of shape (3,){wrench}"

@@ -22,10 +22,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import not_negative, one_shape, takes
+from jaxquat._internal.checks import not_negative, one_shape
 from jaxquat._internal.linear import cross, dot, matvec, root, trace
 from jaxquat.dynamics.body import Body, mass_of
-from jaxquat.dynamics.contract import Torque, constant_of, vector_of, wind_at
+from jaxquat.dynamics.contract import Torque, constant_of, of_state, wind_at
 from jaxquat.dynamics.state import State, Wrench, broadcastable, moving
 from jaxquat.quaternion import rotate, rotate_inverse
 
@@ -110,13 +110,7 @@ def linear_drag(resistance: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
         >>> drag(0.0, state, None).force  # N
         Array([2. , 1.5, 0.5], dtype=float32)
     """
-    resistance, air = _coefficients("resistance", resistance), wind_at(wind)
-
-    def linear_drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
-        relative = _relative(air, t, state)
-        return _force(state, -_along(resistance, state, relative))
-
-    return linear_drag
+    return _drag("linear", "resistance", resistance, wind, lambda relative: 1.0)
 
 
 def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torque:
@@ -127,14 +121,7 @@ def quadratic_drag(coefficient: ArrayLike, wind: Wind = (0.0, 0.0, 0.0)) -> Torq
         >>> drag(0.0, state, None).force.round(2)
         Array([ 3. ,  1.5, -3. ], dtype=float32)
     """
-    coefficient, air = _coefficients("coefficient", coefficient), wind_at(wind)
-
-    def quadratic_drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
-        relative = _relative(air, t, state)
-        speed = root(dot(relative, relative))
-        return _force(state, -speed * _along(coefficient, state, relative))
-
-    return quadratic_drag
+    return _drag("quadratic", "coefficient", coefficient, wind, lambda v: root(dot(v, v)))
 
 
 def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0)) -> Torque:
@@ -150,13 +137,10 @@ def thrust(force: Vector | Callable[..., Array], offset: Vector = (0.0, 0.0, 0.0
         >>> wrench.torque[1], wrench.force[0]  # N m about body y, N along world x
         (Array(-2., dtype=float32), Array(20., dtype=float32))
     """
-    force_at = vector_of("force", force)
+    force_at = of_state("force", force, (3,))
     arm = constant_of("offset", offset, (3,))
 
     def thrust(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
-        if callable(force):
-            arguments = "t, state, params, command" if command else "t, state, params"
-            takes("force", force, arguments)
         f = jnp.asarray(force_at(t, state, params, *command), state.q.dtype)
         moment = cross(jnp.asarray(arm, f.dtype), f)
         return _force(state, rotate(state.q, f))._replace(torque=moment)
@@ -176,20 +160,19 @@ def _polar(state: State) -> tuple[Array, Array]:
     return distance, position / distance
 
 
-def _relative(air: Callable[[ArrayLike, Array], Array], t: ArrayLike, state: State) -> Array:
-    position = moving(state).position
-    return state.velocity - jnp.asarray(air(t, position), position.dtype)
+def _drag(
+    kind: str, name: str, coefficients: ArrayLike, wind: Wind, factor: Callable[[Array], Any]
+) -> Torque:
+    """Make the force ``-factor(v) k v``; v is the velocity in the air, k () or (3,), body axes."""
+    k, air = one_shape(name, coefficients, (), (3,)), wind_at(wind)
+    not_negative(name, k)
 
+    def drag(t: ArrayLike, state: State, params: Any, *command: Any) -> Wrench:
+        position = moving(state).position
+        v = state.velocity - jnp.asarray(air(t, position), position.dtype)
+        scale = jnp.asarray(k, v.dtype)
+        along = scale * v if k.ndim == 0 else rotate(state.q, scale * rotate_inverse(state.q, v))
+        return _force(state, -factor(v) * along)
 
-def _along(coefficients: Array, state: State, vector: Array) -> Array:
-    """Return the vector (3,), world axes, scaled by () or along the body axes by (3,)."""
-    coefficients = jnp.asarray(coefficients, vector.dtype)
-    if coefficients.ndim == 0:
-        return coefficients * vector
-    return rotate(state.q, coefficients * rotate_inverse(state.q, vector))
-
-
-def _coefficients(name: str, value: ArrayLike) -> Array:
-    array = one_shape(name, value, (), (3,))
-    not_negative(name, array)
-    return array
+    drag.__name__ = f"{kind}_drag"
+    return drag

@@ -29,21 +29,8 @@ from jaxquat.dynamics.state import (
 from jaxquat.dynamics.units import own_units, torque_in
 
 
-def angular_acceleration(body: Body, omega: Array, tau: Array) -> Array:
-    """Return Euler's ``I^-1 (tau - omega × (I omega))`` in body axes. (3,), (3,) -> (3,) [rad/s^2].
-
-    Examples:
-        >>> jq.dynamics.angular_acceleration(body, jnp.array([3.0, 2.0, 1.0]), jnp.ones(3)).round(2)
-        Array([-0.5 ,  2.33, -1.25], dtype=float32)
-    """
-    instance("body", body, Body, "a jq.Body")
-    omega, tau = trailing("omega", omega, (3,)), trailing("tau", tau, (3,))
-    body, scales = own_units(body)
-    return euler(body)(omega, scales.torque * tau)
-
-
 def euler(body: Body) -> Callable[[Array, Array], Array]:
-    """Return ``angular_acceleration`` as a function of (omega, tau), with I^-1 computed once."""
+    """Return omega' = ``I^-1 (tau - omega × (I omega))`` as a function of (omega, tau)."""
     inertia = body.inertia
     inverted = inverse_inertia(inertia)
     return lambda omega, tau: matvec(inverted, tau - cross(omega, matvec(inertia, omega)))

@@ -101,15 +101,12 @@ def retract(state: State, delta: ArrayLike) -> State:
         Array([0. , 0. , 2.5], dtype=float32)
     """
     state = one_body("state", state)
-    aux, unravel = ravel_pytree(state.aux)
     delta = exactly("delta", delta, (error_size(state),))
     same_dtype("delta", delta, state.q.dtype, "the state")
     q = quaternion.correct_norm(quaternion.multiply(state.q, quaternion.exp(delta[:3])))
-    omega, remaining, position, velocity = state.omega + delta[3:6], delta[6:], None, None
-    if state.position is not None:
-        position, velocity = state.position + remaining[:3], state.velocity + remaining[3:6]
-        remaining = remaining[6:]
-    return State(q, omega, unravel(aux + remaining) if aux.size else state.aux, position, velocity)
+    others, unravel = ravel_pytree(_vectors(state))
+    omega, position, velocity, aux = unravel(others + delta[3:])
+    return State(q, omega, aux, position, velocity)
 
 
 def local(a: State, b: State) -> Array:
@@ -127,16 +124,18 @@ def local(a: State, b: State) -> Array:
     a, b = one_body("a", a), one_body("b", b)
     check_alike("b", b, "a", a)
     u = quaternion.log(quaternion.relative(a.q, b.q))
-    aux = [ravel_pytree(b.aux)[0] - ravel_pytree(a.aux)[0]] if jax.tree.leaves(a.aux) else []
-    moved = jax.tree.leaves(jax.tree.map(jnp.subtract, b[3:], a[3:]))
-    return jnp.concatenate([u, b.omega - a.omega, *moved, *aux])
+    others = jax.tree.map(jnp.subtract, _vectors(b), _vectors(a))
+    return jnp.concatenate([u, ravel_pytree(others)[0]])
+
+
+def _vectors(state: State) -> tuple[Any, ...]:
+    """Return all but the attitude, in the order of the error."""
+    return state.omega, state.position, state.velocity, state.aux
 
 
 def check_alike(name: str, state: State, like: str, other: State) -> None:
     """Raise ValueError if the states differ in the structure of aux or in having a position."""
-    wanted, got = describe(other.aux), describe(state.aux)
-    if got != wanted:
-        raise ValueError(f"{name}: wanted aux states like those of {like}, {wanted}, got {got}")
+    check_like(name, f"aux states like those of {like}", other.aux, state.aux)
     if (other.position is None) != (state.position is None):
         wanted, got = ("with", "without") if state.position is None else ("without", "with")
         raise ValueError(f"{name}: wanted a state {wanted} position, like {like}, got one {got}")
@@ -187,16 +186,13 @@ def moving(state: State, name: str = "state", hint: str = "") -> State:
 
 def _moving(name: str, state: State, checked: Callable[..., Array]) -> tuple[Any, Any]:
     """Return the checked position and velocity; ValueError for one without the other."""
-    named = {field: getattr(state, field) for field in ("position", "velocity")}
-    missing = [field for field, value in named.items() if value is None]
-    if len(missing) == 1:
-        (there,) = named.keys() - missing
-        wanted, got = "position and velocity, or neither", f"{there} without {missing[0]}"
-        raise ValueError(f"{name}: wanted {wanted}, got {got}")
-    if missing:
+    position, velocity = state.position, state.velocity
+    if (position is None) != (velocity is None):
+        got = "position without velocity" if velocity is None else "velocity without position"
+        raise ValueError(f"{name}: wanted position and velocity, or neither, got {got}")
+    if position is None:
         return None, None
-    position, velocity = (checked(f"{name}.{field}", named[field], (3,)) for field in named)
-    return position, velocity
+    return checked(f"{name}.position", position, (3,)), checked(f"{name}.velocity", velocity, (3,))
 
 
 def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
@@ -208,6 +204,13 @@ def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
 def describe(tree: Any) -> str:
     """Return the tree with dtype and shape for each leaf, for error messages."""
     return str(jax.tree.map(reprs.shape, tree))
+
+
+def check_like(name: str, kind: str, wanted: Any, got: Any) -> None:
+    """Raise ValueError if ``got`` differs from ``wanted`` in its structure, shapes or dtypes."""
+    wanted, got = describe(wanted), describe(got)
+    if got != wanted:
+        raise ValueError(f"{name}: wanted {kind}, {wanted}, got {got}")
 
 
 def one_bool(name: str, value: Any) -> Array:

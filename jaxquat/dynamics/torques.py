@@ -33,7 +33,6 @@ __all__ = [
     "gravity_gradient",
     "heavy_top",
     "in_world",
-    "magnetic",
     "total",
     "zero",
 ]
@@ -75,13 +74,11 @@ def total(*torques: Torque) -> Torque:
         function("torques", torque)
 
     def total(t: ArrayLike, state: State, params: Any, *command: Any) -> Any:
-        tau, rates, force = zero(t, state, params), None, None
+        whole = Parts(zero(t, state, params), None)
         for torque in torques:
             part = _part("torque", torque, t, state, params, *command)
-            rates = _added(rates, part.aux_rates)
-            force = _added(force, part.force)
-            tau = tau + part.torque
-        return Parts(tau, rates, force).joined()
+            whole = Parts(*map(_added, whole, part))
+        return whole.joined()
 
     total.__name__ = f"total({', '.join(map(name_of, torques))})"
     return total
@@ -196,33 +193,6 @@ def drag(damping: ArrayLike) -> Torque:
     return drag
 
 
-def magnetic(dipole: ArrayLike, field: Callable[[ArrayLike], Array]) -> Torque:
-    """Make the torque ``dipole × B`` on a dipole (3,) [A m^2] in body axes.
-
-    ``field(t)`` is B (3,) [T] in world axes: for the Earth 30 µT at the magnetic equator, 60 µT at
-    the poles, 0.8 of that at a height of 500 km (IGRF-13: P. Alken et al., Earth, Planets and Space
-    73:49, 2021). Multiply nT by 1e-9, gauss by 1e-4. For a field that depends on the position, or a
-    commanded dipole, write the torque yourself::
-
-        def coils(t, state, params, dipole):
-            field = jq.quaternion.rotate_inverse(state.q, earth_field(t, state.position))
-            return jnp.cross(dipole, field)
-
-    Examples:
-        >>> coil, field = jnp.array([0.0, 0.0, 2.0]), jnp.array([3e-5, 0.0, 0.0])  # A m^2, T
-        >>> f"{jq.torques.magnetic(coil, lambda t: field)(0.0, state, None)[1]:.1e} N m"
-        '6.0e-05 N m'
-    """
-    dipole = constant_of("dipole", dipole, (3,))
-    takes("field", field, "t")
-
-    def magnetic(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
-        field_in_world = exactly("field(t)", field(t), (3,))
-        return cross(dipole, quaternion.rotate_inverse(state.q, field_in_world))
-
-    return magnetic
-
-
 def _part(
     role: str, torque: Torque, t: ArrayLike, state: State, params: Any, *command: Any
 ) -> Parts:
@@ -234,8 +204,8 @@ def _part(
     return check_parts(f"{role} {name_of(torque)}", returned, state)
 
 
-def _added(rates: Any, more: Any) -> Any:
-    """Add two rates of aux states, or two forces; either may be None."""
-    if rates is None or more is None:
-        return more if rates is None else rates
-    return jax.tree.map(jnp.add, rates, more)
+def _added(one: Any, other: Any) -> Any:
+    """Add two parts of torques; either may be None."""
+    if one is None or other is None:
+        return other if one is None else one
+    return jax.tree.map(jnp.add, one, other)

@@ -8,6 +8,6 @@ Phys. 225, 2007, 145-164 (attitude of the free asymmetric body).
 from __future__ import annotations
 
 from jaxquat.exact.free import free_body
-from jaxquat.exact.prescribed import coning, prescribed
+from jaxquat.exact.precession import coning
 
-__all__ = ["coning", "free_body", "prescribed"]
+__all__ = ["coning", "free_body"]

@@ -53,7 +53,7 @@ def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Arr
     circular, hyperbolic, is_circular = _halves(modulus)
     # The circular half, where it is not used, computes with an ordinary pole: the given pole may
     # not exist for its modulus.
-    ordinary = [jnp.asarray(x, u.dtype) for x in (0.6, 0.64, 0.14)]
+    ordinary = 0.6, 0.64, 0.14
     safe = Pole(*(jnp.where(is_circular, x, y) for x, y in zip(pole, ordinary, strict=True)))
     ratio = jnp.where(is_circular, 1.0, pole.ratio)
     pairs = zip(_circular(u, circular, safe), _hyperbolic(u, hyperbolic, ratio), strict=True)
@@ -64,10 +64,7 @@ def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Arr
 def _halves(modulus: Modulus) -> tuple[Modulus, Modulus, Array]:
     """Return a modulus for each half, an ordinary one in the other, and whether it is circular."""
     is_circular = modulus.m1 >= 0.5
-    low, high = (
-        [jnp.asarray(x, modulus.m.dtype) for x in row]
-        for row in ((0.25, 0.75, 0.75**0.5), (0.75, 0.25, 0.5))
-    )
+    low, high = (0.25, 0.75, 0.75**0.5), (0.75, 0.25, 0.5)
     circular = (jnp.where(is_circular, x, y) for x, y in zip(modulus, low, strict=True))
     hyperbolic = (jnp.where(is_circular, y, x) for x, y in zip(modulus, high, strict=True))
     return Modulus(*circular), Modulus(*hyperbolic), is_circular
@@ -147,18 +144,12 @@ def _log_nome(modulus: Modulus) -> Array:
     return jnp.log(_nome_ratio(modulus.m1, modulus.m)) + 2.0 * jnp.log(root)
 
 
-def _quarter(modulus: Modulus) -> Array:
-    """Return K(m) in the hyperbolic half: ``-K' log(q1)/pi``."""
-    three = _constants(modulus.m1 * _nome_ratio(modulus.m1, modulus.m))[1]
-    return jnp.where(modulus.root > 0, -0.5 * three**2 * _log_nome(modulus), jnp.inf)
-
-
 def _hyperbolic(u: Array, modulus: Modulus, ratio: Array) -> tuple[Array, Array, Array, Array]:
     """Return (sn, cn, dn, the integral), at the distance of u to the next multiple of 2 K."""
     q = modulus.m1 * _nome_ratio(modulus.m1, modulus.m)
     flips = modulus.root > 0
-    safe = modulus._replace(root=jnp.where(flips, modulus.root, 1.0))
-    quarter = jnp.where(flips, _quarter(safe), 1.0)
+    # K = -K' log(q1)/pi
+    quarter = jnp.where(flips, -0.5 * _constants(q)[1] ** 2 * _log_nome(modulus), 1.0)
     n = jnp.where(flips, lax.round(lax.stop_gradient(u / (2.0 * quarter))), 0.0)
     # For n = 0 leave out K, whose derivative is infinite at m1 = 0.
     reduced = jnp.where(n == 0, u, u - 2.0 * n * jnp.where(n == 0, 1.0, quarter))

@@ -75,8 +75,9 @@ def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
     short = large * time * time < 2.0**-14
 
     # Both branches are computed; the one that is not used computes an ordinary motion.
-    ordinary = (*_ordinary(t.dtype), jnp.ones_like(t))
-    safe = [jnp.where(short, x, y) for x, y in zip(ordinary, (moments, start, time), strict=True)]
+    ordinary = jnp.array([1.0, 2.0, 3.0]), jnp.array([0.5, 0.5, 1.0]), 1.0
+    pairs = zip(ordinary, (moments, start, time), strict=True)
+    safe = [jnp.where(short, jnp.asarray(x, t.dtype), y) for x, y in pairs]
     near, far = _short(moments, start, jnp.where(short, time, 0.0)), _long(*safe)
     half, end = (jnp.where(short, x, y) for x, y in zip(near, far, strict=True))
 
@@ -86,11 +87,6 @@ def _motion(moments: Array, omega: Array, t: Array) -> tuple[Array, Array]:
     back = transpose(matrix)
     turn = jnp.concatenate([turn[:1], matvec(back, turn[1:])])
     return jnp.where(still, exp(t * omega), turn), jnp.where(still, omega, size * matvec(back, end))
-
-
-def _ordinary(dtype: jnp.dtype) -> tuple[Array, Array]:
-    """Return moments and rates of a motion at which every formula here is finite."""
-    return jnp.asarray([1.0, 2.0, 3.0], dtype), jnp.asarray([0.5, 0.5, 1.0], dtype)
 
 
 def _squared_frequencies(moments: Array, omega: Array) -> tuple[Array, Array]:

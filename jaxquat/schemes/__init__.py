@@ -7,7 +7,6 @@ import dataclasses
 from jaxquat.schemes import hoffmann, tableaus, weights
 from jaxquat.schemes.commutator_free import cf4
 from jaxquat.schemes.composition import compose
-from jaxquat.schemes.crouch_grossman import crouch_grossman
 from jaxquat.schemes.damping import damp
 from jaxquat.schemes.formulations import formulation1, formulation2
 from jaxquat.schemes.hoffmann import full_quat, full_quat_corrected, half_quat
@@ -33,9 +32,6 @@ __all__ = [
     "Tableau",
     "cf4",
     "compose",
-    "crouch_grossman",
-    "crouch_grossman3",
-    "crouch_grossman4",
     "damp",
     "formulation1",
     "formulation2",
@@ -68,55 +64,26 @@ __all__ = [
 ]
 
 
-def _named(scheme: Scheme, name: str, source: str) -> Scheme:
-    factory = scheme.name.partition("(")[0]
-    doc = f"{source}; order {scheme.order}, {scheme.evaluations} torques a step. See ``{factory}``."
-    return dataclasses.replace(scheme, name=name, source=source, doc=doc)
+def _lifted(tableau: Tableau, name: str, source: str) -> Scheme:
+    doc = f"{source}; order {tableau.order}, {len(tableau.b)} torques a step. See ``rkmk``."
+    return dataclasses.replace(rkmk(tableau), name=name, source=source, doc=doc)
 
 
-lie_euler: Scheme = _named(rkmk(tableaus.EULER), "lie_euler", "Euler, lifted")
-rkmk2: Scheme = _named(rkmk(tableaus.MIDPOINT), "rkmk2", "explicit midpoint, lifted")
-rkmk3: Scheme = _named(rkmk(tableaus.KUTTA3), "rkmk3", "Kutta, lifted")
-rkmk4: Scheme = _named(
-    rkmk(tableaus.RK4),
-    "rkmk4",
-    "classical Runge-Kutta, lifted; Terze, Mueller and Zlatar 2016 (B.1)",
+lie_euler: Scheme = _lifted(tableaus.EULER, "lie_euler", "Euler, lifted")
+rkmk2: Scheme = _lifted(tableaus.MIDPOINT, "rkmk2", "explicit midpoint, lifted")
+rkmk3: Scheme = _lifted(tableaus.KUTTA3, "rkmk3", "Kutta, lifted")
+rkmk4: Scheme = _lifted(
+    tableaus.RK4, "rkmk4", "classical Runge-Kutta, lifted; Terze, Mueller and Zlatar 2016 (B.1)"
 )
-rkmk5: Scheme = _named(rkmk(tableaus.DORMAND_PRINCE5), "rkmk5", "Dormand-Prince 5, lifted")
-rkmk6: Scheme = _named(rkmk(tableaus.BUTCHER6), "rkmk6", "Butcher 6, lifted")
-crouch_grossman3: Scheme = _named(
-    crouch_grossman(tableaus.CROUCH_GROSSMAN3), "crouch_grossman3", "Crouch and Grossman 1993"
-)
-crouch_grossman4: Scheme = _named(
-    crouch_grossman(tableaus.CROUCH_GROSSMAN4), "crouch_grossman4", "Owren and Marthinsen 1999"
-)
+rkmk5: Scheme = _lifted(tableaus.DORMAND_PRINCE5, "rkmk5", "Dormand-Prince 5, lifted")
+rkmk6: Scheme = _lifted(tableaus.BUTCHER6, "rkmk6", "Butcher 6, lifted")
 
-SCHEMES: dict[str, Scheme] = {
-    each.name: each
-    for each in (
-        lie_euler,
-        rkmk2,
-        rkmk3,
-        rkmk4,
-        rkmk5,
-        rkmk6,
-        crouch_grossman3,
-        crouch_grossman4,
-        cf4,
-        zhao,
-        pcdm1,
-        formulation1,
-        formulation2,
-        half_quat,
-        full_quat,
-        full_quat_corrected,
-        no_squish,
-        symmetric_top,
-        symmetric_top_suzuki4,
-        symmetric_top_bm4,
-        no_squish_kl6,
-        lgvi,
-        lie_midpoint,
-        simo_wong,
-    )
-}
+_FAMILIES = (
+    (lie_euler, rkmk2, rkmk3, rkmk4, rkmk5, rkmk6),
+    (cf4, zhao, pcdm1),
+    (formulation1, formulation2),
+    (half_quat, full_quat, full_quat_corrected),
+    (no_squish, symmetric_top, symmetric_top_suzuki4, symmetric_top_bm4, no_squish_kl6),
+    (lgvi, lie_midpoint, simo_wong),
+)
+SCHEMES: dict[str, Scheme] = {each.name: each for family in _FAMILIES for each in family}

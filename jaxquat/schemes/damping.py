@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -22,11 +22,12 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import is_concrete, not_negative, one_shape, report, takes
+from jaxquat._internal.checks import is_concrete, not_negative, one_shape, positive, report, takes
 from jaxquat._internal.linear import inverse_inertia, matmul, matvec, scale_of
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import (
     Step,
+    Torque,
     constant_of,
     evaluate_at_attitude,
     given_command_of,
@@ -36,15 +37,10 @@ from jaxquat.dynamics.contract import (
 from jaxquat.dynamics.forces import Wind
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.torques import zero
-from jaxquat.dynamics.units import own_units
+from jaxquat.dynamics.units import Scales, own_units
 from jaxquat.quaternion import rotate, rotate_inverse
 from jaxquat.schemes.relaxation import relaxation
 from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, around, as_part
-
-SEMIDEFINITE = (
-    "a positive semidefinite matrix",
-    lambda linalg, d, rounding: linalg.eigvalsh(d + d.T).min() / 2 >= -rounding,
-)
 
 
 def damp(
@@ -99,15 +95,81 @@ def damp(
         raise TypeError(f"scheme: wanted one without drag, got {scheme.name}; add the dampings")
     if damping is None and resistance is None:
         raise ValueError("damping, resistance: wanted one of them or both, got neither")
-    if damping is not None:
-        damping = damping_matrix(damping, *SEMIDEFINITE)
-    if toward is not None:
-        check_toward(toward)
-        if damping is None:
-            raise ValueError("toward: wanted a damping with it, got none")
-    resistance, wind = resistance_and_wind(resistance, wind, not_negative)
-    step = Damped(scheme, damping, resistance, toward, wind)
+    step = Damped(scheme, Fluid.checked(damping, toward, resistance, wind, definite=False))
     return around(scheme, step, "damped", 2, evaluations=2, torques="attitude", aux=False)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Fluid:
+    """The drag of a fluid, and its own motion."""
+
+    damping: Any  # an Array (3, 3), body axes, or None, and so is the resistance
+    resistance: Any
+    toward: Callable[..., Array] | None
+    wind: Callable[..., Array] | None
+    definite: bool = field(metadata={"static": True})  # whether both drags must be positive
+
+    @classmethod
+    def checked(
+        cls,
+        damping: ArrayLike | None,
+        toward: Callable[..., Array] | None,
+        resistance: ArrayLike | None,
+        wind: Wind | None,
+        *,
+        definite: bool,
+    ) -> Fluid:
+        """Make a fluid of these arguments of ``damp``; errors name the argument."""
+        if damping is not None or definite:
+            damping = _damping_matrix(damping, definite)
+        if toward is not None:
+            _check_toward(toward)
+            if damping is None:
+                raise ValueError("toward: wanted a damping with it, got none")
+        if resistance is not None:
+            resistance = one_shape("resistance", resistance, (), (3,))
+            (positive if definite else not_negative)("resistance", resistance)
+            resistance = jnp.diag(jnp.broadcast_to(resistance, (3,)))
+        if wind is not None:
+            if resistance is None:
+                raise ValueError("wind: wanted a resistance with it, got none")
+            wind = wind_at(wind)
+        return cls(damping, resistance, toward, wind, definite)
+
+    def report(self) -> None:
+        """Report traced numbers that ``checked`` refuses where they are known."""
+        damping = self.damping
+        if damping is not None:
+            wanted, rounding = _wanted(self.definite), 100 * jnp.finfo(damping.dtype).eps
+            scaled = scale_of(damping) * damping
+            report("damping", wanted, _is_drag(jnp, scaled, rounding, self.definite), damping)
+        if self.resistance is not None:
+            values = jnp.diagonal(self.resistance)
+            wanted = "positive numbers" if self.definite else "numbers that are not negative"
+            report("resistance", wanted, values > 0 if self.definite else values >= 0, values)
+
+    def within(self, scales: Scales, torque: Torque) -> Fluid:
+        """Return the fluid in these units; ``toward`` gets the command of the torque."""
+        damping, resistance, toward = self.damping, self.resistance, self.toward
+        return dataclasses.replace(
+            self,
+            damping=None if damping is None else scales.torque * damping,
+            resistance=None if resistance is None else scales.force * resistance,
+            toward=None if toward is None else given_command_of(torque, toward),
+        )
+
+    def acting(
+        self, name: str, torque: Torque, t: Array, state: State, params: Any
+    ) -> tuple[Array, Any, Any, Any]:
+        """Return torque and force, and the rate and velocity of the fluid, each None without."""
+        tau, force = evaluate_at_attitude(name, torque, t, state, params)
+        rate = air = None
+        if self.toward is not None:
+            rate = rate_at_attitude(name, "toward", self.toward, t, state, params)
+        if self.wind is not None:
+            air = jnp.asarray(self.wind(t, state.position), tau.dtype)
+        return tau, force, rate, air
 
 
 @jax.tree_util.register_dataclass
@@ -118,71 +180,53 @@ class Damped(StepObject):
     has_drag = True
 
     scheme: Scheme
-    damping: Array | None  # (3, 3), body axes, and so is the resistance
-    resistance: Array | None = None
-    toward: Callable[..., Array] | None = None
-    wind: Callable[..., Array] | None = None
+    fluid: Fluid
 
     def take(self, at: StepArguments) -> State:
         """Take one step."""
-        own = at.in_own_units()
-        toward = None if self.toward is None else given_command_of(at.torque, self.toward)
-        settled = self._in_units_of(at.body, toward)._settling(own)
+        _, scales = own_units(at.body)
+        settled = self._settling(at.in_own_units(), self.fluid.within(scales, at.torque))
         before = settled(at.t, at.state)
         free = at._replace(torque=zero, state=before)
         return settled(at.t + at.dt, self.scheme(*free))
 
     def report(self) -> None:
         """Report traced numbers that ``damp`` refuses where they are known."""
-        if self.damping is not None:
-            report_damping(self.damping, *SEMIDEFINITE)
-        if self.resistance is not None:
-            resistance = jnp.diagonal(self.resistance)
-            report("resistance", "numbers that are not negative", resistance >= 0, resistance)
+        self.fluid.report()
 
     def decay(self, body: Body) -> Array:
         """Return a bound on the fastest relative decay of the rates [1/s], (): a row-sum norm."""
-        drag, (own_body, _), rates = self._in_units_of(body, None), own_units(body), []
-        if drag.damping is not None:
-            rates.append(matmul(inverse_inertia(own_body.inertia), drag.damping))
-        if drag.resistance is not None and own_body.mass is not None:
-            rates.append(drag.resistance / own_body.mass)
+        own_body, scales = own_units(body)
+        fluid, rates = self.fluid.within(scales, zero), []
+        if fluid.damping is not None:
+            rates.append(matmul(inverse_inertia(own_body.inertia), fluid.damping))
+        if fluid.resistance is not None and own_body.mass is not None:
+            rates.append(fluid.resistance / own_body.mass)
         return jnp.max(jnp.stack([jnp.max(jnp.sum(jnp.abs(rate), axis=1)) for rate in rates]))
 
-    def _in_units_of(self, body: Body, toward: Callable[..., Array] | None) -> Damped:
-        _, scales = own_units(body)
-        damping = None if self.damping is None else scales.torque * self.damping
-        resistance = None if self.resistance is None else scales.force * self.resistance
-        return dataclasses.replace(self, damping=damping, resistance=resistance, toward=toward)
-
-    def _settling(self, at: StepArguments) -> Callable[[Array, State], State]:
+    def _settling(self, at: StepArguments, fluid: Fluid) -> Callable[[Array, State], State]:
         """Return the flow of torque, force and drag at a fixed attitude, for half a step."""
         moves, duration = at.state.position is not None, 0.5 * at.dt
-        if self.resistance is not None and not moves:
+        if fluid.resistance is not None and not moves:
             wanted = "position and velocity because there is a resistance"
             raise ValueError(f"state: wanted {wanted}, got neither")
         name = f"damped({self.scheme.name})"
-        turning = _response(at.body.inertia, self.damping, duration)
+        turning = _response(at.body.inertia, fluid.damping, duration)
         mass = at.body.mass * jnp.eye(3, dtype=duration.dtype) if moves else None
-        moving = None if mass is None else _response(mass, self.resistance, duration)
+        moving = None if mass is None else _response(mass, fluid.resistance, duration)
 
         def settled(t: Array, state: State) -> State:
-            tau, force = evaluate_at_attitude(name, at.torque, t, state, at.params)
-            if self.damping is not None:
-                excess = state.omega
-                if self.toward is not None:
-                    rate = rate_at_attitude(name, "toward", self.toward, t, state, at.params)
-                    excess = excess - rate
-                tau = tau - matvec(self.damping, excess)
+            tau, force, rate, air = fluid.acting(name, at.torque, t, state, at.params)
+            if fluid.damping is not None:
+                excess = state.omega if rate is None else state.omega - rate
+                tau = tau - matvec(fluid.damping, excess)
             omega = state.omega + matvec(turning, tau)
             if moving is None or force is None:
                 return state._replace(omega=omega)
             force = rotate_inverse(state.q, force)
-            if self.resistance is not None:
-                excess = state.velocity
-                if self.wind is not None:
-                    excess = excess - jnp.asarray(self.wind(t, state.position), excess.dtype)
-                force = force - matvec(self.resistance, rotate_inverse(state.q, excess))
+            if fluid.resistance is not None:
+                excess = state.velocity if air is None else state.velocity - air
+                force = force - matvec(fluid.resistance, rotate_inverse(state.q, excess))
             gained = rotate(state.q, matvec(moving, force))
             return state._replace(omega=omega, velocity=state.velocity + gained)
 
@@ -198,40 +242,31 @@ def _response(inertia: Array, damping: Array | None, duration: Array) -> Array:
     return lax.optimization_barrier(duration * matmul(relaxation(decay).mean, inverted))
 
 
-def damping_matrix(value: ArrayLike, wanted: str, met: Callable[..., Any]) -> Array:
-    """Return ``damping`` as (3, 3); ValueError if it is concrete and ``met`` is false."""
+def _damping_matrix(value: Any, definite: bool) -> Array:
+    """Return ``damping`` as (3, 3); ValueError if it is concrete and no drag."""
     damping = constant_of("damping", value, (), (3,), (3, 3))
     if is_concrete(damping):
         numbers = np.asarray(damping, np.float64)
         numbers = numbers if numbers.ndim == 2 else np.diag(np.broadcast_to(numbers, 3))
         rounding = 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max()
-        if not met(np.linalg, numbers, rounding):
-            raise ValueError(f"damping: wanted {wanted}, got {numbers.tolist()}")
+        if not _is_drag(np, numbers, rounding, definite):
+            raise ValueError(f"damping: wanted {_wanted(definite)}, got {numbers.tolist()}")
     with jax.ensure_compile_time_eval() if is_concrete(damping) else contextlib.nullcontext():
         return damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
 
 
-def report_damping(damping: Array, wanted: str, met: Callable[..., Any]) -> None:
-    """Report a traced damping that ``damping_matrix`` refuses where it is known."""
-    rounding = 100 * jnp.finfo(damping.dtype).eps
-    report("damping", wanted, met(jnp.linalg, scale_of(damping) * damping, rounding), damping)
+def _wanted(definite: bool) -> str:
+    return f"a {'symmetric, positive definite' if definite else 'positive semidefinite'} matrix"
 
 
-def resistance_and_wind(
-    resistance: ArrayLike | None, wind: Wind | None, check: Callable[[str, Array], None]
-) -> tuple[Array | None, Callable[..., Array] | None]:
-    """Return the resistance as (3, 3) and the wind as a function of (t, position), or None."""
-    if resistance is None:
-        if wind is not None:
-            raise ValueError("wind: wanted a resistance with it, got none")
-        return None, None
-    resistance = one_shape("resistance", resistance, (), (3,))
-    check("resistance", resistance)
-    matrix = jnp.diag(jnp.broadcast_to(resistance, (3,)))
-    return matrix, None if wind is None else wind_at(wind)
+def _is_drag(xp: Any, damping: Any, rounding: Any, definite: bool) -> Any:
+    if definite:
+        is_symmetric = xp.abs(damping - damping.T).max() <= rounding
+        return is_symmetric & (xp.linalg.eigvalsh(damping).min() > 0)
+    return xp.linalg.eigvalsh(damping + damping.T).min() / 2 >= -rounding
 
 
-def check_toward(toward: Any) -> None:
+def _check_toward(toward: Any) -> None:
     """Raise TypeError if ``toward`` can be called neither with nor without a command."""
     with contextlib.suppress(TypeError):
         takes("toward", toward, "t, state, params, command")

@@ -171,7 +171,7 @@ def _solved(
         slope = correction = x
         for number in range(NEWTON):
             if number in NEW_SLOPES:
-                slope, value = _slope(residual, x)
+                slope, value = jax.jacfwd(lambda x: (residual(x),) * 2, has_aux=True)(x)
                 slope = lax.optimization_barrier(inverse(slope))
             else:
                 value = residual(x)
@@ -185,11 +185,3 @@ def _solved(
     x, correction = lax.custom_root(residual, guess, newton, tangent_solve, has_aux=True)
     error, size = (jnp.sqrt(square(lax.stop_gradient(v))) for v in (correction, sizes(x)))
     return jnp.where(error <= 1e4 * jnp.finfo(x.dtype).eps * size, x, jnp.nan)
-
-
-def _slope(residual: Callable[[Array], Array], x: Array) -> tuple[Array, Array]:
-    def both(x: Array) -> tuple[Array, Array]:
-        value = residual(x)
-        return value, value
-
-    return jax.jacfwd(both, has_aux=True)(x)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from jax import Array, lax
 
 from jaxquat import so3
+from jaxquat._internal.checks import instance
 from jaxquat.dynamics.motion import rates_of
 from jaxquat.dynamics.state import Rates, State, displaced
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply
-from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, of_tableau
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject
 from jaxquat.schemes.tableaus import Tableau, combine
 
 
@@ -30,7 +31,15 @@ def rkmk(tableau: Tableau) -> Scheme:
         >>> jq.schemes.rkmk(jq.schemes.tableaus.HEUN).order
         2
     """
-    return of_tableau(MuntheKaas, tableau, "rkmk", "Munthe-Kaas 1998, 1999")
+    instance("tableau", tableau, Tableau, "a Tableau")
+    return Scheme(
+        MuntheKaas(tableau),
+        name=f"rkmk(tableau of order {tableau.order})",
+        order=tableau.order,
+        evaluations=len(tableau.b),
+        conserves=("norm",),
+        source="Munthe-Kaas 1998, 1999",
+    )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from jax import Array
 
 from jaxquat._internal.checks import instance, takes
 from jaxquat.dynamics.contract import Step
-from jaxquat.dynamics.state import State, describe, one_bool
+from jaxquat.dynamics.state import State, check_like, one_bool
 from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, around, as_scheme
 
 
@@ -106,9 +106,7 @@ class Restarted(StepAround):
             after, begun = (after._replace(aux=Episode(n, after.aux)) for n in numbers)
         ended = one_bool("ended", self.ended(end, after, params))
         anew = instance("fresh", self.fresh(end, begun, params), State, "a State back")
-        wanted, got = describe(begun), describe(anew)
-        if got != wanted:
-            raise ValueError(f"fresh: wanted a state like the one given, {wanted}, got {got}")
+        check_like("fresh", "a state like the one given", begun, anew)
         if isinstance(begun.aux, Episode):
             anew = anew._replace(aux=anew.aux._replace(number=begun.aux.number))
         return jax.tree.map(lambda x, y: jnp.where(ended, x, y), anew, after)

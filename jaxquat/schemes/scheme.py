@@ -24,7 +24,6 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Torque, check_step
 from jaxquat.dynamics.state import State, describe
 from jaxquat.dynamics.units import own_units, torque_in
-from jaxquat.schemes.tableaus import Tableau
 
 Torques = Literal["any", "attitude"]
 Conserved = Literal["norm", "momentum", "energy"]
@@ -154,10 +153,7 @@ class Scheme:
     ) -> State:
         """Take one step of one body from time t, with ``noise`` (self.noise(state),) if any."""
         self.check(body)
-        if noise is None and not is_stochastic(self):
-            return self.step(body, torque, t, state, dt, params)
-        normals = self._normals(state, noise)
-        return self.step(body, torque, t, state, dt, params, normals)
+        return self.step(body, torque, t, state, dt, params, *self._normals(state, noise))
 
     def undo(
         self,
@@ -186,12 +182,15 @@ class Scheme:
         if undo is None:
             raise ValueError(f"undo: wanted a step with a method undo, got {self.name} with noise")
         self.check(body)
-        return undo(body, torque, t, state, dt, params, self._normals(state, noise))
+        return undo(body, torque, t, state, dt, params, *self._normals(state, noise))
 
-    def _normals(self, state: State, noise: ArrayLike | None) -> Array:
+    def _normals(self, state: State, noise: ArrayLike | None) -> list[Array]:
+        """Return the checked seventh argument of a stochastic step; none of a deterministic one."""
         count = noise_count(noise, self, state, "an array of shape ({n},)")
+        if not is_stochastic(self):
+            return []
         normals = exactly("noise", jnp.zeros(0) if noise is None else noise, (count,))
-        return normals.astype(state.q.dtype)
+        return [normals.astype(state.q.dtype)]
 
     def check(self, body: Body, *, report: bool = False) -> None:
         """Raise ValueError if a concrete body violates the scheme's condition.
@@ -228,8 +227,7 @@ class Scheme:
             '0.20 per second'
         """
         instance("body", body, Body, "a jq.Body")
-        decay = getattr(self.step, "decay", None)
-        return None if decay is None else decay(body)
+        return getattr(self.step, "decay", lambda body: None)(body)
 
     def noise(self, state: State) -> int:
         """Return the number of standard normals for a step from this state; 0 if deterministic.
@@ -239,8 +237,7 @@ class Scheme:
             0
         """
         instance("state", state, State, "a jq.State")
-        noise = getattr(self.step, "noise", None)
-        return 0 if noise is None else noise(state)
+        return getattr(self.step, "noise", lambda state: 0)(state)
 
     def __repr__(self) -> str:
         order = "of unknown order" if self.order is None else f"order {self.order}"
@@ -333,7 +330,7 @@ def has_drag(scheme: Scheme) -> bool:
 
 
 def around(
-    scheme: Scheme, step: Callable[..., State], name: str, order: int, **facts: Any
+    scheme: Scheme, step: Callable[..., State], name: str, order: int | None, **facts: Any
 ) -> Scheme:
     """Return a scheme of this order or less, with the facts of another one that its step calls."""
     return dataclasses.replace(
@@ -370,18 +367,3 @@ def as_part(name: str, value: Any) -> Scheme:
             text = f"wanted one that is not {outermost}, got {scheme.name}"
             raise TypeError(f"{name}: {text}; put {outermost} outermost")
     return scheme
-
-
-def of_tableau(
-    step: Callable[[Tableau], StepObject], tableau: Tableau, name: str, source: str
-) -> Scheme:
-    """Return the Scheme of ``step(tableau)``, which has the order of the tableau."""
-    instance("tableau", tableau, Tableau, "a Tableau")
-    return Scheme(
-        step(tableau),
-        name=f"{name}(tableau of order {tableau.order})",
-        order=tableau.order,
-        evaluations=len(tableau.b),
-        conserves=("norm",),
-        source=source,
-    )

@@ -25,7 +25,7 @@ from jaxquat.dynamics.contract import evaluate_at_attitude, without_aux
 from jaxquat.dynamics.inertia import equal_moments
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import conjugate, correct_norm, expm1, multiply, rotate, rotate_inverse
-from jaxquat.schemes.scheme import Conserved, Demand, Scheme, StepArguments, StepObject
+from jaxquat.schemes.scheme import Demand, Scheme, StepArguments, StepObject
 from jaxquat.schemes.weights import KAHAN_LI6, SUZUKI4, composed_order
 
 
@@ -136,22 +136,11 @@ def _with_axis_last(axes: Array, moments: Array) -> tuple[Array, Array]:
 
 
 def _splitting(
-    name: str,
-    kicks: tuple[float, ...],
-    drifts: tuple[float, ...],
-    conserves: tuple[Conserved, ...] = ("norm", "momentum"),
-    **facts: Any,
+    name: str, kicks: tuple[float, ...], drifts: tuple[float, ...], **facts: Any
 ) -> Scheme:
-    return Scheme(
-        Splitting(name, name.startswith("symmetric_top"), kicks, drifts),
-        name=name,
-        evaluations=len(kicks),
-        torques="attitude",
-        reversible=True,
-        aux=False,
-        conserves=conserves,
-        **facts,
-    )
+    common = {"torques": "attitude", "reversible": True, "conserves": ("norm", "momentum")}
+    step = Splitting(name, name.startswith("symmetric_top"), kicks, drifts)
+    return Scheme(step, name, evaluations=len(kicks), aux=False, **common | facts)
 
 
 def _strang(name: str, source: str, doc: str, weights: tuple[float, ...] = (1.0,)) -> Scheme:

@@ -8,7 +8,6 @@ outside of the step make parts of length 0, so the number of parts is static. Th
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,7 +20,7 @@ from jaxquat._internal.checks import floating, takes
 from jaxquat._internal.varying import axes_of, cast, within_shard_map
 from jaxquat.dynamics.contract import Commanded, Step, name_of
 from jaxquat.dynamics.state import State
-from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, as_part
+from jaxquat.schemes.scheme import Scheme, StepArguments, StepAround, around, as_part
 
 
 def split_steps(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme:
@@ -63,14 +62,10 @@ def split_steps(scheme: Scheme | Step, instants: Callable[..., Array]) -> Scheme
     """
     scheme = as_part("scheme", scheme)
     takes("instants", instants, "t, state, params, command")
-    return dataclasses.replace(
-        scheme,
-        step=Switched(scheme, instants),
-        name=f"switched({scheme.name})",
-        evaluations=None,
-        reversible=False,
-        doc="",
-    )
+    return around(
+        scheme, Switched(scheme, instants), "switched", scheme.order,
+        conserves=scheme.conserves, evaluations=None, reversible=False,
+    )  # fmt: skip
 
 
 @jax.tree_util.register_dataclass

@@ -1,7 +1,7 @@
 """Explicit Runge-Kutta tableaus.
 
 E. Hairer, S. P. Norsett and G. Wanner, Solving Ordinary Differential Equations I, 2nd ed. 1993
-(order conditions: II.2; Kutta, 3/8 and Dormand-Prince: II.1 and II.5); J. C. Butcher, On
+(order conditions: II.2; Kutta and Dormand-Prince: II.1 and II.5); J. C. Butcher, On
 Runge-Kutta processes of high order, J. Austral. Math. Soc. 4, 1964.
 """
 
@@ -135,13 +135,6 @@ RK4 = tableau(
     order=4,
 )
 
-RK4_38 = tableau(
-    a=((1 / 3,), (-1 / 3, 1), (1, -1, 1)),
-    b=(1 / 8, 3 / 8, 3 / 8, 1 / 8),
-    c=(1 / 3, 2 / 3, 1),
-    order=4,
-)
-
 DORMAND_PRINCE5 = tableau(
     a=(
         (1 / 5,),
@@ -167,28 +160,4 @@ BUTCHER6 = tableau(
     b=(11 / 120, 0, 27 / 40, 27 / 40, -4 / 15, -4 / 15, 11 / 120),
     c=(1 / 3, 2 / 3, 1 / 3, 1 / 2, 1 / 2, 1),
     order=6,
-)
-
-CROUCH_GROSSMAN3 = tableau(
-    a=((3 / 4,), (119 / 216, 17 / 108)), b=(13 / 51, -2 / 3, 24 / 17), c=(3 / 4, 17 / 24), order=3
-)
-
-_CROUCH_GROSSMAN4 = (
-    (0.8177227988124852,),
-    (0.3199876375476427, 0.0659864263556022),
-    (0.9214417194464946, 0.4997857776773573, -1.0969984448371582),
-    (0.3552358559023322, 0.2390958372307326, 1.3918565724203246, -1.1092979392113465),
-)
-
-CROUCH_GROSSMAN4 = tableau(
-    a=_CROUCH_GROSSMAN4,
-    b=(
-        0.1370831520630755,
-        -0.0183698531564020,
-        0.7397813985370780,
-        -0.1907142565505889,
-        0.3322195591068374,
-    ),
-    c=tuple(sum(row) for row in _CROUCH_GROSSMAN4),
-    order=4,
 )

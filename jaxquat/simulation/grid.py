@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -22,14 +21,11 @@ from jaxquat._internal.checks import (
     positive_integer,
 )
 
+STATIC = {"static": True}  # metadata of fields that are not leaves
 IN_A_ROW = 8  # intervals in a row that may be too short: more sensors are rarely merged
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["t0", "dt"],
-    meta_fields=["steps", "sample_every", "save_every"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Grid:
     """``steps`` equal steps ``dt`` from ``t0``, made by ``jq.grid``.
@@ -52,9 +48,9 @@ class Grid:
 
     t0: ArrayLike
     dt: ArrayLike
-    steps: int
-    sample_every: int = 1
-    save_every: int = 1
+    steps: int = field(metadata=STATIC)
+    sample_every: int = field(default=1, metadata=STATIC)
+    save_every: int = field(default=1, metadata=STATIC)
 
     @property
     def intervals(self) -> int:
@@ -112,11 +108,7 @@ def grid(
     return Grid(t0, dt, steps, sample_every, save_every)
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["stamps"],
-    meta_fields=["substeps", "sample_every", "save_every"],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class GridAt:
     """Steps through given times, made by ``jq.grid_at``; a pytree whose only leaf is ``stamps``.
@@ -134,9 +126,9 @@ class GridAt:
     """
 
     stamps: ArrayLike
-    substeps: int
-    sample_every: int = 1
-    save_every: int = 1
+    substeps: int = field(metadata=STATIC)
+    sample_every: int = field(default=1, metadata=STATIC)
+    save_every: int = field(default=1, metadata=STATIC)
 
     @property
     def intervals(self) -> int:

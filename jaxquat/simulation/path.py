@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -18,11 +17,7 @@ from jaxquat._internal.checks import floating, is_concrete
 from jaxquat.dynamics.state import State
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["t", "state", "saved", "command", "memory", "final"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False, eq=False)
 class Path(reprs.InOneLine):
     """A trajectory of ``steps // save_every + 1`` rows, the start included; a pytree.

@@ -88,10 +88,8 @@ def rollout(
     )  # fmt: skip
     if options.check:
         _report_simulation(simulation, grid)
-        if options.checkpoint == "reversible":
-            reversible.report(simulation, grid)
     if options.checkpoint == "reversible":
-        path = reversible.run(simulation, grid)
+        path = reversible.run(simulation, grid, report=options.check)
     elif options.engine == "scan" or options.check:
         path = scan.run(simulation)
     elif options.engine == "fused":

@@ -26,7 +26,7 @@ from jaxquat._internal.checks import (
 from jaxquat._internal.varying import Axes, axes_of, cast, within_shard_map
 from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Commanded, Step, Torque
-from jaxquat.dynamics.state import State, check_state
+from jaxquat.dynamics.state import State, check_like, check_state
 from jaxquat.schemes import SCHEMES
 from jaxquat.schemes.scheme import Scheme, as_scheme
 from jaxquat.simulation.controller import Controller, settled, update_of
@@ -134,7 +134,10 @@ class Simulation:
 
         def after(t: Array, state: State, dt: Array, noise: Array | None) -> State:
             after = self.scheme(self.body, torque, t, state, dt, self.params, noise)
-            return _like(state, instance("scheme", after, State, "a State back"))
+            instance("scheme", after, State, "a State back")
+            after, kind = jax.tree.map(jnp.asarray, after), "the shapes and dtypes of the one given"
+            check_like("scheme", f"a state with {kind}", state, after)
+            return after
 
         if interval is None:
             return after(self.time(k), state, self.dt, noise)
@@ -166,9 +169,8 @@ class Simulation:
         while isinstance(memory, Held):
             memory = memory.memory
         rows, memory = jax.tree.map(strong, (rows, memory))
-        row: Any  # of states and commands
-        row, saved = (rows, ()) if self.save is None else (((), ()), rows)
-        state, command = row
+        parts: Any = (*rows, ()) if self.save is None else ((), (), rows)
+        state, command, saved = parts
         return Path(t, state, saved=saved, command=command, memory=memory, final=final)
 
 
@@ -268,17 +270,6 @@ def _settled(simulation: Simulation) -> Simulation:
         before = axes
         axes = axes | axes_of(jax.eval_shape(functools.partial(after_a_step, axes)))
     return cast_to(axes)
-
-
-def _like(before: State, after: State) -> State:
-    like = lambda x: f"{jnp.asarray(x).dtype}{list(jnp.shape(x))}"  # noqa: E731
-    wanted, got = (jax.tree.map(like, state) for state in (before, after))
-    if wanted != got:
-        raise ValueError(
-            "scheme: wanted a state with the shapes and dtypes of the one given, "
-            f"{wanted}, got {got}"
-        )
-    return after
 
 
 def _checked_scheme(scheme: Any) -> Scheme:

@@ -5,7 +5,6 @@ The steps take standard normals: ``jq.rollout(..., noise=)``.
 
 from __future__ import annotations
 
-from jaxquat.stochastic.coarsening import coarsen
 from jaxquat.stochastic.disturbance import (
     Disturbance,
     add_gauss_markov_torque,
@@ -18,6 +17,5 @@ __all__ = [
     "add_gauss_markov_torque",
     "add_torque_noise",
     "brownian",
-    "coarsen",
     "langevin",
 ]

@@ -4,8 +4,8 @@
     damping = flow.rotational_resistance(semi_axes, viscosity)
     scheme = schemes.damp(jq.no_squish, damping, toward=rate)
 
-The torque on the body is ``damping (rate - omega)``: ``flow.jeffery`` is this torque, for steps
-shorter than the relaxation time. For a particle that also settles, add
+The torque on the body is ``damping (rate - omega)`` (G. B. Jeffery, Proc. R. Soc. A 102, 1922,
+161-179, (36)). For a particle that also settles, add
 ``resistance=flow.translational_resistance(...)``. Semi-axes (3,) [m] lie along the body axes; the
 viscosity is that of the fluid [Pa s]. The gradient (3, 3) [1/s], ``gradient[i, j] = du_i/dx_j`` in
 WORLD axes, is constant or ``gradient(t, state, params)``, with the command, if any, as for torques.
@@ -20,14 +20,13 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, positive, takes
+from jaxquat._internal.checks import exactly, positive
 from jaxquat._internal.linear import matmul, transpose
-from jaxquat.dynamics.contract import Torque, constant_of
+from jaxquat.dynamics.contract import of_state
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import to_matrix
 
 __all__ = [
-    "jeffery",
     "jeffery_rate",
     "rotational_resistance",
     "translational_resistance",
@@ -87,7 +86,7 @@ def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Arra
     """
     a = exactly("semi_axes", semi_axes, (3,))
     positive("semi_axes", a)
-    gradient_at = _of_state(gradient)
+    gradient_at = of_state("gradient", gradient, (3, 3))
     square = (a / jnp.sum(a)) ** 2
     second, third = jnp.roll(square, -1), jnp.roll(square, 1)
     slenderness = (second - third) / (second + third)
@@ -105,25 +104,6 @@ def jeffery_rate(semi_axes: ArrayLike, gradient: Gradient) -> Callable[..., Arra
     return jeffery_rate
 
 
-def jeffery(semi_axes: ArrayLike, viscosity: ArrayLike, gradient: Gradient) -> Torque:
-    """Return the torque of a viscous flow on an ellipsoid, ``K (rate - omega)``.
-
-    K is ``rotational_resistance``, the rate ``jeffery_rate``. Use ``schemes.damp`` for steps longer
-    than the relaxation time, and where torques may not depend on rates. Jeffery 1922, (36).
-
-    Examples:
-        >>> shear = jnp.zeros((3, 3)).at[0, 1].set(2.0)  # u_x = 2 y [m/s]
-        >>> torque = jq.flow.jeffery(jnp.full(3, 0.01), 1.0, shear)  # a sphere of 1 cm, 1 Pa s
-    """
-    rate = jeffery_rate(semi_axes, gradient)
-    resistance = rotational_resistance(semi_axes, viscosity)
-
-    def jeffery(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
-        return resistance * (rate(t, state, params, *command) - state.omega)
-
-    return jeffery
-
-
 def _ellipsoid(semi_axes: ArrayLike, viscosity: ArrayLike) -> tuple[Array, Array, Array, Array]:
     """Return the viscosity, the mean semi-axis s, (a/s)^2, and (a/s)^2 times the integrals b."""
     a, viscosity = exactly("semi_axes", semi_axes, (3,)), exactly("viscosity", viscosity, ())
@@ -137,20 +117,6 @@ def _ellipsoid(semi_axes: ArrayLike, viscosity: ArrayLike) -> tuple[Array, Array
 
 def _sum_of_others(v: Array) -> Array:
     return jnp.roll(v, -1) + jnp.roll(v, 1)
-
-
-def _of_state(gradient: Gradient) -> Callable[..., Array]:
-    """Return the gradient as a function of (t, state, params), and of the command if any."""
-    if not callable(gradient):
-        value = constant_of("gradient", gradient, (3, 3))
-        return lambda t, state, params, *command: value
-
-    def at(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
-        arguments = "t, state, params, command" if command else "t, state, params"
-        takes("gradient", gradient, arguments)
-        return exactly("gradient(...)", gradient(t, state, params, *command), (3, 3))
-
-    return at
 
 
 def _carlson(x: Array, y: Array, z: Array) -> Array:

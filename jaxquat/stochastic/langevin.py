@@ -24,8 +24,9 @@ the turn; along those at the start the order would be 1.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
@@ -33,34 +34,18 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import exactly, not_negative, positive, report
+from jaxquat._internal.checks import exactly, not_negative, report
 from jaxquat._internal.linear import matvec, scale_of, transpose
-from jaxquat.dynamics.contract import (
-    Step,
-    Torque,
-    evaluate_at_attitude,
-    given_command_of,
-    rate_at_attitude,
-)
+from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.forces import Wind
 from jaxquat.dynamics.state import State
 from jaxquat.dynamics.torques import zero
 from jaxquat.dynamics.units import Scales, own_units, torque_in
 from jaxquat.quaternion import correct_norm, exp, multiply, rotate, rotate_inverse
-from jaxquat.schemes.damping import (
-    check_toward,
-    damping_matrix,
-    report_damping,
-    resistance_and_wind,
-)
+from jaxquat.schemes.damping import Fluid
 from jaxquat.schemes.relaxation import inverse_by_rows
 from jaxquat.schemes.scheme import Scheme, StepArguments, StepObject, as_part
 from jaxquat.stochastic.ornstein_uhlenbeck import ornstein_uhlenbeck
-
-DEFINITE = (
-    "a symmetric, positive definite matrix",
-    lambda linalg, d, rounding: (abs(d - d.T).max() <= rounding) & (linalg.eigvalsh(d).min() > 0),
-)
 
 
 def langevin(
@@ -102,7 +87,8 @@ def langevin(
         6
     """
     scheme = as_part("scheme", scheme)
-    step = Langevin(scheme, _fluid("langevin", damping, temperature, toward, resistance, wind))
+    fluid = Fluid.checked(damping, toward, resistance, wind, definite=True)
+    step = Langevin(scheme, fluid, _temperature(temperature))
     return _stochastic(step, f"langevin({scheme.name})", 2, "Ermak and Buckholz 1980")
 
 
@@ -134,7 +120,8 @@ def brownian(
         >>> jq.stochastic.brownian(jnp.array([0.4, 0.4, 0.1]), 1e-2).noise(start)
         3
     """
-    step = Brownian(_fluid("brownian", damping, temperature, toward, resistance, wind))
+    fluid = Fluid.checked(damping, toward, resistance, wind, definite=True)
+    step = Brownian(fluid, _temperature(temperature))
     return _stochastic(step, "brownian", 1, "geometric Euler")
 
 
@@ -152,97 +139,58 @@ def _stochastic(step: Thermal, name: str, evaluations: int, source: str) -> Sche
     )
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class Fluid:
-    """The drag of a fluid, its own motion, and its temperature."""
-
-    damping: Array  # (3, 3), body axes, and so is the resistance
-    temperature: Array
-    toward: Callable[..., Array] | None
-    resistance: Any  # an Array or None
-    wind: Callable[..., Array] | None
-    name: str = field(metadata={"static": True})  # of the scheme, for messages
-
-    def report(self) -> None:
-        """Report traced numbers that ``langevin`` and ``brownian`` refuse where they are known."""
-        report_damping(self.damping, *DEFINITE)
-        wanted = "a number that is not negative"
-        report("temperature", wanted, self.temperature >= 0, self.temperature)
-        if self.resistance is not None:
-            resistance = jnp.diagonal(self.resistance)
-            report("resistance", "positive numbers", resistance > 0, resistance)
-
-    def moves(self, state: State) -> bool:
-        """Return whether the body has a position; TypeError if the resistance does not fit."""
-        moves = state.position is not None
-        if moves and self.resistance is None:
-            wanted = f"{self.name} wanted one because the state has a position"
-            raise TypeError(f"resistance: {wanted}, got none")
-        if self.resistance is not None and not moves:
-            wanted = "position and velocity because there is a resistance"
-            raise TypeError(f"state: {self.name} wanted {wanted}, got neither")
-        return moves
-
-    def loading(
-        self, torque: Torque, scales: Scales, params: Any
-    ) -> Callable[[Array, State], tuple[Array, Callable[[Array], Array]]]:
-        """Return the torque at rest, and the force along an attitude's axes, by time and state."""
-        toward = None if self.toward is None else given_command_of(torque, self.toward)
-        torque = torque_in(scales, torque)
-
-        def load(t: Array, state: State) -> tuple[Array, Callable[[Array], Array]]:
-            force: Any
-            tau, force = evaluate_at_attitude(self.name, torque, t, state, params)
-            if toward is not None:
-                rate = rate_at_attitude(self.name, "toward", toward, t, state, params)
-                tau = tau + matvec(scales.torque * self.damping, rate)
-            air = None if self.wind is None else self.wind(t, state.position)
-
-            def force_along(q: Array) -> Array:
-                push = rotate_inverse(q, force)
-                if air is None:
-                    return push
-                along = rotate_inverse(q, air.astype(push.dtype))
-                return push + matvec(scales.force * self.resistance, along)
-
-            return tau, force_along
-
-        return load
-
-
-def _fluid(
-    name: str,
-    damping: ArrayLike,
-    temperature: ArrayLike,
-    toward: Callable[..., Array] | None,
-    resistance: ArrayLike | None,
-    wind: Wind | None,
-) -> Fluid:
-    if toward is not None:
-        check_toward(toward)
-    damping = damping_matrix(damping, *DEFINITE)
+def _temperature(temperature: ArrayLike) -> Array:
     temperature = exactly("temperature", temperature, ())
     not_negative("temperature", temperature)
-    resistance, wind = resistance_and_wind(resistance, wind, positive)
-    return Fluid(damping, temperature, toward, resistance, wind, name)
+    return temperature
 
 
 class Thermal(StepObject):
     """A step in a fluid; ``normals`` is the number of normals of a turn, and of a displacement."""
 
     has_drag = True
+    name: ClassVar[str]  # for messages
     normals: ClassVar[int]
 
     fluid: Fluid
+    temperature: Array
 
     def report(self) -> None:
         """Report traced numbers that are refused where they are known."""
         self.fluid.report()
+        wanted = "a number that is not negative"
+        report("temperature", wanted, self.temperature >= 0, self.temperature)
 
     def noise(self, state: State) -> int:
         """Return how many standard normals a step takes."""
-        return self.normals * (2 if self.fluid.moves(state) else 1)
+        return self.normals * (2 if self.moves(state) else 1)
+
+    def moves(self, state: State) -> bool:
+        """Return whether the body has a position; TypeError if the resistance does not fit."""
+        moves = state.position is not None
+        if moves and self.fluid.resistance is None:
+            wanted = f"{self.name} wanted one because the state has a position"
+            raise TypeError(f"resistance: {wanted}, got none")
+        if self.fluid.resistance is not None and not moves:
+            wanted = "position and velocity because there is a resistance"
+            raise TypeError(f"state: {self.name} wanted {wanted}, got neither")
+        return moves
+
+    def load(
+        self, fluid: Fluid, torque: Torque, params: Any, t: Array, state: State
+    ) -> tuple[Array, Callable[[Array], Array]]:
+        """Return the torque on the body at rest, and the force along the axes of an attitude."""
+        tau, force, rate, air = fluid.acting(self.name, torque, t, state, params)
+        if rate is not None:
+            tau = tau + matvec(fluid.damping, rate)
+
+        def force_along(q: Array) -> Array:
+            push = rotate_inverse(q, force)
+            if air is None:
+                return push
+            return push + matvec(fluid.resistance, rotate_inverse(q, air))
+
+        return tau, force_along
 
 
 @jax.tree_util.register_dataclass
@@ -250,20 +198,22 @@ class Thermal(StepObject):
 class Langevin(Thermal):
     """The step of ``langevin``."""
 
+    name = "langevin"
     normals = 6
 
     scheme: Scheme
     fluid: Fluid
+    temperature: Array
 
     def take(self, at: StepArguments) -> State:
         """Take one step."""
         body, torque, t, state, dt, params, noise = at
-        fluid, moves = self.fluid, self.fluid.moves(state)
+        moves = self.moves(state)
         own_body, scales = own_units(body)
-        load = fluid.loading(torque, scales, params)
-        turning = ornstein_uhlenbeck(
-            own_body.inertia, scales.torque * fluid.damping, scales.torque * fluid.temperature, dt
-        )
+        fluid = self.fluid.within(scales, torque)
+        load = functools.partial(self.load, fluid, torque_in(scales, torque), params)
+        warmth = scales.torque * self.temperature
+        turning = ornstein_uhlenbeck(own_body.inertia, fluid.damping, warmth, dt)
 
         def gyrated(state: State) -> State:
             turning_only = State(state.q, state.omega)
@@ -283,9 +233,8 @@ class Langevin(Thermal):
 
         if not moves:
             return kicked(after)[0]
-        mass, temperature = own_body.mass * jnp.eye(3, dtype=dt.dtype), fluid.temperature
-        resistance = scales.force * fluid.resistance
-        moving = ornstein_uhlenbeck(mass, resistance, scales.force * temperature, dt)
+        mass, warmth = own_body.mass * jnp.eye(3, dtype=dt.dtype), scales.force * self.temperature
+        moving = ornstein_uhlenbeck(mass, fluid.resistance, warmth, dt)
         halfway = multiply(state.q, exp(0.5 * turn))
         velocity, push = rotate_inverse(halfway, state.velocity), force0(halfway)
         shift = rotate(halfway, moving.shift(velocity, push, noise[6:]))
@@ -299,22 +248,25 @@ class Langevin(Thermal):
 class Brownian(Thermal):
     """The step of ``brownian``."""
 
+    name = "brownian"
     normals = 3
 
     fluid: Fluid
+    temperature: Array
 
     def take(self, at: StepArguments) -> State:
         """Take one step."""
         _, torque, t, state, dt, params, noise = at
-        fluid, moves = self.fluid, self.fluid.moves(state)
+        fluid, moves = self.fluid, self.moves(state)
         scales = Scales(scale_of(fluid.damping), scale_of(fluid.resistance) if moves else 1.0)
-        tau, force = fluid.loading(torque, scales, params)(t, state)
+        fluid = fluid.within(scales, torque)
+        tau, force = self.load(fluid, torque_in(scales, torque), params, t, state)
 
         def motion(unit: Any, drag: Array, load: Array, noise: Array) -> tuple[Array, Array]:
             """Return the rate under this load and the turn by noise, or those of the position."""
-            factor = inverse_by_rows(jnp.linalg.cholesky(unit * drag))
+            factor = inverse_by_rows(jnp.linalg.cholesky(drag))
             back = transpose(factor)  # the mobility is back factor
-            kick = jnp.sqrt(2.0 * (unit * fluid.temperature) * dt)
+            kick = jnp.sqrt(2.0 * (unit * self.temperature) * dt)
             return matvec(back, matvec(factor, load)), kick * matvec(back, noise)
 
         rate, turn = motion(scales.torque, fluid.damping, tau, noise[:3])

@@ -16,7 +16,7 @@ TABLES = tables()
 OF_THE_LAST_RELEASE = {  # a public name of each module that moved
     "accelerometer": "Accelerometer",
     "allan": "fit",
-    "flow": "jeffery",
+    "flow": "jeffery_rate",
     "forces": "gravity",
     "gyro": "Gyro",
     "magnetometer": "Magnetometer",

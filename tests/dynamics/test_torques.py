@@ -58,17 +58,6 @@ def test_heavy_top_falls_on_once_it_is_tipped():
     np.testing.assert_allclose(torque(0.0, tipped, None), [3.0, 0, 0], rtol=0, atol=1e-15)
 
 
-def test_magnetic_is_the_gradient_of_its_energy():
-    """U = - m . B, and m × B with B turned into body axes."""
-    dipole = jnp.array([0.3, -1.0, 0.2])
-    field = lambda t: jnp.array([0.5, 0.1, -2.0]) * jnp.cos(t)
-    got = over_states(torques.magnetic(dipole, field))
-    wanted = from_potential(lambda q: -jnp.sum(quaternion.rotate(q, dipole) * field(0.7)))
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-14)
-    in_body = ROTATIONS.inv().apply(np.array(field(0.7)))
-    np.testing.assert_allclose(got, np.cross(dipole, in_body), rtol=0, atol=1e-14)
-
-
 # Gravity gradient
 
 PLACE = np.array([3.0, -1.0, 2.0])
@@ -223,7 +212,6 @@ REFUSED = {
     "state: wanted position and velocity, got neither; or pass torques.gravity_gradient a pos": (
         torques.gravity_gradient(jq.Body(INERTIA)), ()
     ),
-    "field(t): wanted shape (3,), got (2,)": (torques.magnetic(PUSH, lambda t: PUSH[:2]), ()),
 }  # fmt: skip
 """The error by its beginning: the torque, and the command."""
 
@@ -246,7 +234,6 @@ NAMED = {
     "total(zero, drag, in_world(pushing))": torques.total(*PARTS),
     "gravity_gradient": torques.gravity_gradient(jq.Body(INERTIA), position=lambda t: PUSH),
     "heavy_top": torques.heavy_top(1.0, PUSH),
-    "magnetic": torques.magnetic(PUSH, lambda t: PUSH),
 }
 
 
@@ -292,7 +279,6 @@ def test_float32_stays_float32():
         torques.heavy_top(2.0, three),
         torques.drag(three),
         torques.drag(jnp.eye(3, dtype=jnp.float32)),
-        torques.magnetic(three, lambda t: three),
         torques.gravity_gradient(
             jq.Body(jnp.asarray(INERTIA, jnp.float32)), position=lambda t: 7e6 * three
         ),

@@ -499,7 +499,7 @@ def test_coning_has_the_rate_of_its_attitude():
 def test_a_prescribed_motion_satisfies_the_equations_under_its_torque():
     body = jq.Body.random(jax.random.key(0))
     angles = lambda t: jnp.stack([t, 0.3 * t * t, jnp.sin(t)])
-    state, torque = exact.prescribed(body, lambda t: jq.euler.to_quaternion(angles(t), "ZXZ"))
+    state, torque = problems.prescribed(body, lambda t: jq.euler.to_quaternion(angles(t), "ZXZ"))
     at = jax.jit(jax.vmap(lambda t: defect(body, state, torque, t)))
     errors = at(jnp.linspace(0.0, 3.0, 20))
     assert np.abs(errors).max() < 1e-13
@@ -516,17 +516,13 @@ def test_a_motion_takes_one_time_and_keeps_its_dtype():
     motions = {
         "free_body": lambda t: exact.free_body(body, t, start),
         "coning": lambda t: exact.coning(t, half_angle=jnp.float32(0.3), rate=2.0),
-        "prescribed": exact.prescribed(body, lambda t: exact.coning(t, half_angle=0.3, rate=2.0).q)[
-            0
-        ],
     }
     for name, motion in motions.items():
         (whole, shapes), (real, _) = (
             jax.make_jaxpr(lambda t=t, motion=motion: motion(t), return_shape=True)()
             for t in (2, 2.0)
         )
-        if name != "prescribed":
-            assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(shapes)), name
+        assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(shapes)), name
         assert str(whole) == str(real), name  # the same program of the same numbers
         for x, y in zip(whole.consts, real.consts, strict=True):
             np.testing.assert_array_equal(x, y, err_msg=name)
@@ -608,11 +604,6 @@ def test_a_narrow_cone_turns_back():
             ),
             ValueError,
             r"^body: wanted one body, inertia of shape \(3, 3\), got \(1, 3, 3\); use jax.vmap",
-        ),
-        (
-            lambda body, half, start: exact.prescribed(body, lambda: Q0),
-            TypeError,
-            r"^attitude: wanted attitude\(t\)",
         ),
     ],
 )

@@ -386,17 +386,16 @@ def test_a_rate_to_decay_towards_reads_position_params_and_command():
     np.testing.assert_allclose(path.state.omega[1:, 0], [3.0, -1.5], rtol=1e-15)
 
 
-def resting(simulation):
-    """Three rows of the start, in place of the states of the reversible engine."""
-    return jax.tree.map(lambda x: jnp.stack([x] * 3), simulation.start)
+def resting(self, arguments, clock, k, state, undo=False):
+    return state
 
 
 def test_drag_that_cannot_be_undone_is_refused_by_the_reversible_engine(monkeypatch):
     """Nine powers of e between two rows leave three digits of float32, and 29 those of float64.
 
-    The states are not of interest, so those of the start take their place.
+    The states are not of interest, so steps leave them as they are.
     """
-    monkeypatch.setattr(reversible, "_states", resting)
+    monkeypatch.setattr(reversible._Steps, "step", resting)
     start = jax.tree.map(lambda x: x.astype(jnp.float32), START)
     body = jq.Body(2.0 * jnp.eye(3, dtype=jnp.float32))
 
@@ -426,9 +425,9 @@ def test_drag_that_cannot_be_undone_is_refused_by_the_reversible_engine(monkeypa
 def test_drag_that_cannot_be_undone_is_refused_within_jit_or_gives_nan(monkeypatch):
     """It is refused where drag, body and grid are known, and otherwise the gradient is NaN.
 
-    The states are those of the start; test_reversing.py has derivatives by undone steps with drag.
+    Steps leave the state as it is; test_reversing.py has derivatives by undone steps with drag.
     """
-    monkeypatch.setattr(reversible, "_states", resting)
+    monkeypatch.setattr(reversible._Steps, "step", resting)
     body, rates = jq.Body(2.0 * jnp.eye(3)), jnp.array([0.3, 0.4, 0.5])
     strength = 14.0  # 10 steps of 0.5 s with I/D = 1/7 s: 35
 

@@ -30,10 +30,7 @@ MILLION = (
     "symmetric_top_bm4",
     "simo_wong",
 )
-EXTRA = {
-    "heun": (jq.schemes.rkmk(tableaus.HEUN), 2),
-    "rk4_38": (jq.schemes.rkmk(tableaus.RK4_38), 4),
-}
+EXTRA = {"heun": (jq.schemes.rkmk(tableaus.HEUN), 2)}
 AUX = ("rkmk4", "cf4", "zhao", "formulation1")
 SIZES = ("rkmk4", "simo_wong")
 
@@ -100,7 +97,6 @@ def errors_of_one_step(step, name, order, *of_problem):
 ONE_OF_EACH = (  # the order of the others on forced bodies is measured above
     "lie_euler",
     "rkmk4",
-    "crouch_grossman4",
     "cf4",
     "zhao",
     "pcdm1",
@@ -182,7 +178,6 @@ MEASURED = {
     "rkmk4": (1.3e-6, 7.6e-6, 5.5e-7),
     "rkmk5": (2.6e-9, 2.2e-8, 1.7e-8),
     "rkmk6": (5.0e-10, 8.2e-9, 5.0e-9),
-    "crouch_grossman4": (6.6e-7, 5.5e-6, 2.5e-5),
     "cf4": (7.7e-7, 6.7e-6, 4.0e-6),
     "formulation1": (1.6e-5, 1.6e-4, 1.0e-5),
     "formulation2": (1.1e-5, 3.3e-5, 4.1e-6),

@@ -15,7 +15,6 @@ from jaxquat.schemes.tableaus import (
     KUTTA3,
     MIDPOINT,
     RK4,
-    RK4_38,
     tableau,
 )
 
@@ -25,7 +24,6 @@ ALL = {
     "HEUN": (HEUN, 2),
     "KUTTA3": (KUTTA3, 3),
     "RK4": (RK4, 4),
-    "RK4_38": (RK4_38, 4),
     "DORMAND_PRINCE5": (DORMAND_PRINCE5, 5),
     "BUTCHER6": (BUTCHER6, 6),
 }

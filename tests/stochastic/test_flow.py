@@ -106,7 +106,8 @@ def test_the_torque_is_that_of_jeffery():
     """
     a = np.array([0.6, 1.1, 2.3])
     b, square = integrals(a), a**2
-    torque = flow.jeffery(jnp.asarray(a), MU, lambda t, state, params: t * jnp.asarray(GRADIENT))
+    rate = flow.jeffery_rate(jnp.asarray(a), lambda t, state, params: t * jnp.asarray(GRADIENT))
+    torque = flow.rotational_resistance(a, MU) * (rate(1.7, STATE) - STATE.omega)
     rotation = np.asarray(jq.quaternion.to_matrix(STATE.q))
     local = rotation.T @ (1.7 * GRADIENT) @ rotation
     strain, spin = (local + local.T) / 2, (local - local.T) / 2
@@ -115,8 +116,10 @@ def test_the_torque_is_that_of_jeffery():
         inner = (square[j] - square[k]) * strain[j, k]
         inner += (square[j] + square[k]) * (spin[k, j] - STATE.omega[i])
         wanted.append(16 * np.pi * MU / (3 * (square[j] * b[j] + square[k] * b[k])) * inner)
-    np.testing.assert_allclose(torque(1.7, STATE, None), wanted, rtol=1e-11)
-    sphere = flow.jeffery(jnp.full(3, 0.3), MU, GRADIENT)(0.0, STATE, None)
+    np.testing.assert_allclose(torque, wanted, rtol=1e-11)
+    a = jnp.full(3, 0.3)
+    sphere = flow.jeffery_rate(a, GRADIENT)(0.0, STATE) - STATE.omega
+    sphere = flow.rotational_resistance(a, MU) * sphere
     curl = np.array([GRADIENT[k, j] - GRADIENT[j, k] for j, k in ((1, 2), (2, 0), (0, 1))])
     wanted = 8 * np.pi * MU * 0.3**3 * (rotation.T @ curl / 2 - STATE.omega)
     np.testing.assert_allclose(sphere, wanted, rtol=1e-13, atol=1e-15)

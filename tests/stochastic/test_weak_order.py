@@ -24,12 +24,9 @@ def skewed(make, kT, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_coarsened_normals_are_standard_normals_whatever_the_step(dtype):
-    """They are linear in 12 normals; the covariance of the six is the product of the matrices.
-
-    At a temperature of 0, too: the normals do not depend on it.
-    """
-    body, scheme = jq.Body(jnp.asarray(TURNED, dtype)), skewed("langevin", 0.0, dtype)
-    of = lambda dt, noise: jq.stochastic.coarsen(scheme, body, noise, dt)[0]
+    """They are linear in 12 normals; the covariance of the six is the product of the matrices."""
+    inertia, damping = jnp.asarray(TURNED, dtype), jnp.asarray(SKEWED, dtype)
+    of = lambda dt, noise: certificates.coarsened(inertia, damping, noise, dt)[0]
     units = jnp.eye(12, dtype=dtype).reshape(12, 2, 6)
     steps = jnp.asarray(10.0 ** np.arange(-6, 7), dtype)
     columns = jax.jit(jax.vmap(jax.vmap(of, (None, 0)), (0, None)))(steps, units)
@@ -45,12 +42,12 @@ def test_rate_and_turn_of_a_long_step_are_those_of_two_half_steps_to_rounding(dt
     A difference of turns gives y, sqrt(12) times as large, by roots of condition 2, of six sums.
     """
     rows = np.random.default_rng(0).normal(size=(2, 6)).astype(dtype)
-    body, scheme = jq.Body(jnp.asarray(TURNED, dtype)), skewed("langevin", 0.0, dtype)
+    inertia, damping = jnp.asarray(TURNED, dtype), jnp.asarray(SKEWED, dtype)
 
     @jax.jit
     @jax.vmap
     def ends(dt):
-        fixed = jnp.asarray(TURNED, dtype), jnp.asarray(SKEWED, dtype), jnp.asarray(0.3, dtype)
+        fixed = inertia, damping, jnp.asarray(0.3, dtype)
 
         def moved(o, rate, row):
             x, y = row[:3], row[3:]
@@ -60,7 +57,7 @@ def test_rate_and_turn_of_a_long_step_are_those_of_two_half_steps_to_rounding(dt
         half, whole = (ornstein_uhlenbeck(*fixed, h) for h in (dt, 2.0 * dt))
         between, first = moved(half, jnp.zeros(3, dtype), rows[0])
         rate, second = moved(half, between, rows[1])
-        (row,) = jq.stochastic.coarsen(scheme, body, rows, dt)
+        (row,) = certificates.coarsened(inertia, damping, rows, dt)
         return (rate, first + second), moved(whole, jnp.zeros(3, dtype), row)
 
     two, one = ends(jnp.asarray([1e-6, 1e-2, 1.0, 1e2, 1e6], dtype))
@@ -69,15 +66,17 @@ def test_rate_and_turn_of_a_long_step_are_those_of_two_half_steps_to_rounding(dt
         assert np.abs((both - single) / size).max() < 64 * np.finfo(dtype).eps
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("make", [pytest.param("langevin", marks=pytest.mark.slow), "brownian"])
-def test_a_long_step_ends_where_two_half_steps_do(make, dtype):
+def test_a_long_step_ends_where_two_half_steps_do(dtype):
     """Turns of 1e-8 rad add up, to a relative error of their size, without a gyroscopic term."""
-    body, scheme = jq.Body(jnp.asarray(TURNED, dtype)), skewed(make, 1e-20, dtype)
+    body, scheme = jq.Body(jnp.asarray(TURNED, dtype)), skewed("langevin", 1e-20, dtype)
+    damping = jnp.asarray(SKEWED, dtype)
     steps = jnp.asarray([1e-3, 1.0, 1e3], dtype)
     rest = jq.State(jnp.tile(jnp.eye(4, dtype=dtype)[0], (3, 1)), jnp.zeros((3, 3), dtype))
     rows = np.random.default_rng(0).normal(size=(2, scheme.noise(rest))).astype(dtype)
-    coarse = jax.jit(jax.vmap(lambda dt: jq.stochastic.coarsen(scheme, body, rows, dt)[0]))(steps)
+    coarse = jax.vmap(lambda dt: certificates.coarsened(body.inertia, damping, rows, dt)[0])
+    coarse = jax.jit(coarse)(steps)
 
     @jax.jit
     @jax.vmap
@@ -89,52 +88,6 @@ def test_a_long_step_ends_where_two_half_steps_do(make, dtype):
     for both, single in ((two.q[:, 1:], one.q[:, 1:]), (two.omega, one.omega)):
         size = np.abs(both).max(axis=1, keepdims=True)
         assert np.all(np.abs(both - single) <= (30 * np.finfo(dtype).eps + 1e-8) * size)
-
-
-def test_velocity_and_displacement_are_coarsened_like_a_rate_with_these_moments():
-    """The mass is the moment about each axis, and the resistance the damping."""
-    resistance, rows = np.array([2.0, 0.5, 3.0]), np.random.default_rng(1).normal(size=(2, 12))
-    body = jq.Body(jnp.asarray(TURNED), mass=1.7)
-    scheme = jq.stochastic.langevin(jq.no_squish, SKEWED, 0.1, resistance=resistance)
-    parts = (
-        (skewed("langevin", 0.1, float), body, rows[:, :6]),
-        (
-            jq.stochastic.langevin(jq.no_squish, resistance, 0.1),
-            jq.Body(1.7 * jnp.eye(3)),
-            rows[:, 6:],
-        ),
-    )
-
-    @jax.jit
-    def coarsened():
-        wanted = [jq.stochastic.coarsen(one, of, part, 0.4) for one, of, part in parts]
-        return wanted, jq.stochastic.coarsen(scheme, body, rows, 0.4)
-
-    wanted, got = coarsened()
-    np.testing.assert_allclose(got, np.concatenate(wanted, axis=1), rtol=0, atol=1e-13)
-
-
-def test_the_noise_of_brownian_motion_is_a_sum():
-    scheme, body = skewed("brownian", 0.1, float), jq.Body(jnp.asarray(TURNED))
-    rows = jnp.asarray([[1.0, 0, 2], [3, 0, -2], [0, 5, 0], [0, 7, 0]])
-    expected = np.array([[4.0, 0.0, 0.0], [0.0, 12.0, 0.0]]) / np.sqrt(2.0)
-    np.testing.assert_allclose(jq.stochastic.coarsen(scheme, body, rows, 0.1), expected, rtol=1e-15)
-
-
-@pytest.mark.parametrize(
-    ("scheme", "rows", "dt", "error", "words"),
-    [
-        (jq.rkmk4, np.zeros((2, 6)), 0.1, TypeError, "scheme: wanted stochastic.langevin"),
-        (None, np.zeros((3, 6)), 0.1, ValueError, "noise: wanted shape (2 k, 6), got (3, 6)"),
-        (None, np.zeros((2, 3)), 0.1, ValueError, "noise: wanted shape (2 k, 6), got (2, 3)"),
-        (None, np.zeros((2, 6)), 0.0, ValueError, "dt: wanted positive values"),
-    ],
-)
-def test_what_cannot_be_coarsened_is_refused_by_name(scheme, rows, dt, error, words):
-    scheme = scheme or skewed("langevin", 0.1, float)
-    with pytest.raises(error) as caught:
-        jq.stochastic.coarsen(scheme, jq.Body(jnp.asarray(TURNED)), rows, dt)
-    assert words in str(caught.value)
 
 
 @pytest.mark.slow

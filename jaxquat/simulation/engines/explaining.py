@@ -111,25 +111,15 @@ def _why(error: Exception) -> str:
 
 def _programs(loop: Any, saves: bool, suffix: str) -> list[str]:
     lines = []
-    for title, shown in (("step", True), ("sample", True), ("save", saves)):
-        program = getattr(loop, title + suffix)
-        if program is not None and shown:
-            name = {"sample": "controller"}.get(title, title)
-            lines += _described(f"derivative of the {name}" if suffix else name, program)
+    for title, name in (("step", "step"), ("sample", "controller"), ("save", "save")):
+        program: Program | None = getattr(loop, title + suffix)
+        if program is None or (title == "save" and not saves):
+            continue
+        name, counts = f"derivative of the {name}" if suffix else name, program.counts()
+        kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+        lines.append(f"{name}: {sum(counts.values())} scalar operations ({kinds})")
+        lines.append(f"  floor: about {program.cost() / 2:.0f} cycles for a vector of bodies")
     return lines
-
-
-def _described(title: str, program: Program) -> list[str]:
-    counts = program.counts()
-    kinds = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return [
-        f"{title}: {sum(counts.values())} scalar operations ({kinds})",
-        f"  floor: about {program.cost() / 2:.0f} cycles for a vector of bodies",
-    ]
-
-
-def _all_tangents(f: Recurrence) -> Recurrence:
-    return f.tangent(f.smooth("constants"), f.smooth("inputs"))
 
 
 def _vjps(f: Recurrence) -> dict[str, Any]:
@@ -145,7 +135,7 @@ def _titled(functions: dict[str, Any]) -> list[str]:
 _STAGES: dict[str, Callable[[Recurrence], list[str]]] = {
     "hoisted": lambda f: _titled(f.functions),
     "branched": lambda f: _titled(f.branched),
-    "jvp": lambda f: _titled(_all_tangents(f).branched),
+    "jvp": lambda f: _titled(f.tangent(f.smooth("constants"), f.smooth("inputs")).branched),
     "vjp": lambda f: _titled(_vjps(f)),
     "scalar": lambda f: _titled({name: getattr(f.loop, name) for name in f.branched}),
 }

@@ -11,6 +11,7 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +25,7 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import evaluate_at_attitude
 from jaxquat.dynamics.state import State
 from jaxquat.schemes import SCHEMES
+from jaxquat.simulation.engines import scan
 from jaxquat.simulation.grid import Grid, GridAt
 from jaxquat.simulation.intervals import Interval, unless_empty
 from jaxquat.simulation.noise import draw
@@ -37,27 +39,30 @@ AMPLIFIED = (
 INSTEAD = 'save more rows, or use "sqrt"'
 
 
-def run(simulation: Simulation, grid: Grid | GridAt) -> Path:
+def run(simulation: Simulation, grid: Grid | GridAt, *, report: bool = False) -> Path:
     """Simulate on this grid; reverse mode undoes the steps.
 
     Derivatives are NaN where traced drag is too strong to be undone. ValueError without a
     reversible scheme, or with such drag, a controller, inputs, or an array of noise; TypeError if
-    the torque depends on the rate.
+    the torque depends on the rate. ``report`` makes ``checkify`` report traced drag.
     """
-    exponent, largest = amplification(simulation, grid), largest_amplification(simulation)
+    exponent = amplification(simulation, grid)
+    largest = math.log(1e-3 / float(jnp.finfo(simulation.dt.dtype).eps))  # leaves three digits
+    if report:
+        text = f"{AMPLIFIED}, got {{exponent}}; {INSTEAD}"
+        checkify.check(exponent <= largest, text, exponent=exponent)
     _check(simulation, exponent, largest)
-    states = _states(simulation)
-    if not is_concrete(exponent):
-        states = _if_undone(states, exponent <= largest)
-    if simulation.save is None:
-        rows = states, ()
-    else:
-        every = simulation.save_every // simulation.substeps
-        numbers = jnp.arange(0, simulation.steps + 1, simulation.save_every)
-        intervals = jax.tree.map(lambda x: x[::every], simulation.intervals)
-        observe = lambda k, state, at: simulation.observe(k, state, (), at)  # noqa: E731
-        rows = jax.vmap(observe)(numbers, states, intervals)
-    return simulation.path(rows, (), jax.tree.map(lambda x: x[-1], states))
+    times = simulation.t0, simulation.dt, simulation.intervals
+    t0, dt, intervals = cast(times, axes_of(simulation.start))
+    simulation = replace(simulation, t0=t0, dt=dt, intervals=intervals)
+    steps = _Steps(simulation, exponent <= largest)
+    forth = _undone(steps)
+    equal = jax.tree.map(lambda x: x[None], Interval(jnp.asarray(0), t0, dt))
+
+    def advance(_: Any, k: Array, state: State, command: Any, count: int, given: Any) -> Any:
+        return k + count, forth(steps.arguments, k, state, equal if given is None else given)
+
+    return scan.run(simulation, advance)
 
 
 def _check(simulation: Simulation, exponent: Array, largest: float) -> None:
@@ -83,13 +88,6 @@ def _check(simulation: Simulation, exponent: Array, largest: float) -> None:
     evaluate_at_attitude('checkpoint "reversible"', torque, t0, start, simulation.params)
 
 
-def report(simulation: Simulation, grid: Grid | GridAt) -> None:
-    """Report with checkify that undoing the steps of a row would amplify rounding too much."""
-    exponent = amplification(simulation, grid)
-    text = f"{AMPLIFIED}, got {{exponent}}; {INSTEAD}"
-    checkify.check(exponent <= largest_amplification(simulation), text, exponent=exponent)
-
-
 def amplification(simulation: Simulation, grid: Grid | GridAt) -> Array:
     """Bound the exponent by which undoing a row's steps amplifies rounding, ()."""
     scheme, body, every = simulation.scheme, simulation.body, simulation.save_every
@@ -103,42 +101,19 @@ def amplification(simulation: Simulation, grid: Grid | GridAt) -> Array:
         return jnp.max(jnp.diff(jnp.asarray(grid.stamps)[:: every // grid.substeps])) * decay
 
 
-def largest_amplification(simulation: Simulation) -> float:
-    """Return the exponent beyond which fewer than three digits remain."""
-    return math.log(1e-3 / float(jnp.finfo(simulation.dt.dtype).eps))
-
-
-@jax.custom_vjp
-def _if_undone(states: State, fits: Array) -> State:
-    """Return the states; their cotangents are NaN if the steps cannot be undone."""
-    return states
-
-
-def _keep(states: State, fits: Array) -> tuple[State, Array]:
-    return states, fits
-
-
-def _spoil(fits: Array, cotangents: State) -> tuple[State, None]:
-    return jax.tree.map(lambda x: jnp.where(fits, x, jnp.nan), cotangents), None
-
-
-_if_undone.defvjp(_keep, _spoil)
-
-
 class _Arguments(NamedTuple):
-    smooth: list[Array]  # float leaves of body and params, and of closed-over arrays
-    clocks: Interval  # (rows, intervals): when steps begin; equal steps have one interval a row
-    others: list[Any]  # the other leaves, and all that only undoing needs: they have no derivative
+    smooth: Any  # closed-over arrays, body and params, with None in place of what is not smooth
+    others: Any  # the rest of these, and what only undoing needs: they have no derivative
     regular: Any  # time, state and step for steps of empty intervals; None if there are none
     key: Any  # of the noise; None without noise
+    fits: Array  # whether the steps can be undone, ()
 
 
 class _Steps:
     """Steps forth and back as functions of ``arguments``, among them all closed-over arrays."""
 
-    def __init__(self, simulation: Simulation) -> None:
-        scheme, start = simulation.scheme, simulation.start
-        t0, dt = cast((simulation.t0, simulation.dt), axes_of(start))
+    def __init__(self, simulation: Simulation, fits: Array) -> None:
+        scheme, start, t0, dt = simulation.scheme, simulation.start, simulation.t0, simulation.dt
         self.count, self.dtype = scheme.noise(start), start.q.dtype
         normals = jnp.zeros(self.count, self.dtype) if self.count else None
         examples = simulation.body, simulation.params, t0, start, dt, normals
@@ -153,26 +128,26 @@ class _Steps:
         self.advance, closed_over = converted(scheme)
         self.retreat, only_undone = converted(scheme.undo)
         tree = closed_over, simulation.body, simulation.params
-        leaves, self.structure = jax.tree.flatten(tree)
-        self.is_smooth = [jnp.issubdtype(jnp.result_type(leaf), jnp.inexact) for leaf in leaves]
-        chosen = list(zip(leaves, self.is_smooth, strict=True))
+        is_smooth = lambda x: jnp.issubdtype(jnp.result_type(x), jnp.inexact)  # noqa: E731
         self.arguments = _Arguments(
-            smooth=[leaf for leaf, smooth in chosen if smooth],
-            clocks=_clocks(simulation, t0, dt),
-            others=[leaf for leaf, smooth in chosen if not smooth] + only_undone,
+            smooth=jax.tree.map(lambda x: x if is_smooth(x) else None, tree),
+            others=(jax.tree.map(lambda x: None if is_smooth(x) else x, tree), only_undone),
             regular=(t0, start, dt, normals) if simulation.may_be_empty else None,
             key=simulation.noise,
+            fits=fits,
         )
-        self.each = simulation.steps // self.arguments.clocks.t.size  # steps in an interval
+        # steps in an interval; equal steps are one interval a row
+        equal = simulation.intervals is None
+        self.each = simulation.save_every if equal else simulation.substeps
 
     def step(
         self, arguments: _Arguments, clock: Interval, k: Array, state: State, undo: bool = False
     ) -> State:
         """Return the state after step k of this interval; with ``undo`` the one before."""
-        smooth, others = iter(arguments.smooth), iter(arguments.others)
-        merged = [next(smooth) if chosen else next(others) for chosen in self.is_smooth]
-        closed_over, body, params = jax.tree.unflatten(self.structure, merged)
-        only_undone = list(others)
+        others, only_undone = arguments.others
+        either = lambda x, y: y if x is None else x  # noqa: E731
+        tree = jax.tree.map(either, arguments.smooth, others, is_leaf=lambda x: x is None)
+        closed_over, body, params = tree
 
         def after(*at: Any) -> State:
             if undo:
@@ -188,13 +163,24 @@ class _Steps:
             return after(*here)
         return unless_empty(clock.dt == 0, after, here, arguments.regular, otherwise=state)
 
+    def forth(self, arguments: _Arguments, k: Array, state: State, clocks: Interval) -> State:
+        """Return the state at the end of these intervals, which begin with step k."""
+
+        def one(carry: tuple[Array, State], clock: Interval) -> tuple[tuple[Array, State], None]:
+            return (carry[0] + 1, self.step(arguments, clock, *carry)), None
+
+        def interval(carry: Any, clock: Interval) -> tuple[Any, None]:
+            return lax.scan(lambda x, _: one(x, clock), carry, None, length=self.each)[0], None
+
+        return lax.scan(interval, (k, state), clocks)[0][1]
+
     def undo(self, arguments: _Arguments, clock: Interval, carry: Any, _: None) -> tuple[Any, None]:
         """Go back over step k - 1; ``cotangent`` is the cotangent of the state after it."""
         k, state, cotangent, total = carry
         k = k - 1
         before = lax.optimization_barrier(self.step(arguments, clock, k, state, undo=True))
 
-        def again(smooth: list[Array], t: Array, dt: Array, state: State) -> State:
+        def again(smooth: Any, t: Array, dt: Array, state: State) -> State:
             replaced = arguments._replace(smooth=smooth)
             return self.step(replaced, clock._replace(t=t, dt=dt), k, state)
 
@@ -203,24 +189,10 @@ class _Steps:
         total = jax.tree.map(jnp.add, total, (smooth, t, dt))
         return (k, before, cotangent, total), None
 
-    def forth(self, arguments: _Arguments, start: State) -> State:
-        def interval(carry: Any, clock: Interval) -> tuple[Any, None]:
-            def one(carry: tuple[Array, State], _: None) -> tuple[tuple[Array, State], None]:
-                return (carry[0] + 1, self.step(arguments, clock, *carry)), None
-
-            return lax.scan(one, carry, None, length=self.each)[0], None
-
-        def row(carry: tuple[Array, State], clocks: Interval) -> tuple[Any, State]:
-            return lax.scan(interval, carry, clocks)[0], carry[1]
-
-        (_, last), rows = lax.scan(row, (jnp.asarray(0), start), arguments.clocks)
-        return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), rows, last)
-
     def back(
-        self, arguments: _Arguments, rows: State, cotangents: State
-    ) -> tuple[_Arguments, State]:
-        """Return the cotangents of the arguments and of the start, from those of all rows."""
-        clocks = arguments.clocks
+        self, arguments: _Arguments, k: Array, end: State, clocks: Interval, cotangent: State
+    ) -> tuple[Any, ...]:
+        """Return the cotangents of the arguments of ``forth``, from its result and that of it."""
 
         def interval(carry: Any, clock: Interval) -> tuple[Any, tuple[Array, Array]]:
             """Go back over an interval; its time and its step have cotangents of their own."""
@@ -230,51 +202,30 @@ class _Steps:
             *carry, (smooth, t, dt) = lax.scan(undo, (*carry, total), None, length=self.each)[0]
             return (*carry, smooth), (t, dt)
 
-        def row(carry: Any, given: tuple[State, State, Interval]) -> tuple[Any, Any]:
-            """Go back over the steps before a row; ``given`` has its state and cotangent."""
-            k, cotangent, smooth = carry
-            state, of_row, clocks = given
-            carry = k, state, jax.tree.map(jnp.add, cotangent, of_row), smooth
-            carry, by_clock = lax.scan(interval, carry, clocks, reverse=True)
-            k, _, cotangent, smooth = carry
-            return (k, cotangent, smooth), by_clock
-
+        cotangent = jax.tree.map(lambda x: jnp.where(arguments.fits, x, jnp.nan), cotangent)
         smooth = jax.tree.map(jnp.zeros_like, arguments.smooth)
-        cotangent = jax.tree.map(lambda x: jnp.zeros_like(x[0]), rows)
-        ends = jax.tree.map(lambda x: x[1:], (rows, cotangents))
-        carry = jnp.asarray(clocks.t.size * self.each), cotangent, smooth
-        (_, cotangent, smooth), (t, dt) = lax.scan(row, carry, (*ends, clocks), reverse=True)
-        start = jax.tree.map(lambda x, y: x + y[0], cotangent, cotangents)
-        others: Any = [None] * len(arguments.others)
-        by_clock: Any = Interval(None, t, dt)  # type: ignore[arg-type]
-        return _Arguments(smooth, by_clock, others, regular=None, key=None), start
+        carry = k + clocks.t.size * self.each, end, cotangent, smooth
+        (_, _, cotangent, smooth), (t, dt) = lax.scan(interval, carry, clocks, reverse=True)
+        none: Any = None  # the cotangent of what has no derivative
+        of_arguments = _Arguments(smooth, others=none, regular=none, key=none, fits=none)
+        return of_arguments, none, cotangent, Interval(none, t, dt)
 
 
-def _clocks(simulation: Simulation, t0: Array, dt: Array) -> Interval:
-    """Return when the steps of each row begin, (rows, intervals); equal steps are one interval."""
-    rows = simulation.steps // simulation.save_every
-    if simulation.intervals is None:
-        equal = Interval(jnp.asarray(0), t0, dt)
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (rows, 1)), equal)
-    intervals = cast(simulation.intervals, axes_of(simulation.start))
-    return jax.tree.map(lambda x: x[:-1].reshape(rows, -1), intervals)
+def _undone(steps: _Steps) -> Callable[..., State]:
+    """Return ``steps.forth``, with the derivative by ``steps.back``."""
+    back: list[Callable[..., tuple[Any, ...]]] = []
+    forth = jax.custom_vjp(steps.forth)
 
-
-def _states(simulation: Simulation) -> State:
-    steps = _Steps(simulation)
-    back: list[Callable[..., tuple[_Arguments, State]]] = []
-    states = jax.custom_vjp(steps.forth)
-
-    def forward(arguments: _Arguments, start: State) -> tuple[State, Any]:
-        rows = states(arguments, start)
+    def forward(arguments: _Arguments, k: Array, state: State, clocks: Interval) -> Any:
+        end = forth(arguments, k, state, clocks)
         # Traced here, because JAX runs ``backward`` without the names of vmapped axes.
-        traced, constants = jax.closure_convert(steps.back, arguments, rows, rows)
+        traced, constants = jax.closure_convert(steps.back, arguments, k, end, clocks, end)
         back[:] = [traced]
-        return rows, (arguments, rows, constants)
+        return end, (arguments, k, end, clocks, constants)
 
-    def backward(kept: Any, cotangents: State) -> tuple[_Arguments, State]:
-        arguments, rows, constants = kept
-        return back[0](arguments, rows, cotangents, *constants)
+    def backward(kept: Any, cotangent: State) -> tuple[Any, ...]:
+        *at, constants = kept
+        return back[0](*at, cotangent, *constants)
 
-    states.defvjp(forward, backward)
-    return states(steps.arguments, simulation.start)
+    forth.defvjp(forward, backward)
+    return forth

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -27,11 +28,14 @@ class _Carry(NamedTuple):
     memory: Any
 
 
-def run(simulation: Simulation) -> Path:
-    """Simulate by ``lax.scan``; differentiable in both modes, any number of times."""
+def run(simulation: Simulation, advance: Any = None) -> Path:
+    """Simulate by ``lax.scan``; differentiable in both modes, any number of times.
+
+    Without commands, ``advance`` may replace ``_advance``: it takes the steps of a row.
+    """
     start = _Carry(jnp.asarray(0), simulation.start, simulation.initial_memory())
     if not simulation.is_commanded or simulation.save_every % simulation.sample_every == 0:
-        end, rows, command = _rows_of_samples(simulation, start)
+        end, rows, command = _rows_of_samples(simulation, start, advance or _advance)
     else:
         end, rows, command = _samples_of_rows(simulation, start)
     last = simulation.observe(end.k, end.state, command, simulation.end)
@@ -39,7 +43,9 @@ def run(simulation: Simulation) -> Path:
     return simulation.path(rows, end.memory, end.state)
 
 
-def _rows_of_samples(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any, Any]:
+def _rows_of_samples(
+    simulation: Simulation, start: _Carry, advance: Callable[..., tuple[Array, State]]
+) -> tuple[_Carry, Any, Any]:
     """Return the end, the observations of all rows but the last, and the last command."""
     steps, save_every, segment = simulation.steps, simulation.save_every, simulation.segment
     sample_every = simulation.sample_every if simulation.is_commanded else save_every
@@ -50,7 +56,7 @@ def _rows_of_samples(simulation: Simulation, start: _Carry) -> tuple[_Carry, Any
     def sample(carry: _Carry, given: tuple[Any, Any]) -> tuple[_Carry, Any]:
         value, intervals = given
         command, memory = simulation.command(*carry, value, _at(intervals, 0))
-        k, state = _advance(simulation, carry.k, carry.state, command, sample_every, intervals)
+        k, state = advance(simulation, carry.k, carry.state, command, sample_every, intervals)
         return _Carry(k, state, memory), command
 
     def row(carry: _Carry, given: tuple[Any, Any]) -> tuple[_Carry, Any]:

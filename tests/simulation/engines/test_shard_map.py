@@ -191,7 +191,6 @@ PLANTS = {
     "commanded": lambda k: (jq.torques.commanded, {"inputs": k * jnp.ones((4, 3))}),
     "heavy_top": lambda k: (jq.torques.heavy_top(k, V), {}),
     "drag": lambda k: (jq.torques.drag(k * jnp.ones(3)), {}),
-    "magnetic": lambda k: (jq.torques.magnetic(k * V, lambda t: EYE[0]), {}),
     "gravity_gradient at a known position": lambda k: (
         jq.torques.gravity_gradient(BODY, 1.0, lambda t: k * (V + EYE[0])), {}),
     "in_world": lambda k: (jq.torques.in_world(lambda t, state, params: k * V), {}),

@@ -22,7 +22,7 @@ def step_arguments(name):
 
 
 # Of other tableaus, or composed of others: test_fused.py has a rollout and a gradient of each.
-LIKE_ANOTHER = ("rkmk5", "rkmk6", "crouch_grossman4", *COMPOSED)
+LIKE_ANOTHER = ("rkmk5", "rkmk6", *COMPOSED)
 
 
 STEPS = [name for name in jq.schemes.SCHEMES if name not in LIKE_ANOTHER]
