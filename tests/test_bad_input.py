@@ -569,13 +569,6 @@ TABLE = {
         "dt": number(0.1),
         "order": Argument(2),
     },
-    "kinematics.rollout_of_rate": {
-        "rate": Argument(lambda t, params: jnp.asarray(V)),
-        "q0": Argument(Q),
-        "grid": Argument(GRID),
-        "params": ANY,
-        "order": Argument(2),
-    },
     "kinematics.rollout_of_attitude": {
         "rate": Argument(lambda t, q, params, *given: jnp.asarray(V)),
         "q0": Argument(Q),
