@@ -442,7 +442,6 @@ TABLE = {
         "spread": Argument(0.1),
         "shape": Argument((2,)),
     },
-    "ensembles.covariance": {"of": OF},
     "ensembles.keys": {"key": key(), "index": Argument(np.arange(3), {"int": "numbers"})},
     "ensembles.largest": {"k": Argument(1), "of": OF},
     "ensembles.mean": {"of": OF},

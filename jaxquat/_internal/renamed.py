@@ -178,6 +178,9 @@ DELETED = {
     "control.shortest": "jnp.where(jnp.dot(q, target) < 0, -target, target)",
     "dynamics.Step": "Callable[..., jq.State]",
     "dynamics.linear_momentum": "body.mass * state.velocity",
+    "ensembles.Covariance": "jq.ensembles.Mean",
+    "ensembles.covariance": "jq.ensembles.mean(lambda x: x[:, :, None] * x[:, None, :]) of "
+    "deviations from a nominal value",
     "ensembles.smallest": "jq.ensembles.largest(k, of), where of returns the negative number",
     "euler.rate_matrix_inverse": "jnp.linalg.inv(jq.euler.rate_matrix(angles, order))",
     "exact.fixed_axis": "jq.quaternion.multiply(q, jq.quaternion.exp(angle * axis))",

@@ -33,7 +33,6 @@ from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
 from jaxquat.ensembles.drawing import LARGEST, keys
 from jaxquat.ensembles.reducers import Reducer, brief
-from jaxquat.ensembles.stopping import StoppingRule
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,7 +79,7 @@ def run(
     *,
     chunk: int | None = None,
     reduce: Any = None,
-    until: StoppingRule | None = None,
+    until: Reducer | None = None,
     mesh: Mesh | None = None,
     store: str | os.PathLike[str] | None = None,
     progress: bool = True,
@@ -141,8 +140,9 @@ def run(
     # Check and convert.
     experiment = _checked_experiment(key, draw, simulate, n, mesh)
     boolean("progress", progress)
-    if until is not None:
-        instance("until", until, StoppingRule, "a rule such as jq.ensembles.standard_error(...)")
+    if until is not None and getattr(until, "met", None) is None:
+        wanted = "a rule such as jq.ensembles.standard_error(...)"
+        raise TypeError(f"until: wanted {wanted}, got {type(until).__name__}")
     _check_reduce((reduce, until), store)
     member, outputs = chunks.shapes(experiment)
     tally = _Tally(experiment, (reduce, until), outputs)
@@ -227,7 +227,7 @@ class _Tally:
         rows = jax.tree.unflatten(self.outputs, good_leaves)
         self._merge([reducer.summarise(rows, index[good]) for reducer in self.reducers])
 
-    def meets(self, until: StoppingRule) -> bool:
+    def meets(self, until: Reducer) -> bool:
         parts = _gather(self.experiment, self.summaries[-1])
         return _is_met(until, until.finish(functools.reduce(until.merge, parts)))
 
@@ -300,7 +300,7 @@ def _check_reduce(reduce: Any, store: Any) -> None:
         raise ValueError(f"reduce: wanted reducers, a store, or both, got neither; {hint}")
 
 
-def _is_met(until: StoppingRule, statistic: Any) -> bool:
+def _is_met(until: Any, statistic: Any) -> bool:
     met = until.met(statistic)
     if np.shape(met) != ():
         raise TypeError(f"until: wanted met to return True or False, got {met!r}")
