@@ -405,7 +405,7 @@ class _Run:
         return shown
 
     def _never_finite(self) -> str:
-        first, gradient = self.descent.first_seen(self.snapshot.position)
+        first, gradient = self.descent.seen(self.snapshot.position, 0)
         always = f"not finite at all {self.updates} updates; first loss {first}"
         if not np.any(np.isfinite(first)):
             return f"loss: it was {always}"
@@ -428,7 +428,7 @@ class _Run:
 
     def _start_of_lowest_loss(self) -> int:
         """Return the start with the lowest loss at the end, or at the last update with a finite."""
-        after_last = self.descent.losses_at(self.snapshot.position, self.updates)
+        after_last = self.descent.seen(self.snapshot.position, self.updates)[0]
         losses = _comparable(np.column_stack([self.snapshot.history, after_last]))
         last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
         return int(np.argmin(last_finite))
