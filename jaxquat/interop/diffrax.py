@@ -157,16 +157,8 @@ def _quintic(
     return value, v0 + s * (a0 + s * (3 * c3 + s * (4 * c4 + s * 5 * c5)))
 
 
-class Dopri5(diffrax.AbstractSolver):
-    """Dormand and Prince's method 5(4), lifted (J. Comput. Appl. Math. 6, 1980, 19): ``jq.rkmk5``.
-
-    Its error is tangent, a State with (0, rotation vector [rad]) as q.
-
-    Examples:
-        >>> solution = jax.jit(lambda: solve(bridge.Dopri5(), 0.02))()
-        >>> f"{jnp.linalg.norm(solution.ys.q):.4f}"
-        '1.0000'
-    """
+class _Lifted(diffrax.AbstractSolver):
+    """The steps of ``Dopri5``; their error is tangent, a State with (0, rotation vector) as q."""
 
     term_structure: ClassVar = diffrax.ODETerm
     interpolation_cls: ClassVar[Callable[..., _Interpolation]] = _Interpolation
@@ -216,6 +208,16 @@ class Dopri5(diffrax.AbstractSolver):
         error = State(jnp.concatenate([jnp.zeros_like(turn[:1]), turn]), *others)
         dense = {"y0": y0, "y1": y1, "k0": k0, "k1": k1}
         return y1, error, dense, k1, diffrax.RESULTS.successful
+
+
+class Dopri5(_Lifted):
+    """Dormand and Prince's method 5(4), lifted (J. Comput. Appl. Math. 6, 1980, 19): ``jq.rkmk5``.
+
+    Examples:
+        >>> solution = jax.jit(lambda: solve(bridge.Dopri5(), 0.02))()
+        >>> f"{jnp.linalg.norm(solution.ys.q):.4f}"
+        '1.0000'
+    """
 
 
 class _Norm(NamedTuple):
