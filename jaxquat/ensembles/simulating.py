@@ -152,14 +152,12 @@ def run(
     plan = Plan(experiment.n, size, chunks.own_rows(experiment, size))
 
     # Compute.
-    opened = None
-    if folder is not None:
-        here = _fingerprint(experiment, plan, member, outputs)
-        opened = _opened(experiment, folder, here, existing, plan)
-    quiet = not progress or (experiment.together and jax.process_index() != 0)
-    bar = bars.bar("members", plan.n, scaled=True, shown=not quiet)
-    with _locked(opened, plan), bar:
-        members = 0
+    shown = progress and not (experiment.together and jax.process_index() != 0)
+    members = 0
+    with (
+        _opened(experiment, folder, plan, member, outputs) as opened,
+        bars.bar("members", plan.n, scaled=True, shown=shown) as bar,
+    ):
         for k, leaves in enumerate(_outputs(experiment, plan, opened, bar, program)):
             tally.add(plan.members(k), leaves)
             bar.update(plan.length(k))
@@ -346,23 +344,21 @@ def _described(tree: Any) -> dict[str, Any]:
     return named
 
 
+@contextlib.contextmanager
 def _opened(
-    experiment: Experiment,
-    folder: Path,
-    here: dict[str, Any],
-    there: dict[str, Any] | None,
-    plan: Plan,
-) -> stores.Store:
-    if there is None and not (experiment.together and jax.process_index() != 0):
-        stores.create(folder, here, plan.n, plan.rows)
+    experiment: Experiment, folder: Path | None, plan: Plan, member: Any, outputs: Any
+) -> Iterator[stores.Store | None]:
+    """Make or open the store, if there is a folder, locked while this run writes to it."""
+    if folder is None:
+        yield None
+        return
+    run = _fingerprint(experiment, plan, member, outputs)
+    if not folder.exists() and not (experiment.together and jax.process_index() != 0):
+        stores.create(folder, run, plan.n, plan.rows)
     _least(experiment, 0)  # waits for all processes: now the store exists
-    return stores.attach(folder, here, plan.own.start // plan.rows)
-
-
-def _locked(store: stores.Store | None, plan: Plan) -> contextlib.AbstractContextManager[None]:
-    if store is None or len(store.digests()) >= plan.chunks:
-        return contextlib.nullcontext()
-    return store.only_writer()
+    store = stores.attach(folder, run, plan.own.start // plan.rows)
+    with contextlib.nullcontext() if len(store.digests()) >= plan.chunks else store.only_writer():
+        yield store
 
 
 def _gather(experiment: Experiment, tree: Any) -> list[Any]:

@@ -87,10 +87,9 @@ def fingerprint(folder: Path) -> dict[str, Any] | None:
     """Return the fingerprint of the run that made the store; None if the folder does not exist."""
     if not folder.exists():
         return None
+    zarr = _zarr()
     try:
-        return dict(_zarr().open_group(folder, mode="r").attrs[_BELONGS])
-    except ImportError:
-        raise
+        return dict(zarr.open_group(folder, mode="r").attrs[_BELONGS])
     except Exception as error:  # zarr raises many kinds for a damaged file
         wanted = "a new folder or the store of an ensemble"
         raise ValueError(f"store: wanted {wanted}, got {folder}, which is neither") from error

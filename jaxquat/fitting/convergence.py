@@ -45,12 +45,12 @@ def judge(descent: Descent, beginning: Position, end: Position, history: np.ndar
     """Return the ``Verdict`` on each start, int8, from the losses before each update (..., n)."""
     number, first = history.shape[-1], np.asarray(history[..., 0], float).ravel()
     here, noise = _moments(descent, end, number, 2, first.size), np.zeros(first.size)
-    if np.any(here.square != 0) or np.any(here.count == 1):  # one of two losses was not finite
+    if np.any(here.square != 0) or np.any(here.seen == 1):  # one of two losses was not finite
         count = max(NOISY_UPDATES, number // 20)
         both = [_moments(descent, x, number, count, first.size) for x in (end, beginning)]
         here, first = both[0], both[1].mean[:, 0]
         noise = np.hypot(*(x.standard_error()[:, 0] for x in both))
-    seen, loss = here.count[:, 0], np.abs(here.mean[:, 0])
+    seen, loss = here.seen[:, 0], np.abs(here.mean[:, 0])
     params, begun = (_rows(x.params, first.size) for x in (end, beginning))
     fallen, way = first - here.mean[:, 0], np.abs(params - begun)
     slope, doubt = np.abs(here.mean[:, 1:]), DOUBT * here.standard_error()[:, 1:]
@@ -74,12 +74,12 @@ def judge(descent: Descent, beginning: Position, end: Position, history: np.ndar
 class _Moments(NamedTuple):
     """Moments of loss and gradient, (starts, 1 + n), over the updates at which both were finite."""
 
-    count: np.ndarray  # number of these updates, (starts, 1)
+    seen: np.ndarray  # number of these updates, (starts, 1)
     mean: np.ndarray
     square: np.ndarray  # sums of squared deviations, exactly 0 if all updates had the same bits
 
     def standard_error(self) -> np.ndarray:
-        return np.sqrt(self.square / np.maximum(self.count * (self.count - 1.0), 1.0))
+        return np.sqrt(self.square / np.maximum(self.seen * (self.seen - 1.0), 1.0))
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -91,7 +91,7 @@ def _moments(
     for k in range(number, number + count):
         row = _rows(descent.seen(position, k), starts)
         good = np.all(np.isfinite(row), axis=1, keepdims=True)
-        seen, before = moments.count + good, row - moments.mean
+        seen, before = moments.seen + good, row - moments.mean
         mean = moments.mean + np.where(good, before / np.maximum(seen, 1), 0.0)
         square = moments.square + np.where(good, before * (row - mean), 0.0)
         moments = _Moments(seen, mean, square)

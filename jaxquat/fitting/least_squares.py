@@ -41,7 +41,13 @@ from jaxquat.fitting.covariance import FitCovariance, covariance_of
 from jaxquat.fitting.differentiation import with_jacobian
 from jaxquat.fitting.held import checked_params, estimates, size_of_one_start, whole
 from jaxquat.fitting.interruption import keeping
-from jaxquat.fitting.levenberg_marquardt import Criteria, Linearised, Problem, minimise_in_parts
+from jaxquat.fitting.levenberg_marquardt import (
+    Criteria,
+    Linearised,
+    Minimum,
+    Problem,
+    minimise_in_parts,
+)
 from jaxquat.fitting.prediction import Prediction
 from jaxquat.fitting.robust import LOSSES, Loss
 
@@ -246,12 +252,18 @@ def least_squares(
             finite("residuals at the start", start.residuals)
             finite("derivatives of residuals at the start", start.jacobian)
             minimum = minimise_in_parts(problem, start, parts, criteria, search.report)
-    at, noise = minimum.at, None if objective.name == "linear" else objective.noise
-    end = unravel(jnp.asarray(at.x, flat.dtype))
+    return _result(minimum, unravel, (flat.dtype, shape.dtype), objective, sigma)
+
+
+def _result(
+    minimum: Minimum, unravel: Any, dtypes: tuple[Any, Any], loss: Loss, sigma: ArrayLike | None
+) -> LeastSquares:
+    at, noise = minimum.at, None if loss.name == "linear" else loss.noise
+    end = unravel(jnp.asarray(at.x, dtypes[0]))
     return LeastSquares(
         params=whole(end),
         cost=at.cost,
-        residuals=at.residuals.astype(shape.dtype),
+        residuals=at.residuals.astype(dtypes[1]),
         converged=minimum.reason.converged,
         reason=minimum.reason.value,
         evaluations=minimum.evaluations,
