@@ -106,7 +106,6 @@ def print_host(chunk):
     rows = np.random.default_rng(0).standard_normal((chunk, 3)).astype(np.float32)
     reducers = {
         "mean": ensembles.mean(),
-        "covariance": ensembles.covariance(),
         "quantiles": ensembles.quantiles([0.05, 0.5, 0.95]),
         "largest": ensembles.largest(10, lambda out: out[:, 0]),
     }

@@ -36,7 +36,7 @@ FIELD = jnp.array([20e-6, 0.0, -44e-6])  # T, world axes, z up
 SCHEMES = ("zhao", "rkmk4", "rkmk6", "symmetric_top", "symmetric_top_suzuki4")
 
 
-# A body that flips: three pictures in space, a film, and a recording.
+# A body that flips: pictures in space, a film, and a recording.
 
 
 def flipped():
@@ -47,21 +47,20 @@ def flipped():
 
 def draw_free(folder, flips):
     """Draw plotting_free.png and flips.gif."""
-    figure = Figure(figsize=(6.8, 6.6), dpi=130)
-    plot.rates(flips, ax=figure.add_axes((0.09, 0.6, 0.37, 0.34)))
+    figure = Figure(figsize=(11.4, 3.4), dpi=110)
+    plot.rates(flips, ax=figure.add_axes((0.06, 0.17, 0.25, 0.68)))
     panels: list[Any] = []
-    for left, bottom, azimuth in ((0.51, 0.52, -30), (0.06, 0.04, 65), (0.52, 0.02, 45)):
-        place = (left, bottom, 0.43, 0.43)
+    for left, azimuth in ((0.33, -30), (0.7, 45)):
+        place = (left, 0.04, 0.27, 0.87)
         panels.append(figure.add_axes(place, projection="3d", elev=30, azim=azimuth))
     plot.body_axes(flips, frames=2, ax=panels[0])
-    plot.polhode(flips, BOX, ax=panels[1])
-    plot.momentum_sphere(flips, BOX, ax=panels[2])
-    for panel, columns, top in zip(panels, (3, 1, 3), (0.93, 0.84, 0.93), strict=True):
+    plot.momentum_sphere(flips, BOX, ax=panels[1])
+    for panel in panels:
         panel.tick_params(pad=-3, labelsize="small")
         for axis in (panel.xaxis, panel.yaxis, panel.zaxis):
             axis.labelpad = -4
-        above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.47, top)}
-        panel.legend(ncols=columns, frameon=False, handlelength=1.2, columnspacing=0.8, **above)
+        above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.47, 0.93)}
+        panel.legend(ncols=3, frameon=False, handlelength=1.2, columnspacing=0.8, **above)
     figure.savefig(folder / "plotting_free.png")
 
     figure = Figure(figsize=(4.2, 3.7), dpi=80)
@@ -186,7 +185,14 @@ def draw_control(folder):
         angle = jnp.rad2deg(jq.quaternion.distance(paths.state.q, LEVEL))
         plot.fan(paths.t, angle, "attitude error [deg]", label=label, ax=right[1])
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
-    plot.fit_history(fit, ax=left[2])
+    best, updates = fit.best_start, np.arange(0, 41, fit.chunk)
+    navy, vermilion = plot.COLOURS[:2]
+    left[2].plot(np.delete(fit.history, best, axis=0).T, color="0.7", linewidth=0.8)
+    left[2].plot(fit.history[best], color=navy, label="training")
+    left[2].plot(updates, fit.validation[best], "o--", color=vermilion, label="validation")
+    left[2].set(xlabel="updates", ylabel="loss")
+    left[2].grid(alpha=0.3)
+    left[2].legend()
     schemes = {name: jq.schemes.SCHEMES[name] for name in SCHEMES}
     for (name, scheme), colour in zip(schemes.items(), plot.COLOURS, strict=False):
         right[2].loglog(*precision(scheme, scheme.evaluations), "o-", color=colour, label=name)

@@ -35,7 +35,6 @@ NEEDS = {
     "simulation/engines/test_fused_grid_at.py": "llvmlite",
     "interop/test_interop_diffrax.py": "diffrax",
     "plot/test_plot.py": "matplotlib",
-    "fitting/test_snapshots.py": "orbax",
     "test_notebooks.py": "nbclient",
 }
 WEEKLY = {

@@ -424,7 +424,6 @@ TABLE = {
         "spread": Argument(0.1),
         "shape": Argument((2,)),
     },
-    "ensembles.covariance": {"of": OF},
     "ensembles.keys": {"key": key(), "index": Argument(np.arange(3), {"int": "numbers"})},
     "ensembles.largest": {"k": Argument(1), "of": OF},
     "ensembles.mean": {"of": OF},
@@ -480,7 +479,6 @@ TABLE = {
         "bounds": optional(None),
         "sigma": optional(9.0),
         "prefixes": Argument((0.5,), {"empty": "no parts"}),
-        "starts": optional(None),
         "options": Argument(jq.LeastSquaresOptions()),
         "max_steps": Argument(3),
         "ftol": optional(0.1),
@@ -543,13 +541,6 @@ TABLE = {
         "omega": algebra(V),
         "alpha": algebra(V),
         "dt": number(0.1),
-        "order": Argument(2),
-    },
-    "kinematics.rollout_of_rate": {
-        "rate": Argument(lambda t, params: jnp.asarray(V)),
-        "q0": Argument(Q),
-        "grid": Argument(GRID),
-        "params": ANY,
         "order": Argument(2),
     },
     "kinematics.rollout_of_attitude": {
@@ -865,7 +856,6 @@ for _name in ("schemes.full_quat", "schemes.full_quat_corrected"):
 MOVED = {"position": ROWS[:2], "velocity": ROWS[:2]}
 PATH = jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.stack([V, V])))
 OF_PLOTS = {
-    "plot.allan_deviation": {"noise": Argument(NOISE), "ax": optional(None)},
     "plot.animate": {
         "path": Argument(jq.Path(PATH.t, PATH.state._replace(**MOVED))),
         "body": Argument(BODY),
@@ -891,17 +881,12 @@ OF_PLOTS = {
         "label": ANY,
         "ax": optional(None),
     },
-    "plot.fit_history": {
-        "fit": Argument(jq.Fit(V, np.ones(3), 0, None, 3, None, 10, True)),
-        "ax": optional(None),
-    },
     "plot.momentum_sphere": {
         "path": Argument(PATH),
         "body": Argument(BODY),
         "ax": optional(None),
     },
     "plot.nyquist": {"margins": Argument(MARGINS), "ax": optional(None)},
-    "plot.polhode": {"path": Argument(PATH), "body": Argument(BODY), "ax": optional(None)},
     "plot.rates": {"path": Argument(PATH), "ax": optional(None)},
     "plot.torque": {
         "path": Argument(PATH),
@@ -938,9 +923,7 @@ ELSEWHERE = {
     "fused.scan": "takes any function of any pytrees: tests/fused/test_scanning.py",
     "fused.scalarize": "traces any function of any arrays: tests/fused/test_scalarize.py",
     "fused.set_threads": "its own test: tests/simulation/engines/test_fused.py",
-    "interop.diffrax.Bosh3": "called by diffrax",
     "interop.diffrax.Dopri5": "called by diffrax",
-    "interop.diffrax.Heun": "called by diffrax",
     "schemes.Scheme.check": "a check itself: tests/schemes/test_scheme.py",
     "schemes.Scheme.decay": "a fact of a scheme and a body: tests/schemes/test_damping.py",
     "schemes.Scheme.noise": "a fact of a scheme and a state: tests/stochastic/test_noise.py",

@@ -18,7 +18,6 @@ import jaxquat as jq
 
 NEEDS = {
     "control.md": ["matplotlib"],
-    "fitting.md": ["orbax"],
     "migration.md": ["diffrax", "jaxlie"],
     "performance.md": ["llvmlite"],
     "plot.md": ["matplotlib"],

@@ -1504,12 +1504,6 @@ ARGUMENTS = [
     (lambda: fit(loss=lambda p: p), "loss: wanted loss(params, batch, key), got <lambda>(p)"),
     (lambda: fit(validation=lambda: 0.0), "validation: wanted validation(params), got <lambda>()"),
     (lambda: jq.fit_covariance(lambda: V, V), "residuals: wanted residuals(params), got"),
-    (lambda: jq.kinematics.rollout_of_rate(*KINEMATIC), "rate: wanted rate(t, params), got"),
-    (
-        lambda: jq.kinematics.rollout_of_rate(jq.flow.jeffery_rate(V, jnp.eye(3)), Q, GRID),
-        "rate: wanted rate(t, params), got a function of t and q; "
-        "jq.kinematics.rollout_of_attitude takes",
-    ),
     (lambda: jq.kinematics.rollout_of_attitude(*KINEMATIC), "rate: wanted rate(t, q, params), got"),
     (
         lambda: control.pid(BODY, 0.1, lambda t: V),

@@ -21,7 +21,7 @@ def run(*command, cwd=None):
 IMPORTED = """
 import sys, jaxquat as jq
 from jax._src import xla_bridge
-extras = "matplotlib", "diffrax", "llvmlite", "zarr", "orbax"
+extras = "matplotlib", "diffrax", "llvmlite", "zarr"
 print(xla_bridge.backends_are_initialized(), [name for name in extras if name in sys.modules])
 listed = {"plot", "interop", "quaternion"} <= set(dir(jq))
 print(listed, "jaxquat.plot" in sys.modules, hasattr(jq, "pilot"))

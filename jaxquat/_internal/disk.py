@@ -1,4 +1,4 @@
-"""Digests of arrays, because zarr and orbax pass on flipped bits, and one writer at a time."""
+"""Digests of arrays, because zarr passes on flipped bits, and one writer at a time."""
 
 from __future__ import annotations
 

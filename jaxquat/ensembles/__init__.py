@@ -7,28 +7,16 @@ the last bit differently), and ``jax.vmap(draw)(jq.ensembles.keys(key, index))``
 from __future__ import annotations
 
 from jaxquat.ensembles.drawing import bodies, keys, members
-from jaxquat.ensembles.reducers import (
-    Covariance,
-    Extremes,
-    Mean,
-    Reducer,
-    covariance,
-    largest,
-    mean,
-    quantiles,
-)
+from jaxquat.ensembles.reducers import Extremes, Mean, Reducer, largest, mean, quantiles
 from jaxquat.ensembles.simulating import Ensemble, run
-from jaxquat.ensembles.stopping import StoppingRule, standard_error
+from jaxquat.ensembles.stopping import standard_error
 
 __all__ = [
-    "Covariance",
     "Ensemble",
     "Extremes",
     "Mean",
     "Reducer",
-    "StoppingRule",
     "bodies",
-    "covariance",
     "keys",
     "largest",
     "mean",

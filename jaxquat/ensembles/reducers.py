@@ -32,6 +32,8 @@ class Reducer:
             with leading axis m and their numbers (m,).
         merge: ``merge(a, b) -> summary``, from the summaries of earlier and of later members.
         finish: ``finish(summary) -> result``.
+        met: ``met(result) -> bool``, whether the members so far suffice, for a rule that ``until``
+            of ``jq.ensembles.run`` gets and calls after each chunk; None for others.
 
     Examples:
         >>> share = jq.ensembles.Reducer(  # of the members that settle within 10 s
@@ -41,11 +43,18 @@ class Reducer:
         ... )
         >>> share.finish(share.summarise(np.array([4.0, 12.0]), np.arange(2)))  # s
         0.5
+        >>> rule = jq.ensembles.Reducer(  # stops with 20 members beyond three sigma
+        ...     lambda outputs, numbers: np.sum(np.abs(outputs) > 3.0),
+        ...     lambda a, b: a + b,
+        ...     int,
+        ...     met=lambda beyond: beyond >= 20,
+        ... )
     """
 
     summarise: Callable[[Any, np.ndarray], Any]
     merge: Callable[[Any, Any], Any]
     finish: Callable[[Any], Any]
+    met: Callable[[Any], bool] | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -79,36 +88,6 @@ class Mean(reprs.Tabular):
         columns = [[reprs.short(leaf) for leaf in jax.tree.leaves(tree)] for tree in trees]
         rows = list(zip(names, *columns, strict=True))
         return f"Mean of {self.n} members", rows, ("", "mean", "std", "standard error")
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, repr=False)
-class Covariance(reprs.Tabular):
-    """The result of ``covariance``, float64, for values of d numbers, raveled. A pytree.
-
-    Attributes:
-        n: number of members that did not fail.
-        mean: mean of the members, (d,).
-        matrix: covariance of the members, (d, d), with n - 1.
-
-    Examples:
-        >>> reducer = jq.ensembles.covariance()
-        >>> rows = np.array([[1.0, 1.0], [3.0, 5.0]])  # of two members
-        >>> reducer.finish(reducer.summarise(rows, np.arange(2))).matrix[1]
-        array([4., 8.])
-    """
-
-    n: int
-    mean: np.ndarray
-    matrix: np.ndarray
-
-    def _brief(self) -> list[tuple[str, str]]:
-        return [("", f"mean {reprs.short(self.mean)}, matrix {reprs.short(self.matrix)}")]
-
-    def _table(self) -> reprs.Table:
-        pairs = zip(self.mean, self.matrix, strict=True)
-        rows = [(str(k), *map(reprs.short, pair)) for k, pair in enumerate(pairs)]
-        return f"Covariance of {self.n} members", rows, ("", "mean", "row of the matrix")
 
 
 @jax.tree_util.register_dataclass
@@ -153,7 +132,7 @@ def brief(result: Any) -> list[tuple[str, str]]:
 class _Moments(NamedTuple):
     n: np.ndarray  # () int64
     mean: np.ndarray
-    square: np.ndarray  # sum of the squared deviations from the mean, or of their outer products
+    square: np.ndarray  # sum of the squared deviations from the mean
 
 
 def _over_moments(function: Callable[..., Any], *trees: Any) -> Any:
@@ -177,10 +156,7 @@ def mean(of: Of = None) -> Reducer:
     selected = selector(of)
 
     def summarise(rows: Any, index: np.ndarray) -> Any:
-        return jax.tree.map(lambda x: _moments(x, lambda d: np.sum(d * d, axis=0)), selected(rows))
-
-    def merge(a: Any, b: Any) -> Any:
-        return _over_moments(lambda x, y: _merged(x, y, np.square), a, b)
+        return jax.tree.map(_moments, selected(rows))
 
     def finish(summary: Any) -> Mean:
         n = int(jax.tree.leaves(summary)[0])
@@ -188,29 +164,7 @@ def mean(of: Of = None) -> Reducer:
         middle = _over_moments(lambda m: _over(m.mean, min(n, 1)), summary)
         return Mean(n, middle, std, jax.tree.map(lambda x: _over(x, math.sqrt(n)), std))
 
-    return Reducer(summarise, merge, finish)
-
-
-def covariance(of: Of = None) -> Reducer:
-    """Reduce to the mean and covariance matrix of all d numbers of a member, as a ``Covariance``.
-
-    Its numerics are those of ``mean``. It stores d^2 numbers.
-
-    Examples:
-        >>> every = jq.ensembles.covariance(lambda outputs: (outputs["q"], outputs["omega"]))
-    """
-    selected = selector(of)
-
-    def summarise(rows: Any, index: np.ndarray) -> _Moments:
-        leaves = jax.tree.leaves(selected(rows))
-        columns = [x.reshape(len(index), math.prod(x.shape[1:])) for x in leaves]
-        return _moments(np.concatenate(columns, axis=1), lambda d: d.T @ d)
-
-    def finish(summary: _Moments) -> Covariance:
-        n = int(summary.n)
-        return Covariance(n, _over(summary.mean, min(n, 1)), _over(summary.square, n - 1))
-
-    return Reducer(summarise, lambda a, b: _merged(a, b, lambda d: np.outer(d, d)), finish)
+    return Reducer(summarise, lambda a, b: _over_moments(_merged, a, b), finish)
 
 
 def quantiles(
@@ -360,18 +314,18 @@ def selector(of: Of, dtype: Any = np.float64) -> Callable[[Any], Any]:
 
 
 @np.errstate(invalid="ignore")
-def _moments(x: np.ndarray, squares: Callable[[np.ndarray], np.ndarray]) -> _Moments:
+def _moments(x: np.ndarray) -> _Moments:
     middle = np.sum(x, axis=0) / max(len(x), 1)
-    return _Moments(np.asarray(len(x)), middle, squares(x - middle))
+    return _Moments(np.asarray(len(x)), middle, np.sum((x - middle) ** 2, axis=0))
 
 
 @np.errstate(invalid="ignore")
-def _merged(a: _Moments, b: _Moments, squares: Callable[[np.ndarray], np.ndarray]) -> _Moments:
+def _merged(a: _Moments, b: _Moments) -> _Moments:
     n = a.n + b.n
     share, apart = b.n / max(n, 1), b.mean - a.mean
     infinite = np.isinf(a.mean) | np.isinf(b.mean)  # means whose difference would be NaN
     middle = np.where(infinite, a.mean + b.mean, a.mean + share * apart)
-    return _Moments(n, middle, a.square + b.square + share * a.n * squares(apart))
+    return _Moments(n, middle, a.square + b.square + share * a.n * apart**2)
 
 
 def _over(x: np.ndarray, divisor: float) -> np.ndarray:

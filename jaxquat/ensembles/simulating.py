@@ -33,7 +33,6 @@ from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
 from jaxquat.ensembles.drawing import LARGEST, keys
 from jaxquat.ensembles.reducers import Reducer, brief
-from jaxquat.ensembles.stopping import StoppingRule
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,7 +79,7 @@ def run(
     *,
     chunk: int | None = None,
     reduce: Any = None,
-    until: StoppingRule | None = None,
+    until: Reducer | None = None,
     mesh: Mesh | None = None,
     store: str | os.PathLike[str] | None = None,
     progress: bool = True,
@@ -141,8 +140,9 @@ def run(
     # Check and convert.
     experiment = _checked_experiment(key, draw, simulate, n, mesh)
     boolean("progress", progress)
-    if until is not None:
-        instance("until", until, StoppingRule, "a rule such as jq.ensembles.standard_error(...)")
+    if until is not None and getattr(until, "met", None) is None:
+        wanted = "a rule such as jq.ensembles.standard_error(...)"
+        raise TypeError(f"until: wanted {wanted}, got {type(until).__name__}")
     _check_reduce((reduce, until), store)
     member, outputs = chunks.shapes(experiment)
     tally = _Tally(experiment, (reduce, until), outputs)
@@ -152,14 +152,12 @@ def run(
     plan = Plan(experiment.n, size, chunks.own_rows(experiment, size))
 
     # Compute.
-    opened = None
-    if folder is not None:
-        here = _fingerprint(experiment, plan, member, outputs)
-        opened = _opened(experiment, folder, here, existing, plan)
-    quiet = not progress or (experiment.together and jax.process_index() != 0)
-    bar = bars.bar("members", plan.n, scaled=True, shown=not quiet)
-    with _locked(opened, plan), bar:
-        members = 0
+    shown = progress and not (experiment.together and jax.process_index() != 0)
+    members = 0
+    with (
+        _opened(experiment, folder, plan, member, outputs) as opened,
+        bars.bar("members", plan.n, scaled=True, shown=shown) as bar,
+    ):
         for k, leaves in enumerate(_outputs(experiment, plan, opened, bar, program)):
             tally.add(plan.members(k), leaves)
             bar.update(plan.length(k))
@@ -227,7 +225,7 @@ class _Tally:
         rows = jax.tree.unflatten(self.outputs, good_leaves)
         self._merge([reducer.summarise(rows, index[good]) for reducer in self.reducers])
 
-    def meets(self, until: StoppingRule) -> bool:
+    def meets(self, until: Reducer) -> bool:
         parts = _gather(self.experiment, self.summaries[-1])
         return _is_met(until, until.finish(functools.reduce(until.merge, parts)))
 
@@ -300,7 +298,7 @@ def _check_reduce(reduce: Any, store: Any) -> None:
         raise ValueError(f"reduce: wanted reducers, a store, or both, got neither; {hint}")
 
 
-def _is_met(until: StoppingRule, statistic: Any) -> bool:
+def _is_met(until: Any, statistic: Any) -> bool:
     met = until.met(statistic)
     if np.shape(met) != ():
         raise TypeError(f"until: wanted met to return True or False, got {met!r}")
@@ -346,23 +344,21 @@ def _described(tree: Any) -> dict[str, Any]:
     return named
 
 
+@contextlib.contextmanager
 def _opened(
-    experiment: Experiment,
-    folder: Path,
-    here: dict[str, Any],
-    there: dict[str, Any] | None,
-    plan: Plan,
-) -> stores.Store:
-    if there is None and not (experiment.together and jax.process_index() != 0):
-        stores.create(folder, here, plan.n, plan.rows)
+    experiment: Experiment, folder: Path | None, plan: Plan, member: Any, outputs: Any
+) -> Iterator[stores.Store | None]:
+    """Make or open the store, if there is a folder, locked while this run writes to it."""
+    if folder is None:
+        yield None
+        return
+    run = _fingerprint(experiment, plan, member, outputs)
+    if not folder.exists() and not (experiment.together and jax.process_index() != 0):
+        stores.create(folder, run, plan.n, plan.rows)
     _least(experiment, 0)  # waits for all processes: now the store exists
-    return stores.attach(folder, here, plan.own.start // plan.rows)
-
-
-def _locked(store: stores.Store | None, plan: Plan) -> contextlib.AbstractContextManager[None]:
-    if store is None or len(store.digests()) >= plan.chunks:
-        return contextlib.nullcontext()
-    return store.only_writer()
+    store = stores.attach(folder, run, plan.own.start // plan.rows)
+    with contextlib.nullcontext() if len(store.digests()) >= plan.chunks else store.only_writer():
+        yield store
 
 
 def _gather(experiment: Experiment, tree: Any) -> list[Any]:

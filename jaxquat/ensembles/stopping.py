@@ -1,12 +1,10 @@
-"""Rules by which an ensemble stops: reducers whose result may suffice."""
+"""A rule by which an ensemble stops: a reducer whose result may suffice."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,29 +13,7 @@ from jaxquat._internal.checks import floating, positive, positive_integer
 from jaxquat.ensembles.reducers import Mean, Of, Reducer, mean, selector
 
 
-@dataclass(frozen=True)
-class StoppingRule(Reducer):
-    """A reducer that decides whether its result suffices: ``until`` of ``jq.ensembles.run``.
-
-    Attributes:
-        summarise: as in ``Reducer``.
-        merge: as in ``Reducer``.
-        finish: as in ``Reducer``.
-        met: ``met(result) -> bool``, whether the members so far suffice; called after each chunk.
-
-    Examples:
-        >>> rule = jq.ensembles.StoppingRule(  # stops with 20 members beyond three sigma
-        ...     lambda outputs, numbers: np.sum(np.abs(outputs) > 3.0),
-        ...     lambda a, b: a + b,
-        ...     int,
-        ...     met=lambda beyond: beyond >= 20,
-        ... )
-    """
-
-    met: Callable[[Any], bool]
-
-
-def standard_error(of: Of, below: Any, *, minimum: int = 100) -> StoppingRule:
+def standard_error(of: Of, below: Any, *, minimum: int = 100) -> Reducer:
     """Stop when the standard error of the mean of every number is below a limit.
 
     A confidence interval of 95 % is the mean +- 1.96 standard errors. Because the members decide
@@ -54,7 +30,7 @@ def standard_error(of: Of, below: Any, *, minimum: int = 100) -> StoppingRule:
         minimum: least number of members that did not fail; the deviation of fewer may be too small.
 
     Returns:
-        StoppingRule. Its result, ``Ensemble.statistic``, is a ``Mean`` with these standard errors.
+        Reducer with ``met``. Its result, ``Ensemble.statistic``, is a ``Mean`` with these errors.
 
     Raises:
         ValueError, TypeError: an argument of wrong value or type, by name; from ``run`` for a
@@ -74,35 +50,22 @@ def standard_error(of: Of, below: Any, *, minimum: int = 100) -> StoppingRule:
         positive("below", limit)
     if not limits or not all(map(np.size, limits)):
         raise ValueError(f"below: wanted at least one positive number, got {below}")
-    rule = _StandardError(selector(of, None), below, minimum)
-    return StoppingRule(rule.summarise, rule.merge, rule.finish, rule.met)
+    chosen, moments = selector(of, None), mean()
 
-
-class _StandardError(NamedTuple):
-    """The rule of ``standard_error``: a mean, and which of its numbers are proportions."""
-
-    chosen: Callable[[Any], Any]
-    below: Any
-    minimum: int
-    mean: Reducer = mean()
-
-    def summarise(self, rows: Any, index: np.ndarray) -> Any:
-        values = self.chosen(rows)
+    def summarise(rows: Any, index: np.ndarray) -> Any:
+        values = chosen(rows)
         try:
-            wide = jax.tree.broadcast(self.below, values)
+            wide = jax.tree.broadcast(below, values)
             jax.tree.map(lambda limit, x: np.broadcast_to(limit, x.shape[1:]), wide, values)
         except ValueError as error:
             shapes = jax.tree.map(lambda x: x.shape[1:], values)
             wanted = f"limits that broadcast to a member's values of shapes {shapes}"
-            raise ValueError(f"below: wanted {wanted}, got {self.below}") from error
+            raise ValueError(f"below: wanted {wanted}, got {below}") from error
         booleans = jax.tree.map(lambda x: np.asarray(x.dtype == bool), values)
-        return self.mean.summarise(values, index), booleans
+        return moments.summarise(values, index), booleans
 
-    def merge(self, a: Any, b: Any) -> Any:
-        return self.mean.merge(a[0], b[0]), b[1]
-
-    def finish(self, summary: Any) -> Mean:
-        result = self.mean.finish(summary[0])
+    def finish(summary: Any) -> Mean:
+        result = moments.finish(summary[0])
 
         def error(middle: np.ndarray, simple: np.ndarray, boolean: np.ndarray) -> np.ndarray:
             p = (result.n * middle + 2) / (result.n + 4)
@@ -111,12 +74,14 @@ class _StandardError(NamedTuple):
         errors = jax.tree.map(error, result.mean, result.standard_error, summary[1])
         return dataclasses.replace(result, standard_error=errors)
 
-    def met(self, result: Mean) -> bool:
+    def met(result: Mean) -> bool:
         def small(middle: np.ndarray, error: np.ndarray, limit: Any) -> bool:
             # Equal numbers have deviations from rounding, some 1e-15 of their mean.
             varied = math.sqrt(result.n) * error > 1e-13 * np.abs(middle)
             return bool(np.all(varied & (error < limit)))
 
-        wide = jax.tree.broadcast(self.below, result.mean)
+        wide = jax.tree.broadcast(below, result.mean)
         leaves = jax.tree.leaves(jax.tree.map(small, result.mean, result.standard_error, wide))
-        return result.n >= self.minimum and all(leaves)
+        return result.n >= minimum and all(leaves)
+
+    return Reducer(summarise, lambda a, b: (moments.merge(a[0], b[0]), b[1]), finish, met)

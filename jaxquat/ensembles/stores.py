@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,9 +23,6 @@ from jaxquat._internal.checks import missing_package
 _BELONGS = "ensemble"
 """The attribute of the zarr group that holds the fingerprint of its run."""
 
-_UNKNOWN = b"-" * 64
-"""Stands for a missing digest: version 0.1.0 only counted complete chunks."""
-
 
 @dataclass(frozen=True)
 class Store:
@@ -39,10 +35,7 @@ class Store:
 
     def digests(self) -> list[bytes]:
         """Return a digest for each chunk whose part of this process is complete."""
-        if self._digests.exists():
-            return self._digests.read_bytes().split(b"\n")[:-1]
-        counter = next((old for old in self._counters if old.exists()), None)
-        return [_UNKNOWN] * int(counter.read_text()) if counter else []
+        return self._digests.read_bytes().split(b"\n")[:-1] if self._digests.exists() else []
 
     def only_writer(self) -> contextlib.AbstractContextManager[None]:
         """Lock this part against other writers; BlockingIOError if it is locked already."""
@@ -55,7 +48,7 @@ class Store:
             leaves = [np.asarray(array[rows]).astype(dtype, copy=False) for array, dtype in pairs]
         except Exception as error:  # zarr and its codecs raise many kinds
             raise self._damaged(k, rows, f"which cannot be read ({error})") from error
-        if digest not in (_UNKNOWN, disk.digest(leaves).encode()):
+        if digest != disk.digest(leaves).encode():
             raise self._damaged(k, rows, "which is not as it was written")
         return leaves
 
@@ -65,12 +58,7 @@ class Store:
             if rows.stop > rows.start:
                 for array, leaf in zip(self.arrays, leaves, strict=True):
                     array[rows] = leaf.astype(array.dtype, copy=False)
-            if not self._digests.exists():
-                beside = self._digests.with_suffix(".new")
-                beside.write_bytes(b"".join(line + b"\n" for line in self.digests()))
-                os.replace(beside, self._digests)
-                for old in self._counters:
-                    old.unlink(missing_ok=True)
+            self._digests.touch()
             line = disk.digest(leaves).encode() + b"\n"
             with open(self._digests, "r+b", buffering=0) as file:
                 file.truncate(k * len(line))
@@ -87,11 +75,6 @@ class Store:
     def _digests(self) -> Path:
         return self.folder / self._about / f"digests-{self.part}"
 
-    @property
-    def _counters(self) -> list[Path]:
-        """Where version 0.1.0 and its successors had their counter of complete chunks."""
-        return [place / f"done-{self.part}" for place in (self.folder, self.folder / self._about)]
-
     def _damaged(self, k: int, rows: slice, problem: str) -> ValueError:
         return ValueError(
             f"store: wanted chunks as they were written, got chunk {k} in {self.folder} (members "
@@ -104,10 +87,9 @@ def fingerprint(folder: Path) -> dict[str, Any] | None:
     """Return the fingerprint of the run that made the store; None if the folder does not exist."""
     if not folder.exists():
         return None
+    zarr = _zarr()
     try:
-        return dict(_zarr().open_group(folder, mode="r").attrs[_BELONGS])
-    except ImportError:
-        raise
+        return dict(zarr.open_group(folder, mode="r").attrs[_BELONGS])
     except Exception as error:  # zarr raises many kinds for a damaged file
         wanted = "a new folder or the store of an ensemble"
         raise ValueError(f"store: wanted {wanted}, got {folder}, which is neither") from error

@@ -9,13 +9,13 @@ update, means over updates count; within three standard errors the verdict is un
 from __future__ import annotations
 
 import enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat.fitting.descent import Descent, Moments, Position
+from jaxquat.fitting.descent import Descent, Position
 
 SHARE = 1e-3
 """A descent has converged if the loss would fall by less than this share of its decrease."""
@@ -43,20 +43,17 @@ class Verdict(enum.IntEnum):
 
 def judge(descent: Descent, beginning: Position, end: Position, history: np.ndarray) -> np.ndarray:
     """Return the ``Verdict`` on each start, int8, from the losses before each update (..., n)."""
-    number, first = history.shape[-1], np.asarray(history[..., 0], float)
-    here, noise = descent.look_ahead(end, number, 2), np.zeros(first.size)
-    if _is_noisy(here):
+    number, first = history.shape[-1], np.asarray(history[..., 0], float).ravel()
+    here, noise = _moments(descent, end, number, 2, first.size), np.zeros(first.size)
+    if np.any(here.square != 0) or np.any(here.seen == 1):  # one of two losses was not finite
         count = max(NOISY_UPDATES, number // 20)
-        here, there = (descent.look_ahead(x, number, count) for x in (end, beginning))
-        first = np.asarray(there.mean[0], float)
-        noise = np.hypot(*(_standard_error(x.square[0], x.count).ravel() for x in (here, there)))
-    seen, loss = np.ravel(here.count), np.abs(np.ravel(here.mean[0]))
-    params, begun, slope, square = (
-        _rows(tree, seen.size)
-        for tree in (end.params, beginning.params, here.mean[1], here.square[1])
-    )
-    fallen, way = first.ravel() - np.ravel(here.mean[0]), np.abs(params - begun)
-    slope, doubt = np.abs(slope), DOUBT * _standard_error(square, seen[:, None])
+        both = [_moments(descent, x, number, count, first.size) for x in (end, beginning)]
+        here, first = both[0], both[1].mean[:, 0]
+        noise = np.hypot(*(x.standard_error()[:, 0] for x in both))
+    seen, loss = here.seen[:, 0], np.abs(here.mean[:, 0])
+    params, begun = (_rows(x.params, first.size) for x in (end, beginning))
+    fallen, way = first - here.mean[:, 0], np.abs(params - begun)
+    slope, doubt = np.abs(here.mean[:, 1:]), DOUBT * here.standard_error()[:, 1:]
     steepest, flattest = slope + doubt, np.maximum(slope - doubt, 0.0)
     moved = np.any(way > 0, axis=1)  # a start that did not move at all has not converged
     has_scale = np.all((steepest == 0) | (params != 0), axis=1)
@@ -74,15 +71,31 @@ def judge(descent: Descent, beginning: Position, end: Position, history: np.ndar
     return chosen.astype(np.int8).reshape(history.shape[:-1])
 
 
-def _is_noisy(moments: Moments) -> bool:
-    """Return whether two updates differ in loss or gradient, or one is not finite."""
-    deviates = any(np.any(x != 0) for x in jax.tree.leaves(moments.square))
-    return bool(np.any(moments.count == 1)) or deviates
+class _Moments(NamedTuple):
+    """Moments of loss and gradient, (starts, 1 + n), over the updates at which both were finite."""
+
+    seen: np.ndarray  # number of these updates, (starts, 1)
+    mean: np.ndarray
+    square: np.ndarray  # sums of squared deviations, exactly 0 if all updates had the same bits
+
+    def standard_error(self) -> np.ndarray:
+        return np.sqrt(self.square / np.maximum(self.seen * (self.seen - 1.0), 1.0))
 
 
-def _standard_error(square: Any, count: Any) -> np.ndarray:
-    square = np.maximum(np.asarray(square, float), 0.0)  # rounding may make it negative
-    return np.sqrt(square / np.maximum(count * (count - 1.0), 1.0))
+@np.errstate(over="ignore", invalid="ignore")
+def _moments(
+    descent: Descent, position: Position, number: int, count: int, starts: int
+) -> _Moments:
+    """Return the moments over ``count`` updates from ``number`` on, by Welford's recurrence."""
+    moments = _Moments(np.zeros((starts, 1), int), np.zeros(1), np.zeros(1))
+    for k in range(number, number + count):
+        row = _rows(descent.seen(position, k), starts)
+        good = np.all(np.isfinite(row), axis=1, keepdims=True)
+        seen, before = moments.seen + good, row - moments.mean
+        mean = moments.mean + np.where(good, before / np.maximum(seen, 1), 0.0)
+        square = moments.square + np.where(good, before * (row - mean), 0.0)
+        moments = _Moments(seen, mean, square)
+    return moments
 
 
 def _rows(tree: Any, starts: int) -> np.ndarray:

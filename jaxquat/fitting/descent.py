@@ -2,7 +2,7 @@
 
 Update n draws its batch and its key from ``fold_in(key, n)``, and the updates from ``first`` to
 ``stop`` are one loop with traced bounds: one program computes every chunk, and no bit depends on
-where a chunk ends. It also computes losses and gradients of the next updates without moving.
+where a chunk ends.
 """
 
 from __future__ import annotations
@@ -30,14 +30,6 @@ class Position(NamedTuple):
     params: Any
     state: Any  # of the optimiser
     skipped: Array  # number of updates skipped because something was not finite, () int32
-
-
-class Moments(NamedTuple):
-    """Moments of the loss and the gradient over the updates at which both were finite."""
-
-    count: Any  # number of these updates
-    mean: Any  # (loss, gradient)
-    square: Any  # sums of squared deviations, exactly 0 if all updates had the same bits
 
 
 def checked_loss(name: str, value: Any) -> Array:
@@ -89,7 +81,7 @@ class Descent:
         self.objective, self.data, self.starts = objective, data, starts
         self.optimizer = optax.with_extra_args_support(optimizer)
         self.mode, self.size, self.longest = mode, size, longest
-        self._update = jax.jit(self.over_starts(self._one_update, (0, None, None, None)))
+        self._update = jax.jit(self.over_starts(self._one_update, (0, None, None)))
         self._updates = jax.jit(self._several_updates)
 
     def over_starts(self, function: Callable[..., Any], in_axes: Any = 0) -> Callable[..., Any]:
@@ -109,17 +101,13 @@ class Descent:
     def advance(self, position: Position, first: int, stop: int) -> tuple[Position, Array]:
         """Return the position after these updates, and losses of which ``stop - first`` count."""
         bounds = np.int32(first), np.int32(stop)
-        end, losses, _ = self._updates(position, *bounds, self.data, np.True_)
+        end, losses, _ = self._updates(position, *bounds, self.data)
         return end, losses
 
-    def first_seen(self, position: Position) -> tuple[np.ndarray, Any]:
-        """Return the loss and the gradient of each start at update 0."""
-        return jax.device_get(self._update(position, np.int32(0), self.data, np.False_)[2])
-
-    def look_ahead(self, position: Position, number: int, count: int) -> Moments:
-        """Return the moments over ``count`` updates from ``number`` on, without moving."""
-        bounds = np.int32(number), np.int32(number + count)
-        return jax.device_get(self._updates(position, *bounds, self.data, np.False_)[2])
+    def seen(self, position: Position, number: int) -> tuple[np.ndarray, Any]:
+        """Return the loss and the gradient of each start at update ``number``."""
+        bounds = np.int32(number), np.int32(number + 1)
+        return jax.device_get(self._updates(position, *bounds, self.data)[2])
 
     def losses_at(self, position: Position, number: int) -> Array:
         """Return the loss of each start at update ``number``."""
@@ -127,9 +115,9 @@ class Descent:
         return jax.jit(self.over_starts(loss, (0, None)))(position.params, self.data)
 
     def _one_update(
-        self, position: Position, number: Array, data: Any, moving: Array
-    ) -> tuple[Position, Array, tuple[Array, Any]]:
-        """Return the next position, whether all was finite, and (loss, gradient)."""
+        self, position: Position, number: Array, data: Any
+    ) -> tuple[Position, tuple[Array, Any]]:
+        """Return the next position, and (loss, gradient)."""
         params, state, skipped = position
         loss = self.objective.at(number, data)
         few = self.mode == "auto" and self.size <= FORWARD_LIMIT
@@ -144,35 +132,23 @@ class Descent:
         good = _all_finite((value, gradient, updates))
         new = Position(optax.apply_updates(params, updates), new_state, skipped)
         old = Position(params, state, skipped + 1)
-        return jax.tree.map(partial(jnp.where, good & moving), new, old), good, (value, gradient)
+        return jax.tree.map(partial(jnp.where, good), new, old), (value, gradient)
 
     def _several_updates(
-        self, position: Position, first: Array, stop: Array, data: Any, moving: Array
-    ) -> tuple[Position, Array, Moments]:
-        """Return position, losses and moments after the updates from ``first`` to ``stop``."""
-        shapes = jax.eval_shape(self._update, position, first, data, moving)[2]
+        self, position: Position, first: Array, stop: Array, data: Any
+    ) -> tuple[Position, Array, tuple[Array, Any]]:
+        """Return the position after these updates, their losses, and the last (loss, gradient)."""
+        shapes = jax.eval_shape(self._update, position, first, data)[1]
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         losses = jnp.zeros((self.longest, *zero[0].shape), zero[0].dtype)
-        moments = Moments(jnp.zeros_like(position.skipped), zero, zero)
 
-        def one(number: Array, carry: tuple[Position, Array, Moments]) -> Any:
-            position, losses, moments = carry
-            position, good, seen = self._update(position, number, data, moving)
-            losses = losses.at[number - first].set(seen[0])
-            return position, losses, self.over_starts(_with_one_more)(moments, good, seen)
+        def one(number: Array, carry: tuple[Position, Array, Any]) -> Any:
+            position, losses, _ = carry
+            position, seen = self._update(position, number, data)
+            return position, losses.at[number - first].set(seen[0]), seen
 
-        return lax.fori_loop(first, stop, one, (position, losses, moments))
+        return lax.fori_loop(first, stop, one, (position, losses, zero))
 
 
 def _all_finite(tree: Any) -> Array:
     return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
-
-
-def _with_one_more(moments: Moments, good: Array, seen: Any) -> Moments:
-    """Add a loss and gradient, if finite, to the moments, by Welford's recurrence."""
-    count = moments.count + 1
-    before = jax.tree.map(jnp.subtract, seen, moments.mean)
-    mean = jax.tree.map(lambda m, d: m + d / count.astype(d.dtype), moments.mean, before)
-    after = jax.tree.map(jnp.subtract, seen, mean)
-    square = jax.tree.map(lambda s, b, a: s + b * a, moments.square, before, after)
-    return jax.tree.map(partial(jnp.where, good), Moments(count, mean, square), moments)

@@ -118,11 +118,11 @@ class FitOptions(NamedTuple):
             evaluated.
         patience: stop after this many evaluations without a new lowest validation loss in any
             start.
-        snapshot_dir: local directory for snapshots (extra ``store``). After an interruption, or
-            even a kill, the same call continues from the newest snapshot and ends with the same
-            bits; with more steps it continues a fit that had ended. Snapshots of a fit with other
-            params (fitted or held), data, batch size, key, starts, initial state of the optimiser
-            or times of validation are refused; functions and other objects are not compared.
+        snapshot_dir: local directory for snapshots. After an interruption, or even a kill, the same
+            call continues from the newest snapshot and ends with the same bits; with more steps it
+            continues a fit that had ended. Snapshots of a fit with other params (fitted or held),
+            data, batch size, key, starts, initial state of the optimiser or times of validation are
+            refused; functions and other objects are not compared.
         snapshot_every: updates between two snapshots, any number; the end is always written.
         progress: show a progress bar with the loss.
 
@@ -198,7 +198,6 @@ def fit(
             (without validation, those after the last complete chunk).
         OSError: a snapshot could not be written; the last one written stays. BlockingIOError:
             another fit writes to ``snapshot_dir`` (not detected without file locks, as on Windows).
-        ImportError: ``snapshot_dir`` without orbax-checkpoint.
 
     Examples:
         >>> import optax
@@ -277,7 +276,7 @@ class _Run:
         self.snapshot = Snapshot(beginning, none_yet, none_yet, best, self.unjudged)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what identifies the fit; names as in files of version 0.1.0."""
+        """Return what identifies the fit."""
         key = self.descent.objective.key
         return {
             "params": snapshots.digest(comparable(self.beginning.params))[:16],
@@ -406,7 +405,7 @@ class _Run:
         return shown
 
     def _never_finite(self) -> str:
-        first, gradient = self.descent.first_seen(self.snapshot.position)
+        first, gradient = self.descent.seen(self.snapshot.position, 0)
         always = f"not finite at all {self.updates} updates; first loss {first}"
         if not np.any(np.isfinite(first)):
             return f"loss: it was {always}"
@@ -429,7 +428,7 @@ class _Run:
 
     def _start_of_lowest_loss(self) -> int:
         """Return the start with the lowest loss at the end, or at the last update with a finite."""
-        after_last = self.descent.losses_at(self.snapshot.position, self.updates)
+        after_last = self.descent.seen(self.snapshot.position, self.updates)[0]
         losses = _comparable(np.column_stack([self.snapshot.history, after_last]))
         last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
         return int(np.argmin(last_finite))

@@ -36,7 +36,7 @@ from jaxquat._internal.checks import (
     vector,
 )
 from jaxquat._internal.renamed import refuses_old_keywords, takes_old_names
-from jaxquat.fitting.bounds import Bounds, check_inside, checked_bounds
+from jaxquat.fitting.bounds import check_inside, checked_bounds
 from jaxquat.fitting.covariance import FitCovariance, covariance_of
 from jaxquat.fitting.differentiation import with_jacobian
 from jaxquat.fitting.held import checked_params, estimates, size_of_one_start, whole
@@ -60,8 +60,6 @@ ON_HOST = "jq.least_squares iterates on the host, call it outside jit, grad and 
 class LeastSquares(reprs.Tabular):
     """The result of ``least_squares`` for n parameters and m residuals.
 
-    With ``starts``, everything but ``costs`` and the counts belongs to the best start.
-
     Attributes:
         params: the parameters at the end.
         cost: ``1/2 sum(C^2 rho(f^2/C^2))`` at the end, as in scipy; half the sum of squares if
@@ -70,12 +68,10 @@ class LeastSquares(reprs.Tabular):
         converged: whether the gradient vanishes at the end, except for parameters at a bound: at a
             minimum, or at a maximum where the iteration started.
         reason: why the iteration ended, in words.
-        evaluations: how often residuals were computed, from all starts; scipy's ``nfev``.
-        jacobians: how often their Jacobian was computed, from all starts; scipy's ``njev``.
+        evaluations: how often residuals were computed; scipy's ``nfev``.
+        jacobians: how often their Jacobian was computed; scipy's ``njev``.
         history: the cost at the start and after each accepted step.
         covariance: the FitCovariance of the parameters.
-        best_start: the index of the start that led to this result; None without starts.
-        costs: the final cost of each start, (starts,), infinite if it failed; None without starts.
 
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)
@@ -94,8 +90,6 @@ class LeastSquares(reprs.Tabular):
     jacobians: int
     history: np.ndarray
     covariance: FitCovariance
-    best_start: int | None = None
-    costs: np.ndarray | None = None
 
     @property
     def standard_errors(self) -> Any:
@@ -121,8 +115,7 @@ class LeastSquares(reprs.Tabular):
         rows = estimates(self.covariance.names, self.params, self.standard_errors)
         verdict = "converged" if self.converged else "not converged"
         counts = f"{self.evaluations} evaluations, {self.jacobians} Jacobians"
-        start = "" if self.costs is None else f", start {self.best_start} of {len(self.costs)}"
-        title = f"LeastSquares: cost {self.cost:.6g}, {verdict} ({self.reason}), {counts}{start}"
+        title = f"LeastSquares: cost {self.cost:.6g}, {verdict} ({self.reason}), {counts}"
         return title, rows, ("parameter", "value", "standard error")
 
 
@@ -133,7 +126,7 @@ class LeastSquaresOptions(NamedTuple):
     in float64 and 2.4e-5 in float32; in ``ftol`` at most 1e-6.
 
     Attributes:
-        max_steps: largest number of steps to try from each start.
+        max_steps: largest number of steps to try.
         ftol: end as converged if the last step changed the cost by at most this fraction of it, and
             the linear model predicts no larger decrease for any step.
         xtol: end as converged if the step to the minimum of the linear model changes no parameter
@@ -167,7 +160,6 @@ def least_squares(
     bounds: tuple[Any, Any] | None = None,
     sigma: ArrayLike | None = None,
     prefixes: tuple[float, ...] = (),
-    starts: int | None = None,
     options: LeastSquaresOptions = LeastSquaresOptions(),  # noqa: B008
 ) -> LeastSquares:
     """Minimise ``1/2 sum(residuals(params)^2)`` by the method of Levenberg and Marquardt.
@@ -199,9 +191,6 @@ def least_squares(
         prefixes: rising fractions of the residuals, in the order of time, between 0 and 1:
             ``(0.1,)`` first fits the first tenth of them, then all. Over a long simulation a poor
             guess loses the phase and the cost has spurious minima; over a short part it has none.
-        starts: number of starts to iterate from, one after the other; the result of lowest cost is
-            kept. Every fitted leaf of ``params`` then has this leading axis; held leaves are
-            shared.
         options: number of steps, tolerances, and the progress bar.
 
     Returns:
@@ -210,10 +199,10 @@ def least_squares(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; residuals or
-            derivatives that are not finite at any start; no more residuals than parameters and no
+            derivatives that are not finite at the start; no more residuals than parameters and no
             sigma.
-        KeyboardInterrupt: its attribute ``params`` has the best parameters so far (with starts,
-            those of one start), from which a second call can continue.
+        KeyboardInterrupt: its attribute ``params`` has the best parameters so far, from which a
+            second call can continue.
 
     Examples:
         >>> t = jnp.linspace(0.0, 2.0, 50)  # s
@@ -229,17 +218,18 @@ def least_squares(
         concrete(name, value, ON_HOST)
     single_or_double("params", params)
     data = jax.tree.map(jnp.asarray, arrays("data", data))
-    start_trees = _starts(params, starts)
+    size_of_one_start(params, None)
+    flat, unravel = ravel_pytree(params)
+    finite("params", flat)
     objective = Loss(one_of("loss", loss, LOSSES), real("f_scale", f_scale))
     positive("f_scale", objective.scale)
-    limits = checked_bounds(bounds, start_trees[0])
-    points = _points(start_trees, limits)
+    limits = checked_bounds(bounds, params)
+    check_inside(limits, np.asarray(flat, float), reprs.named_numbers(params, "params"))
     instance("options", options, LeastSquaresOptions, "a jq.LeastSquaresOptions")
     prefixes = _checked_prefixes(prefixes)
     value, both = _programs_for(residuals, data)
-    with keeping(lambda: (whole(start_trees[0]), "at the start")):
-        shape = value.eval_shape(start_trees[0], data)
-    flat, unravel = ravel_pytree(start_trees[0])
+    with keeping(lambda: (whole(params), "at the start")):
+        shape = value.eval_shape(params, data)
     rounding = max(float(jnp.finfo(dtype).eps) for dtype in (flat.dtype, shape.dtype))
     criteria = _criteria(options, rounding)
     _check_sigma(sigma, objective, shape.size, flat.size)
@@ -256,61 +246,54 @@ def least_squares(
     problem = Problem(residuals_at, linearised_at, limits, objective, rounding)
     parts = [round(part * shape.size) for part in prefixes]
     with bars.bar("steps", shown=options.progress) as bar:
-        search = _Search(start_trees[0], shape.size, bar)
+        search = _Search(params, shape.size, bar)
         with keeping(search.reached):
-            for point in points:
-                first = problem.linearised_at(point)
-                if starts is None:
-                    finite("residuals at the start", first.residuals)
-                    finite("derivatives of residuals at the start", first.jacobian)
-                arguments = problem, first, parts, criteria, search.report
-                search.minima.append(minimise_in_parts(*arguments) if first.finite else None)
-    return _result(search.minima, unravel, (flat.dtype, shape.dtype), objective, sigma, starts)
+            start = problem.linearised_at(np.asarray(flat, float))
+            finite("residuals at the start", start.residuals)
+            finite("derivatives of residuals at the start", start.jacobian)
+            minimum = minimise_in_parts(problem, start, parts, criteria, search.report)
+    return _result(minimum, unravel, (flat.dtype, shape.dtype), objective, sigma)
+
+
+def _result(
+    minimum: Minimum, unravel: Any, dtypes: tuple[Any, Any], loss: Loss, sigma: ArrayLike | None
+) -> LeastSquares:
+    at, noise = minimum.at, None if loss.name == "linear" else loss.noise
+    end = unravel(jnp.asarray(at.x, dtypes[0]))
+    return LeastSquares(
+        params=whole(end),
+        cost=at.cost,
+        residuals=at.residuals.astype(dtypes[1]),
+        converged=minimum.reason.converged,
+        reason=minimum.reason.value,
+        evaluations=minimum.evaluations,
+        jacobians=minimum.jacobians,
+        history=minimum.history,
+        covariance=covariance_of(end, at.residuals, at.jacobian, sigma, noise=noise),
+    )
 
 
 class _Search:
-    """The minima from the starts so far, and the latest point of the iteration in progress."""
+    """The latest point of an iteration over ``number`` residuals."""
 
     def __init__(self, start: Any, number: int, bar: Any) -> None:
         self.start, self.number, self.bar = start, number, bar
-        self.minima: list[Minimum | None] = []
-        self.latest: list[Linearised] = []
+        self.latest: Linearised | None = None
 
     def report(self, here: Linearised) -> None:
-        self.latest = [here]
+        self.latest = here
         self.bar.update()
         self.bar.set_postfix(cost=f"{here.cost:.6g}")
 
     def reached(self) -> tuple[Any, str]:
-        """Return the best parameters and their cost in words, preferably of all residuals."""
-        points = [x.at for x in self.minima if x is not None] + self.latest
-        if not points:
+        """Return the latest parameters and their cost in words."""
+        if self.latest is None:
             return whole(self.start), "at the start"
-        complete = [at for at in points if at.residuals.size == self.number]
-        best = min(complete or points, key=lambda at: at.cost)
+        x, count = self.latest.x, self.latest.residuals.size
         flat, unravel = ravel_pytree(self.start)
-        scope = "" if complete else f" of the first {best.residuals.size} residuals"
-        return whole(unravel(jnp.asarray(best.x, flat.dtype))), f"of cost {best.cost:.6g}{scope}"
-
-
-def _starts(params: Any, starts: int | None) -> list[Any]:
-    starts = None if starts is None else positive_integer("starts", starts)
-    size_of_one_start(params, starts)
-    if starts is None:
-        return [params]
-    return [jax.tree.map(lambda leaf: leaf[k], params) for k in range(starts)]  # noqa: B023
-
-
-def _points(starts: list[Any], limits: Bounds) -> list[np.ndarray]:
-    """Return the checked parameters of each start, (n,) float64."""
-    names = reprs.named_numbers(starts[0], "params")
-    points = []
-    for start in starts:
-        flat = ravel_pytree(start)[0]
-        finite("params", flat)
-        points.append(np.asarray(flat, float))
-        check_inside(limits, points[-1], names)
-    return points
+        scope = "" if count == self.number else f" of the first {count} residuals"
+        words = f"of cost {self.latest.cost:.6g}{scope}"
+        return whole(unravel(jnp.asarray(x, flat.dtype))), words
 
 
 def _criteria(options: LeastSquaresOptions, eps: float) -> Criteria:
@@ -360,36 +343,3 @@ def _programs_for(residuals: Callable[..., Any], data: Any) -> tuple[Any, Any]:
         with contextlib.suppress(TypeError):  # a callable without a hash
             return _programs(residuals)
     return _programs.__wrapped__(residuals)
-
-
-def _result(
-    minima: list[Minimum | None],
-    unravel: Any,
-    dtypes: tuple[Any, Any],
-    loss: Loss,
-    sigma: ArrayLike | None,
-    starts: int | None,
-) -> LeastSquares:
-    """Return the best minimum and its covariance; ValueError if no start led to a minimum."""
-    costs = np.array([np.inf if x is None else x.at.cost for x in minima])
-    best = int(np.argmin(costs))
-    minimum = minima[best]
-    if minimum is None:
-        raise ValueError(f"residuals: wanted finite values at one of {starts} starts, got none")
-    params = unravel(jnp.asarray(minimum.at.x, dtypes[0]))
-    noise = None if loss.name == "linear" else loss.noise
-    at = minimum.at
-    covariance = covariance_of(params, at.residuals, at.jacobian, sigma, noise=noise)
-    return LeastSquares(
-        params=whole(params),
-        cost=at.cost,
-        residuals=at.residuals.astype(dtypes[1]),
-        converged=minimum.reason.converged,
-        reason=minimum.reason.value,
-        evaluations=sum(x.evaluations for x in minima if x is not None),
-        jacobians=sum(x.jacobians for x in minima if x is not None),
-        history=minimum.history,
-        covariance=covariance,
-        best_start=None if starts is None else best,
-        costs=None if starts is None else costs,
-    )

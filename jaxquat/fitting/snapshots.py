@@ -1,16 +1,16 @@
 """A long run on disk: numbered snapshots, each complete or absent.
 
-A folder has orbax's arrays and ``fit.json``: the fingerprint of the run, and the digests of all
-files, because orbax silently reads a flipped bit. It is written as ``<number>.unfinished`` and
-renamed. If the newest is damaged, an error names an intact older one.
+A snapshot is one file: a SHA-256, then the fingerprint of the run and the arrays in NumPy's format.
+It is written as ``<number>.unfinished`` and renamed. If the newest is damaged, an error names an
+intact older one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxquat._internal import disk
-from jaxquat._internal.checks import is_key, missing_package, place
+from jaxquat._internal.checks import is_key, place
 
 KEPT = 2
 """Number of snapshots that are kept: the newest, and one to fall back on."""
 
-_ABOUT, _ARRAYS, _UNFINISHED = "fit.json", "state", ".unfinished"
+_FINISHED, _UNFINISHED = ".snapshot", ".unfinished"
 
 
 def directory(value: Any) -> Path:
@@ -36,7 +36,6 @@ def directory(value: Any) -> Path:
     except OSError as error:
         message = f"snapshot_dir: wanted a directory that can be made, got {error}"
         raise OSError(message) from error
-    _orbax()
     return path
 
 
@@ -58,43 +57,53 @@ class Snapshots:
 
     def save(self, number: int, tree: Any) -> None:
         """Write a snapshot, then delete all but the last ``KEPT``; after an OSError all stay."""
+        arrays = [_plain(leaf) for leaf in jax.tree.leaves(tree)]
+        about = {"fingerprint": self.fingerprint, "dtypes": [str(x.dtype) for x in arrays]}
+        file = io.BytesIO()
+        np.savez(file, *arrays, about=json.dumps(about))
+        content = file.getvalue()
         unfinished = self.path / f"{number}{_UNFINISHED}"
-        arrays = {str(k): _plain(leaf) for k, leaf in enumerate(jax.tree.leaves(tree))}
-        full = {name: array for name, array in arrays.items() if array.size}  # orbax refuses others
-        self._remove_unfinished()
         try:
-            with _orbax().PyTreeCheckpointer() as checkpointer:
-                checkpointer.save(unfinished / _ARRAYS, full)
-            content = {"fingerprint": self.fingerprint, "files": _digests(unfinished / _ARRAYS)}
-            about = json.dumps(content, sort_keys=True)
-            (unfinished / _ABOUT).write_text(f"{about}\n{_sha(about.encode())}\n")
-            unfinished.rename(self.path / str(number))
-        except Exception as error:  # a full disk: an OSError, or a ValueError of orbax's writer
-            self._remove_unfinished()
-            numbers = self._numbers()
-            left = f"the snapshot after update {numbers[-1]} is still there: " if numbers else ""
+            unfinished.write_bytes(hashlib.sha256(content).digest() + content)
+            unfinished.rename(unfinished.with_suffix(_FINISHED))
+        except OSError as error:
+            there = self._files(_FINISHED)
+            left = f"the snapshot after update {there[-1].stem} is still there: " if there else ""
             raise OSError(
                 f"snapshot_dir: wanted to write the snapshot after update {number} to {self.path}, "
                 f"got {error}; {left}make room or permission, "
                 "then the same call continues from there"
             ) from error
-        for old in self._numbers()[:-KEPT]:
-            shutil.rmtree(self.path / str(old))
+        finally:
+            for old in self._files(_UNFINISHED) + self._files(_FINISHED)[:-KEPT]:
+                old.unlink()
 
     def newest(self, like: Any) -> Any:
         """Return the newest snapshot or None; ValueError if damaged or of another run."""
-        folders = [self.path / str(number) for number in reversed(self._numbers())]
-        if not folders:
+        for old in self.path.glob("*/fit.json"):
+            way_out = "finish that fit with this version, or give another directory"
+            got = f"{old.parent}, which version 0.2.0 or before wrote; {way_out}"
+            raise ValueError(f"snapshot_dir: wanted snapshots of this version, got {got}")
+        files = self._files(_FINISHED)[::-1]
+        if not files:
             return None
-        there, damage = _checked(folders[0])
-        if damage:
-            intact = next((older for older in folders[1:] if not _checked(older)[1]), None)
+        content = _intact(files[0])
+        if content is None:
+            intact = next((older for older in files[1:] if _intact(older)), None)
             way_out = f"there is no other intact one: remove {self.path} to begin anew"
             if intact is not None:
-                way_out = f"the one after update {intact.name} is intact: remove {folders[0]} to go"
+                way_out = f"the one after update {intact.stem} is intact: remove {files[0]} to go"
                 way_out += " on from there"
-            got = f"a damaged one in {folders[0]} ({damage})"
+            got = f"a damaged one in {files[0]}"
             raise ValueError(f"snapshot_dir: wanted an intact snapshot, got {got}; {way_out}")
+        with np.load(io.BytesIO(content)) as saved:
+            about = json.loads(str(saved["about"]))
+            self._check_fingerprint(about["fingerprint"])
+            arrays = [saved[f"arr_{k}"].view(dtype) for k, dtype in enumerate(about["dtypes"])]
+        leaves, structure = jax.tree.flatten(like)
+        return jax.tree.unflatten(structure, map(_like, leaves, arrays))
+
+    def _check_fingerprint(self, there: dict[str, Any]) -> None:
         if there != self.fingerprint:
             differences = ", ".join(
                 f"{name} ({there.get(name)} there, {self.fingerprint.get(name)} here)"
@@ -106,61 +115,26 @@ class Snapshots:
                 f"got in {self.path} those of a fit that differs in {differences}; "
                 "give another directory, or the arguments of that fit"
             )
-        with _orbax().PyTreeCheckpointer() as checkpointer:
-            arrays = checkpointer.restore(folders[0] / _ARRAYS)
-        leaves, structure = jax.tree.flatten(like)
-        saved = [_like(leaf, arrays.get(str(k))) for k, leaf in enumerate(leaves)]
-        return jax.tree.unflatten(structure, saved)
 
-    def _numbers(self) -> list[int]:
-        folders = (entry for entry in self.path.iterdir() if entry.is_dir())
-        return sorted(int(folder.name) for folder in folders if folder.name.isdecimal())
-
-    def _remove_unfinished(self) -> None:
-        for entry in self.path.glob(f"*{_UNFINISHED}"):
-            if entry.name.removesuffix(_UNFINISHED).isdecimal():
-                shutil.rmtree(entry, ignore_errors=True)
+    def _files(self, suffix: str) -> list[Path]:
+        """Return the files ``<number><suffix>``, in rising order."""
+        files = (file for file in self.path.glob(f"*{suffix}") if file.stem.isdecimal())
+        return sorted(files, key=lambda file: int(file.stem))
 
 
-def _orbax() -> Any:
-    try:
-        import orbax.checkpoint as ocp
-    except ImportError as error:
-        raise ImportError(missing_package("snapshot_dir", "orbax-checkpoint", "store")) from error
-    return ocp
-
-
-def _checked(folder: Path) -> tuple[dict[str, Any], str]:
-    """Return the fingerprint in a folder, and a description of the damage there, "" if intact."""
-    try:
-        about, sha = (folder / _ABOUT).read_bytes().splitlines()
-        if _sha(about) != sha.decode():
-            return {}, f"{_ABOUT} is not as it was written"
-        written = json.loads(about)
-        digests = _digests(folder / _ARRAYS)
-    except (OSError, ValueError) as error:
-        return {}, f"{_ABOUT} or a file beside it cannot be read: {error}"
-    changed = [name for name, sha in written["files"].items() if digests.get(name) != sha]
-    return written["fingerprint"], f"{', '.join(changed)} not as written" if changed else ""
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    files = sorted(file for file in folder.rglob("*") if file.is_file())
-    return {file.relative_to(folder).as_posix(): _sha(file.read_bytes()) for file in files}
-
-
-def _sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
+def _intact(file: Path) -> bytes | None:
+    """Return the content of a snapshot behind its digest, None if it is damaged."""
+    written = file.read_bytes()
+    sha, content = written[:32], written[32:]
+    return content if hashlib.sha256(content).digest() == sha else None
 
 
 def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
 
 
-def _like(leaf: Any, saved: np.ndarray | None) -> Any:
-    """Return the saved leaf as a key if ``leaf`` is one; ``leaf`` itself if none was saved."""
-    if saved is None:
-        return leaf
+def _like(leaf: Any, saved: np.ndarray) -> Any:
+    """Return the saved leaf, as a key if ``leaf`` is one."""
     if is_key(leaf):
         return jax.random.wrap_key_data(jnp.asarray(saved), impl=jax.random.key_impl(leaf))
     return saved

@@ -1,9 +1,9 @@
 """Rigid-body rotation in diffrax (extra ``diffrax``): adaptive steps, events, dense output.
 
-``Heun``, ``Bosh3`` and ``Dopri5`` are its embedded Runge-Kutta methods, lifted as in
-``jq.schemes.rkmk``. A state without aux needs ``aux={}``, because diffrax's loops cannot hold an
-empty tuple. diffrax's own solvers accept ``term``, too, whose derivative of q is that in R^4, but
-their attitudes leave the sphere. The examples of the functions continue this one:
+``Dopri5`` is its embedded Runge-Kutta method, lifted as in ``jq.schemes.rkmk``. A state without aux
+needs ``aux={}``, because diffrax's loops cannot hold an empty tuple. diffrax's own solvers accept
+``term``, too, whose derivative of q is that in R^4, but their attitudes leave the sphere. The
+examples of the functions continue this one:
 
 Examples:
     >>> import diffrax
@@ -44,14 +44,21 @@ from jaxquat.dynamics.motion import derivative
 from jaxquat.dynamics.state import Rates, State
 from jaxquat.quaternion import correct_norm, exp, log, multiply, relative
 from jaxquat.schemes.munthe_kaas import moved, stages
-from jaxquat.schemes.tableaus import DORMAND_PRINCE5, HEUN, Tableau, combine, tableau
+from jaxquat.schemes.tableaus import DORMAND_PRINCE5, combine
 from jaxquat.simulation.path import cubic
 
-__all__ = ["Bosh3", "Dopri5", "Heun", "controller", "term"]
+__all__ = ["Dopri5", "controller", "term"]
 
-_BOGACKI_SHAMPINE3 = tableau(
-    a=((1 / 2,), (0, 3 / 4)), b=(2 / 9, 1 / 3, 4 / 9), c=(1 / 2, 3 / 4), order=3
+_ERROR = (
+    35 / 384 - 5179 / 57600,
+    0.0,
+    500 / 1113 - 7571 / 16695,
+    125 / 192 - 393 / 640,
+    -2187 / 6784 + 92097 / 339200,
+    11 / 84 - 187 / 2100,
+    -1 / 40,
 )
+"""Weights of the slopes, that at the end included, in the error of Dormand and Prince."""
 
 
 def term(body: Body, torque: Torque) -> diffrax.ODETerm:
@@ -151,16 +158,14 @@ def _quintic(
 
 
 class _Lifted(diffrax.AbstractSolver):
-    """A lifted tableau; its error is tangent, a State with (0, rotation vector [rad]) as q."""
+    """The steps of ``Dopri5``; their error is tangent, a State with (0, rotation vector) as q."""
 
-    lifted: ClassVar[Tableau]
-    error: ClassVar[tuple[float, ...]]
     term_structure: ClassVar = diffrax.ODETerm
     interpolation_cls: ClassVar[Callable[..., _Interpolation]] = _Interpolation
 
     def order(self, terms: Any) -> int:
         """Return the order of the solution."""
-        return self.lifted.order
+        return DORMAND_PRINCE5.order
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> State:
         """Return the slope at the start."""
@@ -194,37 +199,15 @@ class _Lifted(diffrax.AbstractSolver):
         def rates(t: Array, stage: State) -> Rates:
             return Rates(*terms.vf(t, stage, args)[1:])
 
-        slopes = stages(self.lifted, rates, t, y0, dt, Rates(*k0[1:]))
-        shift = combine(self.lifted.b, slopes, dt)
+        slopes = stages(DORMAND_PRINCE5, rates, t, y0, dt, Rates(*k0[1:]))
+        shift = combine(DORMAND_PRINCE5.b, slopes, dt)
         y1 = moved(y0, shift)
         k1 = terms.vf(t1, y1, args)
         end = so3.dexpinv(shift[0], y1.omega), Rates(*k1[1:])
-        turn, others = combine(self.error, [*slopes, end], dt)
+        turn, others = combine(_ERROR, [*slopes, end], dt)
         error = State(jnp.concatenate([jnp.zeros_like(turn[:1]), turn]), *others)
         dense = {"y0": y0, "y1": y1, "k0": k0, "k1": k1}
         return y1, error, dense, k1, diffrax.RESULTS.successful
-
-
-class Heun(_Lifted):
-    """Heun's method of order 2 with Euler's error, lifted.
-
-    Examples:
-        >>> solution = jax.jit(lambda: solve(bridge.Heun(), 0.02))()
-    """
-
-    lifted: ClassVar[Tableau] = HEUN
-    error: ClassVar[tuple[float, ...]] = (-1 / 2, 1 / 2, 0.0)
-
-
-class Bosh3(_Lifted):
-    """Bogacki and Shampine's method 3(2), lifted (Appl. Math. Lett. 2, 1989, 321).
-
-    Examples:
-        >>> solution = jax.jit(lambda: solve(bridge.Bosh3(), 0.02))()
-    """
-
-    lifted: ClassVar[Tableau] = _BOGACKI_SHAMPINE3
-    error: ClassVar[tuple[float, ...]] = (2 / 9 - 7 / 24, 1 / 3 - 1 / 4, 4 / 9 - 1 / 3, -1 / 8)
 
 
 class Dopri5(_Lifted):
@@ -235,17 +218,6 @@ class Dopri5(_Lifted):
         >>> f"{jnp.linalg.norm(solution.ys.q):.4f}"
         '1.0000'
     """
-
-    lifted: ClassVar[Tableau] = DORMAND_PRINCE5
-    error: ClassVar[tuple[float, ...]] = (
-        35 / 384 - 5179 / 57600,
-        0.0,
-        500 / 1113 - 7571 / 16695,
-        125 / 192 - 393 / 640,
-        -2187 / 6784 + 92097 / 339200,
-        11 / 84 - 187 / 2100,
-        -1 / 40,
-    )
 
 
 class _Norm(NamedTuple):

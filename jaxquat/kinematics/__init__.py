@@ -16,7 +16,7 @@ Examples:
 from __future__ import annotations
 
 from jaxquat.kinematics.integration import integrate, magnus
-from jaxquat.kinematics.known_rates import Attitudes, rollout_of_attitude, rollout_of_rate
+from jaxquat.kinematics.known_rates import Attitudes, rollout_of_attitude
 from jaxquat.kinematics.preintegration import Imu, Preintegrated, preintegrate
 
 __all__ = [
@@ -27,5 +27,4 @@ __all__ = [
     "magnus",
     "preintegrate",
     "rollout_of_attitude",
-    "rollout_of_rate",
 ]

@@ -1,4 +1,4 @@
-"""Pictures of trajectories, ensembles and fits with matplotlib (extra ``plot``).
+"""Pictures of trajectories, recordings and ensembles with matplotlib (extra ``plot``).
 
 Import it with ``from jaxquat import plot``. Each function draws one path, not a batch, into ``ax``,
 or into a new figure if ``ax`` is None, and returns the axes. New figures are not registered with
@@ -26,33 +26,21 @@ except ImportError as error:
     raise ImportError(missing_package("plot", "matplotlib", "plot")) from error
 
 from jaxquat.plot.animation import animate
-from jaxquat.plot.curves import (
-    allan_deviation,
-    attitude_error,
-    euler_angles,
-    fan,
-    fit_history,
-    nyquist,
-    rates,
-    torque,
-)
+from jaxquat.plot.curves import attitude_error, euler_angles, fan, nyquist, rates, torque
 from jaxquat.plot.panels import COLOURS
 from jaxquat.plot.recorded import channels
-from jaxquat.plot.space import body_axes, momentum_sphere, polhode, track
+from jaxquat.plot.space import body_axes, momentum_sphere, track
 
 __all__ = [
     "COLOURS",
-    "allan_deviation",
     "animate",
     "attitude_error",
     "body_axes",
     "channels",
     "euler_angles",
     "fan",
-    "fit_history",
     "momentum_sphere",
     "nyquist",
-    "polhode",
     "rates",
     "torque",
     "track",

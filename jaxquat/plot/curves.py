@@ -1,4 +1,4 @@
-"""Quantities against time, Euler angles, ensembles, fits, and diagrams of work and noise."""
+"""Quantities against time, Euler angles, ensembles, and Nyquist curves."""
 
 from __future__ import annotations
 
@@ -15,19 +15,16 @@ from jaxquat import euler, quaternion
 from jaxquat._internal.checks import finite, instance, trailing, unit_quaternion
 from jaxquat.control.margins import Margins
 from jaxquat.dynamics.contract import Commanded, Torque, evaluate
-from jaxquat.fitting.fit import Fit
 from jaxquat.plot.panels import (
     ABOVE,
     COLOURS,
     DASHES,
-    MARKERS,
     TIME,
     draw_columns,
     flat,
     labelled,
     one_path,
 )
-from jaxquat.sensors.allan import Noise
 from jaxquat.simulation.path import Path
 
 
@@ -200,76 +197,6 @@ def _members(t: ArrayLike, values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(f"values: wanted finite members, got {got}")
     finite("t", times)
     return times, values
-
-
-def fit_history(fit: Fit, *, ax: Axes | None = None) -> Axes:
-    """Draw the training and validation losses of a ``jq.fit`` against the number of updates.
-
-    With several starts, the best one is in colour and the others are grey. The vertical line marks
-    the update that led to ``fit.params``. The scale is logarithmic if every loss is positive or
-    NaN; a NaN loss makes a gap.
-
-    Examples:
-        >>> import optax
-        >>> loss = lambda params, batch, key: (params - 3.0) ** 2
-        >>> fit = jq.fit(loss, jnp.array(0.0), optax.sgd(0.1), steps=20)
-        >>> jq.plot.fit_history(fit).get_yscale()
-        'log'
-    """
-    instance("fit", fit, Fit, "what jq.fit returns")
-    training, best = np.atleast_2d(fit.history), fit.best_start or 0
-    updates = training.shape[1]
-    ax = flat(ax)
-    _losses(ax, "training", np.arange(updates), training, best)
-    losses = training
-    if fit.validation is not None:
-        validation = np.atleast_2d(fit.validation)
-        times = np.append(np.arange(0, updates, fit.chunk), updates)
-        _losses(ax, "validation", times, validation, best)
-        losses = np.concatenate([training, validation], axis=1)
-    label = f"taken: {fit.best_update} updates"
-    ax.axvline(fit.best_update, color="0.3", linewidth=0.9, linestyle=":", label=label)
-    if not np.any(losses <= 0):
-        ax.set_yscale("log")
-        known = losses[np.isfinite(losses)]
-        if known.size and known.max() < 10 * known.min():  # write "0.5", not "5 x 10^-1"
-            ax.yaxis.set_major_formatter("{x:g}")
-            ax.yaxis.set_minor_formatter("{x:g}")
-    labelled(ax, "updates", "loss")
-    ax.legend(ncols=2, **ABOVE)
-    return ax
-
-
-def _losses(ax: Axes, name: str, times: np.ndarray, losses: np.ndarray, best: int) -> None:
-    number, marker = {"training": (0, ""), "validation": (1, "o")}[name]
-    for k, values in enumerate(np.delete(losses, best, axis=0)):
-        label = "other starts" if name == "training" and k == 0 else None  # once in the legend
-        ax.plot(times, values, DASHES[number], color="0.7", linewidth=0.8, zorder=1, label=label)
-    style: dict[str, Any] = {"color": COLOURS[number], "marker": marker, "markersize": 4}
-    ax.plot(times, losses[best], DASHES[number], label=name, **style)
-
-
-def allan_deviation(noise: Noise, *, ax: Axes | None = None) -> Axes:
-    """Draw the Allan deviation of three axes against the averaging time [s], both logarithmic.
-
-    ``noise`` is the result of ``jq.allan.fit``. Dots with bars are the measured deviations and
-    their standard errors; lines are the fit.
-
-    Examples:
-        >>> noise = jq.allan.fit(np.random.default_rng(0).normal(size=(20_000, 3)), 0.01)
-        >>> ax = jq.plot.allan_deviation(noise)
-    """
-    instance("noise", noise, Noise, "what jq.allan.fit returns")
-    ax = flat(ax)
-    for k, fitted in enumerate(noise.fitted.T):
-        style: dict[str, Any] = {"color": COLOURS[k], "markersize": 4}
-        values, errors = noise.deviation[:, k], noise.deviation_errors[:, k]
-        ax.errorbar(noise.times, values, errors, fmt=MARKERS[k], label="xyz"[k], **style)
-        ax.plot(noise.times, fitted, DASHES[k], **style)
-    ax.set(xscale="log", yscale="log")
-    labelled(ax, "averaging time [s]", "Allan deviation")
-    ax.legend(ncols=3, **ABOVE)
-    return ax
 
 
 def nyquist(margins: Margins, *, ax: Axes | None = None) -> Axes:

@@ -29,7 +29,6 @@ Machado, M. M. Oliveira and L. A. F. Fernandes (IEEE Trans. Visualization and Co
 # and gives a surface a zorder slightly above 4.
 FRONT, BEHIND = 30, 1
 DASHES = ("-", "--", "-.")
-MARKERS = ("o", "s", "^", "D", "v", "x")
 # A legend above the axes, where it covers no curve.
 ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "frameon": False}
 TIME = "time [s]"

@@ -39,7 +39,7 @@ class Noise(reprs.Tabular):
         standard_errors: of these three, by name, each (3,): ``sqrt(x^2 + e) - x`` for a density x,
             with the standard error e of x^2.
         reduced_chi_squared: (3,): 1 within ``sqrt(2/(m - 3))`` for the m times of the fit if the
-            noise is the sum of these three; if not, see ``jq.plot.allan_deviation``.
+            noise is the sum of these three; if not, compare ``fitted`` with ``deviation``.
         times: averaging times [s], (m,).
         deviation: overlapping Allan deviation [u], (m, 3).
         deviation_errors: its standard errors [u], (m, 3), for the fitted noise.

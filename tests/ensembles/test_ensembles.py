@@ -147,16 +147,14 @@ def test_members_that_fail_are_left_out_and_named():
 
 
 def test_when_all_fail_there_is_no_statistic():
-    medians = ensembles.quantiles([0.5])
-    reducers = ensembles.mean(), ensembles.covariance(), medians, ensembles.largest(3)
+    reducers = ensembles.mean(), ensembles.quantiles([0.5]), ensembles.largest(3)
     message = "^simulate: all 50 members failed, .* the first is number 0: there are no statistics$"
     with pytest.warns(RuntimeWarning, match=message):
         found = run(simulate=lambda x: x * jnp.nan, reduce=reducers)
     assert len(found.failed_index) == 50
-    mean, covariance, quantiles, largest = found.result
-    assert mean.n == covariance.n == largest.value.size == 0
+    mean, quantiles, largest = found.result
+    assert mean.n == largest.value.size == 0
     assert np.isnan([mean.mean, mean.std, mean.standard_error, *quantiles]).all()
-    assert np.isnan([*covariance.mean, *covariance.matrix[0]]).all()
 
 
 # Statistics
@@ -189,15 +187,6 @@ def test_two_million_float32_members_do_not_drift():
         np.testing.assert_allclose(found.standard_error, found.std / math.sqrt(n), rtol=1e-15)
     np.testing.assert_allclose(coarse.mean, fine.mean, rtol=1e-14)
     assert reduced(ensembles.mean(), rows, range(3000, n, 3000)) == fine
-
-
-def test_covariance_is_that_of_all_rows():
-    mixing = np.array([[1.0, 0.5, 0], [0, 2.0, 1.0], [0, 0, 3.0]])
-    rows = np.random.default_rng(1).standard_normal((1000, 2, 3)) @ mixing + 5.0
-    found = reduced(ensembles.covariance(), rows, [1, 300, 300, 999])
-    assert found.n == 1000
-    np.testing.assert_allclose(found.mean, rows.reshape(1000, 6).mean(axis=0), rtol=1e-13)
-    np.testing.assert_allclose(found.matrix, np.cov(rows.reshape(1000, 6).T), atol=1e-12)
 
 
 @pytest.mark.parametrize("accuracy", [1e-2, 1e-3])
@@ -251,8 +240,6 @@ def test_a_mean_with_an_infinity_is_infinite_whatever_the_chunks(place):
         found = reduced(ensembles.mean(), rows, cuts)
         assert found.mean == -np.inf
         assert np.isnan(found.std)
-        found = reduced(ensembles.covariance(), np.stack([rows, -rows], axis=1), cuts)
-        np.testing.assert_array_equal(found.mean, [-np.inf, np.inf])
 
 
 def test_extremes_and_their_numbers():
@@ -367,11 +354,6 @@ def test_results_show_themselves_in_few_lines():
         "  4       9",
         "  1       8",
     ]
-    covariance = ensembles.Covariance(3, np.zeros(30), np.eye(30))
-    assert len(repr(covariance).splitlines()) == 10
-    assert repr(jq.ensembles.Ensemble(5, covariance, index, found.failed_key)).splitlines()[1] == (
-        "  result  mean float64[30] from 0 to 0, matrix float64[30, 30] from 0 to 1"
-    )
 
 
 def test_statistics_are_pytrees():

@@ -18,7 +18,7 @@ import sys
 from functools import partial
 import jax, jax.numpy as jnp, numpy as np, jaxquat as jq
 from jax.sharding import AxisType, Mesh
-from jaxquat.ensembles import chunks, covariance, largest, mean, quantiles, standard_error
+from jaxquat.ensembles import chunks, largest, mean, quantiles, standard_error
 
 if len(sys.argv) > 1:
     jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
@@ -37,7 +37,6 @@ def simulate(engine, start):
 
 reduce = {
     "mean": mean(lambda out: (out["start"].q, out["start"].omega)),
-    "covariance": covariance(lambda out: out["start"]),
     "end": mean(lambda out: out["end"]),
     "quantiles": quantiles([0.1, 0.5], of=lambda out: out["start"].omega),
     "worst": largest(5, lambda out: out["start"].omega[:, 0]),

@@ -16,7 +16,7 @@ from jaxquat.ensembles import standard_error
 
 KEY = jax.random.key(7)
 BODY = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0]))
-REDUCE = (ensembles.mean(), ensembles.quantiles([0.1, 0.9]), ensembles.covariance())
+REDUCE = (ensembles.mean(), ensembles.quantiles([0.1, 0.9]))
 
 
 def normal(key):
@@ -218,7 +218,7 @@ def test_refused_by_name(make, kind, message):
 
 
 def test_a_rule_that_returns_an_array_is_refused():
-    rule = jq.ensembles.StoppingRule(
+    rule = jq.ensembles.Reducer(
         lambda outputs, index: len(index), lambda a, b: a + b, int, met=lambda n: np.ones(2) > n
     )
     options = {"until": rule, "chunk": 4, "progress": False}

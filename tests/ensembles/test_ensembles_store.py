@@ -122,24 +122,6 @@ def test_zarr_lists_a_store_without_a_warning(tmp_path, finished):
     assert sorted(names) == ["all", "all/up", "all/x", "x"]
 
 
-@pytest.mark.parametrize("place", [".", "all/up"])
-def test_a_store_of_version_0_1_0_goes_on(tmp_path, monkeypatch, place):
-    """It had a counter of whole chunks instead of digests, in the folder of the group or array."""
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "store", reduce=interrupted(4))
-    digests = tmp_path / "store" / "all/up" / "digests-0"
-    assert len(digests.read_bytes()) == 5 * 65
-    digests.unlink()
-    counter = tmp_path / "store" / place / "done-0"
-    counter.write_text("5")
-    same(run(tmp_path / "store"), whole())
-    assert digests.read_bytes().startswith(5 * (64 * b"-" + b"\n"))
-    assert len(digests.read_bytes()) == 11 * 65
-    assert not counter.exists()
-    monkeypatch.setattr(chunks, "compiled", None)
-    run(tmp_path / "store")
-
-
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.int4])
 def test_a_store_holds_every_dtype_exactly(tmp_path, dtype):
     """Zarr has no bfloat16 and no int4: they lie in the store as float32 and int32."""

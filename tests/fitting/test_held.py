@@ -84,7 +84,6 @@ def test_the_floats_are_fitted_as_if_they_were_alone(starts):
     assert "activation" not in repr(whole)
 
 
-@pytest.mark.needs("orbax")
 def test_a_fit_with_held_leaves_continues_from_its_snapshots(tmp_path):
     params = layer(jnp.zeros(2))
     fit(params, steps=10, snapshot_dir=tmp_path)
@@ -101,7 +100,6 @@ class Kind(enum.Enum):
 
 
 @HELD_INTEGERS
-@pytest.mark.needs("orbax")
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -128,7 +126,6 @@ def test_a_fit_with_other_held_data_does_not_continue_from_the_snapshots(tmp_pat
         run(other)
 
 
-@pytest.mark.needs("orbax")
 def test_functions_and_other_objects_are_not_compared(tmp_path):
     half = lambda params, batch, key: (params["x"] - 1.0) ** 2
     run = lambda held: fit({"x": 0.0, "held": held}, half, steps=1, snapshot_dir=tmp_path)

@@ -222,19 +222,6 @@ def test_the_residuals_have_the_dtype_of_the_function():
     assert found.residuals.dtype == jnp.float32
 
 
-def test_the_best_of_several_starts_wins():
-    starts = jnp.array([3.3, 2.8, 9.0])  # cos has its minima at odd multiples of pi
-
-    def waves(p, y):
-        return jnp.stack([jnp.cos(p) + 1.0, 0.1 * (p - 3.0 * jnp.pi), 0.0 * p])
-
-    found = solve(waves, starts, starts=3, sigma=1.0)
-    assert found.best_start == 2
-    np.testing.assert_allclose(found.params, 3.0 * jnp.pi, rtol=1e-6)
-    assert found.costs.shape == (3,)
-    assert np.argmin(found.costs) == 2
-
-
 def test_the_covariance_is_that_of_fit_covariance():
     found = solve()
     alone = jq.fit_covariance(lambda p: decay(p, jnp.asarray(DATA)), found.params)
@@ -462,15 +449,6 @@ def test_an_interrupt_in_a_part_carries_the_parameters_of_the_part(monkeypatch):
         solve(prefixes=(0.5,))
     assert "of the first 20 residuals" in caught.value.__notes__[0]
     assert np.all(np.isfinite(caught.value.params))
-
-
-def test_an_interrupt_at_a_later_start_carries_the_best_of_all_starts(monkeypatch):
-    starts = jnp.array([[3.0, 0.7], [1.0, -3.0]])
-    first = solve(params=starts[0])
-    interrupted(monkeypatch, first.evaluations)  # the first step from the second start
-    with pytest.raises(KeyboardInterrupt) as caught:
-        solve(params=starts, starts=2)
-    np.testing.assert_array_equal(caught.value.params, first.params)
 
 
 def test_an_interrupt_during_a_callback_or_while_tracing_carries_parameters_too():

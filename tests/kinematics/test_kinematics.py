@@ -12,7 +12,7 @@ from marks import some
 import jaxquat as jq
 from examples.validation import problems
 from jaxquat import kinematics, quaternion
-from jaxquat.kinematics.magnus_expansion import magnus_vector
+from jaxquat.kinematics.magnus_expansion import NODES, expansion, magnus_vector, product
 
 IDENTITY = jnp.array([1.0, 0.0, 0.0, 0.0])
 HALF_ANGLE, SPIN = 0.3, 4.0  # methods: coning with b = 0.6 and W = 4
@@ -43,58 +43,30 @@ def angle(p, q):
     return float(quaternion.distance(p, q))
 
 
+def by_nodes(rate, q0, dt, n, order):
+    """The attitudes after n steps of the expansion, from rates at the Gauss nodes."""
+    starts = dt * np.arange(n)
+
+    @jax.jit
+    def run(q0):
+        rates = [jax.vmap(lambda t: rate(t, None))(starts + node * dt) for node in NODES[order]]
+        return product(q0, expansion(rates, dt))
+
+    return run(q0)
+
+
 @pytest.mark.parametrize(("order", "printed"), [(2, "2.6e-02"), (4, "4.8e-05"), (6, "1.1e-06")])
-def test_a_rollout_on_coning_has_its_order(order, printed):
+def test_the_expansion_on_coning_has_its_order(order, printed):
     """The slope is the order, and the error at h = 0.1 is that of methods.md, to its digits."""
     counts = np.array([30, 120])
     errors = []
     for n in counts:
-        grid = jq.grid(0.0, 3.0 / n, int(n))
-        run = functools.partial(kinematics.rollout_of_rate, coning_rate, grid=grid, order=order)
-        t, q = jax.jit(run)(coning(0.0))
+        q = by_nodes(coning_rate, coning(0.0), 3.0 / n, n, order)
         assert q.shape == (n + 1, 4)
-        np.testing.assert_array_equal(t, grid.times())
         assert np.abs(np.linalg.norm(q, axis=1) - 1).max() < 1e-15
         errors.append(angle(q[-1], coning(3.0)))
     assert f"{errors[0]:.1e}" == printed
     assert abs(-problems.slope(3.0 / counts, np.array(errors)) - order) < 0.1
-
-
-@pytest.mark.parametrize("order", some([2, 4, 6], [4]))
-def test_a_rollout_through_given_times_has_its_order_on_coning(order):
-    """Spacings differ by more than a factor of 10; the rows are those of the given times."""
-    spacing = np.exp(np.random.default_rng(0).uniform(0.0, np.log(12.0), 12))
-    times = 2.0 * np.concatenate([[0.0], np.cumsum(spacing)]) / spacing.sum()
-    counts, errors = np.array([4, 16]), []
-    for n in counts:
-        grid = jq.grid_at(times, int(n))
-        run = functools.partial(kinematics.rollout_of_rate, coning_rate, grid=grid, order=order)
-        t, q = jax.jit(run)(coning(0.0))
-        np.testing.assert_array_equal(t, times)
-        errors.append(float(jnp.max(quaternion.distance(q, coning(t)))))
-    assert min(errors) > 1e-13
-    assert abs(-problems.slope(1.0 / counts, np.array(errors)) - order) < 0.15
-
-
-@pytest.mark.parametrize("mode", some(["jacfwd", "jacrev"], ["jacrev"]))
-def test_an_empty_interval_leaves_attitude_and_gradient_alone(mode):
-    """The rate is infinite at the end, which only the empty intervals ask for."""
-    times = np.array([0.0, 0.3, 0.35, 0.35])
-    rate = lambda t, p: p * jnp.array([1.0, 2.0, 3.0]) / (times[-1] - t)
-    q0 = coning(0.0)
-
-    def last(p, times):
-        rows = kinematics.rollout_of_rate(rate, q0, jq.grid_at(times, 2), p, order=2).q
-        return rows[-1], rows
-
-    differentiated = jax.jit(getattr(jax, mode)(last, (0, 1), has_aux=True))
-    (by_p, by_times), rows = differentiated(0.1, jnp.asarray(times))
-    np.testing.assert_array_equal(rows[-1], rows[-2])
-    (short_by_p, short_by_times), short = differentiated(0.1, jnp.asarray(times[:-1]))
-    np.testing.assert_array_equal(rows[:-1], short)
-    np.testing.assert_allclose(by_p, short_by_p, rtol=1e-13)
-    np.testing.assert_allclose(by_times[:, :-1], short_by_times, rtol=1e-12, atol=1e-13)
-    np.testing.assert_array_equal(by_times[:, -1], 0.0)
 
 
 def pulled(t, q, params):
@@ -238,11 +210,9 @@ OMEGA, ALPHA = jnp.array([1.0, -2.0, 1.5]), jnp.array([2.0, 1.0, -3.0])
 def accelerated():
     """The attitude after 2 s of constant acceleration, to 1e-13.
 
-    It is that of the sampled form of order 6 with steps of 1/400 s.
+    It is that of the expansion of order 6 with steps of 1/400 s.
     """
-    grid = jq.grid(0.0, 0.0025, 800)
-    rate = lambda t, p: OMEGA + ALPHA * t
-    return jax.jit(lambda: kinematics.rollout_of_rate(rate, IDENTITY, grid, order=6))().q[-1]
+    return by_nodes(lambda t, p: OMEGA + ALPHA * t, IDENTITY, 0.0025, 800, 6)[-1]
 
 
 @pytest.mark.parametrize("order", [2, 4, 6, 8])
@@ -307,46 +277,35 @@ def test_the_truncated_exponential_is_wrong_by_these_percents_of_the_angle(degre
     ("mode", "order"), some([("jacfwd", 6), ("jacrev", 6), ("jacrev", 4)], [("jacrev", 4)])
 )
 def test_gradients_are_those_of_central_differences(mode, order):
-    """By samples, start and spacing, and by the parameters of a rate and the grid."""
+    """By samples, start and spacing."""
 
-    def sampled(x):
-        q = kinematics.integrate(quaternion.exp(x[:3]), x[4:].reshape(8, 3), x[3])
-        return quaternion.log(q[-1])
-
-    def rated(x):
-        q0, grid = quaternion.exp(x[:3]), jq.grid(x[3], x[4], 5)
-        path = kinematics.rollout_of_rate(lambda t, p: p * jnp.cos(t), q0, grid, x[5:], order=order)
-        return quaternion.log(path.q[-1])
+    def turned(x):
+        start, samples = quaternion.exp(x[:3]), x[4:].reshape(8, 3)
+        return quaternion.log(kinematics.integrate(start, samples, x[3], order=order)[-1])
 
     noise = jnp.asarray(np.random.default_rng(0).normal(size=24))
-    points = (
-        jnp.concatenate([jnp.array([0.1, 0.2, 0.3, 0.1]), noise]),
-        jnp.array([0.1, 0.2, 0.3, 0.2, 0.1, 1.0, -0.5, 2.0]),
-    )
-    for f, x in zip((sampled, rated), points, strict=True):
-        slopes, central = slopes_and_differences(f, x, mode, 1e-3)
-        np.testing.assert_allclose(slopes, central, rtol=0, atol=1e-9)
+    x = jnp.concatenate([jnp.array([0.1, 0.2, 0.3, 0.1]), noise])
+    slopes, central = slopes_and_differences(turned, x, mode, 1e-3)
+    np.testing.assert_allclose(slopes, central, rtol=0, atol=1e-9)
 
 
 def test_rows_are_saved_where_the_grid_says():
-    rate = lambda t, params: jnp.stack([jnp.sin(t), t, 0.3 * t])
+    rate = lambda t, q, params: jnp.stack([jnp.sin(t), t, 0.3 * t])
     for grid in (jq.grid(0.0, 0.1, 12), jq.grid_at(np.linspace(0.0, 1.2, 13) ** 1.1, 2)):
-        t, q = kinematics.rollout_of_rate(rate, jnp.eye(4)[0], grid)
+        t, q = kinematics.rollout_of_attitude(rate, jnp.eye(4)[0], grid)
         rare = dataclasses.replace(grid, save_every=4)
-        rows = kinematics.rollout_of_rate(rate, jnp.eye(4)[0], rare)
+        rows = kinematics.rollout_of_attitude(rate, jnp.eye(4)[0], rare)
         np.testing.assert_array_equal(rows.t, t[::4])
         np.testing.assert_array_equal(rows.q, q[::4])
 
 
 def test_float32_stays_float32():
     q, omega = IDENTITY.astype(jnp.float32), jnp.ones((7, 3), jnp.float32)
-    rate, grid = lambda t, p: p * t, jq.grid(0.0, 0.1, 3)
-    rotated = lambda t, q, p: p * t + q[1:]
+    rate, grid = lambda t, q, p: p * t + q[1:], jq.grid(0.0, 0.1, 3)
     for run in (
         lambda q, omega: kinematics.integrate(q, omega, 0.1, order=6),
         lambda q, omega: kinematics.magnus(q, omega[0], omega[0], jnp.float32(0.1)),
-        lambda q, omega: kinematics.rollout_of_rate(rate, q, grid, omega[0]),
-        lambda q, omega: kinematics.rollout_of_attitude(rotated, q, grid, omega[0]),
+        lambda q, omega: kinematics.rollout_of_attitude(rate, q, grid, omega[0]),
     ):
         dtypes = {x.dtype for x in jax.tree.leaves(jax.eval_shape(run, q, omega))}
         assert dtypes == {np.dtype(np.float32)}
@@ -378,10 +337,6 @@ def test_bad_arguments_are_named():
         (
             lambda: kinematics.integrate(IDENTITY, samples, -0.1),
             "dt: wanted positive values, got -0.1",
-        ),
-        (
-            lambda: kinematics.rollout_of_rate(lambda t, p: t, IDENTITY, grid),
-            r"rate: wanted shape \(3,\)",
         ),
         (
             lambda: kinematics.rollout_of_attitude(lambda t, q, p: q, IDENTITY, grid),

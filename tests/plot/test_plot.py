@@ -18,7 +18,6 @@ import jaxquat as jq
 
 mpl.use("Agg")
 from matplotlib import pyplot
-from mpl_toolkits.mplot3d import Axes3D
 from mpl_toolkits.mplot3d.art3d import Poly3DCollection
 from PIL import Image
 from scipy.integrate import solve_ivp
@@ -31,9 +30,6 @@ AXES = np.array([0.9, 0.1, -0.3, 0.3]) / np.linalg.norm([0.9, 0.1, -0.3, 0.3])
 BODY = jq.Body.from_principal(jnp.asarray(MOMENTS), jnp.asarray(AXES))
 INERTIA = np.asarray(BODY.inertia)
 START = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.array([0.4, 1.0, -0.7]))
-HISTORY = np.array([[4.0, 3.0, 2.0, 1.5, 1.2], [5.0, 2.0, 1.0, 0.5, 0.4]])
-VALIDATION = np.array([[4.0, 2.2, 1.3, 1.4], [5.0, 1.1, 0.7, 0.6]])
-FIT = jq.Fit(None, HISTORY, np.zeros(2, int), VALIDATION, 5, 1, 2)
 LEVEL = jnp.array([1.0, 0.0, 0.0, 0.0])
 
 
@@ -74,7 +70,6 @@ def curve(ax, name):
     return points[np.all(np.isfinite(points), axis=1)]
 
 
-NOISE = jq.allan.fit(np.random.default_rng(0).normal(size=(1000, 3)), 0.1)
 ROUND = 0.5 * np.exp(-1j * np.linspace(0.0, np.pi, 9))
 MARGINS = jq.control.Margins(
     *[np.ones(2)] * 3, np.array([1.0, 0.4]), 1.0, ROUND, np.stack([ROUND, -ROUND])
@@ -88,11 +83,8 @@ DRAWN = {  # how to draw, and the units on the axes; three of them for a picture
         lambda path, ax: plot.fan(path.t, path.state.omega.T, "rate [rad/s]", ax=ax),
         ["s", "rad/s"],
     ),
-    "fit_history": (lambda path, ax: plot.fit_history(FIT, ax=ax), [None, None]),
-    "allan_deviation": (lambda path, ax: plot.allan_deviation(NOISE, ax=ax), ["s", None]),
     "nyquist": (lambda path, ax: plot.nyquist(MARGINS, ax=ax), [None, None]),
     "body_axes": (lambda path, ax: plot.body_axes(path, ax=ax), [None] * 3),
-    "polhode": (lambda path, ax: plot.polhode(path, BODY, ax=ax), ["rad/s"] * 3),
     "momentum_sphere": (lambda path, ax: plot.momentum_sphere(path, BODY, ax=ax), ["N m s"] * 3),
     "track": (lambda path, ax: plot.track(moved(path), ax=ax), ["m"] * 3),
 }
@@ -194,24 +186,6 @@ def test_the_bands_of_a_fan_hold_their_share_of_the_members():
     assert ax.lines[0].get_color() != ax.lines[1].get_color()
 
 
-@pytest.mark.slow
-def test_validation_stands_where_it_was_evaluated():
-    """Five updates in chunks of two are evaluated after 0, 2, 4 and 5; the other start is grey."""
-    ax = plot.fit_history(FIT)
-    training, validation = (ax.lines[labelled(ax, name)] for name in ("training", "validation"))
-    np.testing.assert_array_equal(training.get_xydata().T, [np.arange(5), HISTORY[1]])
-    np.testing.assert_array_equal(validation.get_xydata().T, [[0, 2, 4, 5], FIT.validation[1]])
-    np.testing.assert_array_equal(ax.lines[labelled(ax, "other starts")].get_ydata(), HISTORY[0])
-    np.testing.assert_array_equal(ax.lines[labelled(ax, "taken: 5 updates")].get_xdata(), [5, 5])
-    assert ax.get_yscale() == "log"
-    gap = replace(FIT, history=np.where(HISTORY == 2.0, np.nan, HISTORY))
-    assert plot.fit_history(gap).get_yscale() == "log"
-    alone = plot.fit_history(jq.Fit(None, HISTORY[0] - 2, 0, None, 5, None, 10))
-    assert alone.get_yscale() == "linear"
-    names = [text.get_text() for text in alone.get_legend().get_texts()]
-    assert names == ["training", "taken: 5 updates"]
-
-
 def test_the_disks_of_a_nyquist_picture_end_at_the_factors_of_the_disk_margins():
     ax = plot.nyquist(MARGINS)
     assert np.array_equal(ax.lines[1].get_ydata(), -ROUND.imag)
@@ -219,51 +193,6 @@ def test_the_disks_of_a_nyquist_picture_end_at_the_factors_of_the_disk_margins()
         low, high = (2 - disk) / (2 + disk), (2 + disk) / (2 - disk)
         reach = np.array([-high, -low])
         np.testing.assert_allclose(patch.center[0] + patch.radius * np.array([-1, 1]), reach)
-
-
-def test_the_polhode_lies_on_both_ellipsoids(free, monkeypatch):
-    """So do the surfaces: w.Iw = 2 E for one, |Iw| = L for the other.
-
-    From what is drawn of the second one, no line to the viewer passes through the first.
-    """
-    surfaces = {}
-
-    def recorder(name):
-        def record(ax, *points, **_):
-            surfaces[name] = np.reshape(points, (3, -1)).T
-
-        return record
-
-    for name in ("plot_surface", "plot_wireframe"):
-        monkeypatch.setattr(Axes3D, name, recorder(name))
-
-    def doubled_energy(omega):
-        return np.einsum("...i,ij,...j", omega, INERTIA, omega)
-
-    def momentum(omega):
-        return np.linalg.norm(omega @ INERTIA, axis=-1)
-
-    omega = np.asarray(START.omega)
-    ax = plot.polhode(free, BODY)
-    points = curve(ax, "polhode")
-    assert {tuple(row) for row in points} == {tuple(row) for row in np.asarray(free.state.omega)}
-    np.testing.assert_allclose(doubled_energy(points), doubled_energy(omega), rtol=1e-11)
-    np.testing.assert_allclose(momentum(points), momentum(omega), rtol=1e-11)
-    corners, mesh = surfaces["plot_surface"], surfaces["plot_wireframe"]
-    shown = np.all(np.isfinite(mesh), axis=1)
-    assert len(corners) > 1000
-    assert 0.2 < np.mean(shown) < 0.8
-    mesh = mesh[shown]
-    np.testing.assert_allclose(doubled_energy(corners), doubled_energy(omega), rtol=1e-12)
-    np.testing.assert_allclose(momentum(mesh), momentum(omega), rtol=1e-12)
-    azimuth, elevation = np.deg2rad(ax.azim), np.deg2rad(ax.elev)
-    view = np.array([np.cos(azimuth), np.sin(azimuth), np.tan(elevation)])
-    lines = mesh[:, None] + np.linspace(0, 5, 100)[:, None] * view
-    assert np.min(doubled_energy(lines)) > doubled_energy(omega) * (1 - 1e-12)
-    ends = np.abs([ax.get_xlim(), ax.get_ylim(), ax.get_zlim()])
-    reach = np.abs(np.concatenate([corners, mesh])).max(axis=0)
-    np.testing.assert_array_less(reach, 1.001 * ends[:, 1])
-    np.testing.assert_array_less(ends[:, 0], 1.2 * reach)
 
 
 def test_curves_on_the_momentum_sphere_are_those_of_equal_energy(free):
@@ -444,7 +373,7 @@ ERRORS = [
     ),
     (lambda: plot.torque(turning(), spring), ValueError, "torque spring: wanted an array of shape"),
     (
-        lambda: plot.polhode(turning(0.0), BODY),
+        lambda: plot.momentum_sphere(turning(0.0), BODY),
         ValueError,
         "path: wanted a body that turns at the start",
     ),

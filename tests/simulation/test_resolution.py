@@ -37,7 +37,7 @@ def fly(grid, dtype=jnp.float32, **options):
 
 def turn(grid, dtype=jnp.float32):
     level = jnp.array([1.0, 0.0, 0.0, 0.0], dtype)
-    return kinematics.rollout_of_rate(lambda t, params: jnp.ones(3, dtype), level, grid)
+    return kinematics.rollout_of_attitude(lambda t, q, params: jnp.ones(3, dtype), level, grid)
 
 
 def traced(run):
