@@ -26,6 +26,7 @@ recordings. docs/benchmarks/attitude_filter.txt has such scores, and docs/valida
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -298,4 +299,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # The next start finds its programs compiled.
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/jax"))
     main()

@@ -15,6 +15,7 @@ point, and the momentum of their wheels, and draws detumble.png.
 """
 
 import argparse
+import os
 import time
 from typing import NamedTuple
 
@@ -217,4 +218,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # The next start finds its programs compiled.
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/jax"))
     main()

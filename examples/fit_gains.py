@@ -12,6 +12,7 @@ Without the extra ``fused`` the scan engine takes ten times as long.
 """
 
 import argparse
+import os
 import time
 from functools import partial
 
@@ -158,4 +159,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # The next start finds its programs compiled.
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/jax"))
     main()

@@ -31,6 +31,7 @@ to these columns. Their parameters, and those of J. Foerster (System Identificat
 """
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -422,5 +423,7 @@ def main():
 
 
 if __name__ == "__main__":
+    # The next start finds its programs compiled.
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/jax"))
     jax.config.update("jax_enable_x64", True)
     main()

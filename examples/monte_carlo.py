@@ -21,6 +21,7 @@ extra ``fused``.
 import argparse
 import dataclasses
 import math
+import os
 import resource
 import statistics
 import sys
@@ -224,4 +225,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # The next start finds its programs compiled.
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/jax"))
     main()

@@ -16,6 +16,7 @@ how to pass their parameters to ``jq.fit``.
 """
 
 import argparse
+import os
 import sys
 import time
 from functools import partial
@@ -296,4 +297,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # The next start finds its programs compiled.
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/jax"))
     main()

@@ -12,6 +12,7 @@ rollout to that moment, and with rollouts of fixed steps, which give the error o
 times. The picture is pointing_event.png.
 """
 
+import os
 from functools import partial
 
 import diffrax
@@ -139,4 +140,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # The next start finds its programs compiled.
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/jax"))
     main()

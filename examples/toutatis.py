@@ -14,6 +14,7 @@ toutatis.png.
 """
 
 import datetime
+import os
 from typing import Any
 
 import jax
@@ -389,4 +390,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # The next start finds its programs compiled.
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/jax"))
     main()

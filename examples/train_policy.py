@@ -22,6 +22,7 @@ any program that has jax, and policy.c, for any C compiler.
 import argparse
 import importlib.util
 import itertools
+import os
 import time
 from functools import partial
 from pathlib import Path
@@ -338,4 +339,6 @@ def main():
 
 
 if __name__ == "__main__":
+    # The next start finds its programs compiled.
+    jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/jax"))
     main()
