@@ -1,0 +1,377 @@
+"""The target "C": scalar programs as functions of C99, for one member, without allocation.
+
+A value is an expression, or an ``Element`` of an array. An operation whose value is used once may
+stand within the expression that uses it; any other one gets a name. A routine of many trips is a
+``for`` loop, one of a single trip a function. The numbers of a loop's rows lie in arrays: those of
+the arguments, constant tables, or local ones. What has a name does not change, except the carried
+variables of a loop, which are set at the end of a trip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxquat.fused.ir.builder import Builder
+from jaxquat.fused.ir.elementary import EXPANSIONS
+from jaxquat.fused.ir.program import Op, Program, Routine
+from jaxquat.fused.targets.c_operations import ctype, function_of, helper, literal, operation
+
+SHORT = 26  # characters of an expression that may stand within another one
+ROW = 4  # so many adjacent arguments of a function, or of one dtype, are passed by a pointer
+LONG = 16  # so many adjacent numbers are copied by a loop
+WIDTH = 96  # of lines of numbers
+_OWN_ARRAY = r"r\d+_|\w+_table\d+"
+_CONSTANT = r"\(?-?\d\S*|\(?-?(NAN|INFINITY)\)?|true|false"
+
+
+class Element(NamedTuple):
+    """An element of an array."""
+
+    base: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.base}[{self.number}]"
+
+
+Value = str | Element
+
+
+class File:
+    """What the functions of a file share; ``own``: it has the functions of ``EXPANSIONS``."""
+
+    def __init__(self, prefix: str, own: bool) -> None:
+        self.prefix, self.own = prefix, own
+        self.parts: list[str] = []  # tables and functions, each before its first use
+        self.names: dict[Any, str] = {}  # of tables and functions
+        self.stacks: dict[str, int] = {}  # bytes of locals of a function and of all that it calls
+        self.table_bytes = 0
+
+    def table(self, dtype: np.dtype, numbers: Sequence[Value]) -> str:
+        """Return the name of an array of constants."""
+        key = dtype, tuple(numbers)
+        if key not in self.names:
+            name = self.names[key] = f"{self.prefix}_table{len(self.names)}"
+            head = f"static const {ctype(dtype)} {name}[{len(numbers)}]"
+            self.parts.append("\n".join(_listed(head, map(bare, numbers))))
+            self.table_bytes += dtype.itemsize * len(numbers)
+        return self.names[key]
+
+    def function(self, name: str, dtype: np.dtype, source: np.dtype) -> str:
+        """Return the name of a function of ``EXPANSIONS``, or of ``helper``."""
+        key = name, dtype, source
+        if key in self.names:
+            return self.names[key]
+        kinds = dict.fromkeys(x.str[1:] for x in (dtype, source))
+        called = self.names[key] = "_".join([self.prefix, name, *kinds])
+        if name not in EXPANSIONS:
+            self.parts.append(helper(called, name, dtype, source))
+            return called
+        b = Builder([dtype] * (2 if name in ("atan2", "pow", "rem") else 1))
+        program, body = b.finish([EXPANSIONS[name](*b.arguments)]), Body(self)
+        inputs = [f"x{k}_" for k in range(len(program.inputs))]
+        (result,) = body.program(program, inputs)
+        body.line(f"return {bare(result)};")
+        parameters = ", ".join(f"{ctype(dtype)} {x}" for x in inputs)
+        self.add(called, f"static {ctype(dtype)} {called}({parameters})", body)
+        return called
+
+    def add(self, name: str, head: str, body: Body) -> None:
+        """Add a function."""
+        self.parts.append("\n".join([head, "{", *body.lines, "}"]))
+        self.stacks[name] = body.stack + body.deepest
+
+
+class Body:
+    """The lines of a function."""
+
+    def __init__(self, file: File) -> None:
+        self.file, self.indent = file, "    "
+        self.lines: list[str] = []
+        self.stack = self.deepest = 0  # bytes of its own locals, and of what it calls
+        self._count = 0
+        self._arrays: dict[Any, str] = {}  # local arrays by their values
+
+    def line(self, text: str) -> None:
+        """Add a line."""
+        self.lines.append(self.indent + text)
+
+    def program(self, program: Program, inputs: Sequence[Value]) -> list[Value]:
+        """Write the operations of a program, and return its outputs."""
+        uses = Counter(a for op in program.ops for a in op.args)
+        uses.update(program.outputs)
+        items = {(op.args[0], op.value) for op in program.ops if op.name == "item"}
+        values: list[Any] = list(inputs)
+        for number, op in enumerate(program.ops, len(inputs)):
+            args, dtypes = [values[a] for a in op.args], [program.dtype(a) for a in op.args]
+            if op.name == "call":
+                results = self._routine(op.value, args)
+                used = [x for k, x in enumerate(results) if (number, k) in items]
+                for name in sorted({*map(_variable_of, results)} - {*map(_variable_of, used)}):
+                    self.line(f"(void){name};")
+                values.append(results)
+            elif op.name == "item":
+                values.append(args[0][op.value])
+            else:
+                value = self._operation(op, args, dtypes)
+                values.append(self.named(op.dtype, value) if uses[number] > 1 else value)
+        return [values[k] for k in program.outputs]
+
+    def named(self, dtype: np.dtype, value: Value) -> Value:
+        """Return the value without operations: a name, a constant or an element."""
+        if isinstance(value, Element) or re.fullmatch(r"[\w.]+(->\w+)?|\(-[\w.]+\)", value):
+            return value
+        return self.variable("v", dtype, value)
+
+    def variable(self, letter: str, dtype: np.dtype, value: Value) -> str:
+        """Declare a variable, which is constant if its letter is "v"."""
+        name, const = self._name(letter), "const " if letter == "v" else ""
+        self.line(f"{const}{ctype(dtype)} {name} = {bare(value)};")
+        self.stack += dtype.itemsize
+        return name
+
+    def array(self, dtype: np.dtype, length: int) -> str:
+        """Declare an array without values."""
+        name = self._name("r")
+        self.line(f"{ctype(dtype)} {name}[{length}];")
+        self.stack += dtype.itemsize * length
+        return name
+
+    def copy(self, target: Value, source: Value, length: int) -> None:
+        """Copy adjacent numbers."""
+        if length >= LONG and isinstance(target, Element) and isinstance(source, Element):
+            with self._loop(length) as k:
+                self.line(f"{_at(target, 1, k)} = {_at(source, 1, k)};")
+            return
+        for k in range(length):
+            self.line(f"{_after(target, k)} = {bare(_after(source, k))};")
+
+    def kept(self, dtypes: Sequence[np.dtype], values: Sequence[Value]) -> list[Value]:
+        """Return values that stay the same when the arguments change."""
+        kept: list[Value] = []
+        for part in parts(dtypes, values):
+            dtype, first = dtypes[len(kept)], part[0]
+            if isinstance(first, Element) and re.fullmatch(_OWN_ARRAY, first.base):
+                kept += part
+            elif len(part) >= LONG and isinstance(first, Element):
+                array = Element(self.array(dtype, len(part)), 0)
+                self.copy(array, first, len(part))
+                kept += [_after(array, k) for k in range(len(part))]
+            else:
+                own = [re.fullmatch(rf"[vc]\d+_|{_CONSTANT}", str(x)) for x in part]
+                kept += [x if is_own else self.variable("v", dtype, x)
+                         for x, is_own in zip(part, own, strict=True)]  # fmt: skip
+        return kept
+
+    def _name(self, letter: str) -> str:
+        self._count += 1
+        return f"{letter}{self._count}_"
+
+    def _row(self, dtype: np.dtype, values: Sequence[Value]) -> tuple[Element, int]:
+        """Return the first element of a row of values in an array, and their distance."""
+        first, second = (*values, "", "")[:2]
+        if isinstance(first, Element) and isinstance(second, Element):
+            step = second.number - first.number
+            places = [Element(first.base, first.number + k * step) for k in range(len(values))]
+            if [*values] == places:
+                return first, step
+        return Element(self._packed(dtype, values), 0), 1
+
+    def _packed(self, dtype: np.dtype, values: Sequence[Value]) -> str:
+        """Return the name of a local array of these values."""
+        if all(re.fullmatch(_CONSTANT, str(x)) for x in values):
+            return self.file.table(dtype, values)
+        key = dtype, tuple(values)
+        if key not in self._arrays:
+            name = self._arrays[key] = self._name("r")
+            head = f"const {ctype(dtype)} {name}[{len(values)}]"
+            self.lines += [self.indent + line for line in _listed(head, map(bare, values))]
+            self.stack += dtype.itemsize * len(values)
+        return self._arrays[key]
+
+    @contextlib.contextmanager
+    def _block(self, head: str) -> Iterator[None]:
+        """Surround lines by braces; arrays declared within are not known after it."""
+        indent, arrays = self.indent, dict(self._arrays)
+        self.line(f"{head} {{")
+        self.indent += "    "
+        yield
+        self.indent, self._arrays = indent, arrays
+        self.line("}")
+
+    @contextlib.contextmanager
+    def _loop(self, trips: int) -> Iterator[str]:
+        k = self._name("k")
+        with self._block(f"for (int32_t {k} = 0; {k} < {trips}; {k}++)"):
+            yield k
+
+    def _operation(self, op: Op, args: Sequence[Value], dtypes: Sequence[np.dtype]) -> str:
+        if op.name == "const":
+            return literal(op.number)
+        if op.name == "take":
+            first, step = self._row(op.dtype, args[1:])
+            return _at(first, step, str(self.named(dtypes[0], args[0])))
+        if op.name == "select" and args[0] == "true":
+            return str(args[1])
+        short = [
+            str(x if len(str(x)) <= SHORT else self.named(dtype, x))
+            for dtype, x in zip(dtypes, args, strict=True)
+        ]
+        needed = function_of(op, dtypes[-1], self.file.own)
+        return f"{self._calling(*needed)}({', '.join(map(bare, short))})" if needed else operation(
+            op, short, dtypes[-1]
+        )
+
+    def _calling(self, name: str, dtype: np.dtype, source: np.dtype) -> str:
+        called = self.file.function(name, dtype, source)
+        self.deepest = max(self.deepest, self.file.stacks.get(called, 0))
+        return called
+
+    def _routine(self, routine: Routine, args: Sequence[Value]) -> list[Value]:
+        dtypes, n, m = routine.program.inputs, routine.fixed, routine.carried
+        if routine.kind == "loop" and routine.trips == 1:
+            return self._call(routine, args)
+        fixed, starts, rows = routine.split(args)
+        fixed = [self.named(d, x) for d, x in zip(dtypes, fixed, strict=False)]
+        sources = [self._row(d, x) for d, x in zip(dtypes[n + m :], rows, strict=True)]
+        carried = [self.variable("c", d, x) for d, x in zip(dtypes[n:], starts, strict=False)]
+        if routine.kind == "while":
+            with self._block(f"while ({carried[0]})"):
+                self._set(carried, routine, self.program(routine.program, [*fixed, *carried]))
+            return [*carried]
+        if routine.kind != "loop":
+            with self._block(f"if ({fixed[0]})"):
+                inputs = ["true", *fixed[1:], *carried]
+                self._set(carried, routine, self.program(routine.program, inputs))
+            return [*carried]
+        firsts = range(m, routine.items, routine.trips)
+        targets = [self.array(routine.dtype(k), routine.trips) for k in firsts]
+        with self._loop(routine.trips) as k:
+            inputs = [*fixed, *carried, *(_at(first, step, k) for first, step in sources)]
+            results = self.program(routine.program, inputs)
+            for target, result in zip(targets, results[m:], strict=True):
+                self.line(f"{target}[{k}] = {bare(result)};")
+            self._set(carried, routine, results[:m])
+        return [*carried, *(Element(r, k) for r in targets for k in range(routine.trips))]
+
+    def _set(self, carried: Sequence[str], routine: Routine, results: Sequence[Value]) -> None:
+        """Set the carried variables; values made of those that are set before get names first."""
+        new, past = [], "$"
+        for k, (name, x) in enumerate(zip(carried, results, strict=True)):
+            depends = re.search(past, str(x))
+            new.append(self.variable("v", routine.dtype(k), x) if depends else x)
+            past += rf"|\b{name}\b"
+        for name, x in zip(carried, new, strict=True):
+            if name != x:
+                self.line(f"{name} = {bare(x)};")
+
+    def _call(self, routine: Routine, args: Sequence[Value]) -> list[Value]:
+        """Call a function: adjacent elements by a pointer, the others in arrays or by value."""
+        dtypes = routine.program.inputs
+        inputs: list[Any] = []
+        parameters, passed = [], []
+        others: dict[np.dtype, list[int]] = {}
+
+        def pointer(dtype: np.dtype, first: Element, places: Iterable[int]) -> None:
+            for k, place in enumerate(places):
+                inputs[place] = Element(f"x{len(passed)}_", k)
+            parameters.append(f"const {ctype(dtype)} *x{len(passed)}_")
+            passed.append(f"&{first}" if first.number else first.base)
+
+        for part in parts(dtypes, args):
+            place = len(inputs)
+            inputs += [None] * len(part)
+            if len(part) >= ROW and isinstance(part[0], Element):
+                pointer(dtypes[place], part[0], range(place, len(inputs)))
+            else:
+                others.setdefault(dtypes[place], []).extend(range(place, len(inputs)))
+        for dtype, places in others.items():
+            if len(places) >= ROW:
+                array = self._packed(dtype, [args[place] for place in places])
+                pointer(dtype, Element(array, 0), places)
+                continue
+            for place in places:
+                inputs[place] = f"x{len(passed)}_"
+                parameters.append(f"{ctype(dtype)} x{len(passed)}_")
+                passed.append(bare(args[place]))
+        return self._results(routine, parameters, passed, inputs)
+
+    def _results(
+        self, routine: Routine, parameters: list[str], passed: list[str], inputs: list[Value]
+    ) -> list[Value]:
+        counts = Counter(map(routine.dtype, range(routine.items)))
+        names = {dtype: f"y{k}_" for k, dtype in enumerate(counts)}
+        parameters = parameters + [f"{ctype(dtype)} *{names[dtype]}" for dtype in counts]
+        here = {dtype: self.array(dtype, count) for dtype, count in counts.items()}
+        key, file, seen = (routine, *parameters, *inputs), self.file, Counter[np.dtype]()
+        targets = []
+        for dtype in map(routine.dtype, range(routine.items)):
+            targets.append((dtype, seen[dtype]))
+            seen[dtype] += 1
+        if key not in file.names:
+            body = Body(file)
+            results = body.program(routine.program, inputs)
+            for (dtype, k), x in zip(targets, results, strict=True):
+                body.line(f"{names[dtype]}[{k}] = {bare(x)};")
+            called = file.names[key] = f"{file.prefix}_part{len(file.names)}"
+            file.add(called, f"static void {called}({', '.join(parameters)})", body)
+        called = file.names[key]
+        self.deepest = max(self.deepest, file.stacks[called])
+        self.line(f"{called}({', '.join([*passed, *here.values()])});")
+        return [Element(here[dtype], k) for dtype, k in targets]
+
+
+def parts(dtypes: Sequence[np.dtype], values: Sequence[Value]) -> list[list[Value]]:
+    """Return the values in parts: adjacent elements of an array, or one value."""
+    parts: list[list[Value]] = []
+    for k, x in enumerate(values):
+        last = parts[-1][-1] if parts else None
+        follows = isinstance(last, Element) and x == Element(last.base, last.number + 1)
+        if follows and dtypes[k] == dtypes[k - 1]:
+            parts[-1].append(x)
+        else:
+            parts.append([x])
+    return parts
+
+
+def bare(value: Value) -> str:
+    """Return an expression without parentheses around all of it."""
+    text, depth = str(value), 0
+    for k, letter in enumerate(text[:-1]):
+        depth += (letter == "(") - (letter == ")")
+        if not depth:
+            return text
+    return text[1:-1] if text.startswith("(") else text
+
+
+def _after(x: Value, k: int) -> Value:
+    """Return the k-th element after one."""
+    return Element(x.base, x.number + k) if isinstance(x, Element) else x
+
+
+def _variable_of(x: Value) -> str:
+    return x.base if isinstance(x, Element) else x
+
+
+def _at(first: Element, step: int, k: str) -> str:
+    """Return the element that lies ``step`` times k after the first one."""
+    further = k if step == 1 else f"{step} * {k}"
+    return f"{first.base}[{f'{first.number} + {further}' if first.number else further}]"
+
+
+def _listed(head: str, items: Iterable[str]) -> list[str]:
+    """Return the lines of a constant array."""
+    lines = [f"{head} = {{"]
+    row = "   "
+    for item in items:
+        if len(row) + len(item) > WIDTH:
+            lines.append(row)
+            row = "   "
+        row += f" {item},"
+    return [*lines, row, "};"]
