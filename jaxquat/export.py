@@ -22,8 +22,8 @@ import numpy as np
 from jaxquat._internal import checks
 from jaxquat.fused.ir.expansion import contracted
 from jaxquat.fused.ir.program import Program
-from jaxquat.fused.targets.c import LONG, Body, Element, File, Value, parts
-from jaxquat.fused.targets.c_operations import RESERVED, ctype, literal
+from jaxquat.fused.targets.c import LONG, Body, File
+from jaxquat.fused.targets.c_operations import RESERVED, Element, Value, ctype, literal, parts
 from jaxquat.fused.trace.hoisting import hoist
 from jaxquat.fused.trace.tracing import program_of
 from jaxquat.fused.trace.values import raw_dtype, raw_shape
@@ -33,8 +33,8 @@ __all__ = ["c"]
 _FILE = """\
 /* {name}: written by jaxquat {version}.
 
-   One call has {operations} operations. Local variables have at most {stack} bytes, in the deepest
-   chain of calls, if none share memory; constant tables have {tables} bytes. No memory is allocated,
+   A call has {operations} operations. Local variables have at most {stack} bytes in the deepest
+   chain of calls, if none share memory; constant tables have {tables} bytes. Nothing is allocated,
    nothing is static but the tables, and nothing calls itself. Results may lie where arguments do.
    {functions}
 
@@ -91,10 +91,9 @@ def c(
         function: a pure function of pytrees of arrays, float32 or float64, integers, booleans.
         example_arguments: its arguments, for shapes and dtypes; values do not matter.
         name: of the C function, and the prefix of its types.
-        functions: "own" gives sine, exponential and others by the engine's own code, so results
-            have the bits of ``jq.fused.scan`` on a CPU, except numbers below the normal range, which
-            are zero there. "libm" calls those of ``math.h``. Either needs its exact operations, such
-            as ``fmaf`` and ``sqrtf``.
+        functions: "own" writes out sine, exponential and others, so results have the bits of
+            ``jq.fused.scan`` on a CPU, except that numbers below the normal range are zero there.
+            "libm" calls those of ``math.h``. Both call its exact functions, such as ``fmaf``.
 
     Raises:
         ValueError, TypeError: a bad argument, by name.

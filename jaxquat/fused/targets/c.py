@@ -12,35 +12,35 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from jaxquat.fused.ir.builder import Builder
 from jaxquat.fused.ir.elementary import EXPANSIONS
 from jaxquat.fused.ir.program import Op, Program, Routine
-from jaxquat.fused.targets.c_operations import ctype, function_of, helper, literal, operation
+from jaxquat.fused.targets.c_operations import (
+    Element,
+    Value,
+    after,
+    at,
+    bare,
+    ctype,
+    function_of,
+    helper,
+    listed,
+    literal,
+    operation,
+    parts,
+    variable_of,
+)
 
 SHORT = 26  # characters of an expression that may stand within another one
 ROW = 4  # so many adjacent arguments of a function, or of one dtype, are passed by a pointer
 LONG = 16  # so many adjacent numbers are copied by a loop
-WIDTH = 96  # of lines of numbers
 _OWN_ARRAY = r"r\d+_|\w+_table\d+"
 _CONSTANT = r"\(?-?\d\S*|\(?-?(NAN|INFINITY)\)?|true|false"
-
-
-class Element(NamedTuple):
-    """An element of an array."""
-
-    base: str
-    number: int
-
-    def __str__(self) -> str:
-        return f"{self.base}[{self.number}]"
-
-
-Value = str | Element
 
 
 class File:
@@ -59,7 +59,7 @@ class File:
         if key not in self.names:
             name = self.names[key] = f"{self.prefix}_table{len(self.names)}"
             head = f"static const {ctype(dtype)} {name}[{len(numbers)}]"
-            self.parts.append("\n".join(_listed(head, map(bare, numbers))))
+            self.parts.append("\n".join(listed(head, map(bare, numbers))))
             self.table_bytes += dtype.itemsize * len(numbers)
         return self.names[key]
 
@@ -113,7 +113,7 @@ class Body:
             if op.name == "call":
                 results = self._routine(op.value, args)
                 used = [x for k, x in enumerate(results) if (number, k) in items]
-                for name in sorted({*map(_variable_of, results)} - {*map(_variable_of, used)}):
+                for name in sorted({*map(variable_of, results)} - {*map(variable_of, used)}):
                     self.line(f"(void){name};")
                 values.append(results)
             elif op.name == "item":
@@ -147,10 +147,10 @@ class Body:
         """Copy adjacent numbers."""
         if length >= LONG and isinstance(target, Element) and isinstance(source, Element):
             with self._loop(length) as k:
-                self.line(f"{_at(target, 1, k)} = {_at(source, 1, k)};")
+                self.line(f"{at(target, 1, k)} = {at(source, 1, k)};")
             return
         for k in range(length):
-            self.line(f"{_after(target, k)} = {bare(_after(source, k))};")
+            self.line(f"{after(target, k)} = {bare(after(source, k))};")
 
     def kept(self, dtypes: Sequence[np.dtype], values: Sequence[Value]) -> list[Value]:
         """Return values that stay the same when the arguments change."""
@@ -162,7 +162,7 @@ class Body:
             elif len(part) >= LONG and isinstance(first, Element):
                 array = Element(self.array(dtype, len(part)), 0)
                 self.copy(array, first, len(part))
-                kept += [_after(array, k) for k in range(len(part))]
+                kept += [after(array, k) for k in range(len(part))]
             else:
                 own = [re.fullmatch(rf"[vc]\d+_|{_CONSTANT}", str(x)) for x in part]
                 kept += [x if is_own else self.variable("v", dtype, x)
@@ -191,7 +191,7 @@ class Body:
         if key not in self._arrays:
             name = self._arrays[key] = self._name("r")
             head = f"const {ctype(dtype)} {name}[{len(values)}]"
-            self.lines += [self.indent + line for line in _listed(head, map(bare, values))]
+            self.lines += [self.indent + line for line in listed(head, map(bare, values))]
             self.stack += dtype.itemsize * len(values)
         return self._arrays[key]
 
@@ -216,7 +216,7 @@ class Body:
             return literal(op.number)
         if op.name == "take":
             first, step = self._row(op.dtype, args[1:])
-            return _at(first, step, str(self.named(dtypes[0], args[0])))
+            return at(first, step, str(self.named(dtypes[0], args[0])))
         if op.name == "select" and args[0] == "true":
             return str(args[1])
         short = [
@@ -224,12 +224,11 @@ class Body:
             for dtype, x in zip(dtypes, args, strict=True)
         ]
         needed = function_of(op, dtypes[-1], self.file.own)
-        return f"{self._calling(*needed)}({', '.join(map(bare, short))})" if needed else operation(
-            op, short, dtypes[-1]
-        )
+        if needed is None:
+            return operation(op, short, dtypes[-1])
+        return f"{self._calling(self.file.function(*needed))}({', '.join(map(bare, short))})"
 
-    def _calling(self, name: str, dtype: np.dtype, source: np.dtype) -> str:
-        called = self.file.function(name, dtype, source)
+    def _calling(self, called: str) -> str:
         self.deepest = max(self.deepest, self.file.stacks.get(called, 0))
         return called
 
@@ -253,7 +252,7 @@ class Body:
         firsts = range(m, routine.items, routine.trips)
         targets = [self.array(routine.dtype(k), routine.trips) for k in firsts]
         with self._loop(routine.trips) as k:
-            inputs = [*fixed, *carried, *(_at(first, step, k) for first, step in sources)]
+            inputs = [*fixed, *carried, *(at(first, step, k) for first, step in sources)]
             results = self.program(routine.program, inputs)
             for target, result in zip(targets, results[m:], strict=True):
                 self.line(f"{target}[{k}] = {bare(result)};")
@@ -272,106 +271,30 @@ class Body:
                 self.line(f"{name} = {bare(x)};")
 
     def _call(self, routine: Routine, args: Sequence[Value]) -> list[Value]:
-        """Call a function: adjacent elements by a pointer, the others in arrays or by value."""
-        dtypes = routine.program.inputs
-        inputs: list[Any] = []
-        parameters, passed = [], []
-        others: dict[np.dtype, list[int]] = {}
-
-        def pointer(dtype: np.dtype, first: Element, places: Iterable[int]) -> None:
-            for k, place in enumerate(places):
-                inputs[place] = Element(f"x{len(passed)}_", k)
-            parameters.append(f"const {ctype(dtype)} *x{len(passed)}_")
-            passed.append(f"&{first}" if first.number else first.base)
-
-        for part in parts(dtypes, args):
-            place = len(inputs)
-            inputs += [None] * len(part)
-            if len(part) >= ROW and isinstance(part[0], Element):
-                pointer(dtypes[place], part[0], range(place, len(inputs)))
-            else:
-                others.setdefault(dtypes[place], []).extend(range(place, len(inputs)))
-        for dtype, places in others.items():
-            if len(places) >= ROW:
-                array = self._packed(dtype, [args[place] for place in places])
-                pointer(dtype, Element(array, 0), places)
+        """Call a function: adjacent elements are passed by a pointer, the others by value."""
+        file, inputs, passed, parameters = self.file, list[Value](), list[str](), list[str]()
+        for part in parts(routine.program.inputs, args):
+            name, dtype = f"x{len(passed)}_", routine.program.inputs[len(inputs)]
+            if len(part) >= ROW:
+                inputs += [Element(name, k) for k in range(len(part))]
+                parameters.append(f"const {ctype(dtype)} *{name}")
+                passed.append(f"&{part[0]}")
                 continue
-            for place in places:
-                inputs[place] = f"x{len(passed)}_"
+            for x in part:
+                inputs.append(f"x{len(passed)}_")
                 parameters.append(f"{ctype(dtype)} x{len(passed)}_")
-                passed.append(bare(args[place]))
-        return self._results(routine, parameters, passed, inputs)
-
-    def _results(
-        self, routine: Routine, parameters: list[str], passed: list[str], inputs: list[Value]
-    ) -> list[Value]:
-        counts = Counter(map(routine.dtype, range(routine.items)))
-        names = {dtype: f"y{k}_" for k, dtype in enumerate(counts)}
-        parameters = parameters + [f"{ctype(dtype)} *{names[dtype]}" for dtype in counts]
-        here = {dtype: self.array(dtype, count) for dtype, count in counts.items()}
-        key, file, seen = (routine, *parameters, *inputs), self.file, Counter[np.dtype]()
-        targets = []
-        for dtype in map(routine.dtype, range(routine.items)):
-            targets.append((dtype, seen[dtype]))
-            seen[dtype] += 1
+                passed.append(bare(x))
+        dtypes = [routine.dtype(item) for item in range(routine.items)]
+        places = [(dtype, dtypes[:k].count(dtype)) for k, dtype in enumerate(dtypes)]
+        here = {dtype: self.array(dtype, dtypes.count(dtype)) for dtype in dict.fromkeys(dtypes)}
+        names = {dtype: f"y{k}_" for k, dtype in enumerate(here)}
+        parameters += [f"{ctype(dtype)} *{name}" for dtype, name in names.items()]
+        key = routine, *parameters, *inputs
         if key not in file.names:
             body = Body(file)
-            results = body.program(routine.program, inputs)
-            for (dtype, k), x in zip(targets, results, strict=True):
+            for (dtype, k), x in zip(places, body.program(routine.program, inputs), strict=True):
                 body.line(f"{names[dtype]}[{k}] = {bare(x)};")
             called = file.names[key] = f"{file.prefix}_part{len(file.names)}"
             file.add(called, f"static void {called}({', '.join(parameters)})", body)
-        called = file.names[key]
-        self.deepest = max(self.deepest, file.stacks[called])
-        self.line(f"{called}({', '.join([*passed, *here.values()])});")
-        return [Element(here[dtype], k) for dtype, k in targets]
-
-
-def parts(dtypes: Sequence[np.dtype], values: Sequence[Value]) -> list[list[Value]]:
-    """Return the values in parts: adjacent elements of an array, or one value."""
-    parts: list[list[Value]] = []
-    for k, x in enumerate(values):
-        last = parts[-1][-1] if parts else None
-        follows = isinstance(last, Element) and x == Element(last.base, last.number + 1)
-        if follows and dtypes[k] == dtypes[k - 1]:
-            parts[-1].append(x)
-        else:
-            parts.append([x])
-    return parts
-
-
-def bare(value: Value) -> str:
-    """Return an expression without parentheses around all of it."""
-    text, depth = str(value), 0
-    for k, letter in enumerate(text[:-1]):
-        depth += (letter == "(") - (letter == ")")
-        if not depth:
-            return text
-    return text[1:-1] if text.startswith("(") else text
-
-
-def _after(x: Value, k: int) -> Value:
-    """Return the k-th element after one."""
-    return Element(x.base, x.number + k) if isinstance(x, Element) else x
-
-
-def _variable_of(x: Value) -> str:
-    return x.base if isinstance(x, Element) else x
-
-
-def _at(first: Element, step: int, k: str) -> str:
-    """Return the element that lies ``step`` times k after the first one."""
-    further = k if step == 1 else f"{step} * {k}"
-    return f"{first.base}[{f'{first.number} + {further}' if first.number else further}]"
-
-
-def _listed(head: str, items: Iterable[str]) -> list[str]:
-    """Return the lines of a constant array."""
-    lines = [f"{head} = {{"]
-    row = "   "
-    for item in items:
-        if len(row) + len(item) > WIDTH:
-            lines.append(row)
-            row = "   "
-        row += f" {item},"
-    return [*lines, row, "};"]
+        self.line(f"{self._calling(file.names[key])}({', '.join([*passed, *here.values()])});")
+        return [Element(here[dtype], k) for dtype, k in places]

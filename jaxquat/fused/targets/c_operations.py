@@ -1,11 +1,12 @@
-"""Types, constants and operations of the target "C", as C99 defines them on common compilers.
+"""Types, constants and expressions of the target "C", as C99 defines them on common compilers.
 
 Integers wrap around: sums are computed in unsigned types and converted back.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,14 +14,16 @@ from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.elementary import EXPANSIONS
 from jaxquat.fused.ir.program import Op
 
-RESERVED = {
-    *"auto bool break case char const continue default do double else enum extern false float for "
+_WORDS = (
+    "auto bool break case char const continue default do double else enum extern false float for "
     "goto if inline int long main register restrict return short signed sizeof static struct "
-    "switch true typedef union unsigned void volatile while fabs fma sqrt floor rint fmod pow "
-    "atan2 sin cos exp expm1 log log1p tanh".split(),
-}
-"""Names that a user's may not be, as far as they have no suffix."""
+    "switch true typedef union unsigned void volatile while"
+)
+_MATH = "fabs fma sqrt floor rint fmod pow atan2 sin cos exp expm1 log log1p tanh"
+RESERVED = {*_WORDS.split(), *_MATH.split(), *(f"{name}f" for name in _MATH.split())}
+"""Names that have a meaning in C and in the file."""
 
+WIDTH = 96  # of lines of numbers
 _FLOATS = {
     "add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "div": "({0} / {1})",
     "neg": "(-{0})", "abs": "fabs{f}({0})", "fma": "fma{f}({0}, {1}, {2})",
@@ -76,6 +79,19 @@ _BITS = """static {t} {name}({source} x)
     both.from = x;
     return both.to;
 }}"""
+
+
+class Element(NamedTuple):
+    """An element of an array."""
+
+    base: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.base}[{self.number}]"
+
+
+Value = str | Element
 
 
 def ctype(dtype: np.dtype) -> str:
@@ -146,4 +162,56 @@ def operation(op: Op, args: list[str], source: np.dtype) -> str:
         raise NotScalarError(f"{op.name}: this operation on {source} has no form in C")
     wide = 8 * max(4, source.itemsize)
     words = {"t": ctype(op.dtype), "u": f"uint{wide}_t", "f": "f" if source.itemsize == 4 else ""}
+    args = list(map(bare, args)) if text[0].isalpha() else args
     return text.format(*args, same=f"uint{8 * source.itemsize}_t", **words)
+
+
+def parts(dtypes: Sequence[np.dtype], values: Sequence[Value]) -> list[list[Value]]:
+    """Return the values in parts: adjacent elements of an array, or one value."""
+    parts: list[list[Value]] = []
+    for k, x in enumerate(values):
+        last = parts[-1][-1] if parts else None
+        follows = isinstance(last, Element) and x == Element(last.base, last.number + 1)
+        if follows and dtypes[k] == dtypes[k - 1]:
+            parts[-1].append(x)
+        else:
+            parts.append([x])
+    return parts
+
+
+def bare(value: Value) -> str:
+    """Return an expression without parentheses around all of it."""
+    text, depth = str(value), 0
+    for letter in text[:-1]:
+        depth += (letter == "(") - (letter == ")")
+        if not depth:
+            return text
+    return text[1:-1] if text.startswith("(") else text
+
+
+def after(x: Value, k: int) -> Value:
+    """Return the k-th element after one."""
+    return Element(x.base, x.number + k) if isinstance(x, Element) else x
+
+
+def variable_of(x: Value) -> str:
+    """Return the name of the array or variable of a value."""
+    return x.base if isinstance(x, Element) else x
+
+
+def at(first: Element, step: int, k: str) -> str:
+    """Return the element that lies ``step`` times k after the first one."""
+    further = k if step == 1 else f"{step} * {k}"
+    return f"{first.base}[{f'{first.number} + {further}' if first.number else further}]"
+
+
+def listed(head: str, items: Iterable[str]) -> list[str]:
+    """Return the lines of a constant array."""
+    lines = [f"{head} = {{"]
+    row = "   "
+    for item in items:
+        if len(row) + len(item) > WIDTH:
+            lines.append(row)
+            row = "   "
+        row += f" {item},"
+    return [*lines, row, "};"]

@@ -1,8 +1,9 @@
 """Branches, loops and other primitives that contain jaxprs.
 
-A loop of known length is unrolled, unless ``Tracing.loops`` keeps it where it is long. Of branches chosen at run time a short one is always computed
-and its result selected; a long one is a routine, which a vector runs if a member chooses it. A loop
-of unknown length is a routine that runs until all members of the vector have stopped.
+A loop of known length is unrolled, or kept if it is long and ``Tracing.loops`` holds. Of branches
+chosen at run time a short one is always computed and its result selected; a long one is a routine,
+which a vector runs if a member chooses it. A loop of unknown length is a routine that runs until
+all members of the vector have stopped.
 """
 
 from __future__ import annotations
