@@ -47,6 +47,7 @@ DERIVATIVES, TRANSPOSES, KEYS, PRIMITIVES, PASSES, RECURRENCE, TIMELOOP = (
         "derivatives", "transposes", "keys", "primitives", "passes", "recurrence", "timeloop",
     )
 )  # fmt: skip
+C, C_OPERATIONS = (f"{FUSED}/targets/{x}.py" for x in ("c", "c_operations"))
 CPU, LOADING, OBJECTS = (f"{FUSED}/{x}.py" for x in ("cpu", "loading", "targets/objects"))
 PARTITIONING = f"{FUSED}/partitioning.py"
 RECOGNITION = "_internal/recognition.py"

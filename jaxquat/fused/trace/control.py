@@ -73,7 +73,7 @@ def _looped(
     scalars = [*free, *flat(carry), *(row[0] for x in rows for row in x)]
     inner = t.apart([x.dtype for x in scalars])
     arguments = iter(inner.arguments)
-    specs = [*fixed, *carry, *(x[0] for x in xs)]
+    specs = [*fixed, *carry, *(x[0, ...] for x in xs)]
     inputs = [
         constants(inner, known(x))
         if k < len(fixed) and known(x) is not None
