@@ -108,6 +108,24 @@ def of_rules(name: str) -> str:
 
 
 MUTATIONS = {
+    "C: carried variables are set one after the other": Mutation(
+        C,
+        'new.append(self.variable("v", routine.dtype(k), x) if depends else x)',
+        "new.append(x)",
+        "test_export.py::test_integers_loops_and_branches_have_the_bits_of_the_kernel",
+    ),
+    "C: results change arguments that are read later": Mutation(
+        C,
+        'x if is_own else self.variable("v", dtype, x)',
+        "x",
+        "test_export.py::test_results_may_be_written_over_arguments",
+    ),
+    "C: products and sums are rounded apart": Mutation(
+        C_OPERATIONS,
+        '"fma": "fma{f}({0}, {1}, {2})"',
+        '"fma": "(({0} * {1}) + {2})"',
+        "test_export.py::test_a_controller_with_memory_has_the_bits_of_the_kernel",
+    ),
     "torque at q0: rkmk": Mutation(
         RKMK,
         "rates(t + node * dt, stage)",

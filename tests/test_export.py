@@ -1,6 +1,7 @@
 """``jq.export.c``: the C code, compiled and called, has the bits of the kernel."""
 
 import ctypes
+import itertools
 import re
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not on the path"),
 ]
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-ffp-contract=off"]
+NUMBERS = itertools.count()
 LEVEL = np.array([1.0, 0.0, 0.0, 0.0])
 STEPS = 10_000
 ENDLESS = ("while", "rows of a while")  # for some arguments
@@ -46,7 +48,7 @@ def pointer(struct):
 def compiled(folder, text, name="step", compiler="gcc", options=("-O1",)):
     """The C function as a function of pointers."""
     (folder / f"{name}.c").write_text(text)
-    library = folder / f"{name}_{compiler}.so"
+    library = folder / f"{name}_{next(NUMBERS)}.so"  # a library is loaded once by its path
     command = [compiler, *STRICT, *options, "-shared", "-fPIC", f"{name}.c", "-o", library, "-lm"]
     subprocess.run(command, cwd=folder, check=True)
     return getattr(ctypes.CDLL(str(library)), name)

@@ -236,9 +236,12 @@ class Body:
         dtypes, n, m = routine.program.inputs, routine.fixed, routine.carried
         if routine.kind == "loop" and routine.trips == 1:
             return self._call(routine, args)
+        used = {a for op in routine.program.ops for a in op.args}.union(routine.program.outputs)
         fixed, starts, rows = routine.split(args)
-        fixed = [self.named(d, x) for d, x in zip(dtypes, fixed, strict=False)]
-        sources = [self._row(d, x) for d, x in zip(dtypes[n + m :], rows, strict=True)]
+        pairs = enumerate(zip(dtypes, fixed, strict=False))
+        fixed = [self.named(d, x) if k in used else "0" for k, (d, x) in pairs]
+        pairs = enumerate(zip(dtypes[n + m :], rows, strict=True), n + m)
+        sources = [self._row(d, x) if k in used else (Element("", 0), 0) for k, (d, x) in pairs]
         carried = [self.variable("c", d, x) for d, x in zip(dtypes[n:], starts, strict=False)]
         if routine.kind == "while":
             with self._block(f"while ({carried[0]})"):
@@ -294,6 +297,10 @@ class Body:
             body = Body(file)
             for (dtype, k), x in zip(places, body.program(routine.program, inputs), strict=True):
                 body.line(f"{names[dtype]}[{k}] = {bare(x)};")
+            text = "\n".join(body.lines)
+            for name in (parameter.split(" ")[-1].lstrip("*") for parameter in parameters):
+                if not re.search(rf"\b{name}\b", text):
+                    body.line(f"(void){name};")
             called = file.names[key] = f"{file.prefix}_part{len(file.names)}"
             file.add(called, f"static void {called}({', '.join(parameters)})", body)
         self.line(f"{self._calling(file.names[key])}({', '.join([*passed, *here.values()])});")
