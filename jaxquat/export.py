@@ -22,8 +22,17 @@ import numpy as np
 from jaxquat._internal import checks
 from jaxquat.fused.ir.expansion import contracted
 from jaxquat.fused.ir.program import Program
-from jaxquat.fused.targets.c import LONG, Body, File
-from jaxquat.fused.targets.c_operations import RESERVED, Element, Value, ctype, literal, parts
+from jaxquat.fused.targets.c import CONSTANT, LONG, Body, File
+from jaxquat.fused.targets.c_operations import (
+    RESERVED,
+    Element,
+    Value,
+    after,
+    ctype,
+    literal,
+    parts,
+    variable_of,
+)
 from jaxquat.fused.trace.hoisting import hoist
 from jaxquat.fused.trace.tracing import program_of
 from jaxquat.fused.trace.values import raw_dtype, raw_shape
@@ -150,13 +159,8 @@ def _body(
 ) -> Body:
     """Return the lines of the function, which writes its results after all that it reads."""
     body, dtypes = Body(file), [program.dtype(k) for k in program.outputs]
-    results = body.kept(dtypes, body.program(program, inputs))
-    text = "\n".join(body.lines)
-    unused = [label for label in labels if not re.search(rf"\b{label}\b", text)]
-    used = {x.base if isinstance(x, Element) else x for x in inputs}
-    for label in unused:
-        if any(re.match(rf"{label}\b", x) for x in used):
-            body.line(f"(void){label};")
+    results = _kept(body, dtypes, body.program(program, inputs))
+    body.unused({re.split("->", variable_of(x))[0] for x in inputs} & {*labels})
     place = 0
     for part in parts(dtypes, targets):
         end = place + len(part)
@@ -164,6 +168,24 @@ def _body(
             body.copy(targets[place], source[0], len(source))
             place += len(source)
     return body
+
+
+def _kept(body: Body, dtypes: Sequence[np.dtype], values: Sequence[Value]) -> list[Value]:
+    """Return values that stay the same when the arguments change."""
+    kept: list[Value] = []
+    for part in parts(dtypes, values):
+        dtype, first = dtypes[len(kept)], part[0]
+        if isinstance(first, Element) and re.fullmatch(r"r\d+_|\w+_table\d+", first.base):
+            kept += part
+        elif len(part) >= LONG and isinstance(first, Element):
+            array = Element(body.array(dtype, len(part)), 0)
+            body.copy(array, first, len(part))
+            kept += [after(array, k) for k in range(len(part))]
+        else:
+            own = [re.fullmatch(rf"[vc]\d+_|{CONSTANT}", str(x)) for x in part]
+            new = zip(part, own, strict=True)
+            kept += [x if is_own else body.variable("v", dtype, x) for x, is_own in new]
+    return kept
 
 
 class _Interface:

@@ -115,8 +115,8 @@ MUTATIONS = {
         "test_export.py::test_integers_loops_and_branches_have_the_bits_of_the_kernel",
     ),
     "C: results change arguments that are read later": Mutation(
-        C,
-        'x if is_own else self.variable("v", dtype, x)',
+        "export.py",
+        'x if is_own else body.variable("v", dtype, x)',
         "x",
         "test_export.py::test_results_may_be_written_over_arguments",
     ),

@@ -185,6 +185,29 @@ def test_a_filter_has_the_bits_of_the_kernel_over_10000_samples(tmp_path, name):
     assert turned < 1e-3
 
 
+@pytest.mark.slow
+def test_a_predictive_controller_has_the_bits_of_the_kernel_over_200_samples(tmp_path):
+    """Two Gauss-Newton steps for five commands within limits; its loops stay loops."""
+    with jax.enable_x64(False):
+        body = jq.Body(jnp.diag(jnp.array([0.6, 1.0, 1.5])))
+        law = jq.planning.mpc(
+            jq.rkmk2, body, lambda t, state, params, command: command, 0.5, jnp.zeros((5, 3)),
+            lambda k, state, params, command: jnp.concatenate([command, 10.0 * state.omega]),
+            constraints=jq.planning.Constraints(limits=(-0.5, 0.5)), iterations=2,
+        )  # fmt: skip
+
+        def update(memory, omega):
+            state = jq.State(jnp.asarray(LEVEL), omega)
+            command, memory = law.update(jnp.float32(0.0), state, memory, None, None)
+            return memory, command
+
+        rates = jnp.asarray(np.random.default_rng(0).normal(size=(200, 3)))
+        memory = law.init(jq.State(jnp.asarray(LEVEL), rates[0]), None)
+        results = both(tmp_path, update, memory, rates, options=("-O0",))
+    assert_same_bits(results)
+    assert np.ptp(results[0][-1]) > 0.5
+
+
 def policy(dtype):
     """Two layers of 64: the carry is the last command, part of the observation."""
     rng, sizes = np.random.default_rng(3), ((64, 33), (64, 64), (4, 64))

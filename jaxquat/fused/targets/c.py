@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,7 @@ from jaxquat.fused.targets.c_operations import (
 SHORT = 26  # characters of an expression that may stand within another one
 ROW = 4  # so many adjacent arguments of a function, or of one dtype, are passed by a pointer
 LONG = 16  # so many adjacent numbers are copied by a loop
-_OWN_ARRAY = r"r\d+_|\w+_table\d+"
-_CONSTANT = r"\(?-?\d\S*|\(?-?(NAN|INFINITY)\)?|true|false"
+CONSTANT = r"\(?-?\d\S*|\(?-?(NAN|INFINITY)\)?|true|false"
 
 
 class File:
@@ -123,6 +122,13 @@ class Body:
                 values.append(self.named(op.dtype, value) if uses[number] > 1 else value)
         return [values[k] for k in program.outputs]
 
+    def unused(self, parameters: Iterable[str]) -> None:
+        """Tell the compiler of parameters that no line uses."""
+        text = "\n".join(self.lines)
+        for name in parameters:
+            if not re.search(rf"\b{name}\b", text):
+                self.line(f"(void){name};")
+
     def named(self, dtype: np.dtype, value: Value) -> Value:
         """Return the value without operations: a name, a constant or an element."""
         if isinstance(value, Element) or re.fullmatch(r"[\w.]+(->\w+)?|\(-[\w.]+\)", value):
@@ -152,23 +158,6 @@ class Body:
         for k in range(length):
             self.line(f"{after(target, k)} = {bare(after(source, k))};")
 
-    def kept(self, dtypes: Sequence[np.dtype], values: Sequence[Value]) -> list[Value]:
-        """Return values that stay the same when the arguments change."""
-        kept: list[Value] = []
-        for part in parts(dtypes, values):
-            dtype, first = dtypes[len(kept)], part[0]
-            if isinstance(first, Element) and re.fullmatch(_OWN_ARRAY, first.base):
-                kept += part
-            elif len(part) >= LONG and isinstance(first, Element):
-                array = Element(self.array(dtype, len(part)), 0)
-                self.copy(array, first, len(part))
-                kept += [after(array, k) for k in range(len(part))]
-            else:
-                own = [re.fullmatch(rf"[vc]\d+_|{_CONSTANT}", str(x)) for x in part]
-                kept += [x if is_own else self.variable("v", dtype, x)
-                         for x, is_own in zip(part, own, strict=True)]  # fmt: skip
-        return kept
-
     def _name(self, letter: str) -> str:
         self._count += 1
         return f"{letter}{self._count}_"
@@ -185,7 +174,7 @@ class Body:
 
     def _packed(self, dtype: np.dtype, values: Sequence[Value]) -> str:
         """Return the name of a local array of these values."""
-        if all(re.fullmatch(_CONSTANT, str(x)) for x in values):
+        if all(re.fullmatch(CONSTANT, str(x)) for x in values):
             return self.file.table(dtype, values)
         key = dtype, tuple(values)
         if key not in self._arrays:
@@ -297,10 +286,7 @@ class Body:
             body = Body(file)
             for (dtype, k), x in zip(places, body.program(routine.program, inputs), strict=True):
                 body.line(f"{names[dtype]}[{k}] = {bare(x)};")
-            text = "\n".join(body.lines)
-            for name in (parameter.split(" ")[-1].lstrip("*") for parameter in parameters):
-                if not re.search(rf"\b{name}\b", text):
-                    body.line(f"(void){name};")
+            body.unused(re.sub(r".* \*?", "", parameter) for parameter in parameters)
             called = file.names[key] = f"{file.prefix}_part{len(file.names)}"
             file.add(called, f"static void {called}({', '.join(parameters)})", body)
         self.line(f"{self._calling(file.names[key])}({', '.join([*passed, *here.values()])});")
