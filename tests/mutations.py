@@ -112,7 +112,7 @@ MUTATIONS = {
         C,
         'new.append(self.variable("v", routine.dtype(k), x) if depends else x)',
         "new.append(x)",
-        "test_export.py::test_integers_loops_and_branches_have_the_bits_of_the_kernel",
+        "test_export.py::test_the_carried_values_of_a_loop_change_at_once",
     ),
     "C: results change arguments that are read later": Mutation(
         "export.py",

@@ -290,6 +290,18 @@ def test_a_long_loop_stays_a_loop(tmp_path):
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_the_carried_values_of_a_loop_change_at_once(tmp_path):
+    """Two values that change places in each of 301 trips."""
+
+    def step(pair, x):
+        pair = jax.lax.fori_loop(0, 301, lambda k, pair: (pair[1], jnp.cos(pair[0] + x)), pair)
+        return pair, pair
+
+    pair = jnp.zeros(1, np.float32), jnp.ones(1, np.float32)
+    assert "k < 301" in re.sub(r"k\d+_", "k", jq.export.c(step, (pair, pair[1])))
+    assert_same_bits(both(tmp_path, step, pair, jnp.ones((5, 1), np.float32)))
+
+
 def test_arguments_and_results_are_structs_with_the_names_of_the_leaves():
     body = jq.Body(np.diag(np.float32([0.6, 1.0, 1.5])))
     state = jq.State(jnp.asarray(LEVEL), jnp.ones(3), aux={"wheel": jnp.float32(0.0)})
