@@ -121,6 +121,8 @@ def c(
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w*", name) or name in RESERVED:
         raise ValueError(f"name: wanted a name of C, got {name!r}")
     checks.one_of("functions", functions, ("own", "libm"))
+    checks.arrays("example_arguments", example_arguments)
+    arguments = jax.eval_shape(lambda *x: x, *example_arguments)
     closed, results = jax.make_jaxpr(function, return_shape=True)(*example_arguments)
     closed, fixed = hoist(closed)
     program = contracted(program_of(closed, loops=True))
@@ -131,7 +133,6 @@ def c(
         numbers = list(map(literal, array))
         few = array.size < LONG
         inputs += numbers if few else _numbers(file.table(array.dtype, numbers), array.size)
-    arguments = jax.eval_shape(lambda *x: x, *example_arguments)
     labels = _labels(function, len(arguments))
     for label, tree in zip(labels, arguments, strict=True):
         inputs += interface.added(label, tree, "const ")
@@ -237,8 +238,9 @@ def _struct(name: str, fields: Sequence[str], shapes: Sequence[tuple[Any, Any]])
 def _labels(function: Callable[..., Any], count: int) -> list[str]:
     """Return the names of the arguments of a function, as names of C."""
     try:
-        names = [p.name for p in inspect.signature(function).parameters.values()
-                 if p.kind is not p.VAR_POSITIONAL]  # fmt: skip
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        parameters = inspect.signature(function).parameters.values()
+        names = [p.name for p in parameters if p.kind in positional]
     except (TypeError, ValueError):  # a function written in C
         names = []
     return _identifiers([*names, *(f"argument{k}" for k in range(len(names), count))][:count])

@@ -393,6 +393,7 @@ def test_bad_arguments_are_named():
     for arguments, options, message in (
         ((1, (x,)), {}, "function: wanted"),
         ((jnp.sin, x), {}, "example_arguments: wanted a tuple, got"),
+        ((jnp.sin, ("a",)), {}, "example_arguments: wanted arrays, got 'a'"),
         ((jnp.sin, (x,)), {"name": "for"}, "name: wanted a name of C, got 'for'"),
         ((jnp.sin, (x,)), {"name": "a b"}, "name: wanted a name of C, got 'a b'"),
         ((jnp.sin, (x,)), {"functions": "none"}, "functions: wanted"),
