@@ -112,19 +112,19 @@ MUTATIONS = {
         C,
         'new.append(self.variable("v", routine.dtype(k), x) if depends else x)',
         "new.append(x)",
-        "test_export.py::test_the_carried_values_of_a_loop_change_at_once",
+        "fused/test_export.py::test_the_carried_values_of_a_loop_change_at_once",
     ),
     "C: results change arguments that are read later": Mutation(
         "export.py",
         'x if is_own else body.variable("v", dtype, x)',
         "x",
-        "test_export.py::test_results_may_be_written_over_arguments",
+        "fused/test_export.py::test_results_may_be_written_over_arguments",
     ),
     "C: products and sums are rounded apart": Mutation(
         C_OPERATIONS,
         '"fma": "fma{f}({0}, {1}, {2})"',
         '"fma": "(({0} * {1}) + {2})"',
-        "test_export.py::test_a_controller_with_memory_has_the_bits_of_the_kernel",
+        "fused/test_export.py::test_a_controller_with_memory_has_the_bits_of_the_kernel",
     ),
     "torque at q0: rkmk": Mutation(
         RKMK,

@@ -972,7 +972,7 @@ OF_DIFFRAX = {
 TABLE |= OF_PLOTS if importlib.util.find_spec("matplotlib") else {}
 TABLE |= OF_DIFFRAX if importlib.util.find_spec("diffrax") else {}
 ELSEWHERE = {
-    "export.c": "takes any function of any pytrees: tests/test_export.py",
+    "export.c": "takes any function of any pytrees: tests/fused/test_export.py",
     "fused.NotScalarError": "an exception",
     "check_gpu": "takes nothing",
     "explain": "checked as rollout is",

@@ -5,19 +5,15 @@ import itertools
 import re
 import shutil
 import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from commands import ROOT
+from test_scalarize import ELEMENTWISE, MATRIX, MOVES, REDUCTIONS
 
 import jaxquat as jq
 from jaxquat import estimation
-
-sys.path.append(str(ROOT / "tests" / "fused"))
-from test_scalarize import ELEMENTWISE, MATRIX, MOVES, REDUCTIONS
 
 pytestmark = [
     pytest.mark.needs("llvmlite"),
