@@ -235,40 +235,22 @@ def exported(weights):
     return export.export(jax.jit(jax.vmap(partial(policy, weights))))(shape).serialize()
 
 
-C_SOURCE = """/* The policy of train_policy.py; call it a hundred times a second.
+C_COMMENT = """\
+/* The policy of train_policy.py; call it a hundred times a second.
 
-   in: position [m] and velocity [m/s] in world axes from the place to hold, z up; rotation matrix
-   from body to world axes, by rows; rates in body axes [rad/s]; the commands before the last and
-   last; their average a, by a += 0.02 (command - a) after each; the integral of the position, in
-   which 0.5 m counts for more, itself within 0.5 m s. out: shares of full speed of four rotors. */
-#include <math.h>
+   observation: position [m] and velocity [m/s] in world axes from the place to hold, z up; rotation
+   matrix from body to world axes, by rows; rates in body axes [rad/s]; the commands before the last
+   and last; their average a, by a += 0.02 (command - a) after each; the integral of the position,
+   in which 0.5 m counts for more, itself within 0.5 m s. result: shares of full speed of four
+   rotors. */
 
-static const double weights[] = {
-%s};
-
-void policy(const float in[33], float out[4]) {
-    static const int sizes[] = {33, 64, 64, 4};
-    const double *w = weights;
-    double x[64], y[64];
-    for (int j = 0; j < 33; j++) x[j] = in[j];
-    for (int k = 0; k < 3; k++) {
-        for (int i = 0; i < sizes[k + 1]; i++) {
-            y[i] = *w++;
-            for (int j = 0; j < sizes[k]; j++) y[i] += *w++ * x[j];
-        }
-        for (int i = 0; i < sizes[k + 1]; i++) x[i] = tanh(y[i]);
-    }
-    for (int i = 0; i < 4; i++) out[i] = (float)(1.0 / (1.0 + exp(-y[i])));
-}
 """
 
 
 def in_c(weights):
-    """Return the policy as C: a neuron's bias, then its weights, neuron by neuron."""
-    (first, bias), *others = [(np.float64(weight), np.float64(bias)) for weight, bias in weights]
-    layers = [(first * SCALE, bias - first @ (SCALE * CENTRE)), *others]
-    rows = [row for weight, bias in layers for row in np.column_stack([bias, weight])]
-    return C_SOURCE % "".join(", ".join(f"{x:.9g}" for x in row) + ",\n" for row in rows)
+    """Return the policy as C, with the weights as constant tables."""
+    observation = jax.ShapeDtypeStruct(SIZES[:1], jnp.float32)
+    return C_COMMENT + jq.export.c(partial(policy, weights), (observation,), name="policy")
 
 
 def draw(paths, distance, angle, file):

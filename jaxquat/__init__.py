@@ -63,10 +63,11 @@ from jaxquat.stochastic import flow
 __version__ = importlib.metadata.version("jaxquat")
 
 if TYPE_CHECKING:
+    from jaxquat import export as export
     from jaxquat import interop as interop
     from jaxquat import plot as plot
 
-_ON_DEMAND = ("interop", "plot")  # these import the packages of their extras
+_ON_DEMAND = ("export", "interop", "plot")  # the last two import the packages of their extras
 
 
 def __getattr__(name: str) -> Any:

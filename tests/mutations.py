@@ -47,6 +47,7 @@ DERIVATIVES, TRANSPOSES, KEYS, PRIMITIVES, PASSES, RECURRENCE, TIMELOOP = (
         "derivatives", "transposes", "keys", "primitives", "passes", "recurrence", "timeloop",
     )
 )  # fmt: skip
+C, C_OPERATIONS = (f"{FUSED}/targets/{x}.py" for x in ("c", "c_operations"))
 CPU, LOADING, OBJECTS = (f"{FUSED}/{x}.py" for x in ("cpu", "loading", "targets/objects"))
 PARTITIONING = f"{FUSED}/partitioning.py"
 RECOGNITION = "_internal/recognition.py"
@@ -107,6 +108,24 @@ def of_rules(name: str) -> str:
 
 
 MUTATIONS = {
+    "C: carried variables are set one after the other": Mutation(
+        C,
+        'new.append(self.variable("v", routine.dtype(k), x) if depends else x)',
+        "new.append(x)",
+        "fused/test_export.py::test_the_carried_values_of_a_loop_change_at_once",
+    ),
+    "C: results change arguments that are read later": Mutation(
+        "export.py",
+        'x if is_own else body.variable("v", dtype, x)',
+        "x",
+        "fused/test_export.py::test_results_may_be_written_over_arguments",
+    ),
+    "C: products and sums are rounded apart": Mutation(
+        C_OPERATIONS,
+        '"fma": "fma{f}({0}, {1}, {2})"',
+        '"fma": "(({0} * {1}) + {2})"',
+        "fused/test_export.py::test_a_controller_with_memory_has_the_bits_of_the_kernel",
+    ),
     "torque at q0: rkmk": Mutation(
         RKMK,
         "rates(t + node * dt, stage)",

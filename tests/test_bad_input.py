@@ -917,6 +917,7 @@ OF_DIFFRAX = {
 TABLE |= OF_PLOTS if importlib.util.find_spec("matplotlib") else {}
 TABLE |= OF_DIFFRAX if importlib.util.find_spec("diffrax") else {}
 ELSEWHERE = {
+    "export.c": "takes any function of any pytrees: tests/fused/test_export.py",
     "fused.NotScalarError": "an exception",
     "check_gpu": "takes nothing",
     "explain": "checked as rollout is",
@@ -983,6 +984,7 @@ def public():
                 enter(f"{path}{key}", value)
 
     walk(jq, "")
+    walk(importlib.import_module("jaxquat.export"), "export.")
     if importlib.util.find_spec("matplotlib"):
         walk(importlib.import_module("jaxquat.plot"), "plot.")
     if importlib.util.find_spec("diffrax"):

@@ -177,7 +177,7 @@ FLOORS = """
     | control simulation.noise simulation.path | actuators.rotors simulation.simulation
     | simulation.engines | simulation.rollout
     | exact ensembles fitting planning | sensors | kinematics
-    | recordings | estimation | interop plot migrate
+    | recordings | estimation | interop plot migrate export
 """
 HEIGHT = {part: k for k, floor in enumerate(FLOORS.split("|")) for part in floor.split()}
 PACKAGE = ROOT / "jaxquat"

@@ -627,6 +627,23 @@ def test_train_policy_example(tmp_path):
         assert (tmp_path / name).stat().st_size > 10_000
 
 
+# In C.
+
+
+@pytest.mark.slow
+@pytest.mark.needs("llvmlite")
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not on the path")
+def test_onboard_example(tmp_path):
+    """The C code has the bits of the filter, and the tuned settings are better on another log."""
+    code, out, err = run(tmp_path, "onboard")
+    assert code == 0, err
+    same, of = re.search(r"(\d+) of (\d+) numbers are those", out).groups()
+    assert same == of == "24000"
+    before, tuned = re.search(r"(\S+) deg before, (\S+) deg tuned", out).groups()
+    assert float(tuned) < 0.5 * float(before)
+    assert (tmp_path / "onboard.png").stat().st_size > 10_000
+
+
 # Gallery.
 
 

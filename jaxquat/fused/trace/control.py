@@ -1,16 +1,18 @@
 """Branches, loops and other primitives that contain jaxprs.
 
-A loop of known length is unrolled. Of branches chosen at run time a short one is always computed
-and its result selected; a long one is a routine, which a vector runs if a member chooses it. A loop
-of unknown length is a routine that runs until all members of the vector have stopped.
+A loop of known length is unrolled, or kept if it is long and ``Tracing.loops`` holds. Of branches
+chosen at run time a short one is always computed and its result selected; a long one is a routine,
+which a vector runs if a member chooses it. A loop of unknown length is a routine that runs until
+all members of the vector have stopped.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -20,9 +22,11 @@ from jaxquat._internal.jaxprs import inputs_of_scan
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.ir.builder import Scalar, where
 from jaxquat.fused.ir.program import Routine
-from jaxquat.fused.trace.calls import traced_apart
+from jaxquat.fused.trace.calls import LONG, size, traced_apart
 from jaxquat.fused.trace.values import (
     Values,
+    array,
+    constants,
     each,
     flat,
     known,
@@ -45,6 +49,8 @@ def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
         )
     first, count = inputs_of_scan(equation)
     fixed, carry, xs = args[:first], list(args[first : first + count]), args[first + count :]
+    if t.loops and p["length"] > 1 and p["length"] * size(p["jaxpr"]) >= LONG:
+        return _looped(t, p, fixed, carry, xs)
     rows: list[list[Values]] = []
     order = range(p["length"])
     for k in reversed(order) if p["reverse"] else order:
@@ -57,6 +63,33 @@ def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
     return [*carry, *(np.stack(column) for column in zip(*rows, strict=True))]
 
 
+def _looped(
+    t: Any, p: Any, fixed: Sequence[Values], carry: list[Values], xs: Sequence[Values]
+) -> list[Values]:
+    """Return a scan as a routine of many trips."""
+    order = slice(None, None, -1 if p["reverse"] else 1)
+    rows = [x[order].reshape(len(x), -1).T for x in xs]  # one for each number of an x
+    free = flat(x for x in fixed if known(x) is None)
+    scalars = [*free, *flat(carry), *(row[0] for x in rows for row in x)]
+    inner = t.apart([x.dtype for x in scalars])
+    arguments = iter(inner.arguments)
+    specs = [*fixed, *carry, *(x[0, ...] for x in xs)]
+    inputs = [
+        constants(inner, known(x))
+        if k < len(fixed) and known(x) is not None
+        else array(itertools.islice(arguments, x.size), x.shape)
+        for k, x in enumerate(specs)
+    ]
+    outputs = inner.run(*opened(p["jaxpr"]), inputs)
+    count = len(flat(carry))
+    routine = Routine(inner.finish(flat(outputs)), p["length"], len(free), count)
+    items = t.call(routine, [*free, *flat(carry), *(x for row in rows for x in row.flat)])
+    ys = [x.shape for x in outputs[len(carry) :]]
+    columns = shaped(items[count:], [(math.prod(shape), p["length"]) for shape in ys])
+    ys = [x.T.reshape(-1, *shape)[order] for x, shape in zip(columns, ys, strict=True)]
+    return [*shaped(items[:count], [x.shape for x in carry]), *ys]
+
+
 def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
     """Unroll a while loop as long as its condition is known; then make it a routine."""
     p = equation.params
@@ -65,7 +98,7 @@ def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
     for _ in range(TRIPS):
         (go,) = t.run(*opened(p["cond_jaxpr"]), [*test, *carry])
         goes_on = known(_any(t, go))
-        if goes_on is None:
+        if goes_on is None or (t.loops and goes_on):
             return _while_any(t, p, go, test, body, carry)
         if not goes_on:
             return carry

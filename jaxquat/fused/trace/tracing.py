@@ -68,11 +68,14 @@ def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
     return program_of(jax.make_jaxpr(function)(*arguments))
 
 
-def program_of(closed: Any, sums: bool = True) -> Program:
-    """Return the scalar program of a jaxpr; with ``sums`` ``psum_invariant`` adds over devices."""
+def program_of(closed: Any, sums: bool = True, loops: bool = False) -> Program:
+    """Return the scalar program of a jaxpr.
+
+    With ``sums`` ``psum_invariant`` adds over devices; with ``loops`` long loops are not unrolled.
+    """
     sizes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in closed.jaxpr.invars]
     dtypes = [dtype for shape, dtype in sizes for _ in range(math.prod(shape))]
-    tracing = Tracing(dtypes, calls.sites(closed.jaxpr, {}), {}, sums)
+    tracing = Tracing(dtypes, calls.sites(closed.jaxpr, {}), {}, sums, loops)
     inputs = shaped(tracing.arguments, [shape for shape, _ in sizes])
     outputs = tracing.run(closed.jaxpr, closed.consts, inputs)
     return tracing.finish(flat(outputs))
@@ -90,7 +93,7 @@ class Tracing(Builder):
     """A builder that runs jaxprs.
 
     ``sites``: the number of calls of each jaxpr, by its id. ``routines``: see ``calls.called``.
-    ``sums``: see ``program_of``. ``products``: see ``products.computed``.
+    ``sums``, ``loops``: see ``program_of``. ``products``: see ``products.computed``.
     """
 
     def __init__(
@@ -99,14 +102,15 @@ class Tracing(Builder):
         sites: dict[int, int],
         routines: dict[Any, Any],
         sums: bool = True,
+        loops: bool = False,
     ) -> None:
         super().__init__(inputs)
-        self.sites, self.routines, self.sums = sites, routines, sums
+        self.sites, self.routines, self.sums, self.loops = sites, routines, sums, loops
         self.products: dict[int, Any] = {}
 
     def apart(self, inputs: Sequence[np.dtype]) -> Tracing:
         """Return a builder for a routine of this program."""
-        return Tracing(inputs, self.sites, self.routines, self.sums)
+        return Tracing(inputs, self.sites, self.routines, self.sums, self.loops)
 
     def run(self, jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Values]) -> list[Values]:
         """Return the outputs of a jaxpr, from its equations in order."""
