@@ -35,7 +35,7 @@ def public():
                 found[f"{path}{name}"] = value
 
     walk(jq, "")
-    for name in ("plot", "interop.diffrax"):
+    for name in ("plot", "interop.diffrax", "export"):
         try:
             walk(importlib.import_module(f"jaxquat.{name}"), f"{name}.")
         except ImportError:
