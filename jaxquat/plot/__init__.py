@@ -36,6 +36,7 @@ from jaxquat.plot.curves import (
     rates,
     torque,
 )
+from jaxquat.plot.identification import identification
 from jaxquat.plot.panels import COLOURS
 from jaxquat.plot.recorded import channels
 from jaxquat.plot.space import body_axes, momentum_sphere, polhode, track
@@ -50,6 +51,7 @@ __all__ = [
     "euler_angles",
     "fan",
     "fit_history",
+    "identification",
     "momentum_sphere",
     "nyquist",
     "polhode",
