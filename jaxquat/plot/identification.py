@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 from matplotlib.axes import Axes
 
-from jaxquat._internal.checks import finite, instance
+from jaxquat._internal.checks import arrays, finite, instance
 from jaxquat.fitting import held
 from jaxquat.fitting.covariance import FitCovariance
 from jaxquat.fitting.least_squares import LeastSquares
@@ -81,16 +81,17 @@ def identification(
 
 def _columns(t_name: str, t: Any, **values: Any) -> list[np.ndarray]:
     """Return times (n,) and values (n, k), checked, all of one shape."""
-    arrays = {name: np.asarray(x, float) for name, x in {t_name: t, **values}.items()}
-    t, first, *_ = arrays.values()
+    given = {t_name: t, **values}
+    found = {name: np.asarray(arrays(name, x), float) for name, x in given.items()}
+    t, first, *_ = found.values()
     if t.ndim != 1 or not len(t):
         raise ValueError(f"{t_name}: wanted times (n,), got shape {t.shape}")
-    for name, x in arrays.items():
+    for name, x in found.items():
         like = t if name == t_name else first
         if x.ndim not in (1, 2) or len(x) != len(t) or x.shape != like.shape:
             raise ValueError(f"{name}: wanted ({len(t)},) or ({len(t)}, k), got {x.shape}")
         finite(name, x)
-    return [t, *(x.reshape(len(t), -1) for x in list(arrays.values())[1:])]
+    return [t, *(x.reshape(len(t), -1) for x in list(found.values())[1:])]
 
 
 def _draw(ax: Axes, x: np.ndarray, values: np.ndarray, style: str, **look: Any) -> None:
