@@ -58,7 +58,7 @@ def residuals_at(steps):
     return lambda model, data: jnp.ravel(jax.vmap(of_window, (None, 0))(model, data))
 
 
-def fit(flights, report, steps=8):
+def fit(flights, report, steps=12):
     """Fit in four steps; ``report(name, model, result)`` receives each."""
     agile = [flight for flight in flights if held(flight) > AGILE]
     calm = [flight for flight in flights if held(flight) <= AGILE]
@@ -67,14 +67,14 @@ def fit(flights, report, steps=8):
     def bare(residuals):
         return lambda physics, data: residuals(Model(physics, None), data)
 
-    options = jq.LeastSquaresOptions(max_steps=2 * steps, ftol=1e-4, progress=False)
+    options = jq.LeastSquaresOptions(max_steps=16, ftol=1e-4, progress=False)
     physics = jq.least_squares(
         bare(short), guess.physics, chosen(agile, PHYSICS_STEPS, 6), options=options
     )
     model = guess._replace(physics=physics.params)
     report("physics", model, physics)
     data = chosen(calm, MEMORY_STEPS, 36)
-    slow = jq.least_squares(bare(long), physics.params, data, options=options)
+    slow = jq.least_squares(bare(long), guess.physics, data, options=options)
     report("physics, long windows", guess._replace(physics=slow.params), slow)
     free = [name for name in model.memory._fields if name != "start"]
     for name, fields in {"memory": free, "memory, estimated start": ["start"]}.items():
