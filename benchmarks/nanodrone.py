@@ -8,9 +8,10 @@ omega [rad/s] in body axes and motors [rad/s] of the rotors 1 to 4. Windows begi
 prediction uses samples up to its start, and after it the motor speeds alone. Errors are lengths,
 averaged over all windows, after 1, 10 and 50 steps of 10 ms and summed over 1 to 50 steps.
 
-The data, and "authors": the constants of S. Busetto, E. Cereda et al., Control Engineering Practice
-172, 2026 (arXiv 2512.14450), whose published program holds the rates. "measured start" begins at
-the measured state, "estimated start" corrects its rates from the samples before.
+"physics" is fitted to short windows of fast flights, "physics, long windows" to half a second of
+the others, "memory" adds low-passed signals, and "estimated start" corrects the first rates from
+the samples before. "authors" has the constants of S. Busetto, E. Cereda et al., Control Engineering
+Practice 172, 2026 (arXiv 2512.14450), whose published program holds the rates. The data are theirs.
 """
 
 import argparse
@@ -23,11 +24,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from nanodrone_fit import constant, fit
-from nanodrone_model import DT, MASS, SPEED, UP, errors, first_guess, predict, read, run, windows
+from nanodrone_model import MASS, SPEED, UP, errors, first_guess, predict, read, run, windows
+from pages import put
 
 import jaxquat as jq
 
 STORED = Path(__file__).with_suffix(".json")
+PAGE = Path(__file__).parents[1] / "docs" / "logs.md"
 QUANTITIES = {"rates": "rad/s", "attitude": "rad", "velocity": "m/s", "position": "m"}
 THRUST, GRAVITY = 3.72e-8 * SPEED**2, 9.81  # N at SPEED, m/s^2, of the authors
 BATCH = 1024
@@ -64,29 +67,44 @@ def mean_errors(prediction, batches):
     return {name: np.concatenate([x[name] for x in parts]).mean(0) for name in QUANTITIES}
 
 
-def table(file, models):
-    """Return the table of a flight, in lines."""
+def evaluated(file, models):
+    """Return a title and the mean errors of every prediction of a flight."""
     flight = read(file)
     count = len(flight["t"]) - 50
     batches = [
         windows(flight, np.arange(first, min(first + BATCH, count)))
         for first in range(0, count, BATCH)
     ]
-    hold = mean_errors(constant, batches)
-    rows = {"hold": hold, "authors": mean_errors(authors, batches)}
+    rows = {"hold": mean_errors(constant, batches), "authors": mean_errors(authors, batches)}
     for name, model in models.items():
         rows[name] = mean_errors(lambda x, m=model: predict(m, x), batches)
-    lines = [f"{file.stem}, {count} windows, motors {flight['delay'][-1] * 1e3:.0f} ms early"]
+    return f"{file.stem}, {count} windows, motors {flight['delay'][-1] * 1e3:.0f} ms early", rows
+
+
+def tables(rows):
+    """Return a table of each quantity, in lines."""
+    lines = []
     for name, unit in QUANTITIES.items():
-        title = f"{name} [{unit}]"
+        title, hold = f"{name} [{unit}]", rows["hold"][name]
         lines += ["", f"| {title} | 1 | 10 | 50 | sum | to hold at 10 | at 50 | sum |"]
         lines += ["|---|" + "---|" * 7]
         for row, found in rows.items():
             x = found[name]
-            ratio = [x[9] / hold[name][9], x[49] / hold[name][49], x.sum() / hold[name].sum()]
             cells = [f"{v:.4f}" for v in x[[0, 9, 49]]] + [f"{x.sum():.3f}"]
-            cells += [f"{v:.3f}" for v in ratio]
-            lines.append(f"| {row} | {' | '.join(cells)} |")
+            ratios = [x[9] / hold[9], x[49] / hold[49], x.sum() / hold.sum()]
+            lines.append(f"| {row} | {' | '.join(cells + [f'{v:.3f}' for v in ratios])} |")
+    return lines
+
+
+def summary(rows):
+    """Return one table of ratios to holding, in lines."""
+    titles = ["rates after 0.1 s", "0.5 s", "sum", "attitude", "velocity", "position"]
+    lines = [f"| error, as a part of that of hold | {' | '.join(titles)} |", "|---|" + "---|" * 6]
+    for row, found in rows.items():
+        parts = {name: found[name] / rows["hold"][name] for name in QUANTITIES}
+        sums = {name: found[name].sum() / rows["hold"][name].sum() for name in QUANTITIES}
+        cells = [parts["rates"][9], parts["rates"][49], *sums.values()]
+        lines.append(f"| {row} | {' | '.join(f'{x:.2f}' for x in cells)} |")
     return lines
 
 
@@ -111,6 +129,7 @@ def main():
     parser.add_argument("--train", type=Path, nargs="+", default=[])
     parser.add_argument("--test", type=Path, nargs="+", default=[])
     parser.add_argument("--model", type=Path, default=STORED, help="default: the stored one")
+    parser.add_argument("--write", action="store_true", help="put the last summary into the page")
     options = parser.parse_args()
     if options.train:
         models = {}
@@ -124,8 +143,12 @@ def main():
     begin = time.perf_counter()
     models = stored(options.model) if options.test else {}
     for file in options.test:
-        print("\n".join(table(file, models)), flush=True)
-        print(f"({time.perf_counter() - begin:.0f} s of {DT * 50} s windows)\n")
+        title, rows = evaluated(file, models)
+        print("\n".join([title, *tables(rows), "", *summary(rows)]), flush=True)
+        print(f"({time.perf_counter() - begin:.0f} s since the start)\n")
+        if options.write:
+            text = "\n".join(summary(rows))
+            put(PAGE, "<!-- nanodrone -->", "<!-- end of nanodrone -->", text)
 
 
 if __name__ == "__main__":
