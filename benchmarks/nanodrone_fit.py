@@ -9,7 +9,7 @@ long windows of the others, and corrects the slow part.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from nanodrone_model import STEPS, Model, errors, first_guess, predict, windows
+from nanodrone_model import SPEED, STEPS, Model, errors, first_guess, predict, windows
 
 import jaxquat as jq
 
@@ -73,6 +73,7 @@ def fit(flights, report, steps=12):
     )
     model = guess._replace(physics=physics.params)
     report("physics", model, physics)
+    print(physics.covariance, physics.predict(constants), sep="\n", flush=True)
     data = chosen(calm, MEMORY_STEPS, 36)
     slow = jq.least_squares(bare(long), guess.physics, data, options=options)
     report("physics, long windows", guess._replace(physics=slow.params), slow)
@@ -80,6 +81,21 @@ def fit(flights, report, steps=12):
     for name, fields in {"memory": free, "memory, estimated start": ["start"]}.items():
         model, result = improved(model, fields, long, data, steps)
         report(name, model, result)
+
+
+def constants(physics):
+    """Return what is known of a Crazyflie by other means: compare these numbers."""
+    inertia = jq.Body.from_parameters(physics.inertia).inertia
+    moments = jnp.diag(inertia)
+    return {
+        "moments [1e-5 kg m^2]": 1e5 * moments,
+        "thrust [1e-8 N s^2]": 1e8 * jnp.mean(physics.thrust) / SPEED**2,
+        "drag over thrust [mm]": 1e3 * physics.drag / jnp.mean(physics.thrust),
+        "rotor [1e-8 kg m^2]": 1e8 * physics.momentum / SPEED,
+        "roll and pitch by velocity [rad/s^2 per m/s]": jnp.stack(
+            [physics.flow[0, 1] / moments[0], physics.flow[1, 0] / moments[1]]
+        ),
+    }
 
 
 def improved(model, free, residuals, data, steps):
