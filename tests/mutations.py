@@ -567,6 +567,19 @@ MUTATIONS = {
         "pass",
         "fitting/test_covariance.py::test_given_sigma_weighs_the_residuals",
     ),
+    "report: a band without the noise of the measurements": Mutation(
+        "plot/identification.py",
+        "half = _NORMAL * np.hypot(errors, noise)",
+        "half = _NORMAL * errors",
+        "plot/test_identification.py::test_the_band_contains_most_of_the_held_out_data",
+    ),
+    "report: autocorrelation at the wrong lags": Mutation(
+        "plot/identification.py",
+        "x[: n - lag] * x[lag:]",
+        "x[: n - lag] * x[: n - lag]",
+        "plot/test_identification.py::"
+        "test_white_residuals_stay_in_the_band_and_a_wrong_model_leaves_it",
+    ),
     "hoisting: floats closed over are part of the program": Mutation(
         HOISTING,
         "known = not (jnp.issubdtype(dtype, jnp.inexact) or isinstance(value, Tracer))",

@@ -855,6 +855,7 @@ for _name in ("schemes.full_quat", "schemes.full_quat_corrected"):
     TABLE[_name] = {**TAKEN, "state": Argument(FULL_QUAT_START, PROPAGATES)}
 MOVED = {"position": ROWS[:2], "velocity": ROWS[:2]}
 PATH = jq.Path(jnp.array([0.0, 1.0]), jq.State(jnp.stack([Q, Q]), jnp.stack([V, V])))
+REPORTED = jq.fit_covariance(lambda p: jnp.arange(3.0) - p, jnp.ones(1), sigma=1.0)
 OF_PLOTS = {
     "plot.animate": {
         "path": Argument(jq.Path(PATH.t, PATH.state._replace(**MOVED))),
@@ -880,6 +881,13 @@ OF_PLOTS = {
         "ylabel": ANY,
         "label": ANY,
         "ax": optional(None),
+    },
+    "plot.identification": {
+        "fit": Argument(REPORTED),
+        "t": Argument(np.arange(3.0), {"int": "times"}, "(t|measured)"),
+        "measured": Argument(np.arange(3.0), {"int": "numbers"}, "(measured|fitted)"),
+        "fitted": Argument(np.arange(3.0), {"int": "numbers"}),
+        "held_out": Argument((np.arange(1.0), np.ones(1), REPORTED.predict(lambda p: p))),
     },
     "plot.momentum_sphere": {
         "path": Argument(PATH),

@@ -27,6 +27,7 @@ except ImportError as error:
 
 from jaxquat.plot.animation import animate
 from jaxquat.plot.curves import attitude_error, euler_angles, fan, nyquist, rates, torque
+from jaxquat.plot.identification import identification
 from jaxquat.plot.panels import COLOURS
 from jaxquat.plot.recorded import channels
 from jaxquat.plot.space import body_axes, momentum_sphere, track
@@ -39,6 +40,7 @@ __all__ = [
     "channels",
     "euler_angles",
     "fan",
+    "identification",
     "momentum_sphere",
     "nyquist",
     "rates",
