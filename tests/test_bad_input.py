@@ -234,6 +234,9 @@ ENSEMBLE = {
     "progress": Argument(False),
 }
 OF = optional(None)
+EPOCH = Argument(2461120.0)
+SECONDS = Argument(0.5, {"nan": "propagates", **BATCH})
+ABOVE = algebra(3e7 * V)
 TABLE = {
     "accelerometer.Accelerometer.ideal": {"dtype": optional(None)},
     "accelerometer.calibrate": {"samples": Argument(POSES), "gravity": Argument(1.0)},
@@ -458,6 +461,30 @@ TABLE = {
         "below": Argument(0.1, {"wrong": "a limit for each of two numbers"}),
         "minimum": Argument(100),
     },
+    "environment.declination": {
+        "epoch": EPOCH,
+        "latitude": SECONDS,
+        "longitude": number(0.5),
+        "height": number(0.5),
+    },
+    "environment.density": {"position": ABOVE},
+    "environment.earth_attitude": {"epoch": EPOCH, "t": SECONDS},
+    "environment.kepler_orbit": {
+        "semi_major_axis": Argument(7e6),
+        "inclination": Argument(0.5),
+        "eccentricity": Argument(0.5),
+        "ascending_node": Argument(0.5),
+        "perigee": Argument(0.5),
+        "anomaly": Argument(0.5),
+    },
+    "environment.magnetic_field": {
+        "epoch": EPOCH,
+        "t": SECONDS,
+        "position": ABOVE,
+        "degree": Argument(1),
+    },
+    "environment.sun_direction": {"epoch": EPOCH, "t": SECONDS},
+    "environment.sunlight": {"epoch": EPOCH, "t": SECONDS, "position": ABOVE},
     "estimation.ahrs": {"settings": optional(estimation.AhrsSettings())},
     "estimation.intervals": {
         "times": Argument(np.arange(4.0), {"int": "numbers", "wrong": "eight times"})
