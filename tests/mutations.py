@@ -262,6 +262,18 @@ MUTATIONS = {
         "(n - 1) ** 2 - m, 0)",
         "dynamics/test_environment.py::test_the_field_has_neither_divergence_nor_curl",
     ),
+    "aem: the derivative of a quaternion in the other axes": Mutation(
+        "recordings/aem.py",
+        "(vectors - np.cross(",
+        "(vectors + np.cross(",
+        "recordings/test_aem.py::test_derivatives_of_quaternions_become_rates",
+    ),
+    "aem: the direction is ignored": Mutation(
+        "recordings/aem.py",
+        '== "B2A" else 1.0',
+        '== "A2C" else 1.0',
+        "recordings/test_aem.py::test_all_conventions_of_one_attitude_are_read_alike",
+    ),
     "appendages: half of the Coriolis force": Mutation(
         "dynamics/appendages.py",
         "+ 2.0 * velocity)",

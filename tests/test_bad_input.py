@@ -234,6 +234,8 @@ ENSEMBLE = {
     "progress": Argument(False),
 }
 OF = optional(None)
+AEM = dict.fromkeys(("OBJECT_NAME", "OBJECT_ID", "TIME_SYSTEM", "ORIGINATOR"), "X")
+AEM |= {"REF_FRAME_A": "EME2000", "REF_FRAME_B": "SC_BODY_1", "START_TIME": "2026-079T12:00:00"}
 EPOCH = Argument(2461120.0)
 SECONDS = Argument(0.5, {"nan": "propagates", **BATCH})
 ABOVE = algebra(3e7 * V)
@@ -735,6 +737,10 @@ TABLE = {
         "duplicates": Argument("raise"),
         "skip_damaged": Argument(False),
     },
+    "recordings.read_aem": {
+        "path": Argument("nowhere.aem", {"str": "a file that is not there"}),
+        "segment": optional(1, none="a file that is not there"),
+    },
     "recordings.read_dataflash": {
         "path": Argument("nowhere.bin", {"str": "a file that is not there"}),
         "columns": optional({"x": "IMU.x"}, none="a file that is not there"),
@@ -788,6 +794,12 @@ TABLE = {
     "recordings.write": {
         "path": Argument("/dev/null", {"str": "a file"}),
         "recording": Argument(RECORDING),
+    },
+    "recordings.write_aem": {
+        "path": Argument("/dev/null", {"str": "a file"}),
+        "recording": Argument(RECORDING),
+        "metadata": Argument(AEM),
+        "version": Argument("2.0"),
     },
     "schemes.rkmk": {"tableau": Argument(TABLEAU)},
     "rollout": ROLLOUT,

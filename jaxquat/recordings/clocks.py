@@ -79,7 +79,8 @@ def even_clock(
         wanted = "stamps that rise with the rows"
         raise ValueError(f"recording.t: wanted {wanted}, got a clock that runs back at row {k + 1}")
     times += stamps[0]
-    evened = from_channels(times, {name: recording[name] for name in recording.names})
+    channels = {name: recording[name] for name in recording.names}
+    evened = from_channels(times, channels, recording.notes)
     return EvenClock(evened, stamps - times)
 
 
