@@ -244,10 +244,10 @@ MUTATIONS = {
         "x, y = jnp.cos(mean), jnp.sin(mean)",
         "dynamics/test_environment.py::test_the_sun_is_where_an_almanac_has_it",
     ),
-    "environment: half-shadow without the limb of the Earth": Mutation(
+    "environment: half-shadow without the chord of the discs": Mutation(
         "dynamics/environment.py",
-        "lens = lens + (earth",
-        "lens = lens + 0.0 * (earth",
+        "jnp.arctan2(y, x) - x * y",
+        "jnp.arctan2(y, x)",
         "dynamics/test_environment.py::test_half_shadow_is_that_of_rays",
     ),
     "environment: the field of the epoch's five years only": Mutation(
