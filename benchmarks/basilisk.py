@@ -13,10 +13,12 @@ moments about their own axes; the last row shows what happens if one forgets thi
 simulates one spacecraft at a time here, and the time for many is that of one, times their number.
 
 A second table compares components, each on a spacecraft that tumbles freely in empty space.
+Light, density and field of the surroundings are compared at places, without a spacecraft.
 ``--write`` puts the tables into docs/validation.md.
 """
 
 import argparse
+import datetime
 import functools
 import time
 from pathlib import Path
@@ -44,8 +46,11 @@ try:
     from Basilisk.simulation import (  # pyright: ignore[reportMissingImports]
         GravityGradientEffector,
         MtbEffector,
+        eclipse,
+        exponentialAtmosphere,
         hingedRigidBodyStateEffector,
         linearSpringMassDamper,
+        magneticFieldCenteredDipole,
         magnetometer,
         reactionWheelStateEffector,
         simpleNav,
@@ -634,6 +639,63 @@ def components():
     return rows
 
 
+def environment_of_basilisk(places, sun, dipole, turn):
+    """Return fraction of light, density and field [T] of Basilisk at places (N, 3) [m]."""
+    sim = SimulationBaseClass.SimBaseClass()
+    sim.CreateNewProcess("all").addTask(sim.CreateNewTask("task", macros.sec2nano(1.0)))
+    shadow, air = eclipse.Eclipse(), exponentialAtmosphere.ExponentialAtmosphere()
+    field = magneticFieldCenteredDipole.MagneticFieldCenteredDipole()
+    still = messaging.SpicePlanetStateMsgPayload(PlanetName="earth", J20002Pfix=turn.tolist())
+    star = messaging.SpicePlanetStateMsgPayload(PlanetName="sun", PositionVector=sun.tolist())
+    planet = messaging.SpicePlanetStateMsg().write(still)
+    sun_message = messaging.SpicePlanetStateMsg().write(star)
+    shadow.sunInMsg.subscribeTo(sun_message)
+    shadow.addPlanetToModel(planet)
+    for model in (air, field):
+        model.planetPosInMsg.subscribeTo(planet)
+    air.planetRadius, air.scaleHeight, air.baseDensity = 6378137.0, 7249.0, 1.225
+    field.planetRadius, (field.g11, field.h11, field.g10) = 6.3712e6, dipole.tolist()
+    messages = []
+    for place in places:
+        message = messaging.SCStatesMsg()
+        message.write(messaging.SCStatesMsgPayload(r_BN_N=place.tolist()))
+        messages.append(message)
+        for model in (shadow, air, field):
+            model.addSpacecraftToModel(message)
+    executed(sim, [shadow, air, field], 1.0)
+    light = [x.read().shadowFactor for x in shadow.eclipseOutMsgs]
+    densities = [x.read().neutralDensity for x in air.envOutMsgs]
+    return (
+        np.array(light),
+        np.array(densities),
+        np.array([x.read().magField_N for x in field.envOutMsgs]),
+    )
+
+
+def surroundings():
+    """Return the largest differences of light, density and field on orbits of all inclinations."""
+    epoch, tilt = datetime.datetime(2025, 1, 1), np.linspace(0.0, np.pi, 40)
+    orbit = jax.vmap(
+        lambda tilt, t: jq.environment.kepler_orbit(6.878e6, tilt, ascending_node=tilt)(t)[0]
+    )
+    places = np.concatenate([orbit(tilt, t + 0.0 * tilt) for t in np.arange(0.0, 5600.0, 20.0)])
+    turn = np.asarray(jq.quaternion.to_matrix(jq.environment.earth_attitude(epoch, 0.0))).T
+    dipole = 1e-9 * np.array([-1410.3, 4545.5, -29350.0])
+    sun = 1.471e11 * np.asarray(jq.environment.sun_direction(epoch, 0.0))
+    light, air, field = environment_of_basilisk(places, sun, dipole, turn)
+    ours = jax.jit(lambda x: jq.environment.sunlight(epoch, 0.0, x))(places)
+    edge = (light > 0.0) & (light < 1.0)
+    off = np.abs(light - ours)
+    yield f"light: {off.max():.1e} at {edge.sum()} places in half-shadow, {off[~edge].max():.1e}"
+    radii = 6378137.0 + np.linspace(1.0, 24e3, 200)
+    low = radii[:, None] * np.array([0.6, 0.8, 0.0])  # where the ellipsoid has this radius
+    air = environment_of_basilisk(low, sun, dipole, turn)[1]
+    ratio = jq.environment.density(low) / air
+    yield f"density, up to 24 km: {np.abs(ratio - 1.0).max():.1e} of it"
+    ours = jax.jit(lambda x: jq.environment.magnetic_field(epoch, 0.0, x, 1))(places)
+    yield f"field of the dipole: {1e9 * np.abs(field - ours).max():.1e} nT"
+
+
 def main():
     """Compare, print, and write where asked."""
     parser = argparse.ArgumentParser(
@@ -641,12 +703,14 @@ def main():
     )
     parser.add_argument("--many", type=int, default=1000, help="spacecraft that fly together")
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
-    parser.add_argument("--only", choices=["differences", "components", "speeds"])
+    parser.add_argument("--only", choices=["differences", "components", "speeds", "surroundings"])
     options = parser.parse_args()
     tables = {
         "differences": differences, "components": components, "speeds": lambda: speeds(options.many)
     }  # fmt: skip
-    for name in [options.only] if options.only else tables:
+    if options.only in (None, "surroundings"):
+        print(*surroundings(), "", sep="\n")
+    for name in tables if options.only is None else {options.only} & {*tables}:
         text = "\n".join(tables[name]())
         print(f"{text}\n")
         if options.write:

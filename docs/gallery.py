@@ -34,6 +34,7 @@ PICTURES = {  # example: its pictures in docs
     "train_policy": ["gallery/train_policy.gif", "gallery/train_policy.png"],
     "monte_carlo": ["gallery/monte_carlo.png"],
     "detumble": ["gallery/detumble.png"],
+    "cubesat": ["gallery/cubesat.png"],
     "particles": ["gallery/particles.png"],
     "brownian": ["gallery/brownian.png"],
     "toutatis": ["gallery/toutatis.png"],

@@ -33,7 +33,7 @@ from jaxquat import (
 )
 from jaxquat._internal import renamed
 from jaxquat.actuators import rotors
-from jaxquat.dynamics import forces, torques
+from jaxquat.dynamics import environment, forces, torques
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.state import State, Wrench
 from jaxquat.fitting.covariance import FitCovariance, fit_covariance
@@ -102,6 +102,7 @@ __all__ = [
     "control",
     "dynamics",
     "ensembles",
+    "environment",
     "estimation",
     "euler",
     "exact",

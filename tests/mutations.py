@@ -242,6 +242,48 @@ MUTATIONS = {
         "_replace(torque=0.0 * moment)",
         "dynamics/test_forces.py::test_the_power_of_a_thrust_is_that_at_its_point",
     ),
+    "environment: the Earth turns by the solar day": Mutation(
+        "dynamics/environment.py",
+        "2.0 * math.pi * 1.00273790935 / 86400.0",
+        "2.0 * math.pi / 86400.0",
+        "dynamics/test_environment.py::test_the_earth_turns_by_sidereal_time",
+    ),
+    "environment: the Sun without its equation of the centre": Mutation(
+        "dynamics/environment.py",
+        "x, y = jnp.cos(mean + centre), jnp.sin(mean + centre)",
+        "x, y = jnp.cos(mean), jnp.sin(mean)",
+        "dynamics/test_environment.py::test_the_sun_is_where_an_almanac_has_it",
+    ),
+    "environment: half-shadow without the chord of the discs": Mutation(
+        "dynamics/environment.py",
+        "jnp.arctan2(y, x) - x * y",
+        "jnp.arctan2(y, x)",
+        "dynamics/test_environment.py::test_half_shadow_is_that_of_rays",
+    ),
+    "environment: the field of the epoch's five years only": Mutation(
+        "dynamics/igrf.py",
+        "table[k] + (year - years[k]) * rate",
+        "table[k] + 0.0 * (year - years[k]) * rate",
+        "dynamics/test_environment.py::test_the_field_is_that_of_the_official_program",
+    ),
+    "environment: a row of the recursion": Mutation(
+        "dynamics/igrf.py",
+        "(n - 1) ** 2 - m * m, 0)",
+        "(n - 1) ** 2 - m, 0)",
+        "dynamics/test_environment.py::test_the_field_has_neither_divergence_nor_curl",
+    ),
+    "aem: the derivative of a quaternion in the other axes": Mutation(
+        "recordings/aem.py",
+        "(vectors - np.cross(",
+        "(vectors + np.cross(",
+        "recordings/test_aem.py::test_derivatives_of_quaternions_become_rates",
+    ),
+    "aem: the direction is ignored": Mutation(
+        "recordings/aem.py",
+        '== "B2A" else 1.0',
+        '== "A2C" else 1.0',
+        "recordings/test_aem.py::test_all_conventions_of_one_attitude_are_read_alike",
+    ),
     "appendages: half of the Coriolis force": Mutation(
         "dynamics/appendages.py",
         "+ 2.0 * velocity)",

@@ -234,6 +234,11 @@ ENSEMBLE = {
     "progress": Argument(False),
 }
 OF = optional(None)
+AEM = dict.fromkeys(("OBJECT_NAME", "OBJECT_ID", "TIME_SYSTEM", "ORIGINATOR"), "X")
+AEM |= {"REF_FRAME_A": "EME2000", "REF_FRAME_B": "SC_BODY_1", "START_TIME": "2026-079T12:00:00"}
+EPOCH = Argument(2461120.0)
+SECONDS = Argument(0.5, {"nan": "propagates", **BATCH})
+ABOVE = algebra(3e7 * V)
 TABLE = {
     "accelerometer.Accelerometer.ideal": {"dtype": optional(None)},
     "accelerometer.calibrate": {"samples": Argument(POSES), "gravity": Argument(1.0)},
@@ -439,6 +444,30 @@ TABLE = {
         "below": Argument(0.1, {"wrong": "a limit for each of two numbers"}),
         "minimum": Argument(100),
     },
+    "environment.declination": {
+        "epoch": EPOCH,
+        "latitude": SECONDS,
+        "longitude": number(0.5),
+        "height": number(0.5),
+    },
+    "environment.density": {"position": ABOVE},
+    "environment.earth_attitude": {"epoch": EPOCH, "t": SECONDS},
+    "environment.kepler_orbit": {
+        "semi_major_axis": Argument(7e6),
+        "inclination": Argument(0.5),
+        "eccentricity": Argument(0.5),
+        "ascending_node": Argument(0.5),
+        "perigee": Argument(0.5),
+        "anomaly": Argument(0.5),
+    },
+    "environment.magnetic_field": {
+        "epoch": EPOCH,
+        "t": SECONDS,
+        "position": ABOVE,
+        "degree": Argument(1),
+    },
+    "environment.sun_direction": {"epoch": EPOCH, "t": SECONDS},
+    "environment.sunlight": {"epoch": EPOCH, "t": SECONDS, "position": ABOVE},
     "estimation.ahrs": {"settings": optional(estimation.AhrsSettings())},
     "estimation.intervals": {
         "times": Argument(np.arange(4.0), {"int": "numbers", "wrong": "eight times"})
@@ -668,6 +697,10 @@ TABLE = {
         "duplicates": Argument("raise"),
         "skip_damaged": Argument(False),
     },
+    "recordings.read_aem": {
+        "path": Argument("nowhere.aem", {"str": "a file that is not there"}),
+        "segment": optional(1, none="a file that is not there"),
+    },
     "recordings.read_dataflash": {
         "path": Argument("nowhere.bin", {"str": "a file that is not there"}),
         "columns": optional({"x": "IMU.x"}, none="a file that is not there"),
@@ -720,6 +753,12 @@ TABLE = {
     "recordings.write": {
         "path": Argument("/dev/null", {"str": "a file"}),
         "recording": Argument(RECORDING),
+    },
+    "recordings.write_aem": {
+        "path": Argument("/dev/null", {"str": "a file"}),
+        "recording": Argument(RECORDING),
+        "metadata": Argument(AEM),
+        "version": Argument("2.0"),
     },
     "schemes.rkmk": {"tableau": Argument(TABLEAU)},
     "rollout": ROLLOUT,

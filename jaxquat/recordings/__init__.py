@@ -6,6 +6,7 @@ recording and masked in windows.
 
 from __future__ import annotations
 
+from jaxquat.recordings.aem import read_aem, write_aem
 from jaxquat.recordings.ardupilot import ARDUPILOT, read_dataflash, read_tlog
 from jaxquat.recordings.benchmarks import read_euroc, read_tum
 from jaxquat.recordings.clocks import even_clock
@@ -27,6 +28,7 @@ __all__ = [
     "even_clock",
     "join",
     "read",
+    "read_aem",
     "read_dataflash",
     "read_euroc",
     "read_rosbag",
@@ -37,4 +39,5 @@ __all__ = [
     "windows",
     "windows_by_time",
     "write",
+    "write_aem",
 ]

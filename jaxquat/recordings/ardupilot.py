@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import io
 import os
@@ -51,7 +52,8 @@ def read_dataflash(
 ) -> Recording:
     """Read channels from an ArduPilot log, a ``.bin`` file; needs the extra ``logs`` (pymavlink).
 
-    Rows are as in ``read_ulog``. The time of a message is its ``SampleUS`` if it has one, otherwise
+    Rows are as in ``read_ulog``, and ``notes`` has the last ``declination`` [rad] of the log, the
+    parameter COMPASS_DEC. The time of a message is its ``SampleUS`` if it has one, otherwise
     ``TimeUS``; in logs of before 2015 ``TimeMS``, or ``T`` where ``TimeMS`` is that of a GPS week.
 
     Args:
@@ -76,11 +78,13 @@ def read_dataflash(
     sources, units = topics.checked_sources(ARDUPILOT if columns is None else columns, units, frame)
     boolean("skip_damaged", skip_damaged)
     names = {source.topic for source in sources.values()}
-    messages = _dataflash(place("path", path), names, skip_damaged)
+    messages = _dataflash(place("path", path), names | {"PARM"}, skip_damaged)
     if columns is None and not messages["MAG"]:
         del sources["magnetometer"]
     samples = functools.partial(_samples, path, units, functools.partial(_of_dataflash, messages))
-    return topics.recording_of(path, sources, samples, frame == "flu_enu")
+    recording = topics.recording_of(path, sources, samples, frame == "flu_enu")
+    angles = [row.Value for row in messages["PARM"] if row.Name == "COMPASS_DEC"]
+    return dataclasses.replace(recording, notes={"declination": angles[-1]} if angles else {})
 
 
 def _dataflash(file: Path, names: set[str], skip_damaged: bool) -> dict[str, list[Any]]:

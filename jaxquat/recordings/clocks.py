@@ -60,8 +60,8 @@ def even_clock(
         wanted = "stamps that rise with the rows"
         raise ValueError(f"recording.t: wanted {wanted}, got a clock that runs back at row {k + 1}")
     times += stamps[0]
-    evened = from_channels(times, {name: recording[name] for name in recording.names})
-    return evened, stamps - times
+    channels = {name: recording[name] for name in recording.names}
+    return from_channels(times, channels, recording.notes), stamps - times
 
 
 def _fitted(stamps: np.ndarray, starts: np.ndarray, rate: float | None) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +35,8 @@ class Recording(reprs.InOneLine):
         accelerometer: specific forces, sensor axes [m/s^2], (N, 3).
         magnetometer: magnetic field, sensor axes [T], (N, 3).
         channels: all other channels by name, each (N,) or (N, k): motors, angles, voltages.
+        notes: what else the file says, by name: the ``declination`` [rad] in the log of an
+            autopilot, the metadata of an attitude ephemeris message.
 
     Raises:
         ValueError, TypeError: a field that is no array of numbers or has a wrong shape (N is at
@@ -53,8 +56,10 @@ class Recording(reprs.InOneLine):
     accelerometer: Any = None
     magnetometer: Any = None
     channels: Mapping[str, np.ndarray] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        instance("notes", self.notes, Mapping, "a dict by name")
         instance("channels", self.channels, Mapping, "a dict of arrays by name")
         _check_array("t", self.t, "(N,), N >= 2", np.ndim(self.t) == 1 and np.size(self.t) >= 2)
         if self.t.dtype.kind in "iu" and np.any(self.t != np.float64(self.t).astype(self.t.dtype)):
@@ -111,7 +116,8 @@ class Recording(reprs.InOneLine):
         rows = self.present(channel)
         if rows.sum() < 2:
             raise ValueError(f"channel: wanted at least two rows with {channel}, got {rows.sum()}")
-        return from_channels(self.t[rows], {key: self[key][rows] for key in self.names})
+        values = {key: self[key][rows] for key in self.names}
+        return from_channels(self.t[rows], values, self.notes)
 
     def hold(self, channel: str) -> Recording:
         """Replace missing rows, after the first sample, by the last one before: a held command.
@@ -123,7 +129,7 @@ class Recording(reprs.InOneLine):
         present = self.present(channel)
         last = np.maximum.accumulate(np.where(present, np.arange(len(self.t)), 0))
         values = {key: self[key] for key in self.names} | {channel: self[channel][last]}
-        return from_channels(self.t, values)
+        return from_channels(self.t, values, self.notes)
 
     def intervals(self) -> np.ndarray:
         """Return the times since the previous row [s], (N,) float64; the first is 0.
@@ -188,8 +194,9 @@ def join(*recordings: Recording) -> Recording:
 
     The rows are all times of all recordings, merged only if equal in float64; nothing is
     interpolated. Channels are NaN in the rows that their recording does not have, so they become
-    float64; ``movement`` stays bool if every row has it. The times must be of one clock: shift one
-    that is ahead by 20 ms with ``dataclasses.replace(recording, t=recording.t - 0.02)``.
+    float64; ``movement`` stays bool if every row has it. Notes stay unless two differ. The times
+    must be of one clock: shift one that is ahead by 20 ms with
+    ``dataclasses.replace(recording, t=recording.t - 0.02)``.
 
     Args:
         recordings: recordings whose channels have different names, at least one channel each.
@@ -217,7 +224,10 @@ def join(*recordings: Recording) -> Recording:
             if name in samples:
                 raise ValueError(f"recordings[{k}]: wanted new names, got a second channel {name}")
             samples[name] = np.asarray(recording.t), np.asarray(recording[name])
-    return union(samples)
+    notes = {key: value for recording in recordings for key, value in recording.notes.items()}
+    for recording in recordings:
+        notes = {key: x for key, x in notes.items() if recording.notes.get(key, x) == x}
+    return dataclasses.replace(union(samples), notes=notes)
 
 
 def union(samples: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Recording:
@@ -230,14 +240,16 @@ def union(samples: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Recording:
     return from_channels(t, values)
 
 
-def from_channels(t: np.ndarray, values: Mapping[str, np.ndarray]) -> Recording:
+def from_channels(
+    t: np.ndarray, values: Mapping[str, np.ndarray], notes: Mapping[str, Any] | None = None
+) -> Recording:
     """Return a recording of channels given by name; a movement of floats is bool if complete."""
     fields = {name: value for name, value in values.items() if name in SENSORS}
     movement = fields.get("movement")
     if movement is not None and movement.dtype.kind == "f" and not np.isnan(movement).any():
         fields["movement"] = movement == 1.0
     channels = {name: value for name, value in values.items() if name not in SENSORS}
-    return Recording(t, **fields, channels=channels)
+    return Recording(t, **fields, channels=channels, notes=notes or {})
 
 
 def check_recording(recording: Any, name: str = "recording") -> None:

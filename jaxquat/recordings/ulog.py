@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 import re
@@ -54,7 +55,9 @@ def read_ulog(
     where its topic was not. Nothing is interpolated, and no time is changed. The time of a message
     is ``timestamp_sample``, if the topic always sets it (0 means unknown) and never repeats it;
     otherwise, and in commands (``actuator_...``, ``..._setpoint``), it is ``timestamp``, the time
-    of sending. A message with NaN in all fields of a channel is missing.
+    of sending. A message with NaN in all fields of a channel is missing. q has true north, a field
+    in world axes magnetic north: ``notes`` has the ``declination`` [rad] of the log, the parameter
+    EKF2_MAG_DECL, 0 before the first flight with a position; nothing is turned by it.
 
     Args:
         path: the file.
@@ -104,7 +107,16 @@ def read_ulog(
         where = f"{os.fspath(path)}: topic {source.topic}:{source.instance}"
         return _samples(where, log, name, source, si_value(units.get(name, 1.0)))
 
-    return topics.recording_of(path, sources, samples, frame == "flu_enu")
+    recording = topics.recording_of(path, sources, samples, frame == "flu_enu")
+    return dataclasses.replace(recording, notes=_notes(log))
+
+
+def _notes(log: Any) -> dict[str, float]:
+    """Return the declination [rad] that the log has last, if any."""
+    values = {**log.initial_parameters, **{name: x for _, name, x in log.changed_parameters}}
+    if "EKF2_MAG_DECL" not in values:
+        return {}
+    return {"declination": float(np.deg2rad(values["EKF2_MAG_DECL"]))}
 
 
 def _log(file: Path, names: list[str], skip_damaged: bool) -> Any:

@@ -44,6 +44,7 @@ FORMATS = {
     "GPS": (16, "QLZ", "TimeUS,Lat,Note", "sD-", "F--"),
     "OLD": (17, "Ifff", "TimeMS,GyrX,GyrY,GyrZ", "", ""),
     "GPS2": (18, "IHfI", "TimeMS,Week,Spd,T", "", ""),
+    "PARM": (20, "QNf", "TimeUS,Name,Value", "s--", "F--"),
     "WEEK": (19, "IHf", "TimeMS,Week,Spd", "", ""),
 }
 
@@ -234,3 +235,12 @@ def test_without_pymavlink_the_error_says_what_to_install(monkeypatch):
     wanted = re.escape('wanted the package pymavlink, got none: pip install "jaxquat[logs]"')
     with pytest.raises(ImportError, match=wanted):
         recordings.read_dataflash("nowhere.bin")
+
+
+@NEEDS_PYMAVLINK
+def test_the_declination_of_the_log_is_a_note(tmp_path):
+    """The last value of the parameter, in radians."""
+    rows = [(1000, b"COMPASS_DEC", 0.5), (1500, b"COMPASS_USE", 1.0), (3000, b"COMPASS_DEC", 0.125)]
+    got = recordings.read_dataflash(written(tmp_path, log(IMU=IMU, MAG=MAG, ATT=ATT, PARM=rows)))
+    assert got.notes == {"declination": 0.125}
+    assert recordings.read_dataflash(written(tmp_path)).notes == {}

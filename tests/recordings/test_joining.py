@@ -77,3 +77,14 @@ BAD = {
 def test_recordings_that_cannot_be_joined_are_named(given, message):
     with pytest.raises(ValueError, match="^" + re.escape(message)):
         recordings.join(*given)
+
+
+def test_notes_are_joined_unless_they_differ():
+    def part(t, name, **notes):
+        return recordings.Recording(t, channels={name: t}, notes=notes)
+
+    t = np.arange(3.0)
+    joined = recordings.join(
+        part(t, "a", declination=0.1, TIME_SYSTEM="UTC"), part(t, "b", declination=0.2, REF="X")
+    )
+    assert joined.notes == {"TIME_SYSTEM": "UTC", "REF": "X"}

@@ -435,3 +435,24 @@ def test_without_pyulog_the_error_says_what_to_install(monkeypatch):
     wanted = re.escape('wanted the package pyulog, got none: pip install "jaxquat[logs]"')
     with pytest.raises(ImportError, match=wanted):
         recordings.read_ulog("nowhere.ulg")
+
+
+@NEEDS_PYULOG
+def test_the_declination_of_the_log_is_a_note_and_turns_nothing(tmp_path):
+    """The last value of the parameter, in degrees; a log without it has no note."""
+
+    def parameter(degrees):
+        name = b"float EKF2_MAG_DECL"
+        return message("P", bytes([len(name)]) + name + struct.pack("<f", degrees))
+
+    file = tmp_path / "a.ulg"
+    start = 16 + len(message("B", bytes(40)))
+    file.write_bytes(WHOLE)
+    before = recordings.read_ulog(file, FLIGHT)
+    file.write_bytes(WHOLE[:start] + parameter(1.5) + WHOLE[start:] + parameter(6.25))
+    after = recordings.read_ulog(file, FLIGHT, frame="flu_enu")
+    assert before.notes == {}
+    assert after.notes == {"declination": np.deg2rad(6.25)}
+    back = frames.attitude(after.rows_with("q").q)
+    np.testing.assert_allclose(back, before.rows_with("q").q, rtol=0, atol=1e-15)
+    assert after.rows_with("q").notes == after.hold("q").notes == after.notes

@@ -1,0 +1,257 @@
+"""Attitude ephemeris messages of the CCSDS (AEM, 504.0-B-1 of 2008 and 504.0-B-2 of 2024), KVN."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from collections.abc import Mapping
+from decimal import Context, Decimal
+
+import numpy as np
+
+from jaxquat._internal.checks import instance, one_of, place, positive_integer
+from jaxquat.recordings.recording import Recording, check_recording, check_samples, check_times
+
+_TYPES = {  # those that are read, by the version of the message
+    "1.0": ("QUATERNION", "QUATERNION/DERIVATIVE"),
+    "2.0": ("QUATERNION", "QUATERNION/DERIVATIVE", "QUATERNION/ANGVEL"),
+}
+_BODY = re.compile(  # frames on a spacecraft
+    r"(SC_BODY|ACC|ACTUATOR|AST|CSS|DSS|ESA|GYRO|IMU|INSTRUMENT|MTA|RW|SA|SENSOR|STARTRACKER|TAM)"
+    r"(_FRAME)?(_\w+)?"
+)
+_EPOCH = re.compile(r"(\d{4})-(?:(\d\d)-(\d\d)|(\d{3}))T(\d\d):(\d\d):(\d\d(?:\.\d*)?)Z?")
+_NEEDED = ("OBJECT_NAME", "OBJECT_ID", "REF_FRAME_A", "REF_FRAME_B", "TIME_SYSTEM", "START_TIME")
+_ORDER = (*_NEEDED[:2], "CENTER_NAME", *_NEEDED[2:4], "ATTITUDE_DIR", *_NEEDED[4:], "STOP_TIME")
+_ORDER = (*_ORDER, "ATTITUDE_TYPE", "QUATERNION_TYPE", "ANGVEL_FRAME")
+_EXACT = Context(prec=60)  # seconds since the year 1, and all digits of a float
+_CONJUGATE = np.array([1.0, -1.0, -1.0, -1.0])
+
+
+def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Recording:
+    """Read attitudes from an attitude ephemeris message of the CCSDS, KVN of version 1 or 2.
+
+    ``t`` are seconds after START_TIME in the file's TIME_SYSTEM, whose days have 86,400 s. ``q``
+    maps the frame on the spacecraft, as SC_BODY_1, to the other one, scalar first, in the digits of
+    the file. ``gyro``, in axes of the spacecraft, are the rates of QUATERNION/ANGVEL or those of a
+    quaternion's derivative. ``notes`` has the metadata.
+
+    Args:
+        path: the file.
+        segment: the number of the segment, from 1; None if the file has only one.
+
+    Raises:
+        ValueError, TypeError: a bad argument; another format or version; a malformed line, by its
+            number; no ATTITUDE_DIR or QUATERNION_TYPE in version 1; another ATTITUDE_TYPE, such as
+            SPIN, Euler angles or RATE; both frames, or none, on the spacecraft.
+        OSError: the file cannot be opened.
+
+    Examples:
+        >>> attitudes = jq.recordings.read_aem("attitude.aem")  # doctest: +SKIP
+    """
+    file = place("path", path)
+    segment = None if segment is None else positive_integer("segment", segment)
+    segments = _segments(str(file), file.read_text(encoding="utf-8"))
+    if len(segments) < (segment or 1) or (segment is None and len(segments) > 1):
+        raise ValueError(f"segment: wanted one of the {len(segments)} of {file}, got {segment}")
+    notes, lines = segments[(segment or 1) - 1]
+    where, t, numbers = f"{file}: segment {segment or 1}", [], []
+    size = {"/DERIVATIVE": 8, "/ANGVEL": 7}.get(_convention(where, notes), 4)
+    for k, (epoch, *cells) in lines:
+        here = f"{file}, line {k}"
+        try:
+            numbers.append([float(cell) for cell in cells])
+        except ValueError as error:
+            raise ValueError(f"{here}: wanted numbers, got {' '.join(cells)}") from error
+        if len(cells) != size:
+            raise ValueError(f"{here}: wanted a time and {size} numbers, got {len(cells)}")
+        t.append(float(_seconds(here, epoch) - _seconds(where, notes["START_TIME"])))
+    if len(t) < 2:
+        raise ValueError(f"{where}: wanted at least two attitudes, got {len(t)}")
+    on_a = _spacecraft(where, notes) == "REF_FRAME_A"
+    q, rate = _b_to_a(where, np.array(numbers), notes)
+    check_times(f"{where}, times [s]", np.array(t), "")
+    check_samples(where, "q", q)
+    if on_a:
+        rate = None if rate is None else -_rotated(q, rate)
+        q = q * _CONJUGATE
+    return Recording(np.array(t), rate, q, notes=notes)
+
+
+def write_aem(
+    path: str | os.PathLike[str],
+    recording: Recording,
+    metadata: Mapping[str, str] | None = None,
+    *,
+    version: str = "2.0",
+) -> None:
+    """Write the attitudes of a recording to an attitude ephemeris message of one segment, KVN.
+
+    ``read_aem`` restores every bit of t and q, and the rates ``gyro`` to rounding, which version 2
+    has in degrees per second and version 1 leaves out.
+
+    Args:
+        path: the file.
+        recording: unit attitudes q, perhaps rates, in every row (``recording.rows_with("q")``).
+        metadata: OBJECT_NAME, OBJECT_ID, REF_FRAME_A and REF_FRAME_B, one of them on the spacecraft
+            and the other one the world of q, TIME_SYSTEM, START_TIME of t = 0, ORIGINATOR, and
+            others, in place of those in ``recording.notes``.
+        version: "2.0", or "1.0" with the quaternion's scalar last and the direction A2B.
+
+    Raises:
+        ValueError, TypeError: a bad argument, by name; metadata that are missing.
+        OSError: the file cannot be written.
+
+    Examples:
+        >>> import tempfile
+        >>> metadata = {"OBJECT_NAME": "CUBE", "OBJECT_ID": "2026-001A", "ORIGINATOR": "ME"}
+        >>> metadata |= {"REF_FRAME_A": "EME2000", "REF_FRAME_B": "SC_BODY_1"}
+        >>> metadata |= {"TIME_SYSTEM": "UTC", "START_TIME": "2026-03-20T12:00:00"}
+        >>> q = np.array([[1.0, 0.0, 0.0, 0.0], [0.8, 0.0, 0.6, 0.0]])
+        >>> attitudes = jq.recordings.Recording(np.array([0.0, 60.0]), q=q)
+        >>> file = tempfile.mkdtemp() + "/attitude.aem"
+        >>> jq.recordings.write_aem(file, attitudes, metadata)
+        >>> jq.recordings.read_aem(file).q[1]
+        array([0.8, 0. , 0.6, 0. ])
+    """
+    file, metadata = place("path", path), {} if metadata is None else metadata
+    check_recording(recording)
+    instance("metadata", metadata, Mapping, "a dict of texts by keyword")
+    one_of("version", version, tuple(_TYPES))
+    t, rates = np.asarray(recording.t, float), recording.gyro if version == "2.0" else None
+    check_times("recording.t", t)
+    if recording.q is None or not recording.present("q").all():
+        raise ValueError("recording: wanted q in all rows, got rows without; use rows_with")
+    check_samples("recording.q", "q", np.asarray(recording.q))
+    notes = {key: str(x) for key, x in {**recording.notes, **metadata}.items() if key.isupper()}
+    for key in (*_NEEDED, "ORIGINATOR"):
+        if key not in notes:
+            raise ValueError(f"metadata: wanted {key}, got {', '.join(notes) or 'nothing'}")
+    body = _spacecraft("metadata", notes)
+    on_a, start = body == "REF_FRAME_A", _seconds("metadata: START_TIME", notes["START_TIME"])
+    q = np.asarray(recording.q, float) * (_CONJUGATE if on_a else 1.0)
+    numbers, kind = np.roll(q, -1, axis=1), "QUATERNION"
+    if rates is not None:  # of B relative to A, in axes of the spacecraft
+        rates = np.rad2deg(np.asarray(rates, float)) * (-1.0 if on_a else 1.0)
+        numbers, kind = np.concatenate([numbers, rates], axis=1), "QUATERNION/ANGVEL"
+    epochs = [_epoch(_EXACT.add(start, Decimal(repr(x)))) for x in t.tolist()]
+    notes = {key: x for key, x in notes.items() if key not in _ORDER[-3:]}
+    notes |= {"STOP_TIME": epochs[-1], "ATTITUDE_TYPE": kind}
+    if version == "1.0":
+        notes |= {"ATTITUDE_DIR": "A2B", "QUATERNION_TYPE": "LAST"}
+    elif rates is not None:
+        notes["ANGVEL_FRAME"] = notes[body]
+    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    head = {"CCSDS_AEM_VERS": version, "CREATION_DATE": now, "ORIGINATOR": notes["ORIGINATOR"]}
+    pairs = {key: notes[key] for key in _ORDER if key in notes}
+    text = [*_lines(head), "META_START", *_lines(pairs), "META_STOP", "DATA_START"]
+    for epoch, row in zip(epochs, numbers.tolist(), strict=True):
+        text.append(f"{epoch} {' '.join(map(repr, row))}")
+    file.write_text("\n".join([*text, "DATA_STOP", ""]), encoding="utf-8")
+
+
+def _lines(pairs: Mapping[str, str]) -> list[str]:
+    return [f"{key} = {value}" for key, value in pairs.items()]
+
+
+def _segments(file: str, text: str) -> list[tuple[dict[str, str], list[tuple[int, list[str]]]]]:
+    """Return the keywords and the numbered lines of cells of each segment."""
+    header: dict[str, str] = {}
+    pairs, segments, part = header, [], "header"
+    parts = {"META_START": "metadata", "META_STOP": "", "DATA_START": "data", "DATA_STOP": "end"}
+    for k, line in enumerate(map(str.strip, text.splitlines()), start=1):
+        key, equals, value = (cell.strip() for cell in line.partition("="))
+        if not header and key != "CCSDS_AEM_VERS" and line:
+            raise ValueError(f"{file}: wanted CCSDS_AEM_VERS = ... first, got {line[:40]!r}")
+        if not line or line.startswith("COMMENT"):
+            continue
+        if line in parts:
+            part = parts[line]
+            if part == "metadata":
+                pairs = dict(header)
+                segments.append((pairs, []))
+        elif part == "data" and segments:
+            segments[-1][1].append((k, line.split()))
+        elif equals and part in ("header", "metadata") and key not in pairs:
+            pairs[key] = value
+        else:
+            raise ValueError(f"{file}, line {k}: wanted a new keyword and a value, got {line!r}")
+    if not segments or part != "end":
+        raise ValueError(f"{file}: wanted whole segments, got {len(segments)}, the last cut short")
+    return segments
+
+
+def _convention(where: str, notes: dict[str, str]) -> str:
+    """Return what follows QUATERNION in the type; ValueError if a convention is not supported."""
+    version, kind = notes["CCSDS_AEM_VERS"], notes.get("ATTITUDE_TYPE", "nothing").upper()
+    one_of(f"{where}: CCSDS_AEM_VERS", version, tuple(_TYPES))
+    one_of(f"{where}: ATTITUDE_TYPE", kind, _TYPES[version])
+    for key, values in (("ATTITUDE_DIR", ("A2B", "B2A")), ("QUATERNION_TYPE", ("FIRST", "LAST"))):
+        if version == "1.0":
+            one_of(f"{where}: {key}", notes.get(key, "nothing").upper(), values)
+        elif key in notes:
+            raise ValueError(f"{where}: wanted no {key} in version 2.0, got {notes[key]}")
+    for key in _NEEDED:
+        if key not in notes:
+            raise ValueError(f"{where}: wanted {key}, got {', '.join(notes)}")
+    return kind.removeprefix("QUATERNION")
+
+
+def _b_to_a(
+    where: str, numbers: np.ndarray, notes: Mapping[str, str]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return q from components in B to those in A, and the rate of B relative to A, in B [rad/s].
+
+    The axes of A, turned by the message's quaternion, are those of B.
+    """
+    shift = 0 if notes.get("QUATERNION_TYPE", "LAST").upper() == "FIRST" else 1
+    sign = _CONJUGATE if notes.get("ATTITUDE_DIR", "A2B").upper() == "B2A" else 1.0
+    q, rest = np.roll(numbers[:, :4], shift, axis=1) * sign, numbers[:, 4:]
+    if rest.shape[1] == 4:  # omega = 2 q* q'
+        slope = np.roll(rest, shift, axis=1) * sign
+        vectors = q[:, :1] * slope[:, 1:] - slope[:, :1] * q[:, 1:]
+        return q, 2.0 * (vectors - np.cross(q[:, 1:], slope[:, 1:]))
+    if rest.shape[1] == 0:
+        return q, None
+    frame, rate = notes.get("ANGVEL_FRAME", "nothing"), np.deg2rad(rest)
+    one_of(f"{where}: ANGVEL_FRAME", frame, (notes["REF_FRAME_A"], notes["REF_FRAME_B"]))
+    return q, (_rotated(q * _CONJUGATE, rate) if frame == notes["REF_FRAME_A"] else rate)
+
+
+def _spacecraft(where: str, notes: Mapping[str, str]) -> str:
+    """Return which of the two frames is one of the spacecraft."""
+    keys = ("REF_FRAME_A", "REF_FRAME_B")
+    on = [key for key in keys if _BODY.fullmatch(notes[key].upper())]
+    if len(on) != 1:
+        got = " and ".join(notes[key] for key in keys)
+        raise ValueError(f"{where}: wanted one frame on the spacecraft, as SC_BODY_1, got {got}")
+    return on[0]
+
+
+def _rotated(q: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    across = 2.0 * np.cross(q[:, 1:], vectors) / np.sum(q * q, axis=1)[:, None]
+    return vectors + q[:, :1] * across + np.cross(q[:, 1:], across)
+
+
+def _seconds(where: str, epoch: str) -> Decimal:
+    """Return the seconds of a date with month and day, or with the day of the year."""
+    match = _EPOCH.fullmatch(epoch)
+    try:
+        if not match:
+            raise ValueError("no match")
+        year, month, day, of_year, hour, minute = (int(x or 0) for x in match.groups()[:6])
+        date = datetime.date(year, month or 1, day or 1).toordinal() + max(of_year - 1, 0)
+    except ValueError as error:
+        wanted = "2026-03-20T12:00:00 or 2026-079T12:00:00"
+        raise ValueError(f"{where}: wanted a time such as {wanted}, got {epoch!r}") from error
+    return _EXACT.add(Decimal(date * 86400 + hour * 3600 + minute * 60), Decimal(match[7]))
+
+
+def _epoch(seconds: Decimal) -> str:
+    days, rest = _EXACT.divmod(seconds, Decimal(86400))
+    date = datetime.date.fromordinal(int(days)).isoformat()
+    hours, rest = divmod(rest, 3600)
+    minutes, rest = divmod(rest, 60)
+    whole, _, digits = f"{rest:f}".partition(".")
+    return f"{date}T{int(hours):02}:{int(minutes):02}:{int(whole):02}.{digits or 0}"
