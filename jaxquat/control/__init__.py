@@ -15,6 +15,7 @@ Examples:
 
 from __future__ import annotations
 
+from jaxquat.control import pointing
 from jaxquat.control.cascade import CascadeGains, CascadeLimits, cascade
 from jaxquat.control.delaying import delay
 from jaxquat.control.flight import FlightGains, Lift, flight_law
@@ -59,6 +60,7 @@ __all__ = [
     "lqr_law",
     "margins",
     "pid",
+    "pointing",
     "quaternion_law",
     "settling_time",
     "tracking_law",
