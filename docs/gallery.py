@@ -46,6 +46,7 @@ PICTURES = {  # example: its pictures in docs
     "pointing_event": ["gallery/pointing_event.png"],
     "adaptive_top": ["gallery/adaptive_top.png"],
     "export": ["gallery/export.png"],
+    "pointing_budget": ["gallery/pointing_budget.png"],
 }
 
 

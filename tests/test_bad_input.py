@@ -93,6 +93,7 @@ class Argument(NamedTuple):
 
 
 PROPAGATES = {"nan": "propagates", "inf": "propagates"}
+COMPLEX = {"nan": "a complex NaN", "inf": "a complex NaN"}
 BATCH = {"wrong": "a batch", "empty": "an empty batch"}
 
 
@@ -440,10 +441,10 @@ TABLE = {
         "confidence": Argument(0.9),
     },
     "control.pointing.transfer": {
-        "a": algebra(0.5 * np.eye(3)),
-        "b": algebra(np.ones((3, 1)), wrong="five disturbances"),
-        "c": algebra(np.ones((1, 3))),
-        "frequency": algebra(np.array([0.0, 1.0, 2.0]), wrong="seven frequencies"),
+        "a": Argument(0.5 * np.eye(3), COMPLEX),
+        "b": Argument(np.ones((3, 1)), {**COMPLEX, "wrong": "five disturbances"}),
+        "c": Argument(np.ones((1, 3)), COMPLEX),
+        "frequency": Argument(np.array([0.0, 1.0]), {**COMPLEX, "wrong": "six frequencies"}),
         "dt": Argument(0.1),
     },
     "control.quaternion_law": {"state": STATE, "gains": Argument(GAINS), "target": Argument(Q)},

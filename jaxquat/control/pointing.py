@@ -209,7 +209,7 @@ def percentile(
     Examples:
         >>> members = jnp.arange(1000.0).reshape(100, 10)
         >>> [float(x) for x in pointing.percentile(members, 0.9, interpretation="ensemble")]
-        [899.0, 829.0, 959.0]
+        [899.0, 839.0, 959.0]
     """
     values = floating("values", values)
     if values.ndim != 2 or not values.size:
