@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
@@ -49,10 +48,9 @@ class Errors(NamedTuple):
         mpe: mean performance error, the mean over a window.
         rpe: relative performance error, the difference between the error and its mean over the
             window.
-        pde: performance drift error, the mean over a later window minus the mean over an earlier
-            one, in the same period of observation; None without ``drift``.
-        pre: performance reproducibility error, the same for windows of two periods of observation;
-            None without ``reproducibility``.
+        pde: performance drift error, the mean over a later window minus that over an earlier one,
+            in the same period of observation; None without ``drift``.
+        pre: performance reproducibility error, the same for two periods of observation, or None.
 
     Examples:
         >>> pointing.errors(error, 20).mpe.shape
@@ -296,11 +294,7 @@ def transfer(
     frequency, dt = vector("frequency", frequency).astype(a.dtype), scalar("dt", dt)
     positive("dt", dt)
     turn = 2.0 * jnp.pi * frequency * dt.astype(frequency.dtype)
-    z = lax.complex(jnp.cos(turn), jnp.sin(turn))
-    a, b, c = (x.astype(z.dtype) for x in (a, b, c))
-
-    def at(z: Array) -> Array:
-        solved = jnp.linalg.solve(z * jnp.eye(len(a), dtype=z.dtype) - a, b)
-        return jnp.matmul(c, solved, precision="highest")
-
-    return jax.vmap(at)(z)
+    z = lax.complex(jnp.cos(turn), jnp.sin(turn))[:, None, None]
+    a, b, c = (x.astype(z.dtype)[None] for x in (a, b, c))
+    solved = jnp.linalg.solve(z * jnp.eye(a.shape[-1], dtype=z.dtype)[None] - a, b)
+    return jnp.matmul(c, solved, precision="highest")
