@@ -102,11 +102,11 @@ def errors(
     def difference(name: str, separation: int | None) -> Array | None:
         if separation is None:
             return None
-        separation = _apart(name, positive_integer(name, separation), window)
-        later = starts[starts + separation + window <= len(error)] + separation
+        apart = _apart(name, positive_integer(name, separation), window)
+        later = starts[starts + apart + window <= len(error)] + apart
         if not later.size:
             wanted = f"at most {len(error) - window} for {len(error)} samples"
-            raise ValueError(f"{name}: wanted {wanted}, got {separation}")
+            raise ValueError(f"{name}: wanted {wanted}, got {apart}")
         second = jnp.mean(error[later[:, None] + np.arange(window)], axis=1)
         return second - mean[: len(later)]
 
@@ -165,8 +165,8 @@ def from_spectrum(
         weight = panel_weights(checked_grid(frequency), window, [*times.values()])
     rows = jnp.stack([jnp.asarray(x, power.dtype) for x in weight])
     sums = jnp.tensordot(rows, power, 1, precision="highest")
-    differences = dict(zip(times, sums[3:], strict=True))
-    return Errors(*sums[:3], differences.get("drift"), differences.get("reproducibility"))
+    rest = dict(zip(times, sums[3:], strict=True))
+    return Errors(sums[0], sums[1], sums[2], rest.get("drift"), rest.get("reproducibility"))
 
 
 def _apart(name: str, separation: Any, window: float) -> Any:
