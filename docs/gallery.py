@@ -20,6 +20,9 @@ from pathlib import Path
 from PIL import Image, ImageSequence
 
 DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS.parent))
+from examples.validation import flight_log  # noqa: E402
+
 FLIGHTS = DOCS.parents[1] / "shared" / "data" / "crazyflie"
 PICTURES = {  # example: its pictures in docs
     "fit_gains": ["fit_gains.png"],
@@ -48,6 +51,8 @@ PICTURES = {  # example: its pictures in docs
     "adaptive_top": ["gallery/adaptive_top.png"],
     "export": ["gallery/export.png"],
     "onboard": ["gallery/onboard.png"],
+    "pointing_budget": ["gallery/pointing_budget.png"],
+    "log_to_gains": ["gallery/log_to_gains.png"],
 }
 
 
@@ -94,6 +99,10 @@ def main():
                 run(name, *recordings)
         elif name == "attitude_filter":
             continue
+        elif name == "log_to_gains":
+            with tempfile.TemporaryDirectory() as folder:
+                flight_log.three_axes(Path(folder) / "simulated.ulg")
+                run(name, Path(folder) / "simulated.ulg")
         elif name == "train_policy":
             run(name, "--updates", "1000")  # on any machine, however busy
         elif name != "identify_quadrotor" or FLIGHTS.exists():

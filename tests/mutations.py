@@ -981,6 +981,19 @@ MUTATIONS = {
         "return np.linalg.solve(r + b.T @ p @ b, b.T @ p @ a)",
         "control/test_control.py::test_lqr_minimises_the_cost_of_the_loop",
     ),
+    "pointing: the windows of a drift overlap less than they do": Mutation(
+        "control/window_weights.py",
+        "(s + window, -1.0), (s - window, -1.0)",
+        "(s + window, -1.0), (s - window, -0.9)",
+        "control/test_pointing.py::"
+        "test_densities_that_are_linear_between_frequencies_are_integrated_exactly[wide]",
+    ),
+    "pointing: times of a member as independent samples": Mutation(
+        "control/pointing.py",
+        "math.sqrt(len(size))",
+        "math.sqrt(size.size)",
+        "control/test_pointing.py::test_the_mixed_interval_counts_members_and_not_times",
+    ),
     "cascade: feed-forward turned forth": Mutation(
         "control/cascade.py",
         "rate = k.attitude * error + rotate_inverse(state.q, c.heading_rate * z)",

@@ -93,6 +93,7 @@ class Argument(NamedTuple):
 
 
 PROPAGATES = {"nan": "propagates", "inf": "propagates"}
+COMPLEX = {"nan": "a complex NaN", "inf": "a complex NaN"}
 BATCH = {"wrong": "a batch", "empty": "an empty batch"}
 
 
@@ -410,6 +411,34 @@ TABLE = {
         "measure": Argument(lambda state, noise: state),
         "limits": optional(1.0, inf="no limit"),
         "anti_windup_time": optional(1.0, inf="no unwinding"),
+    },
+    "control.pointing.errors": {
+        "error": algebra(ROWS, wrong="seven axes"),
+        "window": Argument(2),
+        "stride": optional(1),
+        "drift": optional(2),
+        "reproducibility": optional(3),
+    },
+    "control.pointing.from_spectrum": {
+        "frequency": Argument(np.array([0.0, 1.0, 2.0]), word=r"\b(frequency|power)\b"),
+        "power": Argument(V),
+        "window": Argument(2.0, {"int": "a number"}),
+        "drift": optional(3.0, inf="windows without correlation"),
+        "reproducibility": optional(3.0, inf="windows without correlation"),
+        "lines": Argument(False),
+    },
+    "control.pointing.percentile": {
+        "values": algebra(ROWS, wrong="seven times"),
+        "probability": Argument(0.5),
+        "interpretation": Argument("mixed"),
+        "confidence": Argument(0.9),
+    },
+    "control.pointing.transfer": {
+        "a": Argument(0.5 * np.eye(3), COMPLEX),
+        "b": Argument(np.ones((3, 1)), {**COMPLEX, "wrong": "five disturbances"}),
+        "c": Argument(np.ones((1, 3)), COMPLEX),
+        "frequency": Argument(np.array([0.0, 1.0]), {**COMPLEX, "wrong": "six frequencies"}),
+        "dt": Argument(0.1),
     },
     "control.quaternion_law": {"state": STATE, "gains": Argument(GAINS), "target": Argument(Q)},
     "control.delay": {

@@ -544,6 +544,31 @@ CASES = [
         "got neither; for linearize write lambda t, state, u: plant(t, state, params, u)",
     ),
     (
+        lambda: control.pointing.errors(jnp.ones(8), 4, drift=3),
+        ValueError,
+        "drift: wanted at least the window, 4, got 3",
+    ),
+    (
+        lambda: control.pointing.errors(jnp.ones(8), 4, reproducibility=5),
+        ValueError,
+        "reproducibility: wanted at most 4 for 8 samples, got 5",
+    ),
+    (
+        lambda: control.pointing.from_spectrum(V[::-1], V, 1.0),
+        ValueError,
+        "frequency: wanted frequencies that increase",
+    ),
+    (
+        lambda: control.pointing.from_spectrum(V[:1], V[:1], 1.0),
+        ValueError,
+        "frequency: wanted at least 2 for a density, got 1",
+    ),
+    (
+        lambda: jax.jit(lambda f: control.pointing.from_spectrum(f, V, 1.0))(V),
+        TypeError,
+        "only the frequencies of lines may be traced",
+    ),
+    (
         lambda: jq.kinematics.preintegrate(FOUR_ROWS, FOUR_ROWS, jnp.arange(3.0)),
         ValueError,
         "times: wanted one for each of 4 samples, got 3",

@@ -16,6 +16,7 @@ from scipy.integrate import solve_ivp
 from scipy.spatial.transform import Rotation
 
 import jaxquat as jq
+from examples.validation import flight_log
 
 DATA = ROOT.parent / "shared" / "data"
 FAST, SLOW = DATA / "broad_07_fast_rotation.csv.gz", DATA / "broad_02_slow_rotation.csv.gz"
@@ -874,3 +875,65 @@ def test_the_tides_turn_toutatis_as_scipy_integrates_them():
 
     assert np.rad2deg(off(0.0)) == pytest.approx(0.093, abs=0.001)
     assert off(1.0) < 1e-3 * off(0.0)
+
+
+# A pointing budget.
+
+
+@pytest.mark.slow
+def test_pointing_budget_example(tmp_path):
+    """The fit halves the level of the RPE, and the simulated levels are those of the spectrum.
+
+    The level of the sum is within the interval of the simulation, or 5 % beyond it: a sum of normal
+    errors and sinusoids is not normal, and a window has whole samples.
+    """
+    code, out, err = run(tmp_path, "pointing_budget")
+    assert code == 0, err
+    rows = re.findall(r"^99.7 % of the sum +(.+)$", out, re.M)
+    first, fitted = (np.array([float(x) for x in row.split()]) for row in rows)
+    assert fitted[2] < 0.5 * first[2]
+    intervals = re.findall(r"simulated \w+: \S+ urad, 95 % interval (\S+) to (\S+)", out)
+    for level, (low, high) in zip(fitted, intervals, strict=True):
+        assert 0.95 * float(low) < level < 1.05 * float(high)
+    assert (tmp_path / "pointing_budget.png").stat().st_size > 10_000
+
+
+# From a log to gains.
+
+
+@pytest.mark.needs("pyulog", "pymavlink")
+def test_the_response_of_simulated_rates_is_found_and_too_little_motion_is_refused():
+    """Within three standard errors, which are about 2 % of k and 4 ms of lag and delay together."""
+    module = example("log_to_gains")
+    known = flight_log.simulated(5, k=60.0, lag=0.04, delay=0.012, noise=0.002)
+    numbers, reason = module.identified(known[1], known[2], flight_log.DT)
+    assert reason == ""
+    assert abs(numbers[0] - 60.0) < 3 * numbers[3]
+    assert abs(numbers[1] + numbers[2] - 0.052) < 3 * numbers[6]
+    assert numbers[3] < 3.0
+    assert numbers[6] < 5e-3
+    still = flight_log.simulated(5, amplitude=0.0)
+    assert "too little excitation" in module.identified(still[1], still[2], flight_log.DT)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.needs("pyulog", "pymavlink")
+def test_log_to_gains_example(tmp_path):
+    """Better gains have the disk margin that is asked for, and the page is one file."""
+    flight_log.three_axes(tmp_path / "flight.ulg")
+    code, out, err = run(
+        tmp_path, "log_to_gains", "flight.ulg", "--inertia", "0.02", "0.03", "0.04"
+    )
+    assert code == 0, err
+    found = re.findall(r"^(\w+): torque over inertia (\S+) .*\n.*\n +torque (\S+) N m", out, re.M)
+    assert [name for name, *_ in found] == ["roll", "pitch"]
+    np.testing.assert_allclose([float(k) for _, k, _ in found], [60.0, 90.0], rtol=0.08)
+    np.testing.assert_allclose(float(found[0][2]), 0.02 * float(found[0][1]), rtol=1e-2)
+    assert re.search(r"^yaw: no result", out, re.M)
+    disk = [float(x) for x in re.findall(r"better gains .* disk (\S+)$", out, re.M)]
+    assert len(disk) == 2
+    assert min(disk) >= 0.85
+    page = (tmp_path / "flight_gains.html").read_text()
+    assert "data:image/png;base64," in page
+    assert "http" not in page
+    assert (tmp_path / "log_to_gains.png").stat().st_size > 10_000

@@ -177,6 +177,7 @@ RECORDS = [
     jq.control.FlightGains,
     jq.control.Lift,
     jq.control.Margins,
+    jq.control.pointing.Errors,
     jq.planning.Constraints,
     jq.planning.MpcMemory,
     jq.planning.Plan,

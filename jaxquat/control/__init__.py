@@ -15,6 +15,7 @@ Examples:
 
 from __future__ import annotations
 
+from jaxquat.control import pointing
 from jaxquat.control.cascade import CascadeGains, CascadeLimits, cascade
 from jaxquat.control.delaying import delay
 from jaxquat.control.flight import FlightGains, Lift, flight_law
@@ -57,6 +58,7 @@ __all__ = [
     "lqr",
     "margins",
     "pid",
+    "pointing",
     "quaternion_law",
     "tracking_law",
 ]
