@@ -115,12 +115,12 @@ def delays(flight):
     """
     t, squares = flight["t"], flight["motors"] ** 2
     rolls = np.stack([squares @ LEFT, squares @ -FORWARD], 1)
-    band = butter(2, np.array(BAND) * 2 * DT, "band")
-    wanted = lfilter(*band, flight["omega"][:, :2], axis=0)
+    b, a = butter(2, np.array(BAND) * 2 * DT, "band")
+    wanted = lfilter(b, a, flight["omega"][:, :2], axis=0)
     misses = []
     for delay in DELAYS:
         late = np.stack([np.interp(t - delay, t, column) for column in rolls.T], 1)
-        miss = lfilter(*band, np.cumsum(late, 0) * DT, axis=0) * GAINS - wanted
+        miss = lfilter(b, a, np.cumsum(late, 0) * DT, axis=0) * GAINS - wanted
         miss[:110] = 0  # the filters settle
         misses.append(np.cumsum(np.sum(miss**2, 1)))
     misses, k = np.array(misses), np.arange(len(t))

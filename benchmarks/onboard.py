@@ -95,7 +95,7 @@ def arm(text, folder):
 
 def main():
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--arm", action="store_true")
     options, folder = parser.parse_args(), Path(tempfile.mkdtemp())
     count = COMMON.LENGTH[1]

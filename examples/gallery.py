@@ -185,6 +185,8 @@ def draw_control(folder):
         angle = jnp.rad2deg(jq.quaternion.distance(paths.state.q, LEVEL))
         plot.fan(paths.t, angle, "attitude error [deg]", label=label, ax=right[1])
     right[1].set(yscale="log", ylim=(1e-2, 200), title="200 flights that the fit never saw")
+    assert fit.best_start is not None  # there are several starts
+    assert fit.validation is not None
     best, updates = fit.best_start, np.arange(0, 41, fit.chunk)
     navy, vermilion = plot.COLOURS[:2]
     left[2].plot(np.delete(fit.history, best, axis=0).T, color="0.7", linewidth=0.8)

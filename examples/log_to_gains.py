@@ -169,9 +169,11 @@ CONTROLLER = jq.Controller(lambda start, params: EMPTY, update)
 @jax.jit
 def fly(gains, plant):
     """Return the path after a step of all rates at 0 s and a push at 1 s."""
-    grid, given = jq.grid(0.0, DT, 500), {"inputs": jnp.ones((500, 3))}
+    grid, inputs = jq.grid(0.0, DT, 500), jnp.ones((500, 3))
     params = (*plant, gains, 0.1)
-    return jq.rollout(jq.rkmk2, BODY, torque, REST, grid, params, controller=CONTROLLER, **given)
+    return jq.rollout(
+        jq.rkmk2, BODY, torque, REST, grid, params, controller=CONTROLLER, inputs=inputs
+    )
 
 
 def disks(gains, plant):
@@ -221,7 +223,7 @@ def drawn(t, u, rate, paths, known):
 
 def main():
     """Read, identify, design, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("log", type=Path)
     parser.add_argument("--inertia", type=float, nargs=3)
     parser.add_argument("--mass", type=float)
@@ -237,7 +239,7 @@ def main():
         lines += ["All torques are per inertia, which no log reveals: see --inertia."]
     found = [identified(u[:, k], rate[:, k], h) for k in range(3)]
     known = [k for k in range(3) if not found[k][1] and np.isfinite(gains[k]).all()]
-    sets, loops, paths = {}, {}, {}
+    sets, loops, paths, plant = {}, {}, {}, ()
     if known:
         index = np.array([k if k in known else known[0] for k in range(3)])  # others copy one
         k, lag, delay = np.stack([found[k][0][:3] for k in index], axis=1)

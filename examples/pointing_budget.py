@@ -15,6 +15,8 @@ budget with the first and with the fitted gains, checks it against a simulation 
 draws pointing_budget.png.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import matplotlib
@@ -63,8 +65,9 @@ def loop(logarithms):
             omega=state.omega + gyro,
         )
         tau = jq.control.quaternion_law(measured, gains, LEVEL) + disturbance
-        tau, acceleration = jq.dynamics.coupled(BODY, PANEL, state, *state.aux, tau)
-        return tau, (state.aux[1], acceleration)
+        bend, speed = state.aux
+        tau, acceleration = jq.dynamics.coupled(BODY, PANEL, state, bend, speed, tau)
+        return tau, (speed, acceleration)
 
     a, b = jq.dynamics.linearize(jq.rkmk2, BODY, torque, 0.0, STILL, DT, jnp.zeros(3))
     return a, b, jnp.eye(len(a))[AXIS : AXIS + 1]
@@ -81,7 +84,7 @@ def budget(logarithms):
     h = jnp.abs(pointing.transfer(*matrices, wheels, DT))[:, 0, 2]
     power = jnp.diag((h * amplitude) ** 2 / 2)  # a source for each wheel
     imbalance = pointing.from_spectrum(wheels, power, WINDOW, drift=DRIFT, lines=True)
-    both = zip(noise[:4], imbalance[:4], strict=True)
+    both: Any = zip(noise[:4], imbalance[:4], strict=True)
     return pointing.Errors(*(jnp.concatenate(pair) for pair in both))
 
 

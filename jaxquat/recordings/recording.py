@@ -296,7 +296,7 @@ def sample_problems(name: str, numbers: np.ndarray) -> Iterator[tuple[int, str]]
     An attitude has four numbers, or nine, the rows of a matrix.
     """
     rows = numbers if numbers.ndim == 2 else numbers[:, None]
-    good, missing = np.isfinite(rows).all(axis=1), np.isnan(rows).all(axis=1)
+    good, missing = np.all(np.isfinite(rows), axis=1), np.all(np.isnan(rows), axis=1)
     rows, wanted = np.where(good[:, None], rows, 0.0), "finite numbers, or NaN in all of them"
     if name == "q" and rows.shape[1] == 9:
         matrices, wanted = rows.reshape(-1, 3, 3), "a rotation matrix"
