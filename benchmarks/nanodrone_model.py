@@ -3,6 +3,7 @@
 Nothing here looks ahead: a window uses samples up to its start, and after it the motor speeds.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -115,12 +116,13 @@ def delays(flight):
     """
     t, squares = flight["t"], flight["motors"] ** 2
     rolls = np.stack([squares @ LEFT, squares @ -FORWARD], 1)
-    b, a = butter(2, np.array(BAND) * 2 * DT, "band")
-    wanted = lfilter(b, a, flight["omega"][:, :2], axis=0)
+    coefficients: Any = butter(2, np.array(BAND) * 2 * DT, "band")
+    filtered: Any = partial(lfilter, *coefficients, axis=0)
+    wanted = filtered(flight["omega"][:, :2])
     misses = []
     for delay in DELAYS:
         late = np.stack([np.interp(t - delay, t, column) for column in rolls.T], 1)
-        miss = lfilter(b, a, np.cumsum(late, 0) * DT, axis=0) * GAINS - wanted
+        miss = filtered(np.cumsum(late, 0) * DT) * GAINS - wanted
         miss[:110] = 0  # the filters settle
         misses.append(np.cumsum(np.sum(miss**2, 1)))
     misses, k = np.array(misses), np.arange(len(t))
