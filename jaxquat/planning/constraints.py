@@ -32,18 +32,13 @@ from jaxquat.planning.iteration import (
     NOT_FINITE,
     ROUNDING,
     RUNNING,
-    Limits,
-    Problem,
     Progress,
     Settings,
-    Trajectory,
-    cost_along,
-    ends,
-    gauss_newton,
     minimise,
-    zeros,
 )
+from jaxquat.planning.linearization import gauss_newton
 from jaxquat.planning.riccati import Model, backward, held, product, solve_free
+from jaxquat.planning.trajectory import Limits, Problem, Trajectory, cost_along, ends, zeros
 
 FIRST_STRENGTH = 1e2
 """The first penalties times S."""

@@ -22,7 +22,6 @@ from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.planning.constraints import Kinds
-from jaxquat.planning.iteration import Limits, Problem
 from jaxquat.planning.problem import (
     Constraints,
     Residuals,
@@ -33,6 +32,7 @@ from jaxquat.planning.problem import (
     problem_of,
     residuals_of,
 )
+from jaxquat.planning.trajectory import Limits, Problem
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.simulation.grid import Grid, grid
 from jaxquat.simulation.simulation import checked_simulation

@@ -25,7 +25,7 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.planning.constraints import Kinds, largest_violation, values
-from jaxquat.planning.iteration import Problem, Settings
+from jaxquat.planning.iteration import Settings
 from jaxquat.planning.optimum import Functions, Outcome, bound, described, optimum
 from jaxquat.planning.plan import Plan
 from jaxquat.planning.problem import (
@@ -41,6 +41,7 @@ from jaxquat.planning.problem import (
     problem_of,
     residuals_of,
 )
+from jaxquat.planning.trajectory import Problem
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.simulation.grid import Grid
 from jaxquat.simulation.simulation import checked_simulation

@@ -25,8 +25,8 @@ from jax import Array, lax
 from jaxquat._internal.linear import matvec
 from jaxquat.dynamics.state import State, retract
 from jaxquat.planning.constraints import FLOOR, REGULAR, Kinds, covariances_of, spread
-from jaxquat.planning.iteration import Limits, Trajectory, ends, zeros
 from jaxquat.planning.riccati import Model, backward, forward, held, product
+from jaxquat.planning.trajectory import Limits, Trajectory, ends, zeros
 
 PASSES, FALL = 20, 0.2
 """Passes of a step, and the factor of sigma from one to the next."""

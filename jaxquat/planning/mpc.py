@@ -19,19 +19,12 @@ from jaxquat.fused.trace.hoisting import shared
 from jaxquat.planning.constraints import Kinds, largest_violation, values
 from jaxquat.planning.horizon import checked_horizon, shifted
 from jaxquat.planning.interior import program_of, solved
-from jaxquat.planning.iteration import (
-    STEPS,
-    Limits,
-    Problem,
-    Trajectory,
-    clipped,
-    gauss_newton,
-    open_loop,
-    roll_out,
-    within,
-)
+from jaxquat.planning.iteration import STEPS
+from jaxquat.planning.linearization import gauss_newton
+from jaxquat.planning.policies import within
 from jaxquat.planning.problem import Constraints, Residuals
 from jaxquat.planning.riccati import backward, forward
+from jaxquat.planning.trajectory import Limits, Problem, Trajectory, clipped, open_loop, roll_out
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 

@@ -33,26 +33,21 @@ from jaxquat.planning.constraints import (
     updated,
     values,
 )
-from jaxquat.planning.iteration import (
+from jaxquat.planning.iteration import Settings, has_converged, minimise
+from jaxquat.planning.linearization import exact_model, slope_at_end, slope_of_sample
+from jaxquat.planning.policies import modelled, policy_of
+from jaxquat.planning.riccati import Model, Policy, backward, forward, held
+from jaxquat.planning.trajectory import (
     Limits,
     Problem,
-    Settings,
     Trajectory,
     at_limits,
     begun,
     ends,
-    exact_model,
     free_of,
-    has_converged,
-    minimise,
-    modelled,
     open_loop,
-    policy_of,
     roll_out,
-    slope_at_end,
-    slope_of_sample,
 )
-from jaxquat.planning.riccati import Model, Policy, backward, forward, held
 
 PASSES = 16
 """The passes of the fixed point of the multipliers' derivative."""

@@ -1,0 +1,229 @@
+"""Linear-quadratic models of the samples, in the coordinates of ``local`` and ``retract``.
+
+The Hessian is that of the Lagrangian, whose multipliers are the costates, or that of Gauss and
+Newton. A kernel needs the zeros of a Jacobian; XLA compiles a program of all its columns faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxquat import quaternion
+from jaxquat._internal.linear import dot, matvec
+from jaxquat.dynamics.state import State, local, retract
+from jaxquat.fused.scanning import scan
+from jaxquat.planning.riccati import Model, product, symmetric
+from jaxquat.planning.trajectory import Problem, at_once, ends, half_square, zeros
+
+Columns = Callable[[Callable[..., Any], list[Array], list[Array]], Any]
+"""``columns(push, parts, directions)``: the Jacobian of a linear function of parts, each moving in
+its directions (columns, size)."""
+
+
+def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Trace a function of a problem once, unless the problem is an augmented one."""
+
+    def of_parts(functions: Any, closed: Any, *arguments: Any) -> Any:
+        parts = (partial(f, *x) for f, x in zip(functions, closed, strict=True))
+        return function(Problem(*parts), *arguments)
+
+    @wraps(function)
+    def call(problem: Problem, *arguments: Any) -> Any:
+        parts = [f for f in problem if isinstance(f, partial)]
+        if len(parts) < len(problem):
+            return function(problem, *arguments)
+        functions: tuple[Any, ...] = tuple(f.func for f in parts)
+        return functions[0].jitted(of_parts, functions)([f.args for f in parts], *arguments)
+
+    return call
+
+
+def gauss_newton(
+    problem: Problem,
+    states: State,
+    commands: Array,
+    gaps: Array | None = None,
+    by_kernel: bool = False,
+) -> Model:
+    """Linearise the samples, with the Gauss-Newton Hessian of their costs."""
+    before, after, last = ends(states)
+    rows = jnp.arange(len(commands)), before, after, commands
+    linearised, linearised_end = LINEARISED[columns_by_part if by_kernel else columns_at_once]
+    if by_kernel:
+        samples = scan(lambda _, row: ((), linearised(problem, *row)), (), rows)[1]
+        end = at_once(partial(linearised_end, problem), last)
+    else:
+        samples = jax.vmap(partial(linearised, problem))(*rows)
+        end = linearised_end(problem, last)
+    return Model(*samples, end, None if gaps is None else -gaps)
+
+
+def _linearised(
+    columns: Columns, problem: Problem, k: Array, state: State, after: State, command: Array
+) -> tuple[Array, Array, Array]:
+    def moved(state: State, command: Array) -> tuple[Array, Array]:
+        end, residuals = problem.stage(k, state, command)
+        return local(after, end), residuals
+
+    (_, residuals), (transition, jacobian) = _linear(columns, moved, state, command)
+    return transition, *_squared(jacobian, residuals)
+
+
+def _linear(
+    columns: Columns, function: Callable[..., Any], state: State, *command: Array
+) -> tuple[Any, Any]:
+    """Return value and Jacobian with respect to the error of the state and the command."""
+    q, omega, aux, *place = state
+    parts, structure = jax.tree.flatten((q, omega, place, aux, *command))
+
+    def of_parts(*parts: Array) -> Any:
+        q, omega, place, aux, *command = jax.tree.unflatten(structure, parts)
+        return function(State(q, omega, aux, *place), *command)
+
+    value, push = jax.linearize(of_parts, *parts)
+    turns = 0.5 * quaternion.left_matrix(q)[:, 1:].T  # d (q exp(u)) / du at u = 0
+    others = [jnp.eye(x.size, dtype=q.dtype) for x in parts[1:]]
+    return value, columns(push, parts, [turns, *others])
+
+
+def columns_by_part(
+    push: Callable[..., Any], parts: list[Array], directions: list[Array]
+) -> list[Array]:
+    """Return the Jacobian, whose zeros are known to a kernel: each part moves alone."""
+    still = [jnp.zeros_like(x) for x in parts]
+
+    def by(i: int, directions: Array) -> Any:
+        def of_part(x: Array) -> Any:
+            return push(*still[:i], x, *still[i + 1 :])
+
+        def along(direction: Array) -> Any:  # so JAX knows that the other parts do not change
+            return jax.jvp(of_part, (still[i],), (direction.reshape(still[i].shape),))[1]
+
+        return jax.vmap(along, out_axes=1)(directions)
+
+    columns = map(by, range(len(parts)), directions)
+    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *columns)
+
+
+def columns_at_once(
+    push: Callable[..., Any], parts: list[Array], directions: list[Array]
+) -> list[Array]:
+    """Return the Jacobian by one program of all columns, which XLA compiles faster."""
+
+    def along(*direction: Array) -> Any:
+        return push(*(d.reshape(x.shape) for d, x in zip(direction, parts, strict=True)))
+
+    sizes = [len(d) for d in directions]
+    before = [sum(sizes[:i]) for i in range(len(sizes))]
+    rows = [
+        jnp.pad(d, ((first, sum(sizes) - first - len(d)), (0, 0)))
+        for d, first in zip(directions, before, strict=True)
+    ]
+    return jax.vmap(along, out_axes=1)(*rows)
+
+
+def _linearised_end(columns: Columns, problem: Problem, last: State) -> tuple[Array, Array]:
+    residuals, jacobian = _linear(columns, problem.final, last)
+    return _squared(jacobian, residuals)
+
+
+def _squared(jacobian: Array, residuals: Array) -> tuple[Array, Array]:
+    return matvec(jacobian.T, residuals), product(jacobian.T, jacobian)
+
+
+LINEARISED = {
+    of: (traced_once(partial(_linearised, of)), traced_once(partial(_linearised_end, of)))
+    for of in (columns_by_part, columns_at_once)
+}
+"""The linear models of a sample and of the end, as a kernel needs them and as XLA does."""
+
+
+def exact_model(problem: Problem, states: State, commands: Array) -> tuple[Model, Array]:
+    """Linearise with the exact Hessians, and return the costate after each sample, (samples, n)."""
+    before, after, last = ends(states)
+    linearised, linearised_end = LINEARISED[columns_by_part]
+
+    def ended(last: State) -> tuple[Array, Array]:
+        return linearised_end(problem, last)[0], curvature_at_end(problem, last)
+
+    def sample(costate: Array, row: Any) -> tuple[Array, tuple[Array, ...]]:
+        transition, gradient, _ = linearised(problem, *row)
+        hessian = curvature(problem, costate, *row)
+        return costate_before(costate, transition, gradient), (
+            transition,
+            gradient,
+            hessian,
+            costate,
+        )
+
+    v, v_v = at_once(ended, last)
+    rows = jnp.arange(len(commands)), before, after, commands
+    *model, costates = scan(sample, v, rows, reverse=True)[1]
+    return Model(*model, (v, v_v)), costates
+
+
+def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
+    """Replace the Hessians of ``gauss_newton`` by the exact ones of the Lagrangian."""
+    before, after, last = ends(states)
+    rows = costates_of(model), jnp.arange(len(commands)), before, after, commands
+    hessian = jax.vmap(partial(curvature, problem))(*rows)
+    return model._replace(hessian=hessian, end=(model.end[0], curvature_at_end(problem, last)))
+
+
+def costates_of(model: Model) -> Array:
+    """Return the costate after each sample, (samples, n)."""
+
+    def back(after: Array, row: Any) -> tuple[Array, Array]:
+        return costate_before(after, *row), after
+
+    return lax.scan(back, model.end[0], (model.transition, model.gradient), reverse=True)[1]
+
+
+def costate_before(after: Array, transition: Array, gradient: Array) -> Array:
+    """Return the costate before a sample from the one after it, both (n,)."""
+    n = after.size
+    return gradient[:n] + matvec(transition[:, :n].T, after)
+
+
+def curvature(
+    problem: Problem, costate: Array, k: Array, state: State, after: State, command: Array
+) -> Array:
+    """Return the exact Hessian of a sample's Lagrangian, (n + m, n + m)."""
+    slope = lambda z: slope_of_sample(problem, costate, k, state, after, command, z)[0]  # noqa: E731
+    return symmetric(jax.jacfwd(slope)(zeros(state, command)))
+
+
+def slope_of_sample(
+    problem: Problem,
+    costate: Array,
+    k: Array,
+    state: State,
+    after: State,
+    command: Array,
+    z: Array,
+) -> tuple[Array, Array]:
+    """Return the gradient of a sample's Lagrangian at z, (n + m,), and the error after it, (n,)."""
+    n = costate.size
+
+    def lagrangian(z: Array) -> tuple[Array, Array]:
+        end, residuals = problem.stage(k, retract(state, z[:n]), command + z[n:])
+        off = local(after, end)
+        return half_square(residuals) + dot(costate, off), off
+
+    return jax.grad(lagrangian, has_aux=True)(z)
+
+
+def curvature_at_end(problem: Problem, last: State) -> Array:
+    """Return the exact Hessian of the cost of the end, (n, n)."""
+    return jax.jacfwd(lambda delta: slope_at_end(problem, last, delta))(zeros(last))
+
+
+def slope_at_end(problem: Problem, last: State, delta: Array) -> Array:
+    """Return the gradient of the cost of the end at an error delta of its state, (n,)."""
+    return jax.grad(lambda delta: half_square(problem.final(retract(last, delta))))(delta)
