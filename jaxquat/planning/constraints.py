@@ -16,14 +16,13 @@ Bertsekas, Constrained Optimization and Lagrange Multiplier Methods, 1982, secti
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat._internal.linear import square
+from jaxquat._internal import linear
 from jaxquat.dynamics.state import State, retract
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.iteration import (
@@ -112,7 +111,7 @@ def augmented(
 def penalty(at: Kinds, multipliers: Kinds, penalties: Kinds) -> Array:
     """Return what ``augmented`` adds to the cost, where the constraints have these values."""
     end, along = jax.tree.map(_residual, at, multipliers, penalties)
-    return 0.5 * (square(end) + square(_positive(along).ravel()))
+    return 0.5 * (linear.square(end) + linear.square(_positive(along).ravel()))
 
 
 def _residual(value: Array, y: Array, root: Array) -> Array:
@@ -146,7 +145,7 @@ def spread(slopes: Array, covariance: Array) -> Array:
     """Return the standard deviations (c,) of numbers with these slopes (c, n)."""
     unit = jnp.max(jnp.abs(slopes), axis=1)
     slopes = slopes / jnp.where(unit > 0, unit, 1.0)[:, None]
-    return unit * _root(jnp.sum(product(slopes, covariance) * slopes, axis=1))
+    return unit * linear.root(jnp.sum(product(slopes, covariance) * slopes, axis=1))
 
 
 def deviations(
@@ -164,14 +163,14 @@ def deviations(
     at_end = lambda delta: constraints.equalities(retract(last, delta))  # noqa: E731
     end = spread(jax.jacfwd(at_end)(zeros(last)), covariance)
     off = jnp.where(end > 0, at.equalities / jnp.where(end > 0, end, 1.0), 0.0)
-    deviation = jnp.sqrt(cost + 0.5 * square(off))
+    deviation = jnp.sqrt(cost + 0.5 * linear.square(off))
 
     def along(k: Array, state: State, command: Array, covariance: Array) -> Array:
         def value(z: Array) -> Array:
             return constraints.inequalities(k, retract(state, z[:n]), command + z[n:])
 
         slopes = jax.jacfwd(value)(zeros(state, command))
-        moves = jnp.diag(deviation * _root(jnp.diagonal(covariance)))
+        moves = jnp.diag(deviation * linear.root(jnp.diagonal(covariance)))
         here = value(jnp.zeros_like(moves[0]))
         secants = (jax.vmap(value)(moves) - here[None]) / deviation
         least = SECANT * jnp.max(jnp.abs(secants), axis=0)
@@ -181,40 +180,16 @@ def deviations(
     return Kinds(end, jnp.maximum(sides, FLOOR * jnp.max(sides, axis=0, keepdims=True)))
 
 
-def _root(variance: Array) -> Array:
-    """Return the square root, with the derivative 0 at 0."""
-    some = variance != 0
-    return jnp.where(some, jnp.sqrt(jnp.where(some, variance, 1.0)), 0.0)
+def verdict(status: Array, met: Array, nearly_met: Array, stuck: Array) -> Array:
+    """Return the status of the outer iteration from that of the last minimisation; all are ().
 
-
-class Facts(NamedTuple):
-    """What decides how the outer iteration ends; arrays ()."""
-
-    status: Array  # of the last minimisation
-    met: Array  # whether the violation is negligible before and after this minimisation
-    nearly_met: Array  # whether it is small enough for a plan; it is if ``met``
-    stuck: Array  # whether a stronger penalty does not reduce it
-
-    @property
-    def over(self) -> Array:
-        """Whether another minimisation is useless: no steps are left, or the cost is not finite."""
-        return (self.status == RUNNING) | (self.status == NOT_FINITE)
-
-
-VERDICTS: tuple[tuple[int | None, Callable[[Facts], Array]], ...] = (
-    (INFEASIBLE, lambda facts: (facts.status == RUNNING) & ~facts.nearly_met),
-    (None, lambda facts: facts.met | facts.over),
-    (INFEASIBLE, lambda facts: facts.stuck & ~facts.nearly_met),
-    (ROUNDING, lambda facts: facts.stuck & (facts.status == CONVERGED)),
-)
-"""Statuses and when they hold; the first one counts. None: the status of the last minimisation."""
-
-
-def verdict(facts: Facts) -> Array:
-    """Return the status of the outer iteration, by ``VERDICTS``."""
-    hold = [holds(facts) for _, holds in VERDICTS]
-    statuses = [facts.status if status is None else status for status, _ in VERDICTS]
-    return jnp.select(hold, statuses, facts.status).astype(jnp.int32)
+    ``met``: the violation was negligible before and after it. ``nearly_met``: it is small enough
+    for a plan. ``stuck``: a stronger penalty does not reduce it.
+    """
+    hopeless = (status == RUNNING) | (stuck & (status != NOT_FINITE))
+    rounding = stuck & ~met & (status == CONVERGED)
+    status = jnp.where(rounding, ROUNDING, status)
+    return jnp.where(hopeless & ~nearly_met, INFEASIBLE, status).astype(jnp.int32)
 
 
 def violation_of(at: Kinds, least: Array, spread: Kinds) -> Array:
@@ -267,12 +242,13 @@ def minimise_within(
         met = (violation <= tolerance**2.5 * scale) & (early <= tolerance**2 * scale)
         stuck = (c.strength >= largest) & ~(violation <= 0.5 * c.violation)
         stuck |= jnp.isinf(violation)  # of a constraint that no command changes
-        facts = Facts(inner.status, met, violation <= tolerance**2 * scale, stuck)
+        status = verdict(inner.status, met, violation <= tolerance**2 * scale, stuck)
+        over = (inner.status == RUNNING) | (inner.status == NOT_FINITE)
         strength = jnp.where(violation <= FALL * c.violation, c.strength, 10.0 * c.strength)
         return Multiplied(
-            inner._replace(status=verdict(facts)), updated(y, root, at),
+            inner._replace(status=status), updated(y, root, at),
             jax.tree.map(lambda r: (largest / c.strength) ** 0.5 * r, root),
-            jnp.minimum(strength, largest), violation, met | facts.over | stuck,
+            jnp.minimum(strength, largest), violation, met | over | stuck,
         )  # fmt: skip
 
     zero = jnp.zeros((), jnp.int32)
