@@ -16,6 +16,7 @@ Bertsekas, Constrained Optimization and Lagrange Multiplier Methods, 1982, secti
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxquat._internal import linear
-from jaxquat.dynamics.state import State, retract
+from jaxquat.dynamics.state import State
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.iteration import (
     CONVERGED,
@@ -37,7 +38,16 @@ from jaxquat.planning.iteration import (
 )
 from jaxquat.planning.linearization import gauss_newton
 from jaxquat.planning.riccati import Model, backward, held, product, solve_free
-from jaxquat.planning.trajectory import Limits, Problem, Trajectory, cost_along, ends, zeros
+from jaxquat.planning.trajectory import (
+    Limits,
+    Problem,
+    Trajectory,
+    cost_along,
+    jacobian,
+    moved,
+    samples_of,
+    zeros,
+)
 
 FIRST_STRENGTH = 1e2
 """The first penalties times S."""
@@ -69,9 +79,8 @@ class Multiplied(NamedTuple):
 
 def values(constraints: Kinds, states: State, commands: Array) -> Kinds:
     """Evaluate the constraints along a path."""
-    before, _, last = ends(states)
-    numbers = jnp.arange(len(commands))
-    along = jax.vmap(constraints.inequalities)(numbers, before, commands)
+    rows, _, last = samples_of(states, commands)
+    along = jax.vmap(constraints.inequalities)(*rows)
     return Kinds(constraints.equalities(last), along)
 
 
@@ -158,17 +167,13 @@ def deviations(
     states, commands, _ = path
     model = gauss_newton(problem, states, commands, by_kernel=True)
     covariances, covariance = covariances_of(model, REGULAR)
-    n = covariance.shape[-1]
-    before, _, last = ends(states)
-    at_end = lambda delta: constraints.equalities(retract(last, delta))  # noqa: E731
-    end = spread(jax.jacfwd(at_end)(zeros(last)), covariance)
+    rows, _, last = samples_of(states, commands)
+    end = spread(jacobian(constraints.equalities, last), covariance)
     off = jnp.where(end > 0, at.equalities / jnp.where(end > 0, end, 1.0), 0.0)
     deviation = jnp.sqrt(cost + 0.5 * linear.square(off))
 
     def along(k: Array, state: State, command: Array, covariance: Array) -> Array:
-        def value(z: Array) -> Array:
-            return constraints.inequalities(k, retract(state, z[:n]), command + z[n:])
-
+        value = moved(partial(constraints.inequalities, k), state, command)
         slopes = jax.jacfwd(value)(zeros(state, command))
         moves = jnp.diag(deviation * linear.root(jnp.diagonal(covariance)))
         here = value(jnp.zeros_like(moves[0]))
@@ -176,7 +181,7 @@ def deviations(
         least = SECANT * jnp.max(jnp.abs(secants), axis=0)
         return jnp.maximum(spread(slopes, covariance), jnp.where(jnp.isfinite(least), least, 0.0))
 
-    sides = jax.vmap(along)(jnp.arange(len(commands)), before, commands, covariances)
+    sides = jax.vmap(along)(*rows, covariances)
     return Kinds(end, jnp.maximum(sides, FLOOR * jnp.max(sides, axis=0, keepdims=True)))
 
 

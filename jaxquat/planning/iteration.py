@@ -27,7 +27,7 @@ from jaxquat.dynamics.state import State, local
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.policies import policy_of, within
 from jaxquat.planning.riccati import Policy
-from jaxquat.planning.trajectory import Limits, Problem, Trajectory, clipped, ends, roll_out
+from jaxquat.planning.trajectory import Limits, Problem, Trajectory, clipped, roll_out
 
 STEPS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 """Lengths of the steps that a pass tries."""
@@ -142,7 +142,8 @@ def _searched(
     """Return the cheapest path, with gaps the longest step, below ``most``; cost and length."""
     lengths = jnp.asarray(STEPS, most.dtype)
     start = jax.tree.map(lambda x: x[0], path.states)
-    rows = path.commands, ends(path.states)[0], policy.change, policy.gains, limits
+    planned = jax.tree.map(lambda x: x[:-1], path.states)
+    rows = path.commands, planned, policy.change, policy.gains, limits
 
     def tried(length: Array) -> tuple[Trajectory, Array]:
         def command(state: State, row: Any) -> Array:

@@ -16,10 +16,10 @@ from jax import Array, lax
 
 from jaxquat import quaternion
 from jaxquat._internal.linear import dot, matvec
-from jaxquat.dynamics.state import State, local, retract
+from jaxquat.dynamics.state import State, local
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.riccati import Model, product, symmetric
-from jaxquat.planning.trajectory import Problem, at_once, ends, half_square, zeros
+from jaxquat.planning.trajectory import Problem, at_once, half_square, moved, samples_of, zeros
 
 Columns = Callable[[Callable[..., Any], list[Array], list[Array]], Any]
 """``columns(push, parts, directions)``: the Jacobian of a linear function of parts, each moving in
@@ -52,26 +52,25 @@ def gauss_newton(
     by_kernel: bool = False,
 ) -> Model:
     """Linearise the samples, with the Gauss-Newton Hessian of their costs."""
-    before, after, last = ends(states)
-    rows = jnp.arange(len(commands)), before, after, commands
+    rows, after, last = samples_of(states, commands)
     linearised, linearised_end = LINEARISED[columns_by_part if by_kernel else columns_at_once]
     if by_kernel:
-        samples = scan(lambda _, row: ((), linearised(problem, *row)), (), rows)[1]
+        samples = scan(lambda _, row: ((), linearised(problem, *row)), (), (*rows, after))[1]
         end = at_once(partial(linearised_end, problem), last)
     else:
-        samples = jax.vmap(partial(linearised, problem))(*rows)
+        samples = jax.vmap(partial(linearised, problem))(*rows, after)
         end = linearised_end(problem, last)
     return Model(*samples, end, None if gaps is None else -gaps)
 
 
 def _linearised(
-    columns: Columns, problem: Problem, k: Array, state: State, after: State, command: Array
+    columns: Columns, problem: Problem, k: Array, state: State, command: Array, after: State
 ) -> tuple[Array, Array, Array]:
-    def moved(state: State, command: Array) -> tuple[Array, Array]:
+    def stage(state: State, command: Array) -> tuple[Array, Array]:
         end, residuals = problem.stage(k, state, command)
         return local(after, end), residuals
 
-    (_, residuals), (transition, jacobian) = _linear(columns, moved, state, command)
+    (_, residuals), (transition, jacobian) = _linear(columns, stage, state, command)
     return transition, *_squared(jacobian, residuals)
 
 
@@ -146,7 +145,7 @@ LINEARISED = {
 
 def exact_model(problem: Problem, states: State, commands: Array) -> tuple[Model, Array]:
     """Linearise with the exact Hessians, and return the costate after each sample, (samples, n)."""
-    before, after, last = ends(states)
+    rows, after, last = samples_of(states, commands)
     linearised, linearised_end = LINEARISED[columns_by_part]
 
     def ended(last: State) -> tuple[Array, Array]:
@@ -163,16 +162,14 @@ def exact_model(problem: Problem, states: State, commands: Array) -> tuple[Model
         )
 
     v, v_v = at_once(ended, last)
-    rows = jnp.arange(len(commands)), before, after, commands
-    *model, costates = scan(sample, v, rows, reverse=True)[1]
+    *model, costates = scan(sample, v, (*rows, after), reverse=True)[1]
     return Model(*model, (v, v_v)), costates
 
 
 def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
     """Replace the Hessians of ``gauss_newton`` by the exact ones of the Lagrangian."""
-    before, after, last = ends(states)
-    rows = costates_of(model), jnp.arange(len(commands)), before, after, commands
-    hessian = jax.vmap(partial(curvature, problem))(*rows)
+    rows, after, last = samples_of(states, commands)
+    hessian = jax.vmap(partial(curvature, problem))(costates_of(model), *rows, after)
     return model._replace(hessian=hessian, end=(model.end[0], curvature_at_end(problem, last)))
 
 
@@ -192,10 +189,10 @@ def costate_before(after: Array, transition: Array, gradient: Array) -> Array:
 
 
 def curvature(
-    problem: Problem, costate: Array, k: Array, state: State, after: State, command: Array
+    problem: Problem, costate: Array, k: Array, state: State, command: Array, after: State
 ) -> Array:
     """Return the exact Hessian of a sample's Lagrangian, (n + m, n + m)."""
-    slope = lambda z: slope_of_sample(problem, costate, k, state, after, command, z)[0]  # noqa: E731
+    slope = lambda z: slope_of_sample(problem, costate, k, state, command, after, z)[0]  # noqa: E731
     return symmetric(jax.jacfwd(slope)(zeros(state, command)))
 
 
@@ -204,15 +201,15 @@ def slope_of_sample(
     costate: Array,
     k: Array,
     state: State,
-    after: State,
     command: Array,
+    after: State,
     z: Array,
 ) -> tuple[Array, Array]:
     """Return the gradient of a sample's Lagrangian at z, (n + m,), and the error after it, (n,)."""
-    n = costate.size
+    stage = moved(partial(problem.stage, k), state, command)
 
     def lagrangian(z: Array) -> tuple[Array, Array]:
-        end, residuals = problem.stage(k, retract(state, z[:n]), command + z[n:])
+        end, residuals = stage(z)
         off = local(after, end)
         return half_square(residuals) + dot(costate, off), off
 
@@ -221,9 +218,10 @@ def slope_of_sample(
 
 def curvature_at_end(problem: Problem, last: State) -> Array:
     """Return the exact Hessian of the cost of the end, (n, n)."""
-    return jax.jacfwd(lambda delta: slope_at_end(problem, last, delta))(zeros(last))
+    return jax.jacfwd(partial(slope_at_end, problem, last))(zeros(last))
 
 
 def slope_at_end(problem: Problem, last: State, delta: Array) -> Array:
     """Return the gradient of the cost of the end at an error delta of its state, (n,)."""
-    return jax.grad(lambda delta: half_square(problem.final(retract(last, delta))))(delta)
+    final = moved(problem.final, last)
+    return jax.grad(lambda delta: half_square(final(delta)))(delta)

@@ -43,10 +43,10 @@ from jaxquat.planning.trajectory import (
     Trajectory,
     at_limits,
     begun,
-    ends,
     free_of,
     open_loop,
     roll_out,
+    samples_of,
 )
 
 PASSES = 16
@@ -219,10 +219,9 @@ def _slopes(
     problem: Problem, model: Model, costates: Array, states: State, commands: Array
 ) -> tuple[Array, Array, Array]:
     """Return gradient, shift and end of a Disturbance at these states, sample by sample."""
-    before, after, last = ends(states)
-    rows = costates, jnp.arange(len(commands)), before, after, commands
+    rows, after, last = samples_of(states, commands)
     by_sample = functools.partial(slope_of_sample, problem, z=jnp.zeros_like(model.gradient[0]))
-    gradient, off = jax.vmap(by_sample)(*rows)
+    gradient, off = jax.vmap(by_sample)(costates, *rows, after)
     return gradient, off, slope_at_end(problem, last, jnp.zeros_like(model.end[0]))
 
 

@@ -36,7 +36,7 @@ from jaxquat.planning.riccati import (
     in_box,
     summed,
 )
-from jaxquat.planning.trajectory import Limits, Problem, Trajectory, at_once, ends
+from jaxquat.planning.trajectory import Limits, Problem, Trajectory, at_once, samples_of
 
 
 def policy_of(
@@ -82,7 +82,7 @@ def _in_one_sweep(
     exact: bool,
 ) -> Policy:
     """Compute ``policy_of`` in one kernel; to store the linear model would take longer."""
-    before, after, last = ends(path.states)
+    rows_of_path, after, last = samples_of(path.states, path.commands)
     linearised, linearised_end = LINEARISED[columns_by_part]
 
     def ended(last: State) -> tuple[Array, list[Array]]:
@@ -109,8 +109,7 @@ def _in_one_sweep(
         policies = [policy._replace(hessian=None) for policy in policies]
         return (costate, list(values)), (policies, None if shift is None else models)
 
-    numbers = jnp.arange(len(path.commands))
-    stages = (numbers, before, after, path.commands), shifts, rows
+    stages = (*rows_of_path, after), shifts, rows
     begin = v if exact else None, [(v, hessian) for hessian in at_end]
     policies, models = scan(sample, begin, stages, reverse=True, engine="fused")[1]
     if models is not None:

@@ -83,17 +83,16 @@ def begun(
         states, _, cost = roll_out(problem, start, commands, open_loop, loop=scan)
         return Trajectory(states, commands, None), cost
     states = jax.tree.map(lambda x, first: x.at[0].set(first), states, start)
-    before, after, _ = ends(states)
-    reached = jax.vmap(problem.stage)(jnp.arange(len(commands)), before, commands)[0]
+    rows, after, _ = samples_of(states, commands)
+    reached = jax.vmap(problem.stage)(*rows)[0]
     path = Trajectory(states, commands, jax.vmap(local)(reached, after))
     return path, cost_along(problem, path)
 
 
 def cost_along(problem: Problem, path: Trajectory) -> Array:
     """Return the cost of a path, with gaps or without."""
-    before, _, last = ends(path.states)
-    numbers = jnp.arange(len(path.commands))
-    residuals = jax.vmap(problem.stage)(numbers, before, path.commands)[1]
+    rows, _, last = samples_of(path.states, path.commands)
+    residuals = jax.vmap(problem.stage)(*rows)[1]
     return half_square(residuals.ravel()) + half_square(problem.final(last))
 
 
@@ -129,8 +128,19 @@ def zeros(state: State, *command: Array) -> Array:
     return jnp.zeros(error_size(state) + sum(u.size for u in command), state.q.dtype)
 
 
-def ends(states: State) -> tuple[State, State, State]:
-    """Return the states before the samples and after them, and the last one."""
+def moved(function: Callable[..., Any], state: State, *command: Array) -> Callable[[Array], Any]:
+    """Return a function of the state and perhaps the command as one of their changes."""
+    n = error_size(state)
+    return lambda z: function(retract(state, z[:n]), *(u + z[n:] for u in command))
+
+
+def jacobian(function: Callable[..., Array], state: State, *command: Array) -> Array:
+    """Return the Jacobian with respect to the changes, (r, n) or (r, n + m)."""
+    return jax.jacfwd(moved(function, state, *command))(zeros(state, *command))
+
+
+def samples_of(states: State, commands: Array) -> tuple[tuple[Array, State, Array], State, State]:
+    """Return number, state and command of each sample, the states after them, and the last one."""
     parts = (slice(None, -1), slice(1, None), -1)
     before, after, last = (jax.tree.map(lambda x, i=i: x[i], states) for i in parts)
-    return before, after, last
+    return (jnp.arange(len(commands)), before, commands), after, last
