@@ -37,7 +37,7 @@ from jaxquat.planning.iteration import (
     minimise,
 )
 from jaxquat.planning.linearization import gauss_newton
-from jaxquat.planning.riccati import Model, backward, held, product, solve_free
+from jaxquat.planning.riccati import Choice, Model, backward, held, product, solve_free
 from jaxquat.planning.trajectory import (
     Limits,
     Problem,
@@ -134,7 +134,8 @@ def _positive(residual: Array) -> Array:
 def covariances_of(model: Model, damping: float) -> tuple[Array, Array]:
     """Return the covariances of error and command of each sample, and of the error at the end."""
     commands = model.gradient[:, model.end[0].size :]
-    policy = backward(model, damping, jnp.ones(commands.shape, bool), held, scan)
+    choice = Choice(held, jnp.ones(commands.shape, bool), damping)
+    policy = backward(model, choice, scan)
     n, m = model.transition.shape[-2], commands.shape[-1]
 
     def sample(covariance: Array, row: Any) -> tuple[Array, Array]:

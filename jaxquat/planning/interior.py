@@ -26,7 +26,7 @@ from jax import Array, lax
 from jaxquat._internal.linear import matvec
 from jaxquat.dynamics.state import State
 from jaxquat.planning.constraints import FLOOR, REGULAR, Kinds, covariances_of, spread
-from jaxquat.planning.riccati import Model, backward, forward, held, product
+from jaxquat.planning.riccati import Choice, Model, backward, forward, held, product
 from jaxquat.planning.trajectory import Limits, Trajectory, jacobian, moved, samples_of, zeros
 
 PASSES, FALL = 20, 0.2
@@ -113,8 +113,8 @@ def program_of(
 def solved(program: Program, damping: float) -> tuple[Array, Array]:
     """Return error and change of the command of all samples, and the largest multiplier."""
     model, rows, end, unit, _ = program
-    free = jnp.ones(model.gradient.shape[:1] + model.hessian.shape[-1:], bool)
-    free = free[:, model.end[0].size :]
+    free = jnp.ones_like(model.gradient[:, model.end[0].size :], bool)
+    choice = Choice(held, free, damping)
 
     def pushed(model: Model, rows: Rows, y: Array, t: Array, sigma: Array) -> tuple[Any, ...]:
         weight = 1.0 / (t / y + rows.softness)
@@ -123,7 +123,7 @@ def solved(program: Program, damping: float) -> tuple[Array, Array]:
         gradient = model.gradient + jnp.sum(by * (y + weight * off)[:, None], axis=2)
         hessian = model.hessian + product(by, weight[..., None] * rows.slopes)
         changed = model._replace(gradient=gradient, hessian=hessian)
-        after, z = forward(changed, backward(changed, damping, free, held))
+        after, z = forward(changed, backward(changed, choice))
         return after, z, y + weight * (jnp.sum(rows.slopes * z[:, None], axis=2) + off)
 
     fixed = lax.stop_gradient((model, rows))

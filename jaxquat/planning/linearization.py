@@ -60,7 +60,7 @@ def gauss_newton(
     else:
         samples = jax.vmap(partial(linearised, problem))(*rows, after)
         end = linearised_end(problem, last)
-    return Model(*samples, end, None if gaps is None else -gaps)
+    return Model(*samples, None if gaps is None else -gaps, end)
 
 
 def _linearised(
@@ -143,27 +143,35 @@ LINEARISED = {
 """The linear models of a sample and of the end, as a kernel needs them and as XLA does."""
 
 
+def models_of(
+    problem: Problem, costate: Array | None, *row: Any
+) -> tuple[Array | None, list[tuple[Array, Array, Array]]]:
+    """Return the costate before a sample and its models, the exact one first if it is known."""
+    transition, gradient, hessian = LINEARISED[columns_by_part][0](problem, *row)
+    models = [(transition, gradient, hessian)]
+    if costate is None:
+        return None, models
+    models.insert(0, (transition, gradient, curvature(problem, costate, *row)))
+    return costate_before(costate, transition, gradient), models
+
+
+def models_at_end(problem: Problem, exact: bool, last: State) -> list[tuple[Array, Array]]:
+    """Return the models of the end, the exact one first."""
+    v, v_v = LINEARISED[columns_by_part][1](problem, last)
+    return [(v, curvature_at_end(problem, last)), (v, v_v)] if exact else [(v, v_v)]
+
+
 def exact_model(problem: Problem, states: State, commands: Array) -> tuple[Model, Array]:
     """Linearise with the exact Hessians, and return the costate after each sample, (samples, n)."""
     rows, after, last = samples_of(states, commands)
-    linearised, linearised_end = LINEARISED[columns_by_part]
-
-    def ended(last: State) -> tuple[Array, Array]:
-        return linearised_end(problem, last)[0], curvature_at_end(problem, last)
 
     def sample(costate: Array, row: Any) -> tuple[Array, tuple[Array, ...]]:
-        transition, gradient, _ = linearised(problem, *row)
-        hessian = curvature(problem, costate, *row)
-        return costate_before(costate, transition, gradient), (
-            transition,
-            gradient,
-            hessian,
-            costate,
-        )
+        before, models = models_of(problem, costate, *row)
+        return before, (*models[0], costate)
 
-    v, v_v = at_once(ended, last)
-    *model, costates = scan(sample, v, (*rows, after), reverse=True)[1]
-    return Model(*model, (v, v_v)), costates
+    end = at_once(lambda last: models_at_end(problem, True, last)[0], last)
+    *model, costates = scan(sample, end[0], (*rows, after), reverse=True)[1]
+    return Model(*model, None, end), costates
 
 
 def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:

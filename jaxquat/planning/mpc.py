@@ -172,7 +172,7 @@ def _improved(
     damping = 10.0 * float(jnp.finfo(commands.dtype).eps)
     program = None if constraints is None else program_of(model, cost, constraints, path, limits)
     if program is None:
-        z, multiplier = forward(model, backward(model, damping, *within(commands, limits)))[1], 0.0
+        z, multiplier = forward(model, backward(model, within(commands, limits, damping)))[1], 0.0
     else:
         z, multiplier = solved(program, damping)
     change = z[:, -commands.shape[1] :]

@@ -36,7 +36,7 @@ from jaxquat.planning.constraints import (
 from jaxquat.planning.iteration import Settings, has_converged, minimise
 from jaxquat.planning.linearization import exact_model, slope_at_end, slope_of_sample
 from jaxquat.planning.policies import modelled, policy_of
-from jaxquat.planning.riccati import Model, Policy, backward, forward, held
+from jaxquat.planning.riccati import Choice, Model, Policy, backward, forward, held
 from jaxquat.planning.trajectory import (
     Limits,
     Problem,
@@ -121,8 +121,9 @@ def _described(
     if constrained:
         problem = augmented(problem, constraints, multipliers, penalties)
     damping = jnp.asarray(10.0 * float(jnp.finfo(commands.dtype).eps), commands.dtype)
-    path, rows = Trajectory(states, commands, None), free_of(commands, limits)
-    return states, cost, solve(problem, path, damping, rows, held, exact=False).gains
+    path = Trajectory(states, commands, None)
+    choice = Choice(held, free_of(commands, limits), damping)
+    return states, cost, solve(problem, path, choice, exact=False).gains
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -233,5 +234,5 @@ def _response(model: Model, free: Array, by: Disturbance) -> Array:
 
     end = by.end, model.end[1]
     disturbed = model._replace(gradient=by.gradient, shift=by.shift, end=end)
-    policy = backward(disturbed, None, (free, by.commands), choose)
+    policy = backward(disturbed, Choice(choose, (free, by.commands)))
     return forward(disturbed, policy, by.start)[1][:, -free.shape[1] :]

@@ -6,7 +6,7 @@ samples before it goes backwards. The exact Hessian is used if the policy then l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -14,19 +14,17 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxquat._internal.linear import dot, matvec
-from jaxquat.dynamics.state import State, error_size
+from jaxquat.dynamics.state import error_size
 from jaxquat.fused import engine as fused
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.linearization import (
-    LINEARISED,
-    columns_by_part,
-    costate_before,
-    curvature,
-    curvature_at_end,
     gauss_newton,
+    models_at_end,
+    models_of,
     newton,
 )
 from jaxquat.planning.riccati import (
+    Choice,
     Model,
     Policy,
     backward,
@@ -42,13 +40,11 @@ from jaxquat.planning.trajectory import Limits, Problem, Trajectory, at_once, sa
 def policy_of(
     problem: Problem,
     path: Trajectory,
-    damping: Array,
-    rows: Any,
-    choose: Callable[..., Any],
+    choice: Choice,
     exact: bool,
 ) -> Policy:
     """Take the step of the exact model if it is convex, otherwise of Gauss and Newton's."""
-    arguments = problem, path, damping, rows, choose, exact
+    arguments = problem, path, choice, exact
     n = error_size(jax.tree.map(lambda x: x[0], path.states))
     # With 12 errors the threads of a GPU have too few registers.
     if n <= 6 or jax.default_backend() == "cpu":
@@ -59,9 +55,7 @@ def policy_of(
 def modelled(
     problem: Problem,
     path: Trajectory,
-    damping: Array,
-    rows: Any,
-    choose: Callable[..., Any],
+    choice: Choice,
     exact: bool,
 ) -> Policy:
     """Compute ``policy_of`` by XLA, which linearises all samples before it goes backwards."""
@@ -69,62 +63,44 @@ def modelled(
     models = [gauss_newton(problem, states, commands, gaps)]
     if exact:
         models = [newton(problem, models[0], states, commands), *models]
-    policies = [backward(model, damping, rows, choose)._replace(hessian=None) for model in models]
+    policies = [backward(model, choice)._replace(hessian=None) for model in models]
     return _first_descent(policies, models if path.gaps is not None else None)
 
 
 def _in_one_sweep(
     problem: Problem,
     path: Trajectory,
-    damping: Array,
-    rows: Any,
-    choose: Callable[..., Any],
+    choice: Choice,
     exact: bool,
 ) -> Policy:
     """Compute ``policy_of`` in one kernel; to store the linear model would take longer."""
     rows_of_path, after, last = samples_of(path.states, path.commands)
-    linearised, linearised_end = LINEARISED[columns_by_part]
-
-    def ended(last: State) -> tuple[Array, list[Array]]:
-        v, v_v = linearised_end(problem, last)
-        return v, [curvature_at_end(problem, last), v_v] if exact else [v_v]
-
-    v, at_end = at_once(ended, last)
-    shifts = None if path.gaps is None else -path.gaps
+    ends = at_once(partial(models_at_end, problem, exact), last)
+    gaps = path.gaps is not None
+    shifts = -path.gaps if gaps else None
 
     def sample(carry: Any, row: Any) -> tuple[Any, Any]:
         costate, values = carry
         of_sample, shift, row = row
-        transition, gradient, gauss_newton = linearised(problem, *of_sample)
-        hessians = [gauss_newton]
-        if exact:
-            hessians = [curvature(problem, costate, *of_sample), gauss_newton]
-            costate = costate_before(costate, transition, gradient)
-        models = [(transition, gradient, hessian, shift) for hessian in hessians]
-        pairs = [
-            improved(value, model, damping, row, choose)
-            for value, model in zip(values, models, strict=True)
-        ]
-        values, policies = zip(*pairs, strict=True)
-        policies = [policy._replace(hessian=None) for policy in policies]
-        return (costate, list(values)), (policies, None if shift is None else models)
+        costate, models = models_of(problem, costate, *of_sample)
+        models = [(*model, shift) for model in models]
+        steps = [improved(*of_model, choice, row) for of_model in zip(values, models, strict=True)]
+        policies = [policy._replace(hessian=None) for _, policy in steps]
+        return (costate, [value for value, _ in steps]), (policies, models if gaps else None)
 
-    stages = (*rows_of_path, after), shifts, rows
-    begin = v if exact else None, [(v, hessian) for hessian in at_end]
+    stages = (*rows_of_path, after), shifts, choice.rows
+    begin = ends[0][0] if exact else None, ends
     policies, models = scan(sample, begin, stages, reverse=True, engine="fused")[1]
-    if models is not None:
-        models = [
-            Model(transition, gradient, hessian, (v, v_v), shift)
-            for (transition, gradient, hessian, shift), v_v in zip(models, at_end, strict=True)
-        ]
+    if gaps:
+        models = [Model(*model, end) for model, end in zip(models, ends, strict=True)]
     return _first_descent([summed(policy) for policy in policies], models)
 
 
-def within(commands: Array, limits: Limits) -> tuple[Any, Callable[..., Any]]:
-    """Return ``rows`` and ``choose`` of ``backward`` that keep the commands in the limits."""
+def within(commands: Array, limits: Limits, damping: Any) -> Choice:
+    """Return the choice of ``backward`` that keeps the commands in the limits."""
     if limits is None:
-        return jnp.ones(commands.shape, bool), held
-    return (limits[0] - commands, limits[1] - commands), in_box
+        return Choice(held, jnp.ones(commands.shape, bool), damping)
+    return Choice(in_box, (limits[0] - commands, limits[1] - commands), damping)
 
 
 def _first_descent(policies: list[Policy], models: list[Model] | None) -> Policy:

@@ -82,10 +82,11 @@ def test_the_kernels_of_an_iteration_give_the_policy_of_xla(monkeypatch, exact):
     problem = trajectory.Problem(stage, lambda state: 3.0 * state.omega)
     commands, limits = jnp.zeros((6, 1)), (jnp.full((6, 1), -0.15), jnp.full((6, 1), 0.15))
     states, _, _ = trajectory.roll_out(problem, start, commands, trajectory.open_loop)
-    path, within = trajectory.Trajectory(states, commands, None), policies.within(commands, limits)
+    path = trajectory.Trajectory(states, commands, None)
 
     def policy_of(damping):
-        return policies.policy_of(problem, path, damping, *within, exact)
+        choice = policies.within(commands, limits, damping)
+        return policies.policy_of(problem, path, choice, exact)
 
     monkeypatch.setattr(policies.fused, "if_possible", lambda kernel, scan: scan())
     xla = jax.jit(policy_of)(jnp.zeros(()))
