@@ -77,9 +77,9 @@ class Multiplied(NamedTuple):
     done: Array
 
 
-def values(constraints: Kinds, states: State, commands: Array) -> Kinds:
+def values(constraints: Kinds, path: Trajectory) -> Kinds:
     """Evaluate the constraints along a path."""
-    rows, _, last = samples_of(states, commands)
+    rows, _, last = samples_of(path.states, path.commands)
     along = jax.vmap(constraints.inequalities)(*rows)
     return Kinds(constraints.equalities(last), along)
 
@@ -210,23 +210,19 @@ def minimise_within(
     problem: Problem,
     constraints: Kinds,
     limits: Limits,
-    guess: Trajectory,
-    cost: Array,
+    guess: Progress,
     settings: Settings,
 ) -> Multiplied:
-    """Minimise with multipliers until the constraints are met; ``cost`` is that of the guess."""
+    """Minimise with multipliers until the constraints are met."""
     # Rounding of a constraint changes its multiplier by rho times as much.
-    largest = min(1e6, 1e-3 / float(jnp.finfo(guess.commands.dtype).eps))
+    largest = min(1e6, 1e-3 / float(jnp.finfo(guess.cost.dtype).eps))
     tolerance = settings.tolerance
 
-    def values_of(path: Trajectory) -> Kinds:
-        return values(constraints, path.states, path.commands)
-
-    at_first = values_of(guess)
+    at_first = values(constraints, guess.path)
 
     def one(c: Multiplied) -> Multiplied:
         y, before = c.multipliers, c.inner
-        at, plain = values_of(before.path), cost_along(problem, before.path)
+        at, plain = values(constraints, before.path), cost_along(problem, before.path)
         spread = deviations(problem, constraints, before.path, at, plain)
         strong = jnp.sqrt(c.strength)
         root = jax.tree.map(lambda s: jnp.where(s > 0, strong / s, 0.0), spread)
@@ -234,14 +230,13 @@ def minimise_within(
         # An inequality that is not active is at -y/rho: its multiplier becomes 0.
         sides = spread.inequalities  # not y/root/root: XLA divides by root * root
         least = -(y.inequalities * sides) * sides / c.strength
-        first = cost + penalty(at_first, y, root)
+        first = guess.cost + penalty(at_first, y, root)
         floor = tolerance * first
         early = violation_of(at, least, spread)
-        inner = minimise(
-            penalised, limits, before.path, settings, plain + penalty(at, y, root), first,
-            jnp.maximum(floor, early / tolerance**2), before.passes, before.history,
-        )  # fmt: skip
-        at = values_of(inner.path)
+        floor_of_inner = jnp.maximum(floor, early / tolerance**2)
+        before = before._replace(cost=plain + penalty(at, y, root))
+        inner = minimise(penalised, limits, before, settings, first, floor_of_inner)
+        at = values(constraints, inner.path)
         violation = violation_of(at, least, spread)
 
         scale = jnp.maximum(inner.cost, floor)
@@ -257,10 +252,7 @@ def minimise_within(
             jnp.minimum(strength, largest), violation, met | over | stuck,
         )  # fmt: skip
 
-    zero = jnp.zeros((), jnp.int32)
-    history = jnp.zeros(settings.iterations + 1, cost.dtype)
-    inner = Progress(guess, cost, cost, zero, zero, history, cost, zero)
     y = jax.tree.map(jnp.zeros_like, at_first)
-    strength, infinity = jnp.full_like(cost, FIRST_STRENGTH), jnp.full_like(cost, jnp.inf)
-    start = Multiplied(inner, y, y, strength, infinity, jnp.zeros((), bool))
+    strength, infinity = (jnp.full_like(guess.cost, x) for x in (FIRST_STRENGTH, jnp.inf))
+    start = Multiplied(guess, y, y, strength, infinity, jnp.zeros((), bool))
     return lax.while_loop(lambda c: ~c.done, one, start)

@@ -41,7 +41,7 @@ from jaxquat.planning.problem import (
     problem_of,
     residuals_of,
 )
-from jaxquat.planning.trajectory import Problem
+from jaxquat.planning.trajectory import Problem, Trajectory
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.simulation.grid import Grid
 from jaxquat.simulation.simulation import checked_simulation
@@ -190,7 +190,7 @@ def _solved(
     violation = jnp.zeros_like(cost)
     if settings.constrained:
         kinds = bound(functions, *operands[:2])[1]
-        violation = largest_violation(values(kinds, followed, best))
+        violation = largest_violation(values(kinds, Trajectory(followed, best, None)))
     return best, followed, cost, gains, violation, multipliers, outcome
 
 

@@ -63,21 +63,25 @@ class Progress(NamedTuple):
     stale: Array
 
 
+def no_steps(path: Trajectory, cost: Array, settings: Settings) -> Progress:
+    """Return the progress before the first pass, at a path of this cost."""
+    zero, history = jnp.zeros((), jnp.int32), jnp.zeros(settings.iterations + 1, cost.dtype)
+    return Progress(path, cost, cost, zero, zero, history, cost, zero)
+
+
 def minimise(
     problem: Problem,
     limits: Limits,
-    begin: Trajectory,
+    begin: Progress,
     settings: Settings,
-    cost: Array,
     first: Array,
     floor: Array,
-    passes: Array,
-    history: Array,
 ) -> Progress:
     """Return the path after the last step, and how the iteration ended.
 
-    The rounding of ``first``, the cost of the very first path, also limits later ones. A promised
-    decrease is compared with a cost of at least ``floor``.
+    ``begin`` has path, cost, passes and history. The rounding of ``first``, the cost of the very
+    first path, also limits later ones. A promised decrease is compared with a cost of at least
+    ``floor``.
     """
     iterations, tolerance, exact, _ = settings
     eps = float(jnp.finfo(first.dtype).eps)
@@ -114,11 +118,14 @@ def minimise(
         passes = c.passes + (~converged).astype(jnp.int32)
         return Progress(path, cost, damping, status, passes, history, smallest, stale)
 
-    status = jnp.where(jnp.isfinite(cost), RUNNING, NOT_FINITE).astype(jnp.int32)
-    infinity, damping = jnp.full_like(cost, jnp.inf), jnp.full_like(cost, least)
-    history = jnp.where(passes == 0, cost, history)
-    zero = jnp.zeros_like(status)
-    start = Progress(begin, cost, damping, status, passes, history, infinity, zero)
+    cost = begin.cost
+    start = begin._replace(
+        damping=jnp.full_like(cost, least),
+        status=jnp.where(jnp.isfinite(cost), RUNNING, NOT_FINITE).astype(jnp.int32),
+        history=jnp.where(begin.passes == 0, cost, begin.history),
+        smallest=jnp.full_like(cost, jnp.inf),
+        stale=jnp.zeros_like(begin.passes),
+    )
     # One more pass than steps, to say whether the last step has reached the minimum.
     return lax.while_loop(lambda c: (c.status == RUNNING) & (c.passes <= iterations), one, start)
 

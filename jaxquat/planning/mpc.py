@@ -152,7 +152,7 @@ def mpc(
         memory = memory._replace(commands=shifted(commands), k=memory.k + 1)
         if kinds is not None:
             flown = roll_out(problem, start, commands, open_loop)[0]
-            violation = largest_violation(values(kinds, flown, commands))
+            violation = largest_violation(values(kinds, Trajectory(flown, commands, None)))
             holds = violation <= most
             failures = memory.failures + (~holds).astype(memory.failures.dtype)
             memory = memory._replace(violation=violation, holds=holds, failures=failures)
@@ -184,7 +184,7 @@ def _improved(
         flown, _, cost = roll_out(problem, start, commands, open_loop)
         if constraints is None or program is None:
             return cost
-        at = values(constraints, flown, commands)
+        at = values(constraints, Trajectory(flown, commands, None))
         return cost + 2.0 * multiplier * program.violations(at)
 
     # The choice of a length has no derivative, and where a trial diverges, none must be computed.

@@ -33,7 +33,7 @@ from jaxquat.planning.constraints import (
     updated,
     values,
 )
-from jaxquat.planning.iteration import Settings, has_converged, minimise
+from jaxquat.planning.iteration import Settings, has_converged, minimise, no_steps
 from jaxquat.planning.linearization import exact_model, slope_at_end, slope_of_sample
 from jaxquat.planning.policies import modelled, policy_of
 from jaxquat.planning.riccati import Choice, Model, Policy, backward, forward, held
@@ -138,16 +138,15 @@ def optimum(
 ) -> tuple[tuple[Array, Kinds], Outcome]:
     """Find commands and multipliers, differentiable in all arguments but the guess."""
     problem, constraints = bound(functions, constants, others)
-    begin, first = begun(problem, start, limits, guess)
+    path, first = begun(problem, start, limits, guess)
+    begin = no_steps(path, first, settings)
     if settings.constrained:
-        outer = minimise_within(problem, constraints, limits, begin, first, settings)
+        outer = minimise_within(problem, constraints, limits, begin, settings)
         end, multipliers, penalties = outer.inner, outer.multipliers, outer.penalties
     else:
-        zero = jnp.zeros((), jnp.int32)
-        history = jnp.zeros(settings.iterations + 1, first.dtype)
         floor = settings.tolerance * first
-        end = minimise(problem, limits, begin, settings, first, first, floor, zero, history)
-        multipliers = penalties = values(constraints, begin.states, begin.commands)
+        end = minimise(problem, limits, begin, settings, first, floor)
+        multipliers = penalties = values(constraints, begin.path)
     status, count = (x.astype(end.cost.dtype) for x in (end.status, end.passes))
     outcome = Outcome(status, jnp.minimum(count, settings.iterations), end.history, penalties)
     return (at_limits(end.path.commands, limits), multipliers), outcome
@@ -188,7 +187,7 @@ def _optimum_jvp(
         constants, start, _ = arguments(moving)
         problem, constraints = bound(functions, constants, others)
         states = roll_out(problem, start, commands, open_loop)[0]
-        return updated(y, penalties, values(constraints, states, commands))
+        return updated(y, penalties, values(constraints, Trajectory(states, commands, None)))
 
     slope = jax.tree.map(jnp.zeros_like, multipliers)
     if settings.constrained:

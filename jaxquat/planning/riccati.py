@@ -48,15 +48,11 @@ class Policy(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """How ``backward`` minimises the cost of each sample over its command."""
+    """How ``backward`` minimises the cost of a sample: ``choose(hessian, gradient, row)``."""
 
-    choose: Callable[
-        [Array, Array, Any], tuple[Array, Array]
-    ]  # (hessian, gradient, row) -> d, free
+    choose: Callable[[Array, Array, Any], tuple[Array, Array]]  # returns d and which are free, (m,)
     rows: Any  # a pytree with a row for each sample
-    damping: Any = (
-        None  # the fraction of its diagonal that is added to each Hessian of the commands
-    )
+    damping: Any = None  # this fraction of its diagonal is added to each Hessian of the commands
 
 
 def product(a: Array, b: Array) -> Array:
