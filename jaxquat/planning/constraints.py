@@ -176,7 +176,7 @@ def deviations(
     def along(k: Array, state: State, command: Array, covariance: Array) -> Array:
         value = moved(partial(constraints.inequalities, k), state, command)
         slopes = jax.jacfwd(value)(zeros(state, command))
-        moves = jnp.diag(deviation * linear.root(jnp.diagonal(covariance)))
+        moves = jnp.diag(deviation * jnp.sqrt(jnp.diagonal(covariance)))
         here = value(jnp.zeros_like(moves[0]))
         secants = (jax.vmap(value)(moves) - here[None]) / deviation
         least = SECANT * jnp.max(jnp.abs(secants), axis=0)
@@ -240,10 +240,11 @@ def minimise_within(
         violation = violation_of(at, least, spread)
 
         scale = jnp.maximum(inner.cost, floor)
-        met = (violation <= tolerance**2.5 * scale) & (early <= tolerance**2 * scale)
+        small = tolerance**2 * scale
+        met = (violation <= tolerance**2.5 * scale) & (early <= small)
         stuck = (c.strength >= largest) & ~(violation <= 0.5 * c.violation)
         stuck |= jnp.isinf(violation)  # of a constraint that no command changes
-        status = verdict(inner.status, met, violation <= tolerance**2 * scale, stuck)
+        status = verdict(inner.status, met, violation <= small, stuck)
         over = (inner.status == RUNNING) | (inner.status == NOT_FINITE)
         strength = jnp.where(violation <= FALL * c.violation, c.strength, 10.0 * c.strength)
         return Multiplied(
