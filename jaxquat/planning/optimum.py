@@ -13,8 +13,8 @@ for these y. Each pass reduces its error by the factor ``1/(1 + rho S)``.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -76,69 +76,68 @@ Functions = tuple[TracedFunction, ...]
 """The functions of a Problem and of Kinds."""
 
 
-def bound(functions: Functions, constants: Any, others: Any) -> tuple[Problem, Kinds]:
+class Operands(NamedTuple):
+    """What the minimum depends on."""
+
+    constants: Any  # arrays that the functions close over: those with derivatives, and
+    others: Any
+    start: State
+    limits: Limits
+
+
+def bound(functions: Functions, operands: Operands) -> tuple[Problem, Kinds]:
     """Return the problem and its constraints, with the arrays that they close over."""
-    stage, final, equalities, inequalities = map(functools.partial, functions, constants, others)
-    return Problem(stage, final), Kinds(equalities, inequalities)
+    stage, final, *kinds = map(partial, functions, operands.constants, operands.others)
+    return Problem(stage, final), Kinds(*kinds)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def described(
-    functions: Functions,
-    constrained: bool,
-    constants: Any,
-    others: Any,
-    start: State,
-    limits: Limits,
-    commands: Array,
-    of_constraints: tuple[Kinds, Kinds],
+    functions: Functions, constrained: bool, *arguments: Any
 ) -> tuple[State, Array, Array]:
-    """Return the states of commands, their cost and the gains."""
-    operands = constants, others, start, limits, commands, of_constraints
-    return _described(functions, constrained, operands, scan, policy_of)
+    """Return the states of commands, their cost and the gains, from arguments of ``_described``."""
+    return _described(functions, constrained, scan, policy_of, *arguments)
 
 
 @described.defjvp
 def _described_jvp(
     functions: Functions, constrained: bool, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
-    def by_xla(*operands: Any) -> Any:
-        return _described(functions, constrained, operands, lax.scan, modelled)
-
+    by_xla = partial(_described, functions, constrained, lax.scan, modelled)
     return jax.jvp(by_xla, primals, tangents)
 
 
 def _described(
     functions: Functions,
     constrained: bool,
-    operands: Any,
     loop: Callable[..., Any],
     solve: Callable[..., Policy],
+    operands: Operands,
+    commands: Array,
+    multipliers: Kinds,
+    penalties: Kinds,
 ) -> tuple[State, Array, Array]:
-    constants, others, start, limits, commands, (multipliers, penalties) = operands
-    problem, constraints = bound(functions, constants, others)
-    states, _, cost = roll_out(problem, start, commands, open_loop, loop=loop)
+    problem, constraints = bound(functions, operands)
+    states, _, cost = roll_out(problem, operands.start, commands, open_loop, loop=loop)
     if constrained:
         problem = augmented(problem, constraints, multipliers, penalties)
     damping = jnp.asarray(10.0 * float(jnp.finfo(commands.dtype).eps), commands.dtype)
     path = Trajectory(states, commands, None)
-    choice = Choice(held, free_of(commands, limits), damping)
+    choice = Choice(held, free_of(commands, operands.limits), damping)
     return states, cost, solve(problem, path, choice, exact=False).gains
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def optimum(
     functions: Functions,
     settings: Settings,
-    constants: Any,
-    others: Any,
-    start: State,
-    limits: Limits,
+    operands: Operands,
     guess: tuple[Array, State | None],
 ) -> tuple[tuple[Array, Kinds], Outcome]:
     """Find commands and multipliers, differentiable in all arguments but the guess."""
-    problem, constraints = bound(functions, constants, others)
-    path, first = begun(problem, start, limits, guess)
+    problem, constraints = bound(functions, operands)
+    limits = operands.limits
+    path, first = begun(problem, operands.start, limits, guess)
     begin = no_steps(path, first, settings)
     if settings.constrained:
         outer = minimise_within(problem, constraints, limits, begin, settings)
@@ -152,31 +151,32 @@ def optimum(
     return (at_limits(end.path.commands, limits), multipliers), outcome
 
 
-@functools.partial(optimum.defjvp, symbolic_zeros=True)
+@partial(optimum.defjvp, symbolic_zeros=True)
 def _optimum_jvp(
     functions: Functions, settings: Settings, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
     (commands, multipliers), outcome = optimum(functions, settings, *primals)
-    constants, others, start, limits, _ = primals
-    moving, slopes, arguments = _moving((constants, start, limits), (tangents[0], *tangents[2:4]))
-    free, penalties = free_of(commands, limits), outcome.penalties
+    operands = primals[0]
+    moving, slopes, complete = _moving(operands, tangents[0])
+    free, penalties = free_of(commands, operands.limits), outcome.penalties
 
-    def problem_of(constants: Any, y: Kinds) -> Problem:
-        problem, constraints = bound(functions, constants, others)
+    def problem_of(operands: Operands, y: Kinds) -> Problem:
+        problem, constraints = bound(functions, operands)
         return augmented(problem, constraints, y, penalties) if settings.constrained else problem
 
-    problem = problem_of(constants, multipliers)
-    states = roll_out(problem, start, commands, open_loop)[0]
+    problem = problem_of(operands, multipliers)
+    states = roll_out(problem, operands.start, commands, open_loop)[0]
     model, costates = exact_model(problem, states, commands)
 
     def disturbance(moving: list[Array], y: Kinds) -> Disturbance:
         """Return what moves the minimum, at the states above."""
-        constants, start, limits = arguments(moving)
-        at = commands
+        operands = complete(moving)
+        limits, at = operands.limits, commands
         if limits is not None:
             at = jnp.where(free, at, jnp.where(at >= limits[1], limits[1], limits[0]))
-        slopes = _slopes(problem_of(constants, y), model, costates, states, commands)
-        return Disturbance(*slopes, local(jax.tree.map(lambda x: x[0], states), start), at)
+        slopes = _slopes(problem_of(operands, y), model, costates, states, commands)
+        begin = jax.tree.map(lambda x: x[0], states)
+        return Disturbance(*slopes, local(begin, operands.start), at)
 
     pushed = jax.linearize(disturbance, moving, multipliers)[1]
 
@@ -184,9 +184,9 @@ def _optimum_jvp(
         return _response(model, free, pushed(slopes, slope))
 
     def next_multipliers(moving: list[Array], commands: Array, y: Kinds) -> Kinds:
-        constants, start, _ = arguments(moving)
-        problem, constraints = bound(functions, constants, others)
-        states = roll_out(problem, start, commands, open_loop)[0]
+        operands = complete(moving)
+        problem, constraints = bound(functions, operands)
+        states = roll_out(problem, operands.start, commands, open_loop)[0]
         return updated(y, penalties, values(constraints, Trajectory(states, commands, None)))
 
     slope = jax.tree.map(jnp.zeros_like, multipliers)
@@ -220,7 +220,7 @@ def _slopes(
 ) -> tuple[Array, Array, Array]:
     """Return gradient, shift and end of a Disturbance at these states, sample by sample."""
     rows, after, last = samples_of(states, commands)
-    by_sample = functools.partial(slope_of_sample, problem, z=jnp.zeros_like(model.gradient[0]))
+    by_sample = partial(slope_of_sample, problem, z=jnp.zeros_like(model.gradient[0]))
     gradient, off = jax.vmap(by_sample)(costates, *rows, after)
     return gradient, off, slope_at_end(problem, last, jnp.zeros_like(model.end[0]))
 
