@@ -79,7 +79,7 @@ class Multiplied(NamedTuple):
 
 def values(constraints: Kinds, path: Trajectory) -> Kinds:
     """Evaluate the constraints along a path."""
-    rows, _, last = samples_of(path.states, path.commands)
+    rows, _, last = samples_of(path)
     along = jax.vmap(constraints.inequalities)(*rows)
     return Kinds(constraints.equalities(last), along)
 
@@ -165,10 +165,9 @@ def deviations(
 
     ``at`` and ``cost`` are the values of the constraints and the cost along the path.
     """
-    states, commands, _ = path
-    model = gauss_newton(problem, states, commands, by_kernel=True)
+    model = gauss_newton(problem, path, by_kernel=True)
     covariances, covariance = covariances_of(model, REGULAR)
-    rows, _, last = samples_of(states, commands)
+    rows, _, last = samples_of(path)
     end = spread(jacobian(constraints.equalities, last), covariance)
     off = jnp.where(end > 0, at.equalities / jnp.where(end > 0, end, 1.0), 0.0)
     deviation = jnp.sqrt(cost + 0.5 * linear.square(off))

@@ -189,7 +189,7 @@ def _solved(
     violation = jnp.zeros_like(cost)
     if settings.constrained:
         kinds = bound(functions, operands)[1]
-        violation = largest_violation(values(kinds, Trajectory(followed, best, None)))
+        violation = largest_violation(values(kinds, Trajectory(followed, best)))
     return best, followed, cost, gains, violation, multipliers, outcome
 
 

@@ -69,8 +69,8 @@ def program_of(
     model: Model, cost: Array, constraints: Kinds, path: Trajectory, limits: Limits
 ) -> Program:
     """Return the program of a step from this path, of this cost, within constraints and limits."""
-    states, commands, _ = path
-    rows_of_path, _, last = samples_of(states, commands)
+    commands = path.commands
+    rows_of_path, _, last = samples_of(path)
     covariances, at_end = covariances_of(model, REGULAR)
     n, m = at_end.shape[-1], commands.shape[-1]
     softness = softness_of(commands.dtype)

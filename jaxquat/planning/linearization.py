@@ -19,7 +19,15 @@ from jaxquat._internal.linear import dot, matvec
 from jaxquat.dynamics.state import State, local
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.riccati import Model, product, symmetric
-from jaxquat.planning.trajectory import Problem, at_once, half_square, moved, samples_of, zeros
+from jaxquat.planning.trajectory import (
+    Problem,
+    Trajectory,
+    at_once,
+    half_square,
+    moved,
+    samples_of,
+    zeros,
+)
 
 Columns = Callable[[Callable[..., Any], list[Array], list[Array]], Any]
 """``columns(push, parts, directions)``: the Jacobian of a linear function of parts, each moving in
@@ -44,15 +52,9 @@ def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def gauss_newton(
-    problem: Problem,
-    states: State,
-    commands: Array,
-    gaps: Array | None = None,
-    by_kernel: bool = False,
-) -> Model:
+def gauss_newton(problem: Problem, path: Trajectory, by_kernel: bool = False) -> Model:
     """Linearise the samples, with the Gauss-Newton Hessian of their costs."""
-    rows, after, last = samples_of(states, commands)
+    rows, after, last = samples_of(path)
     linearised, linearised_end = LINEARISED[columns_by_part if by_kernel else columns_at_once]
     if by_kernel:
         samples = scan(lambda _, row: ((), linearised(problem, *row)), (), (*rows, after))[1]
@@ -60,7 +62,7 @@ def gauss_newton(
     else:
         samples = jax.vmap(partial(linearised, problem))(*rows, after)
         end = linearised_end(problem, last)
-    return Model(*samples, None if gaps is None else -gaps, end)
+    return Model(*samples, None if path.gaps is None else -path.gaps, end)
 
 
 def _linearised(
@@ -161,9 +163,9 @@ def models_at_end(problem: Problem, exact: bool, last: State) -> list[tuple[Arra
     return [(v, curvature_at_end(problem, last)), (v, v_v)] if exact else [(v, v_v)]
 
 
-def exact_model(problem: Problem, states: State, commands: Array) -> tuple[Model, Array]:
+def exact_model(problem: Problem, path: Trajectory) -> tuple[Model, Array]:
     """Linearise with the exact Hessians, and return the costate after each sample, (samples, n)."""
-    rows, after, last = samples_of(states, commands)
+    rows, after, last = samples_of(path)
 
     def sample(costate: Array, row: Any) -> tuple[Array, tuple[Array, ...]]:
         before, models = models_of(problem, costate, *row)
@@ -174,9 +176,9 @@ def exact_model(problem: Problem, states: State, commands: Array) -> tuple[Model
     return Model(*model, None, end), costates
 
 
-def newton(problem: Problem, model: Model, states: State, commands: Array) -> Model:
+def newton(problem: Problem, model: Model, path: Trajectory) -> Model:
     """Replace the Hessians of ``gauss_newton`` by the exact ones of the Lagrangian."""
-    rows, after, last = samples_of(states, commands)
+    rows, after, last = samples_of(path)
     hessian = jax.vmap(partial(curvature, problem))(costates_of(model), *rows, after)
     return model._replace(hessian=hessian, end=(model.end[0], curvature_at_end(problem, last)))
 

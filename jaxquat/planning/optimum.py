@@ -44,9 +44,8 @@ from jaxquat.planning.trajectory import (
     at_limits,
     begun,
     free_of,
-    open_loop,
-    roll_out,
     samples_of,
+    simulated,
 )
 
 PASSES = 16
@@ -118,13 +117,12 @@ def _described(
     penalties: Kinds,
 ) -> tuple[State, Array, Array]:
     problem, constraints = bound(functions, operands)
-    states, _, cost = roll_out(problem, operands.start, commands, open_loop, loop=loop)
+    path, cost = simulated(problem, operands.start, commands, loop)
     if constrained:
         problem = augmented(problem, constraints, multipliers, penalties)
     damping = jnp.asarray(10.0 * float(jnp.finfo(commands.dtype).eps), commands.dtype)
-    path = Trajectory(states, commands, None)
     choice = Choice(held, free_of(commands, operands.limits), damping)
-    return states, cost, solve(problem, path, choice, exact=False).gains
+    return path.states, cost, solve(problem, path, choice, exact=False).gains
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -165,8 +163,8 @@ def _optimum_jvp(
         return augmented(problem, constraints, y, penalties) if settings.constrained else problem
 
     problem = problem_of(operands, multipliers)
-    states = roll_out(problem, operands.start, commands, open_loop)[0]
-    model, costates = exact_model(problem, states, commands)
+    path, _ = simulated(problem, operands.start, commands)
+    model, costates = exact_model(problem, path)
 
     def disturbance(moving: list[Array], y: Kinds) -> Disturbance:
         """Return what moves the minimum, at the states above."""
@@ -174,8 +172,8 @@ def _optimum_jvp(
         limits, at = operands.limits, commands
         if limits is not None:
             at = jnp.where(free, at, jnp.where(at >= limits[1], limits[1], limits[0]))
-        slopes = _slopes(problem_of(operands, y), model, costates, states, commands)
-        begin = jax.tree.map(lambda x: x[0], states)
+        slopes = _slopes(problem_of(operands, y), model, costates, path)
+        begin = jax.tree.map(lambda x: x[0], path.states)
         return Disturbance(*slopes, local(begin, operands.start), at)
 
     pushed = jax.linearize(disturbance, moving, multipliers)[1]
@@ -186,8 +184,8 @@ def _optimum_jvp(
     def next_multipliers(moving: list[Array], commands: Array, y: Kinds) -> Kinds:
         operands = complete(moving)
         problem, constraints = bound(functions, operands)
-        states = roll_out(problem, operands.start, commands, open_loop)[0]
-        return updated(y, penalties, values(constraints, Trajectory(states, commands, None)))
+        path, _ = simulated(problem, operands.start, commands)
+        return updated(y, penalties, values(constraints, path))
 
     slope = jax.tree.map(jnp.zeros_like, multipliers)
     if settings.constrained:
@@ -216,10 +214,10 @@ def _moving(
 
 
 def _slopes(
-    problem: Problem, model: Model, costates: Array, states: State, commands: Array
+    problem: Problem, model: Model, costates: Array, path: Trajectory
 ) -> tuple[Array, Array, Array]:
-    """Return gradient, shift and end of a Disturbance at these states, sample by sample."""
-    rows, after, last = samples_of(states, commands)
+    """Return gradient, shift and end of a Disturbance along the path, sample by sample."""
+    rows, after, last = samples_of(path)
     by_sample = partial(slope_of_sample, problem, z=jnp.zeros_like(model.gradient[0]))
     gradient, off = jax.vmap(by_sample)(costates, *rows, after)
     return gradient, off, slope_at_end(problem, last, jnp.zeros_like(model.end[0]))

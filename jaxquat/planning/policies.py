@@ -59,10 +59,9 @@ def modelled(
     exact: bool,
 ) -> Policy:
     """Compute ``policy_of`` by XLA, which linearises all samples before it goes backwards."""
-    states, commands, gaps = path
-    models = [gauss_newton(problem, states, commands, gaps)]
+    models = [gauss_newton(problem, path)]
     if exact:
-        models = [newton(problem, models[0], states, commands), *models]
+        models = [newton(problem, models[0], path), *models]
     policies = [backward(model, choice)._replace(hessian=None) for model in models]
     return _first_descent(policies, models if path.gaps is not None else None)
 
@@ -74,7 +73,7 @@ def _in_one_sweep(
     exact: bool,
 ) -> Policy:
     """Compute ``policy_of`` in one kernel; to store the linear model would take longer."""
-    rows_of_path, after, last = samples_of(path.states, path.commands)
+    rows_of_path, after, last = samples_of(path)
     ends = at_once(partial(models_at_end, problem, exact), last)
     gaps = path.gaps is not None
     shifts = -path.gaps if gaps else None

@@ -29,7 +29,7 @@ class Trajectory(NamedTuple):
 
     states: State
     commands: Array
-    gaps: Array | None
+    gaps: Array | None = None
 
 
 def roll_out(
@@ -53,22 +53,22 @@ def roll_out(
     end, (states, commands, costs) = loop(sample, start, (jnp.arange(count), rows, gaps))
     states = jax.tree.map(lambda x, last: jnp.concatenate([x, last[None]]), states, end)
     of_end = lambda end: half_square(problem.final(end))  # noqa: E731
-    return (
-        states,
-        commands,
-        jnp.sum(costs) + (at_once(of_end, end) if loop is scan else of_end(end)),
-    )
+    last = at_once(of_end, end) if loop is scan else of_end(end)
+    return states, commands, jnp.sum(costs) + last
+
+
+def simulated(
+    problem: Problem, start: State, commands: Array, loop: Callable[..., Any] = lax.scan
+) -> tuple[Trajectory, Array]:
+    """Return the path of these commands, without feedback, and its cost."""
+    states, _, cost = roll_out(problem, start, commands, lambda state, u: u, loop=loop)
+    return Trajectory(states, commands), cost
 
 
 def at_once(function: Callable[[Any], Any], argument: Any) -> Any:
     """Compute a function of arrays by one kernel, because XLA is slow with long scalar programs."""
     one = lambda carry, _: (carry, function(carry))  # noqa: E731
     return jax.tree.map(lambda x: x[0], scan(one, argument, length=1)[1])
-
-
-def open_loop(state: State, command: Array) -> Array:
-    """Return the row itself, for ``roll_out`` without feedback."""
-    return command
 
 
 def begun(
@@ -80,10 +80,9 @@ def begun(
     """Return the first path, from commands and perhaps states, and its cost."""
     commands, states = clipped(guess[0], limits), guess[1]
     if states is None:
-        states, _, cost = roll_out(problem, start, commands, open_loop, loop=scan)
-        return Trajectory(states, commands, None), cost
+        return simulated(problem, start, commands, scan)
     states = jax.tree.map(lambda x, first: x.at[0].set(first), states, start)
-    rows, after, _ = samples_of(states, commands)
+    rows, after, _ = samples_of(Trajectory(states, commands))
     reached = jax.vmap(problem.stage)(*rows)[0]
     path = Trajectory(states, commands, jax.vmap(local)(reached, after))
     return path, cost_along(problem, path)
@@ -91,7 +90,7 @@ def begun(
 
 def cost_along(problem: Problem, path: Trajectory) -> Array:
     """Return the cost of a path, with gaps or without."""
-    rows, _, last = samples_of(path.states, path.commands)
+    rows, _, last = samples_of(path)
     residuals = jax.vmap(problem.stage)(*rows)[1]
     return half_square(residuals.ravel()) + half_square(problem.final(last))
 
@@ -139,8 +138,8 @@ def jacobian(function: Callable[..., Array], state: State, *command: Array) -> A
     return jax.jacfwd(moved(function, state, *command))(zeros(state, *command))
 
 
-def samples_of(states: State, commands: Array) -> tuple[tuple[Array, State, Array], State, State]:
+def samples_of(path: Trajectory) -> tuple[tuple[Array, State, Array], State, State]:
     """Return number, state and command of each sample, the states after them, and the last one."""
     parts = (slice(None, -1), slice(1, None), -1)
-    before, after, last = (jax.tree.map(lambda x, i=i: x[i], states) for i in parts)
-    return (jnp.arange(len(commands)), before, commands), after, last
+    before, after, last = (jax.tree.map(lambda x, i=i: x[i], path.states) for i in parts)
+    return (jnp.arange(len(path.commands)), before, path.commands), after, last

@@ -81,8 +81,7 @@ def test_the_kernels_of_an_iteration_give_the_policy_of_xla(monkeypatch, exact):
 
     problem = trajectory.Problem(stage, lambda state: 3.0 * state.omega)
     commands, limits = jnp.zeros((6, 1)), (jnp.full((6, 1), -0.15), jnp.full((6, 1), 0.15))
-    states, _, _ = trajectory.roll_out(problem, start, commands, trajectory.open_loop)
-    path = trajectory.Trajectory(states, commands, None)
+    path, _ = trajectory.simulated(problem, start, commands)
 
     def policy_of(damping):
         choice = policies.within(commands, limits, damping)
