@@ -97,10 +97,7 @@ def updated(multipliers: Kinds, penalties: Kinds, at: Kinds) -> Kinds:
 
 
 def augmented(
-    problem: Problem,
-    constraints: Kinds,
-    multipliers: Kinds,
-    penalties: Kinds,
+    problem: Problem, constraints: Kinds, multipliers: Kinds, penalties: Kinds
 ) -> Problem:
     """Add a residual for each constraint; ``penalties`` are the roots of rho."""
 
@@ -206,11 +203,7 @@ def violation_of(at: Kinds, least: Array, spread: Kinds) -> Array:
 
 
 def minimise_within(
-    problem: Problem,
-    constraints: Kinds,
-    limits: Limits,
-    guess: Progress,
-    settings: Settings,
+    problem: Problem, constraints: Kinds, limits: Limits, guess: Progress, settings: Settings
 ) -> Multiplied:
     """Minimise with multipliers until the constraints are met."""
     # Rounding of a constraint changes its multiplier by rho times as much.

@@ -11,13 +11,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    exactly,
-    is_concrete,
-    positive,
-    positive_integer,
-    takes,
-)
+from jaxquat._internal.checks import exactly, is_concrete, positive, positive_integer, takes
 from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State

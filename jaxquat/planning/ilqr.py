@@ -12,12 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    fraction,
-    instance,
-    one_of,
-    positive_integer,
-)
+from jaxquat._internal.checks import fraction, instance, one_of, positive_integer
 from jaxquat._internal.progress import announced
 from jaxquat._internal.recognition import is_eager, traced
 from jaxquat._internal.renamed import order_of, refuses_old_keywords

@@ -62,7 +62,7 @@ def gauss_newton(problem: Problem, path: Trajectory, by_kernel: bool = False) ->
     else:
         samples = jax.vmap(partial(linearised, problem))(*rows, after)
         end = linearised_end(problem, last)
-    return Model(*samples, None if path.gaps is None else -path.gaps, end)
+    return Model(*samples, shift=None if path.gaps is None else -path.gaps, end=end)
 
 
 def _linearised(
@@ -167,13 +167,13 @@ def exact_model(problem: Problem, path: Trajectory) -> tuple[Model, Array]:
     """Linearise with the exact Hessians, and return the costate after each sample, (samples, n)."""
     rows, after, last = samples_of(path)
 
-    def sample(costate: Array, row: Any) -> tuple[Array, tuple[Array, ...]]:
+    def sample(costate: Array, row: Any) -> tuple[Any, Any]:
         before, models = models_of(problem, costate, *row)
         return before, (*models[0], costate)
 
     end = at_once(lambda last: models_at_end(problem, True, last)[0], last)
     *model, costates = scan(sample, end[0], (*rows, after), reverse=True)[1]
-    return Model(*model, None, end), costates
+    return Model(*model, shift=None, end=end), costates
 
 
 def newton(problem: Problem, model: Model, path: Trajectory) -> Model:
@@ -207,13 +207,7 @@ def curvature(
 
 
 def slope_of_sample(
-    problem: Problem,
-    costate: Array,
-    k: Array,
-    state: State,
-    command: Array,
-    after: State,
-    z: Array,
+    problem: Problem, costate: Array, k: Array, state: State, command: Array, after: State, z: Array
 ) -> tuple[Array, Array]:
     """Return the gradient of a sample's Lagrangian at z, (n + m,), and the error after it, (n,)."""
     stage = moved(partial(problem.stage, k), state, command)

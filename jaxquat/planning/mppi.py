@@ -24,12 +24,7 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.planning.horizon import Horizon, checked_horizon, shifted
-from jaxquat.planning.problem import (
-    Constraints,
-    Residuals,
-    Sampling,
-    numbers_of,
-)
+from jaxquat.planning.problem import Constraints, Residuals, Sampling, numbers_of
 from jaxquat.planning.trajectory import clipped
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller

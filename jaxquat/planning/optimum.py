@@ -26,13 +26,7 @@ from jaxquat._internal.linear import matvec
 from jaxquat._internal.recognition import TracedFunction
 from jaxquat.dynamics.state import State, local
 from jaxquat.fused.scanning import scan
-from jaxquat.planning.constraints import (
-    Kinds,
-    augmented,
-    minimise_within,
-    updated,
-    values,
-)
+from jaxquat.planning.constraints import Kinds, augmented, minimise_within, updated, values
 from jaxquat.planning.iteration import Settings, has_converged, minimise, no_steps
 from jaxquat.planning.linearization import exact_model, slope_at_end, slope_of_sample
 from jaxquat.planning.policies import modelled, policy_of
@@ -127,10 +121,7 @@ def _described(
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def optimum(
-    functions: Functions,
-    settings: Settings,
-    operands: Operands,
-    guess: tuple[Array, State | None],
+    functions: Functions, settings: Settings, operands: Operands, guess: tuple[Array, State | None]
 ) -> tuple[tuple[Array, Kinds], Outcome]:
     """Find commands and multipliers, differentiable in all arguments but the guess."""
     problem, constraints = bound(functions, operands)

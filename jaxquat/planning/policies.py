@@ -17,12 +17,7 @@ from jaxquat._internal.linear import dot, matvec
 from jaxquat.dynamics.state import error_size
 from jaxquat.fused import engine as fused
 from jaxquat.fused.scanning import scan
-from jaxquat.planning.linearization import (
-    gauss_newton,
-    models_at_end,
-    models_of,
-    newton,
-)
+from jaxquat.planning.linearization import gauss_newton, models_at_end, models_of, newton
 from jaxquat.planning.riccati import (
     Choice,
     Model,
@@ -37,12 +32,7 @@ from jaxquat.planning.riccati import (
 from jaxquat.planning.trajectory import Limits, Problem, Trajectory, at_once, samples_of
 
 
-def policy_of(
-    problem: Problem,
-    path: Trajectory,
-    choice: Choice,
-    exact: bool,
-) -> Policy:
+def policy_of(problem: Problem, path: Trajectory, choice: Choice, exact: bool) -> Policy:
     """Take the step of the exact model if it is convex, otherwise of Gauss and Newton's."""
     arguments = problem, path, choice, exact
     n = error_size(jax.tree.map(lambda x: x[0], path.states))
@@ -52,12 +42,7 @@ def policy_of(
     return modelled(*arguments)
 
 
-def modelled(
-    problem: Problem,
-    path: Trajectory,
-    choice: Choice,
-    exact: bool,
-) -> Policy:
+def modelled(problem: Problem, path: Trajectory, choice: Choice, exact: bool) -> Policy:
     """Compute ``policy_of`` by XLA, which linearises all samples before it goes backwards."""
     models = [gauss_newton(problem, path)]
     if exact:
@@ -66,17 +51,11 @@ def modelled(
     return _first_descent(policies, models if path.gaps is not None else None)
 
 
-def _in_one_sweep(
-    problem: Problem,
-    path: Trajectory,
-    choice: Choice,
-    exact: bool,
-) -> Policy:
+def _in_one_sweep(problem: Problem, path: Trajectory, choice: Choice, exact: bool) -> Policy:
     """Compute ``policy_of`` in one kernel; to store the linear model would take longer."""
     rows_of_path, after, last = samples_of(path)
     ends = at_once(partial(models_at_end, problem, exact), last)
-    gaps = path.gaps is not None
-    shifts = -path.gaps if gaps else None
+    shifts = None if path.gaps is None else -path.gaps
 
     def sample(carry: Any, row: Any) -> tuple[Any, Any]:
         costate, values = carry
@@ -85,13 +64,14 @@ def _in_one_sweep(
         models = [(*model, shift) for model in models]
         steps = [improved(*of_model, choice, row) for of_model in zip(values, models, strict=True)]
         policies = [policy._replace(hessian=None) for _, policy in steps]
-        return (costate, [value for value, _ in steps]), (policies, models if gaps else None)
+        of_gaps = None if shift is None else models
+        return (costate, [value for value, _ in steps]), (policies, of_gaps)
 
     stages = (*rows_of_path, after), shifts, choice.rows
     begin = ends[0][0] if exact else None, ends
     policies, models = scan(sample, begin, stages, reverse=True, engine="fused")[1]
-    if gaps:
-        models = [Model(*model, end) for model, end in zip(models, ends, strict=True)]
+    if shifts is not None:
+        models = [Model(*model, end=end) for model, end in zip(models, ends, strict=True)]
     return _first_descent([summed(policy) for policy in policies], models)
 
 

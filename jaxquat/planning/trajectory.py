@@ -72,10 +72,7 @@ def at_once(function: Callable[[Any], Any], argument: Any) -> Any:
 
 
 def begun(
-    problem: Problem,
-    start: State,
-    limits: Limits,
-    guess: tuple[Array, State | None],
+    problem: Problem, start: State, limits: Limits, guess: tuple[Array, State | None]
 ) -> tuple[Trajectory, Array]:
     """Return the first path, from commands and perhaps states, and its cost."""
     commands, states = clipped(guess[0], limits), guess[1]
