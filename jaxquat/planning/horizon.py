@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -64,13 +65,12 @@ class Horizon(NamedTuple):
 
     def problem(self, t: Array, state: State, params: Any, k: Array) -> tuple[Problem, State]:
         """Return the problem of the horizon from sample k on, and its start."""
-        count = len(self.commands)
         simulation = checked_simulation(
             self.scheme, self.body, self.torque, state, self.grid(t), params, inputs=self.commands
         )
         stage, final = self.residuals
-        ahead = lambda i, state, params, command: stage(k + i, state, params, command)  # noqa: E731
-        end = None if final is None else lambda state, params: final(k + count, state, params)
+        ahead = lambda i, *arguments: stage(k + i, *arguments)  # noqa: E731
+        end = None if final is None else partial(final, k + len(self.commands))
         return problem_of(simulation, Residuals(ahead, end)), simulation.start
 
     @property
@@ -81,9 +81,8 @@ class Horizon(NamedTuple):
     def kinds(self, params: Any, k: Array) -> Kinds:
         """Return the constraints of the horizon from sample k on."""
         _, end, along = self.constraints
-        count = len(self.commands)
-        at_end = None if end is None else lambda state, params: end(k + count, state, params)
-        ahead = along and (lambda i, *rest: along(k + i, *rest))
+        at_end = None if end is None else partial(end, k + len(self.commands))
+        ahead = along and (lambda i, *arguments: along(k + i, *arguments))
         return kinds_of(Constraints(None, at_end, ahead), params, self.commands.dtype)
 
 

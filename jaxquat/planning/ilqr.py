@@ -191,12 +191,5 @@ def _solved(
 def _without_closures(problem: Problem, kinds: Kinds, state: State, command: Array) -> Any:
     """Return functions, and the arrays they closed over as arguments, as ``optimum`` needs them."""
     along, at_end = (jnp.zeros((), int), state, command), (state,)
-    return tuple(
-        zip(
-            traced(problem.stage, *along),
-            traced(problem.final, *at_end),
-            traced(kinds.equalities, *at_end),
-            traced(kinds.inequalities, *along),
-            strict=True,
-        )
-    )
+    functions = zip((*problem, *kinds), (along, at_end, at_end, along), strict=True)
+    return tuple(zip(*(traced(f, *arguments) for f, arguments in functions), strict=True))
