@@ -1014,7 +1014,7 @@ MUTATIONS = {
         "planning/test_mpc.py::test_an_equality_at_the_end_of_the_horizon_moves_with_the_samples",
     ),
     "planning: twice the turn": Mutation(
-        "planning/iteration.py",
+        "planning/linearization.py",
         "turns = 0.5 * quaternion.left_matrix(q)",
         "turns = quaternion.left_matrix(q)",
         "planning/test_riccati.py::test_the_jacobian_by_parts_is_that_by_the_whole_error",

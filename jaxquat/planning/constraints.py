@@ -16,15 +16,15 @@ Bertsekas, Constrained Optimization and Lagrange Multiplier Methods, 1982, secti
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxquat._internal.linear import square
-from jaxquat.dynamics.state import State, retract
+from jaxquat._internal import linear
+from jaxquat.dynamics.state import State
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.iteration import (
     CONVERGED,
@@ -32,18 +32,22 @@ from jaxquat.planning.iteration import (
     NOT_FINITE,
     ROUNDING,
     RUNNING,
-    Limits,
-    Problem,
     Progress,
     Settings,
+    minimise,
+)
+from jaxquat.planning.linearization import gauss_newton
+from jaxquat.planning.riccati import Choice, Model, backward, held, product, solve_free
+from jaxquat.planning.trajectory import (
+    Limits,
+    Problem,
     Trajectory,
     cost_along,
-    ends,
-    gauss_newton,
-    minimise,
+    jacobian,
+    moved,
+    samples_of,
     zeros,
 )
-from jaxquat.planning.riccati import Model, backward, held, product, solve_free
 
 FIRST_STRENGTH = 1e2
 """The first penalties times S."""
@@ -73,11 +77,10 @@ class Multiplied(NamedTuple):
     done: Array
 
 
-def values(constraints: Kinds, states: State, commands: Array) -> Kinds:
+def values(constraints: Kinds, path: Trajectory) -> Kinds:
     """Evaluate the constraints along a path."""
-    before, _, last = ends(states)
-    numbers = jnp.arange(len(commands))
-    along = jax.vmap(constraints.inequalities)(numbers, before, commands)
+    rows, _, last = samples_of(path)
+    along = jax.vmap(constraints.inequalities)(*rows)
     return Kinds(constraints.equalities(last), along)
 
 
@@ -94,10 +97,7 @@ def updated(multipliers: Kinds, penalties: Kinds, at: Kinds) -> Kinds:
 
 
 def augmented(
-    problem: Problem,
-    constraints: Kinds,
-    multipliers: Kinds,
-    penalties: Kinds,
+    problem: Problem, constraints: Kinds, multipliers: Kinds, penalties: Kinds
 ) -> Problem:
     """Add a residual for each constraint; ``penalties`` are the roots of rho."""
 
@@ -117,7 +117,7 @@ def augmented(
 def penalty(at: Kinds, multipliers: Kinds, penalties: Kinds) -> Array:
     """Return what ``augmented`` adds to the cost, where the constraints have these values."""
     end, along = jax.tree.map(_residual, at, multipliers, penalties)
-    return 0.5 * (square(end) + square(_positive(along).ravel()))
+    return 0.5 * (linear.square(end) + linear.square(_positive(along).ravel()))
 
 
 def _residual(value: Array, y: Array, root: Array) -> Array:
@@ -131,7 +131,8 @@ def _positive(residual: Array) -> Array:
 def covariances_of(model: Model, damping: float) -> tuple[Array, Array]:
     """Return the covariances of error and command of each sample, and of the error at the end."""
     commands = model.gradient[:, model.end[0].size :]
-    policy = backward(model, damping, jnp.ones(commands.shape, bool), held, scan)
+    choice = Choice(held, jnp.ones(commands.shape, bool), damping)
+    policy = backward(model, choice, scan)
     n, m = model.transition.shape[-2], commands.shape[-1]
 
     def sample(covariance: Array, row: Any) -> tuple[Array, Array]:
@@ -151,7 +152,7 @@ def spread(slopes: Array, covariance: Array) -> Array:
     """Return the standard deviations (c,) of numbers with these slopes (c, n)."""
     unit = jnp.max(jnp.abs(slopes), axis=1)
     slopes = slopes / jnp.where(unit > 0, unit, 1.0)[:, None]
-    return unit * _root(jnp.sum(product(slopes, covariance) * slopes, axis=1))
+    return unit * linear.root(jnp.sum(product(slopes, covariance) * slopes, axis=1))
 
 
 def deviations(
@@ -161,65 +162,36 @@ def deviations(
 
     ``at`` and ``cost`` are the values of the constraints and the cost along the path.
     """
-    states, commands, _ = path
-    model = gauss_newton(problem, states, commands, by_kernel=True)
+    model = gauss_newton(problem, path, by_kernel=True)
     covariances, covariance = covariances_of(model, REGULAR)
-    n = covariance.shape[-1]
-    before, _, last = ends(states)
-    at_end = lambda delta: constraints.equalities(retract(last, delta))  # noqa: E731
-    end = spread(jax.jacfwd(at_end)(zeros(last)), covariance)
+    rows, _, last = samples_of(path)
+    end = spread(jacobian(constraints.equalities, last), covariance)
     off = jnp.where(end > 0, at.equalities / jnp.where(end > 0, end, 1.0), 0.0)
-    deviation = jnp.sqrt(cost + 0.5 * square(off))
+    deviation = jnp.sqrt(cost + 0.5 * linear.square(off))
 
     def along(k: Array, state: State, command: Array, covariance: Array) -> Array:
-        def value(z: Array) -> Array:
-            return constraints.inequalities(k, retract(state, z[:n]), command + z[n:])
-
+        value = moved(partial(constraints.inequalities, k), state, command)
         slopes = jax.jacfwd(value)(zeros(state, command))
-        moves = jnp.diag(deviation * _root(jnp.diagonal(covariance)))
+        moves = jnp.diag(deviation * jnp.sqrt(jnp.diagonal(covariance)))
         here = value(jnp.zeros_like(moves[0]))
         secants = (jax.vmap(value)(moves) - here[None]) / deviation
         least = SECANT * jnp.max(jnp.abs(secants), axis=0)
         return jnp.maximum(spread(slopes, covariance), jnp.where(jnp.isfinite(least), least, 0.0))
 
-    sides = jax.vmap(along)(jnp.arange(len(commands)), before, commands, covariances)
+    sides = jax.vmap(along)(*rows, covariances)
     return Kinds(end, jnp.maximum(sides, FLOOR * jnp.max(sides, axis=0, keepdims=True)))
 
 
-def _root(variance: Array) -> Array:
-    """Return the square root, with the derivative 0 at 0."""
-    some = variance != 0
-    return jnp.where(some, jnp.sqrt(jnp.where(some, variance, 1.0)), 0.0)
+def verdict(status: Array, met: Array, nearly_met: Array, stuck: Array) -> Array:
+    """Return the status of the outer iteration from that of the last minimisation; all are ().
 
-
-class Facts(NamedTuple):
-    """What decides how the outer iteration ends; arrays ()."""
-
-    status: Array  # of the last minimisation
-    met: Array  # whether the violation is negligible before and after this minimisation
-    nearly_met: Array  # whether it is small enough for a plan; it is if ``met``
-    stuck: Array  # whether a stronger penalty does not reduce it
-
-    @property
-    def over(self) -> Array:
-        """Whether another minimisation is useless: no steps are left, or the cost is not finite."""
-        return (self.status == RUNNING) | (self.status == NOT_FINITE)
-
-
-VERDICTS: tuple[tuple[int | None, Callable[[Facts], Array]], ...] = (
-    (INFEASIBLE, lambda facts: (facts.status == RUNNING) & ~facts.nearly_met),
-    (None, lambda facts: facts.met | facts.over),
-    (INFEASIBLE, lambda facts: facts.stuck & ~facts.nearly_met),
-    (ROUNDING, lambda facts: facts.stuck & (facts.status == CONVERGED)),
-)
-"""Statuses and when they hold; the first one counts. None: the status of the last minimisation."""
-
-
-def verdict(facts: Facts) -> Array:
-    """Return the status of the outer iteration, by ``VERDICTS``."""
-    hold = [holds(facts) for _, holds in VERDICTS]
-    statuses = [facts.status if status is None else status for status, _ in VERDICTS]
-    return jnp.select(hold, statuses, facts.status).astype(jnp.int32)
+    ``met``: the violation was negligible before and after it. ``nearly_met``: it is small enough
+    for a plan. ``stuck``: a stronger penalty does not reduce it.
+    """
+    hopeless = (status == RUNNING) | (stuck & (status != NOT_FINITE))
+    rounding = stuck & ~met & (status == CONVERGED)
+    status = jnp.where(rounding, ROUNDING, status)
+    return jnp.where(hopeless & ~nearly_met, INFEASIBLE, status).astype(jnp.int32)
 
 
 def violation_of(at: Kinds, least: Array, spread: Kinds) -> Array:
@@ -231,26 +203,18 @@ def violation_of(at: Kinds, least: Array, spread: Kinds) -> Array:
 
 
 def minimise_within(
-    problem: Problem,
-    constraints: Kinds,
-    limits: Limits,
-    guess: Trajectory,
-    cost: Array,
-    settings: Settings,
+    problem: Problem, constraints: Kinds, limits: Limits, guess: Progress, settings: Settings
 ) -> Multiplied:
-    """Minimise with multipliers until the constraints are met; ``cost`` is that of the guess."""
+    """Minimise with multipliers until the constraints are met."""
     # Rounding of a constraint changes its multiplier by rho times as much.
-    largest = min(1e6, 1e-3 / float(jnp.finfo(guess.commands.dtype).eps))
+    largest = min(1e6, 1e-3 / float(jnp.finfo(guess.cost.dtype).eps))
     tolerance = settings.tolerance
 
-    def values_of(path: Trajectory) -> Kinds:
-        return values(constraints, path.states, path.commands)
-
-    at_first = values_of(guess)
+    at_first = values(constraints, guess.path)
 
     def one(c: Multiplied) -> Multiplied:
         y, before = c.multipliers, c.inner
-        at, plain = values_of(before.path), cost_along(problem, before.path)
+        at, plain = values(constraints, before.path), cost_along(problem, before.path)
         spread = deviations(problem, constraints, before.path, at, plain)
         strong = jnp.sqrt(c.strength)
         root = jax.tree.map(lambda s: jnp.where(s > 0, strong / s, 0.0), spread)
@@ -258,32 +222,30 @@ def minimise_within(
         # An inequality that is not active is at -y/rho: its multiplier becomes 0.
         sides = spread.inequalities  # not y/root/root: XLA divides by root * root
         least = -(y.inequalities * sides) * sides / c.strength
-        first = cost + penalty(at_first, y, root)
+        first = guess.cost + penalty(at_first, y, root)
         floor = tolerance * first
         early = violation_of(at, least, spread)
-        inner = minimise(
-            penalised, limits, before.path, settings, plain + penalty(at, y, root), first,
-            jnp.maximum(floor, early / tolerance**2), before.passes, before.history,
-        )  # fmt: skip
-        at = values_of(inner.path)
+        floor_of_inner = jnp.maximum(floor, early / tolerance**2)
+        before = before._replace(cost=plain + penalty(at, y, root))
+        inner = minimise(penalised, limits, before, settings, first, floor_of_inner)
+        at = values(constraints, inner.path)
         violation = violation_of(at, least, spread)
 
         scale = jnp.maximum(inner.cost, floor)
-        met = (violation <= tolerance**2.5 * scale) & (early <= tolerance**2 * scale)
+        small = tolerance**2 * scale
+        met = (violation <= tolerance**2.5 * scale) & (early <= small)
         stuck = (c.strength >= largest) & ~(violation <= 0.5 * c.violation)
         stuck |= jnp.isinf(violation)  # of a constraint that no command changes
-        facts = Facts(inner.status, met, violation <= tolerance**2 * scale, stuck)
+        status = verdict(inner.status, met, violation <= small, stuck)
+        over = (inner.status == RUNNING) | (inner.status == NOT_FINITE)
         strength = jnp.where(violation <= FALL * c.violation, c.strength, 10.0 * c.strength)
         return Multiplied(
-            inner._replace(status=verdict(facts)), updated(y, root, at),
+            inner._replace(status=status), updated(y, root, at),
             jax.tree.map(lambda r: (largest / c.strength) ** 0.5 * r, root),
-            jnp.minimum(strength, largest), violation, met | facts.over | stuck,
+            jnp.minimum(strength, largest), violation, met | over | stuck,
         )  # fmt: skip
 
-    zero = jnp.zeros((), jnp.int32)
-    history = jnp.zeros(settings.iterations + 1, cost.dtype)
-    inner = Progress(guess, cost, cost, zero, zero, history, cost, zero)
     y = jax.tree.map(jnp.zeros_like, at_first)
-    strength, infinity = jnp.full_like(cost, FIRST_STRENGTH), jnp.full_like(cost, jnp.inf)
-    start = Multiplied(inner, y, y, strength, infinity, jnp.zeros((), bool))
+    strength, infinity = (jnp.full_like(guess.cost, x) for x in (FIRST_STRENGTH, jnp.inf))
+    start = Multiplied(guess, y, y, strength, infinity, jnp.zeros((), bool))
     return lax.while_loop(lambda c: ~c.done, one, start)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,18 +12,11 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    exactly,
-    is_concrete,
-    positive,
-    positive_integer,
-    takes,
-)
+from jaxquat._internal.checks import exactly, is_concrete, positive, positive_integer, takes
 from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.planning.constraints import Kinds
-from jaxquat.planning.iteration import Limits, Problem
 from jaxquat.planning.problem import (
     Constraints,
     Residuals,
@@ -33,6 +27,7 @@ from jaxquat.planning.problem import (
     problem_of,
     residuals_of,
 )
+from jaxquat.planning.trajectory import Limits, Problem
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.simulation.grid import Grid, grid
 from jaxquat.simulation.simulation import checked_simulation
@@ -70,13 +65,12 @@ class Horizon(NamedTuple):
 
     def problem(self, t: Array, state: State, params: Any, k: Array) -> tuple[Problem, State]:
         """Return the problem of the horizon from sample k on, and its start."""
-        count = len(self.commands)
         simulation = checked_simulation(
             self.scheme, self.body, self.torque, state, self.grid(t), params, inputs=self.commands
         )
         stage, final = self.residuals
-        ahead = lambda i, state, params, command: stage(k + i, state, params, command)  # noqa: E731
-        end = None if final is None else lambda state, params: final(k + count, state, params)
+        ahead = lambda i, *arguments: stage(k + i, *arguments)  # noqa: E731
+        end = None if final is None else partial(final, k + len(self.commands))
         return problem_of(simulation, Residuals(ahead, end)), simulation.start
 
     @property
@@ -87,9 +81,8 @@ class Horizon(NamedTuple):
     def kinds(self, params: Any, k: Array) -> Kinds:
         """Return the constraints of the horizon from sample k on."""
         _, end, along = self.constraints
-        count = len(self.commands)
-        at_end = None if end is None else lambda state, params: end(k + count, state, params)
-        ahead = along and (lambda i, *rest: along(k + i, *rest))
+        at_end = None if end is None else partial(end, k + len(self.commands))
+        ahead = along and (lambda i, *arguments: along(k + i, *arguments))
         return kinds_of(Constraints(None, at_end, ahead), params, self.commands.dtype)
 
 

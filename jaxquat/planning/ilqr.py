@@ -12,12 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    fraction,
-    instance,
-    one_of,
-    positive_integer,
-)
+from jaxquat._internal.checks import fraction, instance, one_of, positive_integer
 from jaxquat._internal.progress import announced
 from jaxquat._internal.recognition import is_eager, traced
 from jaxquat._internal.renamed import order_of, refuses_old_keywords
@@ -25,8 +20,8 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State, check_state
 from jaxquat.planning.constraints import Kinds, largest_violation, values
-from jaxquat.planning.iteration import Problem, Settings
-from jaxquat.planning.optimum import Functions, Outcome, bound, described, optimum
+from jaxquat.planning.iteration import Settings
+from jaxquat.planning.optimum import Functions, Operands, Outcome, bound, described, optimum
 from jaxquat.planning.plan import Plan
 from jaxquat.planning.problem import (
     Constraints,
@@ -41,6 +36,7 @@ from jaxquat.planning.problem import (
     problem_of,
     residuals_of,
 )
+from jaxquat.planning.trajectory import Problem, Trajectory
 from jaxquat.schemes.scheme import Scheme, as_deterministic
 from jaxquat.simulation.grid import Grid
 from jaxquat.simulation.simulation import checked_simulation
@@ -133,11 +129,13 @@ def ilqr(
 
     problem, kinds = problem_of(simulation, residuals), kinds_of(constraints, params, dtype)
     functions, constants, others = _without_closures(problem, kinds, start, guess[0])
-    statics, operands = (functions, settings), (constants, others, start, limits, (guess, states))
+    statics, operands = (functions, settings), Operands(constants, others, start, limits)
     # A function that is being compiled needs no compiled function inside, which takes longer.
     solve = functions[0].jitted(_solved, *statics) if is_eager() else partial(_solved, *statics)
     with announced("planning.ilqr"):
-        best, followed, cost, gains, violation, multipliers, outcome = solve(*operands)
+        best, followed, cost, gains, violation, multipliers, outcome = solve(
+            operands, (guess, states)
+        )
     rows = followed, jnp.concatenate([best, best[-1:]])
     path = simulation.path(rows, (), jax.tree.map(lambda x: x[-1], followed))
     status, count = (x.astype(jnp.int32) for x in outcome[:2])
@@ -177,31 +175,21 @@ def _guess_of(commands: Any, grid: Grid, dtype: Any) -> Array:
 
 
 def _solved(
-    functions: Functions, settings: Settings, *operands: Any
+    functions: Functions, settings: Settings, operands: Operands, guess: Any
 ) -> tuple[Array, State, Array, Array, Array, Kinds, Outcome]:
-    """Find and describe the minimum; the operands are those of ``optimum``."""
-    *problem, _ = operands
-    (best, multipliers), outcome = optimum(functions, settings, *operands)
-    of_constraints = multipliers, outcome.penalties
-    followed, cost, gains = described(
-        functions, settings.constrained, *problem, best, of_constraints
-    )
+    """Find and describe the minimum; the arguments are those of ``optimum``."""
+    (best, multipliers), outcome = optimum(functions, settings, operands, guess)
+    arguments = operands, best, multipliers, outcome.penalties
+    followed, cost, gains = described(functions, settings.constrained, *arguments)
     violation = jnp.zeros_like(cost)
     if settings.constrained:
-        kinds = bound(functions, *operands[:2])[1]
-        violation = largest_violation(values(kinds, followed, best))
+        kinds = bound(functions, operands)[1]
+        violation = largest_violation(values(kinds, Trajectory(followed, best)))
     return best, followed, cost, gains, violation, multipliers, outcome
 
 
 def _without_closures(problem: Problem, kinds: Kinds, state: State, command: Array) -> Any:
     """Return functions, and the arrays they closed over as arguments, as ``optimum`` needs them."""
     along, at_end = (jnp.zeros((), int), state, command), (state,)
-    return tuple(
-        zip(
-            traced(problem.stage, *along),
-            traced(problem.final, *at_end),
-            traced(kinds.equalities, *at_end),
-            traced(kinds.inequalities, *along),
-            strict=True,
-        )
-    )
+    functions = zip((*problem, *kinds), (along, at_end, at_end, along), strict=True)
+    return tuple(zip(*(traced(f, *arguments) for f, arguments in functions), strict=True))

@@ -16,6 +16,7 @@ step of Newton's method does not depend on where it begins (implicit function th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,10 +24,10 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxquat._internal.linear import matvec
-from jaxquat.dynamics.state import State, retract
+from jaxquat.dynamics.state import State
 from jaxquat.planning.constraints import FLOOR, REGULAR, Kinds, covariances_of, spread
-from jaxquat.planning.iteration import Limits, Trajectory, ends, zeros
-from jaxquat.planning.riccati import Model, backward, forward, held, product
+from jaxquat.planning.riccati import Choice, Model, backward, forward, held, product
+from jaxquat.planning.trajectory import Limits, Trajectory, jacobian, moved, samples_of, zeros
 
 PASSES, FALL = 20, 0.2
 """Passes of a step, and the factor of sigma from one to the next."""
@@ -68,22 +69,19 @@ def program_of(
     model: Model, cost: Array, constraints: Kinds, path: Trajectory, limits: Limits
 ) -> Program:
     """Return the program of a step from this path, of this cost, within constraints and limits."""
-    states, commands, _ = path
-    before, _, last = ends(states)
+    commands = path.commands
+    rows_of_path, _, last = samples_of(path)
     covariances, at_end = covariances_of(model, REGULAR)
     n, m = at_end.shape[-1], commands.shape[-1]
     softness = softness_of(commands.dtype)
 
     def along(k: Array, state: State, command: Array, covariance: Array) -> tuple[Array, ...]:
-        def value(z: Array) -> Array:
-            return constraints.inequalities(k, retract(state, z[:n]), command + z[n:])
-
+        value = moved(partial(constraints.inequalities, k), state, command)
         zero = zeros(state, command)
         slopes = jax.jacfwd(value)(zero)
         return slopes, value(zero), spread(slopes, covariance)
 
-    numbers = jnp.arange(len(commands))
-    slopes, values, sizes = jax.vmap(along)(numbers, before, commands, covariances)
+    slopes, values, sizes = jax.vmap(along)(*rows_of_path, covariances)
     least = FLOOR * jnp.max(sizes, axis=0, keepdims=True)
     sizes = jnp.where(sizes > 0, jnp.maximum(sizes, least), jnp.inf)
     rows = [(slopes, values, sizes, jnp.full_like(values, softness))]
@@ -96,7 +94,7 @@ def program_of(
             spreads = jnp.where(jnp.isfinite(limit), spreads, jnp.inf)
             rows.append((sign * eyes, off, spreads, jnp.zeros_like(off)))
 
-    by_error = jax.jacfwd(lambda delta: constraints.equalities(retract(last, delta)))(zeros(last))
+    by_error = jacobian(constraints.equalities, last)
     size = lax.stop_gradient(spread(by_error, at_end))
     size = jnp.where(size > 0, size, jnp.inf)
     end = by_error / size[:, None], constraints.equalities(last) / size
@@ -115,8 +113,8 @@ def program_of(
 def solved(program: Program, damping: float) -> tuple[Array, Array]:
     """Return error and change of the command of all samples, and the largest multiplier."""
     model, rows, end, unit, _ = program
-    free = jnp.ones(model.gradient.shape[:1] + model.hessian.shape[-1:], bool)
-    free = free[:, model.end[0].size :]
+    free = jnp.ones_like(model.gradient[:, model.end[0].size :], bool)
+    choice = Choice(held, free, damping)
 
     def pushed(model: Model, rows: Rows, y: Array, t: Array, sigma: Array) -> tuple[Any, ...]:
         weight = 1.0 / (t / y + rows.softness)
@@ -125,7 +123,7 @@ def solved(program: Program, damping: float) -> tuple[Array, Array]:
         gradient = model.gradient + jnp.sum(by * (y + weight * off)[:, None], axis=2)
         hessian = model.hessian + product(by, weight[..., None] * rows.slopes)
         changed = model._replace(gradient=gradient, hessian=hessian)
-        after, z = forward(changed, backward(changed, damping, free, held))
+        after, z = forward(changed, backward(changed, choice))
         return after, z, y + weight * (jnp.sum(rows.slopes * z[:, None], axis=2) + off)
 
     fixed = lax.stop_gradient((model, rows))

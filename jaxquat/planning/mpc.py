@@ -19,19 +19,12 @@ from jaxquat.fused.trace.hoisting import shared
 from jaxquat.planning.constraints import Kinds, largest_violation, values
 from jaxquat.planning.horizon import checked_horizon, shifted
 from jaxquat.planning.interior import program_of, solved
-from jaxquat.planning.iteration import (
-    STEPS,
-    Limits,
-    Problem,
-    Trajectory,
-    clipped,
-    gauss_newton,
-    open_loop,
-    roll_out,
-    within,
-)
+from jaxquat.planning.iteration import STEPS
+from jaxquat.planning.linearization import gauss_newton
+from jaxquat.planning.policies import within
 from jaxquat.planning.problem import Constraints, Residuals
 from jaxquat.planning.riccati import backward, forward
+from jaxquat.planning.trajectory import Limits, Problem, Trajectory, clipped, simulated
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 
@@ -152,14 +145,13 @@ def mpc(
         kinds = horizon.kinds(params, memory.k) if constrained else None
 
         def one(_: Any, commands: Array) -> Array:
-            states, _, cost = roll_out(problem, start, commands, open_loop)
-            return _improved(problem, kinds, Trajectory(states, commands, None), cost, limits)
+            return _improved(problem, kinds, *simulated(problem, start, commands), limits)
 
         commands = lax.fori_loop(0, iterations, one, clipped(memory.commands, limits))
         memory = memory._replace(commands=shifted(commands), k=memory.k + 1)
         if kinds is not None:
-            flown = roll_out(problem, start, commands, open_loop)[0]
-            violation = largest_violation(values(kinds, flown, commands))
+            path, _ = simulated(problem, start, commands)
+            violation = largest_violation(values(kinds, path))
             holds = violation <= most
             failures = memory.failures + (~holds).astype(memory.failures.dtype)
             memory = memory._replace(violation=violation, holds=holds, failures=failures)
@@ -173,13 +165,12 @@ def _improved(
     problem: Problem, constraints: Kinds | None, path: Trajectory, cost: Array, limits: Limits
 ) -> Array:
     """Return the commands after the best part of one step."""
-    states, commands, _ = path
-    start = jax.tree.map(lambda x: x[0], states)
-    model = gauss_newton(problem, states, commands)
+    commands, start = path.commands, jax.tree.map(lambda x: x[0], path.states)
+    model = gauss_newton(problem, path)
     damping = 10.0 * float(jnp.finfo(commands.dtype).eps)
     program = None if constraints is None else program_of(model, cost, constraints, path, limits)
     if program is None:
-        z, multiplier = forward(model, backward(model, damping, *within(commands, limits)))[1], 0.0
+        z, multiplier = forward(model, backward(model, within(commands, limits, damping)))[1], 0.0
     else:
         z, multiplier = solved(program, damping)
     change = z[:, -commands.shape[1] :]
@@ -188,11 +179,10 @@ def _improved(
         return clipped(commands + length * change, limits)
 
     def paid(commands: Array) -> Array:
-        flown, _, cost = roll_out(problem, start, commands, open_loop)
+        path, cost = simulated(problem, start, commands)
         if constraints is None or program is None:
             return cost
-        at = values(constraints, flown, commands)
-        return cost + 2.0 * multiplier * program.violations(at)
+        return cost + 2.0 * multiplier * program.violations(values(constraints, path))
 
     # The choice of a length has no derivative, and where a trial diverges, none must be computed.
     lengths = jnp.asarray((*STEPS, 0.0), commands.dtype)

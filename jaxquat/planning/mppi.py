@@ -24,13 +24,8 @@ from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
 from jaxquat.planning.horizon import Horizon, checked_horizon, shifted
-from jaxquat.planning.iteration import clipped
-from jaxquat.planning.problem import (
-    Constraints,
-    Residuals,
-    Sampling,
-    numbers_of,
-)
+from jaxquat.planning.problem import Constraints, Residuals, Sampling, numbers_of
+from jaxquat.planning.trajectory import clipped
 from jaxquat.schemes.scheme import Scheme
 from jaxquat.simulation.controller import Controller
 from jaxquat.simulation.options import RolloutOptions

@@ -13,8 +13,8 @@ for these y. Each pass reduces its error by the factor ``1/(1 + rho S)``.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -26,33 +26,21 @@ from jaxquat._internal.linear import matvec
 from jaxquat._internal.recognition import TracedFunction
 from jaxquat.dynamics.state import State, local
 from jaxquat.fused.scanning import scan
-from jaxquat.planning.constraints import (
-    Kinds,
-    augmented,
-    minimise_within,
-    updated,
-    values,
-)
-from jaxquat.planning.iteration import (
+from jaxquat.planning.constraints import Kinds, augmented, minimise_within, updated, values
+from jaxquat.planning.iteration import Settings, has_converged, minimise, no_steps
+from jaxquat.planning.linearization import exact_model, slope_at_end, slope_of_sample
+from jaxquat.planning.policies import modelled, policy_of
+from jaxquat.planning.riccati import Choice, Model, Policy, backward, forward, held
+from jaxquat.planning.trajectory import (
     Limits,
     Problem,
-    Settings,
     Trajectory,
     at_limits,
     begun,
-    ends,
-    exact_model,
     free_of,
-    has_converged,
-    minimise,
-    modelled,
-    open_loop,
-    policy_of,
-    roll_out,
-    slope_at_end,
-    slope_of_sample,
+    samples_of,
+    simulated,
 )
-from jaxquat.planning.riccati import Model, Policy, backward, forward, held
 
 PASSES = 16
 """The passes of the fixed point of the multipliers' derivative."""
@@ -81,107 +69,103 @@ Functions = tuple[TracedFunction, ...]
 """The functions of a Problem and of Kinds."""
 
 
-def bound(functions: Functions, constants: Any, others: Any) -> tuple[Problem, Kinds]:
+class Operands(NamedTuple):
+    """What the minimum depends on."""
+
+    constants: Any  # arrays that the functions close over: those with derivatives, and
+    others: Any
+    start: State
+    limits: Limits
+
+
+def bound(functions: Functions, operands: Operands) -> tuple[Problem, Kinds]:
     """Return the problem and its constraints, with the arrays that they close over."""
-    stage, final, equalities, inequalities = map(functools.partial, functions, constants, others)
-    return Problem(stage, final), Kinds(equalities, inequalities)
+    stage, final, *kinds = map(partial, functions, operands.constants, operands.others)
+    return Problem(stage, final), Kinds(*kinds)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def described(
-    functions: Functions,
-    constrained: bool,
-    constants: Any,
-    others: Any,
-    start: State,
-    limits: Limits,
-    commands: Array,
-    of_constraints: tuple[Kinds, Kinds],
+    functions: Functions, constrained: bool, *arguments: Any
 ) -> tuple[State, Array, Array]:
-    """Return the states of commands, their cost and the gains."""
-    operands = constants, others, start, limits, commands, of_constraints
-    return _described(functions, constrained, operands, scan, policy_of)
+    """Return the states of commands, their cost and the gains, from arguments of ``_described``."""
+    return _described(functions, constrained, scan, policy_of, *arguments)
 
 
 @described.defjvp
 def _described_jvp(
     functions: Functions, constrained: bool, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
-    def by_xla(*operands: Any) -> Any:
-        return _described(functions, constrained, operands, lax.scan, modelled)
-
+    by_xla = partial(_described, functions, constrained, lax.scan, modelled)
     return jax.jvp(by_xla, primals, tangents)
 
 
 def _described(
     functions: Functions,
     constrained: bool,
-    operands: Any,
     loop: Callable[..., Any],
     solve: Callable[..., Policy],
+    operands: Operands,
+    commands: Array,
+    multipliers: Kinds,
+    penalties: Kinds,
 ) -> tuple[State, Array, Array]:
-    constants, others, start, limits, commands, (multipliers, penalties) = operands
-    problem, constraints = bound(functions, constants, others)
-    states, _, cost = roll_out(problem, start, commands, open_loop, loop=loop)
+    problem, constraints = bound(functions, operands)
+    path, cost = simulated(problem, operands.start, commands, loop)
     if constrained:
         problem = augmented(problem, constraints, multipliers, penalties)
     damping = jnp.asarray(10.0 * float(jnp.finfo(commands.dtype).eps), commands.dtype)
-    path, rows = Trajectory(states, commands, None), free_of(commands, limits)
-    return states, cost, solve(problem, path, damping, rows, held, exact=False).gains
+    choice = Choice(held, free_of(commands, operands.limits), damping)
+    return path.states, cost, solve(problem, path, choice, exact=False).gains
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def optimum(
-    functions: Functions,
-    settings: Settings,
-    constants: Any,
-    others: Any,
-    start: State,
-    limits: Limits,
-    guess: tuple[Array, State | None],
+    functions: Functions, settings: Settings, operands: Operands, guess: tuple[Array, State | None]
 ) -> tuple[tuple[Array, Kinds], Outcome]:
     """Find commands and multipliers, differentiable in all arguments but the guess."""
-    problem, constraints = bound(functions, constants, others)
-    begin, first = begun(problem, start, limits, guess)
+    problem, constraints = bound(functions, operands)
+    limits = operands.limits
+    path, first = begun(problem, operands.start, limits, guess)
+    begin = no_steps(path, first, settings)
     if settings.constrained:
-        outer = minimise_within(problem, constraints, limits, begin, first, settings)
+        outer = minimise_within(problem, constraints, limits, begin, settings)
         end, multipliers, penalties = outer.inner, outer.multipliers, outer.penalties
     else:
-        zero = jnp.zeros((), jnp.int32)
-        history = jnp.zeros(settings.iterations + 1, first.dtype)
         floor = settings.tolerance * first
-        end = minimise(problem, limits, begin, settings, first, first, floor, zero, history)
-        multipliers = penalties = values(constraints, begin.states, begin.commands)
+        end = minimise(problem, limits, begin, settings, first, floor)
+        multipliers = penalties = values(constraints, begin.path)
     status, count = (x.astype(end.cost.dtype) for x in (end.status, end.passes))
     outcome = Outcome(status, jnp.minimum(count, settings.iterations), end.history, penalties)
     return (at_limits(end.path.commands, limits), multipliers), outcome
 
 
-@functools.partial(optimum.defjvp, symbolic_zeros=True)
+@partial(optimum.defjvp, symbolic_zeros=True)
 def _optimum_jvp(
     functions: Functions, settings: Settings, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:
     (commands, multipliers), outcome = optimum(functions, settings, *primals)
-    constants, others, start, limits, _ = primals
-    moving, slopes, arguments = _moving((constants, start, limits), (tangents[0], *tangents[2:4]))
-    free, penalties = free_of(commands, limits), outcome.penalties
+    operands = primals[0]
+    moving, slopes, complete = _moving(operands, tangents[0])
+    free, penalties = free_of(commands, operands.limits), outcome.penalties
 
-    def problem_of(constants: Any, y: Kinds) -> Problem:
-        problem, constraints = bound(functions, constants, others)
+    def problem_of(operands: Operands, y: Kinds) -> Problem:
+        problem, constraints = bound(functions, operands)
         return augmented(problem, constraints, y, penalties) if settings.constrained else problem
 
-    problem = problem_of(constants, multipliers)
-    states = roll_out(problem, start, commands, open_loop)[0]
-    model, costates = exact_model(problem, states, commands)
+    problem = problem_of(operands, multipliers)
+    path, _ = simulated(problem, operands.start, commands)
+    model, costates = exact_model(problem, path)
 
     def disturbance(moving: list[Array], y: Kinds) -> Disturbance:
         """Return what moves the minimum, at the states above."""
-        constants, start, limits = arguments(moving)
-        at = commands
+        operands = complete(moving)
+        limits, at = operands.limits, commands
         if limits is not None:
             at = jnp.where(free, at, jnp.where(at >= limits[1], limits[1], limits[0]))
-        slopes = _slopes(problem_of(constants, y), model, costates, states, commands)
-        return Disturbance(*slopes, local(jax.tree.map(lambda x: x[0], states), start), at)
+        slopes = _slopes(problem_of(operands, y), model, costates, path)
+        begin = jax.tree.map(lambda x: x[0], path.states)
+        return Disturbance(*slopes, local(begin, operands.start), at)
 
     pushed = jax.linearize(disturbance, moving, multipliers)[1]
 
@@ -189,10 +173,10 @@ def _optimum_jvp(
         return _response(model, free, pushed(slopes, slope))
 
     def next_multipliers(moving: list[Array], commands: Array, y: Kinds) -> Kinds:
-        constants, start, _ = arguments(moving)
-        problem, constraints = bound(functions, constants, others)
-        states = roll_out(problem, start, commands, open_loop)[0]
-        return updated(y, penalties, values(constraints, states, commands))
+        operands = complete(moving)
+        problem, constraints = bound(functions, operands)
+        path, _ = simulated(problem, operands.start, commands)
+        return updated(y, penalties, values(constraints, path))
 
     slope = jax.tree.map(jnp.zeros_like, multipliers)
     if settings.constrained:
@@ -221,13 +205,12 @@ def _moving(
 
 
 def _slopes(
-    problem: Problem, model: Model, costates: Array, states: State, commands: Array
+    problem: Problem, model: Model, costates: Array, path: Trajectory
 ) -> tuple[Array, Array, Array]:
-    """Return gradient, shift and end of a Disturbance at these states, sample by sample."""
-    before, after, last = ends(states)
-    rows = costates, jnp.arange(len(commands)), before, after, commands
-    by_sample = functools.partial(slope_of_sample, problem, z=jnp.zeros_like(model.gradient[0]))
-    gradient, off = jax.vmap(by_sample)(*rows)
+    """Return gradient, shift and end of a Disturbance along the path, sample by sample."""
+    rows, after, last = samples_of(path)
+    by_sample = partial(slope_of_sample, problem, z=jnp.zeros_like(model.gradient[0]))
+    gradient, off = jax.vmap(by_sample)(costates, *rows, after)
     return gradient, off, slope_at_end(problem, last, jnp.zeros_like(model.end[0]))
 
 
@@ -239,5 +222,5 @@ def _response(model: Model, free: Array, by: Disturbance) -> Array:
 
     end = by.end, model.end[1]
     disturbed = model._replace(gradient=by.gradient, shift=by.shift, end=end)
-    policy = backward(disturbed, None, (free, by.commands), choose)
+    policy = backward(disturbed, Choice(choose, (free, by.commands)))
     return forward(disturbed, policy, by.start)[1][:, -free.shape[1] :]

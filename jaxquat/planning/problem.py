@@ -24,7 +24,7 @@ from jaxquat._internal.checks import (
 )
 from jaxquat.dynamics.state import State, describe
 from jaxquat.planning.constraints import Kinds
-from jaxquat.planning.iteration import Limits, Problem
+from jaxquat.planning.trajectory import Limits, Problem
 from jaxquat.simulation.simulation import Simulation
 
 

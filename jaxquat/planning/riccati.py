@@ -33,8 +33,8 @@ class Model(NamedTuple):
     transition: Array  # F of each sample, (samples, n, n + m)
     gradient: Array  # g of each sample, (samples, n + m)
     hessian: Array  # H of each sample, (samples, n + m, n + m)
+    shift: Array | None  # h of each sample, (samples, n): delta' = F z + h; None for 0
     end: tuple[Array, Array]  # v (n,) and V (n, n)
-    shift: Array | None = None  # h of each sample, (samples, n): delta' = F z + h; None for 0
 
 
 class Policy(NamedTuple):
@@ -47,39 +47,34 @@ class Policy(NamedTuple):
     hessian: Array | None = None  # the damped one of the commands of each sample, (samples, m, m)
 
 
+class Choice(NamedTuple):
+    """How ``backward`` minimises the cost of a sample: ``choose(hessian, gradient, row)``."""
+
+    choose: Callable[[Array, Array, Any], tuple[Array, Array]]  # returns d and which are free, (m,)
+    rows: Any  # a pytree with a row for each sample
+    damping: Any = None  # this fraction of its diagonal is added to each Hessian of the commands
+
+
 def product(a: Array, b: Array) -> Array:
     """Multiply matrices in full precision, on a GPU too."""
     return jnp.matmul(a, b, precision=lax.Precision.HIGHEST)
 
 
-def backward(
-    model: Model,
-    damping: Any,
-    rows: Any,
-    choose: Callable[[Array, Array, Any], tuple[Array, Array]],
-    loop: Callable[..., Any] = lax.scan,
-) -> Policy:
-    """Solve the problem from its end to its start.
-
-    A fraction ``damping`` of its diagonal is added to each Hessian of the commands; with None the
-    policy is linear in the gradients. ``choose(hessian, gradient, row) -> (d, free)`` minimises the
-    cost of a sample, with a row of the pytree ``rows``.
-    """
+def backward(model: Model, choice: Choice, loop: Callable[..., Any] = lax.scan) -> Policy:
+    """Solve the problem from its end to its start; linear in the gradients without damping."""
 
     def sample(value: tuple[Array, Array], stage: Any) -> tuple[tuple[Array, Array], Policy]:
         of_sample, row = stage
-        return improved(value, of_sample, damping, row, choose)
+        return improved(value, of_sample, choice, row)
 
-    stages = (model.transition, model.gradient, model.hessian, model.shift), rows
-    return summed(loop(sample, model.end, stages, reverse=True)[1])
+    return summed(loop(sample, model.end, (model[:4], choice.rows), reverse=True)[1])
 
 
 def improved(
     value: tuple[Array, Array],
     stage: tuple[Array, Array, Array, Array | None],
-    damping: Any,
+    choice: Choice,
     row: Any,
-    choose: Callable[[Array, Array, Any], tuple[Array, Array]],
 ) -> tuple[tuple[Array, Array], Policy]:
     """Return value function and policy of a sample (F, g, H, h), from the value after it."""
     (transition, gradient, hessian, shift), (v, v_v) = stage, value
@@ -89,12 +84,12 @@ def improved(
     q_q = hessian + symmetric(product(transition.T, product(v_v, transition)))
     q_x, q_u, q_xx, q_ux, q_uu = q[:n], q[n:], q_q[:n, :n], q_q[n:, :n], q_q[n:, n:]
     damped = q_uu
-    if damping is not None:
+    if choice.damping is not None:
         diagonal = jnp.diagonal(q_uu)
         unit = jnp.where(diagonal > 0, diagonal, 1.0)
         lost = out_of_range(diagonal, gradient[n:], transition[:, n:], jnp.diagonal(v_v))
-        damped = q_uu + jnp.diag(damping * jnp.where(lost, jnp.nan, unit))
-    d, free = choose(damped, q_u, row)
+        damped = q_uu + jnp.diag(choice.damping * jnp.where(lost, jnp.nan, unit))
+    d, free = choice.choose(damped, q_u, row)
     gain = solve_free(damped, q_ux, free)
     ahead = matvec(q_uu, d)
     # d and K need not be the minimum of the undamped model, hence the longer formulas.

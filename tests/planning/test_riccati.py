@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxquat as jq
-from jaxquat.planning import iteration
+from jaxquat.planning import linearization, policies, trajectory
 from jaxquat.planning.riccati import solve_free
 
 FREE = jnp.ones(4, bool)
@@ -59,8 +59,8 @@ def test_the_jacobian_by_parts_is_that_by_the_whole_error():
         n = z.size - command.size
         return function(jq.dynamics.retract(state, z[:n]), command + z[n:])
 
-    value, columns = iteration._linear(iteration.columns_by_part, function, state, command)
-    wanted = jax.jacfwd(whole)(iteration.zeros(state, command))
+    value, columns = linearization._linear(linearization.columns_by_part, function, state, command)
+    wanted = jax.jacfwd(whole)(trajectory.zeros(state, command))
     jax.tree.map(np.testing.assert_array_equal, value, function(state, command))
     close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-15)
     jax.tree.map(close, columns, wanted)
@@ -79,21 +79,21 @@ def test_the_kernels_of_an_iteration_give_the_policy_of_xla(monkeypatch, exact):
         after = jq.lie_euler(body, motor, 0.0, state, 0.25, None)
         return after, jnp.concatenate([command, jq.quaternion.log(state.q) - 0.5])
 
-    problem = iteration.Problem(stage, lambda state: 3.0 * state.omega)
+    problem = trajectory.Problem(stage, lambda state: 3.0 * state.omega)
     commands, limits = jnp.zeros((6, 1)), (jnp.full((6, 1), -0.15), jnp.full((6, 1), 0.15))
-    states, _, _ = iteration.roll_out(problem, start, commands, iteration.open_loop)
-    path, within = iteration.Trajectory(states, commands, None), iteration.within(commands, limits)
+    path, _ = trajectory.simulated(problem, start, commands)
 
-    def policy(damping):
-        return iteration.policy_of(problem, path, damping, *within, exact)
+    def policy_of(damping):
+        choice = policies.within(commands, limits, damping)
+        return policies.policy_of(problem, path, choice, exact)
 
-    monkeypatch.setattr(iteration.fused, "if_possible", lambda kernel, scan: scan())
-    xla = jax.jit(policy)(jnp.zeros(()))
-    monkeypatch.setattr(iteration.fused, "if_possible", lambda kernel, scan: kernel())
-    alone = jax.jit(lambda damping: policy(damping))(jnp.zeros(()))
-    many = jax.jit(jax.vmap(policy))(jnp.zeros(2))
+    monkeypatch.setattr(policies.fused, "if_possible", lambda kernel, scan: scan())
+    xla = jax.jit(policy_of)(jnp.zeros(()))
+    monkeypatch.setattr(policies.fused, "if_possible", lambda kernel, scan: kernel())
+    alone = jax.jit(lambda damping: policy_of(damping))(jnp.zeros(()))
+    many = jax.jit(jax.vmap(policy_of))(jnp.zeros(2))
     assert np.any(np.abs(xla.change) == 0.15)
     assert np.any(np.abs(xla.change) < 0.15)
-    for policies in (alone, jax.tree.map(lambda x: x[1], many)):
+    for policy in (alone, jax.tree.map(lambda x: x[1], many)):
         close = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-13)
-        jax.tree.map(close, policies, xla)
+        jax.tree.map(close, policy, xla)

@@ -1,0 +1,231 @@
+"""Linear-quadratic models of the samples, in the coordinates of ``local`` and ``retract``.
+
+The Hessian is that of the Lagrangian, whose multipliers are the costates, or that of Gauss and
+Newton. A kernel needs the zeros of a Jacobian; XLA compiles a program of all its columns faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from jaxquat import quaternion
+from jaxquat._internal.linear import dot, matvec
+from jaxquat.dynamics.state import State, local
+from jaxquat.fused.scanning import scan
+from jaxquat.planning.riccati import Model, product, symmetric
+from jaxquat.planning.trajectory import (
+    Problem,
+    Trajectory,
+    at_once,
+    half_square,
+    moved,
+    samples_of,
+    zeros,
+)
+
+Columns = Callable[[Callable[..., Any], list[Array], list[Array]], Any]
+"""``columns(push, parts, directions)``: the Jacobian of a linear function of parts, each moving in
+its directions (columns, size)."""
+
+
+def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Trace a function of a problem once, unless the problem is an augmented one."""
+
+    def of_parts(functions: Any, closed: Any, *arguments: Any) -> Any:
+        parts = (partial(f, *x) for f, x in zip(functions, closed, strict=True))
+        return function(Problem(*parts), *arguments)
+
+    @wraps(function)
+    def call(problem: Problem, *arguments: Any) -> Any:
+        parts = [f for f in problem if isinstance(f, partial)]
+        if len(parts) < len(problem):
+            return function(problem, *arguments)
+        functions: tuple[Any, ...] = tuple(f.func for f in parts)
+        return functions[0].jitted(of_parts, functions)([f.args for f in parts], *arguments)
+
+    return call
+
+
+def gauss_newton(problem: Problem, path: Trajectory, by_kernel: bool = False) -> Model:
+    """Linearise the samples, with the Gauss-Newton Hessian of their costs."""
+    rows, after, last = samples_of(path)
+    linearised, linearised_end = LINEARISED[columns_by_part if by_kernel else columns_at_once]
+    if by_kernel:
+        samples = scan(lambda _, row: ((), linearised(problem, *row)), (), (*rows, after))[1]
+        end = at_once(partial(linearised_end, problem), last)
+    else:
+        samples = jax.vmap(partial(linearised, problem))(*rows, after)
+        end = linearised_end(problem, last)
+    return Model(*samples, shift=None if path.gaps is None else -path.gaps, end=end)
+
+
+def _linearised(
+    columns: Columns, problem: Problem, k: Array, state: State, command: Array, after: State
+) -> tuple[Array, Array, Array]:
+    def stage(state: State, command: Array) -> tuple[Array, Array]:
+        end, residuals = problem.stage(k, state, command)
+        return local(after, end), residuals
+
+    (_, residuals), (transition, jacobian) = _linear(columns, stage, state, command)
+    return transition, *_squared(jacobian, residuals)
+
+
+def _linear(
+    columns: Columns, function: Callable[..., Any], state: State, *command: Array
+) -> tuple[Any, Any]:
+    """Return value and Jacobian with respect to the error of the state and the command."""
+    q, omega, aux, *place = state
+    parts, structure = jax.tree.flatten((q, omega, place, aux, *command))
+
+    def of_parts(*parts: Array) -> Any:
+        q, omega, place, aux, *command = jax.tree.unflatten(structure, parts)
+        return function(State(q, omega, aux, *place), *command)
+
+    value, push = jax.linearize(of_parts, *parts)
+    turns = 0.5 * quaternion.left_matrix(q)[:, 1:].T  # d (q exp(u)) / du at u = 0
+    others = [jnp.eye(x.size, dtype=q.dtype) for x in parts[1:]]
+    return value, columns(push, parts, [turns, *others])
+
+
+def columns_by_part(
+    push: Callable[..., Any], parts: list[Array], directions: list[Array]
+) -> list[Array]:
+    """Return the Jacobian, whose zeros are known to a kernel: each part moves alone."""
+    still = [jnp.zeros_like(x) for x in parts]
+
+    def by(i: int, directions: Array) -> Any:
+        def of_part(x: Array) -> Any:
+            return push(*still[:i], x, *still[i + 1 :])
+
+        def along(direction: Array) -> Any:  # so JAX knows that the other parts do not change
+            return jax.jvp(of_part, (still[i],), (direction.reshape(still[i].shape),))[1]
+
+        return jax.vmap(along, out_axes=1)(directions)
+
+    columns = map(by, range(len(parts)), directions)
+    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *columns)
+
+
+def columns_at_once(
+    push: Callable[..., Any], parts: list[Array], directions: list[Array]
+) -> list[Array]:
+    """Return the Jacobian by one program of all columns, which XLA compiles faster."""
+
+    def along(*direction: Array) -> Any:
+        return push(*(d.reshape(x.shape) for d, x in zip(direction, parts, strict=True)))
+
+    sizes = [len(d) for d in directions]
+    before = [sum(sizes[:i]) for i in range(len(sizes))]
+    rows = [
+        jnp.pad(d, ((first, sum(sizes) - first - len(d)), (0, 0)))
+        for d, first in zip(directions, before, strict=True)
+    ]
+    return jax.vmap(along, out_axes=1)(*rows)
+
+
+def _linearised_end(columns: Columns, problem: Problem, last: State) -> tuple[Array, Array]:
+    residuals, jacobian = _linear(columns, problem.final, last)
+    return _squared(jacobian, residuals)
+
+
+def _squared(jacobian: Array, residuals: Array) -> tuple[Array, Array]:
+    return matvec(jacobian.T, residuals), product(jacobian.T, jacobian)
+
+
+LINEARISED = {
+    of: (traced_once(partial(_linearised, of)), traced_once(partial(_linearised_end, of)))
+    for of in (columns_by_part, columns_at_once)
+}
+"""The linear models of a sample and of the end, as a kernel needs them and as XLA does."""
+
+
+def models_of(
+    problem: Problem, costate: Array | None, *row: Any
+) -> tuple[Array | None, list[tuple[Array, Array, Array]]]:
+    """Return the costate before a sample and its models, the exact one first if it is known."""
+    transition, gradient, hessian = LINEARISED[columns_by_part][0](problem, *row)
+    models = [(transition, gradient, hessian)]
+    if costate is None:
+        return None, models
+    models.insert(0, (transition, gradient, curvature(problem, costate, *row)))
+    return costate_before(costate, transition, gradient), models
+
+
+def models_at_end(problem: Problem, exact: bool, last: State) -> list[tuple[Array, Array]]:
+    """Return the models of the end, the exact one first."""
+    v, v_v = LINEARISED[columns_by_part][1](problem, last)
+    return [(v, curvature_at_end(problem, last)), (v, v_v)] if exact else [(v, v_v)]
+
+
+def exact_model(problem: Problem, path: Trajectory) -> tuple[Model, Array]:
+    """Linearise with the exact Hessians, and return the costate after each sample, (samples, n)."""
+    rows, after, last = samples_of(path)
+
+    def sample(costate: Array, row: Any) -> tuple[Any, Any]:
+        before, models = models_of(problem, costate, *row)
+        return before, (*models[0], costate)
+
+    end = at_once(lambda last: models_at_end(problem, True, last)[0], last)
+    *model, costates = scan(sample, end[0], (*rows, after), reverse=True)[1]
+    return Model(*model, shift=None, end=end), costates
+
+
+def newton(problem: Problem, model: Model, path: Trajectory) -> Model:
+    """Replace the Hessians of ``gauss_newton`` by the exact ones of the Lagrangian."""
+    rows, after, last = samples_of(path)
+    hessian = jax.vmap(partial(curvature, problem))(costates_of(model), *rows, after)
+    return model._replace(hessian=hessian, end=(model.end[0], curvature_at_end(problem, last)))
+
+
+def costates_of(model: Model) -> Array:
+    """Return the costate after each sample, (samples, n)."""
+
+    def back(after: Array, row: Any) -> tuple[Array, Array]:
+        return costate_before(after, *row), after
+
+    return lax.scan(back, model.end[0], (model.transition, model.gradient), reverse=True)[1]
+
+
+def costate_before(after: Array, transition: Array, gradient: Array) -> Array:
+    """Return the costate before a sample from the one after it, both (n,)."""
+    n = after.size
+    return gradient[:n] + matvec(transition[:, :n].T, after)
+
+
+def curvature(
+    problem: Problem, costate: Array, k: Array, state: State, command: Array, after: State
+) -> Array:
+    """Return the exact Hessian of a sample's Lagrangian, (n + m, n + m)."""
+    slope = lambda z: slope_of_sample(problem, costate, k, state, command, after, z)[0]  # noqa: E731
+    return symmetric(jax.jacfwd(slope)(zeros(state, command)))
+
+
+def slope_of_sample(
+    problem: Problem, costate: Array, k: Array, state: State, command: Array, after: State, z: Array
+) -> tuple[Array, Array]:
+    """Return the gradient of a sample's Lagrangian at z, (n + m,), and the error after it, (n,)."""
+    stage = moved(partial(problem.stage, k), state, command)
+
+    def lagrangian(z: Array) -> tuple[Array, Array]:
+        end, residuals = stage(z)
+        off = local(after, end)
+        return half_square(residuals) + dot(costate, off), off
+
+    return jax.grad(lagrangian, has_aux=True)(z)
+
+
+def curvature_at_end(problem: Problem, last: State) -> Array:
+    """Return the exact Hessian of the cost of the end, (n, n)."""
+    return jax.jacfwd(partial(slope_at_end, problem, last))(zeros(last))
+
+
+def slope_at_end(problem: Problem, last: State, delta: Array) -> Array:
+    """Return the gradient of the cost of the end at an error delta of its state, (n,)."""
+    final = moved(problem.final, last)
+    return jax.grad(lambda delta: half_square(final(delta)))(delta)
