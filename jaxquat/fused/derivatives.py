@@ -74,12 +74,12 @@ def _with_tangents(
 
 
 def _with_slopes(y: Operands, names: Sequence[Key]) -> tuple[list[Any], list[Any]]:
-    slopes = [y[k.tangent].array if k.tangent in y else _zero_at(y[k].array) for k in names]
-    return [y[key].array for key in names], slopes
-
-
-def _zero_at(x: Array) -> ad.Zero:
-    return ad.Zero(jax.typeof(x).to_tangent_aval())
+    values = [y[key].array for key in names]
+    slopes = [
+        y[key.tangent].array if key.tangent in y else ad.Zero(jax.typeof(x).to_tangent_aval())
+        for key, x in zip(names, values, strict=True)
+    ]
+    return values, slopes
 
 
 # Forward mode.
@@ -152,23 +152,18 @@ ad.primitive_jvps[vjp.primitive] = _jvp_of_vjp
 # The linear parts are computed, and differentiated, as parts of ``value`` and ``vjp`` of G.
 
 
-def _jvp(*operands: Array, **params: Any) -> list[Array]:
-    g = params["recurrence"]
-    x, outer = jvp.named(operands, params)
-    lifted = keys.of_tangent(g, keys.primals(g), x | keys.primals_at(g.primal, x))
-    y = keys.of_primal(g, value(lifted, g, params["members"], keep=params["keep"]))
-    return [y[key].array for key in outer]
+def _define(primitive: LoopPrimitive, whole: LoopPrimitive) -> None:
+    def function(
+        *operands: Array, recurrence: Recurrence, members: int | None, **params: Any
+    ) -> list[Array]:
+        g, options = recurrence, {"keep": params["keep"], "live": params["live"]}
+        x, outer = primitive.named(operands, params | {"recurrence": g})
+        by = gradients_of(g, outer) if whole is vjp else None
+        inner, _ = whole.keys(g, **options)
+        lifted = keys.of_tangent(g, inner, x | keys.primals_at(g.primal, x))
+        y = keys.of_primal(g, whole(lifted, g, members, by=by, **options))
+        return [y[key].array for key in outer]
 
-
-def _linear_part_of_vjp(*operands: Array, **params: Any) -> list[Array]:
-    g, live = params["recurrence"], params["live"]
-    x, outer = jvp_of_vjp.named(operands, params)
-    lifted = keys.of_tangent(g, keys.point(g) + keys.cotangents(g, live), x)
-    y = keys.of_primal(g, vjp(lifted, g, params["members"], live=live, by=gradients_of(g, outer)))
-    return [y[key].array for key in outer]
-
-
-def _define(primitive: LoopPrimitive, function: Callable[..., list[Array]]) -> None:
     def rule(xs: Any, tangents: Any, **params: Any) -> Any:
         return _jvp_of(functools.partial(function, **params), xs, tangents)
 
@@ -176,5 +171,5 @@ def _define(primitive: LoopPrimitive, function: Callable[..., list[Array]]) -> N
     ad.primitive_jvps[primitive.primitive] = rule
 
 
-_define(jvp, _jvp)
-_define(jvp_of_vjp, _linear_part_of_vjp)
+_define(jvp, value)
+_define(jvp_of_vjp, vjp)

@@ -29,10 +29,10 @@ from jaxquat._internal.varying import shaped
 from jaxquat.fused import cpu, lowering, passes, vouching
 from jaxquat.fused import transposes as _transposes  # noqa: F401  # registers rules
 from jaxquat.fused.errors import report
-from jaxquat.fused.kernel import GROUPS
+from jaxquat.fused.kernel import FLOWS, GROUPS
 from jaxquat.fused.keys import Operand, primals, shape_of
 from jaxquat.fused.primitives import value
-from jaxquat.fused.recurrence import FLOWS, Recurrence, recurrence_of
+from jaxquat.fused.recurrence import Recurrence, recurrence_of
 from jaxquat.fused.targets import nvptx
 from jaxquat.fused.trace.calls import multiplications
 from jaxquat.fused.trace.hoisting import hoist

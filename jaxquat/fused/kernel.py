@@ -26,6 +26,12 @@ START = ("constants", "inputs", "state", "memory")
 CARRY = ("state", "memory", "command")  # what goes from step to step
 ENDS = ("saved", *CARRY)
 GROUPS = (*START, "command", "saved")
+# The arguments of each function of a loop, after constants and k, and its results.
+FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "step": (("state", "command"), ("state",)),
+    "save": (("state", "command"), ("saved",)),
+    "sample": (("state", "memory", "inputs"), ("command", "memory")),
+}
 
 # Role and group of the arrays of a kernel, in order. Only floats have cotangents and gradients.
 _START = [("primal", group) for group in START]

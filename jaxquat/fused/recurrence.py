@@ -26,16 +26,10 @@ from jaxquat._internal.jaxprs import depends_on
 from jaxquat._internal.varying import axes_of, shaped
 from jaxquat.fused import passes
 from jaxquat.fused.ir.program import Program
-from jaxquat.fused.kernel import CARRY, ENDS, GROUPS, Leaf, Leaves, Loop, is_smooth
+from jaxquat.fused.kernel import CARRY, ENDS, FLOWS, GROUPS, Leaf, Leaves, Loop, is_smooth
 from jaxquat.fused.trace.tracing import program_of
 from jaxquat.fused.trace.values import scalar_dtype
 
-# The arguments of each function of a recurrence, after constants and k, and its results.
-FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "step": (("state", "command"), ("state",)),
-    "save": (("state", "command"), ("saved",)),
-    "sample": (("state", "memory", "inputs"), ("command", "memory")),
-}
 # The cost to keep a number and to read it again, in additions, where the kept states exceed
 # the cache: 700 to 850 with 16384 members and 1024 steps, but 150 with 64 or 1024 members
 # (benchmarks/fused.py --tables keeping). How many members there will be is not known here.
