@@ -78,23 +78,20 @@ def read(key: bytes, suffix: str = "o") -> bytes | None:
     with _opened_folder(make=False) as folder:
         if folder is None:
             return None
-        try:  # follow no links; a pipe in place of the file must not block
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(f"{key.hex()}.{suffix}", flags, dir_fd=folder)
+        name = f"{key.hex()}.{suffix}"
+        # follow no links; a pipe in place of the file must not block
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            with open(name, "rb", opener=lambda *_: os.open(name, flags, dir_fd=folder)) as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    return None
+                if not _private(status):
+                    _warn((_folder() or Path()) / name)
+                    return None
+                data = file.read()
         except OSError:
             return None
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(descriptor)
-            return None
-        with os.fdopen(descriptor, "rb") as file:
-            if not _private(status):
-                _warn((_folder() or Path()) / f"{key.hex()}.{suffix}")
-                return None
-            try:
-                data = file.read()
-            except OSError:
-                return None
     head, code = data[: len(FORMAT) + 64], data[len(FORMAT) + 64 :]
     return code if head == FORMAT + key + hashlib.sha256(code).digest() else None
 
