@@ -21,14 +21,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jax.interpreters import ad
 
 from jaxquat.fused import keys
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.kernel import START
-from jaxquat.fused.keys import Key, Operand, Operands
+from jaxquat.fused.keys import Key, Operands
 from jaxquat.fused.primitives import LoopPrimitive, jvp, jvp_of_vjp, value, vjp
 from jaxquat.fused.recurrence import Recurrence
 
@@ -60,17 +59,9 @@ def gradients_of(g: Recurrence, names: Collection[Key]) -> tuple[Key, ...]:
 def _with_tangents(
     g: Recurrence, names: Collection[Key], arrays: Operands, tangents: Tangents
 ) -> Operands:
-
-    def operand(key: Key) -> Operand:
-        x = arrays[key.primal]
-        if not key.is_tangent:
-            return x
-        dx = tangents[key.primal]
-        if is_zero(dx):
-            dx = jnp.zeros(jnp.shape(x.array), jnp.result_type(x.array))
-        return x._replace(array=dx)
-
-    return {key: operand(keys.primal_key(g, key)) for key in names}
+    moved = {key.tangent: x._replace(array=tangents[key]) for key, x in arrays.items()}
+    operands = keys.of_tangent(g, names, arrays | moved)
+    return {key: x._replace(array=ad.instantiate_zeros(x.array)) for key, x in operands.items()}
 
 
 def _with_slopes(y: Operands, names: Sequence[Key]) -> tuple[list[Any], list[Any]]:

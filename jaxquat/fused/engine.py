@@ -10,8 +10,6 @@ absent. A loop is an object with these attributes:
 - ``command(k, state, memory, input)``: the command from step k on, and the new memory. It is called
   every ``sample_every`` steps, and only if ``is_commanded``.
 - ``observe(k, state, command)``: what is saved before every ``save_every``-th step, and at the end.
-- ``traced_step``: ``step`` as a closed jaxpr of k and the leaves of state and command, and the tree
-  of its results; optional, for a step that was traced already.
 """
 
 from __future__ import annotations
@@ -138,12 +136,7 @@ def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], d
     hoisted = {}
     for name, function in functions.items():
         inner, outer = FLOWS[name]
-        known = getattr(loop, "traced_step", None) if name == "step" else None
-        if known is None:
-            arguments = (trees[group] for group in ("k", *inner))
-            closed, constants, results = _hoisted(function, *arguments)
-        else:
-            (closed, constants), results = hoist(known[0]), known[1]
+        closed, constants, results = _hoisted(function, *(trees[x] for x in ("k", *inner)))
         results = results if len(outer) > 1 else (results,)
         trees |= dict(zip(outer, results, strict=True))
         hoisted[name] = closed, constants
@@ -207,7 +200,7 @@ def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[A
         trees.append(jax.eval_shape(lambda x: x, results))
         return [without_keys(x) for x in jax.tree.leaves(results)]
 
-    words = [jax.eval_shape(without_keys, leaf) for leaf in leaves]
+    words = _specs(arguments)
     closed, fixed = hoist(jax.make_jaxpr(of_words)(*words))
     if any(is_key(x) for x in fixed):
         fixed_dtypes, of_keys = [x.dtype for x in fixed], jaxpr_as_fun(closed)

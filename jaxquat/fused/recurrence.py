@@ -176,7 +176,7 @@ class Recurrence:
 
     def live_of_functions(self, live: Live) -> dict[str, frozenset[Place]]:
         """Return, for each function, its results that have a cotangent at some step."""
-        carried = self.reached(live)
+        carried = frozenset(place for place in self._upstream(live) if place[0] in CARRY)
         return {k: frozenset(live) if k == "save" else carried for k in self.branched}
 
     def transposed(self, name: str, live: frozenset[Place]) -> tuple[Any, bool]:
@@ -192,14 +192,6 @@ class Recurrence:
         # the cotangents over the devices, so no sum is taken here.
         sums = not axes_of(self.number) or passes.has_sums(function, numbers)
         return passes.arranged(back, [*range(len(inner)), *cotangents]), sums
-
-    def reached(self, live: Live) -> frozenset[Place]:
-        """Return the floats of state, memory and command with a cotangent at some step."""
-        return frozenset(
-            (group, i)
-            for group, i in self._upstream(live)
-            if group in CARRY and i in self.smooth(group)
-        )
 
     def unmoved(self, moving: set[Place]) -> frozenset[Place]:
         """Return the float results whose derivative with respect to ``moving`` is always zero."""

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.extend.core import jaxpr_as_fun
 
-from jaxquat._internal.checks import arrays, function, is_key, one_of, strong
+from jaxquat._internal.checks import arrays, function, one_of, strong
 from jaxquat._internal.varying import axes_of, cast, shaped
 from jaxquat.fused import engine as fused
-from jaxquat.fused import passes
 
 
 def scan(
@@ -116,7 +115,6 @@ class _Loop:
         self.f, self.structure = jaxpr_as_fun(traced.closed), traced.structure
         init = jax.tree.map(lambda x, spec: strong(jnp.asarray(x, spec.dtype)), init, carry)
         self.start = init, jax.tree.map(_zeros, ys)
-        self.traced_step = _step_of(traced, self.start)
 
     def results(self, *, strict: bool) -> tuple[Any, Any]:
         ys, _, (carry, _) = fused.results_of(self, strict)
@@ -133,19 +131,6 @@ class _Loop:
 
     def observe(self, k: Array, state: Any, x: Any = None) -> Any:
         return state[1]
-
-
-def _step_of(traced: _Traced, state: Any) -> tuple[Any, Any] | None:
-    """Return the traced function as one of k, the state and x; None with random keys."""
-    closed, structure, _ = traced
-    if any(is_key(v.aval) for v in (*closed.jaxpr.invars, *closed.jaxpr.outvars)):
-        return None
-    carry, ys = map(jax.tree.leaves, state)
-    numbers, k = range(len(closed.in_avals)), shaped((), jnp.int32, jax.tree.leaves(state)[0])
-    unused = [jax.typeof(x) for x in ys]
-    inputs = [k, *numbers[: len(carry)], *unused, *numbers[len(carry) :]]
-    results = jax.tree.unflatten(structure, jax.eval_shape(lambda *x: x, *closed.out_avals))
-    return passes.arranged(closed, inputs), results
 
 
 def _zeros(rows: Any) -> Any:

@@ -1,6 +1,6 @@
 """Passes over scalar programs, before they become machine code.
 
-``expanded`` replaces functions such as sin by the operations in ``elementary``. ``contracted``
+``expanded`` replaces functions such as sin by the operations in ``elementary``. ``lowered`` also
 joins x y + z into one operation that rounds once ("fma"). LLVM could do so too, but then the last
 bit would depend on the rest of the program, the number of lanes and the processor.
 """
@@ -19,7 +19,7 @@ Rule = Callable[[Builder, Op, list[Any]], Scalar]  # of an operation and the new
 
 def lowered(program: Program) -> Program:
     """Return the program in operations that LLVM has; sums in functions are not contracted."""
-    return _rewritten(program, _contracting(program, _expand), lowered)
+    return _rewritten(program, _contracting(program), lowered)
 
 
 def expanded(program: Program) -> Program:
@@ -29,25 +29,17 @@ def expanded(program: Program) -> Program:
     return _rewritten(program, _expand, expanded)
 
 
-def contracted(program: Program) -> Program:
-    """Return the same program with fma where a product is used only in sums and differences.
-
-    A product minus itself stays: x y - y x is 0, but fma would return the rounding error.
-    """
-    return _rewritten(program, _contracting(program, _copy), contracted)
-
-
-def _copy(b: Builder, op: Op, values: list[Any]) -> Scalar:
-    return b.emit(op.name, *(values[a] for a in op.args), dtype=op.dtype)
-
-
 def _expand(b: Builder, op: Op, values: list[Any]) -> Scalar:
     if op.name in EXPANSIONS and op.dtype.kind == "f":
         return EXPANSIONS[op.name](*(values[a] for a in op.args))
-    return _copy(b, op, values)
+    return b.emit(op.name, *(values[a] for a in op.args), dtype=op.dtype)
 
 
-def _contracting(program: Program, otherwise: Rule) -> Rule:
+def _contracting(program: Program) -> Rule:
+    """Return the rule of ``lowered``: fma where a product is used only in sums and differences.
+
+    A product minus itself stays: x y - y x is 0, but fma would return the rounding error.
+    """
     products = _summed(program)
 
     def rule(b: Builder, op: Op, values: list[Any]) -> Scalar:
@@ -59,7 +51,7 @@ def _contracting(program: Program, otherwise: Rule) -> Rule:
         if second in products:
             x, y = (values[a] for a in products[second])
             return fma(x if op.name == "add" else -x, y, values[first])
-        return otherwise(b, op, values)
+        return _expand(b, op, values)
 
     return rule
 

@@ -64,7 +64,7 @@ def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
     test, body, carry = list(args[:n]), list(args[n : n + m]), list(args[n + m :])
     for _ in range(TRIPS):
         (go,) = t.run(*opened(p["cond_jaxpr"]), [*test, *carry])
-        goes_on = known(_any(t, go))
+        goes_on = known(_any(go))
         if goes_on is None:
             return _while_any(t, p, go, test, body, carry)
         if not goes_on:
@@ -80,7 +80,7 @@ def _while_any(
     t: Any, p: Any, go: Values, test: list[Values], body: list[Values], carry: list[Values]
 ) -> list[Values]:
     """Return the loop as a routine, where a member that has stopped keeps its values."""
-    flags = [go] if go.ndim == 0 else [_any(t, go), go]
+    flags = [go] if go.ndim == 0 else [_any(go), go]
     fixed, carried = flat([*test, *body]), flat([*flags, *carry])
     inner = t.apart([x.dtype for x in (*fixed, *carried)])
     inputs = shaped(inner.arguments, [x.shape for x in (*test, *body, *flags, *carry)])
@@ -91,13 +91,13 @@ def _while_any(
     news = [_where(go, new, old) for new, old in zip(news, olds, strict=True)]
     (more,) = inner.run(*opened(p["cond_jaxpr"]), [*test, *news])
     more = each(operator.and_, go, more)  # stopped stays stopped
-    flags = [more] if more.ndim == 0 else [_any(inner, more), more]
+    flags = [more] if more.ndim == 0 else [_any(more), more]
     program = inner.finish(flat([*flags, *news]))
     items = t.call(Routine(program, 1, len(fixed), len(carried), "while"), [*fixed, *carried])
     return shaped(items[len(flat(flags)) :], [x.shape for x in carry])
 
 
-def _any(t: Any, go: Values) -> Values:
+def _any(go: Values) -> Values:
     return np.array(functools.reduce(operator.or_, go.flat))
 
 
@@ -108,7 +108,8 @@ def _where(go: Values, new: Values, old: Values) -> Values:
 
 
 def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
-    branches, number = equation.params["branches"], _of_boolean(which.item())
+    branches, number = equation.params["branches"], which.item()
+    number = number.made_by("convert", "b") or number
     if number.literal is not None:
         chosen = branches[min(max(int(number.literal), 0), len(branches) - 1)]
         return t.run(*opened(chosen), args)
@@ -151,10 +152,6 @@ def _is(which: Scalar, number: int, count: int) -> Scalar:
     if number == 0:
         return which <= 0
     return which >= number if number == count - 1 else which.equals(number)
-
-
-def _of_boolean(which: Scalar) -> Scalar:
-    return which.made_by("convert", "b") or which
 
 
 def _expanded(t: Any, equation: Any, *args: Values) -> list[Values]:

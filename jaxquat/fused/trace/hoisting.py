@@ -191,7 +191,10 @@ class _Walk:
             key = None
         operands = list(map(self._value, equation.invars))
         if self._varies:
-            operands = [_typed(x, v) for x, v in zip(operands, equation.invars, strict=True)]
+            operands = [
+                cast(jnp.asarray(x), axes_of(v.aval))
+                for x, v in zip(operands, equation.invars, strict=True)
+            ]
         outputs = [Var(v.aval) for v in equation.outvars]
         self.fixed.update(zip(outputs, bind(equation, operands), strict=True))
         if key is not None:
@@ -231,11 +234,6 @@ def _name(v: Any) -> Any:
         return v
     value = np.asarray(v.val, v.aval.dtype)
     return value.dtype, value.shape, value.tobytes()
-
-
-def _typed(x: Any, v: Any) -> Any:
-    axes = axes_of(v.aval)
-    return cast(jnp.asarray(x), axes) if axes else x
 
 
 def _without_slopes(equation: Any) -> list[Any]:
