@@ -79,12 +79,11 @@ def if_possible(kernel: Callable[[], Result], scan: Callable[[], Result]) -> Res
 
 
 def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
-    leaves, structure = jax.tree.flatten(spec)
-    arrays = []
-    for leaf in leaves:
+    def result(leaf: Any) -> Any:
         x, shape = next(results), jax.eval_shape(without_keys, leaf).shape
-        arrays.append(with_keys(x.reshape(*x.shape[:leading], *shape), leaf.dtype))
-    return jax.tree.unflatten(structure, arrays)
+        return with_keys(x.reshape(*x.shape[:leading], *shape), leaf.dtype)
+
+    return jax.tree.map(result, spec)
 
 
 def missing() -> str | None:

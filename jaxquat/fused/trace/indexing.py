@@ -161,8 +161,11 @@ def _newest(t: Any, old: Scalar, new: Scalar) -> Scalar:
     return new
 
 
-def _by_jaxpr(equation: Any) -> Combine:
-    """Combine as ``scatter`` does: by its function, or to the new value without one."""
+def _combining(equation: Any) -> Combine:
+    """Combine as the name says, or the function of ``scatter``; without one, to the new value."""
+    name = equation.primitive.name.removeprefix("scatter")[1:]
+    if name:
+        return lambda t, old, new: operation(name, old, new)
     jaxpr, consts = equation.params["update_jaxpr"], equation.params["update_consts"]
     if jaxpr is None:
         return _newest
@@ -174,26 +177,18 @@ def _by_jaxpr(equation: Any) -> Combine:
     return combine
 
 
-def _by_name(name: str) -> Callable[[Any], Combine]:
-    return lambda equation: lambda t, old, new: operation(name, old, new)
-
-
-def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
-    """Return the rule of a scatter, which applies the updates one by one, in the order of XLA."""
-
-    def rule(b: Any, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
-        p, n, combine = equation.params, equation.params["dimension_numbers"], combine_of(equation)
-        drops = jax.lax.GatherScatterMode.from_any(p["mode"]) != jax.lax.GatherScatterMode.CLIP
-        pairs = n.operand_batching_dims, n.scatter_indices_batching_dims
-        maps = _windows(x, n.inserted_window_dims, n.update_window_dims, pairs)
-        sizes = [updates.shape[maps[1][axis]] if axis in maps[1] else 1 for axis in range(x.ndim)]
-        axes = n.scatter_dims_to_operand_dims
-        elements = x.flatten()
-        for start, offset, place in _slices(b, x, indices, sizes, axes, *maps, drops):
-            _replaced(b, elements, start, offset, combine, updates[place])
-        return elements.reshape(x.shape)
-
-    return rule
+def _scatter(b: Any, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
+    """Apply the updates one by one, in the order of XLA."""
+    p, n, combine = equation.params, equation.params["dimension_numbers"], _combining(equation)
+    drops = jax.lax.GatherScatterMode.from_any(p["mode"]) != jax.lax.GatherScatterMode.CLIP
+    pairs = n.operand_batching_dims, n.scatter_indices_batching_dims
+    maps = _windows(x, n.inserted_window_dims, n.update_window_dims, pairs)
+    sizes = [updates.shape[maps[1][axis]] if axis in maps[1] else 1 for axis in range(x.ndim)]
+    axes = n.scatter_dims_to_operand_dims
+    elements = x.flatten()
+    for start, offset, place in _slices(b, x, indices, sizes, axes, *maps, drops):
+        _replaced(b, elements, start, offset, combine, updates[place])
+    return elements.reshape(x.shape)
 
 
 def _filler(equation: Any) -> Any:
@@ -209,7 +204,10 @@ RULES: dict[str, Callable[..., Any]] = {
     "gather": _gather,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _update_slice,
-    "scatter": _scatter(_by_jaxpr),
-    **{f"scatter{dash}{name}": _scatter(_by_name(name))
-       for name in ("add", "sub", "mul", "min", "max") for dash in "-_"},
-}  # fmt: skip
+    "scatter": _scatter,
+    **{
+        f"scatter{dash}{name}": _scatter
+        for name in ("add", "sub", "mul", "min", "max")
+        for dash in "-_"
+    },
+}
