@@ -222,19 +222,17 @@ def _operation(text: Text, op: Op, args: list[str], kinds: list[np.dtype]) -> st
 
 def _convert(text: Text, dtype: np.dtype, old: np.dtype, value: str) -> str:
     source, target = text.vector(old), text.vector(dtype)
-    if dtype.kind == "f":
-        if old.kind == "f":
-            word = "fpext" if dtype.itemsize > old.itemsize else "fptrunc"
-        else:
-            word = "sitofp" if old.kind == "i" else "uitofp"
-        return text.set(f"{word} {source} {value} to {target}")
-    if old.kind == "f":
+    if old.kind == "f" and dtype.kind != "f":
         sense = "fptoui" if dtype.kind == "u" else "fptosi"
         integers, floats = f"i{8 * dtype.itemsize}", f"f{8 * old.itemsize}"
         name = f"llvm.{sense}.sat.v{text.lanes}{integers}.v{text.lanes}{floats}"
         return text.call(target, name, [(source, value)])
-    if old.kind == "b" or dtype.itemsize > old.itemsize:
-        return text.set(f"{'sext' if old.kind == 'i' else 'zext'} {source} {value} to {target}")
-    if dtype.itemsize < old.itemsize:
-        return text.set(f"trunc {source} {value} to {target}")
-    return value
+    if dtype.kind == "f" and old.kind != "f":
+        word = "sitofp" if old.kind == "i" else "uitofp"
+    elif old.kind == "b" or dtype.itemsize > old.itemsize:
+        word = {"f": "fpext", "i": "sext"}.get(old.kind, "zext")
+    elif dtype.itemsize < old.itemsize:
+        word = "fptrunc" if old.kind == "f" else "trunc"
+    else:
+        return value
+    return text.set(f"{word} {source} {value} to {target}")

@@ -109,7 +109,7 @@ def _where(go: Values, new: Values, old: Values) -> Values:
 
 def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
     branches, number = equation.params["branches"], which.item()
-    number = number.made_by("convert", "b") or number
+    number = number.boolean() or number
     if number.literal is not None:
         chosen = branches[min(max(int(number.literal), 0), len(branches) - 1)]
         return t.run(*opened(chosen), args)

@@ -246,7 +246,7 @@ def _mul(x: Scalar, y: Scalar) -> Scalar:
     So it is 0 even where the other factor is NaN or infinite. Within a dot it is not a select.
     """
     for number, other in ((x, y), (y, x)) if x.dtype.kind == "f" else ():
-        condition = number.made_by("convert", "b")
+        condition = number.boolean()
         if condition:
             return where(condition, other, 0)
     return x * y
