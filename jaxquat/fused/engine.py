@@ -139,15 +139,13 @@ def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], d
         results = results if len(outer) > 1 else (results,)
         trees |= dict(zip(outer, results, strict=True))
         hoisted[name] = closed, constants
-    return hoisted, trees
+    return {name: hoisted[name] for name in FLOWS if name in hoisted}, trees
 
 
 def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[Any, list[Array]]:
-    names = [name for name in ("step", "save", "sample") if name in hoisted]
-    constants = [x for name in names for x in hoisted[name][1]]
+    constants = [x for _, fixed in hoisted.values() for x in fixed]
     functions, first = {}, 0
-    for name in names:
-        closed, fixed = hoisted[name]
+    for name, (closed, fixed) in hoisted.items():
         before, after = constants[:first], constants[first + len(fixed) :]
         leaves = range(len(fixed), len(closed.jaxpr.invars))
         inputs = [*_specs(before), *range(len(fixed)), *_specs(after), *leaves]

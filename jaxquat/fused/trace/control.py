@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from jaxquat._internal.jaxprs import inputs_of_scan
-from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir.builder import Scalar, where
 from jaxquat.fused.ir.program import Routine
 from jaxquat.fused.trace.calls import traced_apart
@@ -40,9 +40,7 @@ SHORT = 20  # all members compute a branch up to this cost (``Program.cost``)
 def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
     p = equation.params
     if p["length"] > TRIPS:
-        raise NotScalarError(
-            f"scan: {p['length']} iterations are too many for scalar code; use engine='scan'"
-        )
+        raise not_scalar(f"scan: {p['length']} iterations are too many for scalar code")
     first, count = inputs_of_scan(equation)
     fixed, carry, xs = args[:first], list(args[first : first + count]), args[first + count :]
     rows: list[list[Values]] = []
@@ -71,9 +69,7 @@ def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
             return carry
         news = t.run(*opened(p["body_jaxpr"]), [*body, *carry])
         carry = [_where(go, new, old) for new, old in zip(news, carry, strict=True)]
-    raise NotScalarError(
-        f"while: more than {TRIPS} iterations are too many for scalar code; use engine='scan'"
-    )
+    raise not_scalar(f"while: more than {TRIPS} iterations are too many for scalar code")
 
 
 def _while_any(

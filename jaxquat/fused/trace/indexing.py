@@ -88,9 +88,9 @@ def _replaced(
 
 
 def _window(sizes: Sequence[int], shape: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    flat = lambda place: sum(k * stride for k, stride in zip(place, strides, strict=True))  # noqa: E731
-    return [(place, flat(place)) for place in np.ndindex(*sizes)]
+    """Return the places of a slice at the origin, and their numbers in the flat array."""
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    return [(place, int(numbers[place])) for place in np.ndindex(*sizes)]
 
 
 def _dynamic_slice(b: Builder, equation: Any, x: Values, *index: Values) -> Values:

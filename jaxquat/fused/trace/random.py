@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir.builder import Builder
 from jaxquat.fused.trace.values import Values, array, constants, raw_specs
 
@@ -34,9 +34,7 @@ def _random(t: Any, equation: Any, *args: Values) -> Values:
     name, p = equation.primitive.name, equation.params
     kind = equation.invars[0].aval if name != "random_seed" else equation.outvars[0].aval
     if kind.shape:
-        raise NotScalarError(
-            f"{name}: for an array of keys it has no scalar form; use engine='scan'"
-        )
+        raise not_scalar(f"{name}: for an array of keys it has no scalar form")
     impl = kind.dtype._impl
     function = {
         "random_bits": lambda key: impl.random_bits(key, p["bit_width"], p["shape"]),

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxquat._internal.branches import bind
-from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir.builder import Builder, Scalar, where
 from jaxquat.fused.trace.values import Values, array, constants, raw_dtype
 
@@ -68,7 +68,7 @@ def _arg_extreme(better: Callable[[Scalar, Scalar], Scalar]) -> Callable[..., Va
 def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
     """Return all arrays sorted by the first one, stably, by odd-even transposition."""
     if equation.params["num_keys"] != 1:
-        raise NotScalarError("sort: by several keys it has no scalar form; use engine='scan'")
+        raise not_scalar("sort: by several keys it has no scalar form")
     columns = [np.moveaxis(x, equation.params["dimension"], 0).copy() for x in arrays]
     n = len(columns[0])
     for turn in range(n):
