@@ -144,15 +144,13 @@ ad.primitive_jvps[vjp.primitive] = _jvp_of_vjp
 
 
 def _define(primitive: LoopPrimitive, whole: LoopPrimitive) -> None:
-    def function(
-        *operands: Array, recurrence: Recurrence, members: int | None, **params: Any
-    ) -> list[Array]:
-        g, options = recurrence, {"keep": params["keep"], "live": params["live"]}
-        x, outer = primitive.named(operands, params | {"recurrence": g})
+    def function(*operands: Array, **params: Any) -> list[Array]:
+        g, options = params["recurrence"], {name: params[name] for name in ("keep", "live")}
+        x, outer = primitive.named(operands, params)
         by = gradients_of(g, outer) if whole is vjp else None
         inner, _ = whole.keys(g, **options)
         lifted = keys.of_tangent(g, inner, x | keys.primals_at(g.primal, x))
-        y = keys.of_primal(g, whole(lifted, g, members, by=by, **options))
+        y = keys.of_primal(g, whole(lifted, g, params["members"], by=by, **options))
         return [y[key].array for key in outer]
 
     def rule(xs: Any, tangents: Any, **params: Any) -> Any:
