@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 import jaxquat as jq
 from jaxquat.fused import passes
-from jaxquat.fused.ir.expansion import contracted
+from jaxquat.fused.ir.expansion import lowered
 from jaxquat.fused.trace.hoisting import hoist
 from jaxquat.fused.trace.tracing import scalarize
 from jaxquat.simulation.engines import kernels
@@ -77,7 +77,7 @@ def stages() -> Iterator[tuple[str, str, str]]:
             "`ir/expansion.py` joins products and sums that are rounded together: "
             "`-p * omega - omega * abs(omega)` before and after."
         ),
-        f"{drag}\n\n{contracted(drag)}",
+        f"{drag}\n\n{lowered(drag)}",
     )
 
     simulation = checked_simulation(

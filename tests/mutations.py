@@ -55,7 +55,7 @@ RECOGNITION = "_internal/recognition.py"
 SAMPLE = "            member.sample(k)\n"
 ROW = """\
         with target.when(k.multiple_of(loop.save_every)):
-            row = target.run(loop.save, member.point(k))
+            row = member.run("save", k)["saved"]
             target.write(results["result", "saved"], row, k // loop.save_every)
 """
 PAST = '            past["command"].set(member.carried["command"].get(), j)\n'
@@ -711,7 +711,7 @@ MUTATIONS = {
     ),
     "derivatives: a checkpoint forgets which results have cotangents": Mutation(
         TRANSPOSES,
-        'live = keys.live_of_primal(g, equation.params["live"])',
+        'live = keys.live_of_primal(g, params["live"])',
         "live = ()",
         of_engine(
             "scanning", "checkpoint_keeps_the_value_of_a_gradient_whose_cotangent_is_constant"
@@ -719,8 +719,8 @@ MUTATIONS = {
     ),
     "derivatives: directions and elements change places": Mutation(
         TRANSPOSES,
-        "x.reshape(*x.shape[:-1], count, x.shape[-1] // count), -2, 0)",
-        "x.reshape(*x.shape[:-1], x.shape[-1] // count, count), -1, 0)",
+        "apart(x, count), c)",
+        "apart(x, x.shape[-1] // count, -1), c)",
         of_engine("derivatives", "the_tangents_of_several_directions_have_a_transpose"),
     ),
     "derivatives: a parameter that the loss does not use": Mutation(
@@ -877,7 +877,7 @@ MUTATIONS = {
     ),
     "time loop: the cotangent of a command counts for the samples before": Mutation(
         TIMELOOP,
-        '        by["command"].set(target.zeros(self.leaves["command"]))\n',
+        '                self.by["command"].set(target.zeros(self.leaves["command"]))\n',
         "",
         of_engine("fused", CONTROLLER),
     ),

@@ -12,15 +12,12 @@ import hashlib
 import os
 from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from jax import Array
 
 from jaxquat._internal.checks import missing_package, positive_integer
 from jaxquat._internal.progress import announced
 from jaxquat.fused import loading
-from jaxquat.fused.kernel import CACHED, Loop, members_last, results_in_layout
+from jaxquat.fused.kernel import CACHED, Loop, launched
 from jaxquat.fused.targets import host, objects
 
 WORK = 100_000
@@ -66,10 +63,8 @@ def call(
     vectors = -(-members // lanes)
     worth = int(vectors * loop.steps * loop.step.cost() / WORK)
     threads = max(1, min(_threads.value, vectors, worth))
-    memory = jax.ShapeDtypeStruct((threads, scratch), np.uint8)
-    run = jax.ffi.ffi_call(loading.target(name), [*results_in_layout(loop, kind, members), memory])
-    *results, _ = run(*members_last(operands, batched), np.array([members, threads], np.int32))
-    return [jnp.moveaxis(x, -1, 0) for x in results]
+    counts, memory = (members, threads), (threads, scratch)
+    return launched(loading.target(name), loop, kind, batched, operands, counts, memory)
 
 
 @functools.lru_cache(maxsize=CACHED)

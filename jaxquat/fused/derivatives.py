@@ -21,14 +21,13 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jax.interpreters import ad
 
 from jaxquat.fused import keys
 from jaxquat.fused.errors import NotScalarError
 from jaxquat.fused.kernel import START
-from jaxquat.fused.keys import Key, Operand, Operands
+from jaxquat.fused.keys import Key, Operands
 from jaxquat.fused.primitives import LoopPrimitive, jvp, jvp_of_vjp, value, vjp
 from jaxquat.fused.recurrence import Recurrence
 
@@ -60,26 +59,18 @@ def gradients_of(g: Recurrence, names: Collection[Key]) -> tuple[Key, ...]:
 def _with_tangents(
     g: Recurrence, names: Collection[Key], arrays: Operands, tangents: Tangents
 ) -> Operands:
-
-    def operand(key: Key) -> Operand:
-        x = arrays[key.primal]
-        if not key.is_tangent:
-            return x
-        dx = tangents[key.primal]
-        if is_zero(dx):
-            dx = jnp.zeros(jnp.shape(x.array), jnp.result_type(x.array))
-        return x._replace(array=dx)
-
-    return {key: operand(keys.primal_key(g, key)) for key in names}
+    moved = {key.tangent: x._replace(array=tangents[key]) for key, x in arrays.items()}
+    operands = keys.of_tangent(g, names, arrays | moved)
+    return {key: x._replace(array=ad.instantiate_zeros(x.array)) for key, x in operands.items()}
 
 
 def _with_slopes(y: Operands, names: Sequence[Key]) -> tuple[list[Any], list[Any]]:
-    slopes = [y[k.tangent].array if k.tangent in y else _zero_at(y[k].array) for k in names]
-    return [y[key].array for key in names], slopes
-
-
-def _zero_at(x: Array) -> ad.Zero:
-    return ad.Zero(jax.typeof(x).to_tangent_aval())
+    values = [y[key].array for key in names]
+    slopes = [
+        y[key.tangent].array if key.tangent in y else ad.Zero(jax.typeof(x).to_tangent_aval())
+        for key, x in zip(names, values, strict=True)
+    ]
+    return values, slopes
 
 
 # Forward mode.
@@ -152,23 +143,16 @@ ad.primitive_jvps[vjp.primitive] = _jvp_of_vjp
 # The linear parts are computed, and differentiated, as parts of ``value`` and ``vjp`` of G.
 
 
-def _jvp(*operands: Array, **params: Any) -> list[Array]:
-    g = params["recurrence"]
-    x, outer = jvp.named(operands, params)
-    lifted = keys.of_tangent(g, keys.primals(g), x | keys.primals_at(g.primal, x))
-    y = keys.of_primal(g, value(lifted, g, params["members"], keep=params["keep"]))
-    return [y[key].array for key in outer]
+def _define(primitive: LoopPrimitive, whole: LoopPrimitive) -> None:
+    def function(*operands: Array, **params: Any) -> list[Array]:
+        g, options = params["recurrence"], {name: params[name] for name in ("keep", "live")}
+        x, outer = primitive.named(operands, params)
+        by = gradients_of(g, outer) if whole is vjp else None
+        inner, _ = whole.keys(g, **options)
+        lifted = keys.of_tangent(g, inner, x | keys.primals_at(g.primal, x))
+        y = keys.of_primal(g, whole(lifted, g, params["members"], by=by, **options))
+        return [y[key].array for key in outer]
 
-
-def _linear_part_of_vjp(*operands: Array, **params: Any) -> list[Array]:
-    g, live = params["recurrence"], params["live"]
-    x, outer = jvp_of_vjp.named(operands, params)
-    lifted = keys.of_tangent(g, keys.point(g) + keys.cotangents(g, live), x)
-    y = keys.of_primal(g, vjp(lifted, g, params["members"], live=live, by=gradients_of(g, outer)))
-    return [y[key].array for key in outer]
-
-
-def _define(primitive: LoopPrimitive, function: Callable[..., list[Array]]) -> None:
     def rule(xs: Any, tangents: Any, **params: Any) -> Any:
         return _jvp_of(functools.partial(function, **params), xs, tangents)
 
@@ -176,5 +160,5 @@ def _define(primitive: LoopPrimitive, function: Callable[..., list[Array]]) -> N
     ad.primitive_jvps[primitive.primitive] = rule
 
 
-_define(jvp, _jvp)
-_define(jvp_of_vjp, _linear_part_of_vjp)
+_define(jvp, value)
+_define(jvp_of_vjp, vjp)

@@ -10,8 +10,6 @@ absent. A loop is an object with these attributes:
 - ``command(k, state, memory, input)``: the command from step k on, and the new memory. It is called
   every ``sample_every`` steps, and only if ``is_commanded``.
 - ``observe(k, state, command)``: what is saved before every ``save_every``-th step, and at the end.
-- ``traced_step``: ``step`` as a closed jaxpr of k and the leaves of state and command, and the tree
-  of its results; optional, for a step that was traced already.
 """
 
 from __future__ import annotations
@@ -29,10 +27,10 @@ from jaxquat._internal.varying import shaped
 from jaxquat.fused import cpu, lowering, passes, vouching
 from jaxquat.fused import transposes as _transposes  # noqa: F401  # registers rules
 from jaxquat.fused.errors import report
-from jaxquat.fused.kernel import GROUPS
+from jaxquat.fused.kernel import FLOWS, GROUPS
 from jaxquat.fused.keys import Operand, primals, shape_of
 from jaxquat.fused.primitives import value
-from jaxquat.fused.recurrence import FLOWS, Recurrence, recurrence_of
+from jaxquat.fused.recurrence import Recurrence, recurrence_of
 from jaxquat.fused.targets import nvptx
 from jaxquat.fused.trace.calls import multiplications
 from jaxquat.fused.trace.hoisting import hoist
@@ -81,12 +79,11 @@ def if_possible(kernel: Callable[[], Result], scan: Callable[[], Result]) -> Res
 
 
 def _shaped(results: Iterator[Array], spec: Any, leading: int) -> Any:
-    leaves, structure = jax.tree.flatten(spec)
-    arrays = []
-    for leaf in leaves:
+    def result(leaf: Any) -> Any:
         x, shape = next(results), jax.eval_shape(without_keys, leaf).shape
-        arrays.append(with_keys(x.reshape(*x.shape[:leading], *shape), leaf.dtype))
-    return jax.tree.unflatten(structure, arrays)
+        return with_keys(x.reshape(*x.shape[:leading], *shape), leaf.dtype)
+
+    return jax.tree.map(result, spec)
 
 
 def missing() -> str | None:
@@ -138,24 +135,17 @@ def _hoisted_functions(loop: Any) -> tuple[dict[str, tuple[Any, list[Array]]], d
     hoisted = {}
     for name, function in functions.items():
         inner, outer = FLOWS[name]
-        known = getattr(loop, "traced_step", None) if name == "step" else None
-        if known is None:
-            arguments = (trees[group] for group in ("k", *inner))
-            closed, constants, results = _hoisted(function, *arguments)
-        else:
-            (closed, constants), results = hoist(known[0]), known[1]
+        closed, constants, results = _hoisted(function, *(trees[x] for x in ("k", *inner)))
         results = results if len(outer) > 1 else (results,)
         trees |= dict(zip(outer, results, strict=True))
         hoisted[name] = closed, constants
-    return hoisted, trees
+    return {name: hoisted[name] for name in FLOWS if name in hoisted}, trees
 
 
 def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[Any, list[Array]]:
-    names = [name for name in ("step", "save", "sample") if name in hoisted]
-    constants = [x for name in names for x in hoisted[name][1]]
+    constants = [x for _, fixed in hoisted.values() for x in fixed]
     functions, first = {}, 0
-    for name in names:
-        closed, fixed = hoisted[name]
+    for name, (closed, fixed) in hoisted.items():
         before, after = constants[:first], constants[first + len(fixed) :]
         leaves = range(len(fixed), len(closed.jaxpr.invars))
         inputs = [*_specs(before), *range(len(fixed)), *_specs(after), *leaves]
@@ -207,7 +197,7 @@ def _hoisted(function: Callable[..., Any], *arguments: Any) -> tuple[Any, list[A
         trees.append(jax.eval_shape(lambda x: x, results))
         return [without_keys(x) for x in jax.tree.leaves(results)]
 
-    words = [jax.eval_shape(without_keys, leaf) for leaf in leaves]
+    words = _specs(arguments)
     closed, fixed = hoist(jax.make_jaxpr(of_words)(*words))
     if any(is_key(x) for x in fixed):
         fixed_dtypes, of_keys = [x.dtype for x in fixed], jaxpr_as_fun(closed)

@@ -19,6 +19,11 @@ class NotScalarError(NotImplementedError):
     """
 
 
+def not_scalar(reason: str) -> NotScalarError:
+    """Return the error for ``reason``, with advice."""
+    return NotScalarError(f"{reason}; use engine='scan'")
+
+
 def report(error: Exception) -> None:
     """Warn once for each error but NotImplementedError that the scan replaced a faulty kernel."""
     text = f"{type(error).__name__}: {error}"

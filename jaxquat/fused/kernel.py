@@ -26,6 +26,12 @@ START = ("constants", "inputs", "state", "memory")
 CARRY = ("state", "memory", "command")  # what goes from step to step
 ENDS = ("saved", *CARRY)
 GROUPS = (*START, "command", "saved")
+# The arguments of each function of a loop, after constants and k, and its results.
+FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "step": (("state", "command"), ("state",)),
+    "save": (("state", "command"), ("saved",)),
+    "sample": (("state", "memory", "inputs"), ("command", "memory")),
+}
 
 # Role and group of the arrays of a kernel, in order. Only floats have cotangents and gradients.
 _START = [("primal", group) for group in START]
@@ -148,14 +154,21 @@ def _flat(arrays: dict[tuple[str, str], Arrays]) -> list[Leaf]:
     return [Leaf((*x.rows, y.size), y.dtype) for x in arrays.values() for y in x.leaves]
 
 
-def members_last(operands: Sequence[Array], batched: Sequence[bool]) -> list[Array]:
-    """Return operands in the layout of a kernel: (rows, size, members), without absent axes."""
-    return [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
+def launched(
+    target: str, loop: Loop, kind: str, batched: Sequence[bool], operands: Sequence[Array],
+    counts: Sequence[int], scratch: tuple[int, ...] | None, **attributes: Any,
+) -> list[Array]:  # fmt: skip
+    """Return the results of a call by XLA; ``counts``: the number of members, and further numbers.
 
-
-def results_in_layout(loop: Loop, kind: str, members: int) -> list[Leaf]:
-    """Return the shapes and dtypes of the results in the layout of a kernel."""
-    return [Leaf((*x.shape, members), x.dtype) for x in loop.results(kind)]
+    In a kernel arrays have the layout (rows, size, members), and absent axes are left out. The last
+    operand is ``counts``, the last result memory of the shape ``scratch`` in bytes, if any.
+    """
+    results = [Leaf((*x.shape, counts[0]), x.dtype) for x in loop.results(kind)]
+    memory = [] if scratch is None else [Leaf(scratch, np.uint8)]
+    last = [jnp.moveaxis(x, 0, -1) if b else x for x, b in zip(operands, batched, strict=True)]
+    call = jax.ffi.ffi_call(target, [*results, *memory])
+    arrays = call(*last, np.array(counts, np.int32), **attributes)
+    return [jnp.moveaxis(x, -1, 0) for x in arrays[: len(results)]]
 
 
 def split(values: Sequence[Any], *groups: Leaves) -> list[Any]:

@@ -231,10 +231,20 @@ def _in_one_loop(
 def _grouped(x: Array, axis: int | None, size: int, inner: int) -> Array:
     x = jnp.broadcast_to(x, (size, *x.shape)) if axis is None else jnp.moveaxis(x, axis, 0)
     x = jnp.pad(x, [(0, -size % inner)] + [(0, 0)] * (x.ndim - 1))
-    x = jnp.moveaxis(x.reshape(len(x) // inner, inner, *x.shape[1:]), 1, -2)
-    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
+    return together(x.reshape(len(x) // inner, inner, *x.shape[1:]), 1)
 
 
 def _ungrouped(x: Array, size: int, inner: int) -> Array:
-    x = jnp.moveaxis(x.reshape(*x.shape[:-1], inner, x.shape[-1] // inner), -2, 1)
+    x = apart(x, inner, 1)
     return x.reshape(len(x) * inner, *x.shape[2:])[:size]
+
+
+def together(x: Array, axis: int = 0) -> Array:
+    """Return an axis of directions side by side in the last axis, as in a tangent of a loop."""
+    x = jnp.moveaxis(x, axis, -2)
+    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
+
+
+def apart(x: Array, count: int, axis: int = 0) -> Array:
+    """Invert ``together``, where ``count`` is the number of directions."""
+    return jnp.moveaxis(x.reshape(*x.shape[:-1], count, x.shape[-1] // count), -2, axis)

@@ -26,16 +26,10 @@ from jaxquat._internal.jaxprs import depends_on
 from jaxquat._internal.varying import axes_of, shaped
 from jaxquat.fused import passes
 from jaxquat.fused.ir.program import Program
-from jaxquat.fused.kernel import CARRY, ENDS, GROUPS, Leaf, Leaves, Loop, is_smooth
+from jaxquat.fused.kernel import CARRY, ENDS, FLOWS, GROUPS, Leaf, Leaves, Loop, is_smooth
 from jaxquat.fused.trace.tracing import program_of
 from jaxquat.fused.trace.values import scalar_dtype
 
-# The arguments of each function of a recurrence, after constants and k, and its results.
-FLOWS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "step": (("state", "command"), ("state",)),
-    "save": (("state", "command"), ("saved",)),
-    "sample": (("state", "memory", "inputs"), ("command", "memory")),
-}
 # The cost to keep a number and to read it again, in additions, where the kept states exceed
 # the cache: 700 to 850 with 16384 members and 1024 steps, but 150 with 64 or 1024 members
 # (benchmarks/fused.py --tables keeping). How many members there will be is not known here.
@@ -182,7 +176,7 @@ class Recurrence:
 
     def live_of_functions(self, live: Live) -> dict[str, frozenset[Place]]:
         """Return, for each function, its results that have a cotangent at some step."""
-        carried = self.reached(live)
+        carried = frozenset(place for place in self._upstream(live) if place[0] in CARRY)
         return {k: frozenset(live) if k == "save" else carried for k in self.branched}
 
     def transposed(self, name: str, live: frozenset[Place]) -> tuple[Any, bool]:
@@ -198,14 +192,6 @@ class Recurrence:
         # the cotangents over the devices, so no sum is taken here.
         sums = not axes_of(self.number) or passes.has_sums(function, numbers)
         return passes.arranged(back, [*range(len(inner)), *cotangents]), sums
-
-    def reached(self, live: Live) -> frozenset[Place]:
-        """Return the floats of state, memory and command with a cotangent at some step."""
-        return frozenset(
-            (group, i)
-            for group, i in self._upstream(live)
-            if group in CARRY and i in self.smooth(group)
-        )
 
     def unmoved(self, moving: set[Place]) -> frozenset[Place]:
         """Return the float results whose derivative with respect to ``moving`` is always zero."""

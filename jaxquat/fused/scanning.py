@@ -11,10 +11,9 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.extend.core import jaxpr_as_fun
 
-from jaxquat._internal.checks import arrays, function, is_key, one_of, strong
+from jaxquat._internal.checks import arrays, function, one_of, strong
 from jaxquat._internal.varying import axes_of, cast, shaped
 from jaxquat.fused import engine as fused
-from jaxquat.fused import passes
 
 
 def scan(
@@ -66,12 +65,16 @@ def scan(
     counts = {len(x) for x in jax.tree.leaves(xs)} | (set() if length is None else {length})
     if counts == {0}:
         return by_scan()
-    traced = _traced_once(f, init, xs, *counts) if len(counts) == 1 else None
-    traced = traced or _traced_as_scan(f, init, xs, by_scan)
-    steps = length if length is not None else len(jax.tree.leaves(xs)[0])
+    traced = _traced(f, init, xs, *counts) if len(counts) == 1 else None
+    count = len(jax.tree.leaves(init))
+    if traced is None or traced.closed.in_avals[:count] != traced.closed.out_avals[:count]:
+        # lax.scan says what is wrong, or which dtypes a Python number takes
+        carry, _ = jax.eval_shape(by_scan)
+        traced = _traced(f, carry, xs, *counts)
+    assert traced is not None
     if not jax.tree.leaves(traced.results):  # nothing to compute
         return by_scan()
-    loop = _Loop(traced, init, xs, steps)
+    loop = _Loop(traced, init, xs, *counts)
     if engine == "fused":
         return loop.results(strict=True)
     return fused.if_possible(functools.partial(loop.results, strict=False), by_scan)
@@ -87,31 +90,16 @@ class _Traced(NamedTuple):
     results: tuple[Any, Any]
 
 
-def _traced_once(f: Callable[..., Any], init: Any, xs: Any, steps: int) -> _Traced | None:
-    """Trace f as it is; None if ``lax.scan`` has to say what is wrong, or which dtypes it makes."""
-    closed, shape = jax.make_jaxpr(f, return_shape=True)(init, _row(xs))
-    structure, count = jax.tree.structure(shape), jax.tree.structure(init).num_leaves
-    is_pair = isinstance(shape, tuple) and len(shape) == 2
+def _traced(f: Callable[..., Any], init: Any, xs: Any, steps: int) -> _Traced | None:
+    """Trace f as it is; None if the carry that it returns has another structure."""
+    row = jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
+    closed, shape = jax.make_jaxpr(f, return_shape=True)(init, row)
+    structure, is_pair = jax.tree.structure(shape), isinstance(shape, tuple) and len(shape) == 2
     if not is_pair or jax.tree.structure(shape[0]) != jax.tree.structure(init):
-        return None
-    if closed.in_avals[:count] != closed.out_avals[:count]:
         return None
     carry, ys = jax.tree.unflatten(structure, closed.out_avals)
     ys = jax.tree.map(lambda x: shaped((steps, *x.shape), x.dtype, x), ys)
     return _Traced(closed, structure, (carry, ys))
-
-
-def _traced_as_scan(
-    f: Callable[..., Any], init: Any, xs: Any, by_scan: Callable[[], tuple[Any, Any]]
-) -> _Traced:
-    """Trace f for the dtypes of ``lax.scan``: a Python number takes the dtype that f returns."""
-    results = jax.eval_shape(by_scan)
-    closed, shape = jax.make_jaxpr(f, return_shape=True)(results[0], _row(xs))
-    return _Traced(closed, jax.tree.structure(shape), results)
-
-
-def _row(xs: Any) -> Any:
-    return jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)
 
 
 class _Loop:
@@ -127,7 +115,6 @@ class _Loop:
         self.f, self.structure = jaxpr_as_fun(traced.closed), traced.structure
         init = jax.tree.map(lambda x, spec: strong(jnp.asarray(x, spec.dtype)), init, carry)
         self.start = init, jax.tree.map(_zeros, ys)
-        self.traced_step = _step_of(traced, self.start)
 
     def results(self, *, strict: bool) -> tuple[Any, Any]:
         ys, _, (carry, _) = fused.results_of(self, strict)
@@ -144,19 +131,6 @@ class _Loop:
 
     def observe(self, k: Array, state: Any, x: Any = None) -> Any:
         return state[1]
-
-
-def _step_of(traced: _Traced, state: Any) -> tuple[Any, Any] | None:
-    """Return the traced function as one of k, the state and x; None with random keys."""
-    closed, structure, _ = traced
-    if any(is_key(v.aval) for v in (*closed.jaxpr.invars, *closed.jaxpr.outvars)):
-        return None
-    carry, ys = map(jax.tree.leaves, state)
-    numbers, k = range(len(closed.in_avals)), shaped((), jnp.int32, jax.tree.leaves(state)[0])
-    unused = [jax.typeof(x) for x in ys]
-    inputs = [k, *numbers[: len(carry)], *unused, *numbers[len(carry) :]]
-    results = jax.tree.unflatten(structure, jax.eval_shape(lambda *x: x, *closed.out_avals))
-    return passes.arranged(closed, inputs), results
 
 
 def _zeros(rows: Any) -> Any:

@@ -17,10 +17,10 @@ with ``targets.lanes``: a number such as k is a name in the text, ``when`` stand
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
 from typing import Any
 
-from jaxquat.fused.kernel import CARRY, OPERANDS, RESULTS, START, Arrays, Loop, split
+from jaxquat.fused.kernel import CARRY, FLOWS, OPERANDS, RESULTS, START, Arrays, Loop, split
 from jaxquat.fused.targets.lanes import Lanes
 
 Named = dict[tuple[str, str], Arrays]  # by role and group
@@ -42,25 +42,28 @@ class _Member:
         self.constants = target.read(operands["primal", "constants"])
         self.carried = {group: target.variable(getattr(loop, group)) for group in CARRY}
 
-    def point(self, k: Number) -> Values:
-        return [
-            *self.constants, k, *self.carried["state"].get(), *self.carried["command"].get()
-        ]  # fmt: skip
+    def run(self, name: str, k: Number, **inputs: Values) -> dict[str, Values]:
+        """Return the results of a function by group; ``inputs`` are not carried."""
+        inner, outer = FLOWS[name]
+        values = [inputs[x] if x in inputs else self.carried[x].get() for x in inner]
+        arguments = [*self.constants, k, *itertools.chain(*values)]
+        results = self.target.run(getattr(self.loop, name), arguments)
+        parts = split(results, *(getattr(self.loop, group) for group in outer))
+        return dict(zip(outer, parts, strict=True))
 
     def sample(self, k: Number) -> None:
-        target, loop, carried = self.target, self.loop, self.carried
-        if loop.sample is None:
+        if self.loop.sample is None:
             return
-        with target.when(k.multiple_of(loop.sample_every)):
-            values = target.read(self.inputs, k // loop.sample_every)
-            before = *carried["state"].get(), *carried["memory"].get()
-            results = target.run(loop.sample, [*self.constants, k, *before, *values])
-            command, memory = split(results, loop.command, loop.memory)
-            carried["command"].set(command)
-            carried["memory"].set(memory)
+        with self.target.when(k.multiple_of(self.loop.sample_every)):
+            row = self.target.read(self.inputs, k // self.loop.sample_every)
+            self.set(self.run("sample", k, inputs=row))
 
     def step(self, k: Number) -> None:
-        self.carried["state"].set(self.target.run(self.loop.step, self.point(k)))
+        self.set(self.run("step", k))
+
+    def set(self, values: dict[str, Values]) -> None:
+        for group, x in values.items():
+            self.carried[group].set(x)
 
 
 def _forward(target: Lanes, loop: Loop, operands: Named, results: Named) -> None:
@@ -76,7 +79,7 @@ def _forward(target: Lanes, loop: Loop, operands: Named, results: Named) -> None
                         target.write(results["residual", group], variable.get(), k // loop.segment)
             member.sample(k)
         with target.when(k.multiple_of(loop.save_every)):
-            row = target.run(loop.save, member.point(k))
+            row = member.run("save", k)["saved"]
             target.write(results["result", "saved"], row, k // loop.save_every)
         with target.when(k < loop.steps):
             member.step(k)
@@ -88,8 +91,8 @@ def _backward(target: Lanes, loop: Loop, operands: Named, results: Named) -> Non
     member = _Member(target, loop, operands)
     past = {group: target.variable(getattr(loop, group), loop.segment) for group in CARRY}
     cotangents = _Cotangents(member, operands, results)
-    last = [target.read(operands["result", group]) for group in ("state", "command")]
-    cotangents.save([*member.constants, loop.steps, *last[0], *last[1]], loop.rows)
+    last = {group: target.read(operands["result", group]) for group in FLOWS["save"][0]}
+    cotangents.of_function("save", loop.steps, loop.rows, last)
     with target.loop(loop.segments) as later:
         segment: Number = loop.segments - 1 - later
         begin = segment * loop.segment
@@ -126,37 +129,29 @@ class _Cotangents:
 
     def back(self, k: Number, past: dict[str, Values]) -> None:
         loop, target = self.loop, self.target
-        point = [*self.member.constants, k, *past["state"], *past["command"]]
-        self.step(point)
+        self.of_function("step", k, k, past)
         with target.when(k.multiple_of(loop.save_every)):
-            self.save(point, k // loop.save_every)
+            self.of_function("save", k, k // loop.save_every, past)
         if loop.sample_back is not None:
             with target.when(k.multiple_of(loop.sample_every)):
-                self.sample(k, past, k // loop.sample_every)
+                row = k // loop.sample_every
+                inputs = target.read(self.member.inputs, row)
+                self.of_function("sample", k, row, past | {"inputs": inputs})
+                self.by["command"].set(target.zeros(self.leaves["command"]))
 
-    def run(self, program: Any, values: Values, **receivers: Callable[[Values], None]) -> None:
-        results = self.target.run(program, values)
-        parts = split(results, *(self.leaves[group] for group in receivers))
-        for receive, part in zip(receivers.values(), parts, strict=True):
-            receive(part)
-
-    def step(self, point: Values) -> None:
-        constants, state, command = (self.by[x] for x in ("constants", "state", "command"))
-        inputs = [*point, *state.get()]
-        receivers = {"constants": constants.add, "state": state.set, "command": command.add}
-        self.run(self.loop.step_back, inputs, **receivers)
-
-    def save(self, point: Values, row: Number) -> None:
-        inputs = [*point, *self.target.read(self.saved, row)]
-        receivers = {group: self.by[group].add for group in ("constants", "state", "command")}
-        self.run(self.loop.save_back, inputs, **receivers)
-
-    def sample(self, k: Number, past: dict[str, Values], row: Number) -> None:
-        by, target = self.by, self.target
-        inputs = [*self.member.constants, k, *past["state"], *past["memory"]]
-        inputs += [*target.read(self.member.inputs, row), *by["command"].get(), *by["memory"].get()]
-        self.run(
-            self.loop.sample_back, inputs, constants=by["constants"].add, state=by["state"].add,
-            memory=by["memory"].set, inputs=lambda part: target.write(self.inputs, part, row),
-        )  # fmt: skip
-        by["command"].set(target.zeros(self.leaves["command"]))
+    def of_function(self, name: str, k: Number, row: Number, past: dict[str, Values]) -> None:
+        """Apply the derivative of a function; ``row``: of its inputs or saved values."""
+        inner, outer = FLOWS[name]
+        get = lambda x: self.target.read(self.saved, row) if x == "saved" else self.by[x].get()  # noqa: E731
+        values = itertools.chain(*(past[group] for group in inner), *map(get, outer))
+        program = getattr(self.loop, f"{name}_back")
+        results = self.target.run(program, [*self.member.constants, k, *values])
+        groups = ("constants", *inner)
+        parts = split(results, *(self.leaves[group] for group in groups))
+        for group, part in zip(groups, parts, strict=True):
+            if group == "inputs":
+                self.target.write(self.inputs, part, row)
+            elif group in outer:  # the function replaced the values
+                self.by[group].set(part)
+            else:
+                self.by[group].add(part)

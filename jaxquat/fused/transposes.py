@@ -16,11 +16,10 @@ everything again within it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 from jax.interpreters import ad
 from jax.interpreters import partial_eval as pe
@@ -30,7 +29,16 @@ from jaxquat.fused import keys
 from jaxquat.fused.derivatives import gradients_of, is_zero, tangent_along
 from jaxquat.fused.kernel import ENDS, START
 from jaxquat.fused.keys import Key, Operand, Operands
-from jaxquat.fused.primitives import LoopPrimitive, by_key, jvp, jvp_of_vjp, value, vjp
+from jaxquat.fused.primitives import (
+    LoopPrimitive,
+    apart,
+    by_key,
+    jvp,
+    jvp_of_vjp,
+    together,
+    value,
+    vjp,
+)  # fmt: skip
 from jaxquat.fused.recurrence import Recurrence
 
 Arrays = dict[Key, Any]
@@ -38,37 +46,42 @@ Arrays = dict[Key, Any]
 # The linear parts.
 
 
-def _split_value(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
-    g, f, members = params["recurrence"], params["recurrence"].primal, params["members"]
-    arrays, outer = value.named(tracers, params)
+def _call_of_f(
+    primitive: LoopPrimitive, params: dict[str, Any], unknown: Iterable[Key]
+) -> dict[str, Any] | None:
+    """Return parameters for the part of a call of G that is a call of F, or None.
+
+    This part is known if only tangents are unknown.
+    """
+    g, f = params["recurrence"], params["recurrence"].primal
+    if f is None or not all(keys.primal_key(g, key).is_tangent for key in unknown):
+        return None
+    live = keys.live_of_primal(g, params["live"])
+    if live is None:
+        return None
+    outer = (keys.primal_key(g, key) for key in primitive.keys_of(params)[1])
+    by = tuple(key for key in outer if not key.is_tangent) if primitive is vjp else None
+    return params | {"recurrence": f, "live": live, "by": by}
+
+
+def _split(
+    primitive: LoopPrimitive, linear: LoopPrimitive, trace: Any, *tracers: Any, **params: Any
+) -> list[Any]:
+    """Split ``primitive`` of G into that of F, computed now, and ``linear``, which is staged."""
+    g, members = params["recurrence"], params["members"]
+    arrays, outer = primitive.named(tracers, params)
     unknown = [key for key, x in arrays.items() if not x.array.is_known()]
-    if f is None or not unknown or not all(keys.primal_key(g, key).is_tangent for key in unknown):
-        return trace.default_process_primitive(value.primitive, tracers, params)
+    of_f = _call_of_f(primitive, params, unknown)
+    if of_f is None or not unknown or (primitive is vjp and g.tangents.directions > 1):
+        return trace.default_process_primitive(primitive.primitive, tracers, params)
     arrays = keys.of_primal(g, arrays)
-    y = value(_known(arrays, keys.primals(f)), f, members, keep=True)
-    arrays |= _constants(trace, y)
-    arrays |= _staged(trace, jvp, arrays, params)
-    return [arrays[keys.primal_key(g, key)].array for key in outer]
-
-
-def _split_vjp(trace: Any, *tracers: Any, **params: Any) -> list[Any]:
-    """Split ``vjp`` of G into ``vjp`` of F, computed now, and ``jvp_of_vjp``, which is staged."""
-    g, f, members = params["recurrence"], params["recurrence"].primal, params["members"]
-    whole = functools.partial(trace.default_process_primitive, vjp.primitive, tracers, params)
-    live = keys.live_of_primal(g, params["live"]) if f is not None else None
-    if f is None or live is None or g.tangents.directions > 1:
-        return whole()
-    arrays, outer = vjp.named(tracers, params)
-    arrays = keys.of_primal(g, arrays)
-    inner = keys.point(f) + keys.cotangents(f, live)
-    unknown = {key for key, x in arrays.items() if not x.array.is_known()}
-    if not unknown or not unknown.isdisjoint(inner):
-        return whole()
-    names = [keys.primal_key(g, key) for key in outer]
-    by = tuple(key for key in names if not key.is_tangent)
-    y = vjp(_known(arrays, inner), f, members, live=live, by=by) if by else {}
-    y = _constants(trace, y) | _staged(trace, jvp_of_vjp, arrays, params | {"by": None})
-    return [y[key].array for key in names]
+    f, live, by = (of_f[name] for name in ("recurrence", "live", "by"))
+    keep = primitive is value
+    known = _known(arrays, primitive.keys(f, keep, live, by)[0])
+    y = {} if by == () else primitive(known, f, members, keep, live, by)
+    y = _constants(trace, y)
+    y |= _staged(trace, linear, arrays | y, params | {"by": None})
+    return [y[keys.primal_key(g, key)].array for key in outer]
 
 
 def _known(arrays: Operands, names: Sequence[Key]) -> Operands:
@@ -89,8 +102,8 @@ def _staged(
     return by_key(outer, outputs, params["members"])
 
 
-pe.custom_partial_eval_rules[value.primitive] = _split_value
-pe.custom_partial_eval_rules[vjp.primitive] = _split_vjp
+pe.custom_partial_eval_rules[value.primitive] = functools.partial(_split, value, jvp)
+pe.custom_partial_eval_rules[vjp.primitive] = functools.partial(_split, vjp, jvp_of_vjp)
 
 
 # Their transposes.
@@ -107,14 +120,8 @@ def _transpose_jvp(cs: Sequence[Any], *operands: Any, **params: Any) -> list[Any
     if count == 1:
         return _of_operands(arrays, members, of_one(c).get)
 
-    def apart(x: Array) -> Array:
-        return jnp.moveaxis(x.reshape(*x.shape[:-1], count, x.shape[-1] // count), -2, 0)
-
-    def together(x: Array) -> Array:
-        x = jnp.moveaxis(x, 0, -2)
-        return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
-
-    by_dx = jax.tree.map(together, jax.vmap(of_one)(jax.tree.map(apart, c)))
+    apart_c = jax.tree.map(lambda x: apart(x, count), c)
+    by_dx = jax.tree.map(together, jax.vmap(of_one)(apart_c))
     return _of_operands(arrays, members, by_dx.get)
 
 
@@ -249,19 +256,14 @@ def _known_part(
     primitive: LoopPrimitive, equation: Any, unknown: Sequence[bool]
 ) -> tuple[Any, list[bool]]:
     """Return the equation of F if only tangents of G are unknown, or None; and unknown results."""
-    g, f = equation.params["recurrence"], equation.params["recurrence"].primal
+    g = equation.params["recurrence"]
     x, outer = primitive.named(equation.invars, equation.params)
     late = [key for key, u in zip(x, unknown, strict=True) if u]
-    all_unknown = None, [True] * len(outer)
-    if f is None or not all(keys.primal_key(g, key).is_tangent for key in late):
-        return all_unknown
+    params = _call_of_f(primitive, equation.params, late)
+    if params is None or params["by"] == ():
+        return None, [True] * len(outer)
     x = keys.of_primal(g, x)
     y = {keys.primal_key(g, key): v for key, v in zip(outer, equation.outvars, strict=True)}
-    by = tuple(key for key in y if key.role == "gradient" and not key.is_tangent)
-    live = keys.live_of_primal(g, equation.params["live"])
-    if live is None or (primitive is vjp and not by):
-        return all_unknown
-    params = equation.params | {"recurrence": f, "live": live, "by": by or None}
     inner, outer = primitive.keys_of(params)
     known = equation.replace(
         invars=[x[key].array for key in inner],

@@ -188,10 +188,14 @@ def verdict(status: Array, met: Array, nearly_met: Array, stuck: Array) -> Array
     ``met``: the violation was negligible before and after it. ``nearly_met``: it is small enough
     for a plan. ``stuck``: a stronger penalty does not reduce it.
     """
-    hopeless = (status == RUNNING) | (stuck & (status != NOT_FINITE))
-    rounding = stuck & ~met & (status == CONVERGED)
-    status = jnp.where(rounding, ROUNDING, status)
-    return jnp.where(hopeless & ~nearly_met, INFEASIBLE, status).astype(jnp.int32)
+    reasons = [  # the first one that holds counts
+        (INFEASIBLE, (status == RUNNING) & ~nearly_met),
+        (status, met | (status == RUNNING) | (status == NOT_FINITE)),
+        (INFEASIBLE, stuck & ~nearly_met),
+        (ROUNDING, stuck & (status == CONVERGED)),
+    ]
+    statuses, hold = zip(*reasons, strict=True)
+    return jnp.select(hold, statuses, status).astype(jnp.int32)
 
 
 def violation_of(at: Kinds, least: Array, spread: Kinds) -> Array:

@@ -192,13 +192,13 @@ class Scalar:
         self.b, self.number, self.dtype, self.literal = b, number, dtype, literal
         self.minus: Scalar | None = None
 
-    def made_by(self, name: str, kind: str = "f") -> Scalar | None:
-        """Return the argument of the operation ``name`` that computes the value, or None."""
+    def boolean(self) -> Scalar | None:
+        """Return the boolean that was converted to this number, or None."""
         place = self.number - len(self.b.arguments)
-        if place < 0 or self.b.ops[place].name != name:
+        if place < 0 or self.b.ops[place].name != "convert":
             return None
         x = self.b.values[self.b.ops[place].args[0]]
-        return x if x.dtype.kind == kind else None
+        return x if x.dtype.kind == "b" else None
 
     def like(self, value: Any) -> Scalar:
         """Return a constant of the same dtype; a Scalar is returned as it is."""

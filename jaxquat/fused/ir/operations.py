@@ -7,6 +7,7 @@ an LLVM instruction for floats, ``elementary`` expands an operation for floats.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -32,14 +33,9 @@ def _quotient(x: Any, y: Any) -> Any:
     return size if (x < 0) == (y < 0) else -size
 
 
-def _logical_shift(x: Any, y: Any) -> Any:
-    unsigned = f"u{x.dtype.itemsize}"
-    return (x.view(unsigned) >> y.view(unsigned)).view(x.dtype)
-
-
-def _arithmetic_shift(x: Any, y: Any) -> Any:
-    signed = f"i{x.dtype.itemsize}"
-    return (x.view(signed) >> y.view(signed)).view(x.dtype)
+def _shifted(x: Any, y: Any, kind: str) -> Any:
+    dtype = f"{kind}{x.dtype.itemsize}"
+    return (x.view(dtype) >> y.view(dtype)).view(x.dtype)
 
 
 def _select(p: Any, x: Any, y: Any) -> Any:
@@ -77,8 +73,8 @@ OPERATIONS: dict[str, Operation] = {
     "or": Operation(operator.or_, _of_integers("or"), commutes=True),
     "xor": Operation(operator.xor, _of_integers("xor"), commutes=True),
     "shl": Operation(np.left_shift, _of_integers("shl")),
-    "shr": Operation(_logical_shift, _of_integers("lshr")),
-    "sar": Operation(_arithmetic_shift, _of_integers("ashr")),
+    "shr": Operation(functools.partial(_shifted, kind="u"), _of_integers("lshr")),
+    "sar": Operation(functools.partial(_shifted, kind="i"), _of_integers("ashr")),
     "sin": Operation(np.sin, cost=25),
     "cos": Operation(np.cos, cost=25),
     "exp": Operation(np.exp, cost=20),

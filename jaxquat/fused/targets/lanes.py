@@ -7,7 +7,7 @@ caller sets ``sources`` and ``targets``. On a GPU, a vector of one lane is a thr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -149,12 +149,14 @@ class Variable:
 
     def set(self, values: Sequence[str | Cell], row: Index = 0) -> None:
         """Replace the values."""
-        parts = split(values, *((piece,) for piece in self.pieces))
-        for piece, place, part in zip(self.pieces, self.row(row), parts, strict=True):
+        for piece, place, part in self._parts(values, row):
             self.lanes.assign(piece, place, part)
 
     def add(self, values: list[str]) -> None:
         """Add to the values."""
-        parts = split(values, *((piece,) for piece in self.pieces))
-        for piece, place, part in zip(self.pieces, self.first, parts, strict=True):
+        for piece, place, part in self._parts(values, 0):
             self.lanes.add(piece, place, part)
+
+    def _parts(self, values: Sequence[Any], row: Index) -> Iterator[tuple[Leaf, Cell, Any]]:
+        parts = split(values, *((piece,) for piece in self.pieces))
+        return zip(self.pieces, self.row(row), parts, strict=True)

@@ -13,14 +13,13 @@ import functools
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from jaxquat._internal.checks import missing_package
 from jaxquat._internal.progress import announced
 from jaxquat.fused import timeloop
-from jaxquat.fused.kernel import CACHED, Loop, members_last, results_in_layout
+from jaxquat.fused.kernel import CACHED, Loop, launched
 from jaxquat.fused.targets import host, template
 from jaxquat.fused.targets.lanes import Lanes
 from jaxquat.fused.targets.text import Module
@@ -73,20 +72,13 @@ def call(
     blocks = -(-members // BLOCK)
     if scratch:
         blocks = min(blocks, max(1, SCRATCH // (BLOCK * scratch)))
-    results = results_in_layout(loop, kind, members)
-    memory = [jax.ShapeDtypeStruct((scratch, blocks * BLOCK), np.uint8)] if scratch else []
+    memory = (scratch, blocks * BLOCK) if scratch else None
     sizes = {"grid_x": blocks, "grid_y": 1, "grid_z": 1, "block_x": BLOCK, "block_y": 1}
     sizes |= {"block_z": 1, "shared_mem_bytes": 0}
-    launch = jax.ffi.ffi_call(TARGET, [*results, *memory])
-    arrays = launch(
-        *members_last(operands, batched),
-        np.array([members], np.int32),
-        name=_name(kind),
-        kernel_type="ptx",
-        kernel_data=text,
-        **{name: np.int32(size) for name, size in sizes.items()},
-    )
-    return [jnp.moveaxis(x, -1, 0) for x in arrays[: len(results)]]
+    return launched(
+        TARGET, loop, kind, batched, operands, [members], memory, name=_name(kind),
+        kernel_type="ptx", kernel_data=text, **{k: np.int32(size) for k, size in sizes.items()},
+    )  # fmt: skip
 
 
 def _name(kind: str) -> str:

@@ -33,18 +33,23 @@ def _folder() -> Path | None:
     return home / ".cache" / "jaxquat" if home.is_dir() else None
 
 
-def _private(status: os.stat_result) -> bool:
-    """Return whether a file belongs to this user and nobody else can write to it."""
-    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+def _require_private(path: Path, status: os.stat_result) -> None:
+    """Warn and raise PermissionError unless this user alone owns a file and can write to it."""
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        message = (
+            f"{path}: kernels are neither read nor kept here, because other users can write to it "
+            "or own it; chmod go-w, or set JAXQUAT_CACHE"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+        raise PermissionError
 
 
 @contextlib.contextmanager
-def _opened_folder(make: bool) -> Iterator[int | None]:
-    """Yield a descriptor of the cache folder, which renaming does not change; None if unsafe."""
+def _opened_folder(make: bool) -> Iterator[int]:
+    """Yield a descriptor of the cache folder, which renaming does not change; OSError if unsafe."""
     folder = _folder()
     if folder is None:
-        yield None
-        return
+        raise FileNotFoundError
     try:
         if make:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -54,64 +59,43 @@ def _opened_folder(make: bool) -> Iterator[int | None]:
             warnings.warn(
                 f"JAXQUAT_CACHE: no kernel is kept, {error}", RuntimeWarning, stacklevel=2
             )
-        yield None
-        return
+        raise FileNotFoundError from error
     try:
-        fine = _private(os.fstat(descriptor))
-        if not fine:
-            _warn(folder)
-        yield descriptor if fine else None
+        _require_private(folder, os.fstat(descriptor))
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _warn(path: Path) -> None:
-    message = (
-        f"{path}: kernels are neither read nor kept here, because other users can write to it or "
-        "own it; chmod go-w, or set JAXQUAT_CACHE"
-    )
-    warnings.warn(message, RuntimeWarning, stacklevel=2)
-
-
 def read(key: bytes, suffix: str = "o") -> bytes | None:
     """Return the code that was kept under a key, or None if no intact file of this user has it."""
-    with _opened_folder(make=False) as folder:
-        if folder is None:
-            return None
-        try:  # follow no links; a pipe in place of the file must not block
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(f"{key.hex()}.{suffix}", flags, dir_fd=folder)
-        except OSError:
-            return None
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(descriptor)
-            return None
-        with os.fdopen(descriptor, "rb") as file:
-            if not _private(status):
-                _warn((_folder() or Path()) / f"{key.hex()}.{suffix}")
+    name = f"{key.hex()}.{suffix}"
+    # follow no links; a pipe in place of the file must not block
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        with (
+            _opened_folder(make=False) as folder,
+            open(name, "rb", opener=lambda *_: os.open(name, flags, dir_fd=folder)) as file,
+        ):
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
                 return None
-            try:
-                data = file.read()
-            except OSError:
-                return None
+            _require_private((_folder() or Path()) / name, status)
+            data = file.read()
+    except OSError:
+        return None
     head, code = data[: len(FORMAT) + 64], data[len(FORMAT) + 64 :]
     return code if head == FORMAT + key + hashlib.sha256(code).digest() else None
 
 
 def write(key: bytes, code: bytes, suffix: str = "o") -> None:
     """Keep bytes in a file, completely or not at all; a folder that is read-only is no error."""
-    with _opened_folder(make=True) as folder:
-        if folder is None:
-            return
-        name = f".{secrets.token_hex(8)}"
+    name = f".{secrets.token_hex(8)}"
+    with contextlib.suppress(OSError), _opened_folder(make=True) as folder:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
         try:
-            descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
-            try:
-                with os.fdopen(descriptor, "wb") as file:
-                    file.write(FORMAT + key + hashlib.sha256(code).digest() + code)
-                os.replace(name, f"{key.hex()}.{suffix}", src_dir_fd=folder, dst_dir_fd=folder)
-            except OSError:
-                os.unlink(name, dir_fd=folder)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(FORMAT + key + hashlib.sha256(code).digest() + code)
+            os.replace(name, f"{key.hex()}.{suffix}", src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
-            pass
+            os.unlink(name, dir_fd=folder)

@@ -21,7 +21,7 @@ class _Passed(NamedTuple):
     dtype: np.dtype
     length: int = 0  # of a row
     kind: str = ""  # of the places of a row
-    pitch: int | None = None  # None if the kernel computes it; then it is passed too
+    pitch: Index | None = None  # None if the kernel computes it; then it is passed too
 
 
 class Programs(Memory):
@@ -147,24 +147,23 @@ class Programs(Memory):
                 value = self.pack(dtypes[k], self.value(args[k]))
                 values.append(f"{self.packed(dtypes[k])} {value}")
             else:
-                first = row[0]
-                pitch = first.pitch if isinstance(first.pitch, int) else None
-                passed.append(_Passed(first.dtype, len(row), first.kind, pitch))
-                values.append(f"ptr {self.address(first)}")
-                values += [f"i64 {first.pitch}"] if pitch is None else []
+                passed.append(self._by_pointer(row[0], len(row), values))
             k += max(1, passed[-1].length)
         results = [routine.dtype(item) for item in range(routine.items)]
         out = self.buffer(results, len(results))
-        pitch = out.pitch if isinstance(out.pitch, int) else None
-        key = routine, tuple(passed), pitch
-        routines = self.module.routines
+        passed.append(self._by_pointer(out, len(results), values))
+        key, routines = (routine, tuple(passed)), self.module.routines
         if key not in routines:
             routines[key] = f"@routine{len(routines)}"
-            self._function(routines[key], routine, passed, pitch)
-        values = [f"i64 {out.pitch}", *values] if pitch is None else values
-        arguments = ", ".join(["ptr %scratch", f"ptr {out.base}", *values])
-        self.line(f"call fastcc void {routines[key]}({arguments})")
+            self._function(routines[key], routine, passed)
+        self.line(f"call fastcc void {routines[key]}({', '.join(['ptr %scratch', *values])})")
         return [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(results)]
+
+    def _by_pointer(self, first: Cell, length: int, values: list[str]) -> _Passed:
+        """Add to ``values`` a pointer to a row, and the pitch if the kernel computes it."""
+        known = isinstance(first.pitch, int)
+        values += [f"ptr {self.address(first)}", *([] if known else [f"i64 {first.pitch}"])]
+        return _Passed(first.dtype, length, first.kind, first.pitch if known else None)
 
     def _row_from(self, values: Sequence[str | Cell], k: int) -> list[Cell]:
         first, row = self.place(values[k]), []
@@ -173,31 +172,23 @@ class Programs(Memory):
             first, k = first._replace(element=first.element + 1), k + 1
         return row
 
-    def _function(
-        self, name: str, routine: Routine, passed: Sequence[_Passed], pitch: int | None
-    ) -> None:
-        """Write the function of a routine; ``pitch``: of its results, as in ``_Passed``."""
+    def _function(self, name: str, routine: Routine, passed: Sequence[_Passed]) -> None:
+        """Write the function of a routine; ``passed``: its arguments, then the row of results."""
         w = Programs(self.module)
-        parameters, inputs = ["ptr %scratch", "ptr noalias %out"], []
-        apart: Index | None = pitch
-        if apart is None:
-            apart = w.number("%out_pitch")
-            parameters.append(f"i64 {apart}")
+        parameters, values = ["ptr %scratch"], []
         for number, (dtype, length, kind, pitch) in enumerate(passed):
             if not length:
                 parameters.append(f"{w.packed(dtype)} %x{number}")
-                inputs.append(w.unpacked(dtype, f"%x{number}"))
+                values.append(w.unpacked(dtype, f"%x{number}"))
                 continue
-            parameters.append(f"ptr %x{number}")
-            between: Index | None = pitch
-            if between is None:
-                between = w.number(f"%pitch{number}")
-                parameters.append(f"i64 {between}")
-            first = Cell(dtype, f"%x{number}", 0, between, kind)
-            inputs += [first._replace(element=element) for element in range(length)]
-        dtypes = [routine.dtype(item) for item in range(routine.items)]
-        out = Cell(dtypes[0], "%out", 0, apart, "slot")
-        places = [out._replace(dtype=dtype, element=item) for item, dtype in enumerate(dtypes)]
+            noalias = " noalias" if number == len(passed) - 1 else ""
+            parameters.append(f"ptr{noalias} %x{number}")
+            if pitch is None:
+                pitch = w.number(f"%pitch{number}")
+                parameters.append(f"i64 {pitch}")
+            values += [Cell(dtype, f"%x{number}", k, pitch, kind) for k in range(length)]
+        inputs, places = values[: -routine.items], values[-routine.items :]
+        places = [x._replace(dtype=routine.dtype(item)) for item, x in enumerate(places)]
         w.program(routine.program, inputs, places)
         kind = "noinline cold" if routine.kind == "rare" else "noinline"
         head = f"internal fastcc void {name}({', '.join(parameters)}) {kind} #0"
@@ -231,19 +222,17 @@ def _operation(text: Text, op: Op, args: list[str], kinds: list[np.dtype]) -> st
 
 def _convert(text: Text, dtype: np.dtype, old: np.dtype, value: str) -> str:
     source, target = text.vector(old), text.vector(dtype)
-    if dtype.kind == "f":
-        if old.kind == "f":
-            word = "fpext" if dtype.itemsize > old.itemsize else "fptrunc"
-        else:
-            word = "sitofp" if old.kind == "i" else "uitofp"
-        return text.set(f"{word} {source} {value} to {target}")
-    if old.kind == "f":
+    if old.kind == "f" and dtype.kind != "f":
         sense = "fptoui" if dtype.kind == "u" else "fptosi"
         integers, floats = f"i{8 * dtype.itemsize}", f"f{8 * old.itemsize}"
         name = f"llvm.{sense}.sat.v{text.lanes}{integers}.v{text.lanes}{floats}"
         return text.call(target, name, [(source, value)])
-    if old.kind == "b" or dtype.itemsize > old.itemsize:
-        return text.set(f"{'sext' if old.kind == 'i' else 'zext'} {source} {value} to {target}")
-    if dtype.itemsize < old.itemsize:
-        return text.set(f"trunc {source} {value} to {target}")
-    return value
+    if dtype.kind == "f" and old.kind != "f":
+        word = "sitofp" if old.kind == "i" else "uitofp"
+    elif old.kind == "b" or dtype.itemsize > old.itemsize:
+        word = {"f": "fpext", "i": "sext"}.get(old.kind, "zext")
+    elif dtype.itemsize < old.itemsize:
+        word = "fptrunc" if old.kind == "f" else "trunc"
+    else:
+        return value
+    return text.set(f"{word} {source} {value} to {target}")

@@ -20,16 +20,13 @@ def _broadcast(b: Builder, equation: Any, x: Values, *_: Values) -> Values:
 
 
 def _pad(b: Builder, equation: Any, x: Values, filler: Values) -> Values:
-    for axis, (low, high, inner) in enumerate(equation.params["padding_config"]):
-        length = max(0, x.shape[axis] + (x.shape[axis] - 1) * inner) if x.shape[axis] else 0
-        shape = (*x.shape[:axis], length + max(low, 0) + max(high, 0), *x.shape[axis + 1 :])
-        wide = np.full(shape, filler.item(), object)
-        where = [slice(None)] * x.ndim
-        where[axis] = slice(max(low, 0), max(low, 0) + length, inner + 1)
-        wide[tuple(where)] = x
-        where[axis] = slice(max(-low, 0), shape[axis] - max(-high, 0))
-        x = wide[tuple(where)]
-    return x
+    result = np.full(equation.outvars[0].aval.shape, filler.item(), object)
+    for place in np.ndindex(x.shape):
+        config = zip(place, equation.params["padding_config"], strict=True)
+        at = tuple(low + k * (inner + 1) for k, (low, _, inner) in config)
+        if all(0 <= k < length for k, length in zip(at, result.shape, strict=True)):
+            result[at] = x[place]
+    return result
 
 
 def _slice(b: Builder, equation: Any, x: Values) -> Values:
@@ -44,10 +41,7 @@ def _split(b: Builder, equation: Any, x: Values) -> list[Values]:
 
 def _iota(b: Builder, equation: Any) -> Values:
     p = equation.params
-    along = np.arange(p["shape"][p["dimension"]]).astype(p["dtype"])
-    spread = [1] * len(p["shape"])
-    spread[p["dimension"]] = -1
-    return np.broadcast_to(constants(b, along).reshape(spread), p["shape"])
+    return constants(b, np.indices(p["shape"])[p["dimension"]].astype(p["dtype"]))
 
 
 def _empty(b: Builder, equation: Any) -> Values:

@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from jaxquat._internal.jaxprs import inputs_of_scan
-from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir.builder import Scalar, where
 from jaxquat.fused.ir.program import Routine
 from jaxquat.fused.trace.calls import LONG, size, traced_apart
@@ -44,9 +44,7 @@ SHORT = 20  # all members compute a branch up to this cost (``Program.cost``)
 def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
     p = equation.params
     if p["length"] > TRIPS:
-        raise NotScalarError(
-            f"scan: {p['length']} iterations are too many for scalar code; use engine='scan'"
-        )
+        raise not_scalar(f"scan: {p['length']} iterations are too many for scalar code")
     first, count = inputs_of_scan(equation)
     fixed, carry, xs = args[:first], list(args[first : first + count]), args[first + count :]
     if t.loops and p["length"] > 1 and p["length"] * size(p["jaxpr"]) >= LONG:
@@ -97,23 +95,21 @@ def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
     test, body, carry = list(args[:n]), list(args[n : n + m]), list(args[n + m :])
     for _ in range(TRIPS):
         (go,) = t.run(*opened(p["cond_jaxpr"]), [*test, *carry])
-        goes_on = known(_any(t, go))
+        goes_on = known(_any(go))
         if goes_on is None or (t.loops and goes_on):
             return _while_any(t, p, go, test, body, carry)
         if not goes_on:
             return carry
         news = t.run(*opened(p["body_jaxpr"]), [*body, *carry])
         carry = [_where(go, new, old) for new, old in zip(news, carry, strict=True)]
-    raise NotScalarError(
-        f"while: more than {TRIPS} iterations are too many for scalar code; use engine='scan'"
-    )
+    raise not_scalar(f"while: more than {TRIPS} iterations are too many for scalar code")
 
 
 def _while_any(
     t: Any, p: Any, go: Values, test: list[Values], body: list[Values], carry: list[Values]
 ) -> list[Values]:
     """Return the loop as a routine, where a member that has stopped keeps its values."""
-    flags = [go] if go.ndim == 0 else [_any(t, go), go]
+    flags = [go] if go.ndim == 0 else [_any(go), go]
     fixed, carried = flat([*test, *body]), flat([*flags, *carry])
     inner = t.apart([x.dtype for x in (*fixed, *carried)])
     inputs = shaped(inner.arguments, [x.shape for x in (*test, *body, *flags, *carry)])
@@ -124,13 +120,13 @@ def _while_any(
     news = [_where(go, new, old) for new, old in zip(news, olds, strict=True)]
     (more,) = inner.run(*opened(p["cond_jaxpr"]), [*test, *news])
     more = each(operator.and_, go, more)  # stopped stays stopped
-    flags = [more] if more.ndim == 0 else [_any(inner, more), more]
+    flags = [more] if more.ndim == 0 else [_any(more), more]
     program = inner.finish(flat([*flags, *news]))
     items = t.call(Routine(program, 1, len(fixed), len(carried), "while"), [*fixed, *carried])
     return shaped(items[len(flat(flags)) :], [x.shape for x in carry])
 
 
-def _any(t: Any, go: Values) -> Values:
+def _any(go: Values) -> Values:
     return np.array(functools.reduce(operator.or_, go.flat))
 
 
@@ -141,7 +137,8 @@ def _where(go: Values, new: Values, old: Values) -> Values:
 
 
 def _cond(t: Any, equation: Any, which: Values, *args: Values) -> list[Values]:
-    branches, number = equation.params["branches"], _of_boolean(which.item())
+    branches, number = equation.params["branches"], which.item()
+    number = number.boolean() or number
     if number.literal is not None:
         chosen = branches[min(max(int(number.literal), 0), len(branches) - 1)]
         return t.run(*opened(chosen), args)
@@ -184,10 +181,6 @@ def _is(which: Scalar, number: int, count: int) -> Scalar:
     if number == 0:
         return which <= 0
     return which >= number if number == count - 1 else which.equals(number)
-
-
-def _of_boolean(which: Scalar) -> Scalar:
-    return which.made_by("convert", "b") or which
 
 
 def _expanded(t: Any, equation: Any, *args: Values) -> list[Values]:

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir import special
 from jaxquat.fused.ir.builder import (
     Builder,
@@ -107,7 +107,7 @@ def _pow(x: Scalar, y: Scalar) -> Scalar:
     if y.dtype.kind != "f":
         y = y.convert(x.dtype)
     if x.dtype.kind != "f":
-        raise NotScalarError("pow: a power of integers has no scalar form; use engine='scan'")
+        raise not_scalar("pow: a power of integers has no scalar form")
     exponent = None if y.literal is None else float(y.literal)
     if (
         exponent is None
@@ -205,10 +205,7 @@ def _reduce_precision(params: Any, dtype: Any, x: Scalar) -> Scalar:
 
 def _bitcast(params: Any, dtype: Any, x: Scalar) -> Scalar:
     if "b" in (dtype.kind, x.dtype.kind) or dtype.itemsize != x.dtype.itemsize:
-        raise NotScalarError(
-            f"bitcast_convert_type: from {x.dtype} to {dtype} it has no scalar form; "
-            "use engine='scan'"
-        )
+        raise not_scalar(f"bitcast_convert_type: from {x.dtype} to {dtype} it has no scalar form")
     return x.bitcast(dtype)
 
 
@@ -246,7 +243,7 @@ def _mul(x: Scalar, y: Scalar) -> Scalar:
     So it is 0 even where the other factor is NaN or infinite. Within a dot it is not a select.
     """
     for number, other in ((x, y), (y, x)) if x.dtype.kind == "f" else ():
-        condition = number.made_by("convert", "b")
+        condition = number.boolean()
         if condition:
             return where(condition, other, 0)
     return x * y

@@ -29,7 +29,7 @@ from jaxquat._internal.branches import bind, is_rare
 from jaxquat._internal.checks import is_key
 from jaxquat._internal.jaxprs import closed_jaxpr, specs
 from jaxquat._internal.varying import axes_of, cast, within_shard_map
-from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.trace.calls import LONG, sites, size
 from jaxquat.fused.trace.tracing import dissolves
 from jaxquat.fused.trace.values import opened
@@ -72,7 +72,7 @@ def hoist(closed: Any) -> tuple[Any, list[Any]]:
     """
     if closed.effects:
         effects = ", ".join(sorted(map(str, closed.effects)))
-        raise NotScalarError(f"{effects}: effects have no scalar form; use engine='scan'")
+        raise not_scalar(f"{effects}: effects have no scalar form")
     walk = _Walk(closed)
     arguments = [Var(v.aval) for v in closed.jaxpr.invars]
     results = walk.through(closed.jaxpr, closed.consts, arguments, walk.outermost)
@@ -191,7 +191,10 @@ class _Walk:
             key = None
         operands = list(map(self._value, equation.invars))
         if self._varies:
-            operands = [_typed(x, v) for x, v in zip(operands, equation.invars, strict=True)]
+            operands = [
+                cast(jnp.asarray(x), axes_of(v.aval))
+                for x, v in zip(operands, equation.invars, strict=True)
+            ]
         outputs = [Var(v.aval) for v in equation.outvars]
         self.fixed.update(zip(outputs, bind(equation, operands), strict=True))
         if key is not None:
@@ -231,11 +234,6 @@ def _name(v: Any) -> Any:
         return v
     value = np.asarray(v.val, v.aval.dtype)
     return value.dtype, value.shape, value.tobytes()
-
-
-def _typed(x: Any, v: Any) -> Any:
-    axes = axes_of(v.aval)
-    return cast(jnp.asarray(x), axes) if axes else x
 
 
 def _without_slopes(equation: Any) -> list[Any]:

@@ -8,7 +8,7 @@ indices there is one candidate, and elements only move.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -88,9 +88,9 @@ def _replaced(
 
 
 def _window(sizes: Sequence[int], shape: Sequence[int]) -> list[tuple[tuple[int, ...], int]]:
-    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    flat = lambda place: sum(k * stride for k, stride in zip(place, strides, strict=True))  # noqa: E731
-    return [(place, flat(place)) for place in np.ndindex(*sizes)]
+    """Return the places of a slice at the origin, and their numbers in the flat array."""
+    numbers = np.arange(math.prod(shape)).reshape(shape)
+    return [(place, int(numbers[place])) for place in np.ndindex(*sizes)]
 
 
 def _dynamic_slice(b: Builder, equation: Any, x: Values, *index: Values) -> Values:
@@ -110,55 +110,62 @@ def _update_slice(b: Any, equation: Any, x: Values, update: Values, *index: Valu
     return elements.reshape(x.shape)
 
 
-def _rows(
-    indices: Values, axes: Sequence[int], batching: Sequence[tuple[int, int]]
-) -> list[tuple[tuple[int, ...], Starts]]:
-    """Return, for each row of ``indices``, its place and the start of its slice.
+def _slices(
+    b: Builder, x: Values, indices: Values, sizes: Sequence[int], axes: Sequence[int],
+    batching: dict[int, int], windows: dict[int, int], drops: bool,
+) -> Iterator[tuple[_Start, int, tuple[int, ...]]]:  # fmt: skip
+    """Yield, for each element of each slice, start, offset, and place in the array of slices.
 
-    ``axes`` are the axes of the array that a row indexes. ``batching`` are pairs of a batch axis of
-    the array and the same batch axis of ``indices``.
+    ``axes`` are the axes of x that a row of ``indices`` indexes. ``batching`` maps batch axes of x
+    to those of ``indices``, ``windows`` other axes of x to those of the array of slices.
     """
-    rows = []
+    window = _window(sizes, x.shape)
+    count = indices.ndim - 1 + len(windows)
+    rows = [axis for axis in range(count) if axis not in windows.values()]
     for place in np.ndindex(*indices.shape[:-1]):
         starts: Starts = dict(zip(axes, indices[place], strict=True))
-        rows.append((place, starts | {axis: place[other] for axis, other in batching}))
-    return rows
+        starts |= {axis: place[other] for axis, other in batching.items()}
+        start = _start(b, x.shape, sizes, starts, drops)
+        for within, offset in window:
+            at = dict(zip(rows, place, strict=True))
+            at |= {other: within[axis] for axis, other in windows.items()}
+            yield start, offset, tuple(at[axis] for axis in range(count))
+
+
+def _windows(
+    x: Values, without: Sequence[int], windows: Sequence[int], batching: Sequence[Sequence[int]]
+) -> tuple[dict[int, int], dict[int, int]]:
+    """Return ``batching`` and ``windows`` of ``_slices``, which have no axes ``without``."""
+    kept = [axis for axis in range(x.ndim) if axis not in (*without, *batching[0])]
+    return dict(zip(*batching, strict=True)), dict(zip(kept, windows, strict=True))
 
 
 def _gather(b: Builder, equation: Any, x: Values, indices: Values) -> Values:
-    p = equation.params
-    numbers, sizes = p["dimension_numbers"], p["slice_sizes"]
-    pairs = zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
-    fill = jax.lax.GatherScatterMode.FILL_OR_DROP
-    fills = jax.lax.GatherScatterMode.from_any(p["mode"]) == fill
+    p, n = equation.params, equation.params["dimension_numbers"]
+    modes = jax.lax.GatherScatterMode
+    fills = modes.from_any(p["mode"]) == modes.FILL_OR_DROP
+    pairs = n.operand_batching_dims, n.start_indices_batching_dims
+    maps = _windows(x, n.collapsed_slice_dims, n.offset_dims, pairs)
     result = np.empty(equation.outvars[0].aval.shape, object)
-    rows = [axis for axis in range(result.ndim) if axis not in numbers.offset_dims]
-    without = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
-    kept = [axis for axis in range(x.ndim) if axis not in without]
-    elements, window = x.ravel(), _window(sizes, x.shape)
-    for place, starts in _rows(indices, numbers.start_index_map, tuple(pairs)):
-        start = _start(b, x.shape, sizes, starts, fills)
-        for within, offset in window:
-            value = _taken(b, elements, start, offset)
-            if fills:
-                value = where(start.number < 0, _filler(equation), value)
-            inner = [within[axis] for axis in kept]
-            result[_index((rows, place), (numbers.offset_dims, inner))] = value
+    slices = _slices(b, x, indices, p["slice_sizes"], n.start_index_map, *maps, fills)
+    elements = x.ravel()
+    for start, offset, place in slices:
+        value = _taken(b, elements, start, offset)
+        if fills:
+            value = where(start.number < 0, _filler(equation), value)
+        result[place] = value
     return result
-
-
-def _index(*parts: tuple[Sequence[int], Sequence[int]]) -> tuple[int, ...]:
-    """Return the index of an element; each part has some axes, and its places along them."""
-    at = {axis: k for axes, places in parts for axis, k in zip(axes, places, strict=True)}
-    return tuple(at[axis] for axis in sorted(at))
 
 
 def _newest(t: Any, old: Scalar, new: Scalar) -> Scalar:
     return new
 
 
-def _by_jaxpr(equation: Any) -> Combine:
-    """Combine as ``scatter`` does: by its function, or to the new value without one."""
+def _combining(equation: Any) -> Combine:
+    """Combine as the name says, or the function of ``scatter``; without one, to the new value."""
+    name = equation.primitive.name.removeprefix("scatter")[1:]
+    if name:
+        return lambda t, old, new: operation(name, old, new)
     jaxpr, consts = equation.params["update_jaxpr"], equation.params["update_consts"]
     if jaxpr is None:
         return _newest
@@ -170,37 +177,18 @@ def _by_jaxpr(equation: Any) -> Combine:
     return combine
 
 
-def _by_name(name: str) -> Callable[[Any], Combine]:
-    return lambda equation: lambda t, old, new: operation(name, old, new)
-
-
-def _scatter(combine_of: Callable[[Any], Combine]) -> Callable[..., Values]:
-    """Return the rule of a scatter, which applies the updates one by one, in the order of XLA."""
-
-    def rule(b: Any, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
-        p = equation.params
-        numbers, combine = p["dimension_numbers"], combine_of(equation)
-        drops = jax.lax.GatherScatterMode.from_any(p["mode"]) != jax.lax.GatherScatterMode.CLIP
-        pairs = zip(
-            numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True
-        )
-        windows = numbers.update_window_dims
-        rows = [axis for axis in range(updates.ndim) if axis not in windows]
-        without = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-        kept = [axis for axis in range(x.ndim) if axis not in without]
-        sizes = [1] * x.ndim
-        for axis, of_update in zip(kept, windows, strict=True):
-            sizes[axis] = updates.shape[of_update]
-        elements, window = x.flatten(), _window(sizes, x.shape)
-        axes = numbers.scatter_dims_to_operand_dims
-        for place, starts in _rows(indices, axes, tuple(pairs)):
-            start = _start(b, x.shape, sizes, starts, drops)
-            for within, offset in window:
-                at = _index((rows, place), (windows, [within[axis] for axis in kept]))
-                _replaced(b, elements, start, offset, combine, updates[at])
-        return elements.reshape(x.shape)
-
-    return rule
+def _scatter(b: Any, equation: Any, x: Values, indices: Values, updates: Values) -> Values:
+    """Apply the updates one by one, in the order of XLA."""
+    p, n, combine = equation.params, equation.params["dimension_numbers"], _combining(equation)
+    drops = jax.lax.GatherScatterMode.from_any(p["mode"]) != jax.lax.GatherScatterMode.CLIP
+    pairs = n.operand_batching_dims, n.scatter_indices_batching_dims
+    maps = _windows(x, n.inserted_window_dims, n.update_window_dims, pairs)
+    sizes = [updates.shape[maps[1][axis]] if axis in maps[1] else 1 for axis in range(x.ndim)]
+    axes = n.scatter_dims_to_operand_dims
+    elements = x.flatten()
+    for start, offset, place in _slices(b, x, indices, sizes, axes, *maps, drops):
+        _replaced(b, elements, start, offset, combine, updates[place])
+    return elements.reshape(x.shape)
 
 
 def _filler(equation: Any) -> Any:
@@ -216,7 +204,10 @@ RULES: dict[str, Callable[..., Any]] = {
     "gather": _gather,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _update_slice,
-    "scatter": _scatter(_by_jaxpr),
-    **{f"scatter{dash}{name}": _scatter(_by_name(name))
-       for name in ("add", "sub", "mul", "min", "max") for dash in "-_"},
-}  # fmt: skip
+    "scatter": _scatter,
+    **{
+        f"scatter{dash}{name}": _scatter
+        for name in ("add", "sub", "mul", "min", "max")
+        for dash in "-_"
+    },
+}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir.builder import Builder, Scalar, sqrt, where
 from jaxquat.fused.trace.values import Values
 
@@ -130,10 +130,7 @@ def _platform_index(b: Builder, equation: Any) -> Values:
     platforms = equation.params["platforms"]
     named = {name for names in platforms for name in names or ()}
     if None not in platforms or named & {"cpu", "cuda"}:
-        raise NotScalarError(
-            "platform_index: a branch of its own for the processor has no scalar form; "
-            "use engine='scan'"
-        )
+        raise not_scalar("platform_index: a branch of its own for the processor has no scalar form")
     return np.array(b.const(np.int32(platforms.index(None))))
 
 

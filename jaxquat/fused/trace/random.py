@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir.builder import Builder
 from jaxquat.fused.trace.values import Values, array, constants, raw_specs
 
@@ -29,25 +29,20 @@ def _threefry(b: Builder, equation: Any, *words: Values) -> list[Values]:
     return [array(column, arrays[0].shape) for column in zip(*pairs, strict=True)]
 
 
-def _random(name: str) -> Callable[..., Values]:
-    """Return the rule of an operation on keys: trace the generator's operations on their words."""
-
-    def rule(t: Any, equation: Any, *args: Values) -> Values:
-        kind = equation.invars[0].aval if name != "random_seed" else equation.outvars[0].aval
-        impl, p = kind.dtype._impl, equation.params
-        function = {
-            "random_bits": lambda key: impl.random_bits(key, p.get("bit_width"), p.get("shape")),
-            "random_split": lambda key: impl.split(key, p.get("shape")),
-            "random_fold_in": lambda key, data: impl.fold_in(key, data),
-            "random_seed": lambda seed: impl.seed(seed),
-        }[name]
-        if kind.shape:
-            raise NotScalarError(
-                f"{name}: for an array of keys it has no scalar form; use engine='scan'"
-            )
-        return t.traced(function, raw_specs(equation, args), args)[0]
-
-    return rule
+def _random(t: Any, equation: Any, *args: Values) -> Values:
+    """Trace the generator's operations on the words of a key."""
+    name, p = equation.primitive.name, equation.params
+    kind = equation.invars[0].aval if name != "random_seed" else equation.outvars[0].aval
+    if kind.shape:
+        raise not_scalar(f"{name}: for an array of keys it has no scalar form")
+    impl = kind.dtype._impl
+    function = {
+        "random_bits": lambda key: impl.random_bits(key, p["bit_width"], p["shape"]),
+        "random_split": lambda key: impl.split(key, p["shape"]),
+        "random_fold_in": impl.fold_in,
+        "random_seed": impl.seed,
+    }[name]
+    return t.traced(function, raw_specs(equation, args), args)[0]
 
 
 def _iota_words(b: Builder, equation: Any) -> list[Values]:
@@ -61,8 +56,5 @@ RULES: dict[str, Callable[..., Any]] = {
     "iota_2x32_shape": _iota_words,
     "random_wrap": lambda b, e, x: x,
     "random_unwrap": lambda b, e, x: x,
-    "random_bits": _random("random_bits"),
-    "random_split": _random("random_split"),
-    "random_fold_in": _random("random_fold_in"),
-    "random_seed": _random("random_seed"),
+    **dict.fromkeys(("random_bits", "random_split", "random_fold_in", "random_seed"), _random),
 }

@@ -8,21 +8,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from jaxquat.fused.errors import NotScalarError
+from jaxquat._internal.branches import bind
+from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir.builder import Builder, Scalar, where
-from jaxquat.fused.trace.values import Values, array, raw_dtype
-
-
-def _neutral(name: str, dtype: np.dtype) -> Any:
-    if name in ("max", "min") and dtype.kind == "f":
-        return dtype.type(-np.inf if name == "max" else np.inf)
-    limits = np.iinfo(dtype) if dtype.kind in "iu" else None
-    if name in ("max", "min"):
-        lowest, highest = (limits.min, limits.max) if limits else (False, True)
-        return dtype.type(lowest if name == "max" else highest)
-    return np.invert(np.zeros((), dtype))[()] if name == "and" else dtype.type(name == "mul")
+from jaxquat.fused.trace.values import Values, array, constants, raw_dtype
 
 
 def _reduce(name: str) -> Callable[..., Values]:
@@ -32,8 +25,10 @@ def _reduce(name: str) -> Callable[..., Values]:
         shape = tuple(x.shape[axis] for axis in kept)
         length = math.prod(x.shape[axis] for axis in axes)
         rows = x.transpose(*kept, *axes).reshape(math.prod(shape), length)
-        if not length:
-            return np.full(shape, b.const(_neutral(name, raw_dtype(equation.outvars[0].aval))))
+        if not length:  # the result is the neutral element of the operation
+            with jax.ensure_compile_time_eval():
+                nothing = jnp.zeros(x.shape, raw_dtype(equation.invars[0].aval))
+                return constants(b, bind(equation, [nothing])[0])
         return array([functools.reduce(partial(b.emit, name), row) for row in rows], shape)
 
     return rule
@@ -73,7 +68,7 @@ def _arg_extreme(better: Callable[[Scalar, Scalar], Scalar]) -> Callable[..., Va
 def _sort(b: Builder, equation: Any, *arrays: Values) -> list[Values]:
     """Return all arrays sorted by the first one, stably, by odd-even transposition."""
     if equation.params["num_keys"] != 1:
-        raise NotScalarError("sort: by several keys it has no scalar form; use engine='scan'")
+        raise not_scalar("sort: by several keys it has no scalar form")
     columns = [np.moveaxis(x, equation.params["dimension"], 0).copy() for x in arrays]
     n = len(columns[0])
     for turn in range(n):

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from jaxquat._internal.jaxprs import called, nested
-from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir.builder import Builder
 from jaxquat.fused.ir.program import Program
 from jaxquat.fused.trace import (
@@ -127,9 +127,7 @@ class Tracing(Builder):
                 fits(name, raw_shape(variable.aval))
             results = self._apply(equation, [read(v) for v in equation.invars])
             if len(self.ops) > LONGEST:
-                raise NotScalarError(
-                    f"{name}: more than {LONGEST} scalar operations; use engine='scan'"
-                )
+                raise not_scalar(f"{name}: more than {LONGEST} scalar operations")
             # a rule may return a scalar in place of an array of shape ()
             known.update(zip(equation.outvars, map(np.asarray, results), strict=True))
         return [read(v) for v in jaxpr.outvars]
@@ -159,4 +157,4 @@ class Tracing(Builder):
         inner = called(equation)
         if inner is not None:
             return self.run(*opened(inner), args)
-        raise NotScalarError(f"{name}: this primitive has no scalar form; use engine='scan'")
+        raise not_scalar(f"{name}: this primitive has no scalar form")

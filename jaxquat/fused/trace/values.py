@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jaxquat._internal.checks import is_key
-from jaxquat.fused.errors import NotScalarError
+from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir.builder import Builder, Scalar
 
 LARGEST = 4096  # scalars in one array
@@ -41,10 +41,7 @@ def raw_dtype(aval: Any) -> np.dtype:
 def scalar_dtype(dtype: np.dtype) -> np.dtype:
     """Return the dtype, if scalar code has it; else a NotScalarError."""
     if dtype.kind not in "biuf" or (dtype.kind == "f" and dtype.itemsize < 4):
-        raise NotScalarError(
-            f"{dtype}: scalar code has float32, float64, integers and booleans alone; "
-            "use engine='scan'"
-        )
+        raise not_scalar(f"{dtype}: scalar code has float32, float64, integers and booleans alone")
     return dtype
 
 
@@ -57,9 +54,7 @@ def raw_specs(equation: Any, args: Sequence[Values]) -> list[jax.ShapeDtypeStruc
 def fits(name: str, shape: tuple[int, ...]) -> None:
     """Raise NotScalarError for an array that is too large."""
     if math.prod(shape) > LARGEST:
-        raise NotScalarError(
-            f"{name}: an array of shape {shape} is too large for scalar code; use engine='scan'"
-        )
+        raise not_scalar(f"{name}: an array of shape {shape} is too large for scalar code")
 
 
 def array(scalars: Iterable[Scalar], shape: tuple[int, ...]) -> Values:
