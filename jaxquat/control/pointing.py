@@ -294,7 +294,9 @@ def transfer(
     frequency, dt = vector("frequency", frequency).astype(a.dtype), scalar("dt", dt)
     positive("dt", dt)
     turn = 2.0 * jnp.pi * frequency * dt.astype(frequency.dtype)
-    z = lax.complex(jnp.cos(turn), jnp.sin(turn))[:, None, None]
-    a, b, c = (x.astype(z.dtype)[None] for x in (a, b, c))
-    solved = jnp.linalg.solve(z * jnp.eye(a.shape[-1], dtype=z.dtype)[None] - a, b)
-    return jnp.matmul(c, solved, precision="highest")
+    z = lax.complex(jnp.cos(turn), jnp.sin(turn))
+    a, b, c = (x.astype(z.dtype) for x in (a, b, c))
+    unit = jnp.eye(len(a), dtype=z.dtype)
+    # One by one: where two batches of solutions run at once, they may wait for each other for ever.
+    solved = lax.map(lambda z: jnp.linalg.solve(z * unit - a, b), z)
+    return jnp.matmul(c[None], solved, precision="highest")
