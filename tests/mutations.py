@@ -1019,6 +1019,12 @@ MUTATIONS = {
         "turns = quaternion.left_matrix(q)",
         "planning/test_riccati.py::test_the_jacobian_by_parts_is_that_by_the_whole_error",
     ),
+    "planning: a column of another part": Mutation(
+        "planning/linearization.py",
+        "before = [sum(sizes[:i]) for i in range(len(sizes))]",
+        "before = [sum(sizes[:i]) for i in reversed(range(len(sizes)))]",
+        "planning/test_riccati.py::test_the_jacobian_by_parts_is_that_by_the_whole_error",
+    ),
     "ensembles: failed only if all is": Mutation(
         "ensembles/simulating.py",
         "good &= np.isfinite(leaf).all(axis=tuple(range(1, leaf.ndim)))",

@@ -43,7 +43,8 @@ def test_units_of_the_commands_change_no_digit_in_single_precision():
     np.testing.assert_array_equal(units[:, None] * scaled, solve(hessian, columns, FREE))
 
 
-def test_the_jacobian_by_parts_is_that_by_the_whole_error():
+@pytest.mark.parametrize("columns", [*linearization.LINEARISED], ids=lambda f: f.__name__)
+def test_the_jacobian_by_parts_is_that_by_the_whole_error(columns):
     """Every part of the state acts on every result; aux has two leaves, in the order of local."""
     turned = jq.quaternion.exp(jnp.array([0.3, -0.5, 0.2]))
     aux = {"b": jnp.array([0.7, 0.8]), "a": jnp.array(0.6)}
@@ -59,11 +60,11 @@ def test_the_jacobian_by_parts_is_that_by_the_whole_error():
         n = z.size - command.size
         return function(jq.dynamics.retract(state, z[:n]), command + z[n:])
 
-    value, columns = linearization._linear(linearization.columns_by_part, function, state, command)
+    value, jacobian = linearization._linear(columns, function, state, command)
     wanted = jax.jacfwd(whole)(trajectory.zeros(state, command))
     jax.tree.map(np.testing.assert_array_equal, value, function(state, command))
     close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-15)
-    jax.tree.map(close, columns, wanted)
+    jax.tree.map(close, jacobian, wanted)
 
 
 @pytest.mark.slow
