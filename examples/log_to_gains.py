@@ -130,8 +130,11 @@ def identified(u, y, h):
     start[:, 5] = np.mean(u)
     lower = np.array([0.0, np.log(2e-3), 0.0, -6.0, -7.0, -2.0])
     upper = np.array([9.0, 0.0, LONGEST, 6.0, 7.0, 2.0])
-    given = {"starts": 3, "options": jq.LeastSquaresOptions(progress=False)}
-    fit = jq.least_squares(innovations, start, (u, y, h), bounds=(lower, upper), **given)
+    options, bounds = jq.LeastSquaresOptions(progress=False), (lower, upper)
+    fits = [
+        jq.least_squares(innovations, x, (u, y, h), bounds=bounds, options=options) for x in start
+    ]
+    fit = min(fits, key=lambda fit: fit.cost)
     units = np.append(np.exp(fit.params[:2]), 1.0)
     c = fit.covariance.covariance[:3, :3] * np.outer(units, units)
     k, lag, delay = units[0], units[1], float(fit.params[2]) + 0.5 * (h - DT)  # rows are held
