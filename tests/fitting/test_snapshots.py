@@ -299,7 +299,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 sys.path[:0] = sys.argv[2:]
 import test_snapshots
-test_snapshots.fit(steps=600, chunk=4, snapshot_every=5, snapshot_dir=sys.argv[1])
+test_snapshots.fit(steps=6000, chunk=4, snapshot_every=5, snapshot_dir=sys.argv[1])
 """
 
 
@@ -312,10 +312,7 @@ def newest_of(path):
 
 @pytest.mark.slow
 def test_a_killed_fit_ends_with_the_same_bits(tmp_path):
-    """Killed at five random moments, most of them within a write.
-
-    5 updates take less than a millisecond, a write 20.
-    """
+    """Killed at five random moments, most of them within a write: writes take most of the time."""
     rng, written = random.Random(time.time_ns()), 0
     for _ in range(5):
         command = [sys.executable, "-c", KILLED, tmp_path, *FOLDERS]
@@ -323,10 +320,10 @@ def test_a_killed_fit_ends_with_the_same_bits(tmp_path):
         while newest_of(tmp_path) <= written:
             assert process.poll() is None
             time.sleep(0.001)
-        time.sleep(rng.uniform(0.0, 0.3))
+        time.sleep(rng.uniform(0.0, 0.1))
         os.kill(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
         written = newest_of(tmp_path)
-        assert written < 600
-    settings = {"steps": 600, "chunk": 4, "snapshot_every": 5}
+        assert written < 6000
+    settings = {"steps": 6000, "chunk": 4, "snapshot_every": 5}
     assert_same_bits(fit(**settings, snapshot_dir=tmp_path), fit(**settings))

@@ -69,7 +69,10 @@ def test_rate_and_turn_of_a_long_step_are_those_of_two_half_steps_to_rounding(dt
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_long_step_ends_where_two_half_steps_do(dtype):
-    """Turns of 1e-8 rad add up, to a relative error of their size, without a gyroscopic term."""
+    """Turns of 1e-8 rad add up, to a relative error of their size, without a gyroscopic term.
+
+    The rounding is that of the coarsened normals, for which the test above derives its limit.
+    """
     body, scheme = jq.Body(jnp.asarray(TURNED, dtype)), skewed("langevin", 1e-20, dtype)
     damping = jnp.asarray(SKEWED, dtype)
     steps = jnp.asarray([1e-3, 1.0, 1e3], dtype)
@@ -87,7 +90,7 @@ def test_a_long_step_ends_where_two_half_steps_do(dtype):
     two, one = take(half, steps, jnp.tile(rows[1], (3, 1))), take(rest, 2.0 * steps, coarse)
     for both, single in ((two.q[:, 1:], one.q[:, 1:]), (two.omega, one.omega)):
         size = np.abs(both).max(axis=1, keepdims=True)
-        assert np.all(np.abs(both - single) <= (30 * np.finfo(dtype).eps + 1e-8) * size)
+        assert np.all(np.abs(both - single) <= (64 * np.finfo(dtype).eps + 1e-8) * size)
 
 
 @pytest.mark.slow
