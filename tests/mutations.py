@@ -1021,8 +1021,8 @@ MUTATIONS = {
     ),
     "planning: a column of another part": Mutation(
         "planning/linearization.py",
-        "before = [sum(sizes[:i]) for i in range(len(sizes))]",
-        "before = [sum(sizes[:i]) for i in reversed(range(len(sizes)))]",
+        "block_diag(*directions)",
+        "block_diag(*reversed(directions))",
         "planning/test_riccati.py::test_the_jacobian_by_parts_is_that_by_the_whole_error",
     ),
     "ensembles: failed only if all is": Mutation(

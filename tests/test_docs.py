@@ -171,7 +171,7 @@ def test_the_numbers_of_the_gallery_are_those_that_the_examples_printed():
 FLOORS = """
     _internal | _internal.jaxprs | _internal.branches _internal.recognition | _internal.series
     | fused | quaternion | so3 euler frames | dynamics
-    | dynamics.forces dynamics.environment | dynamics.torques
+    | dynamics.forces | dynamics.torques dynamics.environment
     | simulation.controller simulation.grid simulation.options | simulation.intervals | schemes
     | stochastic actuators
     | control simulation.noise simulation.path | actuators.rotors simulation.simulation

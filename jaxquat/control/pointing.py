@@ -96,7 +96,8 @@ def errors(
     if not error.ndim or len(error) < window:
         raise ValueError(f"error: wanted shape (N, ...), N >= {window}, got {error.shape}")
     starts = np.arange(0, len(error) - window + 1, stride)
-    windows = error[starts[:, None] + np.arange(window)]
+    windows_at = lambda starts: error[starts[:, None] + np.arange(window)]  # noqa: E731
+    windows = windows_at(starts)
     mean = jnp.mean(windows, axis=1)
 
     def difference(name: str, separation: int | None) -> Array | None:
@@ -107,8 +108,7 @@ def errors(
         if not later.size:
             wanted = f"at most {len(error) - window} for {len(error)} samples"
             raise ValueError(f"{name}: wanted {wanted}, got {apart}")
-        second = jnp.mean(error[later[:, None] + np.arange(window)], axis=1)
-        return second - mean[: len(later)]
+        return jnp.mean(windows_at(later), axis=1) - mean[: len(later)]
 
     pde, pre = difference("drift", drift), difference("reproducibility", reproducibility)
     return Errors(error, mean, windows - mean[:, None], pde, pre)

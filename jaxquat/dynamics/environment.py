@@ -30,6 +30,7 @@ from jaxquat._internal import checks
 from jaxquat._internal.linear import cross, dot, root, square
 from jaxquat.dynamics import igrf
 from jaxquat.dynamics.contract import constant_of
+from jaxquat.dynamics.forces import EARTH
 from jaxquat.euler import to_quaternion
 from jaxquat.quaternion import rotate, rotate_inverse
 
@@ -46,7 +47,6 @@ __all__ = [
 _FIRST, _LAST = -36524.5, 10957.5  # days after J2000: the beginnings of 1900 and 2030
 _CENTURY, _SIDEREAL = 3.15576e9, 2.0 * math.pi * 1.00273790935 / 86400.0  # s; rad/s: the Earth's
 _EQUATOR, _SQUEEZED = 6378137.0, (1.0 - 1.0 / 298.257223563) ** 2  # WGS 84: m, (b/a)^2
-_MU = 3.986004418e14  # m^3/s^2
 _UNIT, _SUN = 1.495978707e11 / _EQUATOR, 6.957e8 / _EQUATOR  # astronomical unit, Sun's radius
 _AIR = np.array(  # base [km], density there [kg/m^3], scale height [km]
     [
@@ -210,7 +210,7 @@ def kepler_orbit(
     def orbit(t: ArrayLike) -> tuple[Array, Array]:
         time = checks.one_shape("t", t, ())
         a, e, *angles, start = (jnp.asarray(x, time.dtype) for x in values)
-        motion, minor = jnp.sqrt(_MU / a / a / a), jnp.sqrt(1.0 - e * e)
+        motion, minor = jnp.sqrt(EARTH / a / a / a), jnp.sqrt(1.0 - e * e)
         mean = start + motion * time
         mean = mean - 2.0 * math.pi * jnp.round(mean / (2.0 * math.pi))
         x = mean + e * jnp.sin(mean) / jnp.sqrt(1.0 - 2.0 * e * jnp.cos(mean) + e * e)

@@ -12,7 +12,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
+from jax.scipy.linalg import block_diag
 
 from jaxquat import quaternion
 from jaxquat._internal.linear import dot, matvec
@@ -120,12 +122,8 @@ def columns_at_once(
     def along(*direction: Array) -> Any:
         return push(*(d.reshape(x.shape) for d, x in zip(direction, parts, strict=True)))
 
-    sizes = [len(d) for d in directions]
-    before = [sum(sizes[:i]) for i in range(len(sizes))]
-    rows = [
-        jnp.pad(d, ((first, sum(sizes) - first - len(d)), (0, 0)))
-        for d, first in zip(directions, before, strict=True)
-    ]
+    ends = np.cumsum([x.size for x in parts])
+    rows = jnp.split(block_diag(*directions), ends[:-1], axis=1)  # each moves one part
     return jax.vmap(along, out_axes=1)(*rows)
 
 

@@ -58,6 +58,7 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
     notes, lines = segments[(segment or 1) - 1]
     where, t, numbers = f"{file}: segment {segment or 1}", [], []
     size = {"/DERIVATIVE": 8, "/ANGVEL": 7}.get(_convention(where, notes), 4)
+    start = _seconds(where, notes["START_TIME"])
     for k, (epoch, *cells) in lines:
         here = f"{file}, line {k}"
         try:
@@ -66,7 +67,7 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
             raise ValueError(f"{here}: wanted numbers, got {' '.join(cells)}") from error
         if len(cells) != size:
             raise ValueError(f"{here}: wanted a time and {size} numbers, got {len(cells)}")
-        t.append(float(_seconds(here, epoch) - _seconds(where, notes["START_TIME"])))
+        t.append(float(_seconds(here, epoch) - start))
     if len(t) < 2:
         raise ValueError(f"{where}: wanted at least two attitudes, got {len(t)}")
     on_a = _spacecraft(where, notes) == "REF_FRAME_A"
