@@ -249,7 +249,8 @@ def _place(position: Any) -> Array:
     if checks.is_concrete(position):  # all places on the ground are above -500 m
         with jax.ensure_compile_time_eval():
             height = np.asarray(_height(position))
-        checks.every("position", "heights above the ground [m]", height, ~(height < -500.0))
+        inside = (height < -500.0) | (np.asarray(position) == 0.0).all(axis=-1)  # 0 has no height
+        checks.every("position", "heights above the ground [m]", height, ~inside)
     return position
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import datetime
 import os
 import re
@@ -10,7 +11,7 @@ from decimal import Context, Decimal
 
 import numpy as np
 
-from jaxquat._internal.checks import instance, one_of, place, positive_integer
+from jaxquat._internal.checks import finite, instance, one_of, place, positive_integer
 from jaxquat.recordings.recording import Recording, check_recording, check_samples, check_times
 
 _TYPES = {  # those that are read, by the version of the message
@@ -21,11 +22,18 @@ _BODY = re.compile(  # frames on a spacecraft
     r"(SC_BODY|ACC|ACTUATOR|AST|CSS|DSS|ESA|GYRO|IMU|INSTRUMENT|MTA|RW|SA|SENSOR|STARTRACKER|TAM)"
     r"(_FRAME)?(_\w+)?"
 )
-_EPOCH = re.compile(r"(\d{4})-(?:(\d\d)-(\d\d)|(\d{3}))T(\d\d):(\d\d):(\d\d(?:\.\d*)?)Z?")
+_EPOCH = re.compile(r"(\d{4})-(?:(\d\d)-(\d\d)|(\d{3}))T(\d\d):(\d\d):(\d\d(?:\.\d*)?)Z?", re.A)
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.A)
+_PARTS = {  # what follows a part of a message, and what it begins
+    ("header", "META_START"): "metadata", ("metadata", "META_STOP"): "",
+    ("", "DATA_START"): "data", ("data", "DATA_STOP"): "end", ("end", "META_START"): "metadata",
+}  # fmt: skip
 _NEEDED = ("OBJECT_NAME", "OBJECT_ID", "REF_FRAME_A", "REF_FRAME_B", "TIME_SYSTEM", "START_TIME")
 _ORDER = (*_NEEDED[:2], "CENTER_NAME", *_NEEDED[2:4], "ATTITUDE_DIR", *_NEEDED[4:], "STOP_TIME")
 _ORDER = (*_ORDER, "ATTITUDE_TYPE", "QUATERNION_TYPE", "ANGVEL_FRAME")
+_CONVENTIONS = {"ATTITUDE_DIR", *_ORDER[-3:]}
 _EXACT = Context(prec=60)  # seconds since the year 1, and all digits of a float
+_FIRST, _END = Decimal(86400), Decimal(86400 * (datetime.date.max.toordinal() + 1))  # s
 _CONJUGATE = np.array([1.0, -1.0, -1.0, -1.0])
 
 
@@ -52,7 +60,11 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
     """
     file = place("path", path)
     segment = None if segment is None else positive_integer("segment", segment)
-    segments = _segments(str(file), file.read_text(encoding="utf-8"))
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: wanted a text in UTF-8, got other bytes ({error})") from error
+    segments = _segments(str(file), text)
     if len(segments) < (segment or 1) or (segment is None and len(segments) > 1):
         raise ValueError(f"segment: wanted one of the {len(segments)} of {file}, got {segment}")
     notes, lines = segments[(segment or 1) - 1]
@@ -61,10 +73,9 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
     start = _seconds(where, notes["START_TIME"])
     for k, (epoch, *cells) in lines:
         here = f"{file}, line {k}"
-        try:
-            numbers.append([float(cell) for cell in cells])
-        except ValueError as error:
-            raise ValueError(f"{here}: wanted numbers, got {' '.join(cells)}") from error
+        if not all(map(_NUMBER.fullmatch, cells)):
+            raise ValueError(f"{here}: wanted numbers, got {' '.join(cells)}")
+        numbers.append([float(cell) for cell in cells])
         if len(cells) != size:
             raise ValueError(f"{here}: wanted a time and {size} numbers, got {len(cells)}")
         t.append(float(_seconds(here, epoch) - start))
@@ -129,15 +140,20 @@ def write_aem(
     for key in (*_NEEDED, "ORIGINATOR"):
         if key not in notes:
             raise ValueError(f"metadata: wanted {key}, got {', '.join(notes) or 'nothing'}")
+    for key, x in notes.items():
+        if len(x.splitlines()) != 1 or x != x.strip():
+            raise ValueError(f"metadata: wanted a line of text for {key}, got {x!r}")
     body = _spacecraft("metadata", notes)
     on_a, start = body == "REF_FRAME_A", _seconds("metadata: START_TIME", notes["START_TIME"])
     q = np.asarray(recording.q, float) * (_CONJUGATE if on_a else 1.0)
     numbers, kind = np.roll(q, -1, axis=1), "QUATERNION"
     if rates is not None:  # of B relative to A, in axes of the spacecraft
-        rates = np.rad2deg(np.asarray(rates, float)) * (-1.0 if on_a else 1.0)
+        with np.errstate(over="ignore"):
+            rates = np.rad2deg(np.asarray(rates, float)) * (-1.0 if on_a else 1.0)
+        finite("recording.gyro [deg/s]", rates)
         numbers, kind = np.concatenate([numbers, rates], axis=1), "QUATERNION/ANGVEL"
-    epochs = [_epoch(_EXACT.add(start, Decimal(repr(x)))) for x in t.tolist()]
-    notes = {key: x for key, x in notes.items() if key not in _ORDER[-3:]}
+    epochs = [_epoch(start, x) for x in t.tolist()]
+    notes = {key: x for key, x in notes.items() if key not in _CONVENTIONS}
     notes |= {"STOP_TIME": epochs[-1], "ATTITUDE_TYPE": kind}
     if version == "1.0":
         notes |= {"ATTITUDE_DIR": "A2B", "QUATERNION_TYPE": "LAST"}
@@ -160,21 +176,23 @@ def _segments(file: str, text: str) -> list[tuple[dict[str, str], list[tuple[int
     """Return the keywords and the numbered lines of cells of each segment."""
     header: dict[str, str] = {}
     pairs, segments, part = header, [], "header"
-    parts = {"META_START": "metadata", "META_STOP": "", "DATA_START": "data", "DATA_STOP": "end"}
+    words = {word for _, word in _PARTS}
     for k, line in enumerate(map(str.strip, text.splitlines()), start=1):
         key, equals, value = (cell.strip() for cell in line.partition("="))
         if not header and key != "CCSDS_AEM_VERS" and line:
             raise ValueError(f"{file}: wanted CCSDS_AEM_VERS = ... first, got {line[:40]!r}")
         if not line or line.startswith("COMMENT"):
             continue
-        if line in parts:
-            part = parts[line]
+        if line in words:
+            if (part, line) not in _PARTS:
+                raise ValueError(f"{file}, line {k}: wanted no {line} here, got one")
+            part = _PARTS[part, line]
             if part == "metadata":
                 pairs = dict(header)
                 segments.append((pairs, []))
         elif part == "data" and segments:
             segments[-1][1].append((k, line.split()))
-        elif equals and part in ("header", "metadata") and key not in pairs:
+        elif equals and value and part in ("header", "metadata") and key not in pairs:
             pairs[key] = value
         else:
             raise ValueError(f"{file}, line {k}: wanted a new keyword and a value, got {line!r}")
@@ -243,13 +261,23 @@ def _seconds(where: str, epoch: str) -> Decimal:
             raise ValueError("no match")
         year, month, day, of_year, hour, minute = (int(x or 0) for x in match.groups()[:6])
         date = datetime.date(year, month or 1, day or 1).toordinal() + max(of_year - 1, 0)
+        day_of_year = match[4] is None or 1 <= of_year <= 365 + calendar.isleap(year)
+        if (
+            not day_of_year or hour > 23 or minute > 59 or Decimal(match[7]) >= 61
+        ):  # 60: a leap second
+            raise ValueError("out of range")
     except ValueError as error:
         wanted = "2026-03-20T12:00:00 or 2026-079T12:00:00"
         raise ValueError(f"{where}: wanted a time such as {wanted}, got {epoch!r}") from error
     return _EXACT.add(Decimal(date * 86400 + hour * 3600 + minute * 60), Decimal(match[7]))
 
 
-def _epoch(seconds: Decimal) -> str:
+def _epoch(start: Decimal, t: float) -> str:
+    """Return the date of t [s] after the start, with all digits."""
+    after = Decimal(repr(t))
+    seconds = _EXACT.add(start, after)
+    if not _FIRST <= seconds < _END or _EXACT.subtract(seconds, start) != after:
+        raise ValueError(f"recording.t: wanted times in the years 1 to 9999, to 1e-48 s, got {t}")
     days, rest = _EXACT.divmod(seconds, Decimal(86400))
     date = datetime.date.fromordinal(int(days)).isoformat()
     hours, rest = divmod(rest, 3600)

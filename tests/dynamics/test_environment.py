@@ -383,6 +383,7 @@ def test_the_line_of_its_docstring_turns_to_true_north():
         (lambda: env.sun_direction(EPOCH, 1.3e8), r"^t: wanted times from 1900 to 2030, got"),
         (lambda: env.density(np.array([6.37e6, 0, 0])), r"^position: wanted heights above"),
         (lambda: env.magnetic_field(EPOCH, 0.0, 6e-3 * PLACE), r"^position: wanted heights"),
+        (lambda: env.magnetic_field(EPOCH, 0.0, np.zeros(3)), r"^position: wanted heights"),
         (lambda: env.magnetic_field(EPOCH, 0.0, PLACE, 14), r"^degree: wanted at most 13"),
         (lambda: env.declination(EPOCH, 47.4, 0.1), r"^latitude: wanted up to pi/2 rad"),
         (lambda: env.kepler_orbit(7e6, eccentricity=1.0), r"^eccentricity: wanted a number"),

@@ -394,6 +394,8 @@ def test_bad_arguments_are_named():
         ((jnp.sin, x), {}, "example_arguments: wanted a tuple, got"),
         ((jnp.sin, ("a",)), {}, "example_arguments: wanted arrays, got 'a'"),
         ((jnp.sin, (x,)), {"name": "for"}, "name: wanted a name of C, got 'for'"),
+        ((jnp.sin, (x,)), {"name": "memcpy"}, "name: wanted a name of C, got 'memcpy'"),
+        ((jnp.sin, (x,)), {"name": "uint32_t"}, "name: wanted a name of C, got 'uint32_t'"),
         ((jnp.sin, (x,)), {"name": "a b"}, "name: wanted a name of C, got 'a b'"),
         ((jnp.sin, (x,)), {"functions": "none"}, "functions: wanted"),
     ):

@@ -243,6 +243,13 @@ def test_what_is_written_is_read_to_the_bit(tmp_path, version, swapped):
         (SPINNING.replace("DATA_STOP\n", ""), r"wanted whole segments, got 1, the last cut short"),
         (SPINNING.replace("0.912091", "0.812091"), r"wanted a unit quaternion"),
         ("<?xml version='1.0'?>\n", r"wanted CCSDS_AEM_VERS = ... first, got"),
+        (SPINNING.replace("054T00:00:19", "054T25:00:19"), r"line 19: wanted a time such as"),
+        (SPINNING.replace("054T00:00:19", "054T00:00:61"), r"line 19: wanted a time such as"),
+        (SPINNING.replace("054T00:00:19", "366T00:00:19"), r"line 19: wanted a time such as"),
+        (SPINNING.replace("18.279166", "1_8.279166"), r"line 20: wanted numbers"),
+        (SPINNING.replace("DATA_START\n", "DATA_START\nDATA_START\n"), "wanted no DATA_START here"),
+        (SPINNING.replace("META_STOP\n", ""), r"wanted no DATA_START here"),
+        (SPINNING.replace("= MMS", "="), r"line 6: wanted a new keyword and a value"),
     ],
 )  # fmt: skip
 def test_what_is_missing_or_not_supported_is_refused(tmp_path, text, message):
@@ -257,3 +264,30 @@ def test_metadata_and_attitudes_must_be_complete(tmp_path):
         recordings.write_aem(tmp_path / "d.aem", gaps, METADATA)
     with pytest.raises(ValueError, match=r"^metadata: wanted OBJECT_NAME, got nothing"):
         recordings.write_aem(tmp_path / "d.aem", gaps.rows_with("q"))
+
+
+@pytest.mark.parametrize(
+    ("times", "gyro", "metadata", "message"),
+    [
+        ([0.0, 1e300], None, {}, r"^recording.t: wanted times in the years 1 to 9999"),
+        ([-1e12, 0.0], None, {}, r"^recording.t: wanted times in the years 1 to 9999"),
+        ([0.0, 5e-324], None, {}, r"^recording.t: wanted times in the years 1 to 9999"),
+        ([0.0, 1.0], np.full((2, 3), 1e308), {}, r"^recording.gyro \[deg/s\]: wanted finite"),
+        ([0.0, 1.0], None, {"OBJECT_NAME": "A\nDATA_START"}, r"wanted a line of text for OBJECT"),
+        ([0.0, 1.0], None, {"OBJECT_NAME": ""}, r"wanted a line of text for OBJECT_NAME, got ''"),
+    ],
+)
+def test_what_would_not_be_read_back_is_not_written(tmp_path, times, gyro, metadata, message):
+    q = np.array([[1.0, 0, 0, 0], [0.6, 0.8, 0, 0]])
+    recording = recordings.Recording(np.array(times), gyro, q)
+    with pytest.raises(ValueError, match=message):
+        recordings.write_aem(tmp_path / "e.aem", recording, {**METADATA, **metadata})
+    assert not (tmp_path / "e.aem").exists()
+
+
+def test_conventions_of_the_message_that_was_read_are_not_written(tmp_path):
+    """A message of version 1 has an ATTITUDE_DIR, which version 2 has not."""
+    read = recordings.read_aem(written(tmp_path, STEERING))
+    assert "ATTITUDE_DIR" in read.notes
+    recordings.write_aem(tmp_path / "f.aem", read, {"ORIGINATOR": "ME"})
+    np.testing.assert_array_equal(recordings.read_aem(tmp_path / "f.aem").q, read.q)

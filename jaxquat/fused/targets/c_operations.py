@@ -19,8 +19,27 @@ _WORDS = (
     "goto if inline int long main register restrict return short signed sizeof static struct "
     "switch true typedef union unsigned void volatile while"
 )
-_MATH = "fabs fma sqrt floor rint fmod pow atan2 sin cos exp expm1 log log1p tanh"
-RESERVED = {*_WORDS.split(), *_MATH.split(), *(f"{name}f" for name in _MATH.split())}
+_MATH = (
+    "acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh erf erfc exp exp2 expm1 "
+    "fabs fdim floor fma fmax fmin fmod frexp hypot ilogb ldexp lgamma llrint llround log log10 "
+    "log1p log2 logb lrint lround modf nan nearbyint nextafter nexttoward pow remainder remquo "
+    "rint round scalbln scalbn sin sinh sqrt tan tanh tgamma trunc j0 j1 jn y0 y1 yn"
+)
+_LIBRARY = (  # that compilers know without a header, and names of math.h and stdint.h
+    "abort abs calloc exit fprintf fputc fputs free fscanf fwrite isalnum isalpha iscntrl "
+    "isdigit isgraph islower isprint ispunct isspace isupper isxdigit labs llabs malloc memchr "
+    "memcmp memcpy memmove memset printf putchar puts realloc scanf snprintf sprintf sscanf "
+    "strcat strchr strcmp strcpy strcspn strlen strncat strncmp strncpy strpbrk strrchr strspn "
+    "strstr tolower toupper vfprintf vprintf vscanf vsnprintf vsprintf float_t double_t "
+    "isfinite isinf isnan isnormal signbit fpclassify INFINITY NAN NULL HUGE_VAL HUGE_VALF "
+    "intmax_t uintmax_t intptr_t uintptr_t"
+)
+_INTEGER_TYPES = (f"{u}int{x}{n}_t" for u in ("", "u") for x in ("", "_least", "_fast")
+                  for n in (8, 16, 32, 64))  # fmt: skip
+RESERVED = {
+    *_WORDS.split(), *_MATH.split(), *(f"{name}f" for name in _MATH.split()),
+    *_LIBRARY.split(), *_INTEGER_TYPES,
+}  # fmt: skip
 """Names that have a meaning in C and in the file."""
 
 WIDTH = 96  # of lines of numbers
