@@ -33,6 +33,7 @@ from jaxquat.fused.targets.c_operations import (
     parts,
     variable_of,
 )
+from jaxquat.fused.trace import calls
 from jaxquat.fused.trace.hoisting import hoist
 from jaxquat.fused.trace.tracing import program_of
 from jaxquat.fused.trace.values import raw_dtype, raw_shape
@@ -125,7 +126,7 @@ def c(
     arguments = jax.eval_shape(lambda *x: x, *example_arguments)
     closed, results = jax.make_jaxpr(function, return_shape=True)(*example_arguments)
     closed, fixed = hoist(closed)
-    program = contracted(program_of(closed, loops=True))
+    program = contracted(program_of(closed, loops=calls.LONG))
     file, interface = File(name, functions == "own"), _Interface(name)
     inputs: list[Value] = []
     for x in fixed:

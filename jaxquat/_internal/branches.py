@@ -26,7 +26,7 @@ def is_rare(equation: Any) -> bool:
     """Return whether an equation calls ``rarely``, or a derivative of it, for one body."""
     params, first = equation.params, equation.invars[:1]
     named = equation.primitive.name == "jit" and params["name"].endswith("rarely")
-    return named and first[0].aval.size == 1 and first[0].aval.dtype == bool
+    return named and any(x.aval.size == 1 and x.aval.dtype == bool for x in first)
 
 
 def branched(closed: Any) -> Any:

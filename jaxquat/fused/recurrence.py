@@ -34,6 +34,9 @@ from jaxquat.fused.trace.values import scalar_dtype
 # the cache: 700 to 850 with 16384 members and 1024 steps, but 150 with 64 or 1024 members
 # (benchmarks/fused.py --tables keeping). How many members there will be is not known here.
 KEEPING = 800
+# A kernel unrolls loops up to so many operations, as ``size`` counts them: the loops over the steps
+# of a sample run a third longer otherwise, the loop over the columns of a Hessian a sixth shorter.
+LOOPS = 12_000
 Place = tuple[str, int]  # of a leaf: its group and its number within the group
 Live = tuple[Place, ...]  # results with a cotangent
 F = TypeVar("F", bound=Callable[..., Any])
@@ -93,7 +96,7 @@ class Recurrence:
 
     @functools.cached_property
     def _programs(self) -> dict[str, Program]:
-        return {name: program_of(closed) for name, closed in self.branched.items()}
+        return {name: program_of(closed, loops=LOOPS) for name, closed in self.branched.items()}
 
     @functools.cached_property
     def operations(self) -> int:

@@ -89,42 +89,42 @@ def _linear(
         q, omega, place, aux, *command = jax.tree.unflatten(structure, parts)
         return function(State(q, omega, aux, *place), *command)
 
-    value, push = jax.linearize(of_parts, *parts)
     turns = 0.5 * quaternion.left_matrix(q)[:, 1:].T  # d (q exp(u)) / du at u = 0
     others = [jnp.eye(x.size, dtype=q.dtype) for x in parts[1:]]
-    return value, columns(push, parts, [turns, *others])
+    return columns(of_parts, parts, [turns, *others])
 
 
 def columns_by_part(
-    push: Callable[..., Any], parts: list[Array], directions: list[Array]
-) -> list[Array]:
-    """Return the Jacobian, whose zeros are known to a kernel: each part moves alone."""
-    still = [jnp.zeros_like(x) for x in parts]
+    function: Callable[..., Any], parts: list[Array], directions: list[Array]
+) -> tuple[Any, Any]:
+    """Return value and Jacobian, whose zeros are known to a kernel: each part moves alone."""
 
     def by(i: int, directions: Array) -> Any:
         def of_part(x: Array) -> Any:
-            return push(*still[:i], x, *still[i + 1 :])
+            return function(*parts[:i], x, *parts[i + 1 :])
 
-        def along(direction: Array) -> Any:  # so JAX knows that the other parts do not change
-            return jax.jvp(of_part, (still[i],), (direction.reshape(still[i].shape),))[1]
+        def along(_: Any, direction: Array) -> Any:
+            return (), jax.jvp(of_part, (parts[i],), (direction.reshape(parts[i].shape),))
 
-        return jax.vmap(along, out_axes=1)(directions)
+        return lax.scan(along, (), directions)[1]
 
-    columns = map(by, range(len(parts)), directions)
-    return jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), *columns)
+    moved = [by(i, x) for i, x in enumerate(directions) if x.size]
+    columns = jax.tree.map(lambda *x: jnp.concatenate(x, axis=0).T, *(x for _, x in moved))
+    return jax.tree.map(lambda x: x[0], moved[0][0]), columns
 
 
 def columns_at_once(
-    push: Callable[..., Any], parts: list[Array], directions: list[Array]
-) -> list[Array]:
-    """Return the Jacobian by one program of all columns, which XLA compiles faster."""
+    function: Callable[..., Any], parts: list[Array], directions: list[Array]
+) -> tuple[Any, Any]:
+    """Return value and Jacobian by one program of all columns, which XLA compiles faster."""
+    value, push = jax.linearize(function, *parts)
 
     def along(*direction: Array) -> Any:
         return push(*(d.reshape(x.shape) for d, x in zip(direction, parts, strict=True)))
 
     ends = np.cumsum([x.size for x in parts])
     rows = jnp.split(block_diag(*directions), ends[:-1], axis=1)  # each moves one part
-    return jax.vmap(along, out_axes=1)(*rows)
+    return value, jax.vmap(along, out_axes=1)(*rows)
 
 
 def _linearised_end(columns: Columns, problem: Problem, last: State) -> tuple[Array, Array]:
@@ -147,18 +147,50 @@ def models_of(
     problem: Problem, costate: Array | None, *row: Any
 ) -> tuple[Array | None, list[tuple[Array, Array, Array]]]:
     """Return the costate before a sample and its models, the exact one first if it is known."""
-    transition, gradient, hessian = LINEARISED[columns_by_part][0](problem, *row)
-    models = [(transition, gradient, hessian)]
     if costate is None:
-        return None, models
-    models.insert(0, (transition, gradient, curvature(problem, costate, *row)))
+        return None, [LINEARISED[columns_by_part][0](problem, *row)]
+    hessian, transition, gradient, squared = _expanded(problem, costate, *row)
+    models = [(transition, gradient, h) for h in (hessian, squared)]
     return costate_before(costate, transition, gradient), models
 
 
 def models_at_end(problem: Problem, exact: bool, last: State) -> list[tuple[Array, Array]]:
     """Return the models of the end, the exact one first."""
-    v, v_v = LINEARISED[columns_by_part][1](problem, last)
-    return [(v, curvature_at_end(problem, last)), (v, v_v)] if exact else [(v, v_v)]
+    if not exact:
+        return [LINEARISED[columns_by_part][1](problem, last)]
+    hessian, v, v_v = _expanded_end(problem, last)
+    return [(v, hessian), (v, v_v)]
+
+
+@traced_once
+def _expanded(problem: Problem, costate: Array, *row: Any) -> tuple[Array, ...]:
+    slope = partial(slope_of_sample, problem, costate, *row)
+    _, state, command, _ = row
+    hessian, jacobians, (_, residuals) = _column_by_column(slope, zeros(state, command))
+    transition, jacobian = jacobians
+    return hessian, transition, *_squared(jacobian, residuals)
+
+
+@traced_once
+def _expanded_end(problem: Problem, last: State) -> tuple[Array, ...]:
+    slope = partial(slope_at_end, problem, last)
+    hessian, jacobian, residuals = _column_by_column(slope, zeros(last))
+    return hessian, *_squared(jacobian, residuals)
+
+
+def _column_by_column(slope: Callable[[Array], Any], zero: Array) -> tuple[Array, Any, Any]:
+    """Return the Hessian, and Jacobians and values of what ``slope`` returns with the gradient.
+
+    A kernel has a loop over the columns, and computes before it what they share.
+    """
+
+    def along(_: Any, direction: Array) -> Any:
+        return (), jax.jvp(slope, (zero,), (direction,))
+
+    eye = jnp.eye(zero.size, dtype=zero.dtype)
+    (_, values), (hessian, columns) = lax.scan(along, (), eye)[1]
+    columns = jax.tree.map(jnp.transpose, columns)
+    return symmetric(hessian), columns, jax.tree.map(lambda x: x[0], values)
 
 
 def exact_model(problem: Problem, path: Trajectory) -> tuple[Model, Array]:
@@ -207,23 +239,28 @@ def curvature(
 def slope_of_sample(
     problem: Problem, costate: Array, k: Array, state: State, command: Array, after: State, z: Array
 ) -> tuple[Array, Array]:
-    """Return the gradient of a sample's Lagrangian at z, (n + m,), and the error after it, (n,)."""
+    """Return the gradient of a sample's Lagrangian at z, (n + m,), next error and residuals."""
     stage = moved(partial(problem.stage, k), state, command)
 
-    def lagrangian(z: Array) -> tuple[Array, Array]:
+    def lagrangian(z: Array) -> tuple[Array, Any]:
         end, residuals = stage(z)
         off = local(after, end)
-        return half_square(residuals) + dot(costate, off), off
+        return half_square(residuals) + dot(costate, off), (off, residuals)
 
     return jax.grad(lagrangian, has_aux=True)(z)
 
 
 def curvature_at_end(problem: Problem, last: State) -> Array:
     """Return the exact Hessian of the cost of the end, (n, n)."""
-    return jax.jacfwd(partial(slope_at_end, problem, last))(zeros(last))
+    return jax.jacfwd(lambda delta: slope_at_end(problem, last, delta)[0])(zeros(last))
 
 
-def slope_at_end(problem: Problem, last: State, delta: Array) -> Array:
-    """Return the gradient of the cost of the end at an error delta of its state, (n,)."""
+def slope_at_end(problem: Problem, last: State, delta: Array) -> tuple[Array, Array]:
+    """Return the gradient of the cost of the end at an error of its state, (n,), and residuals."""
     final = moved(problem.final, last)
-    return jax.grad(lambda delta: half_square(final(delta)))(delta)
+
+    def cost(delta: Array) -> tuple[Array, Array]:
+        residuals = final(delta)
+        return half_square(residuals), residuals
+
+    return jax.grad(cost, has_aux=True)(delta)

@@ -210,8 +210,8 @@ def _slopes(
     """Return gradient, shift and end of a Disturbance along the path, sample by sample."""
     rows, after, last = samples_of(path)
     by_sample = partial(slope_of_sample, problem, z=jnp.zeros_like(model.gradient[0]))
-    gradient, off = jax.vmap(by_sample)(costates, *rows, after)
-    return gradient, off, slope_at_end(problem, last, jnp.zeros_like(model.end[0]))
+    gradient, (off, _) = jax.vmap(by_sample)(costates, *rows, after)
+    return gradient, off, slope_at_end(problem, last, jnp.zeros_like(model.end[0]))[0]
 
 
 def _response(model: Model, free: Array, by: Disturbance) -> Array:

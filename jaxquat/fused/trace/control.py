@@ -1,6 +1,7 @@
 """Branches, loops and other primitives that contain jaxprs.
 
-A loop of known length is unrolled, or kept if it is long and ``Tracing.loops`` holds. Of branches
+A loop of known length is unrolled, or kept from ``Tracing.loops`` operations on, without what does
+not change from trip to trip. With at most ``LONG`` every loop of many trips is kept. Of branches
 chosen at run time a short one is always computed and its result selected; a long one is a routine,
 which a vector runs if a member chooses it. A loop of unknown length is a routine that runs until
 all members of the vector have stopped.
@@ -21,6 +22,7 @@ import numpy as np
 from jaxquat._internal.jaxprs import inputs_of_scan
 from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir.builder import Scalar, where
+from jaxquat.fused.ir.invariants import hoisted
 from jaxquat.fused.ir.program import Routine
 from jaxquat.fused.trace.calls import LONG, size, traced_apart
 from jaxquat.fused.trace.values import (
@@ -47,7 +49,7 @@ def _scan(t: Any, equation: Any, *args: Values) -> list[Values]:
         raise not_scalar(f"scan: {p['length']} iterations are too many for scalar code")
     first, count = inputs_of_scan(equation)
     fixed, carry, xs = args[:first], list(args[first : first + count]), args[first + count :]
-    if t.loops and p["length"] > 1 and p["length"] * size(p["jaxpr"]) >= LONG:
+    if p["length"] > 1 and p["length"] * size(p["jaxpr"]) >= t.loops:
         return _looped(t, p, fixed, carry, xs)
     rows: list[list[Values]] = []
     order = range(p["length"])
@@ -81,6 +83,7 @@ def _looped(
     outputs = inner.run(*opened(p["jaxpr"]), inputs)
     count = len(flat(carry))
     routine = Routine(inner.finish(flat(outputs)), p["length"], len(free), count)
+    routine, free = hoisted(t, routine, free)
     items = t.call(routine, [*free, *flat(carry), *(x for row in rows for x in row.flat)])
     ys = [x.shape for x in outputs[len(carry) :]]
     columns = shaped(items[count:], [(math.prod(shape), p["length"]) for shape in ys])
@@ -96,7 +99,7 @@ def _while(t: Any, equation: Any, *args: Values) -> list[Values]:
     for _ in range(TRIPS):
         (go,) = t.run(*opened(p["cond_jaxpr"]), [*test, *carry])
         goes_on = known(_any(go))
-        if goes_on is None or (t.loops and goes_on):
+        if goes_on is None or (t.loops <= LONG and goes_on):
             return _while_any(t, p, go, test, body, carry)
         if not goes_on:
             return carry

@@ -68,10 +68,11 @@ def scalarize(function: Callable[..., Any], *arguments: Any) -> Program:
     return program_of(jax.make_jaxpr(function)(*arguments))
 
 
-def program_of(closed: Any, sums: bool = True, loops: bool = False) -> Program:
+def program_of(closed: Any, sums: bool = True, loops: float = math.inf) -> Program:
     """Return the scalar program of a jaxpr.
 
-    With ``sums`` ``psum_invariant`` adds over devices; with ``loops`` long loops are not unrolled.
+    With ``sums`` ``psum_invariant`` adds over devices. Loops of ``loops`` or more operations are
+    not unrolled.
     """
     sizes = [(raw_shape(v.aval), raw_dtype(v.aval)) for v in closed.jaxpr.invars]
     dtypes = [dtype for shape, dtype in sizes for _ in range(math.prod(shape))]
@@ -102,7 +103,7 @@ class Tracing(Builder):
         sites: dict[int, int],
         routines: dict[Any, Any],
         sums: bool = True,
-        loops: bool = False,
+        loops: float = math.inf,
     ) -> None:
         super().__init__(inputs)
         self.sites, self.routines, self.sums, self.loops = sites, routines, sums, loops

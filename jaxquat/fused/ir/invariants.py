@@ -1,0 +1,104 @@
+"""What does not change from trip to trip of a loop is computed once, before the loop.
+
+A branch or a function in the loop may have results of both kinds. It is then called twice, before
+the loop and in it, each time for the results that are needed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxquat.fused.ir.builder import Builder, Scalar
+from jaxquat.fused.ir.program import Op, Program, Routine
+
+Known = dict[int, Any]  # a value for its number, a list of items for a call's
+
+
+def hoisted(outer: Builder, loop: Routine, fixed: Sequence[Scalar]) -> tuple[Routine, list[Scalar]]:
+    """Return a loop without its invariants, which ``outer`` computes, and its fixed values."""
+    program, before = loop.program, dict(enumerate(fixed))
+    stays, parts = [], {}
+    for number, op in enumerate(program.ops, len(program.inputs)):
+        if all(a in before for a in op.args):
+            before[number] = emitted(outer, op, before)
+        elif op.name == "item" and op.value in parts.get(op.args[0], ()):
+            before[number] = parts[op.args[0]][op.value]
+        elif op.name == "call":
+            parts[number] = _called(outer, op, before)
+        if number not in before or op.name == "const":
+            stays.append((number, op))
+
+    changing = range(loop.fixed, len(program.inputs))
+    consts = {number for number, op in stays if op.name == "const"}
+    used = [a for _, op in stays for a in op.args] + list(program.outputs)
+    inputs = sorted({a for a in used if a in before} - consts)
+    inner = Builder([program.dtype(a) for a in (*inputs, *changing)])
+    values: Known = dict(zip((*inputs, *changing), inner.arguments, strict=True))
+    for number, op in stays:
+        if parts.get(number):
+            wanted = [k for k in range(op.value.items) if k not in parts[number]]
+            values[number] = _part(inner, op, wanted, values)
+        else:
+            values[number] = emitted(inner, op, values)
+    body = inner.finish([values[k] for k in program.outputs])
+    return loop._replace(program=body, fixed=len(inputs)), [before[a] for a in inputs]
+
+
+def emitted(b: Builder, op: Op, values: Known) -> Any:
+    """Append the same operation of new values."""
+    args = [values[a] for a in op.args]
+    if op.name == "const":
+        return b.const(op.number)
+    if op.name == "call":
+        return b.call(op.value, args)
+    if op.name == "item":
+        return args[0][op.value]
+    return b.emit(op.name, *args, dtype=op.dtype)
+
+
+def _called(b: Builder, op: Op, values: Known) -> dict[int, Scalar]:
+    """Call a routine for the items that depend only on known arguments, by their numbers."""
+    routine, program = op.value, op.value.program
+    if routine.trips != 1 or routine.kind == "while":
+        return {}
+    known = {k for k, a in enumerate(op.args) if a in values}
+    if routine.kind != "loop" and 0 not in known:  # the condition of a branch
+        return {}
+    for number, inner in enumerate(program.ops, len(program.inputs)):
+        if known.issuperset(inner.args):
+            known.add(number)
+    first = routine.fixed
+    wanted = [
+        k
+        for k, output in enumerate(program.outputs)
+        if output in known and (k >= routine.carried or first + k in known)
+    ]
+    return _part(b, op, wanted, values) if wanted else {}
+
+
+def _part(b: Builder, op: Op, wanted: Sequence[int], values: Known) -> dict[int, Scalar]:
+    """Call a routine of one trip for some of its items."""
+    routine, program = op.value, op.value.program
+    outputs = [program.outputs[k] for k in wanted]
+    needed = _needed(program, outputs)
+    carried = [routine.fixed + k for k in wanted if k < routine.carried]
+    others = [k for k in range(len(program.inputs)) if k not in carried]
+    taken = [k for k in others if k in needed or (k == 0 and routine.kind != "loop")]
+    inner = Builder([program.inputs[k] for k in (*taken, *carried)])
+    of_inner: Known = dict(zip((*taken, *carried), inner.arguments, strict=True))
+    for number, step in enumerate(program.ops, len(program.inputs)):
+        if number in needed:
+            of_inner[number] = emitted(inner, step, of_inner)
+    body = inner.finish([of_inner[k] for k in outputs])
+    part = Routine(body, 1, len(taken), len(carried), routine.kind)
+    items = b.call(part, [values[op.args[k]] for k in (*taken, *carried)])
+    return dict(zip(wanted, items, strict=True))
+
+
+def _needed(program: Program, outputs: Sequence[int]) -> set[int]:
+    needed, base = set(outputs), len(program.inputs)
+    for number in range(base + len(program.ops) - 1, base - 1, -1):
+        if number in needed:
+            needed.update(program.ops[number - base].args)
+    return needed
