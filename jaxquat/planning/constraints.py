@@ -178,7 +178,7 @@ def deviations(
         least = SECANT * jnp.max(jnp.abs(secants), axis=0)
         return jnp.maximum(spread(slopes, covariance), jnp.where(jnp.isfinite(least), least, 0.0))
 
-    sides = jax.vmap(along)(*rows, covariances)
+    sides = scan(lambda _, row: ((), along(*row)), (), (*rows, covariances))[1]
     return Kinds(end, jnp.maximum(sides, FLOOR * jnp.max(sides, axis=0, keepdims=True)))
 
 

@@ -29,13 +29,14 @@ from jaxquat.fused.scanning import scan
 from jaxquat.planning.constraints import Kinds, augmented, minimise_within, updated, values
 from jaxquat.planning.iteration import Settings, has_converged, minimise, no_steps
 from jaxquat.planning.linearization import exact_model, slope_at_end, slope_of_sample
-from jaxquat.planning.policies import modelled, policy_of
-from jaxquat.planning.riccati import Choice, Model, Policy, backward, forward, held
+from jaxquat.planning.policies import policy_of
+from jaxquat.planning.riccati import Choice, Model, backward, forward, held
 from jaxquat.planning.trajectory import (
     Limits,
     Problem,
     Trajectory,
     at_limits,
+    at_once,
     begun,
     free_of,
     samples_of,
@@ -84,39 +85,22 @@ def bound(functions: Functions, operands: Operands) -> tuple[Problem, Kinds]:
     return Problem(stage, final), Kinds(*kinds)
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def described(
-    functions: Functions, constrained: bool, *arguments: Any
-) -> tuple[State, Array, Array]:
-    """Return the states of commands, their cost and the gains, from arguments of ``_described``."""
-    return _described(functions, constrained, scan, policy_of, *arguments)
-
-
-@described.defjvp
-def _described_jvp(
-    functions: Functions, constrained: bool, primals: Any, tangents: Any
-) -> tuple[Any, Any]:
-    by_xla = partial(_described, functions, constrained, lax.scan, modelled)
-    return jax.jvp(by_xla, primals, tangents)
-
-
-def _described(
     functions: Functions,
     constrained: bool,
-    loop: Callable[..., Any],
-    solve: Callable[..., Policy],
     operands: Operands,
     commands: Array,
     multipliers: Kinds,
     penalties: Kinds,
 ) -> tuple[State, Array, Array]:
+    """Return the states of commands, their cost, and the gains."""
     problem, constraints = bound(functions, operands)
-    path, cost = simulated(problem, operands.start, commands, loop)
+    path, cost = simulated(problem, operands.start, commands, scan)
     if constrained:
         problem = augmented(problem, constraints, multipliers, penalties)
     damping = jnp.asarray(10.0 * float(jnp.finfo(commands.dtype).eps), commands.dtype)
     choice = Choice(held, free_of(commands, operands.limits), damping)
-    return path.states, cost, solve(problem, path, choice, exact=False).gains
+    return path.states, cost, policy_of(problem, path, choice, exact=False).gains
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -154,7 +138,7 @@ def _optimum_jvp(
         return augmented(problem, constraints, y, penalties) if settings.constrained else problem
 
     problem = problem_of(operands, multipliers)
-    path, _ = simulated(problem, operands.start, commands)
+    path, _ = simulated(problem, operands.start, commands, scan)
     model, costates = exact_model(problem, path)
 
     def disturbance(moving: list[Array], y: Kinds) -> Disturbance:
@@ -210,8 +194,10 @@ def _slopes(
     """Return gradient, shift and end of a Disturbance along the path, sample by sample."""
     rows, after, last = samples_of(path)
     by_sample = partial(slope_of_sample, problem, z=jnp.zeros_like(model.gradient[0]))
-    gradient, (off, _) = jax.vmap(by_sample)(costates, *rows, after)
-    return gradient, off, slope_at_end(problem, last, jnp.zeros_like(model.end[0]))[0]
+    one = lambda _, row: ((), by_sample(*row))  # noqa: E731
+    gradient, (off, _) = scan(one, (), (costates, *rows, after))[1]
+    zero = jnp.zeros_like(model.end[0])
+    return gradient, off, at_once(lambda last: slope_at_end(problem, last, zero)[0], last)
 
 
 def _response(model: Model, free: Array, by: Disturbance) -> Array:

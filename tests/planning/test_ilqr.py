@@ -329,6 +329,37 @@ def test_derivatives_are_those_of_differences_and_nan_where_the_iteration_has_no
 
 
 @pytest.mark.slow
+def test_gains_path_and_cost_have_the_derivatives_of_differences():
+    """By the goal and a weight, in both modes, where some commands are at their limits."""
+    weight = lambda x: jnp.exp(x[3])  # noqa: E731
+
+    def effort(k, state, x, command):
+        return jnp.concatenate([command, weight(x) * state.omega])
+
+    def missed(state, x):
+        turn = jq.quaternion.log(jq.quaternion.relative(jq.quaternion.exp(x[:3]), state.q))
+        return 1e2 * weight(x) * jnp.concatenate([turn, state.omega])
+
+    def total(x):
+        plan = jq.planning.ilqr(
+            jq.rkmk2, BODY, jq.torques.commanded, STILL, jq.grid(0.0, 0.5, 20), x,
+            jnp.zeros((10, 3)), jq.planning.Residuals(effort, missed),
+            constraints=jq.planning.Constraints(limits=(-0.25, 0.25)),
+            solver=jq.planning.Solver(tolerance=1e-12),
+        )  # fmt: skip
+        return jnp.sum(jnp.sin(plan.gains)) + plan.cost + jnp.sum(plan.path.state.omega**3), plan
+
+    x = jnp.array([0.1, 0.2, 1.5, 0.1])
+    reverse, plan = jax.jit(jax.grad(total, has_aux=True))(x)
+    assert 0 < np.sum(np.abs(plan.commands) == 0.25) < plan.commands.size
+    forward = jax.jit(jax.jacfwd(lambda x: total(x)[0]))(x)
+    shifts = 1e-5 * jnp.concatenate([jnp.eye(4), -jnp.eye(4)])
+    ends = jax.jit(jax.vmap(lambda shift: total(x + shift)[0]))(shifts)
+    np.testing.assert_allclose(forward, reverse, rtol=1e-9)
+    np.testing.assert_allclose(forward, (ends[:4] - ends[4:]) / 2e-5, rtol=1e-5)
+
+
+@pytest.mark.slow
 def test_wheels_in_aux_and_arrays_that_the_functions_close_over():
     """Two steps a sample; the torque closes over a traced number, the residuals over an integer."""
     two = jnp.array([[0.1, 0.2, 0.5], [0.3, -0.4, 0.2]]), jnp.array([1, 2]), jnp.array([1.0, 1.2])
