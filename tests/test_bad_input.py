@@ -286,11 +286,6 @@ TABLE = {
         "tau": algebra(V),
         "limits": optional(1.0, inf="no limit"),
     },
-    "actuators.allocate_thrusters": {
-        "arms": algebra(np.eye(3)),
-        "tau": algebra(V),
-        "limits": optional(1.0, inf="no limit"),
-    },
     "actuators.cmg_torque": {
         "gimbals": Argument(np.eye(3)),
         "rotors": Argument(np.eye(3)[[1, 2, 0]]),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from jaxquat.actuators.actuation import allocate, lag, magnetorquer_dipoles
 from jaxquat.actuators.recorded_commands import delay_record, lag_record
-from jaxquat.actuators.thrusters import allocate_thrusters, pulse_widths
+from jaxquat.actuators.thrusters import pulse_widths
 from jaxquat.actuators.wheels import (
     cmg_torque,
     wheel_friction,
@@ -25,7 +25,6 @@ from jaxquat.actuators.wheels import (
 
 __all__ = [
     "allocate",
-    "allocate_thrusters",
     "cmg_torque",
     "delay_record",
     "lag",
