@@ -1168,7 +1168,7 @@ def films_end(request):
 
 
 # Every scheme checks its arguments by the same function. Here is one of each module.
-OF_EACH_MODULE = {"lie_euler", "cf4", "zhao", "no_squish", "lgvi"}
+OF_EACH_MODULE = {"lie_euler", "zhao", "no_squish", "lgvi"}
 OF_EACH_MODULE |= {"formulation1", "half_quat", "full_quat"}
 ALIKE = {place for name, place in PLACES.items() if name not in OF_EACH_MODULE}
 

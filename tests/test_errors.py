@@ -1454,7 +1454,7 @@ MISLEADING = [
         "float32, got float64",
     ),
     (
-        lambda: jq.schemes.cf4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None),
+        lambda: jq.rkmk4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None),
         TypeError,
         "state: wanted one dtype",
     ),
