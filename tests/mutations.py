@@ -299,12 +299,6 @@ MUTATIONS = {
         "actuators/test_actuators.py::"
         "test_a_wheel_off_balance_shakes_a_body_in_a_circle_and_about_its_normal",
     ),
-    "cmg_torque: no gyroscopic part": Mutation(
-        "actuators/wheels.py",
-        "- cross(state.omega, stored)",
-        "- 0.0 * cross(state.omega, stored)",
-        "actuators/test_actuators.py::test_gyros_conserve_the_momentum_of_all",
-    ),
     "rotors: thrust not turned with the body": Mutation(
         "actuators/rotors.py",
         "Wrench(torque, rotate(q, jnp.sum(forces, axis=0)))",

@@ -286,14 +286,6 @@ TABLE = {
         "tau": algebra(V),
         "limits": optional(1.0, inf="no limit"),
     },
-    "actuators.cmg_torque": {
-        "gimbals": Argument(np.eye(3)),
-        "rotors": Argument(np.eye(3)[[1, 2, 0]]),
-        "momentum": algebra(V),
-        "state": STATE,
-        "angle": algebra(V),
-        "rate": algebra(V),
-    },
     "actuators.delay_record": {
         "times": Argument(np.arange(4.0)),
         "commands": Argument(FOUR, word="(commands|times|start)"),

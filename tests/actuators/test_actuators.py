@@ -162,8 +162,10 @@ def test_gyros_conserve_the_momentum_of_all():
     momenta, counts, errors = jnp.array([2.0, 1.5, 1.0, 0.5]), np.array([40, 80]), []
 
     def torque(t, state, params):
-        rate = jnp.sin(jnp.arange(1.0, 5.0) * t)
-        return actuators.cmg_torque(PYRAMID, ROTORS, momenta, state, state.aux, rate), rate
+        rate, x = jnp.sin(jnp.arange(1.0, 5.0) * t), state.aux[:, None]
+        axes = jnp.cos(x) * ROTORS + jnp.sin(x) * jnp.cross(PYRAMID, ROTORS)
+        tau = actuators.wheel_torque(axes, state, momenta, 0.0 * momenta)
+        return tau - (momenta * rate) @ jnp.cross(PYRAMID, axes), rate
 
     for steps in counts:
         grid = jq.grid(0.0, 2.0 / steps, int(steps))
