@@ -464,9 +464,11 @@ def cmgs():
     def torque(t, state, on):
         x, momenta = state.aux
         rate = momenta / GIMBAL_INERTIA - g @ state.omega
-        towards = jnp.cos(x)[:, None] * jnp.cross(g, rotors) - jnp.sin(x)[:, None] * rotors
+        axes = jnp.cos(x)[:, None] * rotors + jnp.sin(x)[:, None] * jnp.cross(g, rotors)
+        towards, stored = jnp.cross(g, axes), jnp.full(4, STORED)
         motor = jnp.asarray(GIMBAL_MOTORS) + on * STORED * towards @ state.omega
-        tau = jq.actuators.cmg_torque(g, rotors, STORED, state, x, rate)
+        tau = jq.actuators.wheel_torque(axes, state, stored, 0.0 * stored)
+        tau = tau - (stored * rate) @ towards
         return on * tau + jq.actuators.wheel_torque(g, state, momenta, motor), (rate, motor)
 
     begin = jnp.zeros(4), GIMBAL_INERTIA * jnp.asarray(GIMBALS @ RATE)

@@ -83,7 +83,7 @@ def simulated(seed, seconds=60.0):
     torque = np.repeat(rng.normal(0.0, 0.2, (samples // hold + 1, 3)), hold, axis=0)[:samples]
     torque -= torque.mean(axis=0)
     omega = jnp.asarray(rng.normal(0.0, 0.8, 3))
-    fine = jax.jit(partial(rates, dt=PERIOD, scheme=jq.schemes.cf4, finer=10))
+    fine = jax.jit(partial(rates, dt=PERIOD, scheme=jq.schemes.rkmk5, finer=10))
     rate = np.asarray(fine(jq.Body(matrix(TRUE)), omega, jnp.asarray(torque)))
     noise = rng.normal(0.0, NOISE, rate.shape)
     return Telemetry(PERIOD * np.arange(samples), rate + noise, torque)

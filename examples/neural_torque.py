@@ -143,7 +143,7 @@ def truth(key, n):
 
     Another scheme computes them, with a step five times finer.
     """
-    one = partial(trajectory, true, None, finer=5, scheme=jq.schemes.cf4)
+    one = partial(trajectory, true, None, finer=5, scheme=jq.schemes.rkmk5)
     return jax.vmap(one)(random_starts(key, n))
 
 

@@ -286,19 +286,6 @@ TABLE = {
         "tau": algebra(V),
         "limits": optional(1.0, inf="no limit"),
     },
-    "actuators.allocate_thrusters": {
-        "arms": algebra(np.eye(3)),
-        "tau": algebra(V),
-        "limits": optional(1.0, inf="no limit"),
-    },
-    "actuators.cmg_torque": {
-        "gimbals": Argument(np.eye(3)),
-        "rotors": Argument(np.eye(3)[[1, 2, 0]]),
-        "momentum": algebra(V),
-        "state": STATE,
-        "angle": algebra(V),
-        "rate": algebra(V),
-    },
     "actuators.delay_record": {
         "times": Argument(np.arange(4.0)),
         "commands": Argument(FOUR, word="(commands|times|start)"),
@@ -417,14 +404,12 @@ TABLE = {
         "window": Argument(2),
         "stride": optional(1),
         "drift": optional(2),
-        "reproducibility": optional(3),
     },
     "control.pointing.from_spectrum": {
         "frequency": Argument(np.array([0.0, 1.0, 2.0]), word=r"\b(frequency|power)\b"),
         "power": Argument(V),
         "window": Argument(2.0, {"int": "a number"}),
         "drift": optional(3.0, inf="windows without correlation"),
-        "reproducibility": optional(3.0, inf="windows without correlation"),
         "lines": Argument(False),
     },
     "control.pointing.percentile": {
@@ -1173,7 +1158,7 @@ def films_end(request):
 
 
 # Every scheme checks its arguments by the same function. Here is one of each module.
-OF_EACH_MODULE = {"lie_euler", "cf4", "zhao", "no_squish", "lgvi"}
+OF_EACH_MODULE = {"lie_euler", "zhao", "no_squish", "lgvi"}
 OF_EACH_MODULE |= {"formulation1", "half_quat", "full_quat"}
 ALIKE = {place for name, place in PLACES.items() if name not in OF_EACH_MODULE}
 

@@ -549,9 +549,9 @@ CASES = [
         "drift: wanted at least the window, 4, got 3",
     ),
     (
-        lambda: control.pointing.errors(jnp.ones(8), 4, reproducibility=5),
+        lambda: control.pointing.errors(jnp.ones(8), 4, drift=5),
         ValueError,
-        "reproducibility: wanted at most 4 for 8 samples, got 5",
+        "drift: wanted at most 4 for 8 samples, got 5",
     ),
     (
         lambda: control.pointing.from_spectrum(V[::-1], V, 1.0),
@@ -1454,7 +1454,7 @@ MISLEADING = [
         "float32, got float64",
     ),
     (
-        lambda: jq.schemes.cf4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None),
+        lambda: jq.rkmk4(BODY, torques.zero, 0.0, jq.State(Q, single(V)), 0.1, None),
         TypeError,
         "state: wanted one dtype",
     ),

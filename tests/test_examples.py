@@ -64,7 +64,7 @@ def test_the_simulator_of_the_inertia_example_is_exact_to_its_noise():
         run = functools.partial(module.rates, dt=module.PERIOD, **options)
         return jax.jit(run)(body, omega, torque)
 
-    fine, coarse = rates(scheme=jq.schemes.cf4, finer=10), rates()
+    fine, coarse = rates(scheme=jq.schemes.rkmk5, finer=10), rates()
     np.testing.assert_allclose(coarse, fine, rtol=0, atol=1e-4 * module.NOISE)
 
 

@@ -406,7 +406,7 @@ def test_angles_of_all_orders_from_quaternions(angles, q):
 
 NAMES = list(jq.schemes.SCHEMES)
 OF_ONE_STEP = [name for name in NAMES if name not in COMPOSED]
-QUICK = ("rkmk2", "cf4", "zhao", "no_squish", "lgvi")
+QUICK = ("rkmk2", "zhao", "no_squish", "lgvi")
 SPLITTING = {name for name in NAMES if name.startswith(("no_squish", "symmetric_top"))}
 REVERSIBLE = {name for name in NAMES if jq.schemes.SCHEMES[name].reversible}
 STEPS = 10
@@ -740,7 +740,6 @@ FAMILIES = [
     "zhao",
     "lgvi",
     "rkmk3",
-    "cf4",
     "formulation1",
     "full_quat",
     "symmetric_top",

@@ -263,12 +263,11 @@ def other_units(dtype: Any) -> str:
     return f"; {info.dtype} holds {info.tiny:.2g} to {info.max:.2g}, beyond that {cure}"
 
 
-def not_negative(name: str, value: ArrayLike, *, or_infinite: bool = False) -> None:
+def not_negative(name: str, value: ArrayLike) -> None:
     """Raise ValueError if a concrete ``value`` is negative or not finite anywhere."""
     if is_concrete(value):
         array = np.asarray(value)
-        wanted = "values of at least 0" if or_infinite else "finite values of at least 0"
-        every(name, wanted, array, (array >= 0) & (np.isfinite(array) | or_infinite))
+        every(name, "finite values of at least 0", array, (array >= 0) & np.isfinite(array))
 
 
 def real(name: str, value: Any) -> float:

@@ -1,4 +1,4 @@
-"""Actuators between a commanded torque and the body: lags, wheels, gyros, thrusters, rods.
+"""Actuators between a commanded torque and the body: lags, wheels, thrusters, rods.
 
 The axes of n wheels are the rows of ``axes`` (n, 3), unit vectors in body axes. Keep the states of
 wheels and lags in ``State.aux``, and return their rates with the torque:
@@ -15,18 +15,11 @@ from __future__ import annotations
 
 from jaxquat.actuators.actuation import allocate, lag, magnetorquer_dipoles
 from jaxquat.actuators.recorded_commands import delay_record, lag_record
-from jaxquat.actuators.thrusters import allocate_thrusters, pulse_widths
-from jaxquat.actuators.wheels import (
-    cmg_torque,
-    wheel_friction,
-    wheel_imbalance,
-    wheel_torque,
-)
+from jaxquat.actuators.thrusters import pulse_widths
+from jaxquat.actuators.wheels import wheel_friction, wheel_imbalance, wheel_torque
 
 __all__ = [
     "allocate",
-    "allocate_thrusters",
-    "cmg_torque",
     "delay_record",
     "lag",
     "lag_record",

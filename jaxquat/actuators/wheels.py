@@ -1,4 +1,4 @@
-"""Reaction wheels with their disturbances, and control moment gyros."""
+"""Reaction wheels, and the disturbances that they cause."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
     of each motor on its wheel [N m], and the rate of ``momentum`` h [N m s], about the wheel's
     axis, relative to the world: the inertia of the body excludes the wheels' moments about their
     own axes. Then the world momentum of body and wheels is conserved. P. C. Hughes, Spacecraft
-    Attitude Dynamics, 1986, 3.4.
+    Attitude Dynamics, 1986, 3.4. docs/control.md has control moment gyros.
 
     Examples:
         >>> state = still._replace(omega=jnp.array([0.0, 0.0, 0.1]))  # rad/s
@@ -151,46 +151,3 @@ def wheel_imbalance(
     torques = (dynamic * speed**2)[:, None] * radial + cross(positions, forces)
     force = rotate(state.q, jnp.sum(forces, axis=0))
     return Wrench(jnp.sum(torques, axis=0), force)
-
-
-def cmg_torque(
-    gimbals: ArrayLike,
-    rotors: ArrayLike,
-    momentum: ArrayLike,
-    state: State,
-    angle: ArrayLike,
-    rate: ArrayLike,
-) -> Array:
-    """Return the torque ``-sum h (x' t + omega × s)`` of n control moment gyros. -> (3,) [N m].
-
-    A gimbal turns the rotor's axis s by the angle x about its own axis g, towards ``t = g × s``.
-    The momentum h relative to the body is constant, and the body's inertia includes the gyros; then
-    the momentum of body and rotors is conserved. Keep the angles in ``State.aux``, with the
-    gimbals' rates. A gimbal of inertia J is also a wheel of momentum ``J x'`` for ``wheel_torque``.
-    B. Wie, Space Vehicle Dynamics and Control, 2nd ed. 2008, chapter 7.
-
-    Args:
-        gimbals: g, unit vectors, body axes, (n, 3).
-        rotors: s at angle 0, unit vectors normal to the gimbals, (n, 3).
-        momentum: h [N m s], () or (n,).
-        state: of the body.
-        angle: x [rad], (n,).
-        rate: x' [rad/s], (n,).
-
-    Examples:
-        >>> g, s, rate = jnp.eye(3)[2:], jnp.eye(3)[:1], jnp.array([0.1])  # rad/s
-        >>> jq.actuators.cmg_torque(g, s, 50.0, still, jnp.zeros(1), rate)[1]  # h x'
-        Array(-5., dtype=float32)
-    """
-    gimbals = axes_rows("gimbals", gimbals)
-    n, rotors = gimbals.shape[:1], exactly("rotors", rotors, gimbals.shape)
-    unit_vector("gimbals", gimbals)
-    normal_vectors("rotors", rotors, gimbals)
-    h = jnp.broadcast_to(one_shape("momentum", momentum, (), n), n)
-    from_aux("angle", angle)
-    x, rate = exactly("angle", angle, n), exactly("rate", rate, n)
-    state = broadcastable("state", state)
-    across, cos, sin = cross(gimbals, rotors), jnp.cos(x)[:, None], jnp.sin(x)[:, None]
-    stored = matvec(transpose(cos * rotors + sin * across), h)
-    turning = matvec(transpose(cos * across - sin * rotors), h * rate)
-    return -turning - cross(state.omega, stored)

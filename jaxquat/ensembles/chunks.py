@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 from jax.core import Tracer
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from jaxquat._internal.checks import arrays, concrete
 from jaxquat.ensembles.drawing import keys
@@ -41,15 +41,9 @@ class Experiment(NamedTuple):
         return 1 if self.mesh is None else self.mesh.size
 
     @property
-    def together(self) -> bool:
-        """Whether several processes make this run together."""
-        owners = {} if self.mesh is None else {x.process_index for x in self.mesh.devices.flat}
-        return len(owners) > 1
-
-    @property
     def device(self) -> Any:
-        """The first device of this process."""
-        return (jax.local_devices() if self.mesh is None else self.mesh.local_devices)[0]
+        """The first device."""
+        return jax.local_devices()[0] if self.mesh is None else self.mesh.devices.flat[0]
 
     @property
     def key_data(self) -> np.ndarray:
@@ -58,30 +52,19 @@ class Experiment(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How the members are divided into chunks, and which of them this process computes."""
+    """How the members are divided into chunks."""
 
     n: int  # number of members
     size: int  # number of members in a chunk; the last chunk may have fewer
-    own: slice  # the rows of every chunk that this process computes
 
     @property
     def chunks(self) -> int:
         """Number of chunks."""
         return -(-self.n // self.size)
 
-    @property
-    def rows(self) -> int:
-        """Number of rows of a chunk that this process computes."""
-        return self.own.stop - self.own.start
-
-    def length(self, k: int) -> int:
-        """Return the number of members in chunk k."""
-        return min((k + 1) * self.size, self.n) - k * self.size
-
     def members(self, k: int) -> slice:
-        """Return the numbers of the members in chunk k that this process computes."""
-        first = k * self.size
-        return slice(min(first + self.own.start, self.n), min(first + self.own.stop, self.n))
+        """Return the numbers of the members in chunk k."""
+        return slice(k * self.size, min((k + 1) * self.size, self.n))
 
 
 def shapes(experiment: Experiment) -> tuple[Any, Any]:
@@ -133,31 +116,8 @@ def compiled(experiment: Experiment, size: int) -> Callable[[np.ndarray, np.uint
     return jax.jit(program).lower(experiment.key_data, np.uint32(0)).compile()
 
 
-def own_rows(experiment: Experiment, size: int) -> slice:
-    """Return the rows of a chunk that this process computes, which must be contiguous."""
-    mesh = experiment.mesh
-    if mesh is None:
-        return slice(0, size)
-    spread = NamedSharding(mesh, PartitionSpec(mesh.axis_names))
-    places = filter(None, spread.addressable_devices_indices_map((size,)).values())
-    parts = [rows.indices(size) for (rows,) in places]
-    first, last = min(part[0] for part in parts), max(part[1] for part in parts)
-    owners = [device.process_index for device in mesh.devices.flat]
-    side_by_side = last - first == len(parts) * (size // experiment.devices)
-    if not side_by_side or len(set(owners)) * (last - first) != size:
-        wanted = "the same number of devices of each process, side by side"
-        raise ValueError(f"mesh: wanted {wanted}, got devices of the processes {owners}")
-    return slice(first, last)
-
-
-def fetch(x: Array) -> np.ndarray:
-    """Return the rows that this process computed."""
-    parts = sorted(x.addressable_shards, key=lambda shard: shard.index[0].start or 0)
-    return np.concatenate([np.asarray(shard.data) for shard in parts])
-
-
 def free_bytes(experiment: Experiment) -> float:
-    """Return the free memory for each device of this process; infinite if unknown."""
+    """Return the free memory for each device; infinite if unknown."""
     device = experiment.device
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:
@@ -167,8 +127,7 @@ def free_bytes(experiment: Experiment) -> float:
         return math.inf
     lines = memory.read_text().splitlines()
     (line,) = [line for line in lines if line.startswith("MemAvailable")]
-    sharing = 1 if experiment.mesh is None else len(experiment.mesh.local_devices)
-    return 1024 * int(line.split()[1]) / sharing
+    return 1024 * int(line.split()[1]) / experiment.devices
 
 
 def needed_bytes(program: Any) -> int:

@@ -23,9 +23,7 @@ Of = Callable[[Any], Any] | None
 
 @dataclass(frozen=True)
 class Reducer:
-    """A statistic that can be merged.
-
-    Summaries are pytrees of NumPy arrays, with the same structure in all processes.
+    """A statistic that can be merged; its summaries may be any objects.
 
     Attributes:
         summarise: ``summarise(outputs, numbers) -> summary`` of m >= 0 members, from their outputs

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import io
 import os
 import warnings
 from collections.abc import Callable, Iterator
@@ -101,9 +99,8 @@ def run(
         until: a rule such as ``jq.ensembles.standard_error(of, below)``, evaluated after each chunk
             on all members so far. The run ends with the first chunk that meets it, with the bits of
             a run of as many members without ``until``.
-        mesh: devices over which each chunk is split, along all axes of the mesh; None for the
-            default device. They may belong to several processes, the same number to each, which
-            must then make the same call.
+        mesh: devices of this process over which each chunk is split, along all axes of the mesh;
+            None for the default device.
         store: a folder for the outputs of all members, a zarr group with one array (n, ...) per
             output (extra ``store``), named by its place in the pytree. After a kill, the same call
             resumes and gives the same result; a finished store serves another ``reduce`` without a
@@ -117,9 +114,9 @@ def run(
 
     Raises:
         ValueError, TypeError: an argument of wrong shape, dtype or value, by name; a store of
-            another run (n, chunk, key, number of processes, shapes and dtypes are compared,
-            functions are not); tracing or differentiating (use ``jq.ensembles.members``); a lost or
-            damaged chunk of the store, by its members.
+            another run (n, chunk, key, shapes and dtypes are compared, functions are not); tracing
+            or differentiating (use ``jq.ensembles.members``); a lost or damaged chunk of the store,
+            by its members.
         MemoryError: the chunk does not fit; the message names a size that would.
         OSError: the store cannot be written. BlockingIOError: another run writes to it (not
             detected without file locks, as on Windows).
@@ -145,28 +142,27 @@ def run(
         raise TypeError(f"until: wanted {wanted}, got {type(until).__name__}")
     _check_reduce((reduce, until), store)
     member, outputs = chunks.shapes(experiment)
-    tally = _Tally(experiment, (reduce, until), outputs)
+    tally = _Tally((reduce, until), outputs)
     folder = None if store is None else place("store", store).resolve()
     existing = None if folder is None else stores.fingerprint(folder)
     size, program = _chunk(experiment, chunk, existing)
-    plan = Plan(experiment.n, size, chunks.own_rows(experiment, size))
+    plan, done = Plan(experiment.n, size), 0
 
     # Compute.
-    shown = progress and not (experiment.together and jax.process_index() != 0)
-    members = 0
     with (
         _opened(experiment, folder, plan, member, outputs) as opened,
-        bars.bar("members", plan.n, scaled=True, shown=shown) as bar,
+        bars.bar("members", plan.n, scaled=True, shown=progress) as bar,
     ):
         for k, leaves in enumerate(_outputs(experiment, plan, opened, bar, program)):
-            tally.add(plan.members(k), leaves)
-            bar.update(plan.length(k))
-            members += plan.length(k)
+            members = plan.members(k)
+            tally.add(members, leaves)
+            bar.update(members.stop - members.start)
+            done = members.stop
             if until is not None and tally.meets(until):
                 break
     (result, statistic), failed = tally.result()
     met = None if until is None else _is_met(until, statistic)
-    ensemble = Ensemble(members, result, failed, keys(experiment.key, failed), statistic, met)
+    ensemble = Ensemble(done, result, failed, keys(experiment.key, failed), statistic, met)
     problem = _problem(ensemble)
     if problem:
         warnings.warn(problem, RuntimeWarning, stacklevel=2)
@@ -183,10 +179,10 @@ def _checked_experiment(key: Any, draw: Any, simulate: Any, n: Any, mesh: Any) -
     if mesh is not None:
         instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
         mesh = Mesh(mesh.devices, mesh.axis_names)  # without its axis types, which do not matter
-        owners, count = {x.process_index for x in mesh.devices.flat}, jax.process_count()
-        if owners not in ({jax.process_index()}, set(range(count))):
-            wanted = f"devices of this process alone or of all {count} processes"
-            raise ValueError(f"mesh: wanted {wanted}, got {sorted(owners)}")
+        owners = {x.process_index for x in mesh.devices.flat}
+        if owners != {jax.process_index()}:
+            wanted = f"devices of this process, {jax.process_index()}"
+            raise ValueError(f"mesh: wanted {wanted}, got those of {sorted(owners)}")
     return Experiment(draw, simulate, n, key, mesh)
 
 
@@ -206,8 +202,8 @@ def _problem(ensemble: Ensemble) -> str:
 class _Tally:
     """Statistics and failures of the chunks so far, which are added in their order."""
 
-    def __init__(self, experiment: Experiment, reduce: Any, outputs: Any) -> None:
-        self.experiment, self.outputs = experiment, jax.tree.structure(outputs)
+    def __init__(self, reduce: Any, outputs: Any) -> None:
+        self.outputs = jax.tree.structure(outputs)
         self.reducers, self.structure = jax.tree.flatten(reduce)
         none = jax.tree.map(lambda leaf: np.zeros((0, *leaf.shape), leaf.dtype), outputs)
         no_index = np.zeros(0, np.int64)
@@ -223,26 +219,20 @@ class _Tally:
         self.failed.append(index[~good])
         good_leaves = leaves if good.all() else [leaf[good] for leaf in leaves]
         rows = jax.tree.unflatten(self.outputs, good_leaves)
-        self._merge([reducer.summarise(rows, index[good]) for reducer in self.reducers])
+        pairs = zip(self.reducers, self.summaries, strict=True)
+        self.summaries = [
+            reducer.merge(summary, reducer.summarise(rows, index[good]))
+            for reducer, summary in pairs
+        ]
 
     def meets(self, until: Reducer) -> bool:
-        parts = _gather(self.experiment, self.summaries[-1])
-        return _is_met(until, until.finish(functools.reduce(until.merge, parts)))
+        return _is_met(until, until.finish(self.summaries[-1]))
 
     def result(self) -> tuple[Any, np.ndarray]:
-        """Return results and failed members, merged in the order of processes so that all agree."""
-        parts = _gather(self.experiment, (self.summaries, np.concatenate(self.failed)))
-        self.summaries = parts[0][0]
-        for summaries, _ in parts[1:]:
-            self._merge(summaries)
+        """Return results and failed members."""
         pairs = zip(self.reducers, self.summaries, strict=True)
         results = [reducer.finish(summary) for reducer, summary in pairs]
-        failed = np.sort(np.concatenate([index for _, index in parts]))
-        return jax.tree.unflatten(self.structure, results), failed
-
-    def _merge(self, later: list[Any]) -> None:
-        pairs = zip(self.reducers, self.summaries, later, strict=True)
-        self.summaries = [reducer.merge(a, b) for reducer, a, b in pairs]
+        return jax.tree.unflatten(self.structure, results), np.concatenate(self.failed)
 
 
 def _outputs(
@@ -252,8 +242,8 @@ def _outputs(
     done = 0
     if store is not None:
         digests = store.digests()[: plan.chunks]
-        done = _least(experiment, len(digests))
-        for k, digest in enumerate(digests[:done]):
+        done = len(digests)
+        for k, digest in enumerate(digests):
             yield store.read(k, plan.members(k), digest)
         bar.initial = bar.n  # reading does not count in the members per second
         bar.unpause()
@@ -286,7 +276,7 @@ def _simulated(
         if k < plan.chunks:
             launched = program(data, np.uint32(k * plan.size))
         if before is not None:
-            yield k - 1, [chunks.fetch(x) for x in jax.tree.leaves(before)]
+            yield k - 1, [np.asarray(x) for x in jax.tree.leaves(before)]
 
 
 def _check_reduce(reduce: Any, store: Any) -> None:
@@ -311,9 +301,7 @@ def _chunk(experiment: Experiment, chunk: Any, there: dict[str, Any] | None) -> 
     if chunk is None and there is not None:
         chunk = there["chunk"]
     if chunk is None:
-        largest, program = chunks.default(experiment)
-        chunk = _least(experiment, largest)
-        program = program if chunk == largest else None
+        chunk, program = chunks.default(experiment)
     chunk, devices = positive_integer("chunk", chunk), experiment.devices
     if chunk % devices:
         raise ValueError(f"chunk: wanted a multiple of the mesh's {devices} devices, got {chunk}")
@@ -326,7 +314,6 @@ def _fingerprint(experiment: Experiment, plan: Plan, member: Any, outputs: Any) 
     return {
         "n": experiment.n,
         "chunk": plan.size,
-        "processes": plan.size // plan.rows,
         "key": [generator, *experiment.key_data.tolist()],
         "member": _described(member),
         "outputs": _described(outputs),
@@ -353,33 +340,8 @@ def _opened(
         yield None
         return
     run = _fingerprint(experiment, plan, member, outputs)
-    if not folder.exists() and not (experiment.together and jax.process_index() != 0):
-        stores.create(folder, run, plan.n, plan.rows)
-    _least(experiment, 0)  # waits for all processes: now the store exists
-    store = stores.attach(folder, run, plan.own.start // plan.rows)
+    if not folder.exists():
+        stores.create(folder, run, plan.n, plan.size)
+    store = stores.attach(folder, run)
     with contextlib.nullcontext() if len(store.digests()) >= plan.chunks else store.only_writer():
         yield store
-
-
-def _gather(experiment: Experiment, tree: Any) -> list[Any]:
-    """Return this pytree of arrays of each process, in their order. This is also a barrier."""
-    if not experiment.together:
-        return [tree]
-    from jax.experimental.multihost_utils import process_allgather
-
-    leaves, structure = jax.tree.flatten(tree)
-    file = io.BytesIO()
-    np.savez(file, *leaves)
-    # Send bytes: without x64, JAX would round float64 numbers.
-    data = np.frombuffer(file.getvalue(), np.uint8)
-    sizes = process_allgather(np.asarray(data.size, np.int32)).ravel()
-    rows = process_allgather(np.pad(data, (0, int(sizes.max()) - data.size)))
-    trees = []
-    for row, size in zip(rows, sizes, strict=True):
-        with np.load(io.BytesIO(row[:size].tobytes())) as file:
-            trees.append(jax.tree.unflatten(structure, [file[name] for name in file.files]))
-    return trees
-
-
-def _least(experiment: Experiment, number: int) -> int:
-    return int(min(_gather(experiment, np.asarray(number))))

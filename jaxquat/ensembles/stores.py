@@ -1,8 +1,8 @@
 """The outputs of all members in a zarr group on disk, and the digests of its complete chunks.
 
-``digests-<part>``, in the folder of the first array (zarr warns of unknown files in that of a
-group), has a SHA-256 for each chunk whose part is complete, written after the arrays. Chunks are
-checked when they are read, because zarr silently returns a flipped bit, and NaN for a lost file.
+``digests``, in the folder of the first array (zarr warns of unknown files in that of a group), has
+a SHA-256 for each complete chunk, written after the arrays. Chunks are checked when they are read,
+because zarr silently returns a flipped bit, and NaN for a lost file.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ _BELONGS = "ensemble"
 
 @dataclass(frozen=True)
 class Store:
-    """The part of a store that one process writes."""
+    """A store that is open for writing."""
 
     folder: Path  # of the zarr group
     arrays: list[Any]  # zarr arrays (n, ...), in the order of the leaves of the outputs
     dtypes: list[np.dtype]  # of these leaves
-    part: int  # which part of every chunk belongs to this process
 
     def digests(self) -> list[bytes]:
-        """Return a digest for each chunk whose part of this process is complete."""
+        """Return a digest for each complete chunk."""
         return self._digests.read_bytes().split(b"\n")[:-1] if self._digests.exists() else []
 
     def only_writer(self) -> contextlib.AbstractContextManager[None]:
-        """Lock this part against other writers; BlockingIOError if it is locked already."""
-        return disk.only_writer("store", self.folder, f"{self._about}/lock-{self.part}")
+        """Lock the store against other writers; BlockingIOError if it is locked already."""
+        return disk.only_writer("store", self.folder, f"{self._about}/lock")
 
     def read(self, k: int, rows: slice, digest: bytes) -> list[np.ndarray]:
         """Return the outputs of these members of chunk k, which must have this digest."""
@@ -55,9 +54,8 @@ class Store:
     def write(self, k: int, rows: slice, leaves: list[np.ndarray]) -> None:
         """Write the outputs of these members, which completes chunk k."""
         try:
-            if rows.stop > rows.start:
-                for array, leaf in zip(self.arrays, leaves, strict=True):
-                    array[rows] = leaf.astype(array.dtype, copy=False)
+            for array, leaf in zip(self.arrays, leaves, strict=True):
+                array[rows] = leaf.astype(array.dtype, copy=False)
             self._digests.touch()
             line = disk.digest(leaves).encode() + b"\n"
             with open(self._digests, "r+b", buffering=0) as file:
@@ -73,7 +71,7 @@ class Store:
 
     @property
     def _digests(self) -> Path:
-        return self.folder / self._about / f"digests-{self.part}"
+        return self.folder / self._about / "digests"
 
     def _damaged(self, k: int, rows: slice, problem: str) -> ValueError:
         return ValueError(
@@ -95,7 +93,7 @@ def fingerprint(folder: Path) -> dict[str, Any] | None:
         raise ValueError(f"store: wanted {wanted}, got {folder}, which is neither") from error
 
 
-def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
+def create(folder: Path, run: dict[str, Any], n: int, chunk: int) -> None:
     """Make a store, all or nothing, by renaming, unless another process made one meanwhile."""
     beside = folder.with_name(f".{folder.name}.creating")
     with disk.only_writer("store", folder, f"{beside.absolute()}.lock"):
@@ -106,7 +104,7 @@ def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
             group = _zarr().open_group(beside, mode="w")
             for name, (shape, dtype) in run["outputs"].items():
                 missing = float("nan") if "float" in dtype else 0  # of a member not yet simulated
-                sizes = (rows, *(max(k, 1) for k in shape))
+                sizes = (chunk, *(max(k, 1) for k in shape))
                 group.create_array(
                     name, shape=(n, *shape), chunks=sizes, dtype=_kept(dtype), fill_value=missing
                 )
@@ -116,21 +114,21 @@ def create(folder: Path, run: dict[str, Any], n: int, rows: int) -> None:
             raise _unwritten(error, folder) from error
 
 
-def attach(folder: Path, run: dict[str, Any], part: int) -> Store:
+def attach(folder: Path, run: dict[str, Any]) -> Store:
     """Open a store for writing; ValueError if it is damaged or another run made it, with how."""
     there = fingerprint(folder) or {}
-    if run != there:
-        differences = "; ".join(
-            f"{name} {run[name]} here, {there.get(name)} there"
-            for name in run
-            if run[name] != there.get(name)
-        )
-        wanted = "a new folder or the store of this run"
-        raise ValueError(f"store: wanted {wanted}, got {folder} of another run: {differences}")
+    differences = [
+        f"{name} {run[name]} here, {there.get(name)} there"
+        for name in run
+        if run[name] != there.get(name)
+    ]
+    if differences:
+        wanted, got = "a new folder or the store of this run", "; ".join(differences)
+        raise ValueError(f"store: wanted {wanted}, got {folder} of another run: {got}")
     dtypes = [np.dtype(dtype) for _, dtype in run["outputs"].values()]
     try:
         group = _zarr().open_group(folder, mode="r+")
-        return Store(folder, [group[name] for name in run["outputs"]], dtypes, part)
+        return Store(folder, [group[name] for name in run["outputs"]], dtypes)
     except Exception as error:  # zarr raises many kinds
         wanted = "the arrays of an ensemble as they were made"
         raise ValueError(f"store: wanted {wanted}, got in {folder}: {error}") from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 
 from jaxquat.schemes import hoffmann, tableaus, weights
-from jaxquat.schemes.commutator_free import cf4
 from jaxquat.schemes.composition import compose
 from jaxquat.schemes.damping import damp
 from jaxquat.schemes.formulations import formulation1, formulation2
@@ -30,7 +29,6 @@ __all__ = [
     "Episode",
     "Scheme",
     "Tableau",
-    "cf4",
     "compose",
     "damp",
     "formulation1",
@@ -80,7 +78,7 @@ rkmk6: Scheme = _lifted(tableaus.BUTCHER6, "rkmk6", "Butcher 6, lifted")
 
 _FAMILIES = (
     (lie_euler, rkmk2, rkmk3, rkmk4, rkmk5, rkmk6),
-    (cf4, zhao, pcdm1),
+    (zhao, pcdm1),
     (formulation1, formulation2),
     (half_quat, full_quat, full_quat_corrected),
     (no_squish, symmetric_top, symmetric_top_suzuki4, symmetric_top_bm4, no_squish_kl6),

@@ -1,4 +1,4 @@
-"""Limits, lags, wheels, thrusters: exact solutions, conserved momentum, numpy and scipy."""
+"""Limits, lags, wheels, thrusters: exact solutions, conserved momentum, and numpy."""
 
 import re
 
@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.optimize
-from marks import some
 
 import jaxquat as jq
 from examples.validation import problems
@@ -18,7 +16,6 @@ BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))
 AXES = RNG.normal(size=(4, 3))
 AXES /= np.linalg.norm(AXES, axis=1, keepdims=True)
-SOLVE = jax.jit(actuators.allocate_thrusters)
 
 
 def test_a_hard_limit_is_that_of_jax():
@@ -165,8 +162,10 @@ def test_gyros_conserve_the_momentum_of_all():
     momenta, counts, errors = jnp.array([2.0, 1.5, 1.0, 0.5]), np.array([40, 80]), []
 
     def torque(t, state, params):
-        rate = jnp.sin(jnp.arange(1.0, 5.0) * t)
-        return actuators.cmg_torque(PYRAMID, ROTORS, momenta, state, state.aux, rate), rate
+        rate, x = jnp.sin(jnp.arange(1.0, 5.0) * t), state.aux[:, None]
+        axes = jnp.cos(x) * ROTORS + jnp.sin(x) * jnp.cross(PYRAMID, ROTORS)
+        tau = actuators.wheel_torque(axes, state, momenta, 0.0 * momenta)
+        return tau - (momenta * rate) @ jnp.cross(PYRAMID, axes), rate
 
     for steps in counts:
         grid = jq.grid(0.0, 2.0 / steps, int(steps))
@@ -219,133 +218,6 @@ def test_one_limit_serves_for_all():
     tau = jnp.array([0.3, -0.2, 0.5])
     one, four = (actuators.allocate(AXES, tau, limit) for limit in (0.1, jnp.full(4, 0.1)))
     np.testing.assert_array_equal(one, four)
-
-
-def test_thrusters_only_push_and_reach_the_torque():
-    """Twelve thrusters on a box, to 1e-6 where scipy's active-set solver reaches the torque."""
-    corners = [[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)]
-    places = np.array([*corners, [2, 0, 0], [-2, 0, 0], [0, 2, 0], [0, 0, 2]])
-    directions = RNG.normal(size=(12, 3))
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    arms = np.cross(places, directions)
-    for _ in range(10):
-        tau = RNG.normal(size=3)
-        force = np.asarray(SOLVE(arms, tau))
-        assert (force >= 0).all()
-        assert scipy.optimize.nnls(arms.T, tau)[1] < 1e-12
-        np.testing.assert_allclose(arms.T @ force, tau, rtol=0, atol=1e-6)
-    limits = np.full(12, 0.05)
-    bound = np.asarray(SOLVE(arms, 10 * tau, limits))
-    assert np.max(bound) == pytest.approx(0.05, rel=1e-14)
-    np.testing.assert_allclose(np.cross(arms.T @ bound, tau), 0, atol=1e-5)
-
-
-@pytest.mark.parametrize(("n", "sets"), some([(8, 40), (4, 250), (6, 250), (12, 250)], [(8, 40)]))
-def test_thrusters_agree_with_a_linear_program_on_a_thousand_sets(n, sets):
-    """Random arms and torques; those that the program finds feasible, without and with limits."""
-    for seed in range(sets):
-        rng = np.random.default_rng([n, seed])
-        arms, tau = np.cross(*rng.normal(size=(2, n, 3))), rng.normal(size=3)
-        least = scipy.optimize.linprog(np.ones(n), A_eq=arms.T, b_eq=tau)
-        if least.status == 0:
-            force = np.asarray(SOLVE(arms, tau))
-            np.testing.assert_allclose(force @ arms, tau, rtol=0, atol=1e-11)
-            np.testing.assert_allclose(force.sum(), least.fun, rtol=1e-7)
-            limits = force.max() * rng.uniform(0.1, 1.0, n)
-            bounds = [*((0, x) for x in limits), (0, 1)]
-            equations = np.concatenate([arms.T, -tau[:, None]], axis=1)
-            last = np.eye(n + 1)[n]
-            share = scipy.optimize.linprog(
-                -last, A_eq=equations, b_eq=np.zeros(3), bounds=bounds
-            ).x[n]
-            force = np.asarray(SOLVE(arms, tau, limits))
-            assert ((force >= 0) & (force <= limits)).all()
-            np.testing.assert_allclose(force @ arms, share * tau, rtol=0, atol=1e-9)
-            single = [jnp.asarray(x, jnp.float32) for x in (arms, tau, limits)]
-            force = np.asarray(SOLVE(*single), float)
-            assert ((force >= 0) & (force <= np.asarray(single[2]))).all()
-            # Forces of up to 2000 N make a torque of 1 N m.
-            np.testing.assert_allclose(force @ arms, share * tau, rtol=0, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_thrusters_in_a_batch_and_their_derivatives():
-    """Forces for many torques at once; their derivatives are those of central differences."""
-    rng = np.random.default_rng(13)
-    arms, tau = np.cross(*rng.normal(size=(2, 8, 3))), rng.normal(size=(20, 3))
-    solve = jax.jit(lambda arms, tau: actuators.allocate_thrusters(arms, tau, np.full(8, 0.4)))
-    many = jax.vmap(solve, (None, 0))(arms, tau)
-    np.testing.assert_allclose(many, [solve(arms, x) for x in tau], rtol=0, atol=1e-13)
-    h, way = 1e-7, np.cos(np.arange(27.0)).reshape(9, 3)
-    for mode in (jax.jacfwd, jax.jacrev):
-        slopes = jax.jit(mode(lambda s, x: solve(arms + s * way[:8], x + s * way[8])))
-        for x in tau:
-            higher, lower = (solve(arms + s * way[:8], x + s * way[8]) for s in (h, -h))
-            np.testing.assert_allclose(slopes(0.0, x), (higher - lower) / (2 * h), atol=1e-6)
-
-
-def test_a_thruster_of_limit_zero_is_left_out():
-    """The torque is that of the other arms alone."""
-    rng = np.random.default_rng(12)
-    arms, tau = np.cross(*rng.normal(size=(2, 8, 3))), rng.normal(size=3)
-    limits = np.array([0.3, 0.3, 0.0, 0.3, 0.3, 0.3, 0.3, 0.3])
-    force = SOLVE(arms, tau, limits)
-    assert force[2] == 0.0
-    others = np.where((limits > 0)[:, None], arms, 0.0)
-    wanted = SOLVE(others, tau, np.full(8, 0.3)) @ others
-    np.testing.assert_allclose(force @ arms, wanted, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", some([jnp.float32, jnp.float64], [jnp.float64]))
-def test_thrusters_with_infinite_limits_have_none(dtype):
-    """Some or all: the forces of limits that are never reached, and finite derivatives."""
-    rng, rounding = np.random.default_rng(11), 1e-4 if dtype == jnp.float32 else 1e-12
-    arms, tau = (jnp.asarray(x, dtype) for x in (rng.normal(size=(8, 3)), rng.normal(size=3)))
-    for there in (np.zeros(8, bool), np.arange(8) % 2 == 0, np.arange(8) < 7):
-        limits = jnp.asarray(np.where(there, 0.1, np.inf), dtype)
-        force = SOLVE(arms, tau, limits)
-        plain = SOLVE(arms, tau, jnp.where(there, limits, 100.0))
-        np.testing.assert_allclose(force @ arms, plain @ arms, rtol=0, atol=rounding)
-        assert jnp.sum(force) == pytest.approx(float(jnp.sum(plain)), rel=10 * rounding)
-    slope = jax.jit(jax.jacrev(lambda tau: actuators.allocate_thrusters(arms, tau, jnp.inf)))(tau)
-    free = jax.jit(jax.jacrev(lambda tau: actuators.allocate_thrusters(arms, tau)))(tau)
-    np.testing.assert_allclose(slope, free, rtol=0, atol=rounding)
-
-
-def test_thrusters_that_repeat_or_span_a_plane_are_used_exactly():
-    """Equal arms, an arm of zero, arms in one plane: against scipy's active-set solver."""
-    rng = np.random.default_rng(14)
-    plane, spread = rng.normal(size=(5, 3)) * [1.0, 1.0, 0.0], rng.normal(size=(3, 3))
-    sets = (
-        plane,
-        np.tile(spread, (2, 1)),
-        np.vstack([spread, np.zeros(3), -2 * spread]),
-        spread[:1],
-    )
-    for arms in sets:
-        for tau in rng.normal(size=(10, 3)):
-            nearest, error = scipy.optimize.nnls(arms.T, tau)
-            force = np.asarray(actuators.allocate_thrusters(arms, tau))
-            assert (force >= 0).all()
-            np.testing.assert_allclose(force @ arms, nearest @ arms, rtol=0, atol=1e-10)
-            assert np.linalg.norm(force @ arms - tau) == pytest.approx(error, rel=1e-10, abs=1e-12)
-
-
-def test_unreachable_torques_come_as_near_as_they_can():
-    """Two thrusters about x alone make the part of the torque about x, if they can push for it."""
-    arms = np.array([[1.0, 0, 0], [0.5, 0, 0]])
-    force = actuators.allocate_thrusters(arms, jnp.array([0.8, 0.3, 0.0]))
-    np.testing.assert_allclose(arms.T @ np.asarray(force), [0.8, 0, 0], rtol=0, atol=1e-6)
-    force = actuators.allocate_thrusters(arms, jnp.array([-1.0, 0, 0]))
-    np.testing.assert_allclose(force, [0, 0], atol=0)
-
-
-def test_a_thruster_that_does_not_help_changes_no_force_in_float32():
-    """The nearest torque is by the first arm alone; beside it the distance hardly changes."""
-    first, second = [0.26135084, -0.01791682, -0.19199322], [-0.4156266, -1.3430886, -0.43051198]
-    arms, tau = jnp.array([first, second], jnp.float32), jnp.array([1.0, 0, 0], jnp.float32)
-    force = actuators.allocate_thrusters(arms, tau)
-    np.testing.assert_allclose(force, [first[0] / np.dot(first, first), 0.0], rtol=1e-6)
 
 
 def test_a_pulse_is_as_long_as_its_share_of_the_thrust():
@@ -452,7 +324,6 @@ def test_float32_stays_float32():
     def values(axes, tau, momentum, state):
         return (
             actuators.allocate(axes, tau, momentum),
-            actuators.allocate_thrusters(axes, tau, momentum),
             actuators.wheel_torque(axes, state, momentum, momentum),
             actuators.lag(tau, tau, jnp.float32(0.1)),
             actuators.pulse_widths(momentum, momentum, jnp.float32(0.1)),
@@ -469,9 +340,6 @@ IN_A_PLANE = np.float32([[0.6, 0.8, 0.0], [0.48, 0.6, 0.64], [0, 0, 0]])
 IN_A_PLANE[2] = IN_A_PLANE[:2].sum(axis=0) / np.linalg.norm(IN_A_PLANE[:2].sum(axis=0))
 REFUSED = {
     "limits: wanted shape () or (4,), got (3,)": lambda: actuators.allocate(AXES, TAU, jnp.ones(3)),
-    "limits: wanted values of at least 0, got [-1. -1. -1. -1.]": (
-        lambda: actuators.allocate_thrusters(AXES, TAU, -jnp.ones(4))
-    ),
     "time_constant: wanted positive values": lambda: actuators.lag(TAU, TAU, -0.1),
     "limits: wanted positive values, got 0": lambda: actuators.allocate(AXES, TAU, 0.0),
     "command: wanted the shape of actual": lambda: actuators.lag(TAU, jnp.ones(2), 0.1),

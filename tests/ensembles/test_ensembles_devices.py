@@ -1,27 +1,23 @@
-"""Several devices and processes have the members and the statistics of one device.
-
-They do not communicate while they simulate.
-"""
+"""Several devices have the members and the statistics of one; they do not communicate."""
 
 import os
 import re
-import socket
 import subprocess
 import sys
 
-import numpy as np
+import jax
+import jax.numpy as jnp
 import pytest
-import zarr
+from jax.sharding import Mesh
+
+import jaxquat as jq
 
 COMMON = """
-import sys
 from functools import partial
 import jax, jax.numpy as jnp, numpy as np, jaxquat as jq
-from jax.sharding import AxisType, Mesh
-from jaxquat.ensembles import chunks, largest, mean, quantiles, standard_error
+from jax.sharding import Mesh
+from jaxquat.ensembles import chunks, largest, mean, quantiles
 
-if len(sys.argv) > 1:
-    jax.distributed.initialize(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
 body, key, n = jq.Body.from_principal(jnp.array([0.6, 0.8, 1.0])), jax.random.key(0), 1000
 
 def draw(key):
@@ -42,8 +38,8 @@ reduce = {
     "worst": largest(5, lambda out: out["start"].omega[:, 0]),
 }
 
-def run(mesh, chunk=288, engine="scan", n=n, **options):
-    options = {"chunk": chunk, "reduce": reduce, "mesh": mesh, "progress": False, **options}
+def run(mesh, chunk=288, engine="scan"):
+    options = {"chunk": chunk, "reduce": reduce, "mesh": mesh, "progress": False}
     return jq.ensembles.run(key, draw, partial(simulate, engine), n, **options)
 
 def numbers(found):
@@ -76,39 +72,19 @@ try:
 except ValueError as error:
     print("refused", error)
 """
-PROCESS = """
-everyone, own = jax.devices(), jax.local_devices()
-assert len(everyone) == 6 and len(own) == 3
-found = numbers(run(Mesh(np.array(everyone), ("d",)), store=sys.argv[3]))
-if jax.process_index() == 0:
-    alone = jax.make_mesh((3,), ("d",), devices=own, axis_types=(AxisType.Auto,))
-    compare(found, numbers(run(alone)))
-rule = standard_error(lambda out: out["start"].omega, 0.06)
-options = {"mesh": Mesh(np.array(everyone), ("d",)), "chunk": 48}
-stopped = run(until=rule, store=sys.argv[3] + "-stopped", **options)
-fixed = numbers(run(n=stopped.n, **options))
-for name, x in numbers(stopped).items():
-    np.testing.assert_array_equal(x, fixed[name], err_msg=name)
-np.savez(sys.argv[4], **found, stopped=stopped.n)
-for devices in (everyone[::2] + everyone[1::2], [d for d in everyone if d not in own]):
-    try:
-        run(Mesh(np.array(devices), ("d",)))
-    except ValueError as error:
-        print("refused", error)
-"""
 COLLECTIVES = re.compile(
     r"\b(all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|collective-broadcast)"
 )
 
 
-def start(program, *arguments, devices):
+def start(program, devices):
     flags = os.environ.get("XLA_FLAGS", "")
     environment = {
         **os.environ,
         "XLA_FLAGS": " ".join([f"--xla_force_host_platform_device_count={devices}", flags]),
         "JAX_PLATFORMS": "cpu",
     }
-    command = [sys.executable, "-c", COMMON + program, *map(str, arguments)]
+    command = [sys.executable, "-c", COMMON + program]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -124,61 +100,10 @@ def test_eight_devices_without_communication():
     assert COLLECTIVES.findall("%x = f32[] all-reduce(%y)") == ["all-reduce"]
 
 
-def processes(folder):
-    """Two of them, on this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    return [
-        start(PROCESS, port, k, folder / "store", folder / f"{k}.npz", devices=3) for k in range(2)
-    ]
-
-
-def finished(running):
-    results = []
-    try:
-        results = [(*process.communicate(timeout=120), process.returncode) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-            process.communicate()
-    for printed, errors, code in results:
-        assert code == 0, errors
-        assert (
-            "refused mesh: wanted the same number of devices of each process, side by side, got "
-            in printed
-        )
-        alone_or_all = "wanted devices of this process alone or of all 2 processes, got ["
-        assert f"refused mesh: {alone_or_all}" in printed
-
-
-@pytest.mark.slow
-def test_two_processes(tmp_path):
-    """The first compares with a run of its own devices; both have the same result and one store."""
-    finished(processes(tmp_path))
-    first, second = (np.load(tmp_path / f"{k}.npz") for k in range(2))
-    assert set(first.files) == set(second.files)
-    for name in first.files:
-        np.testing.assert_array_equal(first[name], second[name])
-    digests = sorted((tmp_path / "store").rglob("digests-*"))
-    done = [(path.name, len(path.read_text().splitlines())) for path in digests]
-    assert done == [("digests-0", 4), ("digests-1", 4)]
-    x = zarr.open_group(tmp_path / "store", mode="r")["start/q"]
-    assert x.chunks == (144, 4)
-    assert np.isfinite(x[:]).all()
-    n = int(first["stopped"])  # some 278 that did not fail, (1/0.06)^2
-    assert 240 < n < 480
-    (digests,) = (tmp_path / "store-stopped").rglob("digests-1")
-    assert len(digests.read_text().splitlines()) == n // 48
-
-
-@pytest.mark.slow
-def test_two_processes_resume_from_where_the_slower_one_was(tmp_path):
-    finished(processes(tmp_path))
-    whole = dict(np.load(tmp_path / "0.npz"))
-    for part, chunks, store in ((0, 3, "store"), (1, 1, "store"), (0, 2, "store-stopped")):
-        (digests,) = (tmp_path / store).rglob(f"digests-{part}")
-        digests.write_text("".join(digests.read_text().splitlines(keepends=True)[:chunks]))
-    finished(processes(tmp_path))
-    for name, x in np.load(tmp_path / "1.npz").items():
-        np.testing.assert_array_equal(x, whole[name])
+def test_devices_of_another_process_are_refused(monkeypatch):
+    monkeypatch.setattr(jax, "process_index", lambda: 1)
+    with pytest.raises(ValueError, match=r"mesh: wanted devices of this process, 1, got those of "):
+        jq.ensembles.run(
+            jax.random.key(0), jax.random.normal, jnp.sqrt, 10,
+            reduce=jq.ensembles.mean(), mesh=Mesh(jax.devices(), ("d",)),
+        )  # fmt: skip

@@ -154,7 +154,7 @@ def test_a_stopped_store_is_that_of_as_many_members(tmp_path):
     for name in ("x", "all/x", "all/up"):
         np.testing.assert_array_equal(a[name][: stopped.n], b[name][:])
     assert np.isnan(a["all/x"][stopped.n :]).all()
-    digests = [tmp_path / name / "all/up" / "digests-0" for name in ("stopped", "fixed")]
+    digests = [tmp_path / name / "all/up" / "digests" for name in ("stopped", "fixed")]
     assert digests[0].read_bytes() == digests[1].read_bytes()
 
 
@@ -197,7 +197,7 @@ def test_a_rule_reads_only_as_much_of_a_store_as_it_needs(tmp_path, monkeypatch,
 def files(store, kind):
     """The files of a store that hold chunks, descriptions or digests."""
     every = sorted(file for file in store.rglob("*") if file.is_file())
-    kinds = {"zarr.json": "description", "digests-0": "digests"}
+    kinds = {"zarr.json": "description", "digests": "digests"}
     return [file for file in every if kinds.get(file.name, "chunk") == kind]
 
 
@@ -248,7 +248,7 @@ def test_a_lost_chunk_is_named_and_the_call_goes_on_without_its_line(tmp_path, f
     """Zarr would give NaN for it, and the members would count as failed."""
     finished(tmp_path)
     (tmp_path / "store" / "x" / "c" / "3").unlink()
-    digests = tmp_path / "store" / "all/up" / "digests-0"
+    digests = tmp_path / "store" / "all/up" / "digests"
     message = (
         r"^store: wanted chunks as they were written, got chunk 3 in .*store \(members 288 to 383\)"
         rf", which is not as it was written; remove the lines from 4 on in {digests}, and the same "
@@ -331,7 +331,7 @@ def killed(store, times, seed):
 
 
 def progress(store):
-    digests = list(store.rglob("digests-0"))
+    digests = list(store.rglob("digests"))
     return digests[0].read_bytes().count(b"\n") if digests else -1
 
 

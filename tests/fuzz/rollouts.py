@@ -17,8 +17,7 @@ from .grammar import Grammar, Mode, Node, Type
 from .programs import PRELUDE
 
 ANY = (  # schemes for any torque; those in ATTITUDE need one that depends only on the attitude
-    "lie_euler", "rkmk2", "rkmk3", "rkmk4", "cf4", "zhao", "formulation1",
-    "half_quat",
+    "lie_euler", "rkmk2", "rkmk3", "rkmk4", "zhao", "formulation1", "half_quat",
 )  # fmt: skip
 ATTITUDE = (  # the last does not move bodies
     "no_squish", "symmetric_top", "pcdm1", "symmetric_top_suzuki4", "simo_wong",

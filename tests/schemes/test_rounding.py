@@ -145,7 +145,7 @@ def test_energy_in_float64_walks_beside_the_same_splitting_in_extended_precision
 
 @pytest.mark.slow
 @pytest.mark.needs("llvmlite")
-@pytest.mark.parametrize("name", ["rkmk4", "zhao", "rkmk6", "cf4", "pcdm1"])
+@pytest.mark.parametrize("name", ["rkmk4", "zhao", "rkmk6", "pcdm1"])
 def test_what_explicit_schemes_lose_of_the_momentum_by_rounding_walks_in_float32(name):
     """At this step, their truncation error is smaller than the rounding."""
     counts = (10_000, 100_000)

@@ -31,7 +31,7 @@ MILLION = (
     "simo_wong",
 )
 EXTRA = {"heun": (jq.schemes.rkmk(tableaus.HEUN), 2)}
-AUX = ("rkmk4", "cf4", "zhao", "formulation1")
+AUX = ("rkmk4", "zhao", "formulation1")
 SIZES = ("rkmk4", "simo_wong")
 
 
@@ -97,7 +97,6 @@ def errors_of_one_step(step, name, order, *of_problem):
 ONE_OF_EACH = (  # the order of the others on forced bodies is measured above
     "lie_euler",
     "rkmk4",
-    "cf4",
     "zhao",
     "pcdm1",
     "formulation1",
@@ -178,7 +177,6 @@ MEASURED = {
     "rkmk4": (1.3e-6, 7.6e-6, 5.5e-7),
     "rkmk5": (2.6e-9, 2.2e-8, 1.7e-8),
     "rkmk6": (5.0e-10, 8.2e-9, 5.0e-9),
-    "cf4": (7.7e-7, 6.7e-6, 4.0e-6),
     "formulation1": (1.6e-5, 1.6e-4, 1.0e-5),
     "formulation2": (1.1e-5, 3.3e-5, 4.1e-6),
     "no_squish": (8.2e-3, 3.9e-3),

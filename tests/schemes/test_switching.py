@@ -121,7 +121,7 @@ def test_a_split_step_is_the_steps_to_and_from_the_instants(engine):
     np.testing.assert_allclose(end(scheme, switching, 7, engine), wanted, rtol=0, atol=1e-14)
 
 
-SCHEMES = ["lie_euler", "rkmk2", "rkmk4", "rkmk6", "cf4", "lie_midpoint"]
+SCHEMES = ["lie_euler", "rkmk2", "rkmk4", "rkmk6", "lie_midpoint"]
 OF_ATTITUDE = ["no_squish", "lgvi", "simo_wong"]
 
 

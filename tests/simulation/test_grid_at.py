@@ -20,10 +20,7 @@ START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))
 # Spacings differ by a factor of 16. Two intervals are empty, one of them in the middle.
 STAMPS = np.array([0.5, 0.51, 0.67, 0.67, 0.7, 0.78, 0.78])
 EMPTY = np.diff(STAMPS) == 0
-ONE_OF_EACH_FAMILY = (
-    *("rkmk4", "rkmk6", "cf4", "formulation2"),
-    *("zhao", "lie_midpoint", "lie_euler"),
-)
+ONE_OF_EACH_FAMILY = (*("rkmk4", "rkmk6", "formulation2", "zhao", "lie_midpoint", "lie_euler"),)
 
 
 def law(t, state, stiffness):

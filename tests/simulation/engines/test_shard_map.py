@@ -109,7 +109,6 @@ REST, HERE = jq.control.Reference(LEVEL, jnp.zeros(3), jnp.zeros(3)), jq.control
 CORNERS = 0.12 * jnp.array([[1.0, 1, 0], [-1, 1, 0], [-1, -1, 0], [1, -1, 0]])
 SPINS, CURVE = jnp.array([1.0, -1.0, 1.0, -1.0]), jnp.array([0.0, 0.0, 2e-5])
 ROTORS = jq.rotors.Rotors(CORNERS, jnp.tile(EYE[2], (4, 1)), SPINS, CURVE, 0.02 * CURVE)
-ARMS = jnp.cross(jnp.vstack([EYE, -EYE]), jnp.roll(jnp.vstack([EYE, EYE]), 1, 1))
 
 
 def control_gains(k):
@@ -182,10 +181,6 @@ def flight_law(k):
     return torque, {}
 
 
-def thrusters(state, k):
-    return jq.actuators.allocate_thrusters(k * ARMS, -state.omega, 1.0) @ ARMS
-
-
 PLANTS = {
     "zero": lambda k: (jq.torques.zero, {}),
     "commanded": lambda k: (jq.torques.commanded, {"inputs": k * jnp.ones((4, 3))}),
@@ -205,7 +200,6 @@ PLANTS = {
     "euler_law": law(lambda s, k: jq.control.euler_law(s, control_gains(k), V)),
     "tracking_law": law(lambda s, k: jq.control.tracking_law(s, control_gains(k), REST, BODY)),
     "geometric_law": law(lambda s, k: jq.control.geometric_law(s, control_gains(k), REST, BODY)),
-    "thrusters": law(thrusters),
     "wheels": wheels, "lags": lags, "delays": delays, "rotors": rotors, "cascade": cascade,
     "pid": pid, "flight_law": flight_law,
 }  # fmt: skip
