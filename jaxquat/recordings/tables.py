@@ -25,7 +25,7 @@ from jaxquat.recordings.columns import (
 from jaxquat.recordings.headers import Header, header_of, numbered_header, positions, text_of
 from jaxquat.recordings.recording import Recording, from_channels
 from jaxquat.recordings.units import si_value, unlikely_median
-from jaxquat.recordings.writing import OWN, own_channels
+from jaxquat.recordings.writing import OWN, own_channels, own_notes
 
 _COUNTED = 20  # rows from which on whole numbers that rise by 1 are hardly seconds
 
@@ -60,7 +60,8 @@ def read(
     Without ``columns`` the file has the header of ``write``, in any order: ``t``;
     ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 in the
     movement phase, 0 at rest); other channels as ``motors[0]``, ``motors[1]``, or ``volts[]`` for
-    one number in a row. A RuntimeWarning reports a last line without an end, which may be cut off.
+    one number in a row. The comment with the notes is read, too. A RuntimeWarning reports a last
+    line without an end, which may be cut off.
 
     Args:
         path: the file.
@@ -126,7 +127,8 @@ def read(
         values[name] = values[name] * np.squeeze([si_value(unit or 1.0) for unit in stated])
     if "q" in values and values["q"].shape[1] == 9:
         values["q"] = _of_matrices(values["q"])
-    return from_channels(values.pop("t"), values)
+    notes = own_notes(path, text) if columns is None else {}
+    return from_channels(values.pop("t"), values, notes)
 
 
 def _given_units(
