@@ -290,6 +290,12 @@ MUTATIONS = {
         "{}",
         "recordings/test_reading.py::test_notes_are_read_back",
     ),
+    "allan: distant differences by rounding": Mutation(
+        "sensors/allan.py",
+        "u < n + m, u < 16 * max(n, m)",
+        "u >= 0, u >= 0",
+        "sensors/test_allan.py::test_a_walk_alone_of_200000_samples_is_fitted",
+    ),
     "aem: the direction is ignored": Mutation(
         "recordings/aem.py",
         '== "B2A" else 1.0',
