@@ -13,7 +13,7 @@ moments about their own axes; the last row shows what happens if one forgets thi
 simulates one spacecraft at a time here, and the time for many is that of one, times their number.
 
 A second table compares components, each on a spacecraft that tumbles freely in empty space.
-Light, density and field of the surroundings are compared at places, without a spacecraft.
+A third compares light, density and field of the surroundings at places, without a spacecraft.
 ``--write`` puts the tables into docs/validation.md.
 """
 
@@ -675,7 +675,7 @@ def environment_of_basilisk(places, sun, dipole, turn):
 
 
 def surroundings():
-    """Return the largest differences of light, density and field on orbits of all inclinations."""
+    """Return the rows of the table of light, density and field, on orbits of all inclinations."""
     epoch, tilt = datetime.datetime(2025, 1, 1), np.linspace(0.0, np.pi, 40)
     orbit = jax.vmap(
         lambda tilt, t: jq.environment.kepler_orbit(6.878e6, tilt, ascending_node=tilt)(t)[0]
@@ -686,16 +686,23 @@ def surroundings():
     sun = 1.471e11 * np.asarray(jq.environment.sun_direction(epoch, 0.0))
     light, air, field = environment_of_basilisk(places, sun, dipole, turn)
     ours = jax.jit(lambda x: jq.environment.sunlight(epoch, 0.0, x))(places)
-    edge = (light > 0.0) & (light < 1.0)
-    off = np.abs(light - ours)
-    yield f"light: {off.max():.1e} at {edge.sum()} places in half-shadow, {off[~edge].max():.1e}"
+    edge, off = (light > 0.0) & (light < 1.0), np.abs(light - ours)
     radii = 6378137.0 + np.linspace(1.0, 24e3, 200)
     low = radii[:, None] * np.array([0.6, 0.8, 0.0])  # where the ellipsoid has this radius
     air = environment_of_basilisk(low, sun, dipole, turn)[1]
     ratio = jq.environment.density(low) / air
-    yield f"density, up to 24 km: {np.abs(ratio - 1.0).max():.1e} of it"
     ours = jax.jit(lambda x: jq.environment.magnetic_field(epoch, 0.0, x, 1))(places)
-    yield f"field of the dipole: {1e9 * np.abs(field - ours).max():.1e} nT"
+    rows = (
+        ("`sunlight`", "`eclipse`, half-shadow", edge.sum(), f"{off[edge].max():.1e}"),
+        ("`sunlight`", "`eclipse`, elsewhere", (~edge).sum(), f"{off[~edge].max():.1e}"),
+        ("`density`, below 24 km", "`exponentialAtmosphere`", len(low),
+         f"{np.abs(ratio - 1.0).max():.1e} of it"),
+        ("`magnetic_field(..., degree=1)`", "`magneticFieldCenteredDipole`", len(places),
+         f"{1e9 * np.abs(field - ours).max():.1e} nT"),
+    )  # fmt: skip
+    yield "| `jq.environment` | Basilisk | places | largest difference |"
+    yield "|---|---|---|---|"
+    yield from (f"| {name} | {module} | {count} | {text} |" for name, module, count, text in rows)
 
 
 def main():
@@ -705,13 +712,12 @@ def main():
     )
     parser.add_argument("--many", type=int, default=1000, help="spacecraft that fly together")
     parser.add_argument("--write", action="store_true", help="put the tables into the page")
-    parser.add_argument("--only", choices=["differences", "components", "speeds", "surroundings"])
-    options = parser.parse_args()
     tables = {
-        "differences": differences, "components": components, "speeds": lambda: speeds(options.many)
+        "differences": differences, "components": components, "surroundings": surroundings,
+        "speeds": lambda: speeds(options.many),
     }  # fmt: skip
-    if options.only in (None, "surroundings"):
-        print(*surroundings(), "", sep="\n")
+    parser.add_argument("--only", choices=tables)
+    options = parser.parse_args()
     for name in tables if options.only is None else {options.only} & {*tables}:
         text = "\n".join(tables[name]())
         print(f"{text}\n")

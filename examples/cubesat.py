@@ -190,7 +190,15 @@ def percentile(keys, gains, rows):
     return jnp.quantile(jnp.sqrt(jnp.mean(error**2, axis=1)), 0.9)
 
 
-def draw_picture(rows, share):
+def interval(share, n):
+    """Return the 95 % interval of a share of n (E. B. Wilson, J. Am. Stat. Assoc. 22, 1927)."""
+    z = 1.96
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return centre - half, min(centre + half, 1.0)
+
+
+def draw_picture(rows, share, n):
     """Draw the rates, errors and wheels of 64 cubesats against time."""
     figure, axes = plt.subplots(3, 1, figsize=(6.4, 6.2), sharex=True, layout="constrained")
     orbits = 60.0 * np.arange(rows.shape[1]) / PERIOD
@@ -203,7 +211,8 @@ def draw_picture(rows, share):
         ax.fill_between(orbits, 0, 1, rows[0, :, 3] < 0.5, label="shadow", **bars)
         ax.set_ylabel(name)
         ax.grid(alpha=0.3)
-    axes[0].set(yscale="log", title=f"{share:.1f} % point at the Sun to 3 degrees in the last hour")
+    title = f"{100 * share:.1f} % of {n:,} point at the Sun to 3 degrees in the last hour"
+    axes[0].set(yscale="log", title=title)
     axes[1].set_yscale("log")
     axes[2].set(xlabel="orbits", xlim=(0, orbits[-1]))
     axes[0].legend(loc="upper right")
@@ -227,10 +236,12 @@ def main():
     began, mean = time.perf_counter(), jq.ensembles.mean()
     key, n = jax.random.key(1), options.members
     found = jq.ensembles.run(key, draw, points, n, reduce=mean, progress=False).result
-    share, error = 100 * float(found.mean), 100 * float(found.standard_error)
+    share = float(found.mean)
+    low, high = (100 * x for x in interval(share, n))
     print(f"{n} members in {time.perf_counter() - began:.0f} s, compilation included")
-    print(f"to 3 degrees in the last hour: {share:.2f} +- {error:.2f} %")
-
+    print(f"to 3 degrees in the last hour: {100 * share:.2f} %, ", end="")
+    print(f"95 % interval {low:.2f} to {high:.2f} %")
+    print(f"fitting the gains by {options.updates} updates", flush=True)
     first, others = jax.tree.map(lambda x: x[:300], around), jax.random.split(jax.random.key(2), 64)
     fitted = jq.fit(
         lambda gains, batch, key: percentile(jax.random.split(key, 32), gains, first),
@@ -242,7 +253,7 @@ def main():
         worst = np.rad2deg(jax.jit(percentile)(others, gains, first))
         print(f"{name:8} {worst:.3f} deg, gains", *(f"{x:.1e}" for x in jnp.exp(gains)))
     rows = jax.jit(jax.vmap(lambda key: fly(draw(key), GAINS, around)))(others)
-    draw_picture(np.asarray(rows), share)
+    draw_picture(np.asarray(rows), share, n)
     print("drawn to cubesat.png")
 
 

@@ -274,6 +274,24 @@ MUTATIONS = {
         "(vectors + np.cross(",
         "recordings/test_aem.py::test_derivatives_of_quaternions_become_rates",
     ),
+    "aem: the rates of angles about the axes of the start": Mutation(
+        "recordings/attitudes.py",
+        "last_two.inv().apply(first)",
+        "last_two.apply(first)",
+        "recordings/test_aem.py::test_euler_angles_and_their_rates_are_those_of_the_textbook",
+    ),
+    "writing: the notes are lost": Mutation(
+        "recordings/tables.py",
+        "own_notes(path, text) if columns is None else {}",
+        "{}",
+        "recordings/test_reading.py::test_notes_are_read_back",
+    ),
+    "allan: distant differences by rounding": Mutation(
+        "sensors/allan.py",
+        "u < n + m, u < 16 * max(n, m)",
+        "u >= 0, u >= 0",
+        "sensors/test_allan.py::test_a_walk_alone_of_200000_samples_is_fitted",
+    ),
     "aem: the direction is ignored": Mutation(
         "recordings/aem.py",
         '== "B2A" else 1.0',

@@ -543,7 +543,7 @@ def test_cubesat_example(tmp_path):
     """
     code, out, err = run(tmp_path, "cubesat", "--members", "256", "--updates", "2")
     assert code == 0, err
-    assert float(re.search(r"in the last hour: (\S+) \+-", out).group(1)) > 97.0
+    assert float(re.search(r"in the last hour: (\S+) %, 95 %", out).group(1)) > 97.0
     worst = [float(x) for x in re.findall(r"^(?:by hand|fitted) +(\S+) deg", out, re.M)]
     assert len(worst) == 2
     assert all(0.1 < x < 2.0 for x in worst)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import datetime
+import itertools
 import os
 import re
 from collections.abc import Mapping
@@ -12,12 +13,15 @@ from decimal import Context, Decimal
 import numpy as np
 
 from jaxquat._internal.checks import finite, instance, one_of, place, positive_integer
+from jaxquat.recordings.attitudes import of_euler_angles, of_euler_rates
 from jaxquat.recordings.recording import Recording, check_recording, check_samples, check_times
 
-_TYPES = {  # those that are read, by the version of the message
-    "1.0": ("QUATERNION", "QUATERNION/DERIVATIVE"),
-    "2.0": ("QUATERNION", "QUATERNION/DERIVATIVE", "QUATERNION/ANGVEL"),
-}
+_SIZES = {  # how many numbers a line has
+    "QUATERNION": 4, "QUATERNION/DERIVATIVE": 8, "QUATERNION/ANGVEL": 7,
+    "EULER_ANGLE": 3, "EULER_ANGLE/DERIVATIVE": 6, "EULER_ANGLE/ANGVEL": 6,
+}  # fmt: skip
+_TYPES = {"1.0": ("QUATERNION", "QUATERNION/DERIVATIVE"), "2.0": tuple(_SIZES)}  # that are read
+_SEQUENCES = tuple(a + b + c for a, b, c in itertools.product("XYZ", repeat=3) if a != b != c)
 _BODY = re.compile(  # frames on a spacecraft
     r"(SC_BODY|ACC|ACTUATOR|AST|CSS|DSS|ESA|GYRO|IMU|INSTRUMENT|MTA|RW|SA|SENSOR|STARTRACKER|TAM)"
     r"(_FRAME)?(_\w+)?"
@@ -42,8 +46,8 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
 
     ``t`` are seconds after START_TIME in the file's TIME_SYSTEM, whose days have 86,400 s. ``q``
     maps the frame on the spacecraft, as SC_BODY_1, to the other one, scalar first, in the digits of
-    the file. ``gyro``, in axes of the spacecraft, are the rates of QUATERNION/ANGVEL or those of a
-    quaternion's derivative. ``notes`` has the metadata.
+    the file; version 2 may have Euler angles instead. ``gyro``, in axes of the spacecraft, are the
+    rates of an ANGVEL or those of a DERIVATIVE. ``notes`` has the metadata.
 
     Args:
         path: the file.
@@ -52,7 +56,7 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
     Raises:
         ValueError, TypeError: a bad argument; another format or version; a malformed line, by its
             number; no ATTITUDE_DIR or QUATERNION_TYPE in version 1; another ATTITUDE_TYPE, such as
-            SPIN, Euler angles or RATE; both frames, or none, on the spacecraft.
+            SPIN, or RATE and EULER_ANGLE of version 1; both frames, or none, on the spacecraft.
         OSError: the file cannot be opened.
 
     Examples:
@@ -61,7 +65,7 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
     file = place("path", path)
     segment = None if segment is None else positive_integer("segment", segment)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{file}: wanted a text in UTF-8, got other bytes ({error})") from error
     segments = _segments(str(file), text)
@@ -69,20 +73,20 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
         raise ValueError(f"segment: wanted one of the {len(segments)} of {file}, got {segment}")
     notes, lines = segments[(segment or 1) - 1]
     where, t, numbers = f"{file}: segment {segment or 1}", [], []
-    size = {"/DERIVATIVE": 8, "/ANGVEL": 7}.get(_convention(where, notes), 4)
+    kind = _convention(where, notes)
     start = _seconds(where, notes["START_TIME"])
     for k, (epoch, *cells) in lines:
         here = f"{file}, line {k}"
         if not all(map(_NUMBER.fullmatch, cells)):
             raise ValueError(f"{here}: wanted numbers, got {' '.join(cells)}")
         numbers.append([float(cell) for cell in cells])
-        if len(cells) != size:
-            raise ValueError(f"{here}: wanted a time and {size} numbers, got {len(cells)}")
+        if len(cells) != _SIZES[kind]:
+            raise ValueError(f"{here}: wanted a time and {_SIZES[kind]} numbers, got {len(cells)}")
         t.append(float(_seconds(here, epoch) - start))
     if len(t) < 2:
         raise ValueError(f"{where}: wanted at least two attitudes, got {len(t)}")
     on_a = _spacecraft(where, notes) == "REF_FRAME_A"
-    q, rate = _b_to_a(where, np.array(numbers), notes)
+    q, rate = _b_to_a(where, np.array(numbers), kind, notes)
     check_times(f"{where}, times [s]", np.array(t), "")
     check_samples(where, "q", q)
     if on_a:
@@ -174,6 +178,8 @@ def _lines(pairs: Mapping[str, str]) -> list[str]:
 
 def _segments(file: str, text: str) -> list[tuple[dict[str, str], list[tuple[int, list[str]]]]]:
     """Return the keywords and the numbered lines of cells of each segment."""
+    if text.lstrip().startswith("<"):
+        raise ValueError(f"{file}: wanted KVN, lines such as CCSDS_AEM_VERS = 2.0, got XML")
     header: dict[str, str] = {}
     pairs, segments, part = header, [], "header"
     words = {word for _, word in _PARTS}
@@ -202,7 +208,7 @@ def _segments(file: str, text: str) -> list[tuple[dict[str, str], list[tuple[int
 
 
 def _convention(where: str, notes: dict[str, str]) -> str:
-    """Return what follows QUATERNION in the type; ValueError if a convention is not supported."""
+    """Return the type of the attitudes; ValueError if a convention is not supported."""
     version, kind = notes["CCSDS_AEM_VERS"], notes.get("ATTITUDE_TYPE", "nothing").upper()
     one_of(f"{where}: CCSDS_AEM_VERS", version, tuple(_TYPES))
     one_of(f"{where}: ATTITUDE_TYPE", kind, _TYPES[version])
@@ -214,23 +220,31 @@ def _convention(where: str, notes: dict[str, str]) -> str:
     for key in _NEEDED:
         if key not in notes:
             raise ValueError(f"{where}: wanted {key}, got {', '.join(notes)}")
-    return kind.removeprefix("QUATERNION")
+    if kind.startswith("EULER"):
+        one_of(f"{where}: EULER_ROT_SEQ", notes.get("EULER_ROT_SEQ", "nothing"), _SEQUENCES)
+    return kind
 
 
 def _b_to_a(
-    where: str, numbers: np.ndarray, notes: Mapping[str, str]
+    where: str, numbers: np.ndarray, kind: str, notes: Mapping[str, str]
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Return q from components in B to those in A, and the rate of B relative to A, in B [rad/s].
 
-    The axes of A, turned by the message's quaternion, are those of B.
+    The axes of A, turned by the message's quaternion or sequence of angles, are those of B.
     """
-    shift = 0 if notes.get("QUATERNION_TYPE", "LAST").upper() == "FIRST" else 1
-    sign = _CONJUGATE if notes.get("ATTITUDE_DIR", "A2B").upper() == "B2A" else 1.0
-    q, rest = np.roll(numbers[:, :4], shift, axis=1) * sign, numbers[:, 4:]
-    if rest.shape[1] == 4:  # omega = 2 q* q'
-        slope = np.roll(rest, shift, axis=1) * sign
-        vectors = q[:, :1] * slope[:, 1:] - slope[:, :1] * q[:, 1:]
-        return q, 2.0 * (vectors - np.cross(q[:, 1:], slope[:, 1:]))
+    if kind.startswith("EULER"):
+        order, angles, rest = notes["EULER_ROT_SEQ"], numbers[:, :3], numbers[:, 3:]
+        q = of_euler_angles(angles, order)
+        if kind.endswith("DERIVATIVE"):
+            return q, np.deg2rad(of_euler_rates(angles, rest, order))
+    else:
+        shift = 0 if notes.get("QUATERNION_TYPE", "LAST").upper() == "FIRST" else 1
+        sign = _CONJUGATE if notes.get("ATTITUDE_DIR", "A2B").upper() == "B2A" else 1.0
+        q, rest = np.roll(numbers[:, :4], shift, axis=1) * sign, numbers[:, 4:]
+        if kind.endswith("DERIVATIVE"):  # omega = 2 q* q'
+            slope = np.roll(rest, shift, axis=1) * sign
+            vectors = q[:, :1] * slope[:, 1:] - slope[:, :1] * q[:, 1:]
+            return q, 2.0 * (vectors - np.cross(q[:, 1:], slope[:, 1:]))
     if rest.shape[1] == 0:
         return q, None
     frame, rate = notes.get("ANGVEL_FRAME", "nothing"), np.deg2rad(rest)

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxquat._internal.checks import boolean, instance, one_of, positive, real
 from jaxquat._internal.renamed import refuses_old_keywords
+from jaxquat.recordings.attitudes import of_matrices
 from jaxquat.recordings.cells import Channel, malformed, numbers_of
 from jaxquat.recordings.columns import (
     SI,
@@ -25,7 +26,7 @@ from jaxquat.recordings.columns import (
 from jaxquat.recordings.headers import Header, header_of, numbered_header, positions, text_of
 from jaxquat.recordings.recording import Recording, from_channels
 from jaxquat.recordings.units import si_value, unlikely_median
-from jaxquat.recordings.writing import OWN, own_channels
+from jaxquat.recordings.writing import OWN, own_channels, own_notes
 
 _COUNTED = 20  # rows from which on whole numbers that rise by 1 are hardly seconds
 
@@ -60,7 +61,8 @@ def read(
     Without ``columns`` the file has the header of ``write``, in any order: ``t``;
     ``gyr_x, gyr_y, gyr_z``; ``q_w, q_x, q_y, q_z`` (sensor to world); ``movement`` (1 in the
     movement phase, 0 at rest); other channels as ``motors[0]``, ``motors[1]``, or ``volts[]`` for
-    one number in a row. A RuntimeWarning reports a last line without an end, which may be cut off.
+    one number in a row. The comment with the notes is read, too. A RuntimeWarning reports a last
+    line without an end, which may be cut off.
 
     Args:
         path: the file.
@@ -125,8 +127,9 @@ def read(
     for name, _, _, _, stated in channels:
         values[name] = values[name] * np.squeeze([si_value(unit or 1.0) for unit in stated])
     if "q" in values and values["q"].shape[1] == 9:
-        values["q"] = _of_matrices(values["q"])
-    return from_channels(values.pop("t"), values)
+        values["q"] = of_matrices(values["q"])
+    notes = own_notes(path, text) if columns is None else {}
+    return from_channels(values.pop("t"), values, notes)
 
 
 def _given_units(
@@ -139,17 +142,6 @@ def _given_units(
     if "t" in given:
         raise ValueError(f"units: wanted none for t beside rate, got {given['t']!r}")
     return given | {"t": 1.0 / rate}
-
-
-def _of_matrices(q: np.ndarray) -> np.ndarray:
-    """Return attitudes (N, 4), scalar first, from the rows of matrices (N, 9)."""
-    from scipy.spatial.transform import Rotation  # here, because it takes 0.1 s
-
-    attitudes, present = np.full((len(q), 4), np.nan), ~np.isnan(q[:, 0])
-    if present.any():
-        matrices = Rotation.from_matrix(q[present].reshape(-1, 3, 3))
-        attitudes[present] = np.roll(matrices.as_quat(), 1, axis=1)
-    return attitudes
 
 
 def _checked_columns(

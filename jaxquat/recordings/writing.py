@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "movement": ("movement",),
 }
 """The columns of channels in files that ``write`` wrote; those of others end in their index."""
+_NOTES = "# notes of jaxquat: "  # before the JSON in the line after the header
 
 
 def own_channels(names: Sequence[str]) -> list[Channel]:
@@ -54,11 +57,12 @@ def write(path: str | os.PathLike[str], recording: Recording) -> None:
     """Write all channels of a recording to a file from which ``read`` restores every bit.
 
     The file is compressed if its name ends in .gz. All channels are read back as float64, a
-    complete movement as bool.
+    complete movement as bool. A comment after the header has the notes as JSON.
 
     Raises:
         ValueError, TypeError: the argument, or a channel that ``read`` would refuse: a row in which
-            some numbers are NaN, an infinite number, an attitude off the unit sphere, a bad name.
+            some numbers are NaN, an infinite number, an attitude off the unit sphere, a bad name;
+            notes that JSON changes or cannot hold, such as arrays.
         OSError: the file cannot be written.
 
     Examples:
@@ -86,10 +90,37 @@ def write(path: str | os.PathLike[str], recording: Recording) -> None:
     if not _is_read_back(text.getvalue(), header, names):
         wanted = "channels with names that a header can hold"
         raise ValueError(f"recording: wanted {wanted}, got {', '.join(map(repr, names)) or 'none'}")
+    if recording.notes:
+        text.write(f"{_NOTES}{_in_json(recording.notes)}\r\n")
     for row in np.column_stack(numbers).tolist():
         writer.writerow("" if math.isnan(x) else repr(x) for x in row)
     content = text.getvalue().encode()
     file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
+
+
+def _in_json(notes: Mapping[str, Any]) -> str:
+    for key, value in notes.items():
+        try:
+            is_kept = json.loads(json.dumps({key: value})) == {key: value}
+        except (TypeError, ValueError, RecursionError):
+            is_kept = False
+        if not is_kept:
+            wanted = "texts, finite numbers, booleans, lists and dicts of them by texts"
+            raise ValueError(f"recording.notes: wanted {wanted}, got {value!r} for {key!r}")
+    return json.dumps(dict(notes))
+
+
+def own_notes(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
+    """Return the notes in the text of a file that ``write`` wrote."""
+    _, found, rest = text.partition(f"\n{_NOTES}")
+    line = rest.partition("\n")[0]
+    try:
+        notes = json.loads(line) if found else {}
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: wanted notes in JSON, got {line!r}") from error
+    if not isinstance(notes, dict):
+        raise ValueError(f"{os.fspath(path)}: wanted notes by name, got {line!r}")
+    return notes
 
 
 def _is_read_back(line: str, header: list[str], names: Sequence[str]) -> bool:

@@ -25,6 +25,8 @@ __all__ = ["Noise", "deviation", "fit"]
 _LEAST = 100  # samples
 _MEANS = np.array([1.0, -2.0, 1.0])  # second difference of the integral: difference of two means
 
+_GRADED = np.array([0, *(sign * 64 * 4**k for k in range(20) for sign in (-1, 1))])
+
 
 @has_old_fields("allan.Noise")
 @dataclass(frozen=True, eq=False, repr=False)
@@ -196,24 +198,39 @@ def _moments(means: np.ndarray, number: int, dt: float) -> np.ndarray:
     """Return the covariance of two Allan variances, by pairs of the squares, (m, m, 3, 3).
 
     An Allan variance is ``sum(z^2)/(2 M)`` over M normal differences z of neighbouring means, so
-    the covariance of two is ``sum(R(s - t)^2)/(2 M M')``. R, that of the two kinds of z, is the
-    second difference, by both times, of ``G = -N^2 |t|/2 + B^2 t^2 ln|t|/(2 pi) + K^2 |t|^3/12``.
+    the covariance of two is ``sum(R(s - t)^2)/(2 M M')``, with R that of the two kinds of z.
     """
-    result = np.zeros((len(means), len(means), 3, 3))
+    result, units = np.zeros((len(means), len(means), 3, 3)), np.array([[1.0 / dt], [1.0], [dt]])
     for i, n in enumerate(means):
         for j, m in enumerate(means[: i + 1]):
             sizes = number + 1 - 2 * n, number + 1 - 2 * m
             knots = np.add.outer(-n * np.arange(3), m * np.arange(3)).ravel()
+            stretches = np.add.outer(knots, _GRADED).ravel()  # R has logarithms at the knots
             ends = [-sizes[1], sizes[0], 0, sizes[0] - sizes[1]]
-            lags, weights = _sum_over(np.clip([*knots, *ends], -sizes[1], sizes[0]))
+            lags, weights = _sum_over(np.clip([*stretches, *ends], -sizes[1], sizes[0]))
             pairs = np.minimum(sizes[0], sizes[1] + lags) - np.maximum(0.0, lags)
-            time = dt * np.abs(lags[:, None] - knots)
-            logarithm = np.log(np.where(time > 0, time, 1.0))
-            kernel = np.stack([-time / 2.0, time**2 * logarithm / (2.0 * np.pi), time**3 / 12.0])
-            covariance = kernel @ np.outer(_MEANS, _MEANS).ravel() / (dt**2 * n * m)
+            covariance = units * _covariance(lags, knots, n, m) / (n * m)
             sums = np.einsum("pl,ql,l->pq", covariance, covariance, weights * pairs)
             result[i, j] = result[j, i] = sums / (2.0 * sizes[0] * sizes[1])
     return result
+
+
+def _covariance(lags: np.ndarray, knots: np.ndarray, n: int, m: int) -> np.ndarray:
+    """Return the covariance of sums over n and over m samples of unit noises, (3, lags).
+
+    It is the second difference, by both times, of ``-|t|/2``, ``t^2 ln|t|/(2 pi)`` and
+    ``|t|^3/12``. Far away, where the difference would be one of rounding, it is that of a
+    polynomial, 0, or a series.
+    """
+    time, u = np.abs(lags[:, None] - knots), np.abs(lags - (m - n))  # u: from centre to centre
+    logarithm = np.log(np.where(time > 0, time, 1.0))
+    kernel = np.stack([-time / 2.0, time**2 * logarithm / (2.0 * np.pi), time**3 / 12.0])
+    white, flicker, walk = kernel @ np.outer(_MEANS, _MEANS).ravel()
+    inverse = 1.0 / np.maximum(u, 1.0) ** 2
+    series = -((n * m) ** 2) * inverse * (1.0 + 0.5 * (n * n + m * m) * inverse) / np.pi
+    near, close = u < n + m, u < 16 * max(n, m)
+    white, walk = (np.where(near, x, 0.0) for x in (white, walk))
+    return np.stack([white, np.where(close, flicker, series), walk])
 
 
 def _sum_over(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -221,7 +238,7 @@ def _sum_over(knots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     knots, (gauss, shares) = np.unique(knots), np.polynomial.legendre.leggauss(8)
     nodes, weights = [], []
     for a, b in itertools.pairwise(knots):
-        if b - a <= 16:
+        if b - a <= 64:
             nodes.append(np.arange(a, b))
             weights.append(np.ones(b - a))
         else:

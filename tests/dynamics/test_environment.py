@@ -1,11 +1,13 @@
 """The field against the official program, the Sun against an almanac, shadows by tracing rays."""
 
 import datetime
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from commands import ROOT
 
 import jaxquat as jq
 from jaxquat import environment, quaternion
@@ -369,6 +371,26 @@ def test_the_line_of_its_docstring_turns_to_true_north():
     turn = quaternion.exp(jnp.array([0.0, 0.0, -angle]))
     forward = quaternion.rotate(quaternion.multiply(turn, magnetic), jnp.array([1.0, 0.0, 0.0]))
     np.testing.assert_allclose(forward, [np.sin(angle), np.cos(angle), 0.0], atol=1e-15)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of astrojax: it asks for float64
+def test_the_recipe_with_two_line_elements_runs_in_the_axes_of_the_environment():
+    """Earth-fixed positions are those of astrojax, and an orbit takes a day over 15.2."""
+    astrojax = pytest.importorskip("astrojax", reason="no astrojax is installed")
+    page, names = (ROOT / "docs" / "control.md").read_text(), {}
+    code = re.findall(r'```python title="two_line_elements.py"\n(.*?)```', page, re.DOTALL)[0]
+    astrojax.set_dtype(jnp.float64)
+    with jax.numpy_dtype_promotion("standard"):
+        exec(code, names)
+        t = jnp.linspace(0.0, 6000.0, 7)
+        fixed = jax.vmap(names["satellite"].state_itrf)(t)[:, :3]
+        turned = quaternion.rotate(env.earth_attitude(EPOCH, t), fixed)
+        places = jax.vmap(names["orbit"])(t)
+        np.testing.assert_allclose(turned, places, atol=0.01)
+        final = names["path"](jnp.array([0.0, 0.0, 0.01])).final
+    assert not np.array_equal(final.omega, [0.0, 0.01, 0.0])
+    assert abs(np.linalg.norm(final.q) - 1.0) < 1e-12
 
 
 # Errors.

@@ -208,13 +208,16 @@ def test_an_error_of_f_is_raised_as_it_is():
         jq.fused.scan(f, jnp.array(0.0), jnp.arange(3.0))
 
 
-@pytest.mark.parametrize("engine", ["auto", "fused"])
+@pytest.mark.parametrize("engine", ["auto", "fused", "scan"])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((lambda x, y: (x, y), "word", jnp.ones(2)), "^init: wanted arrays, got 'word'"),
         ((lambda x, y: (x, y), 1.0, object()), "^xs: wanted arrays, got <object"),
         (("f", 1.0, jnp.ones(2)), "^f: wanted a function, got 'f'"),
+        ((lambda x, y: (x, y), 1.0, None, -1), "^length: wanted at least 0, got -1$"),
+        ((lambda x, y: (x, y), 1.0, None, 2.0), r"^length: wanted an integer, got 2\.0$"),
+        ((lambda x, y: (x, y), 1.0, None, True), "^length: wanted an integer, got True$"),
         # by lax.scan
         ((lambda x, y: (x[None], y), 1.0, jnp.ones(2)), "carry input and carry output"),
         ((lambda x, y: x, 1.0, jnp.ones(2)), "must be a pair"),

@@ -98,6 +98,35 @@ COMMENT              yaw steering on a 600km altitude orbit
 2021-12-31T00:00:06.000    0.490417 -0.400599  0.579923  0.512544   0.000300023  0.000260030 -0.000284739  0.000238337
 DATA_STOP
 """  # noqa: E501
+# Rows of GSFC for version 2 (AEMExample15.txt of the tests of Orekit): the angles of a spin grow by
+# a degree in a second.
+ANGLES = """CCSDS_AEM_VERS = 2.0
+CREATION_DATE  = 2023-02-06T12:00:00
+ORIGINATOR  = GSFC
+MESSAGE_ID  = A000004
+
+META_START
+COMMENT          Spinning Euler Angles and Euler Rates
+OBJECT_NAME    = MMS1
+OBJECT_ID      = 2015-011A
+CENTER_NAME    = EARTH
+REF_FRAME_A    = EME2000
+REF_FRAME_B    = SC_BODY_1
+TIME_SYSTEM    = TAI
+START_TIME     = 2023-01-01T00:00:00.0000
+STOP_TIME      = 2023-01-01T00:04:30.0000
+ATTITUDE_TYPE  = EULER_ANGLE/DERIVATIVE
+EULER_ROT_SEQ  = ZXZ
+META_STOP
+
+DATA_START
+2023-01-01T00:00:00.0000  10.00000  20.00000  -10.00000  1.00000  1.00000  -1.00000
+2023-01-01T00:00:30.0000  40.00000  50.00000  -40.00000  1.00000  1.00000  -1.00000
+2023-01-01T00:01:00.0000  70.00000  80.00000  -70.00000  1.00000  1.00000  -1.00000
+2023-01-01T00:01:30.0000  100.00000  110.00000  -100.00000  1.00000  1.00000  -1.00000
+2023-01-01T00:02:00.0000  130.00000  140.00000  -130.00000  1.00000  1.00000  -1.00000
+DATA_STOP
+"""
 METADATA = {
     "OBJECT_NAME": "CUBE",
     "OBJECT_ID": "2026-001A",
@@ -156,6 +185,54 @@ def test_derivatives_of_quaternions_become_rates(tmp_path):
     mean = 0.5 * (recording.gyro[1:] + recording.gyro[:-1])
     assert 1e-3 < np.linalg.norm(mean[0]) < 2e-3  # rad/s, near that of the orbit
     np.testing.assert_allclose(mean, between, rtol=0, atol=2e-6)
+
+
+def test_euler_angles_and_their_rates_are_those_of_the_textbook(tmp_path):
+    """The ZXZ sequence: z of the body in the other axes, and Euler's kinematic equations."""
+    recording = recordings.read_aem(written(tmp_path, ANGLES))
+    first = np.deg2rad([10.0, 40.0, 70.0, 100.0, 130.0])
+    second, third = first + np.deg2rad(10.0), -first
+    z = np.array([np.sin(first) * np.sin(second), -np.cos(first) * np.sin(second), np.cos(second)])
+    np.testing.assert_allclose(rotations(recording.q).apply([0.0, 0.0, 1.0]), z.T, atol=1e-15)
+    sine, cosine = np.sin(third), np.cos(third)
+    rates = [np.sin(second) * sine + cosine, np.sin(second) * cosine - sine, np.cos(second) - 1.0]
+    np.testing.assert_allclose(recording.gyro, np.deg2rad(rates).T, atol=1e-16)
+
+
+@pytest.mark.parametrize("order", ["XYZ", "YXY", "ZYX", "YZX"])
+def test_sequences_of_angles_turn_the_axes_one_after_another(tmp_path, order):
+    """Elementary rotations of axes, and their angular velocity by a central difference."""
+    text = ANGLES.replace("ZXZ", order)
+    recording = recordings.read_aem(written(tmp_path, text))
+    lines = [line.split()[1:] for line in text.splitlines() if line.startswith("2023")]
+    rows = np.deg2rad(np.array(lines, float))
+
+    def into_body(angles):
+        matrix = np.eye(3)
+        for letter, angle in zip(order, angles, strict=True):
+            i, j = (("XYZ".index(letter) + k) % 3 for k in (1, 2))
+            turn = np.eye(3)
+            turn[[i, j], [i, j]] = np.cos(angle)
+            turn[i, j], turn[j, i] = np.sin(angle), -np.sin(angle)
+            matrix = turn @ matrix
+        return matrix
+
+    for q, rate, row in zip(recording.q, recording.gyro, rows, strict=True):
+        angles, rates = np.split(row, 2)
+        matrix, h = into_body(angles), 1e-3
+        np.testing.assert_allclose(rotations(q[None]).as_matrix()[0], matrix.T, atol=1e-15)
+        slope = (into_body(angles + h * rates) - into_body(angles - h * rates)) / (2 * h)
+        skew = -slope @ matrix.T  # C' = -[omega] C
+        np.testing.assert_allclose([skew[2, 1], skew[0, 2], skew[1, 0]], rate, atol=1e-11)
+    with_spin = text.replace("DERIVATIVE", "ANGVEL")
+    with_spin = with_spin.replace("META_STOP", "ANGVEL_FRAME = EME2000\nMETA_STOP")
+    turned = recordings.read_aem(written(tmp_path, with_spin))
+    np.testing.assert_array_equal(turned.q, recording.q)
+    np.testing.assert_allclose(
+        rotations(turned.q).apply(turned.gyro), np.deg2rad([[1.0, 1.0, -1.0]] * 5), atol=1e-16
+    )
+    bare = re.sub(r"(?<=\d)  1\.00000  1\.00000  -1\.00000", "", text).replace("/DERIVATIVE", "")
+    assert recordings.read_aem(written(tmp_path, bare)).gyro is None
 
 
 def test_all_conventions_of_one_attitude_are_read_alike(tmp_path):
@@ -242,7 +319,15 @@ def test_what_is_written_is_read_to_the_bit(tmp_path, version, swapped):
         (SPINNING.replace("00:00:19", "00:00:49"), r"times \[s\]: wanted times that increase"),
         (SPINNING.replace("DATA_STOP\n", ""), r"wanted whole segments, got 1, the last cut short"),
         (SPINNING.replace("0.912091", "0.812091"), r"wanted a unit quaternion"),
-        ("<?xml version='1.0'?>\n", r"wanted CCSDS_AEM_VERS = ... first, got"),
+        ("<?xml version='1.0'?>\n<aem>\n", r"a.aem: wanted KVN, lines such as .*, got XML$"),
+        ("\ufeff\n<aem/>", r"a.aem: wanted KVN, lines such as .*, got XML$"),
+        ("a,b\n1,2\n", r"wanted CCSDS_AEM_VERS = ... first, got"),
+        (ANGLES.replace("EULER_ANGLE/DERIVATIVE", "SPIN/NUTATION"), r"got 'SPIN/NUTATION'$"),
+        (ANGLES.replace("ZXZ", "313"), r"EULER_ROT_SEQ: wanted one of 'XYX', .*, got '313'$"),
+        (ANGLES.replace("EULER_ROT_SEQ", "COMMENT"), r"EULER_ROT_SEQ: .*, got 'nothing'$"),
+        (ANGLES.replace("VERS = 2.0", "VERS = 1.0"), r"ATTITUDE_TYPE: .*got 'EULER_ANGLE/DERIV"),
+        (ANGLES.replace("/DERIVATIVE", ""), r"line 21: wanted a time and 3 numbers, got 6"),
+        (ANGLES.replace("/DERIVATIVE", "/ANGVEL"), r"ANGVEL_FRAME: wanted one of 'EME2000'"),
         (SPINNING.replace("054T00:00:19", "054T25:00:19"), r"line 19: wanted a time such as"),
         (SPINNING.replace("054T00:00:19", "054T00:00:61"), r"line 19: wanted a time such as"),
         (SPINNING.replace("054T00:00:19", "366T00:00:19"), r"line 19: wanted a time such as"),

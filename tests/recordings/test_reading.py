@@ -1,5 +1,6 @@
 """Tests of reading named columns with units, and of bringing sensors of several rates together."""
 
+import datetime
 import gzip
 import re
 
@@ -613,6 +614,49 @@ def test_any_channels_are_read_back_to_the_last_bit_without_naming_them(tmp_path
         one, two = (getattr(r, name) if name == "t" else r[name] for r in (recording, again))
         assert one.shape == two.shape
         assert one.tobytes() == two.tobytes(), name
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_notes_are_read_back(tmp_path, name):
+    """A text may have what separates lines, cells and comments; a number keeps its bits."""
+    notes = {
+        "declination": 0.1 + 0.2,
+        "OBJECT_NAME": 'a, "b"\r\n# t, ä \ud800',
+        "t": [None, True, 2],
+    }
+    recording = recordings.Recording(np.array([0.0, 0.5]), np.ones((2, 3)), notes=notes)
+    recordings.write(tmp_path / name, recording)
+    again = recordings.read(tmp_path / name)
+    assert again.notes == notes
+    np.testing.assert_array_equal(again.gyro, recording.gyro)
+    columns = {"t": "t", "gyro": ("gyr_x", "gyr_y", "gyr_z")}
+    assert recordings.read(tmp_path / name, columns, units={"gyro": "rad/s"}).notes == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.ones(3),
+        np.float32(1.0),
+        float("nan"),
+        (1, 2),
+        {1: 2},
+        datetime.date(2026, 3, 20),
+        {"a": {1, 2}},
+    ],
+)
+def test_notes_that_would_change_are_refused(tmp_path, value):
+    recording = recordings.Recording(np.array([0.0, 0.5]), np.ones((2, 3)), notes={"x": value})
+    with pytest.raises(ValueError, match=r"^recording\.notes: wanted texts, .* for 'x'$"):
+        recordings.write(tmp_path / "a.csv", recording)
+    assert not (tmp_path / "a.csv").exists()
+
+
+def test_damaged_notes_name_the_file(tmp_path):
+    for damaged in ('{"a": ', "[1]"):
+        (tmp_path / "a.csv").write_text(f"t,volts[]\n# notes of jaxquat: {damaged}\n0,1\n1,2\n")
+        with pytest.raises(ValueError, match=r"a\.csv: wanted notes"):
+            recordings.read(tmp_path / "a.csv")
 
 
 def test_a_recording_is_written_with_the_channels_that_it_has(tmp_path):

@@ -2,10 +2,12 @@
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 
 import jaxquat as jq
+from jaxquat.sensors import allan
 
 MEASURED = jax.jit(jq.gyro.measure)
 GYRO = jq.gyro.Gyro.ideal()._replace(noise=jnp.array(1e-3), bias_random_walk=jnp.array(1e-4))
@@ -94,6 +96,45 @@ def test_an_hour_gives_noise_to_half_a_percent_and_walk_to_a_tenth():
         assert np.all(errors < part * getattr(GYRO, name)), name
         assert np.all(np.abs(getattr(fit, name) - getattr(GYRO, name)) < 3.5 * errors), name
     assert np.all(fit.reduced_chi_squared < 3.0)
+
+
+def test_a_walk_alone_of_200000_samples_is_fitted():
+    """K within 3.5 standard errors; sampled, it has white noise of ``K dt/sqrt(6)`` beside it."""
+    fit = jq.allan.fit(1e-5 * np.cumsum(white(200_000, 1), axis=0) * np.sqrt(0.1), 0.01)
+    off = fit.bias_random_walk - 1e-5 * np.sqrt(10.0)
+    assert np.all(np.abs(off) < 3.5 * fit.standard_errors["bias_random_walk"])
+    assert np.all(fit.standard_errors["bias_random_walk"] < 0.01 * fit.bias_random_walk)
+    np.testing.assert_allclose(fit.noise, 1e-7 * np.sqrt(10.0 / 6.0), rtol=0.1)
+    assert np.all(fit.reduced_chi_squared < 3.0)
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (32, 32), (64, 2), (256, 64)])
+def test_covariances_of_allan_variances_are_sums_over_all_lags(first, second):
+    """Of 3000 samples, with the second differences in 50 digits."""
+    number, dt = 3000, 0.2
+    with mpmath.workdps(50):
+        kernels = [
+            lambda t: -t / 2,
+            lambda t: t**2 * mpmath.log(t) / (2 * mpmath.pi) if t else mpmath.mpf(0),
+            lambda t: t**3 / 12,
+        ]
+        sizes, sums = [number + 1 - 2 * n for n in (first, second)], np.zeros((3, 3))
+        terms = [(-first * i + second * j, (1, -2, 1)[i] * (1, -2, 1)[j])
+                 for i in range(3) for j in range(3)]  # fmt: skip
+        values = {t: [f(dt * mpmath.mpf(t)) for f in kernels] for t in range(2 * number)}
+        for lag in range(1 - sizes[1], sizes[0]):
+            pairs = min(sizes[0], sizes[1] + lag) - max(0, lag)
+            r = [float(sum(w * values[abs(lag - at)][p] for at, w in terms)) for p in range(3)]
+            sums += pairs * np.outer(r, r) / (dt**2 * first * second) ** 2
+    means = np.array(sorted({first, second}, reverse=True))
+    moments = allan._moments(means, number, dt)[-1 if first != second else 0, 0]
+    np.testing.assert_allclose(moments, sums / (2 * sizes[0] * sizes[1]), rtol=1e-4)
+
+
+def test_covariances_of_long_recordings_fall_with_their_length():
+    """Those of one averaging time: as 1/N, since distant differences are nearly independent."""
+    few, many = (allan._moments(np.array([4]), 10**n, 0.01)[0, 0] for n in (5, 7))
+    np.testing.assert_allclose(few, 100.0 * many, rtol=1e-3)
 
 
 @pytest.mark.slow
