@@ -44,7 +44,7 @@ def constant(window):
     return tuple(jnp.tile(window[name], (STEPS + 1, 1)) for name in names)
 
 
-def residuals_at(steps):
+def residuals_at(steps, predict=predict):
     """Return ``residuals(model, data)``, whose squares sum to lengths of errors over held ones."""
 
     def of_window(model, window):
