@@ -3,7 +3,8 @@
 Motor speeds are sampled at 100 Hz from a loop that is faster, so their slow part is mostly noise,
 and a fit over long windows finds a torque per speed that is several times too small. So the physics
 comes from short windows of flights that turn fast, where the noise is small. The memory comes from
-long windows of the others, and corrects the slow part.
+long windows of the others, and corrects the slow part. So does the drag of the rotors: in short
+windows it changes the velocity too little.
 """
 
 import jax
@@ -44,7 +45,7 @@ def constant(window):
     return tuple(jnp.tile(window[name], (STEPS + 1, 1)) for name in names)
 
 
-def residuals_at(steps):
+def residuals_at(steps, predict=predict):
     """Return ``residuals(model, data)``, whose squares sum to lengths of errors over held ones."""
 
     def of_window(model, window):
@@ -99,12 +100,14 @@ def constants(physics):
 
 
 def improved(model, free, residuals, data, steps):
-    """Return the model with these fields of its memory fitted, and the fit."""
+    """Return the model with ``air`` and these fields of its memory fitted, and the fit."""
 
     def put(values):
-        return model._replace(memory=model.memory._replace(**values))
+        memory = {name: values[name] for name in free}
+        physics = model.physics._replace(air=values["air"])
+        return Model(physics, model.memory._replace(**memory))
 
-    values = {name: getattr(model.memory, name) for name in free}
+    values = {name: getattr(model.memory, name) for name in free} | {"air": model.physics.air}
     options = jq.LeastSquaresOptions(max_steps=steps, ftol=1e-4, progress=False)
     result = jq.least_squares(
         lambda values, data: residuals(put(values), data), values, data, options=options

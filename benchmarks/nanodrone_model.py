@@ -95,9 +95,14 @@ def read(file):
     motors = flight["motors"] / SPEED
     for i in range(1, len(motors)):
         motors[i] = np.where(motors[i] > SPIKE, motors[i - 1], motors[i])
+    return completed(flight | {"motors": motors})
+
+
+def completed(flight):
+    """Return a flight with velocity and vertical in body axes, and the delay."""
     velocity = into_body(flight["q"], flight["velocity"])
-    tilt = into_body(flight["q"], np.tile([0.0, 0.0, 1.0], (len(motors), 1)))[:, :2]
-    flight |= {"motors": motors, "body velocity": velocity, "tilt": tilt}
+    tilt = into_body(flight["q"], np.tile([0.0, 0.0, 1.0], (len(velocity), 1)))[:, :2]
+    flight = flight | {"body velocity": velocity, "tilt": tilt}
     return flight | {"delay": delays(flight)}
 
 
@@ -155,6 +160,7 @@ def windows(flight, starts=None):
     starts = np.arange(n - STEPS) if starts is None else starts
     names = ("q", "omega", "position", "velocity")
     found = {name: flight[name][starts] for name in names}
+    found["battery"] = flight["battery"][starts]
     later = starts[:, None] + np.arange(1, STEPS + 1)
     found["truth"] = {name: flight[name][later] for name in names}
     past_rates = low_passed(flight["omega"])[starts]
@@ -249,8 +255,8 @@ def recalled(memory, past):
     return jnp.sum(total, 0) + jnp.append(jnp.sum(memory.past_tilt * up[:, ::-1], 0), 0.0)
 
 
-def predict(model, window):
-    """Return position, velocity, q and omega (51, .) of one window."""
+def prepared(model, window):
+    """Return the body, the start and the params of ``wrench`` for one window."""
     body = jq.Body.from_parameters(model.physics.inertia, mass=jnp.float32(MASS))
     torques, inverse = torque_map(model.physics), jnp.linalg.inv(body.inertia)
     gains = inverse @ jnp.concatenate([torques, turning_map(body.inertia)], axis=1)
@@ -261,7 +267,12 @@ def predict(model, window):
         aux = (motors, window["past rates"], window["past tilt"], surprise)
         omega = omega + jnp.sum(model.memory.start * surprise, axis=0)
     start = jq.State(window["q"], omega, aux, window["position"], window["velocity"])
-    return run(wrench, body, start, (model, body.inertia, torques, gains), window["motors"])
+    return body, start, (model, body.inertia, torques, gains)
+
+
+def predict(model, window):
+    """Return position, velocity, q and omega (51, .) of one window."""
+    return run(wrench, *prepared(model, window), window["motors"])
 
 
 def run(torque, body, start, params, rows):
