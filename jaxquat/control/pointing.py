@@ -99,11 +99,11 @@ def errors(
     relative = windows - mean[:, None]
     if drift is None:
         return Errors(error, mean, relative)
-    apart = _apart(positive_integer("drift", drift), window)
-    later = starts[starts + apart + window <= len(error)] + apart
+    drift = _apart(positive_integer("drift", drift), window)
+    later = starts[starts + drift + window <= len(error)] + drift
     if not later.size:
         wanted = f"at most {len(error) - window} for {len(error)} samples"
-        raise ValueError(f"drift: wanted {wanted}, got {apart}")
+        raise ValueError(f"drift: wanted {wanted}, got {drift}")
     return Errors(error, mean, relative, jnp.mean(windows_at(later), axis=1) - mean[: len(later)])
 
 
