@@ -404,12 +404,14 @@ TABLE = {
         "window": Argument(2),
         "stride": optional(1),
         "drift": optional(2),
+        "reproducibility": optional(3),
     },
     "control.pointing.from_spectrum": {
         "frequency": Argument(np.array([0.0, 1.0, 2.0]), word=r"\b(frequency|power)\b"),
         "power": Argument(V),
         "window": Argument(2.0, {"int": "a number"}),
         "drift": optional(3.0, inf="windows without correlation"),
+        "reproducibility": optional(3.0, inf="windows without correlation"),
         "lines": Argument(False),
     },
     "control.pointing.percentile": {

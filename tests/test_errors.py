@@ -549,9 +549,9 @@ CASES = [
         "drift: wanted at least the window, 4, got 3",
     ),
     (
-        lambda: control.pointing.errors(jnp.ones(8), 4, drift=5),
+        lambda: control.pointing.errors(jnp.ones(8), 4, reproducibility=5),
         ValueError,
-        "drift: wanted at most 4 for 8 samples, got 5",
+        "reproducibility: wanted at most 4 for 8 samples, got 5",
     ),
     (
         lambda: control.pointing.from_spectrum(V[::-1], V, 1.0),

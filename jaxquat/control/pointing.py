@@ -3,10 +3,10 @@
 The metrics are those of ECSS-E-ST-60-10C (2008), annex A. A window has the duration of an exposure
 or an image. Each metric has a weight for the frequency f, with the window T, the separation s
 between the starts of two windows, and sinc(x) = sin(pi x)/(pi x): 1 for APE, sinc(f T)^2 for MPE,
-1 - sinc(f T)^2 for RPE, 4 sin(pi f s)^2 sinc(f T)^2 for PDE (R. L. Lucke, S. W. Sirlin and A. M.
-San Martin, J. Astronaut. Sci. 40, 1992, 557-576; M. E. Pittelkau, Proc. SPIE 5151, 2003). The mean
-square of a metric is the integral of its weight times the density of the error. Mean squares of
-independent sources add. The examples use the error of a sinusoid at 0.1 Hz:
+1 - sinc(f T)^2 for RPE, 4 sin(pi f s)^2 sinc(f T)^2 for PDE and PRE (R. L. Lucke, S. W. Sirlin and
+A. M. San Martin, J. Astronaut. Sci. 40, 1992, 557-576; M. E. Pittelkau, Proc. SPIE 5151, 2003). The
+mean square of a metric is the integral of its weight times the density of the error. Mean squares
+of independent sources add. The examples use the error of a sinusoid at 0.1 Hz:
 
 Examples:
     >>> pointing = jq.control.pointing
@@ -48,9 +48,9 @@ class Errors(NamedTuple):
         mpe: mean performance error, the mean over a window.
         rpe: relative performance error, the difference between the error and its mean over the
             window.
-        pde: performance drift error, the mean over a later window minus that over an earlier one;
-            the performance reproducibility error (PRE) if they are in two periods of observation;
-            None without ``drift``.
+        pde: performance drift error, the mean over a later window minus that over an earlier one,
+            in the same period of observation; None without ``drift``.
+        pre: performance reproducibility error, the same for two periods of observation, or None.
 
     Examples:
         >>> pointing.errors(error, 20).mpe.shape
@@ -61,6 +61,7 @@ class Errors(NamedTuple):
     mpe: Array
     rpe: Array
     pde: Array | None = None
+    pre: Array | None = None
 
 
 def errors(
@@ -69,6 +70,7 @@ def errors(
     *,
     stride: int | None = None,
     drift: int | None = None,
+    reproducibility: int | None = None,
 ) -> Errors:
     """Compute the performance errors of a trajectory. It is linear in the error.
 
@@ -78,10 +80,11 @@ def errors(
         window: number of samples of a window.
         stride: samples between the starts of windows, by default ``window``.
         drift: samples between the starts of the two windows of PDE, at least ``window``.
+        reproducibility: the same for PRE.
 
     Returns:
-        For M windows: ape (N, ...), mpe (M, ...), rpe (M, window, ...), pde (P, ...), P <= M.
-        Window k begins at sample k ``stride``.
+        For M windows: ape (N, ...), mpe (M, ...), rpe (M, window, ...), pde and pre (P, ...),
+        P <= M. Window k begins at sample k ``stride``.
 
     Examples:
         >>> of_windows = pointing.errors(error, 10, drift=30)  # 5 s long, 15 s apart
@@ -96,15 +99,19 @@ def errors(
     windows_at = lambda starts: error[starts[:, None] + np.arange(window)]  # noqa: E731
     windows = windows_at(starts)
     mean = jnp.mean(windows, axis=1)
-    relative = windows - mean[:, None]
-    if drift is None:
-        return Errors(error, mean, relative)
-    drift = _apart(positive_integer("drift", drift), window)
-    later = starts[starts + drift + window <= len(error)] + drift
-    if not later.size:
-        wanted = f"at most {len(error) - window} for {len(error)} samples"
-        raise ValueError(f"drift: wanted {wanted}, got {drift}")
-    return Errors(error, mean, relative, jnp.mean(windows_at(later), axis=1) - mean[: len(later)])
+
+    def difference(name: str, separation: int | None) -> Array | None:
+        if separation is None:
+            return None
+        apart = _apart(name, positive_integer(name, separation), window)
+        later = starts[starts + apart + window <= len(error)] + apart
+        if not later.size:
+            wanted = f"at most {len(error) - window} for {len(error)} samples"
+            raise ValueError(f"{name}: wanted {wanted}, got {apart}")
+        return jnp.mean(windows_at(later), axis=1) - mean[: len(later)]
+
+    pde, pre = difference("drift", drift), difference("reproducibility", reproducibility)
+    return Errors(error, mean, windows - mean[:, None], pde, pre)
 
 
 def from_spectrum(
@@ -113,6 +120,7 @@ def from_spectrum(
     window: float,
     *,
     drift: float | None = None,
+    reproducibility: float | None = None,
     lines: bool = False,
 ) -> Errors:
     """Compute the mean squares of the performance errors from the spectrum of the error.
@@ -127,8 +135,8 @@ def from_spectrum(
             ``lines`` the mean squares [u^2] of sinusoids, amplitude^2/2, as from the imbalance of
             wheels; frequencies may then be traced.
         window: duration of a window [s].
-        drift: time between the starts of the two windows of PDE [s], at least ``window``; infinite
-            for windows without correlation.
+        drift: time between the starts of the two windows of PDE [s], at least ``window``.
+        reproducibility: the same for PRE; infinite for windows without correlation.
         lines: whether the spectrum consists of sinusoids instead of a density.
 
     Returns:
@@ -148,20 +156,23 @@ def from_spectrum(
     not_negative("power", power)
     window = real("window", window)
     positive("window", window)
-    separation = None if drift is None else _apart(real("drift", drift), window)
+    given = {"drift": drift, "reproducibility": reproducibility}
+    times = {k: _apart(k, real(k, x), window) for k, x in given.items() if x is not None}
     not_negative("frequency", frequency)
     if lines:
-        weight = weights(jnp, frequency.astype(power.dtype), window, separation)
+        weight = weights(jnp, frequency.astype(power.dtype), window, [*times.values()])
     else:
-        weight = panel_weights(checked_grid(frequency), window, separation)
+        weight = panel_weights(checked_grid(frequency), window, [*times.values()])
     rows = jnp.stack([jnp.asarray(x, power.dtype) for x in weight])
-    return Errors(*jnp.tensordot(rows, power, 1, precision="highest"))
+    sums = jnp.tensordot(rows, power, 1, precision="highest")
+    rest = dict(zip(times, sums[3:], strict=True))
+    return Errors(sums[0], sums[1], sums[2], rest.get("drift"), rest.get("reproducibility"))
 
 
-def _apart(drift: Any, window: float) -> Any:
-    if not drift >= window:
-        raise ValueError(f"drift: wanted at least the window, {window}, got {drift}")
-    return drift
+def _apart(name: str, separation: Any, window: float) -> Any:
+    if not separation >= window:
+        raise ValueError(f"{name}: wanted at least the window, {window}, got {separation}")
+    return separation
 
 
 def percentile(

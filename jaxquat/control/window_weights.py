@@ -25,23 +25,25 @@ def checked_grid(frequency: Array) -> np.ndarray:
     return grid
 
 
-def weights(xp: Any, f: Any, window: float, separation: float | None) -> list[Any]:
-    """Return the weights of APE, MPE, RPE and, with a separation, PDE, by the functions of xp."""
+def weights(xp: Any, f: Any, window: float, separations: list[float]) -> list[Any]:
+    """Return the weights of APE, MPE, RPE and of differences of means, by the functions of xp."""
     mean, square = xp.sinc(f * window) ** 2, (np.pi * f * window) ** 2
     small = square < 1.0
     inner, series = xp.where(small, square, 0.0), 0.0
     for coefficient in reversed(_SERIES):
         series = coefficient + inner * series
     rest = xp.where(small, inner * series, 1.0 - mean)  # 1 - sinc^2 without a cancellation
-    result = [xp.ones_like(f), mean, rest]
-    if separation is None:
-        return result
+    return [xp.ones_like(f), mean, rest, *(_difference(xp, f, s) * mean for s in separations)]
+
+
+def _difference(xp: Any, f: Any, separation: float) -> Any:
+    """Return ``4 sin(pi f s)^2``, or its mean for an infinite separation s."""
     if np.isinf(separation):
-        return [*result, 2.0 * mean]  # the mean of 4 sin(pi f s)^2
-    return [*result, (2.0 * np.pi * separation * f * xp.sinc(f * separation)) ** 2 * mean]
+        return 2.0
+    return (2.0 * np.pi * separation * f * xp.sinc(f * separation)) ** 2
 
 
-def panel_weights(f: np.ndarray, window: float, separation: float | None) -> list[np.ndarray]:
+def panel_weights(f: np.ndarray, window: float, separations: list[float]) -> list[np.ndarray]:
     """Return the weights of a density at the frequencies, in its integrals times ``weights``.
 
     The density is linear in each band between two frequencies. Gauss's nodes integrate the weight
@@ -52,19 +54,20 @@ def panel_weights(f: np.ndarray, window: float, separation: float | None) -> lis
     width = np.diff(f)
     share = 0.5 * (1.0 + _NODES)
     ends = np.stack([1.0 - share, share]) * 0.5 * _SHARES
-    at_nodes = weights(np, f[:-1, None] + width[:, None] * share, window, separation)
+    at_nodes = weights(np, f[:-1, None] + width[:, None] * share, window, separations)
+    longest = window + max([0.0, *(s for s in separations if np.isfinite(s))])
+    wide = width * longest > _NARROW
     one, mean = np.stack([width, width]) / 2.0, _sinc_squared(f, window)
-    closed, longest = [one, mean, one - mean], window
-    if separation is not None and np.isinf(separation):
-        closed.append(2.0 * mean)
-    elif separation is not None:
-        s, longest = separation, window + separation
+
+    def difference(s: float) -> np.ndarray:
+        if np.isinf(s):
+            return 2.0 * mean
         terms = (s, 2.0), (window, 2.0), (s + window, -1.0), (s - window, -1.0)
         parts = [sign * (c / window) ** 2 * _sinc_squared(f, c) for c, sign in terms if c > 0]
-        closed.append(np.sum(parts, axis=0))
-    wide = width * longest > _NARROW
+        return np.sum(parts, axis=0)
 
     result = []
+    closed = [one, mean, one - mean, *map(difference, separations)]
     for inside, outside in zip(at_nodes, closed, strict=True):
         left, right = np.where(wide, outside, width * np.einsum("en,pn->ep", ends, inside))
         result.append(np.append(left, 0.0) + np.append(0.0, right))
