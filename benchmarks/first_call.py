@@ -9,6 +9,7 @@ are to the yardstick: value and gradient of a hand-written Lie RK4 under ``lax.s
 """
 
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 
+import numpy as np
 import pages
 
 PAGE = pathlib.Path(__file__).parents[1] / "docs" / "performance.md"
@@ -159,8 +161,8 @@ def plan(kind="plain"):
             ).commands  # fmt: skip
 
         if kind == "vmap":
-            goals = jax.random.normal(jax.random.key(0), (100, 3))
-            return jax.jit(jax.vmap(slew))(jax.vmap(jq.quaternion.exp)(goals))
+            goals = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
+            return jax.jit(jax.vmap(slew))(goals / np.linalg.norm(goals, axis=1, keepdims=True))
         if kind == "derivative":
             return jax.jit(jax.grad(lambda goal: jnp.sum(slew(goal) ** 2)))(goal)
         return jax.jit(slew)(goal)
@@ -211,11 +213,9 @@ def policy():
     import jaxquat as jq
 
     body = jq.Body.from_principal(jnp.array([1.0, 2.0, 3.0]))
-    sizes, keys = (7, 64, 64, 3), jax.random.split(jax.random.key(0), 4)
-    weights = [
-        (0.1 * jax.random.normal(key, (m, n)), jnp.zeros(m))
-        for key, n, m in zip(keys[:3], sizes, sizes[1:], strict=False)
-    ]
+    sizes, rng = (7, 64, 64, 3), np.random.default_rng(0)
+    normal = lambda *shape: rng.normal(size=shape).astype(np.float32)  # noqa: E731
+    weights = [(0.1 * normal(m, n), np.zeros(m, np.float32)) for n, m in itertools.pairwise(sizes)]
 
     def network(t, state, memory, weights, value):
         x = jnp.concatenate([state.q, state.omega])
@@ -242,8 +242,8 @@ def policy():
         changes, memory = adam.update(slope, memory)
         return optax.apply_updates(weights, changes), memory
 
-    turns, rates = jax.random.normal(keys[3], (2, 64, 3))
-    starts = jq.State(jax.vmap(jq.quaternion.exp)(turns), rates)
+    turns = normal(64, 4)
+    starts = jq.State(turns / np.linalg.norm(turns, axis=1, keepdims=True), normal(64, 3))
     return jax.jit(update)(weights, adam.init(weights), starts)
 
 
@@ -265,8 +265,6 @@ def shaken():
 
 def recording():
     """Ten seconds of an inertial sensor at rest."""
-    import numpy as np
-
     import jaxquat as jq
 
     t = np.arange(1000) / 100
@@ -293,7 +291,6 @@ def vectors():
     """``mekf`` over 1000 samples of a gyroscope and two vectors."""
     import jax
     import jax.numpy as jnp
-    import numpy as np
 
     import jaxquat as jq
 

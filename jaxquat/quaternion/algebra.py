@@ -8,9 +8,11 @@ from jax.typing import ArrayLike
 
 from jaxquat._internal import series
 from jaxquat._internal.checks import broadcast, trailing
+from jaxquat._internal.eager import compiled
 from jaxquat._internal.linear import cross, dot, near_one, square, stacked
 
 
+@compiled
 def multiply(p: ArrayLike, q: ArrayLike) -> Array:
     """Return Hamilton's product ``p q``, q followed by p. (..., 4), (..., 4) -> (..., 4).
 
@@ -45,6 +47,7 @@ def normalize(q: ArrayLike) -> Array:
     return q / jnp.sqrt(dot(q, q))[..., None]
 
 
+@compiled
 def correct_norm(q: ArrayLike) -> Array:
     """Return ``q (3 - |q|^2)/2``: one Newton step of |q| towards 1. (..., 4) -> (..., 4).
 
@@ -73,6 +76,7 @@ def canonical(q: ArrayLike) -> Array:
     return jnp.where((leading < 0)[..., None], -q, q)
 
 
+@compiled
 def rotate(q: ArrayLike, v: ArrayLike) -> Array:
     """Turn a body vector to world axes, ``q v q*``, for unit q. (..., 4), (..., 3) -> (..., 3).
 
@@ -97,6 +101,7 @@ def rotate_inverse(q: ArrayLike, v: ArrayLike) -> Array:
     return rotate(conjugate(q), v)
 
 
+@compiled
 def exp(u: ArrayLike) -> Array:
     """Return the unit quaternion of a rotation vector [rad]. (..., 3) -> (..., 4).
 
@@ -114,6 +119,7 @@ def exp(u: ArrayLike) -> Array:
     return jnp.concatenate([both[..., :1], both[..., 1:] * half], axis=-1)
 
 
+@compiled
 def expm1(u: ArrayLike) -> Array:
     """Return ``exp(u) - 1``, each component accurate to the last digit. (..., 3) -> (..., 4).
 
@@ -131,6 +137,7 @@ def expm1(u: ArrayLike) -> Array:
     return jnp.concatenate([parts[..., :1], parts[..., 1:] * half], axis=-1)
 
 
+@compiled
 def log(q: ArrayLike) -> Array:
     """Return the rotation vector [rad] of an attitude, |u| <= pi. (..., 4) -> (..., 3).
 
