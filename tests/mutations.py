@@ -280,8 +280,8 @@ MUTATIONS = {
     ),
     "aem: the direction is ignored": Mutation(
         "recordings/aem.py",
-        '== "B2A" else 1.0',
-        '== "A2C" else 1.0',
+        '.upper() == "B2A"',
+        '.upper() == "A2C"',
         "recordings/test_aem.py::test_all_conventions_of_one_attitude_are_read_alike",
     ),
     "appendages: half of the Coriolis force": Mutation(

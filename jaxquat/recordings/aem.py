@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import calendar
+import contextlib
 import datetime
 import os
 import re
-from collections.abc import Mapping
-from decimal import Context, Decimal
+from collections.abc import Iterable, Mapping
+from decimal import Decimal, localcontext
 
 import numpy as np
 
@@ -22,18 +22,19 @@ _BODY = re.compile(  # frames on a spacecraft
     r"(SC_BODY|ACC|ACTUATOR|AST|CSS|DSS|ESA|GYRO|IMU|INSTRUMENT|MTA|RW|SA|SENSOR|STARTRACKER|TAM)"
     r"(_FRAME)?(_\w+)?"
 )
-_EPOCH = re.compile(r"(\d{4})-(?:(\d\d)-(\d\d)|(\d{3}))T(\d\d):(\d\d):(\d\d(?:\.\d*)?)Z?", re.A)
+_EPOCH = re.compile(  # date, hour, minute, second; 60 is a leap second
+    r"(\d{4}-(?:\d\d-\d\d|\d{3}))T([01]\d|2[0-3]):([0-5]\d):((?:[0-5]\d|60)(?:\.\d*)?)Z?", re.A
+)
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.A)
-_PARTS = {  # what follows a part of a message, and what it begins
-    ("header", "META_START"): "metadata", ("metadata", "META_STOP"): "",
-    ("", "DATA_START"): "data", ("data", "DATA_STOP"): "end", ("end", "META_START"): "metadata",
-}  # fmt: skip
+_WORDS = ("META_START", "META_STOP", "DATA_START", "DATA_STOP")  # between the parts, in turn
 _NEEDED = ("OBJECT_NAME", "OBJECT_ID", "REF_FRAME_A", "REF_FRAME_B", "TIME_SYSTEM", "START_TIME")
-_ORDER = (*_NEEDED[:2], "CENTER_NAME", *_NEEDED[2:4], "ATTITUDE_DIR", *_NEEDED[4:], "STOP_TIME")
-_ORDER = (*_ORDER, "ATTITUDE_TYPE", "QUATERNION_TYPE", "ANGVEL_FRAME")
-_CONVENTIONS = {"ATTITUDE_DIR", *_ORDER[-3:]}
-_EXACT = Context(prec=60)  # seconds since the year 1, and all digits of a float
-_FIRST, _END = Decimal(86400), Decimal(86400 * (datetime.date.max.toordinal() + 1))  # s
+_CONVENTIONS = ("ATTITUDE_DIR", "ATTITUDE_TYPE", "QUATERNION_TYPE", "ANGVEL_FRAME")
+_ORDER = (
+    "OBJECT_NAME", "OBJECT_ID", "CENTER_NAME", "REF_FRAME_A", "REF_FRAME_B", "ATTITUDE_DIR",
+    "TIME_SYSTEM", "START_TIME", "STOP_TIME", *_CONVENTIONS[1:],
+)  # fmt: skip
+_DIGITS = 60  # seconds since the year 1, and all digits of a float
+_END = 86400 * datetime.date.max.toordinal()  # s
 _CONJUGATE = np.array([1.0, -1.0, -1.0, -1.0])
 
 
@@ -81,13 +82,9 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
         t.append(float(_seconds(here, epoch) - start))
     if len(t) < 2:
         raise ValueError(f"{where}: wanted at least two attitudes, got {len(t)}")
-    on_a = _spacecraft(where, notes) == "REF_FRAME_A"
-    q, rate = _b_to_a(where, np.array(numbers), notes)
+    q, rate = _attitudes(where, np.array(numbers), notes)
     check_times(f"{where}, times [s]", np.array(t), "")
     check_samples(where, "q", q)
-    if on_a:
-        rate = None if rate is None else -_rotated(q, rate)
-        q = q * _CONJUGATE
     return Recording(np.array(t), rate, q, notes=notes)
 
 
@@ -131,72 +128,68 @@ def write_aem(
     check_recording(recording)
     instance("metadata", metadata, Mapping, "a dict of texts by keyword")
     one_of("version", version, tuple(_TYPES))
-    t, rates = np.asarray(recording.t, float), recording.gyro if version == "2.0" else None
+    t = np.asarray(recording.t, float)
     check_times("recording.t", t)
     if recording.q is None or not recording.present("q").all():
         raise ValueError("recording: wanted q in all rows, got rows without; use rows_with")
     check_samples("recording.q", "q", np.asarray(recording.q))
     notes = {key: str(x) for key, x in {**recording.notes, **metadata}.items() if key.isupper()}
-    for key in (*_NEEDED, "ORIGINATOR"):
-        if key not in notes:
-            raise ValueError(f"metadata: wanted {key}, got {', '.join(notes) or 'nothing'}")
+    _check_keys("metadata", notes, (*_NEEDED, "ORIGINATOR"))
     for key, x in notes.items():
         if len(x.splitlines()) != 1 or x != x.strip():
             raise ValueError(f"metadata: wanted a line of text for {key}, got {x!r}")
     body = _spacecraft("metadata", notes)
     on_a, start = body == "REF_FRAME_A", _seconds("metadata: START_TIME", notes["START_TIME"])
-    q = np.asarray(recording.q, float) * (_CONJUGATE if on_a else 1.0)
-    numbers, kind = np.roll(q, -1, axis=1), "QUATERNION"
-    if rates is not None:  # of B relative to A, in axes of the spacecraft
-        with np.errstate(over="ignore"):
-            rates = np.rad2deg(np.asarray(rates, float)) * (-1.0 if on_a else 1.0)
-        finite("recording.gyro [deg/s]", rates)
-        numbers, kind = np.concatenate([numbers, rates], axis=1), "QUATERNION/ANGVEL"
     epochs = [_epoch(start, x) for x in t.tolist()]
-    notes = {key: x for key, x in notes.items() if key not in _CONVENTIONS}
-    notes |= {"STOP_TIME": epochs[-1], "ATTITUDE_TYPE": kind}
+    numbers = np.roll(np.asarray(recording.q, float) * (_CONJUGATE if on_a else 1.0), -1, axis=1)
+    own = {"STOP_TIME": epochs[-1], "ATTITUDE_TYPE": "QUATERNION"}
     if version == "1.0":
-        notes |= {"ATTITUDE_DIR": "A2B", "QUATERNION_TYPE": "LAST"}
-    elif rates is not None:
-        notes["ANGVEL_FRAME"] = notes[body]
-    now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    head = {"CCSDS_AEM_VERS": version, "CREATION_DATE": now, "ORIGINATOR": notes["ORIGINATOR"]}
-    pairs = {key: notes[key] for key in _ORDER if key in notes}
-    text = [*_lines(head), "META_START", *_lines(pairs), "META_STOP", "DATA_START"]
+        own |= {"ATTITUDE_DIR": "A2B", "QUATERNION_TYPE": "LAST"}
+    elif recording.gyro is not None:  # of B relative to A, in axes of the spacecraft
+        with np.errstate(over="ignore"):
+            rates = np.rad2deg(np.asarray(recording.gyro, float)) * (-1.0 if on_a else 1.0)
+        finite("recording.gyro [deg/s]", rates)
+        numbers = np.concatenate([numbers, rates], axis=1)
+        own |= {"ATTITUDE_TYPE": "QUATERNION/ANGVEL", "ANGVEL_FRAME": notes[body]}
+    pairs = {**notes, **dict.fromkeys(_CONVENTIONS, ""), **own}
+    text = [
+        f"CCSDS_AEM_VERS = {version}",
+        f"CREATION_DATE = {datetime.datetime.now(datetime.UTC):%Y-%m-%dT%H:%M:%S}",
+        f"ORIGINATOR = {notes['ORIGINATOR']}",
+        "META_START",
+        *(f"{key} = {pairs[key]}" for key in _ORDER if pairs.get(key)),
+        "META_STOP",
+        "DATA_START",
+    ]
     for epoch, row in zip(epochs, numbers.tolist(), strict=True):
         text.append(f"{epoch} {' '.join(map(repr, row))}")
     file.write_text("\n".join([*text, "DATA_STOP", ""]), encoding="utf-8")
 
 
-def _lines(pairs: Mapping[str, str]) -> list[str]:
-    return [f"{key} = {value}" for key, value in pairs.items()]
-
-
 def _segments(file: str, text: str) -> list[tuple[dict[str, str], list[tuple[int, list[str]]]]]:
     """Return the keywords and the numbered lines of cells of each segment."""
     header: dict[str, str] = {}
-    pairs, segments, part = header, [], "header"
-    words = {word for _, word in _PARTS}
+    pairs, segments, part = header, [], 0  # parts: metadata 1, 5, ..., and data 3, 7, ...
     for k, line in enumerate(map(str.strip, text.splitlines()), start=1):
         key, equals, value = (cell.strip() for cell in line.partition("="))
         if not header and key != "CCSDS_AEM_VERS" and line:
             raise ValueError(f"{file}: wanted CCSDS_AEM_VERS = ... first, got {line[:40]!r}")
         if not line or line.startswith("COMMENT"):
             continue
-        if line in words:
-            if (part, line) not in _PARTS:
+        if line in _WORDS:
+            if line != _WORDS[part % 4]:
                 raise ValueError(f"{file}, line {k}: wanted no {line} here, got one")
-            part = _PARTS[part, line]
-            if part == "metadata":
+            part += 1
+            if part % 4 == 1:
                 pairs = dict(header)
                 segments.append((pairs, []))
-        elif part == "data" and segments:
+        elif part % 4 == 3:
             segments[-1][1].append((k, line.split()))
-        elif equals and value and part in ("header", "metadata") and key not in pairs:
+        elif equals and value and key not in pairs and (part == 0 or part % 4 == 1):
             pairs[key] = value
         else:
             raise ValueError(f"{file}, line {k}: wanted a new keyword and a value, got {line!r}")
-    if not segments or part != "end":
+    if not segments or part % 4:
         raise ValueError(f"{file}: wanted whole segments, got {len(segments)}, the last cut short")
     return segments
 
@@ -211,21 +204,27 @@ def _convention(where: str, notes: dict[str, str]) -> str:
             one_of(f"{where}: {key}", notes.get(key, "nothing").upper(), values)
         elif key in notes:
             raise ValueError(f"{where}: wanted no {key} in version 2.0, got {notes[key]}")
-    for key in _NEEDED:
-        if key not in notes:
-            raise ValueError(f"{where}: wanted {key}, got {', '.join(notes)}")
+    _check_keys(where, notes, _NEEDED)
     return kind.removeprefix("QUATERNION")
 
 
-def _b_to_a(
+def _check_keys(where: str, notes: Mapping[str, str], keys: Iterable[str]) -> None:
+    for key in keys:
+        if key not in notes:
+            raise ValueError(f"{where}: wanted {key}, got {', '.join(notes) or 'nothing'}")
+
+
+def _attitudes(
     where: str, numbers: np.ndarray, notes: Mapping[str, str]
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return q from components in B to those in A, and the rate of B relative to A, in B [rad/s].
+    """Return q and rates [rad/s] of the spacecraft. A message has those of B relative to A.
 
     The axes of A, turned by the message's quaternion, are those of B.
     """
+    body = _spacecraft(where, notes)
+    on_a, is_b2a = body == "REF_FRAME_A", notes.get("ATTITUDE_DIR", "A2B").upper() == "B2A"
     shift = 0 if notes.get("QUATERNION_TYPE", "LAST").upper() == "FIRST" else 1
-    sign = _CONJUGATE if notes.get("ATTITUDE_DIR", "A2B").upper() == "B2A" else 1.0
+    sign = _CONJUGATE if is_b2a != on_a else 1.0
     q, rest = np.roll(numbers[:, :4], shift, axis=1) * sign, numbers[:, 4:]
     if rest.shape[1] == 4:  # omega = 2 q* q'
         slope = np.roll(rest, shift, axis=1) * sign
@@ -233,9 +232,12 @@ def _b_to_a(
         return q, 2.0 * (vectors - np.cross(q[:, 1:], slope[:, 1:]))
     if rest.shape[1] == 0:
         return q, None
-    frame, rate = notes.get("ANGVEL_FRAME", "nothing"), np.deg2rad(rest)
+    frame, rate = notes.get("ANGVEL_FRAME", "nothing"), np.deg2rad(rest) * (-1.0 if on_a else 1.0)
     one_of(f"{where}: ANGVEL_FRAME", frame, (notes["REF_FRAME_A"], notes["REF_FRAME_B"]))
-    return q, (_rotated(q * _CONJUGATE, rate) if frame == notes["REF_FRAME_A"] else rate)
+    if frame != notes[body]:
+        across = 2.0 * np.cross(rate, q[:, 1:]) / np.sum(q * q, axis=1)[:, None]
+        rate = rate + q[:, :1] * across + np.cross(across, q[:, 1:])
+    return q, rate
 
 
 def _spacecraft(where: str, notes: Mapping[str, str]) -> str:
@@ -248,39 +250,29 @@ def _spacecraft(where: str, notes: Mapping[str, str]) -> str:
     return on[0]
 
 
-def _rotated(q: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-    across = 2.0 * np.cross(q[:, 1:], vectors) / np.sum(q * q, axis=1)[:, None]
-    return vectors + q[:, :1] * across + np.cross(q[:, 1:], across)
-
-
 def _seconds(where: str, epoch: str) -> Decimal:
-    """Return the seconds of a date with month and day, or with the day of the year."""
-    match = _EPOCH.fullmatch(epoch)
-    try:
-        if not match:
-            raise ValueError("no match")
-        year, month, day, of_year, hour, minute = (int(x or 0) for x in match.groups()[:6])
-        date = datetime.date(year, month or 1, day or 1).toordinal() + max(of_year - 1, 0)
-        day_of_year = match[4] is None or 1 <= of_year <= 365 + calendar.isleap(year)
-        if (
-            not day_of_year or hour > 23 or minute > 59 or Decimal(match[7]) >= 61
-        ):  # 60: a leap second
-            raise ValueError("out of range")
-    except ValueError as error:
+    """Return the seconds since the year 1 of a date, by month and day or by the day of the year."""
+    match, day = _EPOCH.fullmatch(epoch), None
+    if match:
+        with contextlib.suppress(ValueError):
+            form = "%Y-%j" if len(match[1]) == 8 else "%Y-%m-%d"
+            day = datetime.datetime.strptime(match[1], form)
+    if not match or day is None or day.year != int(epoch[:4]):  # Python reads day 366 of any year
         wanted = "2026-03-20T12:00:00 or 2026-079T12:00:00"
-        raise ValueError(f"{where}: wanted a time such as {wanted}, got {epoch!r}") from error
-    return _EXACT.add(Decimal(date * 86400 + hour * 3600 + minute * 60), Decimal(match[7]))
+        raise ValueError(f"{where}: wanted a time such as {wanted}, got {epoch!r}")
+    minutes = (24 * (day.toordinal() - 1) + int(match[2])) * 60 + int(match[3])
+    with localcontext(prec=_DIGITS):
+        return 60 * minutes + Decimal(match[4])
 
 
 def _epoch(start: Decimal, t: float) -> str:
     """Return the date of t [s] after the start, with all digits."""
     after = Decimal(repr(t))
-    seconds = _EXACT.add(start, after)
-    if not _FIRST <= seconds < _END or _EXACT.subtract(seconds, start) != after:
-        raise ValueError(f"recording.t: wanted times in the years 1 to 9999, to 1e-48 s, got {t}")
-    days, rest = _EXACT.divmod(seconds, Decimal(86400))
-    date = datetime.date.fromordinal(int(days)).isoformat()
-    hours, rest = divmod(rest, 3600)
-    minutes, rest = divmod(rest, 60)
-    whole, _, digits = f"{rest:f}".partition(".")
-    return f"{date}T{int(hours):02}:{int(minutes):02}:{int(whole):02}.{digits or 0}"
+    with localcontext(prec=_DIGITS):
+        time = start + after
+        if not 0 <= time < _END or time - start != after:
+            wanted = "times in the years 1 to 9999, to 1e-48 s"
+            raise ValueError(f"recording.t: wanted {wanted}, got {t}")
+        seconds, rest = divmod(time, 1)
+    date = datetime.datetime.min + datetime.timedelta(seconds=int(seconds))
+    return f"{date.isoformat()}.{f'{rest:f}'[2:] or 0}"
