@@ -37,7 +37,6 @@ from jaxquat._internal.checks import (
 )
 from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.fitting import snapshots
-from jaxquat.fitting.convergence import Verdict, judge
 from jaxquat.fitting.descent import Descent, Objective, Position, checked_loss
 from jaxquat.fitting.held import checked_params, comparable, size_of_one_start, whole
 from jaxquat.fitting.interruption import keeping
@@ -51,8 +50,8 @@ ON_HOST = "jq.fit compiles its updates itself, call it outside jit, grad and vma
 class Fit(reprs.Tabular):
     """The result of ``fit``.
 
-    With ``starts``, the arrays have a leading axis (starts,); ``params``, ``best_update`` and
-    ``converged`` are those of the best start.
+    With ``starts``, the arrays have a leading axis (starts,); ``params`` and ``best_update`` are
+    those of the best start.
 
     Attributes:
         params: the parameters after update ``best_update``.
@@ -63,18 +62,13 @@ class Fit(reprs.Tabular):
         best_update: the updates up to the lowest validation loss, or all without validation.
         best_start: the index of the start that led to ``params``; None without starts.
         chunk: updates between two evaluations of the validation.
-        converged: True if the loss would fall, to first order, by less than a thousandth of its
-            decrease if every parameter moved as far again, or if the gradient vanishes to rounding:
-            also at a saddle or on a plateau. Parameters that did not move at all count as frozen.
-            None if the loss is random and three standard errors of its mean leave the question
-            open.
 
     Examples:
         >>> import optax
         >>> loss = lambda params, batch, key: (params - 3.0) ** 2
         >>> descent = jq.fit(loss, jnp.zeros(()), optax.sgd(0.25), steps=30)
-        >>> descent.history[:3], f"{descent.params:.2f}", descent.converged
-        (array([9.    , 2.25  , 0.5625], dtype=float32), '3.00', True)
+        >>> descent.history[:3], f"{descent.params:.2f}"
+        (array([9.    , 2.25  , 0.5625], dtype=float32), '3.00')
     """
 
     params: Any
@@ -84,14 +78,11 @@ class Fit(reprs.Tabular):
     best_update: int
     best_start: int | None
     chunk: int
-    converged: bool | None = None
 
     def _table(self) -> reprs.Table:
         losses, skipped = self._of_best(self.history), self._of_best(self.skipped)
         first, last = (reprs.short(losses[k]) for k in (0, -1))
-        words = {True: "converged", False: "not converged", None: "convergence unknown"}
-        counts = f"{losses.size} updates, loss {first} -> {last}"
-        title = f"Fit: {counts}, {words[self.converged]}, {skipped} skipped"
+        title = f"Fit: {losses.size} updates, loss {first} -> {last}, {skipped} skipped"
         rows: list[tuple[str, ...]] = []
         if self.best_start is not None:
             rows.append(("best_start", f"{self.best_start} of {len(self.history)}"))
@@ -250,7 +241,6 @@ class Snapshot(NamedTuple):
     history: np.ndarray  # losses before each update
     validation: np.ndarray  # losses at each evaluation
     best: Any  # parameters of the lowest validation loss so far; () without validation
-    verdict: np.ndarray  # a Verdict on each start, int8
 
 
 class _Run:
@@ -272,8 +262,7 @@ class _Run:
             self.validate = jax.jit(descent.over_starts(checked))
         none_yet = np.zeros((*descent.leading, 0))
         best = () if self.validate is None else beginning.params
-        self.unjudged = np.full(descent.leading, Verdict.NOT_JUDGED, np.int8)
-        self.snapshot = Snapshot(beginning, none_yet, none_yet, best, self.unjudged)
+        self.snapshot = Snapshot(beginning, none_yet, none_yet, best)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what identifies the fit."""
@@ -330,8 +319,6 @@ class _Run:
         return whole(self.snapshot.best), f"of the lowest validation loss in {self.updates} updates"
 
     def result(self) -> Fit:
-        if np.any(self.snapshot.verdict == Verdict.NOT_JUDGED):
-            self._judge()  # the snapshot is one that a longer fit wrote before its end
         skipped = np.asarray(self.snapshot.position.skipped)
         if np.all(skipped == self.updates):
             raise FloatingPointError(self._never_finite())
@@ -353,11 +340,10 @@ class _Run:
             best_update=update,
             best_start=start,
             chunk=self.options.chunk,
-            converged=Verdict(int(self.snapshot.verdict[place])).converged,
         )
 
     def _advance(self, stop: int) -> None:
-        """Make the updates up to ``stop``; evaluate the validation if due; judge an ended fit."""
+        """Make the updates up to ``stop``; evaluate the validation if due."""
         snapshot = self.snapshot
         position, losses = self.descent.advance(snapshot.position, self.updates, stop)
         if not is_concrete(losses):
@@ -365,12 +351,11 @@ class _Run:
             concrete("loss", self.descent.losses_at(snapshot.position, 0), reason)
             concrete("optimizer", losses, reason)
         losses = np.moveaxis(np.asarray(losses)[: stop - self.updates], 0, -1)
-        history = _appended(snapshot.history, losses)
-        self.snapshot = snapshot._replace(position=position, history=history, verdict=self.unjudged)
+        self.snapshot = snapshot._replace(
+            position=position, history=_appended(snapshot.history, losses)
+        )
         if stop % self.options.chunk == 0:
             self._evaluate()
-        if self.ended:
-            self._judge()
 
     def _evaluate(self) -> None:
         if self.validate is None:
@@ -389,20 +374,11 @@ class _Run:
         losses = _appended(snapshot.validation, value[..., None])
         self.snapshot = snapshot._replace(validation=losses, best=best)
 
-    def _judge(self) -> None:
-        snapshot = self.snapshot
-        verdict = judge(self.descent, self.beginning, snapshot.position, snapshot.history)
-        self.snapshot = snapshot._replace(verdict=verdict)
-
     def _shown(self) -> dict[str, Any]:
         """Return what the progress bar shows; its loss is the lowest of the starts."""
         snapshot = self.snapshot
         lowest = np.fmin.reduce(snapshot.history[..., -1].ravel())
-        shown = {"loss": f"{lowest:.4g}", "skipped": np.sum(snapshot.position.skipped)}
-        if self.ended:
-            words = [Verdict(int(x)).name.lower() for x in snapshot.verdict.ravel()]
-            shown["converged"] = "/".join(words)
-        return shown
+        return {"loss": f"{lowest:.4g}", "skipped": np.sum(snapshot.position.skipped)}
 
     def _never_finite(self) -> str:
         first, gradient = self.descent.seen(self.snapshot.position, 0)

@@ -122,25 +122,6 @@ def test_a_second_fit_in_one_directory_is_refused_by_name(tmp_path, monkeypatch)
     assert numbers(tmp_path) == ["10", "20"]
 
 
-def test_a_state_written_on_the_way_has_no_verdict_and_gets_one(tmp_path, monkeypatch):
-    """The fit is killed when it has written update 9, and called again with 9 updates.
-
-    Nothing is left to do but to judge.
-    """
-    wanted, write = fit(steps=9), Snapshots.save
-
-    def killed(self, number, tree):
-        write(self, number, tree)
-        if number == 9:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(Snapshots, "save", killed)
-    with pytest.raises(KeyboardInterrupt):
-        fit(snapshot_dir=tmp_path)
-    assert_same_bits(fit(steps=9, snapshot_dir=tmp_path), wanted)
-    assert wanted.converged is False
-
-
 def test_an_ended_fit_is_read_and_not_made_again(ended):
     def never(params, batch, key):
         raise AssertionError
