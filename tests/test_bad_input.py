@@ -532,8 +532,6 @@ TABLE = {
         "residuals": Argument(lambda params, data=None: jnp.concatenate([params, 2.0 * params])),
         "params": Argument(V, {"wrong": "seven"}),
         "data": optional(V, int="data", wrong="data", nan="gaps", inf="gaps", empty="no data"),
-        "loss": Argument("linear"),
-        "f_scale": Argument(1.0, {"int": "1.0"}),
         "bounds": optional(None),
         "sigma": optional(9.0),
         "prefixes": Argument((0.5,), {"empty": "no parts"}),

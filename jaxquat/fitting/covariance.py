@@ -198,8 +198,6 @@ def covariance_of(
     jacobian: np.ndarray,
     sigma: ArrayLike | None = None,
     tolerance: float | None = None,
-    *,
-    noise: Callable[[np.ndarray, int], float] | None = None,
 ) -> FitCovariance:
     """Return the covariance from residuals (m,) and Jacobian (m, n), as ``fit_covariance``."""
     # Check and convert.
@@ -221,7 +219,7 @@ def covariance_of(
         if freedom <= 0:
             wanted = f"more than the {root.shape[1]} identifiable parameters to estimate sigma from"
             raise ValueError(f"residuals: wanted {wanted}, got {len(value)}; give sigma")
-        deviation = noise(value, freedom) if noise else np.sqrt(np.sum(value**2) / freedom)
+        deviation = np.sqrt(np.sum(value**2) / freedom)
         root = deviation * root
     elif freedom > 0:
         reduced = float(np.sum((value / sigma) ** 2) / freedom)
