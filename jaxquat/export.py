@@ -161,7 +161,10 @@ def _body(
     """Return the lines of the function, which writes its results after all that it reads."""
     body, dtypes = Body(file), [program.dtype(k) for k in program.outputs]
     results = _kept(body, dtypes, body.program(program, inputs))
-    body.unused({re.split("->", variable_of(x))[0] for x in inputs} & {*labels})
+    text = "\n".join(body.lines)
+    for name in {variable_of(x).split("->")[0] for x in inputs} & {*labels}:
+        if not re.search(rf"\b{name}\b", text):
+            body.line(f"(void){name};")
     place = 0
     for part in parts(dtypes, targets):
         end = place + len(part)
