@@ -5,7 +5,6 @@ Singular values of the scaled Jacobian J: forming J^T J would double the digits 
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,7 +42,7 @@ ON_HOST = "its ranks and warnings need values, call it outside jit, grad and vma
 class FitCovariance:
     """The result of ``fit_covariance`` for n parameters, in the order of ``names`` throughout.
 
-    ``print`` shows all parameters and flat directions, ``repr`` only the first ones.
+    ``print`` shows all parameters and flat directions, ``repr`` the first lines of it.
 
     Attributes:
         names: the names of the n parameters, from their places in the tree.
@@ -102,37 +101,20 @@ class FitCovariance:
         return propagated(function, fitted("params", self.params), self.root, self.unidentifiable)
 
     def __str__(self) -> str:
-        return "\n".join(itertools.chain(*self._lines()))
-
-    def __repr__(self) -> str:
-        parameters, flat, judgement = self._lines()
-        shown, more = reprs.clipped(parameters, 5)
-        first, more_flat = reprs.clipped(flat, 1)
-        lines = [*shown, *more, *first, *more_flat, *judgement]
-        return "\n".join([self._title(), *("  " + line for line in lines)])
-
-    def _repr_html_(self) -> str:
-        rows = estimates(self.names, self.params, self.standard_errors)
-        cells = [(name, x.strip(), error) for name, x, error in rows]
-        title = "; ".join([self._title(), *itertools.chain(*self._lines()[1:])])
-        return reprs.table(title, cells, ("parameter", "value", "standard error"))
-
-    def _title(self) -> str:
-        flat = len(self.unidentifiable)
-        return f"FitCovariance: {len(self.names)} parameters, {flat} flat directions"
-
-    def _lines(self) -> tuple[list[str], list[str], list[str]]:
         width, chi = max(map(len, self.names)), self.reduced_chi_squared
         rows = estimates(self.names, self.params, self.standard_errors)
-        named = [
-            [f"{x:+.3g} {name}" for x, name in zip(parts, self.names, strict=True) if x]
-            for parts in self.unidentifiable_scaled
-        ]
-        return (
-            [f"{name:{width}s}  {x} +- {error}" for name, x, error in rows],
-            [f"not identifiable: {' '.join(parts)}" for parts in named],
-            [] if chi is None else [f"chi-squared per degree of freedom: {chi:.3g}"],
-        )
+        lines = [f"{name:{width}s}  {x} +- {error}" for name, x, error in rows]
+        for parts in self.unidentifiable_scaled:
+            named = (f"{x:+.3g} {name}" for x, name in zip(parts, self.names, strict=True) if x)
+            lines.append(f"not identifiable: {' '.join(named)}")
+        lines += [] if chi is None else [f"chi-squared per degree of freedom: {chi:.3g}"]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        shown, more = reprs.clipped(str(self).splitlines())
+        flat = len(self.unidentifiable)
+        title = f"FitCovariance: {len(self.names)} parameters, {flat} flat directions"
+        return "\n".join([title, *("  " + line for line in [*shown, *more])])
 
 
 def fit_covariance(
