@@ -30,15 +30,17 @@ from jaxquat._internal.checks import (
     instance,
     is_concrete,
     one_of,
+    place,
     positive_integer,
     random_key,
     strong,
     takes,
 )
+from jaxquat._internal.disk import only_writer
 from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.fitting import snapshots
 from jaxquat.fitting.descent import Descent, Objective, Position, checked_loss
-from jaxquat.fitting.held import checked_params, comparable, size_of_one_start, whole
+from jaxquat.fitting.held import checked_params, size_of_one_start, whole
 from jaxquat.fitting.interruption import keeping
 
 __all__ = ["Fit", "FitOptions", "fit"]
@@ -111,9 +113,9 @@ class FitOptions(NamedTuple):
             start.
         snapshot_dir: local directory for snapshots. After an interruption, or even a kill, the same
             call continues from the newest snapshot and ends with the same bits; with more steps it
-            continues a fit that had ended. Snapshots of a fit with other params (fitted or held),
-            data, batch size, key, starts, initial state of the optimiser or times of validation are
-            refused; functions and other objects are not compared.
+            continues a fit that had ended. Snapshots of a fit with other fitted params, data, batch
+            size, key, starts, initial state of the optimiser or times of validation are refused;
+            held leaves and functions are not compared.
         snapshot_every: updates between two snapshots, any number; the end is always written.
         progress: show a progress bar with the loss.
 
@@ -264,18 +266,11 @@ class _Run:
         best = () if self.validate is None else beginning.params
         self.snapshot = Snapshot(beginning, none_yet, none_yet, best)
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what identifies the fit."""
-        key = self.descent.objective.key
-        return {
-            "params": snapshots.digest(comparable(self.beginning.params))[:16],
-            "optimizer": snapshots.digest(self.beginning.state)[:16],
-            "data": snapshots.digest(self.descent.data)[:16],
-            "batch": self.descent.objective.batch_size,
-            "key": None if key is None else f"{key.dtype} {snapshots.digest(key)[:16]}",
-            "starts": self.descent.starts,
-            "validation": None if self.validate is None else f"every {self.options.chunk} updates",
-        }
+    def identity(self) -> str:
+        """Return a digest of what makes the fit what it is, but for functions."""
+        descent, every = self.descent, self.options.chunk if self.validate else None
+        numbers = {"batch": descent.objective.batch_size, "starts": descent.starts, "every": every}
+        return snapshots.digest((self.beginning, descent.data, descent.objective.key, numbers))
 
     @property
     def updates(self) -> int:
@@ -292,8 +287,8 @@ class _Run:
     def finish(self) -> None:
         every, disk = self.options.snapshot_every, None
         if self.options.snapshot_dir is not None:
-            disk = snapshots.Snapshots(Path(self.options.snapshot_dir), self.fingerprint())
-        with contextlib.nullcontext() if disk is None else disk.only_writer():
+            disk = snapshots.Snapshots(Path(self.options.snapshot_dir), self.identity())
+        with only_writer("snapshot_dir", disk.path, "lock") if disk else contextlib.nullcontext():
             if disk is not None:
                 self.snapshot = disk.newest(self.snapshot) or self.snapshot
             if self.updates > self.steps:
@@ -433,7 +428,13 @@ def _checked_options(options: Any, validation: Any) -> FitOptions:
     options = options._replace(**{name: positive_integer(name, x) for name, x in counts.items()})
     if options.snapshot_dir is None:
         return options
-    return options._replace(snapshot_dir=snapshots.directory(options.snapshot_dir))
+    path = place("snapshot_dir", options.snapshot_dir).absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"snapshot_dir: wanted a directory that can be made, got {error}"
+        raise OSError(message) from error
+    return options._replace(snapshot_dir=path)
 
 
 def _comparable(losses: np.ndarray) -> np.ndarray:
