@@ -707,7 +707,6 @@ TABLE = {
     "recordings.Recording.hold": {"channel": Argument("gyro")},
     "recordings.Recording.present": {"channel": Argument("gyro")},
     "recordings.Recording.rows_with": {"channel": Argument("gyro")},
-    "recordings.Recording.intervals": {},
     "recordings.Recording.spacing": {"tolerance": Argument(1e-3, {"int": "a number"})},
     "recordings.even_clock": {
         "recording": Argument(LONGER),

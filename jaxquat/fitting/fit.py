@@ -28,7 +28,6 @@ from jaxquat._internal.checks import (
     concrete,
     finite,
     instance,
-    is_concrete,
     one_of,
     place,
     positive_integer,
@@ -341,10 +340,7 @@ class _Run:
         """Make the updates up to ``stop``; evaluate the validation if due."""
         snapshot = self.snapshot
         position, losses = self.descent.advance(snapshot.position, self.updates, stop)
-        if not is_concrete(losses):
-            reason = f"it closes over traced arrays; {ON_HOST}"
-            concrete("loss", self.descent.losses_at(snapshot.position, 0), reason)
-            concrete("optimizer", losses, reason)
+        concrete("loss", losses, f"it or the optimizer closes over traced arrays; {ON_HOST}")
         losses = np.moveaxis(np.asarray(losses)[: stop - self.updates], 0, -1)
         self.snapshot = snapshot._replace(
             position=position, history=_appended(snapshot.history, losses)
@@ -376,14 +372,9 @@ class _Run:
         return {"loss": f"{lowest:.4g}", "skipped": np.sum(snapshot.position.skipped)}
 
     def _never_finite(self) -> str:
-        first, gradient = self.descent.seen(self.snapshot.position, 0)
-        always = f"not finite at all {self.updates} updates; first loss {first}"
-        if not np.any(np.isfinite(first)):
-            return f"loss: it was {always}"
-        for name, leaf in reprs.named_leaves(gradient, "params"):
-            if not np.all(np.isfinite(leaf)):
-                return f"loss: it or its derivative by {name} was {always}"
-        return f"optimizer: its update was {always}, with a finite gradient"
+        first = self.snapshot.history[..., 0]
+        what = "its derivative or the optimizer's update" if np.any(np.isfinite(first)) else "it"
+        return f"loss: {what} was not finite at all {self.updates} updates; first loss {first}"
 
     def _lowest_validation(self) -> tuple[int | None, int]:
         """Return the start with the lowest validation loss, and the update that led to it."""
@@ -399,7 +390,8 @@ class _Run:
 
     def _start_of_lowest_loss(self) -> int:
         """Return the start with the lowest loss at the end, or at the last update with a finite."""
-        after_last = self.descent.seen(self.snapshot.position, self.updates)[0]
+        n = self.updates
+        after_last = self.descent.advance(self.snapshot.position, n, n + 1)[1][0]
         losses = _comparable(np.column_stack([self.snapshot.history, after_last]))
         last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
         return int(np.argmin(last_finite))

@@ -131,17 +131,6 @@ class Recording(reprs.InOneLine):
         values = {key: self[key] for key in self.names} | {channel: self[channel][last]}
         return from_channels(self.t, values, self.notes)
 
-    def intervals(self) -> np.ndarray:
-        """Return the times since the previous row [s], (N,) float64; the first is 0.
-
-        Pass these to JAX, not the times: in float32, times since 1970 have a resolution of 128 s.
-
-        Examples:
-            >>> jq.recordings.Recording(1.7e9 + np.array([0.0, 0.25, 0.75])).intervals()
-            array([0.  , 0.25, 0.5 ])
-        """
-        return np.diff(np.asarray(self.t, np.float64), prepend=self.t[0])
-
     def spacing(self, tolerance: float = 1e-3) -> float:
         """Return the mean sampling interval [s]; ValueError if the samples are not uniform.
 

@@ -102,7 +102,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_though_the_loss_is_finite():
         return jnp.sqrt(params["x"]) + params["y"] ** 2
 
     start = {"x": jnp.array(0.0), "y": jnp.array(1.0)}
-    message = "loss: it or its derivative by x was not finite at all 4 updates; first loss 1"
+    message = "derivative or the optimizer's update was not finite at all 4 updates; first loss 1"
     with pytest.raises(FloatingPointError, match=message):
         quiet_fit(loss, start, optax.sgd(0.1), steps=4)
 
@@ -110,7 +110,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_though_the_loss_is_finite():
 @pytest.mark.parametrize("starts", [None, 2])
 def test_an_update_that_is_not_finite_is_blamed_on_the_optimizer(starts):
     loss = lambda params, batch, key: (params - 1.0) ** 2
-    message = "optimizer: its update was not finite at all 3 updates; first loss .*1"
+    message = "derivative or the optimizer's update was not finite at all 3 updates; first loss .*1"
     begin = jnp.zeros(() if starts is None else starts)
     with pytest.raises(FloatingPointError, match=message):
         quiet_fit(loss, begin, optax.sgd(jnp.inf), steps=3, starts=starts)
@@ -134,9 +134,10 @@ def test_what_is_traced_around_a_fit_is_named(name, transform):
         optimizer = optax.sgd(y["optimizer"])
         return quiet_fit(loss, ZERO, optimizer, steps=2, validation=validation).params
 
-    with pytest.raises(
-        TypeError, match=f"{name}: wanted concrete arrays, got traced ones; it closes over"
-    ):
+    who = "validation" if name == "validation" else "loss"
+    what = "it" if name == "validation" else "it or the optimizer"
+    message = f"{who}: wanted concrete arrays, got traced ones; {what} closes over traced"
+    with pytest.raises(TypeError, match=message):
         transform(fitted)(jnp.ones(2) if transform is jax.vmap else 1.0)
 
 
