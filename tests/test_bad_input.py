@@ -708,11 +708,6 @@ TABLE = {
     "recordings.Recording.present": {"channel": Argument("gyro")},
     "recordings.Recording.rows_with": {"channel": Argument("gyro")},
     "recordings.Recording.spacing": {"tolerance": Argument(1e-3, {"int": "a number"})},
-    "recordings.even_clock": {
-        "recording": Argument(LONGER),
-        "rate": optional(None),
-        "gap": optional(None),
-    },
     "recordings.join": {"recordings": Argument(RECORDING)},
     "recordings.read": {
         "path": Argument("nowhere.csv", {"str": "a file that is not there"}),

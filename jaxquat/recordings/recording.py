@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from jaxquat._internal import reprs
-from jaxquat._internal.checks import every, instance, not_negative, positive, real
+from jaxquat._internal.checks import every, instance, not_negative, real
 from jaxquat.recordings.columns import SI, SIZES
 from jaxquat.simulation.path import Path
 
 _UNIT_NORM = 1e-2  # largest deviation from 1 of the norm of a recorded attitude
 SENSORS = tuple(SI)[1:]  # the channels that have their own fields, in the order of the fields
-_GAP = 10.0  # median intervals: a longer interval is a gap by default
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -261,7 +260,7 @@ def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:
         raise ValueError(f"{name}: wanted shape {wanted}, got {value.shape}")
 
 
-FITS = "recordings.even_clock fits a clock to stamps of bursts or with jitter"
+FITS = "np.polyfit over the rows fits an even clock to stamps of bursts or with jitter"
 
 
 def check_times(where: str, t: np.ndarray, remedy: str = FITS) -> None:
@@ -300,13 +299,6 @@ def sample_problems(name: str, numbers: np.ndarray) -> Iterator[tuple[int, str]]
         good &= np.isin(rows, (0.0, 1.0)).all(axis=1)
     for k in np.flatnonzero(~(good | missing)):
         yield int(k), f"wanted {wanted}, got {numbers[k].tolist()}"
-
-
-def checked_gap(gap: float | None, intervals: np.ndarray) -> float:
-    """Return the longest interval that is no gap [s], by default from the median above 0."""
-    gap = real("gap", _GAP * np.median(intervals[intervals > 0]) if gap is None else gap)
-    positive("gap", gap, or_infinite=True)
-    return gap
 
 
 def check_duration(duration: float, t: np.ndarray, early: float = 0.0) -> None:

@@ -78,7 +78,7 @@ def read(
         duplicates: "merge" makes one row of all rows with the same time, such as those of sensors
             and of commands, and refuses two different samples of a channel at one time. "first" or
             "last" keeps one of these samples. "raise" refuses rows with the same time. "keep" keeps
-            all rows, for ``even_clock``.
+            all rows, also of stamps that run back.
         skip_damaged: skip lines with too few or too many cells, or with a cell that cannot be read;
             a RuntimeWarning names them. With ``rate`` they remain gaps.
 

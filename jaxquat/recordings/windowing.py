@@ -16,9 +16,9 @@ from jaxquat.recordings.recording import (
     check_duration,
     check_recording,
     check_times,
-    checked_gap,
 )
 
+_GAP = 10.0  # median intervals: a longer interval is a gap by default
 _ON_TIME = 1e-3  # of the median interval: a row that is less early counts as on time
 
 
@@ -157,7 +157,10 @@ def windows_by_time(
 
 def _stretches(t: np.ndarray, gap: float | None) -> list[tuple[int, int]]:
     """Return the first row, and the row after the last one, of every stretch without a gap."""
-    cuts = [int(k) for k in np.flatnonzero(np.diff(t) > checked_gap(gap, np.diff(t))) + 1]
+    steps = np.diff(t)
+    gap = real("gap", _GAP * np.median(steps) if gap is None else gap)
+    positive("gap", gap, or_infinite=True)
+    cuts = [int(k) for k in np.flatnonzero(steps > gap) + 1]
     return list(zip([0, *cuts], [*cuts, len(t)], strict=True))
 
 

@@ -711,3 +711,17 @@ def test_a_real_flight_is_read_and_cut(tmp_path):
     assert np.linalg.norm(flight.accelerometer[:200].mean(axis=0)) == pytest.approx(9.81, abs=0.05)
     w = recordings.windows(flight, 100, 100)
     np.testing.assert_array_equal(w.channels["gyro"][w.mask], flight.gyro)
+
+
+def test_a_table_of_bursts_is_read_in_its_order(tmp_path):
+    """Equal stamps and one that runs back are refused with the way on."""
+    path, names = tmp_path / "a.csv", {"t": "t", "u": "u"}
+    for stamps in ([0.0, 0.0, 0.2, 0.2], [0.0, 0.2, 0.1, 0.3]):
+        path.write_text("\n".join(["t,u", *(f"{t},{k}" for k, t in enumerate(stamps))]))
+        with pytest.raises(ValueError, match=r"keep.*; np\.polyfit over the rows fits an even"):
+            recordings.read(path, names)
+        got = recordings.read(path, names, duplicates="keep")
+        np.testing.assert_array_equal(got.t, stamps)
+        np.testing.assert_array_equal(got["u"], np.arange(4))
+        with pytest.raises(ValueError, match=r"recordings\[0\]\.t: wanted times.*np\.polyfit"):
+            recordings.join(got)
