@@ -714,7 +714,6 @@ TABLE = {
         "columns": optional({"t": "t"}, none="a file that is not there"),
         "units": optional({"t": "s"}, none="a file that is not there"),
         "rate": optional(None, none="a file that is not there"),
-        "decimal": Argument("."),
         "duplicates": Argument("raise"),
         "skip_damaged": Argument(False),
     },

@@ -279,19 +279,11 @@ def check_samples(where: str, name: str, numbers: np.ndarray) -> None:
 
 
 def sample_problems(name: str, numbers: np.ndarray) -> Iterator[tuple[int, str]]:
-    """Find the bad rows of samples (N,) or (N, k), and what is wrong.
-
-    An attitude has four numbers, or nine, the rows of a matrix.
-    """
+    """Find the bad rows of samples (N,) or (N, k), and what is wrong."""
     rows = numbers if numbers.ndim == 2 else numbers[:, None]
     good, missing = np.all(np.isfinite(rows), axis=1), np.all(np.isnan(rows), axis=1)
     rows, wanted = np.where(good[:, None], rows, 0.0), "finite numbers, or NaN in all of them"
-    if name == "q" and rows.shape[1] == 9:
-        matrices, wanted = rows.reshape(-1, 3, 3), "a rotation matrix"
-        off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
-        determinants = np.sum(np.cross(matrices[:, 0], matrices[:, 1]) * matrices[:, 2], axis=1)
-        good &= (off <= 2 * _UNIT_NORM) & (determinants > 0)
-    elif name == "q":
+    if name == "q":
         wanted = "a unit quaternion, or NaN in all four"
         good &= np.abs(np.linalg.norm(rows, axis=1) - 1.0) <= _UNIT_NORM
     elif name == "movement":
