@@ -94,8 +94,5 @@ def estimates(names: tuple[str, ...], values: Any, errors: Any) -> list[tuple[st
 
 def whole(tree: Any) -> Any:
     """Return the tree with the held leaves in their places: the inverse of ``fitted``."""
-    return jax.tree.map(lambda x: x.value if isinstance(x, Held) else x, tree, is_leaf=_is_held)
-
-
-def _is_held(x: Any) -> bool:
-    return isinstance(x, Held)
+    is_held = lambda x: isinstance(x, Held)  # noqa: E731
+    return jax.tree.map(lambda x: x.value if is_held(x) else x, tree, is_leaf=is_held)

@@ -230,7 +230,7 @@ def least_squares(
     problem = Problem(residuals_at, linearised_at, limits, rounding)
     parts = [round(part * shape.size) for part in prefixes]
     with bars.bar("steps", shown=options.progress) as bar:
-        search = _Search(params, shape.size, bar)
+        search = _Search(params, bar)
         with keeping(search.reached):
             start = problem.linearised_at(np.asarray(flat, float))
             finite("residuals at the start", start.residuals)
@@ -255,26 +255,21 @@ def _result(minimum: Minimum, end: Any, dtype: Any, sigma: ArrayLike | None) -> 
 
 
 class _Search:
-    """The latest point of an iteration over ``number`` residuals."""
+    """The latest point of an iteration, for the progress bar and an interrupt."""
 
-    def __init__(self, start: Any, number: int, bar: Any) -> None:
-        self.start, self.number, self.bar = start, number, bar
-        self.latest: Linearised | None = None
+    def __init__(self, params: Any, bar: Any) -> None:
+        self.params, self.words, self.bar = params, "at the start", bar
 
     def report(self, here: Linearised) -> None:
-        self.latest = here
+        flat, unravel = ravel_pytree(self.params)
+        self.params = unravel(jnp.asarray(here.x, flat.dtype))
+        self.words = f"of cost {here.cost:.6g} of {here.residuals.size} residuals"
         self.bar.update()
         self.bar.set_postfix(cost=f"{here.cost:.6g}")
 
     def reached(self) -> tuple[Any, str]:
         """Return the latest parameters and their cost in words."""
-        if self.latest is None:
-            return whole(self.start), "at the start"
-        x, count = self.latest.x, self.latest.residuals.size
-        flat, unravel = ravel_pytree(self.start)
-        scope = "" if count == self.number else f" of the first {count} residuals"
-        words = f"of cost {self.latest.cost:.6g}{scope}"
-        return whole(unravel(jnp.asarray(x, flat.dtype))), words
+        return whole(self.params), self.words
 
 
 def _criteria(options: LeastSquaresOptions, eps: float) -> Criteria:
