@@ -517,7 +517,6 @@ TABLE = {
     "euler.from_quaternion": {"q": algebra(Q), "order": ORDER},
     "euler.rate_matrix": {"angles": algebra(V), "order": ORDER},
     "euler.to_quaternion": {"angles": algebra(V), "order": ORDER},
-    "exact.coning": {"t": Argument(0.1), "half_angle": Argument(0.1), "rate": Argument(0.1)},
     "exact.free_body": {"body": Argument(BODY), "t": Argument(0.1), "start": Argument(START)},
     "fit": FIT,
     "FitCovariance.predict": {"function": Argument(lambda params: params)},

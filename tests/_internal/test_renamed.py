@@ -229,11 +229,6 @@ def test_all_old_keywords_of_a_call_are_in_one_error():
         jq.least_squares(abs, 1.0, gtol=1e-3, ftol=1e-3)
 
 
-def test_the_order_of_arguments_of_the_first_release_is_an_error():
-    with pytest.raises(TypeError, match=r"positional arguments? but"):
-        jq.exact.coning(0.3, 2.0, 1.0)
-
-
 @pytest.mark.parametrize("name", INSTANCES)
 def test_copies_and_pickles_are_as_ever(name):
     thing = INSTANCES[name]
