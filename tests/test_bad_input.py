@@ -260,7 +260,6 @@ TABLE = {
     "allan.fit": {
         "samples": Argument(MANY),
         "dt": Argument(0.1, {"int": "a number"}),
-        "shortest": Argument(0.1),
     },
     "Body": {"inertia": Argument(np.eye(3)), "mass": optional(1.0)},
     "Body.from_principal": {
@@ -525,7 +524,6 @@ TABLE = {
         "residuals": Argument(lambda params: jnp.concatenate([params, 2.0 * params])),
         "params": Argument(V, {"wrong": "seven"}),
         "sigma": optional(9.0),
-        "tolerance": optional(0.1),
     },
     "least_squares": {
         "residuals": Argument(lambda params, data=None: jnp.concatenate([params, 2.0 * params])),

@@ -21,7 +21,6 @@ from jaxquat._internal import reprs
 from jaxquat._internal.checks import (
     concrete,
     finite,
-    fraction,
     one_shape,
     positive,
     single_or_double,
@@ -118,19 +117,16 @@ class FitCovariance:
 
 
 def fit_covariance(
-    residuals: Callable[[Any], Array],
-    params: Any,
-    *,
-    sigma: ArrayLike | None = None,
-    tolerance: float | None = None,
+    residuals: Callable[[Any], Array], params: Any, *, sigma: ArrayLike | None = None
 ) -> FitCovariance:
     """Return the covariance of parameters at a least-squares optimum, ``inv(J^T J / sigma^2)``.
 
     J is the Jacobian of the residuals. Flat directions, along which the residuals do not change,
     are reported, not inverted: with columns of J scaled to length 1, the right singular vectors
-    whose singular value is at most ``tolerance`` times the largest, combined so that each has few
-    nonzero components. A parameter with a part in one has an infinite standard error; those of the
-    others come from the remaining directions.
+    whose singular value is at most the largest times the root of the dtype's epsilon, below which
+    ``J^T J`` has no correct digit. They are combined so that each has few nonzero components. A
+    parameter with a part in one has an infinite standard error; those of the others come from the
+    remaining directions.
 
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in the
@@ -141,8 +137,6 @@ def fit_covariance(
         sigma: standard deviation of the noise in each residual, () or (m,), absolute as in scipy's
             ``curve_fit(absolute_sigma=True)``; 1.0 if the residuals are already divided by it. None
             estimates one value, the root of ``sum(residuals^2) / (m - rank)``.
-        tolerance: between 0 and 1; None is the square root of the dtype's epsilon, below which
-            ``J^T J`` has no correct digit.
 
     Returns:
         FitCovariance, accurate if the model is linear over the standard errors. J is computed in
@@ -171,22 +165,16 @@ def fit_covariance(
     finite("residuals", value)
     finite("derivatives of residuals", jacobian)
     value, jacobian = np.asarray(value, float), np.asarray(jacobian, float)
-    return covariance_of(params, value, jacobian, sigma, tolerance)
+    return covariance_of(params, value, jacobian, sigma)
 
 
 def covariance_of(
-    params: Any,
-    value: np.ndarray,
-    jacobian: np.ndarray,
-    sigma: ArrayLike | None = None,
-    tolerance: float | None = None,
+    params: Any, value: np.ndarray, jacobian: np.ndarray, sigma: ArrayLike | None = None
 ) -> FitCovariance:
     """Return the covariance from residuals (m,) and Jacobian (m, n), as ``fit_covariance``."""
     # Check and convert.
     flat, unravel = ravel_pytree(params)
-    if tolerance is None:
-        tolerance = np.sqrt(jnp.finfo(flat.dtype).eps)
-    tolerance = fraction("tolerance", tolerance)
+    tolerance = np.sqrt(jnp.finfo(flat.dtype).eps)
     if sigma is not None:
         positive("sigma", one_shape("sigma", sigma, (), value.shape))
         sigma = np.asarray(sigma, float)  # in full precision: JAX would round it to float32
