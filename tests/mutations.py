@@ -116,8 +116,8 @@ MUTATIONS = {
     ),
     "C: results change arguments that are read later": Mutation(
         "export.py",
-        'x if is_own else body.variable("v", dtype, x)',
-        "x",
+        'kept.append(body.variable("v", dtype, first))',
+        "kept.append(first)",
         "fused/test_export.py::test_results_may_be_written_over_arguments",
     ),
     "C: products and sums are rounded apart": Mutation(

@@ -227,6 +227,6 @@ def at(first: Element, step: int, k: str) -> str:
 
 def listed(head: str, items: Iterable[str]) -> list[str]:
     """Return the lines of a constant array."""
-    indent = {"initial_indent": "    ", "subsequent_indent": "    "}
+    indent: Any = {"initial_indent": "    ", "subsequent_indent": "    "}
     lines = textwrap.wrap(", ".join(items), WIDTH, break_on_hyphens=False, **indent)
     return [f"{head} = {{", *lines, "};"]
