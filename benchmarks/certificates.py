@@ -28,6 +28,7 @@ jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 import jaxquat as jq  # noqa: E402
 from examples.validation import noise, problems  # noqa: E402
+from examples.validation.tops import coning  # noqa: E402
 from jaxquat.plot import COLOURS  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
@@ -302,9 +303,7 @@ def cases():
         for name, (torque, q0, q, _) in problems.REFERENCE.items()
     }
     fast = (problems.FAST, problems.FAST_TORQUE, problems.FAST_START, 1.0, problems.fast_end())
-    state, torque = problems.prescribed(
-        body, lambda t: jq.exact.coning(t, half_angle=0.6, rate=4.0).q
-    )
+    state, torque = problems.prescribed(body, lambda t: coning(t, 0.6, 4.0))
     return known | {
         "fast heavy top": fast,
         "coning": (body, torque, state(0.0), 3.0, state(3.0).q),

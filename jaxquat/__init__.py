@@ -139,6 +139,6 @@ __all__ = [
 ]
 
 _modules = {x: globals()[x] for x in __all__ if isinstance(globals()[x], ModuleType)}
-_classes = (Body, Grid, GridAt, Path, State, recordings.Recording)
+_classes = (Body, Fit, Grid, GridAt, Path, State, recordings.Recording)
 renamed.answer({**_modules, **{kind.__name__: kind for kind in _classes}})
 renamed.find_old_places()

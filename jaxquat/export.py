@@ -162,7 +162,10 @@ def _body(
     """Return the lines of the function, which writes its results after all that it reads."""
     body, dtypes = Body(file), [program.dtype(k) for k in program.outputs]
     results = _kept(body, dtypes, body.program(program, inputs))
-    body.unused({re.split("->", variable_of(x))[0] for x in inputs} & {*labels})
+    text = "\n".join(body.lines)
+    for name in {variable_of(x).split("->")[0] for x in inputs} & {*labels}:
+        if not re.search(rf"\b{name}\b", text):
+            body.line(f"(void){name};")
     place = 0
     for part in parts(dtypes, targets):
         end = place + len(part)
@@ -177,16 +180,14 @@ def _kept(body: Body, dtypes: Sequence[np.dtype], values: Sequence[Value]) -> li
     kept: list[Value] = []
     for part in parts(dtypes, values):
         dtype, first = dtypes[len(kept)], part[0]
-        if isinstance(first, Element) and re.fullmatch(r"r\d+_|\w+_table\d+", first.base):
-            kept += part
-        elif len(part) >= LONG and isinstance(first, Element):
+        if isinstance(first, Element) and not re.fullmatch(r"r\d+_|\w+_table\d+", first.base):
             array = Element(body.array(dtype, len(part)), 0)
             body.copy(array, first, len(part))
             kept += [after(array, k) for k in range(len(part))]
+        elif isinstance(first, Element) or re.fullmatch(rf"[vc]\d+_|{CONSTANT}", first):
+            kept += part
         else:
-            own = [re.fullmatch(rf"[vc]\d+_|{CONSTANT}", str(x)) for x in part]
-            new = zip(part, own, strict=True)
-            kept += [x if is_own else body.variable("v", dtype, x) for x, is_own in new]
+            kept.append(body.variable("v", dtype, first))
     return kept
 
 

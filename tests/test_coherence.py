@@ -92,7 +92,7 @@ def test_controllers_name_their_arguments_alike():
 
 def test_factories_are_nouns_and_transformations_verbs_so_few_names_are_participles():
     """Torques and motions, which are neither, and a published scheme."""
-    others = {"dynamics.coupled", "exact.coning", "torques.commanded"}
+    others = {"dynamics.coupled", "torques.commanded"}
     others |= {"schemes.full_quat_corrected"}
     functions = {path for path, value in PUBLIC.items() if inspect.isfunction(value)}
     assert {path for path in functions if path.endswith(("ed", "ing"))} <= others

@@ -1107,11 +1107,6 @@ CASES = [
         "residuals at the start: wanted finite values",
     ),
     (
-        lambda: jq.least_squares(lambda p: p, V, sigma=1.0, loss="huber"),
-        ValueError,
-        "sigma: wanted None with a robust loss",
-    ),
-    (
         lambda: jq.least_squares(lambda p: p, V, sigma=1.0, prefixes=(0.3, 0.1)),
         ValueError,
         "prefixes: wanted rising parts",

@@ -1,4 +1,4 @@
-"""The steady precession of a symmetric top under gravity, in closed form."""
+"""Steady precessions in closed form: of a symmetric top under gravity, and coning."""
 
 import jax.numpy as jnp
 
@@ -19,3 +19,14 @@ def steady_precession(body, potential, t, tilt, spin):
     q = jq.euler.to_quaternion(jnp.stack([rate * t, tilt, angle]), "ZXZ")
     across = rate * jnp.sin(tilt)
     return jq.State(q, jnp.stack([across * jnp.sin(angle), across * jnp.cos(angle), spin]))
+
+
+def coning(t, half_angle, rate):
+    """Return the attitude at t [s] of a body whose axis z describes a cone.
+
+    It is a turn by ``half_angle`` [rad] about a horizontal axis, which turns at ``rate`` [rad/s].
+    The body rate is ``rate (-sin b sin(rate t), sin b cos(rate t), cos b - 1)``, b = half_angle.
+    """
+    half = jnp.sin(0.5 * half_angle)
+    across = half * jnp.stack([jnp.cos(rate * t), jnp.sin(rate * t)])
+    return jnp.concatenate([jnp.cos(0.5 * half_angle)[None], across, jnp.zeros(1)])

@@ -106,17 +106,13 @@ def has_old_fields(owner: str) -> Callable[[Record], Record]:
 
     def decorator(record: Record) -> Record:
         name = "__new__" if issubclass(record, tuple) else "__init__"
-        new, known = getattr(record, name), inspect.signature(record).parameters.keys()
-
-        def made(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return new(self, *args, **_in_new_names(owner, known, kwargs))
 
         def read(self: Any, old: str) -> Any:  # only of names that are not there: dir has the new
             if old.startswith("_") or old not in tables().renamed_arguments[owner]:
                 _raise(record.__name__, old)
-            return getattr(self, *_in_new_names(owner, known, {old: None}))
+            return getattr(self, *_in_new_names(owner, set(), {old: None}))
 
-        setattr(record, name, functools.wraps(new)(made))
+        setattr(record, name, takes_old_names(owner)(getattr(record, name)))
         record.__getattr__ = read  # type: ignore[attr-defined]
         return record
 

@@ -1,9 +1,8 @@
-"""Short texts and tables of the contents of results, for ``repr`` and for notebooks."""
+"""Short texts and tables of the contents of results, for ``repr``."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -26,7 +25,7 @@ _LEAVES = 6
 
 
 class Tabular:
-    """A result that is shown by its ``_table()``, as text and in a notebook."""
+    """A result that is shown by its ``_table()``."""
 
     def _table(self) -> Table:
         raise NotImplementedError
@@ -35,10 +34,13 @@ class Tabular:
         return [("", self._table()[0])]
 
     def __repr__(self) -> str:
-        return lines(*self._table())
-
-    def _repr_html_(self) -> str:
-        return table(*self._table())
+        title, rows, columns = self._table()
+        shown, more = clipped(rows)
+        cells = [columns] * bool(columns) + [*shown]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        aligned = ([x.ljust(k) for x, k in zip(row, widths, strict=True)] for row in cells)
+        table = ["  ".join(row).rstrip() for row in aligned]
+        return "\n".join([title, *("  " + line for line in table + more)])
 
 
 class InOneLine(Tabular):
@@ -107,29 +109,7 @@ def named_numbers(tree: Any, name: str) -> tuple[str, ...]:
     )
 
 
-def clipped(rows: Sequence[Any], most: int = _ROWS) -> tuple[Sequence[Any], list[str]]:
+def clipped(rows: Sequence[Any]) -> tuple[Sequence[Any], list[str]]:
     """Return the first rows, and a line that counts the others if there are any."""
-    others = len(rows) - most
-    return (rows[:most], [f"... {others} more"]) if others > 0 else (rows, [])
-
-
-def lines(title: str, rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> str:
-    """Return a table as text of at most ten lines, its columns aligned."""
-    shown, more = clipped(list(rows))
-    cells = [list(columns)] * bool(columns) + [list(row) for row in shown]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    aligned = ([x.ljust(k) for x, k in zip(row, widths, strict=True)] for row in cells)
-    table = ["  ".join(row).rstrip() for row in aligned]
-    return "\n".join([title, *("  " + line for line in table + more)])
-
-
-def table(title: str, rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> str:
-    """Return an HTML table for a notebook."""
-    shown, more = clipped(list(rows))
-    head = _row(columns, "th") if columns else ""
-    cells = head + "".join(_row(row, "td") for row in [*shown, *([line] for line in more)])
-    return f"<table><caption>{html.escape(title)}</caption>{cells}</table>"
-
-
-def _row(cells: Sequence[str], tag: str) -> str:
-    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+    others = len(rows) - _ROWS
+    return (rows[:_ROWS], [f"... {others} more"]) if others > 0 else (rows, [])

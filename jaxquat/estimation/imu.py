@@ -164,7 +164,8 @@ def imu_samples(recording: Recording) -> ImuSample:
     missing = np.full((len(recording.t), 3), np.nan)
     field = missing if recording.magnetometer is None else recording.magnetometer
     sensors = recording.gyro, recording.accelerometer, field
-    check_sizes("recording", recording.intervals(), *sensors[:2])
+    steps = np.diff(np.asarray(recording.t, np.float64), prepend=recording.t[0])
+    check_sizes("recording", steps, *sensors[:2])
     return ImuSample(intervals(recording.t), *map(jnp.asarray, sensors))
 
 

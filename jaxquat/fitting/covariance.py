@@ -5,7 +5,6 @@ Singular values of the scaled Jacobian J: forming J^T J would double the digits 
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +21,6 @@ from jaxquat._internal import reprs
 from jaxquat._internal.checks import (
     concrete,
     finite,
-    fraction,
     one_shape,
     positive,
     single_or_double,
@@ -43,7 +41,7 @@ ON_HOST = "its ranks and warnings need values, call it outside jit, grad and vma
 class FitCovariance:
     """The result of ``fit_covariance`` for n parameters, in the order of ``names`` throughout.
 
-    ``print`` shows all parameters and flat directions, ``repr`` only the first ones.
+    ``print`` shows all parameters and flat directions, ``repr`` the first lines of it.
 
     Attributes:
         names: the names of the n parameters, from their places in the tree.
@@ -102,53 +100,33 @@ class FitCovariance:
         return propagated(function, fitted("params", self.params), self.root, self.unidentifiable)
 
     def __str__(self) -> str:
-        return "\n".join(itertools.chain(*self._lines()))
-
-    def __repr__(self) -> str:
-        parameters, flat, judgement = self._lines()
-        shown, more = reprs.clipped(parameters, 5)
-        first, more_flat = reprs.clipped(flat, 1)
-        lines = [*shown, *more, *first, *more_flat, *judgement]
-        return "\n".join([self._title(), *("  " + line for line in lines)])
-
-    def _repr_html_(self) -> str:
-        rows = estimates(self.names, self.params, self.standard_errors)
-        cells = [(name, x.strip(), error) for name, x, error in rows]
-        title = "; ".join([self._title(), *itertools.chain(*self._lines()[1:])])
-        return reprs.table(title, cells, ("parameter", "value", "standard error"))
-
-    def _title(self) -> str:
-        flat = len(self.unidentifiable)
-        return f"FitCovariance: {len(self.names)} parameters, {flat} flat directions"
-
-    def _lines(self) -> tuple[list[str], list[str], list[str]]:
         width, chi = max(map(len, self.names)), self.reduced_chi_squared
         rows = estimates(self.names, self.params, self.standard_errors)
-        named = [
-            [f"{x:+.3g} {name}" for x, name in zip(parts, self.names, strict=True) if x]
-            for parts in self.unidentifiable_scaled
-        ]
-        return (
-            [f"{name:{width}s}  {x} +- {error}" for name, x, error in rows],
-            [f"not identifiable: {' '.join(parts)}" for parts in named],
-            [] if chi is None else [f"chi-squared per degree of freedom: {chi:.3g}"],
-        )
+        lines = [f"{name:{width}s}  {x} +- {error}" for name, x, error in rows]
+        for parts in self.unidentifiable_scaled:
+            named = (f"{x:+.3g} {name}" for x, name in zip(parts, self.names, strict=True) if x)
+            lines.append(f"not identifiable: {' '.join(named)}")
+        lines += [] if chi is None else [f"chi-squared per degree of freedom: {chi:.3g}"]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        shown, more = reprs.clipped(str(self).splitlines())
+        flat = len(self.unidentifiable)
+        title = f"FitCovariance: {len(self.names)} parameters, {flat} flat directions"
+        return "\n".join([title, *("  " + line for line in [*shown, *more])])
 
 
 def fit_covariance(
-    residuals: Callable[[Any], Array],
-    params: Any,
-    *,
-    sigma: ArrayLike | None = None,
-    tolerance: float | None = None,
+    residuals: Callable[[Any], Array], params: Any, *, sigma: ArrayLike | None = None
 ) -> FitCovariance:
     """Return the covariance of parameters at a least-squares optimum, ``inv(J^T J / sigma^2)``.
 
     J is the Jacobian of the residuals. Flat directions, along which the residuals do not change,
     are reported, not inverted: with columns of J scaled to length 1, the right singular vectors
-    whose singular value is at most ``tolerance`` times the largest, combined so that each has few
-    nonzero components. A parameter with a part in one has an infinite standard error; those of the
-    others come from the remaining directions.
+    whose singular value is at most the largest times the root of the dtype's epsilon, below which
+    ``J^T J`` has no correct digit. They are combined so that each has few nonzero components. A
+    parameter with a part in one has an infinite standard error; those of the others come from the
+    remaining directions.
 
     Args:
         residuals: ``residuals(params) -> (m,)``, jittable: data minus model, or the reverse, in the
@@ -159,8 +137,6 @@ def fit_covariance(
         sigma: standard deviation of the noise in each residual, () or (m,), absolute as in scipy's
             ``curve_fit(absolute_sigma=True)``; 1.0 if the residuals are already divided by it. None
             estimates one value, the root of ``sum(residuals^2) / (m - rank)``.
-        tolerance: between 0 and 1; None is the square root of the dtype's epsilon, below which
-            ``J^T J`` has no correct digit.
 
     Returns:
         FitCovariance, accurate if the model is linear over the standard errors. J is computed in
@@ -189,24 +165,16 @@ def fit_covariance(
     finite("residuals", value)
     finite("derivatives of residuals", jacobian)
     value, jacobian = np.asarray(value, float), np.asarray(jacobian, float)
-    return covariance_of(params, value, jacobian, sigma, tolerance)
+    return covariance_of(params, value, jacobian, sigma)
 
 
 def covariance_of(
-    params: Any,
-    value: np.ndarray,
-    jacobian: np.ndarray,
-    sigma: ArrayLike | None = None,
-    tolerance: float | None = None,
-    *,
-    noise: Callable[[np.ndarray, int], float] | None = None,
+    params: Any, value: np.ndarray, jacobian: np.ndarray, sigma: ArrayLike | None = None
 ) -> FitCovariance:
     """Return the covariance from residuals (m,) and Jacobian (m, n), as ``fit_covariance``."""
     # Check and convert.
     flat, unravel = ravel_pytree(params)
-    if tolerance is None:
-        tolerance = np.sqrt(jnp.finfo(flat.dtype).eps)
-    tolerance = fraction("tolerance", tolerance)
+    tolerance = np.sqrt(jnp.finfo(flat.dtype).eps)
     if sigma is not None:
         positive("sigma", one_shape("sigma", sigma, (), value.shape))
         sigma = np.asarray(sigma, float)  # in full precision: JAX would round it to float32
@@ -221,7 +189,7 @@ def covariance_of(
         if freedom <= 0:
             wanted = f"more than the {root.shape[1]} identifiable parameters to estimate sigma from"
             raise ValueError(f"residuals: wanted {wanted}, got {len(value)}; give sigma")
-        deviation = noise(value, freedom) if noise else np.sqrt(np.sum(value**2) / freedom)
+        deviation = np.sqrt(np.sum(value**2) / freedom)
         root = deviation * root
     elif freedom > 0:
         reduced = float(np.sum((value / sigma) ** 2) / freedom)

@@ -100,24 +100,10 @@ class Descent:
 
     def advance(self, position: Position, first: int, stop: int) -> tuple[Position, Array]:
         """Return the position after these updates, and losses of which ``stop - first`` count."""
-        bounds = np.int32(first), np.int32(stop)
-        end, losses, _ = self._updates(position, *bounds, self.data)
-        return end, losses
+        return self._updates(position, np.int32(first), np.int32(stop), self.data)
 
-    def seen(self, position: Position, number: int) -> tuple[np.ndarray, Any]:
-        """Return the loss and the gradient of each start at update ``number``."""
-        bounds = np.int32(number), np.int32(number + 1)
-        return jax.device_get(self._updates(position, *bounds, self.data)[2])
-
-    def losses_at(self, position: Position, number: int) -> Array:
-        """Return the loss of each start at update ``number``."""
-        loss = lambda params, data: self.objective.at(number, data)(params)  # noqa: E731
-        return jax.jit(self.over_starts(loss, (0, None)))(position.params, self.data)
-
-    def _one_update(
-        self, position: Position, number: Array, data: Any
-    ) -> tuple[Position, tuple[Array, Any]]:
-        """Return the next position, and (loss, gradient)."""
+    def _one_update(self, position: Position, number: Array, data: Any) -> tuple[Position, Array]:
+        """Return the next position, and the loss."""
         params, state, skipped = position
         loss = self.objective.at(number, data)
         few = self.mode == "auto" and self.size <= FORWARD_LIMIT
@@ -132,22 +118,21 @@ class Descent:
         good = _all_finite((value, gradient, updates))
         new = Position(optax.apply_updates(params, updates), new_state, skipped)
         old = Position(params, state, skipped + 1)
-        return jax.tree.map(partial(jnp.where, good), new, old), (value, gradient)
+        return jax.tree.map(partial(jnp.where, good), new, old), value
 
     def _several_updates(
         self, position: Position, first: Array, stop: Array, data: Any
-    ) -> tuple[Position, Array, tuple[Array, Any]]:
-        """Return the position after these updates, their losses, and the last (loss, gradient)."""
-        shapes = jax.eval_shape(self._update, position, first, data)[1]
-        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        losses = jnp.zeros((self.longest, *zero[0].shape), zero[0].dtype)
+    ) -> tuple[Position, Array]:
+        """Return the position after these updates, and their losses."""
+        loss = jax.eval_shape(self._update, position, first, data)[1]
 
-        def one(number: Array, carry: tuple[Position, Array, Any]) -> Any:
-            position, losses, _ = carry
-            position, seen = self._update(position, number, data)
-            return position, losses.at[number - first].set(seen[0]), seen
+        def one(number: Array, carry: tuple[Position, Array]) -> tuple[Position, Array]:
+            position, losses = carry
+            position, value = self._update(position, number, data)
+            return position, losses.at[number - first].set(value)
 
-        return lax.fori_loop(first, stop, one, (position, losses, zero))
+        losses = jnp.zeros((self.longest, *loss.shape), loss.dtype)
+        return lax.fori_loop(first, stop, one, (position, losses))
 
 
 def _all_finite(tree: Any) -> Array:

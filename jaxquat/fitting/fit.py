@@ -28,18 +28,18 @@ from jaxquat._internal.checks import (
     concrete,
     finite,
     instance,
-    is_concrete,
     one_of,
+    place,
     positive_integer,
     random_key,
     strong,
     takes,
 )
+from jaxquat._internal.disk import only_writer
 from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.fitting import snapshots
-from jaxquat.fitting.convergence import Verdict, judge
 from jaxquat.fitting.descent import Descent, Objective, Position, checked_loss
-from jaxquat.fitting.held import checked_params, comparable, size_of_one_start, whole
+from jaxquat.fitting.held import checked_params, size_of_one_start, whole
 from jaxquat.fitting.interruption import keeping
 
 __all__ = ["Fit", "FitOptions", "fit"]
@@ -51,8 +51,8 @@ ON_HOST = "jq.fit compiles its updates itself, call it outside jit, grad and vma
 class Fit(reprs.Tabular):
     """The result of ``fit``.
 
-    With ``starts``, the arrays have a leading axis (starts,); ``params``, ``best_update`` and
-    ``converged`` are those of the best start.
+    With ``starts``, the arrays have a leading axis (starts,); ``params`` and ``best_update`` are
+    those of the best start.
 
     Attributes:
         params: the parameters after update ``best_update``.
@@ -63,18 +63,13 @@ class Fit(reprs.Tabular):
         best_update: the updates up to the lowest validation loss, or all without validation.
         best_start: the index of the start that led to ``params``; None without starts.
         chunk: updates between two evaluations of the validation.
-        converged: True if the loss would fall, to first order, by less than a thousandth of its
-            decrease if every parameter moved as far again, or if the gradient vanishes to rounding:
-            also at a saddle or on a plateau. Parameters that did not move at all count as frozen.
-            None if the loss is random and three standard errors of its mean leave the question
-            open.
 
     Examples:
         >>> import optax
         >>> loss = lambda params, batch, key: (params - 3.0) ** 2
         >>> descent = jq.fit(loss, jnp.zeros(()), optax.sgd(0.25), steps=30)
-        >>> descent.history[:3], f"{descent.params:.2f}", descent.converged
-        (array([9.    , 2.25  , 0.5625], dtype=float32), '3.00', True)
+        >>> descent.history[:3], f"{descent.params:.2f}"
+        (array([9.    , 2.25  , 0.5625], dtype=float32), '3.00')
     """
 
     params: Any
@@ -84,14 +79,11 @@ class Fit(reprs.Tabular):
     best_update: int
     best_start: int | None
     chunk: int
-    converged: bool | None = None
 
     def _table(self) -> reprs.Table:
         losses, skipped = self._of_best(self.history), self._of_best(self.skipped)
         first, last = (reprs.short(losses[k]) for k in (0, -1))
-        words = {True: "converged", False: "not converged", None: "convergence unknown"}
-        counts = f"{losses.size} updates, loss {first} -> {last}"
-        title = f"Fit: {counts}, {words[self.converged]}, {skipped} skipped"
+        title = f"Fit: {losses.size} updates, loss {first} -> {last}, {skipped} skipped"
         rows: list[tuple[str, ...]] = []
         if self.best_start is not None:
             rows.append(("best_start", f"{self.best_start} of {len(self.history)}"))
@@ -120,9 +112,9 @@ class FitOptions(NamedTuple):
             start.
         snapshot_dir: local directory for snapshots. After an interruption, or even a kill, the same
             call continues from the newest snapshot and ends with the same bits; with more steps it
-            continues a fit that had ended. Snapshots of a fit with other params (fitted or held),
-            data, batch size, key, starts, initial state of the optimiser or times of validation are
-            refused; functions and other objects are not compared.
+            continues a fit that had ended. Snapshots of a fit with other fitted params, data, batch
+            size, key, starts, initial state of the optimiser or times of validation are refused;
+            held leaves and functions are not compared.
         snapshot_every: updates between two snapshots, any number; the end is always written.
         progress: show a progress bar with the loss.
 
@@ -250,7 +242,6 @@ class Snapshot(NamedTuple):
     history: np.ndarray  # losses before each update
     validation: np.ndarray  # losses at each evaluation
     best: Any  # parameters of the lowest validation loss so far; () without validation
-    verdict: np.ndarray  # a Verdict on each start, int8
 
 
 class _Run:
@@ -272,21 +263,13 @@ class _Run:
             self.validate = jax.jit(descent.over_starts(checked))
         none_yet = np.zeros((*descent.leading, 0))
         best = () if self.validate is None else beginning.params
-        self.unjudged = np.full(descent.leading, Verdict.NOT_JUDGED, np.int8)
-        self.snapshot = Snapshot(beginning, none_yet, none_yet, best, self.unjudged)
+        self.snapshot = Snapshot(beginning, none_yet, none_yet, best)
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what identifies the fit."""
-        key = self.descent.objective.key
-        return {
-            "params": snapshots.digest(comparable(self.beginning.params))[:16],
-            "optimizer": snapshots.digest(self.beginning.state)[:16],
-            "data": snapshots.digest(self.descent.data)[:16],
-            "batch": self.descent.objective.batch_size,
-            "key": None if key is None else f"{key.dtype} {snapshots.digest(key)[:16]}",
-            "starts": self.descent.starts,
-            "validation": None if self.validate is None else f"every {self.options.chunk} updates",
-        }
+    def identity(self) -> str:
+        """Return a digest of what makes the fit what it is, but for functions."""
+        descent, every = self.descent, self.options.chunk if self.validate else None
+        numbers = {"batch": descent.objective.batch_size, "starts": descent.starts, "every": every}
+        return snapshots.digest((self.beginning, descent.data, descent.objective.key, numbers))
 
     @property
     def updates(self) -> int:
@@ -303,8 +286,8 @@ class _Run:
     def finish(self) -> None:
         every, disk = self.options.snapshot_every, None
         if self.options.snapshot_dir is not None:
-            disk = snapshots.Snapshots(Path(self.options.snapshot_dir), self.fingerprint())
-        with contextlib.nullcontext() if disk is None else disk.only_writer():
+            disk = snapshots.Snapshots(Path(self.options.snapshot_dir), self.identity())
+        with only_writer("snapshot_dir", disk.path, "lock") if disk else contextlib.nullcontext():
             if disk is not None:
                 self.snapshot = disk.newest(self.snapshot) or self.snapshot
             if self.updates > self.steps:
@@ -330,8 +313,6 @@ class _Run:
         return whole(self.snapshot.best), f"of the lowest validation loss in {self.updates} updates"
 
     def result(self) -> Fit:
-        if np.any(self.snapshot.verdict == Verdict.NOT_JUDGED):
-            self._judge()  # the snapshot is one that a longer fit wrote before its end
         skipped = np.asarray(self.snapshot.position.skipped)
         if np.all(skipped == self.updates):
             raise FloatingPointError(self._never_finite())
@@ -353,24 +334,19 @@ class _Run:
             best_update=update,
             best_start=start,
             chunk=self.options.chunk,
-            converged=Verdict(int(self.snapshot.verdict[place])).converged,
         )
 
     def _advance(self, stop: int) -> None:
-        """Make the updates up to ``stop``; evaluate the validation if due; judge an ended fit."""
+        """Make the updates up to ``stop``; evaluate the validation if due."""
         snapshot = self.snapshot
         position, losses = self.descent.advance(snapshot.position, self.updates, stop)
-        if not is_concrete(losses):
-            reason = f"it closes over traced arrays; {ON_HOST}"
-            concrete("loss", self.descent.losses_at(snapshot.position, 0), reason)
-            concrete("optimizer", losses, reason)
+        concrete("loss", losses, f"it or the optimizer closes over traced arrays; {ON_HOST}")
         losses = np.moveaxis(np.asarray(losses)[: stop - self.updates], 0, -1)
-        history = _appended(snapshot.history, losses)
-        self.snapshot = snapshot._replace(position=position, history=history, verdict=self.unjudged)
+        self.snapshot = snapshot._replace(
+            position=position, history=_appended(snapshot.history, losses)
+        )
         if stop % self.options.chunk == 0:
             self._evaluate()
-        if self.ended:
-            self._judge()
 
     def _evaluate(self) -> None:
         if self.validate is None:
@@ -389,30 +365,16 @@ class _Run:
         losses = _appended(snapshot.validation, value[..., None])
         self.snapshot = snapshot._replace(validation=losses, best=best)
 
-    def _judge(self) -> None:
-        snapshot = self.snapshot
-        verdict = judge(self.descent, self.beginning, snapshot.position, snapshot.history)
-        self.snapshot = snapshot._replace(verdict=verdict)
-
     def _shown(self) -> dict[str, Any]:
         """Return what the progress bar shows; its loss is the lowest of the starts."""
         snapshot = self.snapshot
         lowest = np.fmin.reduce(snapshot.history[..., -1].ravel())
-        shown = {"loss": f"{lowest:.4g}", "skipped": np.sum(snapshot.position.skipped)}
-        if self.ended:
-            words = [Verdict(int(x)).name.lower() for x in snapshot.verdict.ravel()]
-            shown["converged"] = "/".join(words)
-        return shown
+        return {"loss": f"{lowest:.4g}", "skipped": np.sum(snapshot.position.skipped)}
 
     def _never_finite(self) -> str:
-        first, gradient = self.descent.seen(self.snapshot.position, 0)
-        always = f"not finite at all {self.updates} updates; first loss {first}"
-        if not np.any(np.isfinite(first)):
-            return f"loss: it was {always}"
-        for name, leaf in reprs.named_leaves(gradient, "params"):
-            if not np.all(np.isfinite(leaf)):
-                return f"loss: it or its derivative by {name} was {always}"
-        return f"optimizer: its update was {always}, with a finite gradient"
+        first = self.snapshot.history[..., 0]
+        what = "its derivative or the optimizer's update" if np.any(np.isfinite(first)) else "it"
+        return f"loss: {what} was not finite at all {self.updates} updates; first loss {first}"
 
     def _lowest_validation(self) -> tuple[int | None, int]:
         """Return the start with the lowest validation loss, and the update that led to it."""
@@ -428,7 +390,8 @@ class _Run:
 
     def _start_of_lowest_loss(self) -> int:
         """Return the start with the lowest loss at the end, or at the last update with a finite."""
-        after_last = self.descent.seen(self.snapshot.position, self.updates)[0]
+        n = self.updates
+        after_last = self.descent.advance(self.snapshot.position, n, n + 1)[1][0]
         losses = _comparable(np.column_stack([self.snapshot.history, after_last]))
         last_finite = next(column for column in losses.T[::-1] if np.any(np.isfinite(column)))
         return int(np.argmin(last_finite))
@@ -457,7 +420,13 @@ def _checked_options(options: Any, validation: Any) -> FitOptions:
     options = options._replace(**{name: positive_integer(name, x) for name, x in counts.items()})
     if options.snapshot_dir is None:
         return options
-    return options._replace(snapshot_dir=snapshots.directory(options.snapshot_dir))
+    path = place("snapshot_dir", options.snapshot_dir).absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"snapshot_dir: wanted a directory that can be made, got {error}"
+        raise OSError(message) from error
+    return options._replace(snapshot_dir=path)
 
 
 def _comparable(losses: np.ndarray) -> np.ndarray:

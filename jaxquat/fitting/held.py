@@ -6,18 +6,15 @@ leaves. The functions of the user get the whole tree.
 
 from __future__ import annotations
 
-import enum
-import numbers
 import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from jaxquat._internal.checks import floating, is_key
+from jaxquat._internal.checks import floating
 from jaxquat.dynamics.body import refuse_bodies
 
 
@@ -97,24 +94,5 @@ def estimates(names: tuple[str, ...], values: Any, errors: Any) -> list[tuple[st
 
 def whole(tree: Any) -> Any:
     """Return the tree with the held leaves in their places: the inverse of ``fitted``."""
-    return jax.tree.map(lambda x: x.value if isinstance(x, Held) else x, tree, is_leaf=_is_held)
-
-
-def _is_held(x: Any) -> bool:
-    return isinstance(x, Held)
-
-
-def comparable(tree: Any) -> Any:
-    """Return arrays, keys as data, numbers and strings as ``repr``, "" for others, for a digest."""
-
-    def one(leaf: Any) -> Any:
-        value = leaf.value if isinstance(leaf, Held) else leaf
-        if is_key(value):
-            return np.asarray(str(value.dtype)), value
-        is_array = isinstance(value, np.generic | np.ndarray | jax.Array)
-        if is_array and not np.dtype(value.dtype).hasobject:  # its bits would be pointers
-            return value
-        is_data = isinstance(value, numbers.Number | str | bytes | enum.Enum)
-        return np.asarray(repr(value) if is_data else "")
-
-    return jax.tree.map(one, tree, is_leaf=_is_held)
+    is_held = lambda x: isinstance(x, Held)  # noqa: E731
+    return jax.tree.map(lambda x: x.value if is_held(x) else x, tree, is_leaf=is_held)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,9 @@ from jaxquat._internal.checks import (
     fraction,
     instance,
     numbers,
-    one_of,
     one_shape,
     positive,
     positive_integer,
-    real,
     single_or_double,
     strong,
     takes,
@@ -49,7 +47,6 @@ from jaxquat.fitting.levenberg_marquardt import (
     minimise_in_parts,
 )
 from jaxquat.fitting.prediction import Prediction
-from jaxquat.fitting.robust import LOSSES, Loss
 
 __all__ = ["LeastSquares", "LeastSquaresOptions", "least_squares"]
 
@@ -62,8 +59,7 @@ class LeastSquares(reprs.Tabular):
 
     Attributes:
         params: the parameters at the end.
-        cost: ``1/2 sum(C^2 rho(f^2/C^2))`` at the end, as in scipy; half the sum of squares if
-            linear.
+        cost: half the sum of squares at the end.
         residuals: the residuals at the end, (m,), as the function returned them, in their dtype.
         converged: whether the gradient vanishes at the end, except for parameters at a bound: at a
             minimum, or at a maximum where the iteration started.
@@ -155,8 +151,6 @@ def least_squares(
     params: Any,
     data: Any = None,
     *,
-    loss: Literal["linear", "huber", "cauchy"] = "linear",
-    f_scale: float = 1.0,
     bounds: tuple[Any, Any] | None = None,
     sigma: ArrayLike | None = None,
     prefixes: tuple[float, ...] = (),
@@ -174,20 +168,12 @@ def least_squares(
             a TypeError, as in ``jq.fit``.
         data: pytree of arrays. A second call with the same function and data of the same shapes
             does not compile again. Without data, each call compiles.
-        loss: the function rho in the cost ``1/2 sum(C^2 rho(f^2/C^2))``, as in scipy, with the
-            residuals f and C = ``f_scale``. "linear": rho(z) = z. "huber": z up to 1, then
-            ``2 sqrt(z) - 1``. "cauchy": log(1 + z).
-        f_scale: a robust loss treats residuals larger than this as outliers. If most residuals are
-            larger, the standard errors are NaN, with a warning.
         bounds: ``(lower, upper)``, each a tree like params or a prefix of it, of bounds () or in
             the shape of the leaf. None or an infinity leaves a side open; a bound for held leaves
             alone is a ValueError. The start lies between the bounds, or on one. No step passes a
             bound, and a minimum at a bound lies exactly on it. ``covariance`` ignores bounds.
         sigma: standard deviation of the noise in each residual, () or (m,), used for the covariance
-            alone. None estimates it, as in ``jq.fit_covariance``. With a robust loss it must be
-            None; the covariance is that of M-estimators (P. J. Huber, Ann. Statist. 1, 799, 1973),
-            with the noise ``sqrt(sum(psi^2)/(m - rank))/mean(psi')``, where psi is the derivative
-            of the loss and m - rank replaces Huber's m.
+            alone. None estimates it, as in ``jq.fit_covariance``.
         prefixes: rising fractions of the residuals, in the order of time, between 0 and 1:
             ``(0.1,)`` first fits the first tenth of them, then all. Over a long simulation a poor
             guess loses the phase and the cost has spurious minima; over a short part it has none.
@@ -221,8 +207,6 @@ def least_squares(
     size_of_one_start(params, None)
     flat, unravel = ravel_pytree(params)
     finite("params", flat)
-    objective = Loss(one_of("loss", loss, LOSSES), real("f_scale", f_scale))
-    positive("f_scale", objective.scale)
     limits = checked_bounds(bounds, params)
     check_inside(limits, np.asarray(flat, float), reprs.named_numbers(params, "params"))
     instance("options", options, LeastSquaresOptions, "a jq.LeastSquaresOptions")
@@ -232,7 +216,7 @@ def least_squares(
         shape = value.eval_shape(params, data)
     rounding = max(float(jnp.finfo(dtype).eps) for dtype in (flat.dtype, shape.dtype))
     criteria = _criteria(options, rounding)
-    _check_sigma(sigma, objective, shape.size, flat.size)
+    _check_sigma(sigma, shape.size, flat.size)
 
     # Compute.
     def residuals_at(x: np.ndarray) -> np.ndarray:
@@ -243,57 +227,49 @@ def least_squares(
         concrete("residuals", values, ON_HOST)
         return np.asarray(values, float), np.asarray(jacobian, float)
 
-    problem = Problem(residuals_at, linearised_at, limits, objective, rounding)
+    problem = Problem(residuals_at, linearised_at, limits, rounding)
     parts = [round(part * shape.size) for part in prefixes]
     with bars.bar("steps", shown=options.progress) as bar:
-        search = _Search(params, shape.size, bar)
+        search = _Search(params, bar)
         with keeping(search.reached):
             start = problem.linearised_at(np.asarray(flat, float))
             finite("residuals at the start", start.residuals)
             finite("derivatives of residuals at the start", start.jacobian)
             minimum = minimise_in_parts(problem, start, parts, criteria, search.report)
-    return _result(minimum, unravel, (flat.dtype, shape.dtype), objective, sigma)
+    return _result(minimum, unravel(jnp.asarray(minimum.at.x, flat.dtype)), shape.dtype, sigma)
 
 
-def _result(
-    minimum: Minimum, unravel: Any, dtypes: tuple[Any, Any], loss: Loss, sigma: ArrayLike | None
-) -> LeastSquares:
-    at, noise = minimum.at, None if loss.name == "linear" else loss.noise
-    end = unravel(jnp.asarray(at.x, dtypes[0]))
+def _result(minimum: Minimum, end: Any, dtype: Any, sigma: ArrayLike | None) -> LeastSquares:
+    at = minimum.at
     return LeastSquares(
         params=whole(end),
         cost=at.cost,
-        residuals=at.residuals.astype(dtypes[1]),
+        residuals=at.residuals.astype(dtype),
         converged=minimum.reason.converged,
         reason=minimum.reason.value,
         evaluations=minimum.evaluations,
         jacobians=minimum.jacobians,
         history=minimum.history,
-        covariance=covariance_of(end, at.residuals, at.jacobian, sigma, noise=noise),
+        covariance=covariance_of(end, at.residuals, at.jacobian, sigma),
     )
 
 
 class _Search:
-    """The latest point of an iteration over ``number`` residuals."""
+    """The latest point of an iteration, for the progress bar and an interrupt."""
 
-    def __init__(self, start: Any, number: int, bar: Any) -> None:
-        self.start, self.number, self.bar = start, number, bar
-        self.latest: Linearised | None = None
+    def __init__(self, params: Any, bar: Any) -> None:
+        self.params, self.words, self.bar = params, "at the start", bar
 
     def report(self, here: Linearised) -> None:
-        self.latest = here
+        flat, unravel = ravel_pytree(self.params)
+        self.params = unravel(jnp.asarray(here.x, flat.dtype))
+        self.words = f"of cost {here.cost:.6g} of {here.residuals.size} residuals"
         self.bar.update()
         self.bar.set_postfix(cost=f"{here.cost:.6g}")
 
     def reached(self) -> tuple[Any, str]:
         """Return the latest parameters and their cost in words."""
-        if self.latest is None:
-            return whole(self.start), "at the start"
-        x, count = self.latest.x, self.latest.residuals.size
-        flat, unravel = ravel_pytree(self.start)
-        scope = "" if count == self.number else f" of the first {count} residuals"
-        words = f"of cost {self.latest.cost:.6g}{scope}"
-        return whole(unravel(jnp.asarray(x, flat.dtype))), words
+        return whole(self.params), self.words
 
 
 def _criteria(options: LeastSquaresOptions, eps: float) -> Criteria:
@@ -312,12 +288,9 @@ def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
     return parts
 
 
-def _check_sigma(sigma: Any, loss: Loss, number: int, size: int) -> None:
+def _check_sigma(sigma: Any, number: int, size: int) -> None:
     if sigma is not None:
         positive("sigma", one_shape("sigma", sigma, (), (number,)))
-        if loss.name != "linear":
-            wanted = "None with a robust loss, whose standard errors follow from the residuals"
-            raise ValueError(f"sigma: wanted {wanted}, got {sigma}")
     elif number <= size:
         wanted = f"more than the {size} parameters to estimate sigma from"
         raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxquat.fitting.bounds import Bounds
-from jaxquat.fitting.robust import Loss
 from jaxquat.fitting.trust_region import held_at, model_change, step_in_box
 
 LOWEST_GAIN = 1e-4  # the smallest gain at which a step is accepted
@@ -53,26 +52,22 @@ class Problem(NamedTuple):
     residuals: Callable[[np.ndarray], np.ndarray]  # x (n,) -> f (m,)
     linearised: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # x -> f (m,), J (m, n)
     bounds: Bounds
-    loss: Loss
     rounding: float  # the epsilon of the dtype in which f and J are computed
 
     def cost(self, x: np.ndarray) -> float:
-        """Return half the sum of squares of the transformed residuals."""
-        return _half_square(self.loss.transformed(self.residuals(x))[0])
+        """Return half the sum of squares of the residuals."""
+        return _half_square(self.residuals(x))
 
     def linearised_at(self, x: np.ndarray) -> Linearised:
         """Return the linear model at x."""
         residuals, jacobian = self.linearised(x)
-        transformed, weight = self.loss.transformed(residuals)
         finite = bool(np.all(np.isfinite(jacobian)) and np.all(np.isfinite(residuals)))
         if finite:
-            columns = np.column_stack([jacobian * weight[:, None], transformed])
-            triangle = _triangle(columns)[: x.size]
+            triangle = _triangle(np.column_stack([jacobian, residuals]))[: x.size]
         else:
             triangle = np.full((x.size, x.size + 1), np.nan)
-        cost = _half_square(transformed)
         model = triangle[:, :-1], triangle[:, -1]
-        return Linearised(x, residuals, jacobian, cost, *model, finite)
+        return Linearised(x, residuals, jacobian, _half_square(residuals), *model, finite)
 
     def slope(self, at: Linearised) -> float:
         """Return the largest cosine between residuals and a column of J, of no held parameter."""
@@ -130,15 +125,15 @@ class Linearised(NamedTuple):
     """The problem, linearised at a point, with k = min(m, n)."""
 
     x: np.ndarray
-    residuals: np.ndarray  # f (m,), not transformed by the loss
+    residuals: np.ndarray  # f (m,)
     jacobian: np.ndarray  # J (m, n), of f with respect to x
-    cost: float  # half the sum of squares of the transformed f
-    triangle: np.ndarray  # R (k, n) of the QR decomposition of the derivative of the transformed f
-    projection: np.ndarray  # Q^T f (k,) of the transformed f
+    cost: float  # half the sum of squares of f
+    triangle: np.ndarray  # R (k, n) of the QR decomposition of J
+    projection: np.ndarray  # Q^T f (k,)
     finite: bool  # whether f and J are finite
 
     def lengths(self) -> np.ndarray:
-        """Return the lengths of the columns of the derivative, (n,)."""
+        """Return the lengths of the columns of J, (n,)."""
         return np.linalg.norm(self.triangle, axis=0)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from jaxquat.recordings.aem import read_aem, write_aem
 from jaxquat.recordings.ardupilot import ARDUPILOT, read_dataflash, read_tlog
 from jaxquat.recordings.benchmarks import read_euroc, read_tum
-from jaxquat.recordings.clocks import even_clock
 from jaxquat.recordings.recording import Recording, join
 from jaxquat.recordings.resting import stationary_intervals
 from jaxquat.recordings.rosbag import read_rosbag
@@ -25,7 +24,6 @@ __all__ = [
     "UNITS",
     "Recording",
     "Windows",
-    "even_clock",
     "join",
     "read",
     "read_aem",

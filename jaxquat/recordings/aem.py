@@ -273,8 +273,8 @@ def _seconds(where: str, epoch: str) -> Decimal:
     try:
         if not match:
             raise ValueError("no match")
-        year, month, day, of_year, hour, minute = (int(x or 0) for x in match.groups()[:6])
-        date = datetime.date(year, month or 1, day or 1).toordinal() + max(of_year - 1, 0)
+        year, month, day, of_year, hour, minute = (int(x or 1) for x in match.groups()[:6])
+        date = datetime.date(year, month, day).toordinal() + of_year - 1
         day_of_year = match[4] is None or 1 <= of_year <= 365 + calendar.isleap(year)
         if (
             not day_of_year or hour > 23 or minute > 59 or Decimal(match[7]) >= 61

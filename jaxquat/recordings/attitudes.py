@@ -1,21 +1,10 @@
-"""Attitudes of files as quaternions, in float64, from matrices or Euler angles."""
+"""Attitudes of files as quaternions, in float64, from Euler angles."""
 
 from __future__ import annotations
 
 import numpy as np
 
 # scipy is imported where it is used, because that takes 0.1 s.
-
-
-def of_matrices(rows: np.ndarray) -> np.ndarray:
-    """Return attitudes (N, 4), scalar first, from the rows of matrices (N, 9); NaN stays."""
-    from scipy.spatial.transform import Rotation
-
-    q, present = np.full((len(rows), 4), np.nan), ~np.isnan(rows[:, 0])
-    if present.any():
-        matrices = Rotation.from_matrix(rows[present].reshape(-1, 3, 3))
-        q[present] = np.roll(matrices.as_quat(), 1, axis=1)
-    return q
 
 
 def of_euler_angles(angles: np.ndarray, order: str) -> np.ndarray:

@@ -44,7 +44,6 @@ def numbers_of(
     header: Header,
     channels: Sequence[Channel],
     *,
-    decimal: str,
     duplicates: str,
     skip_damaged: bool,
 ) -> list[np.ndarray]:
@@ -52,7 +51,7 @@ def numbers_of(
     rows, time = _rows(path, text, header), channels[0]
     blocks, lines, skipped, last = [], [], [], (-math.inf, "")
     while block := list(itertools.islice(rows, _BLOCK)):
-        values, problems = _values(block, header, channels, decimal)
+        values, problems = _values(block, header, channels)
         if problems and skip_damaged:
             first = {k: (column, reason) for k, column, reason in reversed(problems)}
             for k, (column, reason) in sorted(first.items()):
@@ -60,7 +59,7 @@ def numbers_of(
             good = [k for k in range(len(block)) if k not in first]
             block, values, problems = [block[k] for k in good], [x[good] for x in values], []
         if duplicates != "keep" and time.places and block:
-            stamps = [cells[time.places[0]].strip().replace(decimal, ".") for _, _, cells in block]
+            stamps = [cells[time.places[0]].strip() for _, _, cells in block]
             times = np.append(last[0], values[0])
             problems += itertools.islice(_time_problems(time, times, [last[1], *stamps]), 1)
             last = values[0][-1, 0], stamps[-1]
@@ -99,7 +98,7 @@ def _rows(path: str | os.PathLike[str], text: str, header: Header) -> Iterator[R
 
 
 def _values(
-    block: Sequence[Row], header: Header, channels: Sequence[Channel], decimal: str
+    block: Sequence[Row], header: Header, channels: Sequence[Channel]
 ) -> tuple[list[np.ndarray], list[Problem]]:
     """Return the numbers of every channel in these rows, (rows, k), and what is wrong."""
     rows = [cells for _, _, cells in block]
@@ -107,8 +106,8 @@ def _values(
     for channel in channels:
         if channel.places:
             cells = [[row[k] for row in rows] for k in channel.places]
-            numbers = np.array([floats_of(column, decimal) for column in cells]).T
-            problems += _problems(channel, numbers, cells, decimal)
+            numbers = np.array([floats_of(column) for column in cells]).T
+            problems += _problems(channel, numbers, cells)
         else:
             numbers = np.array([[number] for _, number, _ in block], float)
         values.append(numbers)
@@ -172,9 +171,7 @@ def _width_problems(rows: Sequence[list[str]], header: Header) -> Iterator[Probl
         cells += [""] * (width - count)
 
 
-def _problems(
-    channel: Channel, numbers: np.ndarray, cells: list[list[str]], decimal: str
-) -> Iterator[Problem]:
+def _problems(channel: Channel, numbers: np.ndarray, cells: list[list[str]]) -> Iterator[Problem]:
     """Find cells that are no numbers, and rows that are no samples of the channel."""
     missing = np.zeros(numbers.shape, bool)
     for row, column in np.argwhere(~np.isfinite(numbers)):
@@ -182,7 +179,8 @@ def _problems(
         if channel.name != "t" and text.strip().lower() in ("", "nan"):
             missing[row, column] = True
         else:
-            problem = f"wanted a number, got {text!r}{_hint(text, decimal)}"
+            hint = "; write points for decimals, and nothing between thousands"
+            problem = f"wanted a number, got {text!r}{hint if ',' in text else ''}"
             yield int(row), channel.columns[column], problem
     for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1)):
         problem = f"wanted all of {', '.join(channel.columns)} or none, got it empty"
@@ -190,12 +188,6 @@ def _problems(
     samples = numbers if channel.is_vector else numbers[:, 0]
     for row, problem in sample_problems(channel.name, samples):
         yield row, channel.columns[0], problem
-
-
-def _hint(text: str, decimal: str) -> str:
-    if "," in text and text.count(",") + text.count(".") > 1:
-        return "; separators of thousands are not read"
-    return '; decimal="," reads it' if decimal == "." and "," in text else ""
 
 
 def _time_problems(time: Channel, times: np.ndarray, stamps: list[str]) -> Iterator[Problem]:

@@ -51,21 +51,20 @@ def text_of(path: str | os.PathLike[str]) -> str:
     return text
 
 
-def header_of(text: str, columns: Sequence[str], decimal: str) -> Header:
+def header_of(text: str, columns: Sequence[str]) -> Header:
     """Return the first line, or the last of several comments, that names all these columns."""
-    marks = _SEPARATORS.replace(decimal, "")
     first = comment = None
     for number, line in enumerate(itertools.islice(lines_of(text), _BEFORE), 1):
         if not line.strip():
             continue
-        candidates = [Header(_cells(line, mark), number, mark) for mark in marks]
+        candidates = [Header(_cells(line, mark), number, mark) for mark in _SEPARATORS]
         named = next((x for x in candidates if all(positions(x, one) for one in columns)), None)
         if line.lstrip().startswith("#"):
             comment = named or comment
         elif header := named or comment:
             return header
         first = first or max(candidates, key=lambda header: len(header.names))
-    return comment or first or Header([], 1, marks[0])
+    return comment or first or Header([], 1, ",")
 
 
 def positions(header: Header, column: str) -> list[int]:
@@ -75,17 +74,17 @@ def positions(header: Header, column: str) -> list[int]:
     return [k for k, cell in enumerate(header.names) if is_named(cell, column)]
 
 
-def numbered_header(text: str, columns: Sequence[str], decimal: str) -> Header:
+def numbered_header(text: str, columns: Sequence[str]) -> Header:
     """Return the header of numbered columns: the lines above the first number in one of them."""
     lines = enumerate(itertools.islice(lines_of(text), _BEFORE), 1)
     lines = [(k, text) for k, text in lines if text.strip() and not text.lstrip().startswith("#")]
 
     def numbers(cells: list[str]) -> int:
         chosen = [cells[int(k)] for k in columns if int(k) < len(cells)]
-        return sum(map(math.isfinite, floats_of(chosen, decimal)))
+        return sum(map(math.isfinite, floats_of(chosen)))
 
     def parted(line: str) -> tuple[list[str], str]:
-        split = [(_cells(line, mark), mark) for mark in _SEPARATORS.replace(decimal, "")]
+        split = [(_cells(line, mark), mark) for mark in _SEPARATORS]
         return max(split, key=lambda one: (numbers(one[0]), len(one[0])))
 
     first = next((k for k, (_, line) in enumerate(lines) if numbers(parted(line)[0])), 0)
@@ -123,10 +122,8 @@ def _cells(line: str, separator: str) -> list[str]:
     return [cell.strip() for cell in cells]
 
 
-def floats_of(cells: list[str], decimal: str) -> list[float]:
+def floats_of(cells: list[str]) -> list[float]:
     """Return the numbers in cells, NaN where one is no decimal number."""
-    if decimal == ",":
-        cells = [cell.replace(",", ".") if "." not in cell else "" for cell in cells]
     text = "".join(cells)
     if text.isascii() and "_" not in text:  # Python takes 1_0 and Arabic digits
         with contextlib.suppress(ValueError):

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from jaxquat._internal import reprs
-from jaxquat._internal.checks import every, instance, not_negative, positive, real
+from jaxquat._internal.checks import every, instance, not_negative, real
 from jaxquat.recordings.columns import SI, SIZES
 from jaxquat.simulation.path import Path
 
 _UNIT_NORM = 1e-2  # largest deviation from 1 of the norm of a recorded attitude
 SENSORS = tuple(SI)[1:]  # the channels that have their own fields, in the order of the fields
-_GAP = 10.0  # median intervals: a longer interval is a gap by default
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -130,17 +129,6 @@ class Recording(reprs.InOneLine):
         last = np.maximum.accumulate(np.where(present, np.arange(len(self.t)), 0))
         values = {key: self[key] for key in self.names} | {channel: self[channel][last]}
         return from_channels(self.t, values, self.notes)
-
-    def intervals(self) -> np.ndarray:
-        """Return the times since the previous row [s], (N,) float64; the first is 0.
-
-        Pass these to JAX, not the times: in float32, times since 1970 have a resolution of 128 s.
-
-        Examples:
-            >>> jq.recordings.Recording(1.7e9 + np.array([0.0, 0.25, 0.75])).intervals()
-            array([0.  , 0.25, 0.5 ])
-        """
-        return np.diff(np.asarray(self.t, np.float64), prepend=self.t[0])
 
     def spacing(self, tolerance: float = 1e-3) -> float:
         """Return the mean sampling interval [s]; ValueError if the samples are not uniform.
@@ -272,7 +260,7 @@ def _check_array(name: str, value: Any, wanted: str, has_shape: bool) -> None:
         raise ValueError(f"{name}: wanted shape {wanted}, got {value.shape}")
 
 
-FITS = "recordings.even_clock fits a clock to stamps of bursts or with jitter"
+FITS = "np.polyfit over the rows fits an even clock to stamps of bursts or with jitter"
 
 
 def check_times(where: str, t: np.ndarray, remedy: str = FITS) -> None:
@@ -291,19 +279,11 @@ def check_samples(where: str, name: str, numbers: np.ndarray) -> None:
 
 
 def sample_problems(name: str, numbers: np.ndarray) -> Iterator[tuple[int, str]]:
-    """Find the bad rows of samples (N,) or (N, k), and what is wrong.
-
-    An attitude has four numbers, or nine, the rows of a matrix.
-    """
+    """Find the bad rows of samples (N,) or (N, k), and what is wrong."""
     rows = numbers if numbers.ndim == 2 else numbers[:, None]
     good, missing = np.all(np.isfinite(rows), axis=1), np.all(np.isnan(rows), axis=1)
     rows, wanted = np.where(good[:, None], rows, 0.0), "finite numbers, or NaN in all of them"
-    if name == "q" and rows.shape[1] == 9:
-        matrices, wanted = rows.reshape(-1, 3, 3), "a rotation matrix"
-        off = np.abs(matrices @ np.swapaxes(matrices, 1, 2) - np.eye(3)).max(axis=(1, 2))
-        determinants = np.sum(np.cross(matrices[:, 0], matrices[:, 1]) * matrices[:, 2], axis=1)
-        good &= (off <= 2 * _UNIT_NORM) & (determinants > 0)
-    elif name == "q":
+    if name == "q":
         wanted = "a unit quaternion, or NaN in all four"
         good &= np.abs(np.linalg.norm(rows, axis=1) - 1.0) <= _UNIT_NORM
     elif name == "movement":
@@ -311,13 +291,6 @@ def sample_problems(name: str, numbers: np.ndarray) -> Iterator[tuple[int, str]]
         good &= np.isin(rows, (0.0, 1.0)).all(axis=1)
     for k in np.flatnonzero(~(good | missing)):
         yield int(k), f"wanted {wanted}, got {numbers[k].tolist()}"
-
-
-def checked_gap(gap: float | None, intervals: np.ndarray) -> float:
-    """Return the longest interval that is no gap [s], by default from the median above 0."""
-    gap = real("gap", _GAP * np.median(intervals[intervals > 0]) if gap is None else gap)
-    positive("gap", gap, or_infinite=True)
-    return gap
 
 
 def check_duration(duration: float, t: np.ndarray, early: float = 0.0) -> None:

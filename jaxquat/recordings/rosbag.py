@@ -38,7 +38,7 @@ def read_rosbag(
         units: as for ``read_ulog``.
         frame: as for ``read_ulog``, but ROS has "flu_enu" (REP 103). Some drivers have other axes.
         duplicates: "raise" refuses times that do not increase. "keep" keeps all messages of one
-            topic in the order in which the bag received them, for ``even_clock``.
+            topic in the order in which the bag received them.
 
     Raises:
         ValueError, TypeError: a bad argument, by name; a bag that cannot be read, lacks a topic or

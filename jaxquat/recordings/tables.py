@@ -12,7 +12,6 @@ import numpy as np
 
 from jaxquat._internal.checks import boolean, instance, one_of, positive, real
 from jaxquat._internal.renamed import refuses_old_keywords
-from jaxquat.recordings.attitudes import of_matrices
 from jaxquat.recordings.cells import Channel, malformed, numbers_of
 from jaxquat.recordings.columns import (
     SI,
@@ -38,7 +37,6 @@ def read(
     *,
     units: Mapping[str, str | float] | None = None,
     rate: float | None = None,
-    decimal: str = ".",
     duplicates: str = "raise",
     skip_damaged: bool = False,
 ) -> Recording:
@@ -68,19 +66,17 @@ def read(
         path: the file.
         columns: for each channel the name or number of its column, which makes it (N,), or a
             sequence of them, which makes it (N, k). "t" must be among them without ``rate``.
-            "gyro", "accelerometer" and "magnetometer" (3), "q" (4, scalar first, or 9: the rows
-            of the matrix that rotates sensor axes to the world) and "movement" become the fields of
-            ``Recording``, other channels its ``channels``.
+            "gyro", "accelerometer" and "magnetometer" (3), "q" (4, scalar first) and "movement"
+            become the fields of ``Recording``, other channels its ``channels``.
         units: the unit of each channel whose columns do not have it in the header, one of
             ``recordings.UNITS``; or a number, the value of one count in SI units, such as
             ``9.80665 / 2048`` for 2048 counts to standard gravity.
         rate: samples per second [Hz] of a file without stamps: rows are 1/rate apart. If
             ``columns`` has "t", it counts samples, and numbers that it omits are a gap.
-        decimal: the decimal point, "." or ",".
         duplicates: "merge" makes one row of all rows with the same time, such as those of sensors
             and of commands, and refuses two different samples of a channel at one time. "first" or
             "last" keeps one of these samples. "raise" refuses rows with the same time. "keep" keeps
-            all rows, for ``even_clock``.
+            all rows, also of stamps that run back.
         skip_damaged: skip lines with too few or too many cells, or with a cell that cannot be read;
             a RuntimeWarning names them. With ``rate`` they remain gaps.
 
@@ -101,20 +97,19 @@ def read(
     """
     channels, are_numbered = _checked_columns(columns, rate)
     given = {} if columns is None else _given_units(units, channels, rate)
-    one_of("decimal", decimal, (".", ","))
     one_of("duplicates", duplicates, ("raise", "merge", "first", "last", "keep"))
     boolean("skip_damaged", skip_damaged)
     text = text_of(path)
     if columns is None:
-        header = header_of(text, ("t",), decimal)
+        header = header_of(text, ("t",))
         channels = own_channels(header.names)
         indexed = [channel.name for channel in channels[1:] if channel.name not in OWN]
         given = {name: SI.get(name, "1") for name in indexed} | _given_units(units, channels, None)
     else:
         names = [column for channel in channels for column in channel.columns]
-        header = (numbered_header if are_numbered else header_of)(text, names, decimal)
+        header = (numbered_header if are_numbered else header_of)(text, names)
     channels = [_located(path, header, channel, given.get(channel.name)) for channel in channels]
-    options: Any = {"decimal": decimal, "duplicates": duplicates, "skip_damaged": skip_damaged}
+    options: Any = {"duplicates": duplicates, "skip_damaged": skip_damaged}
     arrays = numbers_of(path, text, header, channels, **options)
     values = {c.name: x if c.is_vector else x[:, 0] for c, x in zip(channels, arrays, strict=True)}
     _check_units(path, header, channels, values, columns is None)
@@ -126,8 +121,6 @@ def read(
         warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=3)
     for name, _, _, _, stated in channels:
         values[name] = values[name] * np.squeeze([si_value(unit or 1.0) for unit in stated])
-    if "q" in values and values["q"].shape[1] == 9:
-        values["q"] = of_matrices(values["q"])
     notes = own_notes(path, text) if columns is None else {}
     return from_channels(values.pop("t"), values, notes)
 
@@ -167,12 +160,11 @@ def _checked_columns(
         hint = "; rate= reads a file without stamps" if named else ""
         raise ValueError(f"columns: wanted one for t, got {got}{hint}")
     for name, value in named.items():
-        is_one, sizes = isinstance(value, str), (4, 9) if name == "q" else (SIZES.get(name),)
+        is_one = isinstance(value, str)
         if name in ("t", "movement") and not is_one:
             raise ValueError(f"columns: wanted one name for {name}, got {value!r}")
-        if name in SIZES and (is_one or len(value) not in sizes):
-            wanted = " or ".join(map(str, sizes))
-            raise ValueError(f"columns: wanted {wanted} names for {name}, got {value!r}")
+        if name in SIZES and (is_one or len(value) != SIZES[name]):
+            raise ValueError(f"columns: wanted {SIZES[name]} names for {name}, got {value!r}")
     channels = [
         Channel(name, tuple(_cells(value)), name != "t" and not isinstance(value, str))
         for name, value in {"t": (), **named}.items()

@@ -16,9 +16,9 @@ from jaxquat.recordings.recording import (
     check_duration,
     check_recording,
     check_times,
-    checked_gap,
 )
 
+_GAP = 10.0  # median intervals: a longer interval is a gap by default
 _ON_TIME = 1e-3  # of the median interval: a row that is less early counts as on time
 
 
@@ -93,14 +93,13 @@ def windows(recording: Recording, length: int, stride: int, *, gap: float | None
         >>> w.channels["gyro"].shape
         (5, 21, 3)
     """
-    check_recording(recording)
+    stretches = _stretches(recording, gap)
     length, stride = positive_integer("length", length), positive_integer("stride", stride)
     rows = len(recording.t)
-    check_times("recording.t", np.asarray(recording.t))
     if not 2 <= length <= rows:
         raise ValueError(f"length: wanted 2 to the {rows} rows of the recording, got {length}")
     first, ends = [], []
-    for begin, end in _stretches(np.asarray(recording.t), gap):
+    for begin, end in stretches:
         starts = [k for k in range(begin, end, stride) if k == begin or k - stride + length < end]
         first += starts
         ends += [min(k + length, end) for k in starts]
@@ -132,13 +131,10 @@ def windows_by_time(
         >>> jq.recordings.windows_by_time(recording, duration=1.0, stride=0.5).t.shape
         (19, 11)
     """
-    check_recording(recording)
+    stretches, t = _stretches(recording, gap), np.asarray(recording.t)
     duration, stride = real("duration", duration), real("stride", stride)
     positive("duration", duration)
     positive("stride", stride)
-    t = np.asarray(recording.t)
-    check_times("recording.t", t)
-    stretches = _stretches(t, gap)
     early = _ON_TIME * float(np.median(np.diff(t)))
     check_duration(duration, t, early)
     first, ends = [], []
@@ -155,10 +151,15 @@ def windows_by_time(
     return _cut(recording, first, ends, int(np.max(ends - first)))
 
 
-def _stretches(t: np.ndarray, gap: float | None) -> list[tuple[int, int]]:
+def _stretches(recording: Recording, gap: float | None) -> list[tuple[int, int]]:
     """Return the first row, and the row after the last one, of every stretch without a gap."""
-    cuts = [int(k) for k in np.flatnonzero(np.diff(t) > checked_gap(gap, np.diff(t))) + 1]
-    return list(zip([0, *cuts], [*cuts, len(t)], strict=True))
+    check_recording(recording)
+    check_times("recording.t", np.asarray(recording.t))
+    steps = np.diff(recording.t)
+    gap = real("gap", _GAP * np.median(steps) if gap is None else gap)
+    positive("gap", gap, or_infinite=True)
+    cuts = [int(k) for k in np.flatnonzero(steps > gap) + 1]
+    return list(zip([0, *cuts], [*cuts, len(recording.t)], strict=True))
 
 
 def _cut(recording: Recording, first: np.ndarray, ends: np.ndarray, length: int) -> Windows:

@@ -125,7 +125,7 @@ def own_notes(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
 
 def _is_read_back(line: str, header: list[str], names: Sequence[str]) -> bool:
     """Return whether ``read`` finds the header in its line, and the channels of these names."""
-    if header_of(line.replace("\0", ""), ("t",), ".").names != header:
+    if header_of(line.replace("\0", ""), ("t",)).names != header:
         return False
     is_text = "".join(names) == "".join(names).encode(errors="ignore").decode()  # no surrogates
     bare = {name_and_unit(cell)[0] for cell in header}

@@ -16,7 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxquat._internal import reprs
-from jaxquat._internal.checks import not_negative, positive, real
+from jaxquat._internal.checks import positive, real
 from jaxquat._internal.renamed import has_old_fields
 from jaxquat.sensors.calibration import static_samples
 
@@ -100,7 +100,7 @@ def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
     return dt * means, np.sqrt(_variances(values, means))
 
 
-def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
+def fit(samples: ArrayLike, dt: float) -> Noise:
     """Fit white noise, bias instability and walk of the bias to the Allan variance.
 
     The model is ``N^2/time + (2 ln 2/pi) B^2 + K^2 time/3`` (IEEE Std 952-1997, annex C).
@@ -110,10 +110,10 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
 
     Args:
         samples: rates or specific forces at rest, (N, 3), N >= 100, without gaps. The walk of the
-            bias shows only beyond the time ``sqrt(3) N/K``, so record for hours.
+            bias shows only beyond the time ``sqrt(3) N/K``, so record for hours. A low-pass filter
+            or coarse digits change the deviation near ``dt``: average blocks, as 8 by
+            ``samples.reshape(-1, 8, 3).mean(axis=1)``, so that it falls as 1/sqrt(time).
         dt: time between the samples [s], for instance ``recording.spacing()``.
-        shortest: the shortest averaging time of the fit [s]. A low-pass filter or coarse digits
-            change the deviation near ``dt``; start where it falls as 1/sqrt(time).
 
     Examples:
         >>> noise = jq.allan.fit(samples, 0.01)
@@ -121,13 +121,7 @@ def fit(samples: ArrayLike, dt: float, *, shortest: float = 0.0) -> Noise:
         array([ True,  True,  True])
     """
     values, dt = _checked(samples, dt)
-    shortest = real("shortest", shortest)
-    not_negative("shortest", shortest)
     means = _averages(values.shape[1])
-    if shortest > dt * means[-4]:
-        wanted = f"at most {dt * means[-4]:.3g} s, so that four averaging times remain"
-        raise ValueError(f"shortest: wanted {wanted}, got {shortest}")
-    means = means[dt * means >= shortest]
     times, variances = dt * means, _variances(values, means)
     if not np.all(variances > 0):
         time = times[np.argmin(variances.min(axis=1))]

@@ -26,10 +26,6 @@ from jaxquat.fitting.least_squares import LeastSquares, LeastSquaresOptions, lea
 from jaxquat.sensors.axes import samples
 
 
-class UndeterminedError(ValueError):
-    """The samples do not determine the parameters, which the message names."""
-
-
 def static_samples(value: Any, parameters: int) -> Array:
     """Return ``value`` as concrete finite samples (N, 3), more of them than parameters."""
     array = samples("samples", value)
@@ -52,7 +48,7 @@ def fit_ellipsoid(
     """Return the parameters whose ellipsoid ``matrix u + offset``, |u| = strength, fits samples.
 
     Residuals are distances to first order (P. D. Sampson, Comput. Graphics Image Process. 18, 1982,
-    97-108). UndeterminedError if the samples (N, 3) do not determine the parameters.
+    97-108). ValueError if the samples (N, 3) do not determine the parameters.
 
     Args:
         samples: measured samples, (N, 3).
@@ -82,50 +78,11 @@ def fit_ellipsoid(
     scale = np.asarray(ravel_pytree(units)[0], float) / norm
     for params in (sphere, fit.params):  # noise may bend the fitted ellipsoid
         geometry = np.asarray(linearised(params, data)[1], float)
-        _refuse(_flat(geometry * scale, 3.0 * np.sqrt(2.0 * fit.cost) / norm), sphere)
+        _check_determined(geometry * scale, 3.0 * np.sqrt(2.0 * fit.cost) / norm, sphere)
     return fit.params, fit.covariance
 
 
-def fit_sphere(samples: Array) -> tuple[Any, FitCovariance]:
-    """Return ``hard_iron`` (3,) and ``radius`` of a sphere near the samples, or of a circle.
-
-    The component of a circle's centre normal to its plane is 0, a flat direction of the covariance.
-    UndeterminedError if the samples do not determine a circle either.
-    """
-    try:
-        return _round(samples, np.eye(3), 4)
-    except UndeterminedError:
-        normal = np.linalg.eigh(np.cov(np.asarray(samples, float).T))[1][:, 0]
-        return _round(samples, np.eye(3) - np.outer(normal, normal), 3)
-
-
-def _round(samples: Array, projection: np.ndarray, parameters: int) -> tuple[Any, FitCovariance]:
-    """Fit a sphere to projected samples, which determine so many of its four parameters."""
-    x = np.asarray(samples, float) @ projection
-    middle = x.mean(axis=0)
-    design = np.concatenate([2.0 * (x - middle), np.ones((len(x), 1))], axis=1)
-    centre, constant = np.split(np.linalg.lstsq(design, np.sum((x - middle) ** 2, axis=1))[0], [3])
-    radius = np.sqrt(np.maximum(constant[0] + centre @ centre, 0.0))
-    start = {"hard_iron": middle + centre, "radius": radius}
-    data = (jnp.asarray(value, samples.dtype) for value in (projection, radius))
-    fit = _fitted(_distances, start, (samples, *data))
-    centre, radius = np.asarray(fit.params["hard_iron"], float), float(fit.params["radius"])
-    normals = (x - projection @ centre) / radius
-    jacobian = np.concatenate([normals, np.ones((len(x), 1))], axis=1) / np.sqrt(len(x))
-    noise = np.sqrt(2.0 * fit.cost / (len(x) - parameters)) / radius
-    flat = _flat(jacobian, 3.0 * noise)
-    _refuse(flat[: len(flat) - (4 - parameters)], start)
-    return fit.params, fit.covariance
-
-
-def _distances(params: Any, data: tuple[Array, Array, Array]) -> Array:
-    """Return distances of projected samples from a sphere; ``unit`` keeps squares in range."""
-    samples, projection, unit = data
-    from_centre = matvec(projection[None], (samples - params["hard_iron"][None]) / unit)
-    return unit * jnp.sqrt(dot(from_centre, from_centre)) - params["radius"]
-
-
-def _fitted(residuals: Any, start: Any, data: tuple[Array, ...]) -> LeastSquares:
+def _fitted(residuals: Any, start: Any, data: tuple[Array, Array]) -> LeastSquares:
     start = jax.tree.map(lambda x: jnp.asarray(x, data[0].dtype), start)
     return least_squares(residuals, start, data, options=LeastSquaresOptions(progress=False))
 
@@ -166,22 +123,13 @@ def _algebraic(samples: Array) -> tuple[np.ndarray, np.ndarray] | None:
     return size * (axes / values) @ axes.T, middle + spread * centre
 
 
-def _flat(jacobian: np.ndarray, tolerance: float) -> np.ndarray:
-    """Return the right singular vectors whose singular values are hardly above 0."""
-    values, directions = np.linalg.svd(jacobian, full_matrices=False)[1:]
-    return directions[values <= max(tolerance, 1e-6)]
-
-
-def _refuse(flat: np.ndarray, params: Any) -> None:
+def _check_determined(jacobian: np.ndarray, tolerance: float, params: Any) -> None:
     """Raise an error that names combinations of parameters that hardly change the residuals."""
-    if len(flat):
-        names = named_numbers(params, "samples")
-        combinations = "; ".join(_combination(row, names) for row in flat)
-        wanted = "directions that determine every parameter"
-        raise UndeterminedError(f"samples: wanted {wanted}, got none for {combinations}")
-
-
-def _combination(row: np.ndarray, names: tuple[str, ...]) -> str:
-    largest = np.abs(row).max()
-    parts = zip(row, names, strict=True)
-    return " ".join(f"{x:+.2g} {name}" for x, name in parts if abs(x) > 0.1 * largest)
+    values, directions = np.linalg.svd(jacobian, full_matrices=False)[1:]
+    names, combinations = named_numbers(params, "samples"), []
+    for row in directions[values <= max(tolerance, 1e-6)]:
+        parts, least = zip(row, names, strict=True), 0.1 * np.abs(row).max()
+        combinations.append(" ".join(f"{x:+.2g} {name}" for x, name in parts if abs(x) > least))
+    if combinations:
+        wanted, got = "directions that determine every parameter", "; ".join(combinations)
+        raise ValueError(f"samples: wanted {wanted}, got none for {got}")

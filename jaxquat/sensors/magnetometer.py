@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +27,7 @@ from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import inverse, matvec, stacked
 from jaxquat.fitting.covariance import FitCovariance
 from jaxquat.sensors import axes
-from jaxquat.sensors.calibration import UndeterminedError, fit_ellipsoid, fit_sphere, static_samples
+from jaxquat.sensors.calibration import fit_ellipsoid, static_samples
 
 __all__ = ["Magnetometer", "calibrate", "correct", "measure"]
 
@@ -121,16 +120,15 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     The second result is the covariance of ``hard_iron`` and xx to zz, the entries of the soft iron,
     from the residuals.
 
-    Attitudes that do not determine all nine parameters give ``hard_iron`` and ``radius`` alone,
-    with a RuntimeWarning that names what is undetermined: from a cone of directions a sphere, with
-    a gain as soft iron; from turns about one axis a circle, with the identity, and 0 along the
-    axis. ``flat`` of the covariance then has this axis, and standard errors along body axes not
-    normal to it are infinite. Soft iron that changes the field by a part e puts the hard iron off
-    by about e of the strength. ValueError if not even a circle is determined.
-
     Args:
         samples: measured fields, body axes, (N, 3), N >= 10, at attitudes that cover the sphere.
         strength: strength of the field, (); 1.0 if only directions matter.
+
+    Raises:
+        ValueError, TypeError: a bad argument; attitudes that leave a combination of parameters
+            undetermined, which the message names, as a cone of directions or turns about one axis.
+            The hard iron c alone, without soft iron, is the centre of a sphere:
+            ``jq.least_squares`` of ``jnp.linalg.norm(samples - p["c"], axis=1) - p["radius"]``.
 
     Examples:
         >>> poses = jq.quaternion.random(jax.random.key(0), (50,))
@@ -151,18 +149,7 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
     units = {"hard_iron": jnp.zeros_like(centre) + spread, **dict.fromkeys(_ENTRIES, gain)}
 
     data = samples, strength
-    try:
-        params, covariance = fit_ellipsoid(*data, _ellipsoid, _positive_root, sphere, units)
-    except UndeterminedError as undetermined:
-        try:
-            params, covariance = fit_sphere(samples)
-        except UndeterminedError:
-            raise undetermined from None
-        message = f"{undetermined}; magnetometer.calibrate fitted the hard iron alone"
-        warnings.warn(message, RuntimeWarning, stacklevel=2)
-        gain = 1.0 if len(covariance.unidentifiable) else params["radius"] / strength
-        soft_iron = gain * jnp.eye(3, dtype=samples.dtype)
-        return Magnetometer(soft_iron, params["hard_iron"], none), covariance
+    params, covariance = fit_ellipsoid(*data, _ellipsoid, _positive_root, sphere, units)
     soft_iron, hard_iron = _ellipsoid(params)
     return Magnetometer(soft_iron, hard_iron, none), covariance
 

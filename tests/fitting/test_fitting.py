@@ -102,7 +102,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_though_the_loss_is_finite():
         return jnp.sqrt(params["x"]) + params["y"] ** 2
 
     start = {"x": jnp.array(0.0), "y": jnp.array(1.0)}
-    message = "loss: it or its derivative by x was not finite at all 4 updates; first loss 1"
+    message = "derivative or the optimizer's update was not finite at all 4 updates; first loss 1"
     with pytest.raises(FloatingPointError, match=message):
         quiet_fit(loss, start, optax.sgd(0.1), steps=4)
 
@@ -110,7 +110,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_though_the_loss_is_finite():
 @pytest.mark.parametrize("starts", [None, 2])
 def test_an_update_that_is_not_finite_is_blamed_on_the_optimizer(starts):
     loss = lambda params, batch, key: (params - 1.0) ** 2
-    message = "optimizer: its update was not finite at all 3 updates; first loss .*1"
+    message = "derivative or the optimizer's update was not finite at all 3 updates; first loss .*1"
     begin = jnp.zeros(() if starts is None else starts)
     with pytest.raises(FloatingPointError, match=message):
         quiet_fit(loss, begin, optax.sgd(jnp.inf), steps=3, starts=starts)
@@ -134,9 +134,10 @@ def test_what_is_traced_around_a_fit_is_named(name, transform):
         optimizer = optax.sgd(y["optimizer"])
         return quiet_fit(loss, ZERO, optimizer, steps=2, validation=validation).params
 
-    with pytest.raises(
-        TypeError, match=f"{name}: wanted concrete arrays, got traced ones; it closes over"
-    ):
+    who = "validation" if name == "validation" else "loss"
+    what = "it" if name == "validation" else "it or the optimizer"
+    message = f"{who}: wanted concrete arrays, got traced ones; {what} closes over traced"
+    with pytest.raises(TypeError, match=message):
         transform(fitted)(jnp.ones(2) if transform is jax.vmap else 1.0)
 
 
@@ -269,104 +270,10 @@ def test_auto_is_reverse_where_only_that_is_defined():
     np.testing.assert_allclose(fit.params, 3.0, rtol=1e-12)
 
 
-# Convergence
-
-
-@pytest.mark.parametrize("scale", some([1.0, 1e-12, 1e12], [1e-12]))
-@pytest.mark.parametrize("offset", some([0.0, 1e3], [1e3]))
-def test_a_fit_says_whether_it_has_converged(scale, offset):
-    """Each update halves the error.
-
-    So after n updates the gradient times the way gone is 2 (2^-n - 4^-n) 11 scale, and the decrease
-    (1 - 4^-n) 11 scale: the first is below a thousandth of the second from n = 11 on.
-    """
-
-    def loss(params, batch, key):
-        return scale * (bowl(params, batch, key) + offset)
-
-    run = functools.partial(quiet_fit, loss, START, optax.sgd(0.25 / scale))
-    converged = [run(steps=n).converged for n in (1, 10, 11, 40)]
-    assert converged == [False, False, True, True]
-
-
-def test_the_scale_of_a_parameter_does_not_matter_to_convergence():
-    """The same descent in units 1e8 times as large and as small: Newton's steps, halved."""
-    units = jnp.array([1e-8, 1.0, 1e8])
-    rescale = optax.stateless(lambda u, p: jax.tree.map(lambda x: x * units**2, u))
-    optimizer = optax.chain(optax.sgd(0.25), rescale)
-
-    def loss(params, batch, key):
-        return jnp.sum((params / units - 1.0) ** 2)
-
-    run = functools.partial(quiet_fit, loss, jnp.zeros(3), optimizer)
-    assert [run(steps=n).converged for n in (10, 11)] == [False, True]
-
-
-@pytest.mark.parametrize(
-    ("loss", "optimizer", "converged"),
-    [
-        (lambda p, b, k: (p - 2.0) ** 2, optax.sgd(0.0), False),  # nothing has moved
-        (lambda p, b, k: (p - 1.0) ** 2 + 5.0, optax.sgd(0.1), True),  # it starts at the minimum
-        (lambda p, b, k: -p, optax.sgd(0.1), False),  # there is no minimum
-        (lambda p, b, k: p**2, optax.sgd(1.5), False),  # diverges
-        # As far as numbers go, where every update is skipped.
-        (lambda p, b, k: p**2, optax.sgd(1e9), False),
-        (lambda p, b, k: (1.0 - p) ** 2 + 100.0 * (p + 1.0 - p**2) ** 2, optax.lbfgs(), True),
-        # It cannot leave 1.75.
-        (lambda p, b, k: jnp.where(p > 1.55, jnp.nan, (p - 2.0) ** 2), optax.sgd(0.25), False),
-    ],
-)
-def test_ends_that_are_no_minimum_are_told_from_minima(loss, optimizer, converged):
-    assert quiet_fit(loss, jnp.array(1.0), optimizer, steps=20).converged is converged
-
-
-def test_noise_that_hides_the_gradient_is_said():
-    """Gradients 2 (p - x) of single rows x from N(0, 1), from p = 9 by steps that shrink p by 0.9.
-
-    After 60 it is within 0.2 of 0, and the mean of eight gradients has a standard error of
-    2/sqrt(8) = 0.7. After 1 step it is 16. Where all rows are the same the loss does not change,
-    and nothing is hidden: after 90 steps p is 9 * 0.9^90 = 7e-4.
-    """
-    data = jax.random.normal(jax.random.key(3), (400,))
-
-    def loss(params, batch, key):
-        return jnp.mean((params - batch) ** 2)
-
-    run = functools.partial(quiet_fit, loss, jnp.array(9.0), optax.sgd(0.05), batch_size=1)
-    assert run(data=data, steps=60).converged is None
-    assert run(data=data, steps=1).converged is False
-    assert run(data=jnp.zeros(400), steps=90).converged is True
-
-    def noisy(params, batch, key):
-        return (params - jax.random.normal(key)) ** 2
-
-    assert quiet_fit(noisy, jnp.array(9.0), optax.sgd(0.05), steps=60).converged is None
-
-
-def test_many_updates_see_that_a_noisy_fit_has_converged():
-    """The noise of the gradient is 1e-7: a hundred times below what decides, 9e-3 / 9."""
-    loss = lambda p, b, k: (p - 1e-7 * jax.random.normal(k)) ** 2
-    assert quiet_fit(loss, jnp.array(9.0), optax.sgd(0.25), steps=40).converged is True
-
-
-def test_convergence_is_that_of_the_best_start_and_stands_in_the_last_line(capsys):
-    """One start is at 3 after 11 halvings, the other leaves from further away than sgd gets."""
-
-    def loss(params, batch, key):
-        return jnp.sqrt(1.0 + parabola(params, batch, key))
-
-    starts = jnp.array([1000.0, 2.5])
-    fit = quiet_fit(loss, starts, optax.sgd(0.5), steps=40, starts=2, progress=True)
-    assert (fit.best_start, fit.converged) == (1, True)
-    last = capsys.readouterr().err.split("\r")[-1]
-    assert "40/40" in last
-    assert "converged=no/yes" in last
-
-
-def test_patience_ends_a_fit_that_has_not_converged():
+def test_patience_ends_a_fit():
     options = {"steps": 99, "chunk": 1, "validation": lambda p: p, "patience": 2}
     fit = quiet_fit(parabola, ZERO, optax.sgd(0.05), **options)
-    assert (fit.history.shape, fit.converged) == ((2,), False)
+    assert fit.history.shape == (2,)
 
 
 # Line searches
@@ -527,17 +434,15 @@ def test_patience_ends_the_fit():
 def test_a_fit_shows_itself_in_few_lines():
     history = np.array([[9.0, 8.0], [4.0, 0.0123456]])
     params = {"gains": jnp.array([1.0, 2.5]), "layer": jnp.linspace(-1.0, 1.0, 12).reshape(3, 4)}
-    fit = jq.Fit(
-        params, history, np.array([0, 1]), np.array([[7.0, 6.0], [5.0, 0.25]]), 2, 1, 10, None
-    )
+    validation = np.array([[7.0, 6.0], [5.0, 0.25]])
+    fit = jq.Fit(params, history, np.array([0, 1]), validation, 2, 1, 10)
     assert repr(fit).splitlines() == [
-        "Fit: 2 updates, loss 4 -> 0.01235, convergence unknown, 1 skipped",
+        "Fit: 2 updates, loss 4 -> 0.01235, 1 skipped",
         "  best_start   1 of 2",
         "  best_update  2, validation 0.25",
         "  gains        [1, 2.5]",
         "  layer        float64[3, 4] from -1 to 1",
     ]
-    assert "<tr><td>gains</td><td>[1, 2.5]</td></tr>" in fit._repr_html_()
     many = jq.Fit({f"p{k:02}": jnp.array(k) for k in range(30)}, history[1], 0, None, 2, None, 10)
     assert len(repr(many).splitlines()) == 9
     assert repr(many).endswith("\n  ... 23 more")

@@ -1,4 +1,4 @@
-"""Nonlinear least squares: minima, robust losses, bounds, units, covariance, and why it ends."""
+"""Nonlinear least squares: minima, bounds, units, covariance, and why it ends."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,6 @@ from scipy import optimize
 
 import jaxquat as jq
 from examples.validation import fits
-from jaxquat.fitting import robust
 from jaxquat.fitting.levenberg_marquardt import Reason, Step, stop
 from jaxquat.fitting.trust_region import step_in_box
 
@@ -48,46 +47,19 @@ def test_the_minimum_is_that_of_scipy():
     assert ours.evaluations < 20
 
 
-@pytest.mark.parametrize("loss", ["huber", "cauchy"])
-def test_a_robust_loss_has_the_objective_and_the_minimum_of_scipy(loss):
-    options = {"loss": loss, "f_scale": 0.02}
-    ours, theirs = solve(data=jnp.asarray(OUTLIERS), **options), scipy_solve(OUTLIERS, **options)
-    np.testing.assert_allclose(ours.cost, theirs.cost, rtol=1e-8)
+def test_transformed_residuals_have_the_minimum_of_hubers_loss():
+    """As docs/fitting.md says: their squares are those of scipy; the plain fit is 0.1 off."""
+
+    def residuals(params, data):
+        f = decay(params, data) / 0.02
+        return jnp.clip(f, -1, 1) * jnp.sqrt(jnp.maximum(2 * jnp.abs(f) - 1, 1))
+
+    ours = solve(residuals, data=jnp.asarray(OUTLIERS))
+    theirs = scipy_solve(OUTLIERS, loss="huber", f_scale=0.02)
+    np.testing.assert_allclose(0.02**2 * ours.cost, theirs.cost, rtol=1e-8)
     np.testing.assert_allclose(ours.params, theirs.x, rtol=1e-5)
-    np.testing.assert_allclose(ours.params, [3.0, 0.7], atol=0.02)  # the plain fit is 0.1 off
+    np.testing.assert_allclose(ours.params, [3.0, 0.7], atol=0.02)
     assert ours.converged
-
-
-@pytest.mark.parametrize("name", ["huber", "cauchy"])
-def test_the_squares_of_transformed_residuals_are_rho_and_their_slope_is_its_derivative(name):
-    f = np.array([0.0, 1e-9, 0.3, -1.7, 2.1, -30.0])
-    z = (f / 2.0) ** 2
-    rho = np.where(z <= 1, z, 2 * np.sqrt(z) - 1) if name == "huber" else np.log1p(z)
-    loss = robust.Loss(name, 2.0)
-    transformed, slope = loss.transformed(f)
-    np.testing.assert_allclose(transformed**2, 4.0 * rho, rtol=1e-14)
-    above, below = (loss.transformed(f + h)[0] for h in (1e-6, -1e-6))
-    np.testing.assert_allclose(slope, (above - below) / 2e-6, rtol=1e-8)
-
-
-def test_the_standard_error_with_hubers_loss_is_that_of_95_percent_efficiency():
-    """1.345 standard deviations make the estimate of a mean 95 % efficient (Huber 1964)."""
-    noise = jnp.asarray(np.random.default_rng(1).normal(size=40_000))
-    options = {"loss": "huber", "f_scale": 1.345}
-    mean = solve(lambda p, y: y - p, jnp.array(0.1), noise, **options)
-    expected = np.sqrt(1.0 / 0.95 / noise.size)
-    np.testing.assert_allclose(mean.standard_errors, expected, rtol=0.01)  # 1/sqrt(2m) = 0.35 %
-
-
-@pytest.mark.parametrize("loss", ["huber", "cauchy"])
-def test_a_robust_fit_keeps_its_parameters_where_its_standard_errors_are_unknown(loss):
-    """A bound keeps all residuals above f_scale."""
-    residuals = lambda p, y: p - jnp.array([5.0, 5.1, 4.9, 5.2])
-    with pytest.warns(RuntimeWarning, match="f_scale: the standard errors are NaN: wanted a scale"):
-        found = solve(residuals, jnp.array(1.0), bounds=(0.0, 2.0), loss=loss, f_scale=0.5)
-    assert found.params == 2.0
-    assert found.converged
-    assert np.isnan(found.covariance.standard_errors)
 
 
 def test_units_change_neither_the_way_nor_the_result():
@@ -402,13 +374,11 @@ def test_columns_that_are_parallel_to_float32_are_one_direction():
         assert abs(float(found.params[0]) ** 2 + float(found.params[1]) - 2.0) < 1e-5
 
 
-@pytest.mark.parametrize("loss", ["huber", "cauchy"])
-def test_a_robust_loss_is_silent_where_a_step_leads_to_infinite_residuals(loss):
-    """Warnings are errors here: the step is refused, as with the linear loss."""
+def test_a_step_to_infinite_residuals_is_refused_silently():
+    """Warnings are errors here."""
     residuals = lambda p, y: jnp.where(p > 1.5, jnp.inf, p) - y
-    readings = jnp.array([1.3, 1.4, 4.0, 1.2])
-    found = solve(residuals, jnp.array(-10.0), readings, loss=loss, f_scale=0.3)
-    np.testing.assert_allclose(found.params, 1.36, atol=0.1)
+    found = solve(residuals, jnp.array(-10.0), jnp.array([1.3, 1.4, 1.6, 1.2]))
+    np.testing.assert_allclose(found.params, 1.375, rtol=1e-6)
     assert found.converged
 
 
@@ -447,7 +417,7 @@ def test_an_interrupt_in_a_part_carries_the_parameters_of_the_part(monkeypatch):
     interrupted(monkeypatch, 1)
     with pytest.raises(KeyboardInterrupt) as caught:
         solve(prefixes=(0.5,))
-    assert "of the first 20 residuals" in caught.value.__notes__[0]
+    assert "of 20 residuals" in caught.value.__notes__[0]
     assert np.all(np.isfinite(caught.value.params))
 
 
@@ -493,7 +463,6 @@ def test_its_texts():
     assert lines[0].startswith("LeastSquares: cost 0.00")
     assert "converged (cost change small)" in lines[0]
     assert len(lines) == 4
-    assert "<td>params[0]</td>" in found._repr_html_()
     assert "value[0]" in repr(found.predict(lambda p: p))
 
 

@@ -331,7 +331,7 @@ def test_derivatives_are_those_of_differences_and_nan_where_the_iteration_has_no
 @pytest.mark.slow
 def test_gains_path_and_cost_have_the_derivatives_of_differences():
     """By the goal and a weight, in both modes, where some commands are at their limits."""
-    weight = lambda x: jnp.exp(x[3])  # noqa: E731
+    weight = lambda x: jnp.exp(x[3])
 
     def effort(k, state, x, command):
         return jnp.concatenate([command, weight(x) * state.omega])

@@ -134,7 +134,7 @@ def test_fields_of_fields_and_elements_of_arrays_are_read_by_name(tmp_path):
 @NEEDS_ROSBAGS
 def test_messages_of_one_stamp_are_kept_on_request(tmp_path):
     path = bag(tmp_path, 1, interval=0)
-    with pytest.raises(ValueError, match=r'duplicates="keep" keeps them all, and .*even_clock'):
+    with pytest.raises(ValueError, match=r'duplicates="keep" keeps them all, and np.polyfit'):
         recordings.read_rosbag(path, IMU)
     got = recordings.read_rosbag(path, IMU, duplicates="keep")
     np.testing.assert_array_equal(got.t, [SECOND] * 3)

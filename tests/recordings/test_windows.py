@@ -99,7 +99,6 @@ def test_times_since_1970_keep_their_differences_in_float32():
 def test_windows_print_in_a_line_and_map_as_a_pytree():
     w = recordings.windows(counting(np.arange(10.0)), 4, 4)
     assert repr(w) == "<Windows: 3 of 4 rows, channels row, padding 16.7 %>"
-    assert "<td>padding</td><td>16.7 %</td>" in w._repr_html_()
     sums = jax.vmap(lambda w: jnp.sum(jnp.where(w.mask, w.channels["row"], 0.0)))(w)
     np.testing.assert_array_equal(sums, [6.0, 22.0, 17.0])
 

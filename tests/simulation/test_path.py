@@ -135,7 +135,6 @@ def test_a_path_prints_in_a_line_and_as_a_small_table():
     assert text.startswith("<Path: 13 rows, t = 0.5 to 1.7 s, state .q float64[13, 4]")
     assert "memory" in text
     assert len(text) < 300
-    assert path._repr_html_().count("<tr>") == 3
     assert repr(jax.eval_shape(whole)).startswith("<Path: 13 rows, state .q float64[13, 4]")
     assert repr(jax.tree.map(lambda x: None, path)) == "<Path: 0 rows>"
     # A traced path prints, too.

@@ -2,9 +2,9 @@
 
 A value is an expression, or an ``Element`` of an array. An operation whose value is used once may
 stand within the expression that uses it; any other one gets a name. A routine of many trips is a
-``for`` loop, one of a single trip a function. The numbers of a loop's rows lie in arrays: those of
-the arguments, constant tables, or local ones. What has a name does not change, except the carried
-variables of a loop, which are set at the end of a trip.
+``for`` loop. The numbers of a loop's rows lie in arrays: those of the arguments, constant tables,
+or local ones. What has a name does not change, except the carried variables of a loop, which are
+set at the end of a trip.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,10 @@ from jaxquat.fused.targets.c_operations import (
     listed,
     literal,
     operation,
-    parts,
     variable_of,
 )
 
 SHORT = 26  # characters of an expression that may stand within another one
-ROW = 4  # so many adjacent arguments of a function, or of one dtype, are passed by a pointer
 LONG = 16  # so many adjacent numbers are copied by a loop
 CONSTANT = r"\(?-?\d\S*|\(?-?(NAN|INFINITY)\)?|true|false"
 
@@ -121,13 +119,6 @@ class Body:
                 value = self._operation(op, args, dtypes)
                 values.append(self.named(op.dtype, value) if uses[number] > 1 else value)
         return [values[k] for k in program.outputs]
-
-    def unused(self, parameters: Iterable[str]) -> None:
-        """Tell the compiler of parameters that no line uses."""
-        text = "\n".join(self.lines)
-        for name in parameters:
-            if not re.search(rf"\b{name}\b", text):
-                self.line(f"(void){name};")
 
     def named(self, dtype: np.dtype, value: Value) -> Value:
         """Return the value without operations: a name, a constant or an element."""
@@ -215,16 +206,15 @@ class Body:
         needed = function_of(op, dtypes[-1], self.file.own)
         if needed is None:
             return operation(op, short, dtypes[-1])
-        return f"{self._calling(self.file.function(*needed))}({', '.join(map(bare, short))})"
-
-    def _calling(self, called: str) -> str:
+        called = self.file.function(*needed)
         self.deepest = max(self.deepest, self.file.stacks.get(called, 0))
-        return called
+        return f"{called}({', '.join(map(bare, short))})"
 
     def _routine(self, routine: Routine, args: Sequence[Value]) -> list[Value]:
         dtypes, n, m = routine.program.inputs, routine.fixed, routine.carried
         if routine.kind == "loop" and routine.trips == 1:
-            return self._call(routine, args)
+            results = self.program(routine.program, args)
+            return [self.named(routine.dtype(k), x) for k, x in enumerate(results)]
         used = {a for op in routine.program.ops for a in op.args}.union(routine.program.outputs)
         fixed, starts, rows = routine.split(args)
         pairs = enumerate(zip(dtypes, fixed, strict=False))
@@ -261,33 +251,3 @@ class Body:
         for name, x in zip(carried, new, strict=True):
             if name != x:
                 self.line(f"{name} = {bare(x)};")
-
-    def _call(self, routine: Routine, args: Sequence[Value]) -> list[Value]:
-        """Call a function: adjacent elements are passed by a pointer, the others by value."""
-        file, inputs, passed, parameters = self.file, list[Value](), list[str](), list[str]()
-        for part in parts(routine.program.inputs, args):
-            name, dtype = f"x{len(passed)}_", routine.program.inputs[len(inputs)]
-            if len(part) >= ROW:
-                inputs += [Element(name, k) for k in range(len(part))]
-                parameters.append(f"const {ctype(dtype)} *{name}")
-                passed.append(f"&{part[0]}")
-                continue
-            for x in part:
-                inputs.append(f"x{len(passed)}_")
-                parameters.append(f"{ctype(dtype)} x{len(passed)}_")
-                passed.append(bare(x))
-        dtypes = [routine.dtype(item) for item in range(routine.items)]
-        places = [(dtype, dtypes[:k].count(dtype)) for k, dtype in enumerate(dtypes)]
-        here = {dtype: self.array(dtype, dtypes.count(dtype)) for dtype in dict.fromkeys(dtypes)}
-        names = {dtype: f"y{k}_" for k, dtype in enumerate(here)}
-        parameters += [f"{ctype(dtype)} *{name}" for dtype, name in names.items()]
-        key = routine, *parameters, *inputs
-        if key not in file.names:
-            body = Body(file)
-            for (dtype, k), x in zip(places, body.program(routine.program, inputs), strict=True):
-                body.line(f"{names[dtype]}[{k}] = {bare(x)};")
-            body.unused(re.sub(r".* \*?", "", parameter) for parameter in parameters)
-            called = file.names[key] = f"{file.prefix}_part{len(file.names)}"
-            file.add(called, f"static void {called}({', '.join(parameters)})", body)
-        self.line(f"{self._calling(file.names[key])}({', '.join([*passed, *here.values()])});")
-        return [Element(here[dtype], k) for dtype, k in places]

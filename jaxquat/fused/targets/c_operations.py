@@ -5,6 +5,7 @@ Integers wrap around: sums are computed in unsigned types and converted back.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -226,11 +227,6 @@ def at(first: Element, step: int, k: str) -> str:
 
 def listed(head: str, items: Iterable[str]) -> list[str]:
     """Return the lines of a constant array."""
-    lines = [f"{head} = {{"]
-    row = "   "
-    for item in items:
-        if len(row) + len(item) > WIDTH:
-            lines.append(row)
-            row = "   "
-        row += f" {item},"
-    return [*lines, row, "};"]
+    indent: Any = {"initial_indent": "    ", "subsequent_indent": "    "}
+    lines = textwrap.wrap(", ".join(items), WIDTH, break_on_hyphens=False, **indent)
+    return [f"{head} = {{", *lines, "};"]
