@@ -20,7 +20,9 @@ def compiled(function: F) -> F:
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        return (jitted if all(map(_is_numbers, arguments)) else function)(*arguments, **named)
+        if named or not all(map(_is_numbers, arguments)):
+            return function(*arguments, **named)
+        return jitted(*arguments)
 
     return cast(F, call)
 
