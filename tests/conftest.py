@@ -18,6 +18,8 @@ import random
 import resource
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # waiting threads would take cores from workers
+
 import jax
 import pytest
 
