@@ -87,7 +87,7 @@ def test_intervals_of_any_distribution_pass():
     for dt in (*RNG.exponential(size=(100, N)), np.linspace(0.001, 0.1, N)):
         assert np.all(np.isfinite(program(Interval(dt))))
         merged(Interval(dt))
-    estimation.merge(imu(Interval(dt), N), 2)  # where the numbers are known
+    jax.jit(lambda: estimation.merge(imu(Interval(dt), N), 2))()  # where the numbers are known
 
 
 @pytest.mark.parametrize(
