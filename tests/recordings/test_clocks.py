@@ -60,10 +60,11 @@ def test_bursts_give_the_attitude_of_true_stamps():
     with pytest.raises(ValueError, match=r"times that increase, .*; recordings\.even_clock fits"):
         estimation.imu_samples(recording)
     run = jax.jit(lambda samples: estimation.run(estimation.ahrs(), samples)[1].q)
+    distance = jax.jit(quaternion.distance)
 
     def off(recording):
         q = run(estimation.imu_samples(recording))
-        return np.rad2deg(np.max(quaternion.distance(q, expected)))
+        return np.rad2deg(np.max(distance(q, expected)))
 
     expected = run(estimation.imu_samples(true))
     fitted, residuals = even_clock(recording)
