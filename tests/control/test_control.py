@@ -528,7 +528,6 @@ def regulate(reference=rest_at, period=0.1, **options):
 REFUSED = {
     "b: wanted shape (6, m), got (5, 3)": lambda: control.lqr(A, B[:5], EYE, THREE),
     "a, b: wanted a system that": lambda: control.lqr(2 * A, 0 * B, EYE, THREE),
-    "state_cost: wanted a positive semidefinite matrix": lambda: control.lqr(A, B, -EYE, THREE),
     "a: wanted concrete arrays": lambda: jax.jit(lambda a: control.lqr(a, B, EYE, THREE))(A),
     "gains: wanted control.Gains": lambda: control.geometric_law(ONE, PID, REST, BODY),
     "state: wanted a jq.State, got a Body; the order is state, gains, reference": (
