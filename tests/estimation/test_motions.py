@@ -150,7 +150,7 @@ def test_a_heading_begins_again_when_the_tilt_is_better_known():
     assert np.rad2deg(np.sqrt(np.mean(heading_of(off[:, 500:]) ** 2))) < 10.0
 
 
-@pytest.mark.parametrize("rate", [1, 2])
+@pytest.mark.parametrize("rate", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_slow_gyroscope_does_not_see_the_cone(rate):
     """Mean rates of a second lack the turn of an axis that turns itself: 2.8 degrees of tilt.
 
