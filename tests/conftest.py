@@ -18,6 +18,8 @@ import random
 import resource
 from pathlib import Path
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # waiting threads would take cores from workers
+
 import jax
 import pytest
 
@@ -65,6 +67,7 @@ def pytest_configure(config):
     jax.config.update("jax_numpy_dtype_promotion", "strict")
     jax.config.update("jax_numpy_rank_promotion", "raise")
     jax.config.update("jax_traceback_in_locations_limit", 0)  # lowering takes less time
+    config.add_cleanup(gc.freeze)  # at the end pytest collects all objects twice, Python once more
 
 
 def pytest_addoption(parser):

@@ -197,7 +197,7 @@ MUTATIONS = {
         IMPLICIT, "t + 0.5 * dt", "t", of_step("lie_midpoint")
     ),
     "wrong stage time: simo_wong": Mutation(
-        IMPLICIT, '"simo_wong", torque, t + dt', '"simo_wong", torque, t', of_step("simo_wong")
+        IMPLICIT, "t + dt, end._replace(q=q1)", "t, end._replace(q=q1)", of_step("simo_wong")
     ),
     "series switched at 1e-6": Mutation(
         "_internal/series.py", "near = s < _SWITCH", "near = s < 1e-6", "_internal/test_series.py"
@@ -1091,8 +1091,8 @@ def planted(mutation: Mutation, folder: Path) -> None:
     shutil.copytree(ROOT / "jaxquat", folder / "jaxquat", ignore=shutil.ignore_patterns("__py*"))
     file = folder / "jaxquat" / mutation.file
     text = file.read_text()
-    if mutation.old not in text:
-        raise ValueError(f"{mutation.file} does not contain {mutation.old!r}")
+    if (count := text.count(mutation.old)) != 1:
+        raise ValueError(f"{mutation.file} contains {mutation.old!r} {count} times, not once")
     file.write_text(text.replace(mutation.old, mutation.new))
 
 

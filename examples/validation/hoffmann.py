@@ -14,8 +14,8 @@ REST = jq.State(jnp.array([1.0, 0, 0, 0]), jnp.zeros(3))
 
 def angles(q):
     """(phi, theta, psi) [deg], his roll, pitch and yaw; of a quaternion of any norm."""
-    radians = jq.euler.from_quaternion(quaternion.normalize(q), "ZYX")
-    return np.degrees(np.asarray(radians))[..., ::-1]
+    radians = jax.jit(lambda q: jq.euler.from_quaternion(quaternion.normalize(q), "ZYX"))
+    return np.degrees(np.asarray(radians(q)))[..., ::-1]
 
 
 def excited(name, steps=11, dt=0.1, torque_steps=1):

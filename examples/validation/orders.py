@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import jaxquat as jq
@@ -24,8 +23,11 @@ STEPS = {
 }
 
 
+distance = jax.jit(jq.quaternion.distance)
+
+
 def angles(q, reference):
-    return np.asarray(jq.quaternion.distance(q, jnp.asarray(reference)))
+    return np.asarray(distance(q, reference))
 
 
 @functools.cache

@@ -232,9 +232,8 @@ def _margins(a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float, eps: fl
 
     def sensitivity(w: np.ndarray) -> np.ndarray:
         """Return S, (n, m, m), at frequencies (n,) in radians per sample."""
-        unit = np.eye(len(closed))
-        solved = [linalg.solve_triangular(z * unit - triangle, b) for z in np.exp(1j * w)]
-        return one - k @ np.stack(solved)
+        shifts = np.exp(1j * w)[:, None, None] * np.eye(len(closed))
+        return one - k @ np.linalg.solve(shifts - triangle, np.broadcast_to(b, (len(w), *b.shape)))
 
     w = _frequencies(np.diag(triangle))
     at = sensitivity(w)

@@ -5,6 +5,7 @@ It looks through calls, branches and loops.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax import lax
 
@@ -147,9 +148,11 @@ def test_an_output_has_a_derivative_by_what_it_follows_smoothly(function, wanted
     """A custom derivative may be by anything; no other is wrongly there or wrongly zero."""
     traced = jax.make_jaxpr(function)(X, Y)
     assert depends_on(traced, [True, False], slope=True) == wanted
-    derivatives = jax.tree.leaves(jax.jacfwd(function)(X, Y)) if function is not pulled else []
+    derivatives = (
+        jax.tree.leaves(jax.jit(jax.jacfwd(function))(X, Y)) if function is not pulled else []
+    )
     for there, derivative in zip(wanted, derivatives, strict=False):
-        assert there or not jnp.any(derivative)
+        assert there or not np.any(derivative)
 
 
 def test_nested_loops_are_followed_to_the_end():

@@ -1,16 +1,21 @@
 """A long compilation says so on a terminal, and nowhere else."""
 
+import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pty = pytest.importorskip("pty", reason="needs pseudo-terminals")
 
-BLOCKS = """
+FOLDER = Path(importlib.util.find_spec("jaxquat").origin).with_name("_internal")
+BLOCKS = f"""
+import sys
 import time
-from jaxquat._internal import progress
+sys.path.append({str(FOLDER)!r})
+import progress  # without JAX, which takes longer to import than all of this
 
 progress.SECONDS = 0.3
 with progress.announced("the first"):

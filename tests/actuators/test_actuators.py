@@ -16,6 +16,7 @@ BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]
 START = jq.State(jnp.asarray(problems.TILTED), jnp.array([0.5, -1.0, 0.7]))
 AXES = RNG.normal(size=(4, 3))
 AXES /= np.linalg.norm(AXES, axis=1, keepdims=True)
+ALLOCATE = jax.jit(actuators.allocate)
 
 
 def test_a_hard_limit_is_that_of_jax():
@@ -107,16 +108,16 @@ def test_friction_stops_a_wheel_when_and_where_it_must():
 
 def test_stribeck_friction_peaks_at_its_speed_and_is_odd():
     """At x = 1 it is static; far above, Coulomb and viscous; at rest its slope is known."""
-    s = jnp.array([2.0, -2.0, 40.0, 0.0])
-    law = lambda s: actuators.wheel_friction(s, 0.3, 0.01, 0.5, 2.0)
+    s = np.array([2.0, -2.0, 40.0, 0.0])
+    law = jax.jit(lambda s: actuators.wheel_friction(s, 0.3, 0.01, 0.5, 2.0))
     wanted = [0.52 - 0.3 * (1 - np.tanh(10)), 0, 0.7, 0]
     np.testing.assert_allclose(law(s), [wanted[0], -wanted[0], *wanted[2:]], atol=1e-15)
-    slope = jax.vmap(jax.grad(law))(s)
+    slope = jax.jit(jax.vmap(jax.grad(law)))(s)
     np.testing.assert_allclose(slope[3], 0.2 * np.exp(0.5) / 2 + 0.3 * 10 / 2 + 0.01, rtol=1e-15)
     np.testing.assert_allclose(slope[0], 0.01, atol=1e-7)  # no more than viscous: the peak
     by_all = jax.jit(jax.grad(actuators.wheel_friction, argnums=(1, 2, 3, 4)))
     np.testing.assert_allclose(by_all(2.0, 0.3, 0.01, 0.5, 2.0), [0, 2, 1, 0], atol=1e-7)
-    smooth = actuators.wheel_friction(s, 0.3, 0.01, None, 2.0)
+    smooth = jax.jit(actuators.wheel_friction)(s, 0.3, 0.01, None, 2.0)
     np.testing.assert_allclose(smooth, 0.3 * np.tanh(5 * s) + 0.01 * s, rtol=1e-15)
 
 
@@ -145,8 +146,10 @@ def test_a_wheel_off_balance_shakes_a_body_in_a_circle_and_about_its_normal():
     swing = normal * np.sin(angle) + np.cross(axis, normal) * (1 - np.cos(angle))
     np.testing.assert_allclose(state.omega[1], dynamic * s / 5.0 * swing, rtol=0, atol=2e-8)
     np.testing.assert_allclose(state.velocity[0], static * s / 4.0 * swing, rtol=0, atol=2e-8)
-    at = lambda where, ud: actuators.wheel_imbalance(
-        axis, normal, where, start, jnp.array([0.5]), jnp.array([s]), static, ud
+    at = jax.jit(
+        lambda where, ud: actuators.wheel_imbalance(
+            axis, normal, where, start, jnp.array([0.5]), jnp.array([s]), static, ud
+        )
     )
     still, lever = at(0.0 * offset, 0.0), at(offset, 0.0)
     np.testing.assert_array_equal(still.torque, zero)
@@ -170,12 +173,17 @@ def test_gyros_conserve_the_momentum_of_all():
     for steps in counts:
         grid = jq.grid(0.0, 2.0 / steps, int(steps))
         start = START._replace(aux=jnp.array([0.1, -0.4, 0.9, 2.0]))
-        state = jax.jit(lambda s, g=grid: jq.rollout(jq.rkmk4, BODY, torque, s, g).state)(start)
-        x, rotors = np.asarray(state.aux)[..., None], np.asarray(ROTORS)
-        axes = np.cos(x) * rotors + np.sin(x) * np.cross(PYRAMID, ROTORS)
-        stored = jax.vmap(jq.quaternion.rotate)(state.q, jnp.asarray(np.asarray(momenta) @ axes))
-        total = jax.vmap(lambda s: jq.dynamics.momentum(BODY, s))(state) + stored
-        errors.append(np.abs(total - total[:1]).max())
+
+        @jax.jit
+        def total(start, grid=grid):
+            state = jq.rollout(jq.rkmk4, BODY, torque, start, grid).state
+            x = state.aux[..., None]
+            axes = jnp.cos(x) * ROTORS[None] + jnp.sin(x) * jnp.cross(PYRAMID, ROTORS)[None]
+            stored = jax.vmap(jq.quaternion.rotate)(state.q, momenta @ axes)
+            return jax.vmap(lambda s: jq.dynamics.momentum(BODY, s))(state) + stored
+
+        momentum = np.asarray(total(start))
+        errors.append(np.abs(momentum - momentum[:1]).max())
     assert errors[-1] < 1e-4
     assert abs(problems.slope(counts, np.array(errors)) - 4) < 0.3
 
@@ -193,7 +201,7 @@ def test_wheels_differentiate_by_their_axes_and_vmap():
 
 def test_allocation_is_the_pseudoinverse():
     tau = jnp.array([0.3, -0.2, 0.5])
-    motor = actuators.allocate(AXES, tau)
+    motor = ALLOCATE(AXES, tau)
     np.testing.assert_allclose(motor, -np.linalg.pinv(AXES.T) @ np.asarray(tau), rtol=0, atol=1e-14)
     still = jq.State(START.q, jnp.zeros(3))
     got = actuators.wheel_torque(AXES, still, jnp.ones(4), motor)
@@ -202,37 +210,37 @@ def test_allocation_is_the_pseudoinverse():
 
 def test_allocation_within_limits_keeps_the_direction():
     tau, limits = jnp.array([0.3, -0.2, 0.5]), jnp.array([0.1, 0.2, 0.3, 0.1])
-    free, bound = actuators.allocate(AXES, tau), actuators.allocate(AXES, tau, limits)
+    free, bound = ALLOCATE(AXES, tau), ALLOCATE(AXES, tau, limits)
     assert np.max(np.abs(bound) / limits) == pytest.approx(1.0, rel=1e-15)
     np.testing.assert_allclose(bound / free, np.min(np.asarray(limits) / np.abs(free)), rtol=1e-14)
-    within = actuators.allocate(AXES, 1e-3 * tau, limits)
-    np.testing.assert_array_equal(within, actuators.allocate(AXES, 1e-3 * tau))
-    by_axes = jax.jit(jax.jacfwd(lambda axes: actuators.allocate(axes, tau, limits)))
+    within = ALLOCATE(AXES, 1e-3 * tau, limits)
+    np.testing.assert_array_equal(within, ALLOCATE(AXES, 1e-3 * tau))
+    by_axes = jax.jit(jax.jacfwd(lambda axes: ALLOCATE(axes, tau, limits)))
     slope = by_axes(jnp.asarray(AXES))
-    shifted = [actuators.allocate(AXES + s * np.eye(4, 3), tau, limits) for s in (1e-5, -1e-5)]
-    along = jnp.sum(slope * jnp.eye(4, 3)[None], axis=(1, 2))
+    shifted = [ALLOCATE(AXES + s * np.eye(4, 3), tau, limits) for s in (1e-5, -1e-5)]
+    along = np.sum(slope * np.eye(4, 3)[None], axis=(1, 2))
     np.testing.assert_allclose(along, (shifted[0] - shifted[1]) / 2e-5, rtol=1e-8, atol=1e-12)
 
 
 def test_one_limit_serves_for_all():
     tau = jnp.array([0.3, -0.2, 0.5])
-    one, four = (actuators.allocate(AXES, tau, limit) for limit in (0.1, jnp.full(4, 0.1)))
+    one, four = (ALLOCATE(AXES, tau, limit) for limit in (0.1, jnp.full(4, 0.1)))
     np.testing.assert_array_equal(one, four)
 
 
 def test_a_pulse_is_as_long_as_its_share_of_the_thrust():
     """``interval F/thrust``, up to the interval; a shorter one than the minimum is not fired."""
-    forces, thrust = jnp.array([0.5, 2.0, 5.0, -1.0, 0.07, 0.08]), jnp.full(6, 2.0)
-    widths = lambda f, t, m: actuators.pulse_widths(f, t, 0.4, m)
+    forces, thrust = np.array([0.5, 2.0, 5.0, -1.0, 0.07, 0.08]), np.full(6, 2.0)
+    widths = jax.jit(lambda f, t, m: actuators.pulse_widths(f, t, 0.4, m))
     np.testing.assert_allclose(
         widths(forces, thrust, 0.015), [0.1, 0.4, 0.4, 0.0, 0.0, 0.016], rtol=1e-15
     )
     np.testing.assert_allclose(widths(0.07, 2.0, 0.0), 0.014, rtol=1e-15)
-    slopes = jax.vmap(jax.grad(widths, (0, 1)), (0, 0, None))(forces, thrust, 0.015)
+    slopes = jax.jit(jax.vmap(jax.grad(widths, (0, 1)), (0, 0, None)))(forces, thrust, 0.015)
     by_force = np.array([0.2, 0.0, 0.0, 0.0, 0.0, 0.2])
     np.testing.assert_allclose(slopes[0], by_force, rtol=1e-15)
-    np.testing.assert_allclose(slopes[1], -by_force * np.asarray(forces) / 2.0, rtol=1e-15)
-    assert np.isnan(actuators.pulse_widths(jnp.nan, 1.0, 0.4))
+    np.testing.assert_allclose(slopes[1], -by_force * forces / 2.0, rtol=1e-15)
+    assert np.isnan(widths(jnp.nan, 1.0, 0.0))
 
 
 RODS, FIELD = jnp.asarray(AXES), jnp.array([1e-5, -2e-5, 3e-5])
@@ -241,15 +249,16 @@ RODS, FIELD = jnp.asarray(AXES), jnp.array([1e-5, -2e-5, 3e-5])
 def test_rods_give_the_torque_normal_to_the_field_by_the_least_dipoles():
     """``m × B`` is tau without its part along B; the dipoles are those of the pseudoinverse."""
     tau, b = np.array([0.3, -0.2, 0.5]), np.asarray(FIELD)
-    dipoles = actuators.magnetorquer_dipoles(RODS, tau, FIELD)
+    dipoles_of = jax.jit(actuators.magnetorquer_dipoles)
+    dipoles = dipoles_of(RODS, tau, FIELD)
     across = tau - b * (tau @ b) / (b @ b)
     np.testing.assert_allclose(np.cross(dipoles @ AXES, b), across, rtol=1e-13)
     wanted = np.linalg.pinv(AXES.T) @ np.cross(b, tau) / (b @ b)
     np.testing.assert_allclose(dipoles, wanted, rtol=1e-13)
-    limited = actuators.magnetorquer_dipoles(RODS, tau, FIELD, 100.0)
+    limited = dipoles_of(RODS, tau, FIELD, 100.0)
     np.testing.assert_allclose(np.abs(limited).max(), 100.0, rtol=1e-14)
     np.testing.assert_allclose(limited * np.abs(wanted).max() / 100.0, wanted, rtol=1e-13)
-    assert np.isnan(actuators.magnetorquer_dipoles(RODS, tau, 0.0 * FIELD)).all()
+    assert np.isnan(dipoles_of(RODS, tau, 0.0 * FIELD)).all()
 
 
 def test_units_of_thrust_and_field_change_no_digit_in_float32():

@@ -16,6 +16,7 @@ UP, SPINS = np.tile([0.0, 0, 1], (4, 1)), np.array([1.0, -1, 1, -1])
 QUAD = rotors.Rotors(CORNERS, UP, SPINS, np.array([0, 0, K]), np.array([0, 0, RATIO * K]))
 ANGLES = np.arange(6) * np.pi / 3 + 0.2
 RNG = np.random.default_rng(4)
+WRENCH = jax.jit(rotors.wrench)
 TILTED = np.stack([0.1 * RNG.normal(size=6), 0.1 * RNG.normal(size=6), np.ones(6)], axis=1)
 HEXA = rotors.Rotors(
     np.stack([0.3 * np.cos(ANGLES), 0.3 * np.sin(ANGLES), 0.02 * np.sin(3 * ANGLES)], axis=1),
@@ -58,7 +59,8 @@ def test_speeds_are_the_inverse_of_the_curve(curve):
 
 
 def test_a_rotor_that_stands_still_or_cannot_has_finite_slopes():
-    slopes = jax.jacrev(lambda f: rotors.speeds(QUAD, f))(jnp.array([0.0, -1.0, 1.0, 4.0]))
+    of_thrusts = jax.jit(jax.jacrev(lambda f: rotors.speeds(QUAD, f)))
+    slopes = of_thrusts(jnp.array([0.0, -1.0, 1.0, 4.0]))
     np.testing.assert_array_equal(np.diagonal(slopes)[:2], 0)
     np.testing.assert_allclose(np.diagonal(slopes)[2:], 0.5 / np.sqrt(K * np.array([1, 4])))
 
@@ -68,11 +70,11 @@ def test_the_wrench_of_each_rotor():
 
     It turns by the right-hand rule, so the body yaws the other way.
     """
-    torque, force = rotors.wrench(QUAD, np.array([100.0, 0, 0, 0]), LEVEL)
+    torque, force = WRENCH(QUAD, np.array([100.0, 0, 0, 0]), LEVEL)
     thrust = K * 1e4
     np.testing.assert_allclose(force, [0, 0, thrust], rtol=1e-15)
     np.testing.assert_allclose(torque, [ARM * thrust, -ARM * thrust, -RATIO * thrust], rtol=1e-14)
-    each = [rotors.wrench(HEXA, w, LEVEL).torque for w in 300.0 * np.eye(6)]
+    each = [WRENCH(HEXA, w, LEVEL).torque for w in 300.0 * np.eye(6)]
     thrusts, drags = 2e-5 * 9e4, 3e-7 * 9e4
     wanted = np.cross(HEXA.positions, thrusts * HEXA.axes)
     wanted -= (HEXA.spins * drags)[:, None] * HEXA.axes
@@ -90,9 +92,9 @@ def test_the_wrench_of_each_rotor():
 def test_a_quarter_turn_moves_the_force_and_leaves_the_torque(axis, turned):
     half = np.sqrt(0.5) * np.eye(4)["xyz".index(axis) + 1]
     speeds, q = np.array([500.0, 510, 490, 505]), half + np.sqrt(0.5) * np.eye(4)[0]
-    torque, force = rotors.wrench(QUAD, speeds, q)
+    torque, force = WRENCH(QUAD, speeds, q)
     np.testing.assert_allclose(force, K * np.sum(speeds**2) * np.array(turned), atol=1e-14)
-    np.testing.assert_array_equal(torque, rotors.wrench(QUAD, speeds, LEVEL).torque)
+    np.testing.assert_array_equal(torque, WRENCH(QUAD, speeds, LEVEL).torque)
 
 
 def test_at_any_attitude_the_force_is_in_world_axes_and_the_torque_in_body_axes():
@@ -330,8 +332,9 @@ def test_a_controller_of_lift_commands_the_speeds_that_deliver_it():
     lift = jq.control.Lift(jnp.asarray(9.0), jnp.array([0.1, -0.05, 0.01]))
     inner = jq.Controller(lambda start, params: jnp.zeros(2), lambda t, s, m, p, u: (lift, m + 1))
     outer = rotors.command_speeds(inner, QUAD, max=12.0)
-    command, memory = outer.update(jnp.asarray(0.0), hovering(), jnp.zeros(2), None, None)
-    load = rotors.wrench(QUAD, command, LEVEL)
+    update = jax.jit(outer.update)
+    command, memory = update(jnp.asarray(0.0), hovering(), jnp.zeros(2), None, None)
+    load = WRENCH(QUAD, command, LEVEL)
     np.testing.assert_allclose(load.force, [0, 0, 9.0], atol=1e-14)
     np.testing.assert_allclose(load.torque, lift.torque, atol=1e-15)
     np.testing.assert_array_equal(memory, np.ones(2))

@@ -259,9 +259,6 @@ REFUSED = {
     "between: wanted shape (..., M) with M >= 2, got (1,)": lambda: actuators.delay_record(
         TIMES, COMMANDS, 0.0, TIMES[:1]
     ),
-    "between: wanted times that do not decrease": lambda: actuators.delay_record(
-        TIMES, COMMANDS, 0.0, TIMES[::-1]
-    ),
 }
 
 

@@ -61,16 +61,16 @@ def test_quantities_of_many_states_at_once():
     ):
         with jax.numpy_rank_promotion("allow"):
             together = quantity(rows)
-        np.testing.assert_allclose(together, jax.vmap(quantity)(rows), rtol=1e-14)
+        np.testing.assert_allclose(together, jax.jit(jax.vmap(quantity))(rows), rtol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 def test_retract_and_local_invert_each_other(dtype):
     state = jax.tree.map(lambda x: x.astype(dtype), LAGGING)
     delta = jnp.linspace(-1.0, 1.0, 14, dtype=dtype)
-    other = dynamics.retract(state, delta)
+    other = jax.jit(dynamics.retract)(state, delta)
     assert {leaf.dtype for leaf in jax.tree.leaves(other)} == {jnp.dtype(dtype)}
-    got = dynamics.local(state, other)
+    got = jax.jit(dynamics.local)(state, other)
     np.testing.assert_allclose(got, delta, atol=8 * np.finfo(dtype).eps)
     np.testing.assert_allclose(other.position - state.position, delta[6:9], atol=1e-6)
     np.testing.assert_allclose(other.velocity - state.velocity, delta[9:12], atol=1e-6)

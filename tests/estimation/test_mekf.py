@@ -202,6 +202,7 @@ def test_a_star_tracker_with_axes_of_its_own_is_weighed_by_them():
     assert np.mean(nis) == pytest.approx(1, abs=band(1200))
 
 
+@pytest.mark.slow  # the closed forms of a gap are quick
 def test_through_gaps_of_the_gyroscope_the_errors_are_within_the_covariance():
     """Gaps of 1 and 5 samples. The rate changes by up to 0.2 rad/s^2, here the deviation assumed.
 

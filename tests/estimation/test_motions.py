@@ -15,6 +15,7 @@ from jaxquat import estimation, recordings
 from jaxquat.estimation import AhrsSettings, ImuSample, Interval
 
 UP = np.array([0.0, 0.0, 9.80665])  # m/s^2
+MATRICES, DISTANCE = jax.jit(jq.quaternion.to_matrix), jax.jit(jq.quaternion.distance)
 RUN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(), x)[1]))
 KNOWN = AhrsSettings(
     gyro=1e-3, rest_bias=1e-3, bias_random_walk=1e-6, start_response=1e-3
@@ -29,7 +30,7 @@ def heading_of(off):
 
 def turned_off(q, truth):
     """What turns true attitudes, matrices (..., 3, 3), into the estimated ones."""
-    return np.asarray(jq.quaternion.to_matrix(q)) @ np.swapaxes(truth, -1, -2)
+    return np.asarray(MATRICES(q)) @ np.swapaxes(truth, -1, -2)
 
 
 def tilt_of(off):
@@ -149,7 +150,7 @@ def test_a_heading_begins_again_when_the_tilt_is_better_known():
     assert np.rad2deg(np.sqrt(np.mean(heading_of(off[:, 500:]) ** 2))) < 10.0
 
 
-@pytest.mark.parametrize("rate", [1, 2])
+@pytest.mark.parametrize("rate", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_slow_gyroscope_does_not_see_the_cone(rate):
     """Mean rates of a second lack the turn of an axis that turns itself: 2.8 degrees of tilt.
 
@@ -187,8 +188,9 @@ def test_a_disturbed_start_is_forgiven():
     field = np.where(near, [21.6, 0.0, -54.0], [0.0, 18.0, -45.0])
     up = np.tile([0.0, 0.0, 9.80665], (440, 1))
     sensors = (jnp.asarray(x[None]) for x in (0 * up, up, field))
-    q = RUN(ImuSample(Interval(jnp.full((1, 440), 0.05)), *sensors)).q[0]
-    north = np.rad2deg(np.asarray(jq.euler.from_quaternion(q, "ZYX")[:, 0]))
+    q = RUN(ImuSample(Interval(jnp.full((1, 440), 0.05)), *sensors)).q
+    heading = jax.jit(lambda q: jq.euler.from_quaternion(q[0], "ZYX")[:, 0])
+    north = np.rad2deg(np.asarray(heading(q)))
     np.testing.assert_allclose(north[t < 18.0], 90.0, atol=1.0)
     np.testing.assert_allclose(north[t > 18.5], 0.0, atol=1e-3)  # by what the bias learned before
 
@@ -230,8 +232,7 @@ def test_rows_may_be_split_by_sensor_at_any_rates(seeds):
         jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *x) for x in zip(*rows, strict=True)
     )
     together, split = RUN(whole), RUN(apart)
-    ends = jax.tree.map(lambda x: x[:, 2::3], split)
-    off = np.asarray(jq.quaternion.distance(ends.q, together.q))
+    off = np.asarray(DISTANCE(np.asarray(split.q)[:, 2::3], together.q))
     deviation = np.sqrt(np.trace(together.covariance[:, :, :3, :3], axis1=2, axis2=3))
     assert np.all(off < 0.1 * deviation)
 

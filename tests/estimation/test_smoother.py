@@ -257,10 +257,8 @@ LATE = {
 }
 
 
-@pytest.mark.parametrize(
-    "late",
-    ["magnetometer", *(pytest.param(x, marks=pytest.mark.slow) for x in ("all", "gyro"))],
-)
+@pytest.mark.slow  # that they are positive definite in float32 is quick
+@pytest.mark.parametrize("late", LATE)
 def test_they_are_those_of_float64(late):
     """A hand that turns fast, with a magnetometer from 6 s on or a gyroscope that pauses for 2 s.
 

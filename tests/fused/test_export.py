@@ -104,7 +104,7 @@ def pendulum(dtype):
     return step, start, jnp.asarray(xs)
 
 
-@pytest.fixture(params=["float32", "float64"])
+@pytest.fixture(params=[pytest.param("float32", marks=pytest.mark.slow), "float64"])
 def dtype(request):
     with jax.enable_x64(request.param == "float64"):
         yield np.dtype(request.param)

@@ -60,9 +60,10 @@ def test_the_jacobian_by_parts_is_that_by_the_whole_error(columns):
         n = z.size - command.size
         return function(jq.dynamics.retract(state, z[:n]), command + z[n:])
 
-    value, jacobian = linearization._linear(columns, function, state, command)
-    wanted = jax.jacfwd(whole)(trajectory.zeros(state, command))
-    jax.tree.map(np.testing.assert_array_equal, value, function(state, command))
+    linear = jax.jit(functools.partial(linearization._linear, columns, function))
+    value, jacobian = linear(state, command)
+    wanted = jax.jit(jax.jacfwd(whole))(trajectory.zeros(state, command))
+    jax.tree.map(np.testing.assert_array_equal, value, jax.jit(function)(state, command))
     close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-15)
     jax.tree.map(close, jacobian, wanted)
 

@@ -100,6 +100,7 @@ def test_a_separation_happens_once_and_conserves_the_momentum_of_both_parts():
 
 
 @pytest.mark.needs("llvmlite")
+@pytest.mark.parametrize("engine", some(["scan", "fused"], quick=["fused"]))
 @pytest.mark.parametrize("checkpoint", some(["none", "sqrt"], quick=["none"]))
 def test_the_derivative_through_a_restart_is_that_of_the_fresh_state(checkpoint, engine):
     def angle(rate, first):

@@ -29,7 +29,7 @@ def open_until(t, state, params, command):
     return jnp.where(passed, jnp.zeros_like(params[:, 0]), 1.0) @ params
 
 
-@pytest.mark.parametrize("engine", BOTH)
+@pytest.mark.parametrize("engine", SCAN_FIRST)
 @pytest.mark.parametrize("dtype", some(["float32", "float64"], ["float32"]))
 def test_the_rate_about_one_axis_is_the_impulse_over_the_moment(engine, dtype):
     """``sum F r w/I``, for widths that are inside of a step, outside, equal, 0, whole and infinite.

@@ -106,11 +106,10 @@ def test_the_order_is_kept_where_spacings_are_random(name):
         deviation = jnp.cross(axis, state.omega - omega)
         return inertia @ slope + jnp.cross(omega, inertia @ omega) + deviation
 
-    q, omega, _ = jax.vmap(problems.manufactured)(jnp.asarray(times))
-    start = problems.start_of(name, q[0], omega[0])
-
     @jax.jit
     def errors():
+        q, omega, _ = jax.vmap(problems.manufactured)(times)
+        start = problems.start_of(name, q[0], omega[0])
         paths = [
             jq.rollout(scheme, BODY, torque, start, jq.grid_at(times, n)).state for n in substeps
         ]

@@ -24,7 +24,7 @@ START = jq.State(*map(jnp.asarray, (Q, [0.1, -0.2, 0.3])), (), jnp.ones(3), jnp.
 EPS = {jnp.float32: 2.0**-23, jnp.float64: 2.0**-52}
 CASES = [(make, dtype) for make in ("langevin", "brownian") for dtype in EPS]
 BOTH = [(make, engine, dtype) for make, dtype in CASES for engine in ("scan", "fused")]
-QUICK = [("langevin", "fused", jnp.float32), ("brownian", "scan", jnp.float64)]
+QUICK = [("langevin", "scan", jnp.float64)]
 
 
 def made(make, temperature=0.3, resistance=RESISTANCE, wind=None, damping=DAMPING):
@@ -295,9 +295,7 @@ def test_a_rod_diffuses_along_its_axis_first_and_then_alike_in_all_directions(ma
     assert np.all(drift < 4.0 * np.sqrt(wanted / bodies))
 
 
-@pytest.mark.parametrize(
-    ("make", "dtype"), some(CASES, [("langevin", jnp.float32), ("brownian", jnp.float64)])
-)
+@pytest.mark.parametrize(("make", "dtype"), some(CASES, [("brownian", jnp.float64)]))
 def test_units_of_mass_change_nothing(make, dtype):
     """A power of two scales inertia, mass, both drags, both loads and temperature alike."""
     noise = cast(np.random.default_rng(0).normal(size=12), dtype)
