@@ -112,6 +112,19 @@ def test_schemes(name, dtype):
     assert_equal_on_both(run, *starts(200, dtype), *numbers)
 
 
+def rows_of_a_long_loop(x):
+    """A loop of 20 trips that stays one; what it takes from x alone is computed before it."""
+
+    def turned(angle, row):
+        for _ in range(100):
+            angle = angle + row[0] * jnp.sin(x + row[1]) * jnp.cos(3 * x)
+        return angle, angle * row
+
+    rows = jnp.linspace(0.0, 0.01, 40, dtype=x.dtype).reshape(20, 2)
+    angle, results = jax.lax.scan(turned, x, rows)
+    return angle + jnp.sum(results)
+
+
 FUNCTIONS = {
     "division": lambda x: x / (x * x + 0.7),
     "root": lambda x: jnp.sqrt(jnp.abs(x)),
@@ -122,11 +135,13 @@ FUNCTIONS = {
     "logarithms": lambda x: jnp.log(jnp.abs(x)) * jnp.log1p(jnp.abs(x)),
     "powers": lambda x: jnp.abs(x) ** x + jnp.cbrt(x),
     "special": lambda x: jax.scipy.special.erf(x) + jnp.arccosh(1 + x * x),
+    "long loop": rows_of_a_long_loop,
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), some([(name, x) for name in FUNCTIONS for x in (F4, F8)], [("angles", F4)])
+    ("name", "dtype"),
+    some([(name, x) for name in FUNCTIONS for x in (F4, F8)], [("angles", F4), ("long loop", F8)]),
 )
 def test_functions(name, dtype):
     """The values at 2000 numbers; the sum is a part of the state."""
