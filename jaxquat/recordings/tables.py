@@ -124,12 +124,12 @@ def _given_units(
     units: Mapping[str, str | float] | None, columns: Columns, rate: float | None
 ) -> dict[str, str | float]:
     given = dict(checked_units(units, list(columns)))
-    if rate is None:
-        return given
-    positive("rate", real("rate", rate))
-    if "t" in given:
-        raise ValueError(f"units: wanted none for t beside rate, got {given['t']!r}")
-    return given | {"t": 1.0 / rate}
+    if rate is not None:
+        positive("rate", real("rate", rate))
+        if "t" in given:
+            raise ValueError(f"units: wanted none for t beside rate, got {given['t']!r}")
+        given["t"] = 1.0 / rate
+    return given
 
 
 def _checked_columns(columns: Mapping[str, Any], rate: float | None) -> tuple[Columns, bool]:

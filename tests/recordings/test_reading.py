@@ -461,6 +461,13 @@ ORDINARY_NAMES = """
 """
 
 
+def test_a_name_that_ends_in_a_unit_of_the_table_has_a_unit():
+    """But for those in SI, and for "g", "h" and "min", which also are names."""
+    names = [name for name, (_, value) in recordings.UNITS.items() if value != 1.0]
+    missed = [name for name in names if not ends_in_a_unit(f"x_{name}", "other")]
+    assert missed == ["min", "h", "g"]
+
+
 @pytest.mark.parametrize("channel", NAMES_WITH_UNITS)
 def test_a_name_with_a_unit_is_told_from_an_ordinary_one(channel):
     """Units stand at the end, or before an axis or a word such as "raw"; some have no separator."""
