@@ -36,7 +36,7 @@ def own_columns(names: Sequence[str]) -> dict[str, str | tuple[str, ...]]:
     for column in names:
         match = re.fullmatch(r"(.+)\[(\d*)\]", column)
         if match and match[1] not in OWN:
-            name, others = match[1], found.get(match[1], ())
+            name, others = match[1], names_of(found.get(match[1], ()))
             found[name] = (*others, f"{name}[{len(others)}]") if match[2] else column
     return {"t": "t", **(found or OWN)}  # OWN names the missing columns of somebody else's file
 
