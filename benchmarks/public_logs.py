@@ -76,15 +76,18 @@ def ardupilot(trim=(0.0, 0.0), attitude="ATT"):
 
 def repo_imu(path):
     """Return a recording of RepoIMU; q is relative to the first attitude."""
-    columns = {
-        "t": 0,
-        "q": (1, 2, 3, 4),
-        "accelerometer": (5, 6, 7),
-        "gyro": (8, 9, 10),
-        "magnetometer": (11, 12, 13),
-    }
-    units = {"magnetometer": "T"}  # it says T; its unit is that of the field at the place
-    return aligned(jq.recordings.read(path, columns, duplicates="first", units=units))
+    rows = np.genfromtxt(path, delimiter=";", skip_header=2)  # below two lines of names
+    rows = rows[np.unique(rows[:, 0], return_index=True)[1]]  # the first of rows with one stamp
+    force, gyro, field = (
+        rows[:, 5:8],
+        rows[:, 8:11],
+        rows[:, 11:14],
+    )  # field: 1 is that of the place
+    return aligned(
+        jq.recordings.Recording(
+            rows[:, 0], gyro=gyro, q=rows[:, 1:5], accelerometer=force, magnetometer=field
+        )
+    )
 
 
 def justa(path):

@@ -699,7 +699,6 @@ TABLE = {
         "units": optional({"t": "s"}, none="a file that is not there"),
         "rate": optional(None, none="a file that is not there"),
         "duplicates": Argument("raise"),
-        "skip_damaged": Argument(False),
     },
     "recordings.read_aem": {
         "path": Argument("nowhere.aem", {"str": "a file that is not there"}),

@@ -1,202 +1,111 @@
-"""The numbers in the cells of a text file, and the line and column of a wrong one.
-
-Python's ``csv`` in its strict form refuses a quote that is not closed, and tells a short line from
-one with empty cells.
-"""
+"""The numbers in the cells of a text file, and the line and column of a wrong one."""
 
 from __future__ import annotations
 
-import csv
-import itertools
+import array
 import math
 import os
-import warnings
-from collections.abc import Iterator, Sequence
-from decimal import Decimal
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jaxquat.recordings.headers import Header, floats_of, lines_of
+from jaxquat.recordings.headers import Header, positions, rows_of
 from jaxquat.recordings.recording import FITS, sample_problems
 
-_BLOCK = 10_000  # rows that are converted at once
+Path = str | os.PathLike[str]
+# The columns of every channel: the name of one, which makes it (N,), or names, (N, k).
+Columns = Mapping[str, str | tuple[str, ...]]
 
 
-class Channel(NamedTuple):
-    """A channel, its columns, their places and units; "t" without columns is the row's number."""
-
-    name: str
-    columns: tuple[str, ...]
-    is_vector: bool  # (N, k) and not (N,)
-    places: Sequence[int] = ()
-    units: Sequence[str | float | None] = ()
-
-
-# The line on which a row of numbers begins, its number from 0 on, and its cells.
-Row = tuple[int, int, list[str]]
-Problem = tuple[int, str, str]  # the row in its block, the column, what is wrong
-
-
-def numbers_of(
-    path: str | os.PathLike[str],
-    text: str,
-    header: Header,
-    channels: Sequence[Channel],
-    *,
-    duplicates: str,
-    skip_damaged: bool,
-) -> list[np.ndarray]:
-    """Return the numbers of every channel, (times, k), below the header; options as in ``read``."""
-    rows, time = _rows(path, text, header), channels[0]
-    blocks, lines, skipped, last = [], [], [], (-math.inf, "")
-    while block := list(itertools.islice(rows, _BLOCK)):
-        values, problems = _values(block, header, channels)
-        if problems and skip_damaged:
-            first = {k: (column, reason) for k, column, reason in reversed(problems)}
-            for k, (column, reason) in sorted(first.items()):
-                skipped.append(f"line {block[k][0]}, column {column}: {reason}")
-            good = [k for k in range(len(block)) if k not in first]
-            block, values, problems = [block[k] for k in good], [x[good] for x in values], []
-        if duplicates != "keep" and time.places and block:
-            stamps = [cells[time.places[0]].strip() for _, _, cells in block]
-            times = np.append(last[0], values[0])
-            problems += itertools.islice(_time_problems(time, times, [last[1], *stamps]), 1)
-            last = values[0][-1, 0], stamps[-1]
-        if problems:
-            k, *problem = min(problems, key=lambda problem: problem[0])
-            raise malformed(path, block[k][0], *problem)
-        blocks.append(values)
-        lines += [line for line, _, _ in block]
-    if skipped:
-        more = f" and {len(skipped) - 5} more" if len(skipped) > 5 else ""
-        problem = f"skipped {len(skipped)} lines: {'; '.join(skipped[:5])}{more}"
-        warnings.warn(f"{os.fspath(path)}: {problem}", RuntimeWarning, stacklevel=4)
-    if not blocks:
-        return [np.empty((0, len(channel.columns) or 1)) for channel in channels]
-    arrays = [np.concatenate(of_one) for of_one in zip(*blocks, strict=True)]
-    return arrays if duplicates == "keep" else _by_time(path, lines, channels, arrays, duplicates)
-
-
-def _rows(path: str | os.PathLike[str], text: str, header: Header) -> Iterator[Row]:
-    lines = itertools.islice(lines_of(text), header.line, None)
-    if header.separator == " ":
-        lines = (" ".join(line.split()) for line in lines)
-    if "#" in text:
-        lines = ("\n" if line.startswith("#") else line for line in lines)
-    reader = csv.reader(lines, delimiter=header.separator, strict=True)
-    line, number = header.line + 1, 0
-    try:
-        for cells in reader:
-            if any(cells):
-                yield line, number, cells
-                number += 1
-            line = header.line + reader.line_num + 1
-    except csv.Error as error:
-        problem = f"cannot be read as CSV text, {error}; is a quote there not closed?"
-        raise ValueError(f"{os.fspath(path)}: line {line}: {problem}") from error
-
-
-def _values(
-    block: Sequence[Row], header: Header, channels: Sequence[Channel]
-) -> tuple[list[np.ndarray], list[Problem]]:
-    """Return the numbers of every channel in these rows, (rows, k), and what is wrong."""
-    rows = [cells for _, _, cells in block]
-    problems, values = list(_width_problems(rows, header)), []
-    for channel in channels:
-        if channel.places:
-            cells = [[row[k] for row in rows] for k in channel.places]
-            numbers = np.array([floats_of(column) for column in cells]).T
-            problems += _problems(channel, numbers, cells)
-        else:
-            numbers = np.array([[number] for _, number, _ in block], float)
-        values.append(numbers)
-    return values, problems
-
-
-def _by_time(
-    path: str | os.PathLike[str],
-    lines: Sequence[int],
-    channels: Sequence[Channel],
-    arrays: Sequence[np.ndarray],
-    duplicates: str,
-) -> list[np.ndarray]:
-    """Return the numbers (times, k) with one row per time, by ``duplicates`` of ``read``."""
-    is_new = np.append(True, np.diff(arrays[0][:, 0]) != 0)
-    if not lines or is_new.all():
-        return list(arrays)
-    time_of, merged, conflicts = np.cumsum(is_new) - 1, [], []
-    for channel, numbers in zip(channels, arrays, strict=True):
-        samples = np.flatnonzero(~np.isnan(numbers[:, 0]))  # its cells are all empty or all filled
-        times = time_of[samples]
-        values = np.full((time_of[-1] + 1, numbers.shape[1]), np.nan)
-        order = samples if duplicates == "last" else samples[::-1]
-        values[time_of[order]] = numbers[order]  # of equal indices NumPy takes the last
-        merged.append(values)
-        differs = numbers[samples] != values[times]
-        for k in np.flatnonzero(differs.any(axis=1))[:1]:
-            row, other = int(samples[k]), int(samples[np.searchsorted(times, times[k])])
-            column = int(np.argmax(differs[k]))
-            problem = (
-                f"wanted {numbers[other, column]}, as in line {lines[other]} of the same time, got "
-                f'{numbers[row, column]}; duplicates="first" or "last" keeps one'
-            )
-            conflicts.append((lines[row], channel.columns[column], problem))
-    if duplicates == "raise":
-        k = int(np.argmin(is_new))
-        before, t = arrays[0][k - 1 : k + 1, 0]
-        remedy = '"merge" makes them one row'
-        if conflicts:
-            remedy = '"first" or "last" keeps one sample of each channel'
-        remedy += f', "keep" all rows; {FITS}'
-        problem = f"wanted a time after {before}, got {t}; duplicates={remedy}"
-        raise malformed(path, lines[k], channels[0].columns[0], problem)
-    if duplicates == "merge" and conflicts:
-        raise malformed(path, *min(conflicts))
-    return merged
-
-
-def malformed(path: str | os.PathLike[str], line: int, column: str, problem: str) -> ValueError:
+def malformed(path: Path, line: int, column: str, problem: str) -> ValueError:
     """Return the error that names file, line and column."""
     return ValueError(f"{os.fspath(path)}: line {line}, column {column}: {problem}")
 
 
-def _width_problems(rows: Sequence[list[str]], header: Header) -> Iterator[Problem]:
-    """Find rows of too few or too many cells, and fill short ones; ignore empty ends."""
-    width = len(header.names)
-    for k, cells in enumerate(rows):
-        count = len(cells)
-        if count < width or any(cells[width:]):
-            yield k, header.names[min(count, width - 1)], f"wanted {width} cells, got {count}"
-        cells += [""] * (width - count)
+def names_of(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the columns of a channel."""
+    return (value,) if isinstance(value, str) else value
 
 
-def _problems(channel: Channel, numbers: np.ndarray, cells: list[list[str]]) -> Iterator[Problem]:
-    """Find cells that are no numbers, and rows that are no samples of the channel."""
-    missing = np.zeros(numbers.shape, bool)
-    for row, column in np.argwhere(~np.isfinite(numbers)):
-        text = cells[column][row]
-        if channel.name != "t" and text.strip().lower() in ("", "nan"):
-            missing[row, column] = True
-        else:
-            hint = "; write points for decimals, and nothing between thousands"
-            problem = f"wanted a number, got {text!r}{hint if ',' in text else ''}"
-            yield int(row), channel.columns[column], problem
-    for row in np.flatnonzero(missing.any(axis=1) & ~missing.all(axis=1)):
-        problem = f"wanted all of {', '.join(channel.columns)} or none, got it empty"
-        yield int(row), channel.columns[int(np.argmax(missing[row]))], problem
-    samples = numbers if channel.is_vector else numbers[:, 0]
-    for row, problem in sample_problems(channel.name, samples):
-        yield row, channel.columns[0], problem
+def place_of(path: Path, header: Header, column: str) -> int:
+    """Return the position of a column, or raise ValueError if it is not there once."""
+    places = positions(header, column)
+    if len(places) == 1:
+        return places[0]
+    problem = "more than once in" if places else "missing from"
+    problem += " the header, got " if header.line else " the first row, whose columns are "
+    problem += ", ".join(header.names) or "an empty file"
+    if header.line and not places:
+        problem += '; columns={"t": ..., "gyro": (...)} names those of the file, units= their units'
+        problem += "; its header is the first line that is no comment"
+    raise malformed(path, header.line or 1, column, problem)
 
 
-def _time_problems(time: Channel, times: np.ndarray, stamps: list[str]) -> Iterator[Problem]:
-    """Find times before the one above, or equal to it only in float64; ``stamps`` are texts."""
-    for k in np.flatnonzero(~(np.diff(times) > 0)):
-        before, t = times[k : k + 2]
-        problem = f'wanted a time after {before}, got {t}; duplicates="keep" keeps the row; {FITS}'
-        if t == before:
-            if Decimal(stamps[k]) == Decimal(stamps[k + 1]):
-                continue
-            problem = f"wanted times that differ in float64, got {stamps[k]} and {stamps[k + 1]}"
-        yield int(k), time.columns[0], problem
+def numbers_of(
+    path: Path, text: str, header: Header, columns: Columns, duplicates: str
+) -> dict[str, np.ndarray]:
+    """Return times and numbers of every channel below the header; ``duplicates`` as in ``read``."""
+    names = [column for value in columns.values() for column in names_of(value)]
+    places = [place_of(path, header, column) for column in names]
+    width, lines, numbers = len(header.names), [], array.array("d")
+    for line, cells in rows_of(path, text, header):
+        if len(cells) != width:
+            problem = f"wanted {width} cells, got {len(cells)}"
+            raise malformed(path, line, header.names[min(len(cells), width - 1)], problem)
+        try:
+            numbers.extend(map(_number, [cells[k] for k in places]))
+        except ValueError:  # the array ends before the cell
+            k = len(numbers) % len(names)
+            problem = f"wanted a number, got {cells[places[k]]!r}"
+            raise malformed(path, line, names[k], problem) from None
+        lines.append(line)
+    table, values = np.array(numbers).reshape(len(lines), len(names)), {}
+    for name, value in columns.items():
+        count = len(names_of(value))
+        values[name], table = table[:, :count], table[:, count:]
+        values[name] = values[name][:, 0] if isinstance(value, str) else values[name]
+        for row, problem in sample_problems(name, values[name]):
+            raise malformed(path, lines[row], names_of(value)[0], problem)
+    if not columns["t"]:
+        values["t"] = np.arange(float(len(lines)))
+    _check_order(path, lines, columns, values["t"], duplicates)
+    return _merged(path, lines, columns, values) if duplicates == "merge" else values
+
+
+def _number(cell: str) -> float:
+    """Return the number in a cell, NaN if it is empty."""
+    if "_" in cell or not cell.isascii():  # Python takes 1_0 and Arabic digits
+        raise ValueError
+    return float(cell) if cell.strip() else math.nan
+
+
+def _check_order(
+    path: Path, lines: Sequence[int], columns: Columns, t: np.ndarray, duplicates: str
+) -> None:
+    """Raise ValueError if a time is missing, or in an order that ``duplicates`` does not allow."""
+    column = str(columns["t"])
+    for k in np.flatnonzero(np.isnan(t))[:1]:
+        raise malformed(path, lines[k], column, "wanted a time, got none")
+    steps = np.diff(t)
+    wrong = {"raise": steps <= 0, "merge": steps < 0}.get(duplicates, [])
+    for k in np.flatnonzero(wrong)[:1]:
+        remedy = 'duplicates="merge" makes rows of one time one row, "keep" keeps all'
+        problem = f"wanted a time after {t[k]}, got {t[k + 1]}; {remedy}; {FITS}"
+        raise malformed(path, lines[k + 1], column, problem)
+
+
+def _merged(
+    path: Path, lines: Sequence[int], columns: Columns, values: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return the numbers with one row per time, if no channel has two different samples there."""
+    is_new = np.diff(values["t"], prepend=np.nan) != 0
+    of_row, merged = np.cumsum(is_new) - 1, {"t": values["t"][is_new]}
+    for name in [name for name in values if name != "t"]:
+        x = values[name]
+        rows = np.flatnonzero(~np.isnan(x if x.ndim == 1 else x[:, 0]))
+        merged[name] = np.full((is_new.sum(), *x.shape[1:]), np.nan)
+        merged[name][of_row[rows]] = x[rows]
+        for k in rows[np.any(np.c_[merged[name][of_row[rows]] != x[rows]], axis=1)][:1]:
+            problem = f"wanted one sample of {name} at this time, got another one below"
+            raise malformed(path, lines[k], names_of(columns[name])[0], problem)
+    return merged

@@ -100,16 +100,12 @@ _TIME = rf"({_SECOND}|{_LONG_TIME})"
 _PER = r"_?(p|per)?_?"
 _LENGTH = r"(cm|mm|km|ft|feet)"
 _UNITS = (
-    *(
-        re.escape(name.lower().replace("/", "_"))
-        for name, (_, one) in UNITS.items()
-        if one != 1.0 and len(name) > 1 and name != "min"
-    ),
     rf"{_SMALL}{_SECOND}|micros|millis|nanos|minutes|hours|days",
     rf"({_SMALL}?deg(ree)?s?|{_SMALL}rad(ian)?s?)({_PER}{_TIME})?",
     rf"rad(ian)?s?{_PER}{_LONG_TIME}|m?dp[sh]",
     rf"{_LENGTH}({_PER}{_TIME})?|{_LENGTH}{_PER}s(ec)?({_PER}s(ec)?|\^?2|²)",
-    rf"kmh|kph|mph|kts?|knots?|m?ga|{_SMALL}teslas?|{_SMALL}?gauss",
+    rf"kmh|kph|mph|kts?|knots?|m?ga|{_SMALL}t(eslas?)?|{_SMALL}?gauss",
+    r"rpm|mg|hpa|%|°(_s)?",
 )
 
 

@@ -15,42 +15,30 @@ from typing import Any
 import numpy as np
 
 from jaxquat._internal.checks import place
-from jaxquat.recordings.cells import Channel
-from jaxquat.recordings.columns import SIZES, name_and_unit
-from jaxquat.recordings.headers import header_of, is_named
+from jaxquat.recordings.cells import names_of
+from jaxquat.recordings.columns import name_and_unit
+from jaxquat.recordings.headers import header_of
 from jaxquat.recordings.recording import Recording, check_recording, check_samples, check_times
 
-OWN: dict[str, tuple[str, ...]] = {
+OWN: dict[str, str | tuple[str, ...]] = {
     "gyro": ("gyr_x", "gyr_y", "gyr_z"),
     "q": ("q_w", "q_x", "q_y", "q_z"),
-    "movement": ("movement",),
+    "movement": "movement",
 }
 """The columns of channels in files that ``write`` wrote; those of others end in their index."""
 _NOTES = "# notes of jaxquat: "  # before the JSON in the line after the header
 
 
-def own_channels(names: Sequence[str]) -> list[Channel]:
-    """Return the channels of a file of the library's own with these columns, "t" first."""
-    indexed: dict[str, int | None] = {}  # how many columns; None for one number in a row
+def own_columns(names: Sequence[str]) -> dict[str, str | tuple[str, ...]]:
+    """Return the columns of each channel in a file of the library's own with this header."""
+    bare = {name_and_unit(cell)[0] for cell in names}
+    found: dict[str, Any] = {name: own for name, own in OWN.items() if bare & {*names_of(own)}}
     for column in names:
         match = re.fullmatch(r"(.+)\[(\d*)\]", column)
         if match and match[1] not in OWN:
-            indexed[match[1]] = (indexed.get(match[1]) or 0) + 1 if match[2] else None
-    sizes = {
-        name: SIZES.get(name)
-        for name, columns in OWN.items()
-        if any(is_named(cell, column) for cell in names for column in columns)
-    } | indexed
-    if not sizes:  # a file of somebody else; the error will name the missing columns
-        sizes = {name: SIZES.get(name) for name in OWN}
-    channels = [Channel(name, _columns(name, n), n is not None) for name, n in sizes.items()]
-    return [Channel("t", ("t",), False), *channels]
-
-
-def _columns(name: str, size: int | None) -> tuple[str, ...]:
-    if name in OWN:
-        return OWN[name]
-    return (f"{name}[]",) if size is None else tuple(f"{name}[{k}]" for k in range(size))
+            name, others = match[1], names_of(found.get(match[1], ()))
+            found[name] = (*others, f"{name}[{len(others)}]") if match[2] else column
+    return {"t": "t", **(found or OWN)}  # OWN names the missing columns of somebody else's file
 
 
 def write(path: str | os.PathLike[str], recording: Recording) -> None:
@@ -83,7 +71,8 @@ def write(path: str | os.PathLike[str], recording: Recording) -> None:
         values = np.asarray(recording[name], np.float64)
         check_samples(f'recording["{name}"]', name, values)
         numbers.append(values)
-        header += _columns(name, values.shape[1] if values.ndim == 2 else None)
+        indices = range(values.shape[1]) if values.ndim == 2 else [""]
+        header += names_of(OWN.get(name, tuple(f"{name}[{k}]" for k in indices)))
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(header)
@@ -115,12 +104,9 @@ def own_notes(path: str | os.PathLike[str], text: str) -> dict[str, Any]:
     _, found, rest = text.partition(f"\n{_NOTES}")
     line = rest.partition("\n")[0]
     try:
-        notes = json.loads(line) if found else {}
-    except ValueError as error:
+        return dict(json.loads(line)) if found else {}
+    except (TypeError, ValueError) as error:
         raise ValueError(f"{os.fspath(path)}: wanted notes in JSON, got {line!r}") from error
-    if not isinstance(notes, dict):
-        raise ValueError(f"{os.fspath(path)}: wanted notes by name, got {line!r}")
-    return notes
 
 
 def _is_read_back(line: str, header: list[str], names: Sequence[str]) -> bool:
@@ -129,5 +115,4 @@ def _is_read_back(line: str, header: list[str], names: Sequence[str]) -> bool:
         return False
     is_text = "".join(names) == "".join(names).encode(errors="ignore").decode()  # no surrogates
     bare = {name_and_unit(cell)[0] for cell in header}
-    channels = {channel.name for channel in own_channels(header)}
-    return is_text and len(bare) == len(header) and channels == {"t", *names}
+    return is_text and len(bare) == len(header) and own_columns(header).keys() == {"t", *names}

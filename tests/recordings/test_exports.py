@@ -1,4 +1,4 @@
-"""Tests of reading exports without stamps, in counts, with matrices or with a broken line."""
+"""Tests of reading exports without stamps, in counts or with matrices."""
 
 import re
 
@@ -20,7 +20,7 @@ def written(tmp_path, *lines):
 def export(tmp_path, counts):
     """Writes an export with a packet counter; the rate about x is 1e-3 of the counter [rad/s]."""
     lines = [f"{k:05}\t{1e-3 * k}\t0\t0" for k in counts]
-    return written(tmp_path, "// ENU", "PacketCounter\tgx\tgy\tgz", *lines)
+    return written(tmp_path, "# ENU", "PacketCounter\tgx\tgy\tgz", *lines)
 
 
 def test_a_counter_of_samples_is_no_time(tmp_path):
@@ -116,68 +116,15 @@ def test_the_value_of_a_count_is_a_positive_number(unit):
         recordings.read("nowhere.csv", FORCE, units={"accelerometer": unit})
 
 
-def test_all_units_are_refused_at_once(tmp_path):
-    header = "stamp,gx_dps,gy_dps,gz_dps,ax,ay,az,mx [furlong],my [furlong],mz [furlong],u"
-    lines = [f"{10 * k},1,2,3,0,0,1,4,5,6,7" for k in range(5)]
-    names = {
-        "t": "stamp",
-        "gyro": ("gx_dps", "gy_dps", "gz_dps"),
-        "accelerometer": ("ax", "ay", "az"),
-        "magnetometer": ("mx", "my", "mz"),
-        "u": "u",
-    }
-    with pytest.raises(ValueError, match="units") as error:
-        recordings.read(written(tmp_path, header, *lines), names)
-    problems = str(error.value).split("\n")
-    for text, problem in zip(
-        (
-            "t: its unit is not stated and its median interval is 10 s; say the unit, units={'t'",
-            "line 1, column gx_dps: its name ends in a unit; say which it has, as in units={'gyro'",
-            "accelerometer: its unit is not stated and its median norm is 1 m/s^2; say the unit",
-            "line 1, column mx: wanted one of 1, %, s, ",
-        ),
-        problems,
-        strict=True,
+def test_a_line_that_cannot_be_read_is_not_skipped(tmp_path):
+    """One that is cut off, a number that is none, half a sample: they would be gaps in silence."""
+    for line, message in (
+        ("0.07,7,", "line 3, column gz: wanted 4 cells, got 3"),
+        ("0.08,8,$2,3", "line 3, column gy: wanted a number, got '$2'"),
+        ("0.50,5,,3", "line 3, column gx: wanted finite numbers, or NaN in all of them, got"),
     ):
-        assert text in problem
-
-
-def test_a_broken_line_is_skipped_and_named_on_request(tmp_path):
-    """Three ways to break: a line cut off, a number that is none, half a sample."""
-    lines = [f"{0.01 * k:.2f},{0.1 * k:.1f},2,3" for k in range(100)]
-    lines[7], lines[8], lines[50] = "0.07,7,", "0.08,8,$2,3", "0.50,5,,3"
-    path, names = written(tmp_path, "t,gx,gy,gz", *lines), {"t": "t", **XYZ}
-    with pytest.raises(ValueError, match="line 9, column gz: wanted 4 cells, got 3"):
-        recordings.read(path, names)
-    with pytest.warns(RuntimeWarning) as warned:
-        got = recordings.read(path, names, skip_damaged=True)
-    assert [str(w.message) for w in warned] == [
-        f"{path}: skipped 3 lines: line 9, column gz: wanted 4 cells, got 3; "
-        "line 10, column gy: wanted a number, got '$2'; "
-        "line 52, column gy: wanted all of gx, gy, gz or none, got it empty"
-    ]
-    kept = np.delete(np.arange(100), [7, 8, 50])
-    np.testing.assert_allclose(got.gyro[:, 0], 0.1 * kept, rtol=1e-15)
-    np.testing.assert_allclose(got.t, 0.01 * kept, rtol=1e-15, atol=0)
-    with pytest.warns(RuntimeWarning, match="skipped 3 lines"):
-        evenly = recordings.read(path, XYZ, rate=100.0, skip_damaged=True)
-    np.testing.assert_allclose(evenly.t, 0.01 * kept, rtol=1e-15, atol=0)  # they remain gaps
-
-
-def test_of_many_broken_lines_five_are_named_and_all_are_counted(tmp_path):
-    path = written(tmp_path, "t,u", "0,1", *["x"] * 12, "1,2")
-    with pytest.warns(RuntimeWarning, match="skipped 12 lines: line 3, .* and 7 more$"):
-        got = recordings.read(path, {"t": "t", "u": "u"}, skip_damaged=True)
-    np.testing.assert_array_equal(got["u"], [1, 2])
-    path.write_text("t,u\nx\nx\n")
-    with (
-        pytest.warns(RuntimeWarning, match="skipped 2 lines"),
-        pytest.raises(ValueError, match="wanted at least two rows of numbers below the header"),
-    ):
-        recordings.read(path, {"t": "t", "u": "u"}, skip_damaged=True)
-
-
-def test_a_time_that_runs_back_is_no_broken_line(tmp_path):
-    path = written(tmp_path, "t,u", "0,1", "2,2", "1,3")
-    with pytest.raises(ValueError, match=r"line 4, column t: wanted a time after 2\.0, got 1\.0"):
-        recordings.read(path, {"t": "t", "u": "u"}, skip_damaged=True)
+        path = written(tmp_path, "t,gx,gy,gz", "0.0,1,2,3", line, "0.9,1,2,3")
+        with pytest.raises(ValueError, match=re.escape(message)):
+            recordings.read(path, {"t": "t", **XYZ})
+    with pytest.raises(TypeError, match="skip_damaged is now no argument: remove the line"):
+        recordings.read(path, {"t": "t", **XYZ}, skip_damaged=True)

@@ -98,7 +98,7 @@ MALFORMED = {
     ),
     "empty rate": (
         f"{HEADER}\n0.1,1,,3,1,0,0,0,0",
-        "line 2, column gyr_y: wanted all of gyr_x, gyr_y, gyr_z or none, got it empty",
+        "line 2, column gyr_x: wanted finite numbers, or NaN in all of them, got [1.0, nan, 3.0]",
     ),
     "movement": (f"{HEADER}\n0,1,2,3,1,0,0,0,2", "line 2, column movement: wanted 0 or 1, got 2.0"),
     "digits of Python": (
