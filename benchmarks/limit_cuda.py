@@ -32,7 +32,7 @@ def coefficients():
 
 
 def compiled(kind, path, *more, processor="sm_90a"):
-    """Compile limit.cu to a file."""
+    """Compile limit.cu to a file, and return what the compiler told."""
     compiler = ahead.program("nvcc")
     if compiler is None:
         raise SystemExit("nvcc is not at hand: install the CUDA toolkit")
@@ -41,8 +41,8 @@ def compiled(kind, path, *more, processor="sm_90a"):
     header.write_text("".join(f"#define {name} {table}\n" for name, table in tables.items()))
     arguments = ["-O3", "-std=c++17", f"-arch={processor}", "-include", str(header), *more]
     arguments += ["-use_fast_math"] if kind == KINDS[2] else []
-    subprocess.run([compiler, *arguments, str(SOURCE), "-o", str(path)], check=True)
-    return path
+    command = [compiler, *arguments, str(SOURCE), "-o", str(path)]
+    return subprocess.run(command, check=True, stderr=subprocess.PIPE, text=True).stderr
 
 
 class Parameters(ctypes.Structure):
@@ -57,7 +57,8 @@ class Compiled:
 
     def __init__(self, kind):
         folder = Path(tempfile.mkdtemp())
-        path = compiled(kind, folder / "limit.so", "-shared", "-Xcompiler=-fPIC", processor="native")
+        path, options = folder / "limit.so", ["-shared", "-Xcompiler=-fPIC"]
+        compiled(kind, path, *options, processor="native")
         self.library = ctypes.CDLL(str(path))
 
     def call(self, name, *arguments):
@@ -95,7 +96,7 @@ def _pointer(x):
     return x.ctypes.data_as(ctypes.c_void_p)
 
 
-def compared(bodies, steps, ends, library_ends):
+def compared(ends, library_ends):
     """Return the largest difference of the last states to those of the library."""
     pairs = zip(ends, jax.tree.leaves(library_ends), strict=True)
     return max(float(np.abs(a - np.asarray(b)).max()) for a, b in pairs)

@@ -31,7 +31,7 @@ BRANCHES = ("BRA", "BSSY", "BSYNC", "CALL", "RET", "EXIT", "WARPSYNC", "BREAK", 
 SHORT = 50  # instructions of a loop that is no time loop
 TURN = 14  # cycles that a branch, or the place where its two ways meet, takes besides
 SHARE = 0.82  # of a scheduler's cycles in which it issues an instruction at most
-SCHEDULERS, CLOCK = 132 * 4, 1.98e9  # of an H100 or H200, and its cycles a second
+MULTIPROCESSORS, CLOCK = 132, 1.98e9  # of an H100 or H200, and its cycles a second
 
 LINE = re.compile(
     r"\s*/\*([0-9a-f]{4,})\*/\s+(@!?U?P\w+\s+)?([A-Z][\w.]*)(.*?);\s*/\* 0x([0-9a-f]{16}) \*/"
@@ -77,6 +77,30 @@ def kind(name: str) -> str:
     if first.startswith(MEMORY):
         return "memory"
     return "branch" if first in BRANCHES else "other"
+
+
+def resident(registers: int, block: int) -> int:
+    """Return how many blocks of threads a multiprocessor holds at once."""
+    by_registers = 2**16 // (-(-registers // 8) * 8 * block)
+    return min(by_registers, 2048 // block, 32)
+
+
+def seconds(kernel_loops: list[Loop], registers: int, bodies: int, steps: int, block=128) -> float:
+    """Return the time of a kernel that runs its loops ``steps`` times, without its launch.
+
+    Blocks run in waves: all multiprocessors full, and the last wave with what remains.
+    """
+    latency = sum(loop.latency for loop in kernel_loops)
+    issue = sum(loop.issue for loop in kernel_loops)
+
+    def wave(blocks: int) -> float:
+        warps = blocks * block / 128  # of a scheduler
+        return max(latency, warps * issue / SHARE)
+
+    most = resident(registers, block)
+    full, left = divmod(-(-bodies // block), MULTIPROCESSORS * most)
+    last = wave(-(-left // MULTIPROCESSORS)) if left else 0.0
+    return steps * (full * wave(most) + last) / CLOCK
 
 
 def parsed(listing: str) -> tuple[list[Instruction], dict[str, int]]:
@@ -165,7 +189,7 @@ def _following(code, labels, k):
 
 def _loop(way):
     names = [instruction.name for instruction in way]
-    alone = [alone for alone in _clock(way * 4)]
+    alone = _clock(way * 4)
     latency = (alone[-1] - alone[len(way) - 1]) // 3
     of = [name.split(".")[0] for name in names]
     special = sum(name in SPECIAL for name in of)
