@@ -3,7 +3,7 @@
 ``kernels`` takes the PTX of each kernel out of a lowered function. NVIDIA's assembler ``ptxas``
 makes machine code of it and says how many registers a thread has and how many bytes it moves to
 memory because they do not suffice ("spills"). ``nvdisasm`` lists the instructions. A step of a body
-is one trip of an innermost loop, so its instructions are counted there, on the usual path (``sass``).
+is one trip of an innermost loop, so the instructions on its usual path are counted (``sass``).
 
 Both programs are in the packages nvidia-cuda-nvcc and nvidia-cuda-nvdisasm, or on the path.
 """

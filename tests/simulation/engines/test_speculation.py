@@ -8,9 +8,9 @@ import pytest
 
 import jaxquat as jq
 from jaxquat._internal import series
+from jaxquat._internal.branches import branched
 from jaxquat.fused.ir.expansion import lowered
 from jaxquat.fused.ir.speculation import speculated
-from jaxquat._internal.branches import branched
 from jaxquat.fused.trace.tracing import program_of
 
 
