@@ -36,6 +36,23 @@ def test_a_program_without_rare_branches_stays():
     assert speculated(polynomial) is polynomial
 
 
+def test_a_later_branch_alone_is_needed():
+    """The first angle is small, so the second one is sqrt(50) rad."""
+
+    def run(s):
+        advance = lambda total, x: (total + x, two_angles(x)[1])
+        one = lambda x: jq.fused.scan(advance, jnp.float32(0.0), x, engine="fused")[1]
+        return jax.vmap(one)(s)
+
+    s = jnp.linspace(0.0, 0.1, 20, dtype=jnp.float32).reshape(4, 5)
+    with emulator.gpu():
+        got = jax.jit(run)(s)
+        jax.block_until_ready(got)
+    np.testing.assert_allclose(
+        got, jnp.cos(jnp.sqrt(50.0) * jnp.sinc(jnp.sqrt(s) / np.pi)), atol=2e-5
+    )
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])
 def test_bodies_with_small_and_with_large_angles_of_a_step(dtype):
     """Rates up to 1000 rad/s in steps of 0.05 s turn half of the bodies by more than 4 rad."""
