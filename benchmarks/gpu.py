@@ -194,6 +194,19 @@ def against_hand(options, rows):
             print(f"| {kind} | {bodies} | {cells} |", flush=True)
 
 
+def around(options, rows):
+    """Time one step: what a call takes besides the time loop, and an empty jitted function."""
+    gains = jnp.array([6.0, 4.0], jnp.float32)
+    run = partial(peers.library, steps=1, checkpoint="none", engine="fused")
+    print("\n| bodies | one step, ms | an addition to the gains, ms |\n|---|---|---|")
+    for bodies in options.bodies:
+        starts = peers.random_starts(bodies, "float32")
+        row = {"one step": best(jax.jit(batch_of(run)), gains, starts)}
+        row["addition"] = best(jax.jit(lambda x: x + 1), gains)
+        rows.append({"bodies": bodies, **row})
+        print(f"| {bodies} | {' | '.join(f'{1e3 * x:.3f}' for x in row.values())} |", flush=True)
+
+
 def segments(options, rows):
     """Time the gradient where a state is kept every m steps."""
     gains = jnp.array([6.0, 4.0], jnp.float32)
@@ -248,7 +261,8 @@ def main():
     for name, errors in report["correctness"].items():
         values, gradients = errors["value"], errors["gradient"]
         print(f"{name}: values {values:.1e}, gradient {gradients:.1e}", flush=True)
-    report |= {"rows": [], "by hand": [], "segments": []}
+    report |= {"rows": [], "by hand": [], "around": [], "segments": []}
+    around(options, report["around"])
     if ahead.program("nvcc"):
         against_hand(options, report["by hand"])
     segments(options, report["segments"])
