@@ -29,9 +29,9 @@ import jax.numpy as jnp
 import neural
 import numpy as np
 import rollout as peers
+from limit_cuda import coefficients
 
 import jaxquat as jq
-from jaxquat._internal import series
 from jaxquat.fitting.differentiation import forward_value_and_grad
 from jaxquat.fused.ir.expansion import lowered
 from jaxquat.simulation.engines.kernels import trace
@@ -61,18 +61,7 @@ def c_loop():
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         return None
-    tiny = (
-        float(np.finfo(np.float32).eps) / 64
-    )  # the terms that _internal/series.py keeps in float32
-    tables = {
-        "COS": (series._COS, 4.0),
-        "SINC": (series._SINC, 4.0),
-        "POLES": (series._FAR_POLES, np.pi**2),
-    }
-    defines = []
-    for name, (coefficients, largest) in tables.items():
-        kept = [c for n, c in enumerate(coefficients) if abs(c) * largest**n * max(1, n * n) > tiny]
-        defines.append(f"-D{name}={{{','.join(f'{c!r}f' for c in kept)}}}")
+    defines = [f"-D{name}={table}" for name, table in coefficients().items()]
     library = Path(tempfile.mkdtemp()) / "limit.so"
     files = [str(HERE / "limit.c"), "-o", str(library), "-lm", "-lpthread"]
     subprocess.run([compiler, *FLAGS.split(), *defines, *files], check=True)

@@ -12,8 +12,10 @@ with value and gradient. The rivals are the fused engine, the vmapped scan (its 
 N that fits), and diffrax. The floor is the larger of two times: the operations over the float32
 rate, and the bytes over the memory bandwidth. --teraflops and --terabytes give these of the device.
 
-With --ahead it needs no GPU: it compiles the kernels of the fused engine for an H200 and prints
-their registers, spills, and instructions a step of a body (examples/validation/ahead.py).
+Where there is nvcc, it also times the loop by hand, limit.cu, with the same timer. With --ahead it
+needs no GPU: it compiles the kernels of the fused engine, and the loop by hand, for an H200, prints
+their registers, spills, and instructions a step of a body (examples/validation/ahead.py), and
+predicts their times (gpu_ahead.py).
 """
 
 import argparse
@@ -22,8 +24,10 @@ import time
 from functools import partial
 from pathlib import Path
 
+import gpu_ahead
 import jax
 import jax.numpy as jnp
+import limit_cuda
 import numpy as np
 import rollout as peers
 from timing import best
@@ -158,36 +162,61 @@ def throughput(options, rows):
                 break
 
 
-# Without a GPU.
-
-LANES, CLOCK = 132 * 128, 1.98e9  # instructions a cycle for one body each, and cycles a second
+# Without a GPU, and by hand.
 
 
-def compiled_ahead(steps):
-    """Print what the kernels of rollout and gradient in float32 compile to, for an H200."""
-    run = partial(peers.library, steps=steps, checkpoint="none", engine="fused")
+def compiled_ahead(options):
+    """Print what the kernels of rollout and gradient in float32 compile to, and their times."""
+    run = partial(peers.library, steps=options.steps, checkpoint="none", engine="fused")
     starts = jax.eval_shape(lambda: peers.random_starts(2**18, "float32"))
     arguments = jax.ShapeDtypeStruct((2,), jnp.float32), starts
-    print(f"sm_90a, float32, {steps} steps: compiled, not run\n")
-    print("| | kernel | registers | spilled B, stores and loads | instructions a body-step", end="")
-    print(" | of them FMA |\n|---|---|---|---|---|---|")
-    bounds = []
     functions = {"forward": batch_of(run), "gradient": jax.value_and_grad(loss_of(run))}
-    for title, function in functions.items():
-        began, total = time.perf_counter(), 0
-        lowered = jax.jit(function).trace(*arguments).lower(lowering_platforms=("cuda",))
-        seconds = time.perf_counter() - began
-        for name, text in sorted(ahead.kernels(lowered).items(), reverse=True):
-            kernel = ahead.assembled(text)
-            total += sum(kernel.steps)
-            loops, fused = (" + ".join(map(str, n)) for n in (kernel.steps, kernel.fused))
-            cells = f"{kernel.registers} | {kernel.stores}, {kernel.loads} | {loops} | {fused}"
-            print(f"| {title} | `{name}` | {cells} |", flush=True)
-        rate = LANES * CLOCK / total
-        bounds.append(
-            f"{title}: {rate / 1e9:.1f}e9 body-steps/s at most, to PTX in {seconds:.1f} s"
-        )
-    print("\n" + "\n".join(bounds))
+    gpu_ahead.main(functions, arguments, options.steps, options.predictions)
+
+
+def against_hand(options, rows):
+    """Time limit.cu with the timer of the library, print the ratios, and append its rows."""
+    run = partial(peers.library, steps=options.steps, checkpoint="none", engine="fused")
+    forward, gains = jax.jit(batch_of(run)), jnp.array([6.0, 4.0], jnp.float32)
+    print("\n| by hand | bodies | threads | kernel ms | call ms | fused ms | fused / call", end="")
+    print(" | fused / kernel | difference |\n|---|---|---|---|---|---|---|---|---|")
+    for kind in limit_cuda.KINDS:
+        library = limit_cuda.Compiled(kind)
+        for bodies in options.bodies:
+            starts = peers.random_starts(bodies, "float32")
+            row, ends = library.run(starts, gains, options.steps)
+            fused = best(forward, gains, starts)
+            error = limit_cuda.compared(ends, forward(gains, starts))
+            rows.append({"kind": kind, "bodies": bodies, "fused": fused, "error": error, **row})
+            cells = f"{row['block']} | {1e3 * row['kernel']:.3f} | {1e3 * row['call']:.3f}"
+            cells += f" | {1e3 * fused:.3f} | {fused / row['call']:.2f}"
+            cells += f" | {fused / row['kernel']:.2f} | {error:.1e}"
+            print(f"| {kind} | {bodies} | {cells} |", flush=True)
+
+
+def around(options, rows):
+    """Time one step: what a call takes besides the time loop, and an empty jitted function."""
+    gains = jnp.array([6.0, 4.0], jnp.float32)
+    run = partial(peers.library, steps=1, checkpoint="none", engine="fused")
+    print("\n| bodies | one step, ms | an addition to the gains, ms |\n|---|---|---|")
+    for bodies in options.bodies:
+        starts = peers.random_starts(bodies, "float32")
+        row = {"one step": best(jax.jit(batch_of(run)), gains, starts)}
+        row["addition"] = best(jax.jit(lambda x: x + 1), gains)
+        rows.append({"bodies": bodies, **row})
+        print(f"| {bodies} | {' | '.join(f'{1e3 * x:.3f}' for x in row.values())} |", flush=True)
+
+
+def segments(options, rows):
+    """Time the gradient where a state is kept every m steps."""
+    gains = jnp.array([6.0, 4.0], jnp.float32)
+    starts = peers.random_starts(2**18, "float32")
+    print("\n| a state is kept every | gradient ms, 2^18 bodies |\n|---|---|")
+    for m in (1, 4, 8, 16, 32):
+        run = partial(peers.library, steps=options.steps, checkpoint=m, engine="fused")
+        seconds = best(jax.jit(jax.value_and_grad(loss_of(run))), gains, starts)
+        rows.append({"every": m, "gradient": seconds})
+        print(f"| {m} | {1e3 * seconds:.2f} |", flush=True)
 
 
 # The program.
@@ -202,6 +231,8 @@ def parsed():
     rate, width = "float32 rate of the device (H200: 67)", "memory bandwidth a second (H200: 4.8)"
     parser.add_argument("--ahead", action="store_true", help="compile only, without a GPU")
     parser.add_argument("--out", type=Path, default=out)
+    predictions = ROOT / "docs" / "benchmarks" / "gpu_predicted.json"
+    parser.add_argument("--predictions", type=Path, default=predictions, help="with --ahead")
     parser.add_argument("--bodies", type=int, nargs="+", default=bodies)
     parser.add_argument("--schemes", nargs="+", default=SCHEMES, help="those compared")
     parser.add_argument("--engines", nargs="+", default=ENGINES, choices=ENGINES)
@@ -218,7 +249,7 @@ def main():
     """Measure, print, write."""
     options = parsed()
     if options.ahead:
-        return compiled_ahead(options.steps)
+        return compiled_ahead(options)
     if jax.default_backend() != "gpu":
         raise SystemExit(f"wanted a GPU, got {jax.default_backend()}")
     device = jax.devices()[0].device_kind
@@ -230,7 +261,11 @@ def main():
     for name, errors in report["correctness"].items():
         values, gradients = errors["value"], errors["gradient"]
         print(f"{name}: values {values:.1e}, gradient {gradients:.1e}", flush=True)
-    report["rows"] = []
+    report |= {"rows": [], "by hand": [], "around": [], "segments": []}
+    around(options, report["around"])
+    if ahead.program("nvcc"):
+        against_hand(options, report["by hand"])
+    segments(options, report["segments"])
     options.out.parent.mkdir(parents=True, exist_ok=True)
     for _ in throughput(options, report["rows"]):
         options.out.write_text(json.dumps(report, indent=1) + "\n")

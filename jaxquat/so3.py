@@ -99,7 +99,7 @@ def dexpinv(u: ArrayLike, v: ArrayLike, frame: str = "body") -> Array:
         Array([0.785, 0.785, 0.   ], dtype=float32)
     """
     u, v = _at(u, v, frame)
-    s = 0.25 * square(u)[..., None]
+    s = square(0.5 * u)[..., None]  # as in ``exp``, so that a step computes it once
     once = cross(u, v)
     return v + 0.5 * once + 0.25 * series.cot_defect(s) * cross(u, once)
 

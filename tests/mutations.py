@@ -52,11 +52,10 @@ CPU, LOADING, OBJECTS = (f"{FUSED}/{x}.py" for x in ("cpu", "loading", "targets/
 PARTITIONING = f"{FUSED}/partitioning.py"
 RECOGNITION = "_internal/recognition.py"
 # Lines of the time loop, and the names of three tests.
-SAMPLE = "            member.sample(k)\n"
+SAMPLE = "                member.sample(k)\n"
 ROW = """\
-        with target.when(k.multiple_of(loop.save_every)):
-            row = member.run("save", k)["saved"]
-            target.write(results["result", "saved"], row, k // loop.save_every)
+            with target.when(k.multiple_of(loop.save_every)):
+                save(k, k // loop.save_every)
 """
 PAST = '            past["command"].set(member.carried["command"].get(), j)\n'
 CONTROLLER = "a_controller_with_memory_and_inputs[6-4]"
@@ -880,8 +879,14 @@ MUTATIONS = {
     "time loop: a row under the command before its sample": Mutation(
         TIMELOOP,
         SAMPLE + ROW,
-        f"{ROW}        with target.when(k < loop.steps):\n{SAMPLE}",
+        f"{ROW}            with target.when(k < loop.steps):\n{SAMPLE}",
         of_engine("fused", "what_is_saved[True-4]"),
+    ),
+    "speculation: only the first branch that was left out is asked for": Mutation(
+        f"{FUSED}/ir/speculation.py",
+        "again = functools.reduce(operator.or_, needed)",
+        "again = needed[0]",
+        of_engine("speculation", "a_later_branch_alone_is_needed"),
     ),
     "time loop: the cotangent of a command counts for the samples before": Mutation(
         TIMELOOP,

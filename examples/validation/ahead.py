@@ -3,8 +3,7 @@
 ``kernels`` takes the PTX of each kernel out of a lowered function. NVIDIA's assembler ``ptxas``
 makes machine code of it and says how many registers a thread has and how many bytes it moves to
 memory because they do not suffice ("spills"). ``nvdisasm`` lists the instructions. A step of a body
-is one trip of an innermost loop, so its instructions are counted there; lines that are seldom run,
-such as those of a division by a denormal number, count too.
+is one trip of an innermost loop, so the instructions on its usual path are counted (``sass``).
 
 Both programs are in the packages nvidia-cuda-nvcc and nvidia-cuda-nvdisasm, or on the path.
 """
@@ -17,8 +16,9 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from examples.validation import sass
+
 TARGET = "__gpu$xla.gpu.ptx"  # the custom call by which XLA launches PTX
-SHORT = 50  # instructions of a loop that is no time loop, such as the one after a kernel's end
 
 
 class Resources(NamedTuple):
@@ -27,8 +27,17 @@ class Resources(NamedTuple):
     registers: int
     stores: int  # bytes of spills
     loads: int
-    steps: list[int]  # instructions of each time loop, in their order
-    fused: list[int]  # of them, products with a sum
+    loops: list[sass.Loop]  # the time loops in their order
+
+    @property
+    def steps(self) -> list[int]:
+        """The instructions of each time loop."""
+        return [len(loop.names) for loop in self.loops]
+
+    @property
+    def fused(self) -> list[int]:
+        """The products with a sum in each time loop."""
+        return [loop.classes()["FMA"] for loop in self.loops]
 
 
 def kernels(lowered: Any) -> dict[str, str]:
@@ -66,20 +75,35 @@ def assembled(text: str, processor: str = "sm_90a") -> Resources:
         source, code = Path(folder, "kernel.ptx"), Path(folder, "kernel.cubin")
         source.write_text(text)
         told = _run("ptxas", "-v", f"-arch={processor}", str(source), "-o", str(code)).stderr
-        listing = _run("nvdisasm", "-c", str(code)).stdout
+        return resources(told, code)
 
+
+def resources(told: str, code: Path) -> Resources:
+    """Return what the only kernel of a file needs."""
+    listing = _run("nvdisasm", "-c", "-hex", str(code)).stdout
+    return _resources(told, listing)
+
+
+def by_block(told: str, code: Path) -> dict[int, Resources]:
+    """Return what the instances of a template need, by its integer, which C++ names ``ILi64E``."""
+    listing = _run("nvdisasm", "-c", "-hex", str(code)).stdout
+    texts = re.split(r"Compiling entry function '\w*?ILi(\d+)E", told)[1:]
+    codes = re.split(r"\.section\s+\.text\.\w*?ILi(\d+)E", listing)[1:]
+    of_block = dict(zip(codes[::2], codes[1::2], strict=True))
+    pairs = zip(texts[::2], texts[1::2], strict=True)
+    return {int(block): _resources(text, of_block[block]) for block, text in pairs}
+
+
+def _resources(told, listing):
     def number(words: str) -> int:
         """Return the sum over the kernel and its functions."""
         return sum(int(n) for n in re.findall(rf"(\d+) {words}", told))
 
-    loops = time_loops(listing)
-    fused = [sum("FMA" in name for name in names) for names in loops]
     return Resources(
         registers=number("registers"),
         stores=number("bytes spill stores"),
         loads=number("bytes spill loads"),
-        steps=[len(names) for names in loops],
-        fused=fused,
+        loops=sass.loops(listing),
     )
 
 
@@ -90,32 +114,3 @@ def _run(name, *arguments):
             f"{name} is not at hand: pip install nvidia-cuda-nvcc nvidia-cuda-nvdisasm"
         )
     return subprocess.run([path, *arguments], capture_output=True, text=True, check=True)
-
-
-def time_loops(listing: str) -> list[list[str]]:
-    """Return the names of the instructions of each loop in which there is no other loop.
-
-    A loop is what lies between a label and a branch back to it.
-    """
-    names, labels, branches = [], {}, []
-    for line in listing.splitlines():
-        label = re.match(r"(\.L\w+):", line)
-        instruction = re.match(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)", line)
-        if label:
-            labels[label[1]] = len(names)
-        elif instruction:
-            target = re.search(r"`\((\.L\w+)\)", instruction[2])
-            if instruction[1].startswith("BRA") and target:
-                branches.append((target[1], len(names)))
-            names.append(instruction[1])
-    loops = {}  # the last branch to a label ends its loop
-    for label, last in branches:
-        first = labels.get(label, last + 1)
-        if last - first >= SHORT:
-            loops[first] = max(last + 1, loops.get(first, 0))
-    inner = [
-        (first, end)
-        for first, end in loops.items()
-        if not any(first < other and loops[other] <= end for other in loops)
-    ]
-    return [names[first:end] for first, end in sorted(inner)]

@@ -71,18 +71,32 @@ def _forward(target: Lanes, loop: Loop, operands: Named, results: Named) -> None
     for group in ("state", "memory"):
         member.carried[group].set(target.read(operands["primal", group]))
     member.carried["command"].set(target.zeros(loop.command))
-    with target.loop(loop.steps + 1) as k:
-        with target.when(k < loop.steps):
-            if ("residual", "state") in results:
-                with target.when(k.multiple_of(loop.segment)):
-                    for group, variable in member.carried.items():
-                        target.write(results["residual", group], variable.get(), k // loop.segment)
-            member.sample(k)
-        with target.when(k.multiple_of(loop.save_every)):
-            row = member.run("save", k)["saved"]
-            target.write(results["result", "saved"], row, k // loop.save_every)
-        with target.when(k < loop.steps):
-            member.step(k)
+
+    def keep(k: Number) -> None:
+        if ("residual", "state") in results:
+            with target.when(k.multiple_of(loop.segment)):
+                for group, variable in member.carried.items():
+                    target.write(results["residual", group], variable.get(), k // loop.segment)
+
+    def save(k: Number, row: Number) -> None:
+        target.write(results["result", "saved"], member.run("save", k)["saved"], row)
+
+    if loop.sample is None:  # then a row is a loop of its own, in which nothing is asked
+        with target.loop(loop.rows + 1) as row:
+            first = row * loop.save_every
+            save(first, row)
+            with target.when(row < loop.rows), target.loop(loop.save_every) as j:
+                keep(first + j)
+                member.step(first + j)
+    else:
+        with target.loop(loop.steps + 1) as k:
+            with target.when(k < loop.steps):
+                keep(k)
+                member.sample(k)
+            with target.when(k.multiple_of(loop.save_every)):
+                save(k, k // loop.save_every)
+            with target.when(k < loop.steps):
+                member.step(k)
     for group, variable in member.carried.items():
         target.write(results["result", group], variable.get())
 

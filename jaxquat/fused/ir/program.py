@@ -52,7 +52,7 @@ class Routine(NamedTuple):
     Kinds: a "loop" runs ``trips`` times, as ``lax.scan``; with one trip it is a function. A
     "branch" runs if the first input is true for any member of a vector, a "while" until the first
     carried value is false for all; the program keeps the carried values of the other members. A
-    "rare" branch is seldom taken.
+    "seldom" branch is rarely taken, and so is a "rare" one, which is a function of its own.
     """
 
     program: Program

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxquat.fused.ir.expansion import lowered
 from jaxquat.fused.ir.program import Program
+from jaxquat.fused.ir.speculation import speculated
 from jaxquat.fused.kernel import Arrays, Leaf, split
 from jaxquat.fused.targets.memory import Cell
 from jaxquat.fused.targets.programs import Programs
@@ -55,7 +56,10 @@ class Lanes(Programs):
 
     def run(self, program: Program, inputs: Sequence[Any]) -> list[str]:
         """Return the outputs of a scalar program; the number of a step may be among the inputs."""
-        return self.program(lowered(program), [self.in_lanes(x) for x in inputs])
+        program = lowered(program)
+        if self.module.speculates:
+            program = speculated(program)
+        return self.program(program, [self.in_lanes(x) for x in inputs])
 
     def in_lanes(self, x: Any) -> str | Cell:
         """Return a value as a vector; the number of a step becomes an int32."""

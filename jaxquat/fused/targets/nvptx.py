@@ -94,7 +94,7 @@ def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...]) -> tuple[str, int]
 
 def module(loop: Loop, kind: str, batched: Sequence[bool]) -> tuple[str, int]:
     """Return the text of a module for LLVM, and the bytes of scratch memory of each thread."""
-    shared = Module(1, most=LOCAL, interleaved=True)
+    shared = Module(1, most=LOCAL, interleaved=True, speculates=True)
     member = Lanes(shared, batched)
     member.sources = [f"%operand{number}" for number in range(len(loop.operands(kind)))]
     member.targets = [f"%result{number}" for number in range(len(loop.results(kind)))]

@@ -67,7 +67,7 @@ class Programs(Memory):
     def _routine(
         self, routine: Routine, args: Sequence[str | Cell], wanted: Sequence[Cell | None]
     ) -> Sequence[str | Cell]:
-        if routine.kind in ("branch", "rare"):
+        if routine.kind in ("branch", "seldom", "rare"):
             return self._branch(routine, args)
         if routine.kind == "while":
             return self._while(routine, args)
@@ -122,7 +122,7 @@ class Programs(Memory):
         """Write a branch, taken if the first argument is true for any member; a rare one apart."""
         names, rare = [self.value(x) for x in args], routine.kind == "rare"
         carried = self._slots(routine.program.inputs[routine.fixed :], names[routine.fixed :])
-        with self.when(self.any(names[0]), rarely=rare):
+        with self.when(self.any(names[0]), rarely=routine.kind != "branch"):
             if rare:
                 results = [self.read_from(x) for x in self._call(routine, names)]
             else:

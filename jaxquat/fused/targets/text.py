@@ -40,6 +40,7 @@ class Module:
     functions: list[str] = field(default_factory=list)  # texts
     routines: dict[Any, str] = field(default_factory=dict)  # names of functions
     most: int = 2**18  # bytes of a thread's stack for arrays; larger ones lie in scratch memory
+    speculates: bool = False  # whether rare branches are left out and the program repeated
     interleaved: bool = False  # in scratch memory, the same element of all threads is adjacent
     stack: int = 0  # bytes of each thread's stack that arrays use
     scratch: int = 0  # bytes of each thread's scratch memory

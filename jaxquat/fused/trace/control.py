@@ -174,7 +174,8 @@ def _branch(
     first = len(inner.arguments) - len(dtypes)
     pairs = zip(flat(outputs), inner.arguments[first:], strict=True)
     results = [where(inner.arguments[0], x, old) for x, old in pairs]
-    return Routine(inner.finish(results), 1, first, len(dtypes), "branch"), free
+    kind = "seldom" if t.in_rare else "branch"
+    return Routine(inner.finish(results), 1, first, len(dtypes), kind), free
 
 
 def _is(which: Scalar, number: int, count: int) -> Scalar:

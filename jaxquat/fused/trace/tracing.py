@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxquat._internal.branches import is_rare
 from jaxquat._internal.jaxprs import called, nested
 from jaxquat.fused.errors import not_scalar
 from jaxquat.fused.ir.builder import Builder
@@ -108,6 +109,7 @@ class Tracing(Builder):
         super().__init__(inputs)
         self.sites, self.routines, self.sums, self.loops = sites, routines, sums, loops
         self.products: dict[int, Any] = {}
+        self.in_rare = False  # within a function of ``branches.rarely``
 
     def apart(self, inputs: Sequence[np.dtype]) -> Tracing:
         """Return a builder for a routine of this program."""
@@ -157,5 +159,8 @@ class Tracing(Builder):
             return list(result) if isinstance(result, (list, tuple)) else [result]
         inner = called(equation)
         if inner is not None:
-            return self.run(*opened(inner), args)
+            outside, self.in_rare = self.in_rare, self.in_rare or is_rare(equation)
+            results = self.run(*opened(inner), args)
+            self.in_rare = outside
+            return results
         raise not_scalar(f"{name}: this primitive has no scalar form")

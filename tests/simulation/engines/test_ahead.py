@@ -44,16 +44,16 @@ def lowered(name, dtype, sharding=None):
     return [each.lower(lowering_platforms=("cuda",)) for each in traced]
 
 
-SPILLS = {  # bytes that a thread of the backward pass stores, of no more than 255 registers
-    ("rkmk4", "float32"): 150,
-    ("zhao", "float32"): 0,
-    ("rkmk4", "float64"): 2800,
-    ("zhao", "float64"): 700,
+LOCAL = {  # accesses to local memory in a step of the backward pass, if no rare branch is needed
+    ("rkmk4", "float32"): 16,
+    ("zhao", "float32"): 8,
+    ("rkmk4", "float64"): 440,
+    ("zhao", "float64"): 80,
 }
 
 
 @pytest.mark.skipif(not all(map(ahead.program, PROGRAMS)), reason="no ptxas or no nvdisasm")
-@pytest.mark.parametrize(("name", "dtype"), SPILLS)
+@pytest.mark.parametrize(("name", "dtype"), LOCAL)
 def test_a_thread_has_registers_enough(name, dtype):
     """Nothing is spilled forwards, and backwards no more than is stated."""
     kernels = {}
@@ -65,7 +65,8 @@ def test_a_thread_has_registers_enough(name, dtype):
         assert [len(needs[kind].steps) for kind in sorted(needs)] == [2, 1, 1]
         assert all(kernel.registers <= 255 for kernel in needs.values())
         assert needs["fused_forward"].stores == needs["fused_keeping"].stores == 0
-        assert needs["fused_backward"].stores <= SPILLS[name, dtype]
+        steps = [x for loop in needs["fused_backward"].loops for x in loop.names]
+        assert sum(x.startswith(("LDL", "STL")) for x in steps) <= LOCAL[name, dtype]
 
 
 @pytest.mark.parametrize("name", ["rkmk4", "zhao"])
