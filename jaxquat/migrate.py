@@ -1,7 +1,7 @@
 """Rewrite files that use the last release: ``python -m jaxquat.migrate PATH...``.
 
-Changed names, modules, keywords and orders of arguments are rewritten in Python files and in the
-Python blocks of Markdown files; the rest is printed. Run it once: orders would change again.
+Changed names, modules and keywords are rewritten in Python files and in the Python blocks of
+Markdown files; the rest, such as other orders of arguments, is printed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ _, RENAMED, MOVED, DELETED, OLD_KEYWORDS, RENAMED_ARGUMENTS, OLD_ORDERS = tables
 
 _BLOCK = re.compile(r"(```python\n)(.*?)(```)", re.DOTALL)
 _FIELD = re.compile(r"(\w+)=jq\.([\w.]+)\(\w+=\.\.\.\)")
-_GRID = re.compile(r"grid=jq\.grid\(\.\.\., \w+=\.\.\.\)")
 _MODULE = re.compile(rf"^(\s*(?:from|import)\s+jaxquat\.)({'|'.join(MOVED)})\b", re.M)
 
 
@@ -74,14 +73,12 @@ class _Source:
             return None if owner is None else f"{owner}.{node.attr}".lstrip(".")
         return None
 
-    def remove(self, call: ast.Call, argument: ast.expr | ast.keyword) -> str:
-        """Remove an argument of a call together with a comma, and return its text."""
-        place = self.at(argument)
-        before = [a for a in map(self.at, [*call.args, *call.keywords]) if a.stop <= place.start]
-        start = max((a.stop for a in before), default=self.at(call.func).stop + 1)
-        comma = self.text.rfind(",", start, place.start)
-        self.edits.append((slice(comma if comma >= 0 else start, place.stop), ""))
-        return self.text[place]
+    def remove(self, call: ast.Call, keyword: ast.keyword) -> None:
+        """Remove a keyword of a call together with the comma before it."""
+        place = self.at(keyword)
+        others = map(self.at, [*call.args, *call.keywords])
+        start = max(other.stop for other in others if other.stop <= place.start)
+        self.edits.append((slice(self.text.rfind(",", start, place.start), place.stop), ""))
 
     def result(self) -> str:
         """Return the text after all edits."""
@@ -116,24 +113,16 @@ def _keywords(source: _Source) -> None:
     for old_path, call in _calls(source):
         path = RENAMED.get(old_path, old_path)
         records: dict[tuple[str, str], list[ast.keyword]] = {}
-        grid, of_grid = _grid_in(source, call), []
         for keyword in call.keywords:
             old = keyword.arg or ""
             if name := RENAMED_ARGUMENTS.get(path, {}).get(old):
                 start = source.at(keyword).start
                 source.edits.append((slice(start, start + len(old)), name))
-            new = OLD_KEYWORDS.get(path, {}).get(old)
-            if new is None:
-                continue
-            if grid and _GRID.fullmatch(new):
-                of_grid.append(keyword)
-            elif match := _FIELD.fullmatch(new):
+            new = OLD_KEYWORDS.get(path, {}).get(old, "")
+            if match := _FIELD.fullmatch(new):
                 records.setdefault((match[1], match[2]), []).append(keyword)
-            else:
+            elif new:
                 source.notes.append(f"line {call.lineno}: {path}: {keyword.arg} is now {new}")
-        if grid and of_grid:
-            text, end = ", ".join(source.remove(call, k) for k in of_grid), source.at(grid).stop - 1
-            source.edits.append((slice(end, end), f", {text}"))
         for (argument, record), keywords in records.items():
             if any(keyword.arg == argument for keyword in call.keywords):
                 source.notes.append(f"line {call.lineno}: {path}: two values for {argument}")
@@ -146,43 +135,15 @@ def _keywords(source: _Source) -> None:
                 source.remove(call, keyword)
 
 
-def _grid_in(source: _Source, call: ast.Call) -> ast.Call | None:
-    """Return the grid of a rollout if the call makes it."""
-    index = 2 if source.path(call.func) == "kinematics.rollout_of_attitude" else 4
-    named = [keyword.value for keyword in call.keywords if keyword.arg == "grid"]
-    grid = (named or [*call.args[index : index + 1], None])[0]
-    if isinstance(grid, ast.Call) and source.path(grid.func) in ("grid", "grid_at"):
-        return grid
-    return None
-
-
 def _orders(source: _Source) -> None:
-    """Bring positional arguments into their new order."""
+    """Note calls whose positional arguments have another order now."""
     for path, call in _calls(source):
-        if path not in OLD_ORDERS:
-            continue
-        old, new = (OLD_ORDERS[path][which].split() for which in ("old", "new"))
-        names = [name.partition("=")[0] for name in new]
-        given = {k.arg: source.text[source.at(k.value)] for k in call.keywords if k.arg in new}
-        for name, argument in zip(old, call.args, strict=False):
-            given[name.partition("=")[0]] = source.text[source.at(argument)]
-        defaults = dict(name.split("=") for name in old if "=" in name)
-        values = [given.get(name, defaults.get(name)) for name in names]
+        orders = [OLD_ORDERS.get(path, {}).get(which, "").split() for which in ("old", "new")]
+        old, new = ([name.partition("=")[0] for name in order] for order in orders)
+        count = len(call.args)
         hidden = any(isinstance(x, ast.Starred) for x in call.args)
-        hidden |= not {name.partition("=")[0] for name in old[: len(call.args)]} <= {*names}
-        hidden |= None in [k.arg for k in call.keywords] and not set(names) <= set(given)
-        if hidden:
+        if new and (hidden or old[:count] != new[:count]):
             source.notes.append(f"line {call.lineno}: the order is {path}({', '.join(new)})")
-            continue
-        slots = [source.at(argument) for argument in call.args]
-        if not slots or None in values:
-            continue
-        for keyword in call.keywords:
-            if keyword.arg in names:
-                source.remove(call, keyword)
-        texts = list(map(str, values))
-        texts[len(slots) - 1 :] = [", ".join(texts[len(slots) - 1 :])]
-        source.edits += zip(slots, texts, strict=True)
 
 
 def _names(source: _Source) -> None:

@@ -20,23 +20,15 @@ def only_call(source):
     ("before", "after"),
     [
         (
-            "jq.rollout(s, b, f, x, jq.grid(0.0, 0.1, 50), p, save_every=10, noise=k)",
-            "jq.rollout(s, b, f, x, jq.grid(0.0, 0.1, 50, save_every=10), p, noise=k)",
-        ),
-        (
             "jq.rollout(s, b, f, x, jq.grid(0.0, 0.1, 50),\n    engine='scan', check=True)",
             "jq.rollout(s, b, f, x, jq.grid(0.0, 0.1, 50),\n"
             "    options=jq.RolloutOptions(engine='scan', check=True))",
         ),
         (
-            "jq.planning.ilqr(s, b, f, x, g, u, cost, iterations=9)",
-            "jq.planning.ilqr(s, b, f, x, g, None, u, cost, "
+            "jq.planning.ilqr(s, b, f, x, g, commands=u, residuals=r, limits=3, iterations=9)",
+            "jq.planning.ilqr(s, b, f, x, g, commands=u, residuals=r, "
+            "constraints=jq.planning.Constraints(limits=3), "
             "solver=jq.planning.Solver(iterations=9))",
-        ),
-        (
-            "jq.planning.ilqr(s, b, f, x, g, u, cost, limits=3, params=p)",
-            "jq.planning.ilqr(s, b, f, x, g, p, u, cost, "
-            "constraints=jq.planning.Constraints(limits=3))",
         ),
         ("jq.control.Course(1)", "jq.control.ReferenceTrajectory(1)"),
         (
@@ -44,8 +36,8 @@ def only_call(source):
             "from jaxquat import rotors as r\nr.command_speeds(c, r.lag, min=0.1)",
         ),
         (
-            "jq.torques.gravity_gradient(b, place, mu), jq.forces.gravity_gradient(b, mu)",
-            "jq.torques.gravity_gradient(b, mu, place), jq.torques.gravity_gradient(b, mu)",
+            "jq.forces.gravity_gradient(b, mu=mu)",
+            "jq.torques.gravity_gradient(b, mu=mu)",
         ),
         (
             "from jaxquat import rollout as fly\nimport jaxquat\nfly(s, b, f, x, g, engine='scan')",
@@ -97,9 +89,14 @@ def test_the_new_orders_are_those_of_the_signatures():
 def test_what_cannot_be_rewritten_is_noted():
     _, notes = migrate.rewritten("jq.planning.ilqr(*args)")
     assert notes[0].startswith("line 1: the order is planning.ilqr(scheme, body, ")
-    old = "jq.control.flight_law(state, x, v, gains, reference, body, m)"
-    new = "control.flight_law(state, gains, reference, body, gravity)"
-    assert migrate.rewritten(old) == (old, [f"line 1: the order is {new}"])
+    for old, new in (
+        ("state, x, v, gains, reference, body, m", "state, gains, reference, body, gravity"),
+        ("state, x", "state, gains, reference, body, gravity"),
+        ("state", None),
+    ):
+        call = f"jq.control.flight_law({old})"
+        notes = [f"line 1: the order is control.flight_law({new})"] if new else []
+        assert migrate.rewritten(call) == (call, notes)
     for name, instead in DELETED.items():
         assert migrate.rewritten(f"jq.{name}")[1] == [f"line 1: {name} is gone; use {instead}"]
     for arguments in ("*args", "s, b, f, x, g"):
