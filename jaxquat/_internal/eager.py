@@ -20,13 +20,12 @@ def compiled(function: F) -> F:
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        if named or not all(map(_is_numbers, arguments)):
-            return function(*arguments, **named)
-        return jitted(*arguments)
+        alone = not named and all(
+            isinstance(x, Array)
+            and not isinstance(x, Tracer)
+            and jnp.issubdtype(x.dtype, jnp.floating)
+            for x in arguments
+        )
+        return (jitted if alone else function)(*arguments, **named)
 
     return cast(F, call)
-
-
-def _is_numbers(x: Any) -> bool:
-    known = isinstance(x, Array) and not isinstance(x, Tracer)
-    return known and jnp.issubdtype(x.dtype, jnp.floating)

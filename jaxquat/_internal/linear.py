@@ -95,9 +95,8 @@ def power_of_two(x: Array) -> Array:
 def scale_of(x: Array) -> Array:
     """Return the factor that brings x, and all that is proportional to it, to order 1. -> ().
 
-    It is a power of two and a constant for derivatives, a factor of 2^26 within the range of normal
-    numbers, because XLA may multiply it by a time step first. To compute x / y, multiply both by
-    it: XLA would rewrite (x / unit) / (y / unit) as (x unit) / (unit y).
+    It is a power of two and a constant for derivatives, 2^26 within the normal numbers, because XLA
+    may multiply it by a time step first. To compute x / y, multiply both by it.
     """
     least = 2.0**26 * float(jnp.finfo(x.dtype).tiny)
     return 1.0 / jnp.clip(power_of_two(x), least, 1.0 / least)

@@ -180,8 +180,7 @@ def answer(owners: Mapping[str, Any]) -> None:
     """Make ``missing`` handle unknown names of these modules and classes."""
     for owner, value in owners.items():
         # Set from outside: a __getattr__ in the source would tell type checkers that any name
-        # exists. It is called only for names that are not found, and reads only the names of an
-        # instance, so copy and pickle work as before.
+        # exists. It is called only for names that are not found.
         if isinstance(value, ModuleType):
             _PUBLIC[owner] = value.__all__
             value.__getattr__ = functools.partial(found, owner, value.__all__)

@@ -206,8 +206,7 @@ def _accelerations(
 ) -> tuple[Array, Array, Array]:
     """Return a and alpha = omega', by elimination of a, and x'' (n,) without them, in body axes.
 
-    Lagrange's equations without x'' are, with ``by_mass = sum l l^T/m`` and the inertia of the body
-    and of added masses, less ``sum d d^T/m``::
+    Lagrange's equations without x'', with ``by_mass = sum l l^T/m`` and inertia less d d^T/m::
 
         (total - by_mass) a + coupling alpha = pull
         coupling^T a + inertia alpha = torque

@@ -211,8 +211,8 @@ class _Counts(NamedTuple):
 class _Bins:
     """Logarithmic bins, numbered from the most negative values through zero to the largest.
 
-    A positive x is in bin ``middle + offset + ceil(log(x) / width)``, -x on the other side of
-    ``middle``, where 0 is. NaN is in any bin, but clips the quantiles to NaN.
+    0 is in bin ``middle``, a positive x in ``middle + offset + ceil(log(x) / width)``. NaN is in
+    any bin, but clips the quantiles to NaN.
     """
 
     def __init__(self, accuracy: float) -> None:

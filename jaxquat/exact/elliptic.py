@@ -109,9 +109,8 @@ def _circular(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Arr
 def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
     """Return (e, q/e) for ``e = exp(-pi g/K)`` with ``sn(g | m1) = kappa``.
 
-    Ascending Landen transformations bring m1 closer to 1, where e = cn^2/(1 + sn)^2, from the end,
-    0 or K', nearer to g; from the other they are many. The distances add up to K', so one end gives
-    e, the other q/e. The steps use tau = k sn/cn, regular where cn and k vanish together.
+    Ascending Landen transformations of tau = k sn/cn bring m1 to 1, where e = cn^2/(1 + sn)^2. They
+    begin at the nearer end of 0 to K', because from the other there are many: it gives e or q/e.
     """
     kappa, across, square = pole
     slant = jnp.sqrt(1.0 + square)  # dn/cn
@@ -190,9 +189,8 @@ def _exponential_functions(
     theta3, theta4 = 1.0 + jnp.sum(terms), 1.0 + jnp.sum(signs[1:] * terms)
     fall = two * jnp.exp(-y) / theta2
     sn, cn, dn = three / four * theta1 / theta2, fall * theta4 / four, fall * theta3 / three
-    # Where the values are mirrored, dn is at least half = sqrt(k'). Writing k'/dn as
-    # half (half/dn) keeps all intermediate values of its derivatives, in forward and in reverse
-    # mode, within the range of float32.
+    # Where the values are mirrored, dn is at least half = sqrt(k'): half (half/dn) for k'/dn keeps
+    # its derivatives within the range of float32.
     half = jnp.sqrt(jnp.where(modulus.root > 0, modulus.root, 1.0))
     share = half / dn
     return (

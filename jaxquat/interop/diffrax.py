@@ -103,9 +103,8 @@ class _Interpolation(diffrax.AbstractLocalInterpolation):
     """The motion within one step.
 
     The rotation vector from the start of the step is the quintic that matches attitude, rate and
-    acceleration at both ends. Attitudes are unit and of order 6 in the step; rates are their exact
-    derivatives and of order 5. Aux states, position and velocity are cubics. y0 and y1 are the
-    states at the times t0 and t1 [s] of the ends, k0 and k1 their derivatives from ``term``.
+    acceleration at both ends; rates are its exact derivative. Aux states, position and velocity are
+    cubics. y0 and y1 are the states at the times t0 and t1 [s], k0 and k1 their derivatives.
     """
 
     t0: Any
@@ -134,9 +133,7 @@ class _Interpolation(diffrax.AbstractLocalInterpolation):
     def _turn(self, s: Array, dt: Array) -> tuple[Array, Array]:
         """Return the rotation vector since the start, and the body rate, at the fraction ``s``.
 
-        In the chart u of ``q = q0 exp(u)``, the slope is ``u' = dexpinv(u, omega)``. At the start u
-        is 0, so u' is omega and u'' is the derivative of omega. At the end, u'' follows from u' by
-        jvp.
+        In the chart u of ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)``, and u'' follows by jvp.
         """
         end = log(relative(self.y0.q, self.y1.q))
         slope = so3.dexpinv(end, self.y1.omega)

@@ -99,10 +99,8 @@ def rates_at_times(
 def _apart(lengths: Array, own: Array) -> tuple[Array, Array]:
     """Return the places of the k samples of stencils, and which are apart from the next inwards.
 
-    (rows, k). Places are sums of intervals outwards from the step ``own`` (rows, 1), so that a
-    short step keeps its digits. A sample is apart at ``eps^(1/3)`` (0.005 in float32, 6e-6 in
-    float64) times its distance from the far end of the step: then rates have relative errors up to
-    ``eps^(2/3)``.
+    (rows, k). Places are sums of intervals outwards from the step ``own`` (rows, 1). A sample is
+    apart at ``eps^(1/3)`` times its distance from the far end: rates are right to ``eps^(2/3)``.
     """
     number, zero = np.arange(lengths.shape[1])[None], jnp.zeros_like(lengths[:, :1])
     after = jnp.cumsum(jnp.where(number >= own, lengths, jnp.zeros_like(lengths)), axis=1)

@@ -32,8 +32,7 @@ from jaxquat.planning.trajectory import (
 )
 
 Columns = Callable[[Callable[..., Any], list[Array], list[Array]], Any]
-"""``columns(push, parts, directions)``: the Jacobian of a linear function of parts, each moving in
-its directions (columns, size)."""
+"""``columns(function, parts, directions)``: value and Jacobian; each part moves in directions."""
 
 
 def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,9 +77,7 @@ def _linearised(
     return transition, *_squared(jacobian, residuals)
 
 
-def _linear(
-    columns: Columns, function: Callable[..., Any], state: State, *command: Array
-) -> tuple[Any, Any]:
+def _linear(columns: Columns, function: Callable[..., Any], state: State, *command: Array) -> Any:
     """Return value and Jacobian with respect to the error of the state and the command."""
     q, omega, aux, *place = state
     parts, structure = jax.tree.flatten((q, omega, place, aux, *command))
@@ -179,10 +176,7 @@ def _expanded_end(problem: Problem, last: State) -> tuple[Array, ...]:
 
 
 def _column_by_column(slope: Callable[[Array], Any], zero: Array) -> tuple[Array, Any, Any]:
-    """Return the Hessian, and Jacobians and values of what ``slope`` returns with the gradient.
-
-    A kernel has a loop over the columns, and computes before it what they share.
-    """
+    """Return the Hessian, and Jacobians and values of what ``slope`` returns with the gradient."""
 
     def along(_: Any, direction: Array) -> Any:
         return (), jax.jvp(slope, (zero,), (direction,))

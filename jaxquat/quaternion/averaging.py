@@ -35,8 +35,7 @@ from jaxquat.quaternion.representations import to_matrix
 def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
     """Return the canonical unit eigenvector (..., 4) of the largest eigenvalue of (..., 4, 4).
 
-    Its derivatives are not those of ``eigh``, which are NaN where other eigenvalues repeat. The
-    result is NaN if it is not unique, to 100 ulp.
+    It is NaN if it is not unique, to 100 ulp. Derivatives of ``eigh`` would be NaN more often.
     """
     dtype = matrix.dtype
     matrix = matrix if dtype.itemsize >= 4 else matrix.astype(jnp.float32)  # LAPACK's smallest
@@ -57,8 +56,7 @@ def _dominant_eigenvector(matrix: Array, weights: Array) -> Array:
 def _small_turn(matrix: Array, z: Array) -> Array:
     """Return the solution x (..., 3) near 0 of ``H x = z - (z.x) x``.
 
-    Then (1, x) is the eigenvector of ((a, z), (z, a - H)) whose eigenvalue is near a. The iteration
-    from 0 has the correct first and second derivatives.
+    Then (1, x) is the eigenvector of ((a, z), (z, a - H)) whose eigenvalue is near a.
     """
     inverted, x = inverse(matrix), jnp.zeros_like(z)
     for _ in range(3):
@@ -144,9 +142,8 @@ def _aligned(body: Array, world: Array, weights: Array) -> Array:
     """Return the canonical q (..., 4) with the least ``sum w |world - R body|^2``.
 
     The eigenvectors of K give q_0 and three axes a_k = v_k q_0*, the most uncertain last. The turn
-    about that one has a closed form; then the eigenvector of K is (1, x), ``H x = z - (z.x) x``
-    with H = 2 tr(P) - P - P^T for the profile P of the turned directions. Its fixed-point iteration
-    from 0 has the correct first and second derivatives.
+    about that one has a closed form; then the eigenvector of K is (1, x) of ``_small_turn`` with
+    H = 2 tr(P) - P - P^T for the profile P, and its iteration has the first two derivatives.
     """
     dtype = body.dtype
     if dtype.itemsize < 4:  # too small for LAPACK

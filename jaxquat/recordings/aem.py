@@ -166,14 +166,11 @@ def write_aem(
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%S")
     head = {"CCSDS_AEM_VERS": version, "CREATION_DATE": now, "ORIGINATOR": notes["ORIGINATOR"]}
     pairs = {key: notes[key] for key in _ORDER if key in notes}
-    text = [*_lines(head), "META_START", *_lines(pairs), "META_STOP", "DATA_START"]
+    head, about = ([f"{key} = {x}" for key, x in part.items()] for part in (head, pairs))
+    text = [*head, "META_START", *about, "META_STOP", "DATA_START"]
     for epoch, row in zip(epochs, numbers.tolist(), strict=True):
         text.append(f"{epoch} {' '.join(map(repr, row))}")
     file.write_text("\n".join([*text, "DATA_STOP", ""]), encoding="utf-8")
-
-
-def _lines(pairs: Mapping[str, str]) -> list[str]:
-    return [f"{key} = {value}" for key, value in pairs.items()]
 
 
 def _segments(file: str, text: str) -> list[tuple[dict[str, str], list[tuple[int, list[str]]]]]:
@@ -276,9 +273,7 @@ def _seconds(where: str, epoch: str) -> Decimal:
         year, month, day, of_year, hour, minute = (int(x or 1) for x in match.groups()[:6])
         date = datetime.date(year, month, day).toordinal() + of_year - 1
         day_of_year = match[4] is None or 1 <= of_year <= 365 + calendar.isleap(year)
-        if (
-            not day_of_year or hour > 23 or minute > 59 or Decimal(match[7]) >= 61
-        ):  # 60: a leap second
+        if not day_of_year or hour > 23 or minute > 59 or Decimal(match[7]) >= 61:  # leap seconds
             raise ValueError("out of range")
     except ValueError as error:
         wanted = "2026-03-20T12:00:00 or 2026-079T12:00:00"

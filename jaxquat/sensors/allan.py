@@ -213,8 +213,7 @@ def _covariance(lags: np.ndarray, knots: np.ndarray, n: int, m: int) -> np.ndarr
     """Return the covariance of sums over n and over m samples of unit noises, (3, lags).
 
     It is the second difference, by both times, of ``-|t|/2``, ``t^2 ln|t|/(2 pi)`` and
-    ``|t|^3/12``. Far away, where the difference would be one of rounding, it is that of a
-    polynomial, 0, or a series.
+    ``|t|^3/12``; far away a polynomial, 0, or a series, without cancellation.
     """
     time, u = np.abs(lags[:, None] - knots), np.abs(lags - (m - n))  # u: from centre to centre
     logarithm = np.log(np.where(time > 0, time, 1.0))

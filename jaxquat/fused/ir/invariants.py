@@ -60,20 +60,15 @@ def emitted(b: Builder, op: Op, values: Known) -> Any:
 def _called(b: Builder, op: Op, values: Known) -> dict[int, Scalar]:
     """Call a routine for the items that depend only on known arguments, by their numbers."""
     routine, program = op.value, op.value.program
-    if routine.trips != 1 or routine.kind == "while":
-        return {}
     known = {k for k, a in enumerate(op.args) if a in values}
-    if routine.kind != "loop" and 0 not in known:  # the condition of a branch
+    unknown = routine.kind != "loop" and 0 not in known  # the condition of a branch
+    if unknown or routine.trips != 1 or routine.kind == "while":
         return {}
     for number, inner in enumerate(program.ops, len(program.inputs)):
         if known.issuperset(inner.args):
             known.add(number)
-    first = routine.fixed
-    wanted = [
-        k
-        for k, output in enumerate(program.outputs)
-        if output in known and (k >= routine.carried or first + k in known)
-    ]
+    needs = lambda k: {program.outputs[k], *([routine.fixed + k] if k < routine.carried else [])}  # noqa: E731
+    wanted = [k for k in range(len(program.outputs)) if needs(k) <= known]
     return _part(b, op, wanted, values) if wanted else {}
 
 
