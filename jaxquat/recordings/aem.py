@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import datetime
 import itertools
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -80,6 +81,8 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
         if not all(map(_NUMBER.fullmatch, cells)):
             raise ValueError(f"{here}: wanted numbers, got {' '.join(cells)}")
         numbers.append([float(cell) for cell in cells])
+        if not all(map(math.isfinite, numbers[-1])):
+            raise ValueError(f"{here}: wanted finite numbers, got {' '.join(cells)}")
         if len(cells) != _SIZES[kind]:
             raise ValueError(f"{here}: wanted a time and {_SIZES[kind]} numbers, got {len(cells)}")
         t.append(float(_seconds(here, epoch) - start))

@@ -332,6 +332,8 @@ def test_what_is_written_is_read_to_the_bit(tmp_path, version, swapped):
         (SPINNING.replace("054T00:00:19", "054T00:00:61"), r"line 19: wanted a time such as"),
         (SPINNING.replace("054T00:00:19", "366T00:00:19"), r"line 19: wanted a time such as"),
         (SPINNING.replace("18.279166", "1_8.279166"), r"line 20: wanted numbers"),
+        (SPINNING.replace("18.279166", "1e999"), r"line 20: wanted finite numbers, got .* 1e999$"),
+        (ANGLES.replace("130.00000", "1e999"), r"line 25: wanted finite numbers, got 1e999"),
         (SPINNING.replace("DATA_START\n", "DATA_START\nDATA_START\n"), "wanted no DATA_START here"),
         (SPINNING.replace("META_STOP\n", ""), r"wanted no DATA_START here"),
         (SPINNING.replace("= MMS", "="), r"line 6: wanted a new keyword and a value"),
