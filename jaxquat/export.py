@@ -102,8 +102,9 @@ def c(
         example_arguments: its arguments, for shapes and dtypes; values do not matter.
         name: of the C function, and the prefix of its types.
         functions: "own" writes out sine, exponential and others, so results have the bits of
-            ``jq.fused.scan`` on a CPU, except that numbers below the normal range are zero there.
-            "libm" calls those of ``math.h``. Both call its exact functions, such as ``fmaf``.
+            ``jq.fused.scan`` on a CPU, where numbers below the normal range are zero and a product
+            that enters a short inner loop may round less. "libm" calls those of ``math.h``. Both
+            call its exact functions, such as ``fmaf``.
 
     Raises:
         ValueError, TypeError: a bad argument, by name.

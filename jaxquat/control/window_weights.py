@@ -77,8 +77,8 @@ def panel_weights(f: np.ndarray, window: float, separations: list[float]) -> lis
 def _sinc_squared(f: np.ndarray, c: float) -> np.ndarray:
     """Return the integrals of ``sinc(f c)^2`` times lines from 1 to 0 and from 0 to 1, (2, K-1).
 
-    With x = pi f c, the integral of ``sinc(f c)^2`` up to f is ``(Si(2 x) - sin(x)^2/x)/(pi c)``,
-    and that of f times it ``(gamma + ln(2 x) - Ci(2 x))/(2 (pi c)^2)``.
+    With x = pi f c, that of ``sinc(f c)^2`` up to f is ``(Si(2 x) - sin(x)^2/x)/(pi c)``, and that
+    of f times it ``(gamma + ln(2 x) - Ci(2 x))/(2 (pi c)^2)``.
     """
     from scipy.special import sici  # here, because it takes 0.1 s
 

@@ -270,10 +270,7 @@ def _coning(before: Array, rate: Array, interval: Array) -> Array:
 
 
 def _turn(memory: Memory, gyro: Array, dt: Array, measured: Array) -> tuple[Array, Array]:
-    """Return the attitudes at the end and in the middle of the gyroscope's turn.
-
-    Until its next sample the body turns at the earlier rate; that sample then replaces the turn.
-    """
+    """Return the attitudes at the end and in the middle of the turn at the gyroscope's rate."""
     interval, usual = memory.since_read[0] + dt, memory.gyro_interval
     late = (usual != 0) & (interval > 3.0 * usual)  # more than two samples are missing
     covered = jnp.where(late, jnp.maximum(usual, 0.0), interval)

@@ -144,8 +144,7 @@ def momentum_sphere(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes
 def _levels(moments: np.ndarray, shares: tuple[float, ...]) -> list[np.ndarray]:
     """Return curves (n, 3) of equal energy on the unit sphere of the momentum, in principal axes.
 
-    About an outer axis k, with a = 1/I, ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2`` is
-    ``share (a_j - a_k)``: an ellipse in l_j and l_i. Both halves of share 1 are the separatrix.
+    ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2 = share (a_j - a_k)`` about axis k, with a = 1/I.
     """
     inverse, order = 1 / moments, np.argsort(moments)
     curves = []

@@ -64,9 +64,8 @@ def is_value(unit: object) -> bool:
 
 
 # The least unlikely median in SI units, the range of likely ones, and other units to try.
-# Intervals of 2 s may be 500 Hz in milliseconds, and ahrs uses at most 1 s of an interval. Most
-# gyroscopes measure up to 2000 deg/s, 34.9 rad/s. Few bodies are accelerated by 10 g for half of a
-# recording. The field of the Earth is 25 to 65 uT; in gauss it is 0.25 to 0.65, which may be T.
+# Intervals of 2 s may be 500 Hz in milliseconds. Most gyroscopes measure up to 2000 deg/s, 34.9
+# rad/s. The field of the Earth is 25 to 65 uT; in gauss it is 0.25 to 0.65, which may be T.
 _MEDIANS = {
     "t": (2.0, 5e-4, 0.5, ("ms", "us", "ns")),
     "gyro": (35.0, 0.1, 35.0, ("deg/s", "mdps")),

@@ -191,8 +191,7 @@ def _fitted(
 def _moments(means: np.ndarray, number: int, dt: float) -> np.ndarray:
     """Return the covariance of two Allan variances, by pairs of the squares, (m, m, 3, 3).
 
-    An Allan variance is ``sum(z^2)/(2 M)`` over M normal differences z of neighbouring means, so
-    the covariance of two is ``sum(R(s - t)^2)/(2 M M')``, with R that of the two kinds of z.
+    Of ``sum(z^2)/(2 M)``, z normal, it is ``sum(R(s - t)^2)/(2 M M')``, R that of both kinds of z.
     """
     result, units = np.zeros((len(means), len(means), 3, 3)), np.array([[1.0 / dt], [1.0], [dt]])
     for i, n in enumerate(means):

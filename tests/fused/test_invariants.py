@@ -7,6 +7,7 @@ import pytest
 from as_scalars import evaluate
 
 from jaxquat._internal.branches import branched, rarely
+from jaxquat.fused.ir.expansion import contracted
 from jaxquat.fused.trace import calls
 from jaxquat.fused.trace.tracing import program_of
 
@@ -72,3 +73,26 @@ def test_a_row_that_does_not_change_is_repeated():
     results = evaluate(program, [jnp.float32(0.3)])
     np.testing.assert_array_equal(results[:4], np.full(4, long(*2 * [jnp.float32(0.3)])[0]))
     np.testing.assert_array_equal(results[4:], ROWS[:, 0].astype(np.float32))
+
+
+def test_a_product_that_is_only_added_is_rounded_with_the_sum_as_in_the_unrolled_loop():
+    def turned(x):
+        sine, cosine = jnp.sin(x), jnp.cos(x)
+        trip = lambda d, _: (sine * cosine - d * 0.4 + (sine * sine) * d, None)
+        return jax.lax.scan(trip, x, None, 200)[0]
+
+    closed = jax.make_jaxpr(turned)(jnp.float32(0.7))
+    kept, unrolled = (contracted(program_of(closed, loops=x)) for x in (calls.LONG, np.inf))
+    assert [r.trips for r in kept.routines()] == [200]
+    assert kept.counts() == unrolled.counts()
+    assert kept.counts()["fma"] == 400
+
+
+def test_results_of_no_numbers_come_from_a_loop_that_is_kept():
+    def decay(x):
+        trip = lambda d, _: (d * 0.9 + x, jnp.zeros((0, 2), x.dtype))
+        return jax.lax.scan(trip, x, None, 400)
+
+    program = program_of(jax.make_jaxpr(decay)(jnp.float32(0.3)), loops=calls.LONG)
+    assert any(r.trips == 400 for r in program.routines())
+    assert len(program.outputs) == 1

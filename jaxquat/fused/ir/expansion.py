@@ -48,7 +48,7 @@ def _expand(b: Builder, op: Op, values: list[Any]) -> Scalar:
 
 
 def _contracting(program: Program, otherwise: Rule) -> Rule:
-    products = _summed(program)
+    products = summed(program)
 
     def rule(b: Builder, op: Op, values: list[Any]) -> Scalar:
         first, second = op.args if op.name in ("add", "sub") else (-1, -1)
@@ -64,7 +64,7 @@ def _contracting(program: Program, otherwise: Rule) -> Rule:
     return rule
 
 
-def _summed(program: Program) -> dict[int, tuple[int, ...]]:
+def summed(program: Program) -> dict[int, tuple[int, ...]]:
     """Return the float products that are used only in sums and differences, with their factors."""
     products = {
         k: op.args

@@ -1,15 +1,17 @@
 """What does not change from trip to trip of a loop is computed once, before the loop.
 
 A branch or a function in the loop may have results of both kinds. It is then called twice, before
-the loop and in it, each time for the results that are needed there.
+the loop and in it, each time for what is needed there. Products that are used only in sums stay,
+because both are rounded together (``expansion``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from jaxquat.fused.ir.builder import Builder, Scalar
+from jaxquat.fused.ir.expansion import summed
 from jaxquat.fused.ir.program import Op, Program, Routine
 
 Known = dict[int, Any]  # a value for its number, a list of items for a call's
@@ -18,21 +20,22 @@ Known = dict[int, Any]  # a value for its number, a list of items for a call's
 def hoisted(outer: Builder, loop: Routine, fixed: Sequence[Scalar]) -> tuple[Routine, list[Scalar]]:
     """Return a loop without its invariants, which ``outer`` computes, and its fixed values."""
     program, before = loop.program, dict(enumerate(fixed))
-    stays, parts = [], {}
-    for number, op in enumerate(program.ops, len(program.inputs)):
+    numbered = list(enumerate(program.ops, len(program.inputs)))
+    both = {number for number, op in numbered if op.name == "const"}.union(summed(program))
+    parts: dict[int, dict[int, Scalar]] = {}
+    for number, op in numbered:
         if all(a in before for a in op.args):
             before[number] = emitted(outer, op, before)
         elif op.name == "item" and op.value in parts.get(op.args[0], ()):
             before[number] = parts[op.args[0]][op.value]
         elif op.name == "call":
             parts[number] = _called(outer, op, before)
-        if number not in before or op.name == "const":
-            stays.append((number, op))
 
     changing = range(loop.fixed, len(program.inputs))
-    consts = {number for number, op in stays if op.name == "const"}
-    used = [a for _, op in stays for a in op.args] + list(program.outputs)
-    inputs = sorted({a for a in used if a in before} - consts)
+    known = before.keys() - both
+    needed = _needed(program, program.outputs, known)
+    stays = [(number, op) for number, op in numbered if number in needed - known]
+    inputs = sorted(needed & known)
     inner = Builder([program.dtype(a) for a in (*inputs, *changing)])
     values: Known = dict(zip((*inputs, *changing), inner.arguments, strict=True))
     for number, op in stays:
@@ -91,9 +94,10 @@ def _part(b: Builder, op: Op, wanted: Sequence[int], values: Known) -> dict[int,
     return dict(zip(wanted, items, strict=True))
 
 
-def _needed(program: Program, outputs: Sequence[int]) -> set[int]:
+def _needed(program: Program, outputs: Sequence[int], known: Collection[int] = ()) -> set[int]:
+    """Return the values that these outputs need; what is known needs nothing."""
     needed, base = set(outputs), len(program.inputs)
     for number in range(base + len(program.ops) - 1, base - 1, -1):
-        if number in needed:
+        if number in needed and number not in known:
             needed.update(program.ops[number - base].args)
     return needed

@@ -87,7 +87,7 @@ def _looped(
     items = t.call(routine, [*free, *flat(carry), *(x for row in rows for x in row.flat)])
     ys = [x.shape for x in outputs[len(carry) :]]
     columns = shaped(items[count:], [(math.prod(shape), p["length"]) for shape in ys])
-    ys = [x.T.reshape(-1, *shape)[order] for x, shape in zip(columns, ys, strict=True)]
+    ys = [x.T.reshape(p["length"], *y)[order] for x, y in zip(columns, ys, strict=True)]
     return [*shaped(items[:count], [x.shape for x in carry]), *ys]
 
 
