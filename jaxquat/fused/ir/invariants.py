@@ -34,7 +34,8 @@ def hoisted(outer: Builder, loop: Routine, fixed: Sequence[Scalar]) -> tuple[Rou
     changing = range(loop.fixed, len(program.inputs))
     known = before.keys() - both
     needed = _needed(program, program.outputs, known)
-    stays = [(number, op) for number, op in numbered if number in needed - known]
+    staying = needed - known
+    stays = [(number, op) for number, op in numbered if number in staying]
     inputs = sorted(needed & known)
     inner = Builder([program.dtype(a) for a in (*inputs, *changing)])
     values: Known = dict(zip((*inputs, *changing), inner.arguments, strict=True))
