@@ -155,11 +155,7 @@ def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[An
 
 
 def _refuse_large_products(per_step: float, most: int, at_once: int, largest: int) -> None:
-    """Raise NotImplementedError if XLA is faster, by the multiplications in one call of a function.
-
-    The derivative with respect to the largest array has no scalar form, and its scan within the
-    primitive takes longer than ``engine="scan"``.
-    """
+    """Raise NotImplementedError if XLA is faster, by the multiplications in one call."""
     if per_step > most:
         text = f"{per_step:.0f} multiplications in the matrix products of a step"
         raise NotImplementedError(f"{text}; from {most} on XLA is faster")

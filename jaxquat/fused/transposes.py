@@ -49,10 +49,7 @@ Arrays = dict[Key, Any]
 def _call_of_f(
     primitive: LoopPrimitive, params: dict[str, Any], unknown: Iterable[Key]
 ) -> dict[str, Any] | None:
-    """Return parameters for the part of a call of G that is a call of F, or None.
-
-    This part is known if only tangents are unknown.
-    """
+    """Return parameters for a call of G as one of F, where only tangents are unknown; else None."""
     g, f = params["recurrence"], params["recurrence"].primal
     if f is None or not all(keys.primal_key(g, key).is_tangent for key in unknown):
         return None

@@ -17,8 +17,10 @@ from jaxquat.fused.ir.program import Op, Program, Routine
 Known = dict[int, Any]  # a value for its number, a list of items for a call's
 
 
-def hoisted(outer: Builder, loop: Routine, fixed: Sequence[Scalar]) -> tuple[Routine, list[Scalar]]:
-    """Return a loop without its invariants, which ``outer`` computes, and its fixed values."""
+def hoisted(
+    outer: Builder, loop: Routine, fixed: Sequence[Scalar]
+) -> tuple[Routine, list[Scalar], list[int]]:
+    """Return a loop without its invariants, its fixed values, and the numbers of its used rows."""
     program, before = loop.program, dict(enumerate(fixed))
     numbered = list(enumerate(program.ops, len(program.inputs)))
     both = {number for number, op in numbered if op.name == "const"}.union(summed(program))
@@ -31,9 +33,11 @@ def hoisted(outer: Builder, loop: Routine, fixed: Sequence[Scalar]) -> tuple[Rou
         elif op.name == "call":
             parts[number] = _called(outer, op, before)
 
-    changing = range(loop.fixed, len(program.inputs))
     known = before.keys() - both
     needed = _needed(program, program.outputs, known)
+    first = loop.fixed + loop.carried
+    rows = sorted(needed.intersection(range(first, len(program.inputs))))
+    changing = [*range(loop.fixed, first), *rows]
     staying = needed - known
     stays = [(number, op) for number, op in numbered if number in staying]
     inputs = sorted(needed & known)
@@ -46,7 +50,8 @@ def hoisted(outer: Builder, loop: Routine, fixed: Sequence[Scalar]) -> tuple[Rou
         else:
             values[number] = emitted(inner, op, values)
     body = inner.finish([values[k] for k in program.outputs])
-    return loop._replace(program=body, fixed=len(inputs)), [before[a] for a in inputs]
+    loop = loop._replace(program=body, fixed=len(inputs))
+    return loop, [before[a] for a in inputs], [k - first for k in rows]
 
 
 def emitted(b: Builder, op: Op, values: Known) -> Any:
