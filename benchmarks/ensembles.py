@@ -94,7 +94,7 @@ def seconds_to_store(rows):
         path = Path(folder) / "store"
         outputs = {"rate": [[3], "float32"]}
         stores.create(path, {"outputs": outputs}, REPEATS * chunk, chunk)
-        store = stores.attach(path, outputs, 0)
+        store = stores.attach(path, outputs)
         began = time.perf_counter()
         for k in range(REPEATS):
             store.write(k, slice(k * chunk, (k + 1) * chunk), [rows])

@@ -243,7 +243,8 @@ def policy():
         return optax.apply_updates(weights, changes), memory
 
     turns = normal(64, 4)
-    starts = jq.State(turns / np.linalg.norm(turns, axis=1, keepdims=True), normal(64, 3))
+    turns /= np.linalg.norm(turns, axis=1, keepdims=True)
+    starts = jq.State(jnp.asarray(turns), jnp.asarray(normal(64, 3)))
     return jax.jit(update)(weights, adam.init(weights), starts)
 
 

@@ -69,7 +69,7 @@ def predicted(needs, steps):
 
     rows = []
     for bodies in BODIES:
-        row = {"bodies": bodies}
+        row: dict[str, float] = {"bodies": bodies}
         for title, names in (("forward", FORWARD), ("gradient", GRADIENT)):
             parts = [(needs[name].loops, needs[name].registers) for name in names]
             row[title] = 1e3 * sum(sass.seconds(*part, bodies, steps) for part in parts)

@@ -138,7 +138,7 @@ def on_host(kind, folder):
     library = Path(folder) / f"limit{KINDS.index(kind)}.so"  # a path is loaded once
     source = library.with_suffix(".cpp")
     source.write_text(defines + re.split(r"static float \*memory", text)[0] + LOOP)
-    compiler = shutil.which("g++") or shutil.which("clang++")
+    compiler = shutil.which("g++") or shutil.which("clang++") or "c++"
     options = ["-O2", "-std=c++17", "-w", "-shared", "-fPIC"]
     subprocess.run([compiler, *options, str(source), "-o", str(library)], check=True)
     starts, gains = peers.random_starts(70, "float32"), jnp.array([6.0, 4.0], jnp.float32)

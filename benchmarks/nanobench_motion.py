@@ -36,7 +36,7 @@ def flight(file):
     """Return the part of a flight above 0.3 m, as ``nanodrone_model.read`` does."""
     log = nanobench.read(file)
     high = np.flatnonzero(log["position"][:, 2] > 0.3)[[0, -1]]
-    t = np.arange(log.t[high[0]] + 0.1, log.t[high[1]] - 0.1, DT)
+    t = np.arange(float(log.t[high[0]]) + 0.1, float(log.t[high[1]]) - 0.1, DT)
     q = Rotation.from_quat(log.q, scalar_first=True)
     turns = (q[:-1].inv() * q[1:]).as_rotvec() / np.diff(log.t)[:, None]
     late = clock(t, (log.t[1:] + log.t[:-1]) / 2, turns, log)
@@ -67,7 +67,7 @@ def clock(t, middles, turns, log):
 
     def swing(times, values, stamps):
         sampled = np.stack([np.interp(times, stamps, x) for x in values.T[:2]], 1)
-        return filtfilt(*SWING, sampled, axis=0)
+        return filtfilt(*SWING, sampled, axis=0)  # pyright: ignore[reportCallIssue]
 
     wanted = swing(t, turns, middles)
     misses = [np.sum((swing(t + s, log.gyro, log.t) - wanted) ** 2) for s in SHIFTS]

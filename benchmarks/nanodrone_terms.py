@@ -22,6 +22,7 @@ at the shift in time at which the positions differ least: what the path alone de
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -113,7 +114,8 @@ def with_term(model, term):
         base, extra, volts = params
         known, memory = state.aux
         bare = state._replace(aux=known)
-        wanted, rates = wrench(t, bare, base, row)
+        both: Any = wrench(t, bare, base, row)  # with a memory
+        wanted, rates = both
         given, motors = signals(bare, row, base[3])
         lift = jnp.array(UP) * jnp.sum(base[0].physics.thrust * row[:4] ** 2)
         height = state.position[2]

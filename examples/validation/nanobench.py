@@ -38,8 +38,8 @@ def read(file):
     log = everything(file)
     n = recorded(log.t, np.hstack([log.gyro, log.accelerometer, log["onboard"]]))
     channels = {name: values[:n] for name, values in log.channels.items()}
-    sensors = {name: log[name][:n] for name in ("gyro", "q", "accelerometer")}
-    return jq.recordings.Recording(log.t[:n], **sensors, channels=channels)
+    gyro, q, force = (log[name][:n] for name in ("gyro", "q", "accelerometer"))
+    return jq.recordings.Recording(log.t[:n], gyro, q, accelerometer=force, channels=channels)
 
 
 def everything(file):

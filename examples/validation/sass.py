@@ -59,7 +59,9 @@ class Loop(NamedTuple):
 
     def classes(self) -> dict[str, int]:
         """Return how many instructions there are of each class."""
-        counts = dict.fromkeys(("FMA", "float", "special", "memory", "branch", "other"), 0)
+        counts: dict[str, int] = dict.fromkeys(
+            ("FMA", "float", "special", "memory", "branch", "other"), 0
+        )
         for name in self.names:
             counts[kind(name)] += 1
         return counts
