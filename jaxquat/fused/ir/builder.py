@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxquat.fused.ir.operations import OPERATIONS, converted
-from jaxquat.fused.ir.program import Op, Program, Routine
+from jaxquat.fused.ir.program import Op, Program, Routine, needed
 
 _BOOLEAN = np.dtype(bool)
 
@@ -62,15 +62,24 @@ class Builder:
             for k in range(routine.items)
         ]
 
+    def copy(self, op: Op, values: Any) -> Any:
+        """Append the same operation of new values, by number; a call has the list of its items."""
+        args = [values[a] for a in op.args]
+        if op.name == "const":
+            return self.const(op.number)
+        if op.name == "call":
+            return self.call(op.value, args)
+        if op.name == "item":
+            return args[0][op.value]
+        return self.emit(op.name, *args, dtype=op.dtype)
+
     def finish(self, outputs: Sequence[Scalar]) -> Program:
         """Return the program, without the operations that the outputs do not need."""
-        base, needed = len(self.arguments), {x.number for x in outputs}
-        for number in range(len(self.ops) - 1, -1, -1):
-            if number + base in needed:
-                needed.update(self.ops[number].args)
+        base = len(self.arguments)
+        wanted = needed(self.ops, base, (x.number for x in outputs))
         new, ops = {k: k for k in range(base)}, []
         for number, op in enumerate(self.ops, base):
-            if number in needed:
+            if number in wanted:
                 new[number] = base + len(ops)
                 args = tuple([new[a] for a in op.args])
                 ops.append(op if args == op.args else Op(op.name, op.dtype, args, op.value))

@@ -34,17 +34,13 @@ def contracted(program: Program) -> Program:
 
     A product minus itself stays: x y - y x is 0, but fma would return the rounding error.
     """
-    return _rewritten(program, _contracting(program, _copy), contracted)
-
-
-def _copy(b: Builder, op: Op, values: list[Any]) -> Scalar:
-    return b.emit(op.name, *(values[a] for a in op.args), dtype=op.dtype)
+    return _rewritten(program, _contracting(program, Builder.copy), contracted)
 
 
 def _expand(b: Builder, op: Op, values: list[Any]) -> Scalar:
     if op.name in EXPANSIONS and op.dtype.kind == "f":
         return EXPANSIONS[op.name](*(values[a] for a in op.args))
-    return _copy(b, op, values)
+    return b.copy(op, values)
 
 
 def _contracting(program: Program, otherwise: Rule) -> Rule:
@@ -83,15 +79,11 @@ def _rewritten(program: Program, rule: Rule, of_routine: Callable[[Program], Pro
     values: list[Any] = list(b.arguments)  # the value of a call is the list of its items
     routines: dict[int, Routine] = {}
     for op in program.ops:
-        if op.name == "const":
-            values.append(b.const(op.number))
-        elif op.name == "call":
+        if op.name == "call":
             if id(op.value) not in routines:
                 inner = of_routine(op.value.program)
                 routines[id(op.value)] = op.value._replace(program=inner)
-            values.append(b.call(routines[id(op.value)], [values[a] for a in op.args]))
-        elif op.name == "item":
-            values.append(values[op.args[0]][op.value])
+            values.append(b.copy(op._replace(value=routines[id(op.value)]), values))
         else:
             values.append(rule(b, op, values))
     result = b.finish([values[k] for k in program.outputs])

@@ -7,12 +7,12 @@ because both are rounded together (``expansion``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jaxquat.fused.ir.builder import Builder, Scalar
 from jaxquat.fused.ir.expansion import summed
-from jaxquat.fused.ir.program import Op, Program, Routine
+from jaxquat.fused.ir.program import Op, Routine, needed
 
 Known = dict[int, Any]  # a value for its number, a list of items for a call's
 
@@ -27,43 +27,31 @@ def hoisted(
     parts: dict[int, dict[int, Scalar]] = {}
     for number, op in numbered:
         if all(a in before for a in op.args):
-            before[number] = emitted(outer, op, before)
+            before[number] = outer.copy(op, before)
         elif op.name == "item" and op.value in parts.get(op.args[0], ()):
             before[number] = parts[op.args[0]][op.value]
         elif op.name == "call":
             parts[number] = _called(outer, op, before)
 
     known = before.keys() - both
-    needed = _needed(program, program.outputs, known)
+    wanted = needed(program.ops, len(program.inputs), program.outputs, known)
     first = loop.fixed + loop.carried
-    rows = sorted(needed.intersection(range(first, len(program.inputs))))
+    rows = sorted(wanted.intersection(range(first, len(program.inputs))))
     changing = [*range(loop.fixed, first), *rows]
-    staying = needed - known
+    staying = wanted - known
     stays = [(number, op) for number, op in numbered if number in staying]
-    inputs = sorted(needed & known)
+    inputs = sorted(wanted & known)
     inner = Builder([program.dtype(a) for a in (*inputs, *changing)])
     values: Known = dict(zip((*inputs, *changing), inner.arguments, strict=True))
     for number, op in stays:
         if parts.get(number):
-            wanted = [k for k in range(op.value.items) if k not in parts[number]]
-            values[number] = _part(inner, op, wanted, values)
+            others = [k for k in range(op.value.items) if k not in parts[number]]
+            values[number] = _part(inner, op, others, values)
         else:
-            values[number] = emitted(inner, op, values)
+            values[number] = inner.copy(op, values)
     body = inner.finish([values[k] for k in program.outputs])
     loop = loop._replace(program=body, fixed=len(inputs))
     return loop, [before[a] for a in inputs], [k - first for k in rows]
-
-
-def emitted(b: Builder, op: Op, values: Known) -> Any:
-    """Append the same operation of new values."""
-    args = [values[a] for a in op.args]
-    if op.name == "const":
-        return b.const(op.number)
-    if op.name == "call":
-        return b.call(op.value, args)
-    if op.name == "item":
-        return args[0][op.value]
-    return b.emit(op.name, *args, dtype=op.dtype)
 
 
 def _called(b: Builder, op: Op, values: Known) -> dict[int, Scalar]:
@@ -85,25 +73,16 @@ def _part(b: Builder, op: Op, wanted: Sequence[int], values: Known) -> dict[int,
     """Call a routine of one trip for some of its items."""
     routine, program = op.value, op.value.program
     outputs = [program.outputs[k] for k in wanted]
-    needed = _needed(program, outputs)
+    used = needed(program.ops, len(program.inputs), outputs)
     carried = [routine.fixed + k for k in wanted if k < routine.carried]
     others = [k for k in range(len(program.inputs)) if k not in carried]
-    taken = [k for k in others if k in needed or (k == 0 and routine.kind != "loop")]
+    taken = [k for k in others if k in used or (k == 0 and routine.kind != "loop")]
     inner = Builder([program.inputs[k] for k in (*taken, *carried)])
     of_inner: Known = dict(zip((*taken, *carried), inner.arguments, strict=True))
     for number, step in enumerate(program.ops, len(program.inputs)):
-        if number in needed:
-            of_inner[number] = emitted(inner, step, of_inner)
+        if number in used:
+            of_inner[number] = inner.copy(step, of_inner)
     body = inner.finish([of_inner[k] for k in outputs])
     part = Routine(body, 1, len(taken), len(carried), routine.kind)
     items = b.call(part, [values[op.args[k]] for k in (*taken, *carried)])
     return dict(zip(wanted, items, strict=True))
-
-
-def _needed(program: Program, outputs: Sequence[int], known: Collection[int] = ()) -> set[int]:
-    """Return the values that these outputs need; what is known needs nothing."""
-    needed, base = set(outputs), len(program.inputs)
-    for number in range(base + len(program.ops) - 1, base - 1, -1):
-        if number in needed and number not in known:
-            needed.update(program.ops[number - base].args)
-    return needed

@@ -14,7 +14,7 @@ A ``Routine`` is a program within another one: a loop, a function, or a branch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,6 +76,20 @@ class Routine(NamedTuple):
     def items(self) -> int:
         """The number of items."""
         return self.carried + (len(self.program.outputs) - self.carried) * self.trips
+
+
+def needed(
+    ops: Sequence[Op], first: int, outputs: Iterable[int], known: Collection[int] = ()
+) -> set[int]:
+    """Return the values that these outputs need; the first operation has the number ``first``.
+
+    Values that are known need nothing.
+    """
+    wanted = set(outputs)
+    for number in range(first + len(ops) - 1, first - 1, -1):
+        if number in wanted and number not in known:
+            wanted.update(ops[number - first].args)
+    return wanted
 
 
 class Program(NamedTuple):

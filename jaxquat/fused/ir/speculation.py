@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from jaxquat.fused.ir.builder import Builder, Scalar, where
-from jaxquat.fused.ir.invariants import emitted
 from jaxquat.fused.ir.program import Program, Routine
 
 RARE = ("rare", "seldom")
@@ -47,7 +46,7 @@ def _outputs(
             needed.append(args[0])
             values[number] = op.value.split(args)[1]
         else:
-            values[number] = emitted(b, op, values)
+            values[number] = b.copy(op, values)
     return [values[k] for k in program.outputs]
 
 
