@@ -363,7 +363,12 @@ def one_of(name: str, value: Any, options: Sequence[Any]) -> Any:
     return value
 
 
-def positive_integer(name: str, value: Any, hint: str = "", least: int = 1) -> int:
+def positive_integer(name: str, value: Any, hint: str = "") -> int:
+    """Return ``value`` as an int of at least 1 (a bool is not one)."""
+    return integer(name, value, 1, hint)
+
+
+def integer(name: str, value: Any, least: int, hint: str = "") -> int:
     """Return ``value`` as an int of at least ``least`` (a bool is not one)."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name}: wanted an integer, got {value!r}{hint}")

@@ -9,7 +9,8 @@ from typing import Any, TypeVar, cast
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.core import Tracer
+
+from jaxquat._internal.checks import is_concrete
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,12 +21,8 @@ def compiled(function: F) -> F:
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
-        alone = not named and all(
-            isinstance(x, Array)
-            and not isinstance(x, Tracer)
-            and jnp.issubdtype(x.dtype, jnp.floating)
-            for x in arguments
-        )
+        floats = (isinstance(x, Array) and jnp.issubdtype(x.dtype, jnp.floating) for x in arguments)
+        alone = not named and is_concrete(arguments) and all(floats)
         return (jitted if alone else function)(*arguments, **named)
 
     return cast(F, call)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.extend.core import jaxpr_as_fun
 
-from jaxquat._internal.checks import arrays, boolean, function, one_of, positive_integer, strong
+from jaxquat._internal.checks import arrays, boolean, function, integer, one_of, strong
 from jaxquat._internal.varying import axes_of, cast, shaped
 from jaxquat.fused import engine as fused
 
@@ -56,7 +56,7 @@ def scan(
     one_of("engine", engine, ("scan", "fused", "auto"))
     arrays("xs", xs)
     arrays("init", init)
-    length = None if length is None else positive_integer("length", length, least=0)
+    length = None if length is None else integer("length", length, 0)
     if boolean("reverse", reverse):
         last, ys = scan(f, init, _reversed(xs), length, engine=engine)
         return last, _reversed(ys)

@@ -232,7 +232,7 @@ def curvature(
 
 def slope_of_sample(
     problem: Problem, costate: Array, k: Array, state: State, command: Array, after: State, z: Array
-) -> tuple[Array, Array]:
+) -> tuple[Array, tuple[Array, Array]]:
     """Return the gradient of a sample's Lagrangian at z, (n + m,), next error and residuals."""
     stage = moved(partial(problem.stage, k), state, command)
 
