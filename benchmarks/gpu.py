@@ -186,7 +186,7 @@ def against_hand(options, rows):
             starts = peers.random_starts(bodies, "float32")
             row, ends = library.run(starts, gains, options.steps)
             fused = best(forward, gains, starts)
-            error = limit_cuda.compared(ends, forward(gains, starts))
+            error = max(limit_cuda.compared(ends, forward(gains, starts)))
             rows.append({"kind": kind, "bodies": bodies, "fused": fused, "error": error, **row})
             cells = f"{row['block']} | {1e3 * row['kernel']:.3f} | {1e3 * row['call']:.3f}"
             cells += f" | {1e3 * fused:.3f} | {fused / row['call']:.2f}"

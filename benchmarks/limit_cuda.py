@@ -125,9 +125,9 @@ def _pointer(x):
 
 
 def compared(ends, library_ends):
-    """Return the largest difference of the last states to those of the library."""
+    """Return the largest differences of last attitudes and rates to those of the library."""
     pairs = zip(ends, (library_ends.q, library_ends.omega), strict=True)
-    return max(float(np.abs(a - np.asarray(b)).max()) for a, b in pairs)
+    return [float(np.abs(a - np.asarray(b)).max()) for a, b in pairs]
 
 
 def on_host(kind, folder):
@@ -150,8 +150,7 @@ def on_host(kind, folder):
     body = parameters(gains)
     pointers = map(_pointer, (*arrays, *results))
     ctypes.CDLL(str(library)).rollout(ctypes.byref(body), *pointers, 70, 50)
-    pairs = zip(results, (ends.q, ends.omega), strict=True)
-    return [float(np.abs(x.T - np.asarray(y)).max()) for x, y in pairs]
+    return compared([x.T for x in results], ends)
 
 
 if __name__ == "__main__":

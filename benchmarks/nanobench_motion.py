@@ -10,13 +10,11 @@ one of the motion capture for each flight, where the rates differ least. The win
 the fit are those of ``nanodrone.py``: half a second from every sample, by these speeds alone.
 """
 
-import argparse
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
-from nanodrone import BATCH, PAGE, mean_errors, put
+from nanodrone import BATCH, PAGE, mean_errors, parser_of, put
 from nanodrone_fit import MEMORY_STEPS, chosen, constant, improved, residuals_at
 from nanodrone_model import DT, Model, completed, first_guess, predict, windows
 from scipy.signal import butter, filtfilt, lfilter
@@ -114,13 +112,7 @@ def table(files, models):
 
 def main():
     """Fit, test, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--train", type=Path, nargs="+", required=True)
-    parser.add_argument("--test", type=Path, nargs="+", required=True)
-    parser.add_argument("--write", action="store_true", help="put the table into the page")
-    options = parser.parse_args()
+    options = parser_of(__doc__).parse_args()
     begin = time.perf_counter()
     models = fitted([flight(file) for file in options.train])
     text = "\n".join(table(options.test, models))

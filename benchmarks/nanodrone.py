@@ -121,15 +121,21 @@ def stored(file):
     return {name: unravel(jnp.array(x, jnp.float32)) for name, x in numbers.items()}
 
 
+def parser_of(description, both=True):
+    """Return a parser of the flights to fit and to test; ``both``: whether each must be given."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in ("--train", "--test"):
+        parser.add_argument(name, type=Path, nargs="+", default=[], required=both)
+    parser.add_argument("--write", action="store_true", help="put the last table into the page")
+    return parser
+
+
 def main():
     """Fit or test."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--train", type=Path, nargs="+", default=[])
-    parser.add_argument("--test", type=Path, nargs="+", default=[])
+    parser = parser_of(__doc__, both=False)
     parser.add_argument("--model", type=Path, default=STORED, help="default: the stored one")
-    parser.add_argument("--write", action="store_true", help="put the last summary into the page")
     options = parser.parse_args()
     if options.train:
         models = {}

@@ -19,16 +19,14 @@ speeds of the motors. "Repeated flight" predicts the changes of another flight a
 at the shift in time at which the positions differ least: what the path alone determines.
 """
 
-import argparse
 import time
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from nanodrone import BATCH, PAGE, STORED, mean_errors, put, stored, summary
+from nanodrone import BATCH, PAGE, STORED, mean_errors, parser_of, put, stored, summary
 from nanodrone_fit import MEMORY_STEPS, chosen, constant, residuals_at
 from nanodrone_model import (
     MASS,
@@ -231,13 +229,7 @@ def floors(batches, model):
 
 def main():
     """Fit and test each term, print, and write where asked."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--train", type=Path, nargs="+", required=True)
-    parser.add_argument("--test", type=Path, nargs="+", required=True)
-    parser.add_argument("--write", action="store_true", help="put the table into the page")
-    options = parser.parse_args()
+    options = parser_of(__doc__).parse_args()
     model = stored(STORED)["memory, estimated start"]
     flights = [read(file) for file in options.train]
     kept = chosen(flights[3::4], MEMORY_STEPS, STRIDE)
