@@ -69,20 +69,24 @@ def call(
 
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[str, int]:
-    with announced("a kernel"):
-        return _compiled(*host.module(loop, kind, batched, lanes))
+    text, scratch = host.module(loop, kind, batched, lanes)
+    _define_threads()
+    key = hashlib.sha256("\n".join([text, *host.processor(), *host.version()]).encode())
+    name = key.hexdigest()
+
+    def compiled() -> bytes:
+        with announced("a kernel"):
+            code = host.compiled(text)
+        objects.write(key.digest(), code)
+        return code
+
+    if name not in loading.loaded:
+        loading.add(name, objects.read(key.digest()) or compiled)
+    return name, scratch
 
 
-def _compiled(text: str, scratch: int) -> tuple[str, int]:
+@functools.cache
+def _define_threads() -> None:
     import llvmlite.binding as llvm
 
     llvm.add_symbol("jaxquat_threads", ctypes.addressof(_threads))
-    triple, version = host.machine().triple, str(llvm.llvm_version_info)
-    key = hashlib.sha256("\n".join([text, *host.processor(), triple, version]).encode())
-    if key.hexdigest() not in loading.loaded:
-        code = objects.read(key.digest())
-        if code is None:
-            code = host.compiled(text)
-            objects.write(key.digest(), code)
-        loading.add(key.hexdigest(), code)
-    return key.hexdigest(), scratch

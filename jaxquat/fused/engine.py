@@ -23,6 +23,7 @@ from jax import Array
 from jax.extend.core import jaxpr_as_fun
 
 from jaxquat._internal.checks import is_key
+from jaxquat._internal.collection import paused
 from jaxquat._internal.varying import shaped
 from jaxquat.fused import cpu, lowering, passes, vouching
 from jaxquat.fused import transposes as _transposes  # noqa: F401  # registers rules
@@ -44,6 +45,7 @@ MULTIPLICATIONS = {
 """The kernel is faster than XLA up to this many multiplications in a step's matrix products."""
 
 
+@paused()
 def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
     """Return the saved rows, the last memory and the last state of a loop, by its kernel.
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
+from jaxquat.fused import gates
 from jaxquat.fused.targets import host
 
 MOST = 2**30  # bytes of object code in one process
@@ -25,26 +27,27 @@ def target(name: str) -> str:
     return f"jaxquat_kernel_{name}"
 
 
-def add(name: str, code: bytes) -> None:
-    """Let XLA call ``jaxquat_kernel`` of object code; NotImplementedError if there is too much."""
-    global _size
+def add(name: str, code: bytes | Callable[[], bytes]) -> None:
+    """Let XLA call ``jaxquat_kernel`` of object code; NotImplementedError if there is too much.
+
+    A function that compiles the code runs in another thread.
+    """
     with _lock:
         if name in loaded:
             return
-        if _size + len(code) > MOST:
+        if _size > MOST:
             raise NotImplementedError(f"more than {MOST >> 20} MiB of kernels in one process")
-        engine = linked(code)
-        address: Any = ctypes.c_void_p(engine.get_function_address("jaxquat_kernel"))
-        jax.ffi.register_ffi_target(target(name), jax.ffi.pycapsule(address), platform="cpu")
-        loaded[name] = engine
-        _size += len(code)
+        if isinstance(code, bytes):
+            loaded[name] = engine = host.linked(code)
+            address = engine.get_function_address("jaxquat_kernel")
+            _count(code)
+        else:
+            loaded[name] = address = gates.opened(lambda: _count(code()))
+        capsule = jax.ffi.pycapsule(ctypes.c_void_p(address))
+        jax.ffi.register_ffi_target(target(name), capsule, platform="cpu")
 
 
-def linked(code: bytes) -> Any:
-    """Return an LLVM engine that holds object code in memory and knows its addresses."""
-    import llvmlite.binding as llvm
-
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host.machine())
-    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    return engine
+def _count(code: bytes) -> bytes:
+    global _size
+    _size += len(code)
+    return code

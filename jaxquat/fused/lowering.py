@@ -11,6 +11,7 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
+from jaxquat._internal.collection import paused
 from jaxquat._internal.varying import typed
 from jaxquat.fused import cpu, keys, partitioning
 from jaxquat.fused.errors import report
@@ -49,6 +50,7 @@ def _computed(*operands: Array, **params: Any) -> list[Array]:
 
 
 def _lower_kernel(call: Callable[..., Callable[..., list[Array]]], platform: str) -> None:
+    @paused()
     def lowered(*operands: Array, members: int | None, **params: Any) -> list[Array]:
         outputs = call()(operands=operands, members=members or 1, **params)
         return outputs if members else [x[0] for x in outputs]
@@ -80,6 +82,7 @@ def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
     return f.with_vjp(live) if kind == "backward" else f.loop
 
 
+@paused()
 def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[Array]:
     f, keep, live, by = (params[name] for name in ("recurrence", "keep", "live", "by"))
     members, batched = params["members"], params["batched"]

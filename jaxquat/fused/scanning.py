@@ -12,10 +12,12 @@ from jax import Array, lax
 from jax.extend.core import jaxpr_as_fun
 
 from jaxquat._internal.checks import arrays, boolean, function, integer, one_of, strong
+from jaxquat._internal.collection import paused
 from jaxquat._internal.varying import axes_of, cast, shaped
 from jaxquat.fused import engine as fused
 
 
+@paused()
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,

@@ -16,6 +16,7 @@ Bertsekas, Constrained Optimization and Lagrange Multiplier Methods, 1982, secti
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -45,6 +46,7 @@ from jaxquat.planning.trajectory import (
     cost_along,
     jacobian,
     moved,
+    parts_of,
     samples_of,
     zeros,
 )
@@ -96,22 +98,39 @@ def updated(multipliers: Kinds, penalties: Kinds, at: Kinds) -> Kinds:
     return Kinds(e, jnp.where(c > 0, c, 0.0))
 
 
+class Penalised(NamedTuple):
+    """A function of a problem, with a residual for each of its constraints."""
+
+    function: Callable[..., Any]
+    constraints: Callable[..., Array]
+
+    @property
+    def jitted(self) -> Callable[..., Any]:
+        """``jitted`` of the function, if it has been traced."""
+        return self.function.jitted  # type: ignore[attr-defined]
+
+    def __call__(self, closed: Any, y: Array, root: Array, *arguments: Any) -> Any:
+        """Return what the function returns, with these residuals among it."""
+        of_function, of_constraints = closed
+        results = self.function(*of_function, *arguments)
+        value = self.constraints(*of_constraints, *arguments)
+        if len(arguments) == 1:  # the state at the end
+            return jnp.concatenate([results, _residual(value, y, root)])
+        k, (after, residuals) = arguments[0], results
+        return after, jnp.concatenate([residuals, _positive(_residual(value, y[k], root[k]))])
+
+
 def augmented(
     problem: Problem, constraints: Kinds, multipliers: Kinds, penalties: Kinds
 ) -> Problem:
     """Add a residual for each constraint; ``penalties`` are the roots of rho."""
 
-    def stage(k: Array, state: State, command: Array) -> tuple[State, Array]:
-        after, residuals = problem.stage(k, state, command)
-        value = constraints.inequalities(k, state, command)
-        y, root = multipliers.inequalities[k], penalties.inequalities[k]
-        return after, jnp.concatenate([residuals, _positive(_residual(value, y, root))])
+    def penalised(function: Any, constraint: Any, *weights: Array) -> Any:
+        functions, closed = zip(parts_of(function), parts_of(constraint), strict=True)
+        return partial(Penalised(*functions), closed, *weights)
 
-    def final(state: State) -> Array:
-        at_end = constraints.equalities(state), multipliers.equalities, penalties.equalities
-        return jnp.concatenate([problem.final(state), _residual(*at_end)])
-
-    return Problem(stage, final)
+    equalities, inequalities = zip(constraints, multipliers, penalties, strict=True)
+    return Problem(penalised(problem.stage, *inequalities), penalised(problem.final, *equalities))
 
 
 def penalty(at: Kinds, multipliers: Kinds, penalties: Kinds) -> Array:

@@ -13,6 +13,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import fraction, instance, one_of, positive_integer
+from jaxquat._internal.collection import paused
 from jaxquat._internal.progress import announced
 from jaxquat._internal.recognition import is_eager, traced
 from jaxquat._internal.renamed import order_of, refuses_old_keywords
@@ -43,6 +44,7 @@ from jaxquat.simulation.simulation import checked_simulation
 
 
 @refuses_old_keywords("planning.ilqr")
+@paused()
 def ilqr(
     scheme: Scheme | Step,
     body: Body,
@@ -180,7 +182,7 @@ def _solved(
     """Find and describe the minimum; the arguments are those of ``optimum``."""
     (best, multipliers), outcome = optimum(functions, settings, operands, guess)
     arguments = operands, best, multipliers, outcome.penalties
-    followed, cost, gains = described(functions, settings.constrained, *arguments)
+    followed, cost, gains = described(functions, settings, *arguments)
     violation = jnp.zeros_like(cost)
     if settings.constrained:
         kinds = bound(functions, operands)[1]

@@ -88,7 +88,8 @@ def minimise(
     least, lengths = 10.0 * eps, jnp.asarray(STEPS, first.dtype)
 
     def one(c: Progress) -> Progress:
-        policy = policy_of(problem, c.path, within(c.path.commands, limits, c.damping), exact)
+        choice = within(c.path.commands, limits, c.damping)
+        policy, _ = policy_of(problem, c.path, choice, exact)
         decrease = -lengths * (policy.slope + 0.5 * lengths * policy.curvature)
         gaps = jnp.zeros((), bool) if c.path.gaps is None else jnp.any(c.path.gaps != 0)
         scale = jnp.maximum(c.cost, floor)

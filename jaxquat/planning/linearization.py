@@ -27,6 +27,7 @@ from jaxquat.planning.trajectory import (
     at_once,
     half_square,
     moved,
+    parts_of,
     samples_of,
     zeros,
 )
@@ -36,19 +37,19 @@ Columns = Callable[[Callable[..., Any], list[Array], list[Array]], Any]
 
 
 def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Trace a function of a problem once, unless the problem is an augmented one."""
+    """Trace a function of a problem once, for equal keywords, if JAX knows the problem's arrays."""
 
-    def of_parts(functions: Any, closed: Any, *arguments: Any) -> Any:
+    def of_parts(functions: Any, keywords: Any, closed: Any, *arguments: Any) -> Any:
         parts = (partial(f, *x) for f, x in zip(functions, closed, strict=True))
-        return function(Problem(*parts), *arguments)
+        return function(Problem(*parts), *arguments, **dict(keywords))
 
     @wraps(function)
-    def call(problem: Problem, *arguments: Any) -> Any:
-        parts = [f for f in problem if isinstance(f, partial)]
-        if len(parts) < len(problem):
-            return function(problem, *arguments)
-        functions: tuple[Any, ...] = tuple(f.func for f in parts)
-        return functions[0].jitted(of_parts, functions)([f.args for f in parts], *arguments)
+    def call(problem: Problem, *arguments: Any, **keywords: Any) -> Any:
+        functions, closed = zip(*map(parts_of, problem), strict=True)
+        if not all(hasattr(f, "jitted") for f in functions):
+            return function(problem, *arguments, **keywords)
+        statics = functions, tuple(keywords.items())
+        return functions[0].jitted(of_parts, *statics)(closed, *arguments)
 
     return call
 

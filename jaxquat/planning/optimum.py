@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 from jax.custom_derivatives import SymbolicZero
 
+from jaxquat._internal.collection import paused
 from jaxquat._internal.linear import matvec
 from jaxquat._internal.recognition import TracedFunction
 from jaxquat.dynamics.state import State, local
@@ -29,7 +30,7 @@ from jaxquat.fused.scanning import scan
 from jaxquat.planning.constraints import Kinds, augmented, minimise_within, updated, values
 from jaxquat.planning.iteration import Settings, has_converged, minimise, no_steps
 from jaxquat.planning.linearization import exact_model, slope_at_end, slope_of_sample
-from jaxquat.planning.policies import policy_of
+from jaxquat.planning.policies import free_within, policy_of
 from jaxquat.planning.riccati import Choice, Model, backward, forward, held
 from jaxquat.planning.trajectory import (
     Limits,
@@ -87,20 +88,41 @@ def bound(functions: Functions, operands: Operands) -> tuple[Problem, Kinds]:
 
 def described(
     functions: Functions,
-    constrained: bool,
+    settings: Settings,
     operands: Operands,
     commands: Array,
     multipliers: Kinds,
     penalties: Kinds,
 ) -> tuple[State, Array, Array]:
     """Return the states of commands, their cost, and the gains."""
+    path, cost = simulated(bound(functions, operands)[0], operands.start, commands, scan)
+    gains = _gains(functions, settings, operands, path, multipliers, penalties)
+    return path.states, cost, gains
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def _gains(
+    functions: Functions,
+    settings: Settings,
+    operands: Operands,
+    path: Trajectory,
+    multipliers: Kinds,
+    penalties: Kinds,
+) -> Array:
+    """Return the gains of the Gauss-Newton model, by the kernel of the iteration."""
     problem, constraints = bound(functions, operands)
-    path, cost = simulated(problem, operands.start, commands, scan)
-    if constrained:
+    if settings.constrained:
         problem = augmented(problem, constraints, multipliers, penalties)
-    damping = jnp.asarray(10.0 * float(jnp.finfo(commands.dtype).eps), commands.dtype)
-    choice = Choice(held, free_of(commands, operands.limits), damping)
-    return path.states, cost, policy_of(problem, path, choice, exact=False).gains
+    damping = jnp.asarray(10.0 * float(jnp.finfo(path.commands.dtype).eps), path.commands.dtype)
+    choice = free_within(path.commands, operands.limits, damping)
+    return policy_of(problem, path, choice, settings.exact)[1]
+
+
+@_gains.defjvp
+def _gains_jvp(functions: Functions, settings: Settings, primals: Any, tangents: Any) -> Any:
+    # The exact model, on which the gains do not depend, would need third derivatives.
+    gains = partial(_gains.fun, functions, settings._replace(exact=False))
+    return jax.jvp(gains, primals, tangents)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
@@ -125,6 +147,7 @@ def optimum(
 
 
 @partial(optimum.defjvp, symbolic_zeros=True)
+@paused()
 def _optimum_jvp(
     functions: Functions, settings: Settings, primals: Any, tangents: Any
 ) -> tuple[Any, Any]:

@@ -17,7 +17,13 @@ from jaxquat._internal.linear import dot, matvec
 from jaxquat.dynamics.state import error_size
 from jaxquat.fused import engine as fused
 from jaxquat.fused.scanning import scan
-from jaxquat.planning.linearization import gauss_newton, models_at_end, models_of, newton
+from jaxquat.planning.linearization import (
+    gauss_newton,
+    models_at_end,
+    models_of,
+    newton,
+    traced_once,
+)
 from jaxquat.planning.riccati import (
     Choice,
     Model,
@@ -29,12 +35,32 @@ from jaxquat.planning.riccati import (
     in_box,
     summed,
 )
-from jaxquat.planning.trajectory import Limits, Problem, Trajectory, at_once, samples_of
+from jaxquat.planning.trajectory import (
+    Limits,
+    Problem,
+    Trajectory,
+    at_once,
+    free_of,
+    samples_of,
+)
 
 
-def policy_of(problem: Problem, path: Trajectory, choice: Choice, exact: bool) -> Policy:
-    """Take the step of the exact model if it is convex, otherwise of Gauss and Newton's."""
-    arguments = problem, path, choice, exact
+def policy_of(
+    problem: Problem, path: Trajectory, choice: Choice, exact: bool
+) -> tuple[Policy, Array]:
+    """Take the step of the exact model if it is convex, otherwise of Gauss and Newton's.
+
+    The second result are the gains of the model of Gauss and Newton, (samples, m, n).
+    """
+    choose, rows, damping = choice
+    return _policy_of(problem, path, rows, damping, choose=choose, exact=exact)
+
+
+@traced_once
+def _policy_of(
+    problem: Problem, path: Trajectory, rows: Any, damping: Any, *, choose: Any, exact: bool
+) -> tuple[Policy, Array]:
+    arguments = problem, path, Choice(choose, rows, damping), exact
     n = error_size(jax.tree.map(lambda x: x[0], path.states))
     # With 12 errors the threads of a GPU have too few registers.
     if n <= 6 or jax.default_backend() == "cpu":
@@ -42,16 +68,21 @@ def policy_of(problem: Problem, path: Trajectory, choice: Choice, exact: bool) -
     return modelled(*arguments)
 
 
-def modelled(problem: Problem, path: Trajectory, choice: Choice, exact: bool) -> Policy:
+def modelled(
+    problem: Problem, path: Trajectory, choice: Choice, exact: bool
+) -> tuple[Policy, Array]:
     """Compute ``policy_of`` by XLA, which linearises all samples before it goes backwards."""
     models = [gauss_newton(problem, path)]
     if exact:
         models = [newton(problem, models[0], path), *models]
     policies = [backward(model, choice)._replace(hessian=None) for model in models]
-    return _first_descent(policies, models if path.gaps is not None else None)
+    policy = _first_descent(policies, models if path.gaps is not None else None)
+    return policy, policies[-1].gains
 
 
-def _in_one_sweep(problem: Problem, path: Trajectory, choice: Choice, exact: bool) -> Policy:
+def _in_one_sweep(
+    problem: Problem, path: Trajectory, choice: Choice, exact: bool
+) -> tuple[Policy, Array]:
     """Compute ``policy_of`` in one kernel; to store the linear model would take longer."""
     rows_of_path, after, last = samples_of(path)
     ends = at_once(partial(models_at_end, problem, exact), last)
@@ -72,7 +103,7 @@ def _in_one_sweep(problem: Problem, path: Trajectory, choice: Choice, exact: boo
     policies, models = scan(sample, begin, stages, reverse=True, engine="fused")[1]
     if shifts is not None:
         models = [Model(*model, end=end) for model, end in zip(models, ends, strict=True)]
-    return _first_descent([summed(policy) for policy in policies], models)
+    return _first_descent([summed(policy) for policy in policies], models), policies[-1].gains
 
 
 def within(commands: Array, limits: Limits, damping: Any) -> Choice:
@@ -80,6 +111,14 @@ def within(commands: Array, limits: Limits, damping: Any) -> Choice:
     if limits is None:
         return Choice(held, jnp.ones(commands.shape, bool), damping)
     return Choice(in_box, (limits[0] - commands, limits[1] - commands), damping)
+
+
+def free_within(commands: Array, limits: Limits, damping: Any) -> Choice:
+    """Return the choice, of the kind of ``within``, that holds the commands at a limit."""
+    if limits is None:
+        return within(commands, limits, damping)
+    room = jnp.where(free_of(commands, limits), jnp.inf, 0.0).astype(commands.dtype)
+    return Choice(in_box, (-room, room), damping)
 
 
 def _first_descent(policies: list[Policy], models: list[Model] | None) -> Policy:

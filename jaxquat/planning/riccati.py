@@ -138,7 +138,8 @@ def in_box(hessian: Array, gradient: Array, room: tuple[Array, Array]) -> tuple[
 
     def slope_and_free(d: Array) -> tuple[Array, Array]:
         slope = gradient + matvec(hessian, d)
-        return slope, ~(((d <= lower) & (slope > 0)) | ((d >= upper) & (slope < 0)))
+        stopped = ((d <= lower) & (slope > 0)) | ((d >= upper) & (slope < 0))
+        return slope, ~stopped & (lower < upper)
 
     def stepped(_: Any, d: Array) -> Array:
         slope, free = slope_and_free(d)

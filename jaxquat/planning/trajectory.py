@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,11 @@ class Problem(NamedTuple):
 
     stage: Callable[[Array, State, Array], tuple[State, Array]]
     final: Callable[[State], Array]
+
+
+def parts_of(function: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Return the function of a ``functools.partial`` and its arrays."""
+    return (function.func, function.args) if isinstance(function, partial) else (function, ())
 
 
 class Trajectory(NamedTuple):

@@ -23,6 +23,14 @@ def processor() -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
+@functools.cache
+def version() -> tuple[str, str]:
+    """Return the triple of this machine, and the version of LLVM."""
+    import llvmlite.binding as llvm
+
+    return machine().triple, str(llvm.llvm_version_info)
+
+
 def register_bytes() -> int:
     """Return the size of a vector register."""
     features = processor()[1]
@@ -89,3 +97,13 @@ def compiled(text: str) -> bytes:
     """Return the object code of a module."""
     target = machine()
     return target.emit_object(optimised(text, target))
+
+
+def linked(code: bytes) -> Any:
+    """Return an LLVM engine that holds object code in memory and knows its addresses."""
+    import llvmlite.binding as llvm
+
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine

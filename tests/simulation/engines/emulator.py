@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import pytest
 
-from jaxquat.fused import cpu, loading
+from jaxquat.fused import cpu
 from jaxquat.fused.targets import host, nvptx
 
 REGISTERS = {name: ctypes.c_int32() for name in ("tid", "ctaid", "nctaid")}
@@ -102,6 +102,6 @@ def _loaded(text, name, parameters):
         text = text.replace(intrinsic, f"@{register}")
         text += f"@emulated_{register} = external global i32\n"
     code = host.compiled(text.replace("ptx_kernel ", ""))
-    engine = loading.linked(code)
+    engine = host.linked(code)
     signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * parameters)
     return signature(engine.get_function_address(name)), engine

@@ -651,7 +651,7 @@ def test_kernels_outlive_the_caches_of_jax_and_of_the_engine():
 @pytest.mark.slow
 def test_too_much_code_in_memory_is_refused(monkeypatch):
     flown("fused", lambda t, state, params: -0.0625 * state.omega)
-    monkeypatch.setattr(loading, "MOST", loading._size + 100)
+    monkeypatch.setattr(loading, "MOST", loading._size - 1)
     torque = lambda t, state, params: -0.1875 * state.omega
     with pytest.raises(NotImplementedError, match=r"more than .* MiB of kernels in one process"):
         flown("fused", torque)

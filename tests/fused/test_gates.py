@@ -1,0 +1,81 @@
+"""What XLA calls before another thread has compiled the kernel."""
+
+import os
+import sys
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxquat as jq
+from jaxquat.fused import gates
+from jaxquat.fused.targets import host
+
+pytestmark = pytest.mark.needs("llvmlite")
+
+
+@pytest.fixture
+def held(monkeypatch, tmp_path):
+    """Hold LLVM until an event, with no kernels on disk; at most to the end of the test."""
+    with gates._lock:
+        if not gates._free:
+            gates._free.extend(gates._new_gates())
+    event, compiled = threading.Event(), host.compiled
+    monkeypatch.setenv("JAXQUAT_CACHE", str(tmp_path))
+    monkeypatch.setattr(host, "compiled", lambda text: event.wait(60) and compiled(text))
+    yield event
+    event.set()
+
+
+def advanced(number):
+    """A function whose kernel no other test has."""
+    step = lambda c, _: (jnp.sin(c) + number, c)  # noqa: E731
+    return lambda x: jq.fused.scan(step, x, length=9, engine="fused")[0]
+
+
+def test_a_call_waits_for_its_kernel(held):
+    """Two programs are compiled and called meanwhile; the second one waits for the first."""
+    functions, x = [advanced(0.75), advanced(0.875)], jnp.float32(0.5)
+    programs = [jax.jit(f).lower(x).compile() for f in functions]
+    results = []
+    threads = [threading.Thread(target=lambda p=p: results.append(p(x))) for p in programs]
+    for thread in threads:
+        thread.start()
+        thread.join(0.05)
+    assert not results
+    held.set()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(float, results)) == sorted(float(p(x)) for p in programs)
+    for program, number in zip(programs, (0.75, 0.875), strict=True):
+        y = np.float32(0.5)
+        for _ in range(9):
+            y = np.sin(y) + np.float32(number)
+        np.testing.assert_allclose(program(x), y, rtol=1e-6)
+
+
+def test_a_kernel_that_llvm_cannot_compile_is_an_error_of_its_calls(monkeypatch, held, capfd):
+    def refused(text):
+        raise MemoryError("of this test")
+
+    monkeypatch.setattr(host, "compiled", refused)
+    program = jax.jit(advanced(0.625)).lower(jnp.float32(0.5)).compile()
+    for _ in range(2):
+        with pytest.raises(jax.errors.JaxRuntimeError, match="a kernel could not be compiled"):
+            program(jnp.float32(0.5))
+    assert "MemoryError: of this test" in capfd.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork on Windows")
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_a_process_forks_after_its_kernels_are_compiled(held):
+    """The child has no thread that could compile them."""
+    program = jax.jit(advanced(0.5)).lower(jnp.float32(0.5)).compile()
+    threading.Timer(0.1, held.set).start()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if all(kernel.done() for kernel in gates._kernels.values()) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    program(jnp.float32(0.5))
