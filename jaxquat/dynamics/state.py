@@ -104,8 +104,23 @@ def retract(state: State, delta: ArrayLike) -> State:
     delta = exactly("delta", delta, (error_size(state),))
     same_dtype("delta", delta, state.q.dtype, "the state")
     q = quaternion.correct_norm(quaternion.multiply(state.q, quaternion.exp(delta[:3])))
+    return _shifted(state, q, delta[3:])
+
+
+def near(state: State, delta: Array) -> State:
+    """Return ``retract`` to second order: value and two derivatives at 0, in a third of the code.
+
+    ``exp(u)`` is ``(1 - u . u/8, u/2)`` to this order.
+    """
+    half = 0.5 * delta[:3]
+    turn = jnp.concatenate([1.0 - 0.5 * jnp.sum(half * half, keepdims=True), half])
+    return _shifted(state, quaternion.multiply(state.q, turn), delta[3:])
+
+
+def _shifted(state: State, q: Array, shift: Array) -> State:
+    """Return the state with attitude ``q``; all else is ``state`` plus ``shift``, flat."""
     others, unravel = ravel_pytree(_vectors(state))
-    omega, position, velocity, aux = unravel(others + delta[3:])
+    omega, position, velocity, aux = unravel(others + shift)
     return State(q, omega, aux, position, velocity)
 
 

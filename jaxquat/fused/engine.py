@@ -170,7 +170,12 @@ def _refuse_large_products(per_step: float, most: int, at_once: int, largest: in
 
 def _specs(tree: Any) -> tuple[jax.ShapeDtypeStruct, ...]:
     """Return the shapes and dtypes of the leaves; random keys are represented by their words."""
-    return tuple(jax.eval_shape(without_keys, leaf) for leaf in jax.tree.leaves(tree))
+    return tuple(map(_spec, jax.tree.leaves(tree)))
+
+
+def _spec(leaf: Any) -> jax.ShapeDtypeStruct:
+    known = isinstance(leaf, jax.ShapeDtypeStruct) and not is_key(leaf)
+    return leaf if known else jax.eval_shape(without_keys, leaf)
 
 
 def without_keys(x: Any) -> Array:

@@ -181,8 +181,7 @@ def _solved(
 ) -> tuple[Array, State, Array, Array, Array, Kinds, Outcome]:
     """Find and describe the minimum; the arguments are those of ``optimum``."""
     (best, multipliers), outcome = optimum(functions, settings, operands, guess)
-    arguments = operands, best, multipliers, outcome.penalties
-    followed, cost, gains = described(functions, settings, *arguments)
+    followed, cost, gains = described(functions, settings, operands, best, multipliers, outcome)
     violation = jnp.zeros_like(cost)
     if settings.constrained:
         kinds = bound(functions, operands)[1]

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxquat._internal.linear import matvec
-from jaxquat.dynamics.state import State, local
+from jaxquat.dynamics.state import State, error_size, local
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.policies import policy_of, within
 from jaxquat.planning.riccati import Policy
@@ -61,12 +61,15 @@ class Progress(NamedTuple):
     history: Array
     smallest: Array
     stale: Array
+    gains: Array  # of the last pass, by the model of Gauss and Newton
 
 
 def no_steps(path: Trajectory, cost: Array, settings: Settings) -> Progress:
     """Return the progress before the first pass, at a path of this cost."""
     zero, history = jnp.zeros((), jnp.int32), jnp.zeros(settings.iterations + 1, cost.dtype)
-    return Progress(path, cost, cost, zero, zero, history, cost, zero)
+    states = jax.tree.map(lambda x: x[0], path.states)
+    gains = jnp.zeros((*path.commands.shape, error_size(states)), cost.dtype)
+    return Progress(path, cost, cost, zero, zero, history, cost, zero, gains)
 
 
 def minimise(
@@ -89,7 +92,7 @@ def minimise(
 
     def one(c: Progress) -> Progress:
         choice = within(c.path.commands, limits, c.damping)
-        policy, _ = policy_of(problem, c.path, choice, exact)
+        policy, gains = policy_of(problem, c.path, choice, exact)
         decrease = -lengths * (policy.slope + 0.5 * lengths * policy.curvature)
         gaps = jnp.zeros((), bool) if c.path.gaps is None else jnp.any(c.path.gaps != 0)
         scale = jnp.maximum(c.cost, floor)
@@ -117,7 +120,7 @@ def minimise(
         later = jnp.arange(iterations + 1, dtype=jnp.int32) > c.passes
         history = jnp.where(later, cost, c.history)
         passes = c.passes + (~converged).astype(jnp.int32)
-        return Progress(path, cost, damping, status, passes, history, smallest, stale)
+        return Progress(path, cost, damping, status, passes, history, smallest, stale, gains)
 
     cost = begin.cost
     start = begin._replace(

@@ -7,7 +7,7 @@ Newton. A kernel needs the zeros of a Jacobian; XLA compiles a program of all it
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,8 +17,8 @@ from jax import Array, lax
 from jax.scipy.linalg import block_diag
 
 from jaxquat import quaternion
-from jaxquat._internal.linear import dot, matvec
-from jaxquat.dynamics.state import State, local
+from jaxquat._internal.linear import matvec
+from jaxquat.dynamics.state import State, local, near
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.riccati import Model, product, symmetric
 from jaxquat.planning.trajectory import (
@@ -27,31 +27,13 @@ from jaxquat.planning.trajectory import (
     at_once,
     half_square,
     moved,
-    parts_of,
     samples_of,
+    traced_once,
     zeros,
 )
 
 Columns = Callable[[Callable[..., Any], list[Array], list[Array]], Any]
 """``columns(function, parts, directions)``: value and Jacobian; each part moves in directions."""
-
-
-def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Trace a function of a problem once, for equal keywords, if JAX knows the problem's arrays."""
-
-    def of_parts(functions: Any, keywords: Any, closed: Any, *arguments: Any) -> Any:
-        parts = (partial(f, *x) for f, x in zip(functions, closed, strict=True))
-        return function(Problem(*parts), *arguments, **dict(keywords))
-
-    @wraps(function)
-    def call(problem: Problem, *arguments: Any, **keywords: Any) -> Any:
-        functions, closed = zip(*map(parts_of, problem), strict=True)
-        if not all(hasattr(f, "jitted") for f in functions):
-            return function(problem, *arguments, **keywords)
-        statics = functions, tuple(keywords.items())
-        return functions[0].jitted(of_parts, *statics)(closed, *arguments)
-
-    return call
 
 
 def gauss_newton(problem: Problem, path: Trajectory, by_kernel: bool = False) -> Model:
@@ -235,12 +217,12 @@ def slope_of_sample(
     problem: Problem, costate: Array, k: Array, state: State, command: Array, after: State, z: Array
 ) -> tuple[Array, tuple[Array, Array]]:
     """Return the gradient of a sample's Lagrangian at z, (n + m,), next error and residuals."""
-    stage = moved(partial(problem.stage, k), state, command)
+    stage = moved(partial(problem.stage, k), state, command, by=near)
 
     def lagrangian(z: Array) -> tuple[Array, Any]:
         end, residuals = stage(z)
         off = local(after, end)
-        return half_square(residuals) + dot(costate, off), (off, residuals)
+        return half_square(residuals) + jnp.sum(costate * off), (off, residuals)
 
     return jax.grad(lagrangian, has_aux=True)(z)
 
@@ -252,7 +234,7 @@ def curvature_at_end(problem: Problem, last: State) -> Array:
 
 def slope_at_end(problem: Problem, last: State, delta: Array) -> tuple[Array, Array]:
     """Return the gradient of the cost of the end at an error of its state, (n,), and residuals."""
-    final = moved(problem.final, last)
+    final = moved(problem.final, last, by=near)
 
     def cost(delta: Array) -> tuple[Array, Array]:
         residuals = final(delta)

@@ -28,7 +28,7 @@ from jaxquat._internal.recognition import TracedFunction
 from jaxquat.dynamics.state import State, local
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.constraints import Kinds, augmented, minimise_within, updated, values
-from jaxquat.planning.iteration import Settings, has_converged, minimise, no_steps
+from jaxquat.planning.iteration import CONVERGED, Settings, has_converged, minimise, no_steps
 from jaxquat.planning.linearization import exact_model, slope_at_end, slope_of_sample
 from jaxquat.planning.policies import free_within, policy_of
 from jaxquat.planning.riccati import Choice, Model, backward, forward, held
@@ -55,6 +55,7 @@ class Outcome(NamedTuple):
     iterations: Array
     history: Array
     penalties: Kinds
+    gains: Array  # of the last pass
 
 
 class Disturbance(NamedTuple):
@@ -92,11 +93,11 @@ def described(
     operands: Operands,
     commands: Array,
     multipliers: Kinds,
-    penalties: Kinds,
+    outcome: Outcome,
 ) -> tuple[State, Array, Array]:
     """Return the states of commands, their cost, and the gains."""
-    path, cost = simulated(bound(functions, operands)[0], operands.start, commands, scan)
-    gains = _gains(functions, settings, operands, path, multipliers, penalties)
+    path, cost = simulated(bound(functions, operands)[0], operands.start, commands, loop=scan)
+    gains = _gains(functions, settings, operands, path, multipliers, outcome)
     return path.states, cost, gains
 
 
@@ -107,12 +108,35 @@ def _gains(
     operands: Operands,
     path: Trajectory,
     multipliers: Kinds,
-    penalties: Kinds,
+    outcome: Outcome,
 ) -> Array:
-    """Return the gains of the Gauss-Newton model, by the kernel of the iteration."""
+    """Return the gains of the Gauss-Newton model, those of the last pass if they are for the end.
+
+    After convergence they are, unless a command is free there and at a limit, or the other way
+    round. Other gains are computed by the kernel of the iteration.
+    """
+    free = free_of(path.commands, operands.limits)
+    known = (outcome.status == CONVERGED) & (not settings.constrained)
+    known &= jnp.all(jnp.any(outcome.gains != 0, axis=-1) == free)
+
+    def again(_: Any) -> tuple[Array, Array]:
+        return _new_gains(functions, settings, operands, path, multipliers, outcome), known | True
+
+    # A loop, because jax.vmap turns a branch into both of its sides.
+    return lax.while_loop(lambda c: ~c[1], again, (outcome.gains, known))[0]
+
+
+def _new_gains(
+    functions: Functions,
+    settings: Settings,
+    operands: Operands,
+    path: Trajectory,
+    multipliers: Kinds,
+    outcome: Outcome,
+) -> Array:
     problem, constraints = bound(functions, operands)
     if settings.constrained:
-        problem = augmented(problem, constraints, multipliers, penalties)
+        problem = augmented(problem, constraints, multipliers, outcome.penalties)
     damping = jnp.asarray(10.0 * float(jnp.finfo(path.commands.dtype).eps), path.commands.dtype)
     choice = free_within(path.commands, operands.limits, damping)
     return policy_of(problem, path, choice, settings.exact)[1]
@@ -121,7 +145,7 @@ def _gains(
 @_gains.defjvp
 def _gains_jvp(functions: Functions, settings: Settings, primals: Any, tangents: Any) -> Any:
     # The exact model, on which the gains do not depend, would need third derivatives.
-    gains = partial(_gains.fun, functions, settings._replace(exact=False))
+    gains = partial(_new_gains, functions, settings._replace(exact=False))
     return jax.jvp(gains, primals, tangents)
 
 
@@ -142,7 +166,8 @@ def optimum(
         end = minimise(problem, limits, begin, settings, first, floor)
         multipliers = penalties = values(constraints, begin.path)
     status, count = (x.astype(end.cost.dtype) for x in (end.status, end.passes))
-    outcome = Outcome(status, jnp.minimum(count, settings.iterations), end.history, penalties)
+    count = jnp.minimum(count, settings.iterations)
+    outcome = Outcome(status, count, end.history, penalties, end.gains)
     return (at_limits(end.path.commands, limits), multipliers), outcome
 
 
@@ -161,7 +186,7 @@ def _optimum_jvp(
         return augmented(problem, constraints, y, penalties) if settings.constrained else problem
 
     problem = problem_of(operands, multipliers)
-    path, _ = simulated(problem, operands.start, commands, scan)
+    path, _ = simulated(problem, operands.start, commands, loop=scan)
     model, costates = exact_model(problem, path)
 
     def disturbance(moving: list[Array], y: Kinds) -> Disturbance:

@@ -22,7 +22,6 @@ from jaxquat.planning.linearization import (
     models_at_end,
     models_of,
     newton,
-    traced_once,
 )
 from jaxquat.planning.riccati import (
     Choice,
@@ -42,6 +41,7 @@ from jaxquat.planning.trajectory import (
     at_once,
     free_of,
     samples_of,
+    traced_once,
 )
 
 
@@ -93,7 +93,8 @@ def _in_one_sweep(
         of_sample, shift, row = row
         costate, models = models_of(problem, costate, *of_sample)
         models = [(*model, shift) for model in models]
-        steps = [improved(*of_model, choice, row) for of_model in zip(values, models, strict=True)]
+        solved = jax.jit(lambda value, model: improved(value, model, choice, row))
+        steps = [solved(*of_model) for of_model in zip(values, models, strict=True)]
         policies = [policy._replace(hessian=None) for _, policy in steps]
         of_gaps = None if shift is None else models
         return (costate, [value for value, _ in steps]), (policies, of_gaps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxquat._internal.linear import square
-from jaxquat.dynamics.state import State, error_size, local, retract
+from jaxquat.dynamics.state import State, error_size, local, near, retract
 from jaxquat.fused.scanning import scan
 
 Limits = tuple[Array, Array] | None
@@ -36,6 +36,24 @@ class Trajectory(NamedTuple):
     states: State
     commands: Array
     gaps: Array | None = None
+
+
+def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Trace a function of a problem once, for equal keywords, if JAX knows the problem's arrays."""
+
+    def of_parts(functions: Any, keywords: Any, closed: Any, *arguments: Any) -> Any:
+        parts = (partial(f, *x) for f, x in zip(functions, closed, strict=True))
+        return function(Problem(*parts), *arguments, **dict(keywords))
+
+    @wraps(function)
+    def call(problem: Problem, *arguments: Any, **keywords: Any) -> Any:
+        functions, closed = zip(*map(parts_of, problem), strict=True)
+        if not all(hasattr(f, "jitted") for f in functions):
+            return function(problem, *arguments, **keywords)
+        statics = functions, tuple(keywords.items())
+        return functions[0].jitted(of_parts, *statics)(closed, *arguments)
+
+    return call
 
 
 def roll_out(
@@ -63,8 +81,9 @@ def roll_out(
     return states, commands, jnp.sum(costs) + last
 
 
+@traced_once
 def simulated(
-    problem: Problem, start: State, commands: Array, loop: Callable[..., Any] = lax.scan
+    problem: Problem, start: State, commands: Array, *, loop: Callable[..., Any] = lax.scan
 ) -> tuple[Trajectory, Array]:
     """Return the path of these commands, without feedback, and its cost."""
     states, _, cost = roll_out(problem, start, commands, lambda state, u: u, loop=loop)
@@ -83,7 +102,7 @@ def begun(
     """Return the first path, from commands and perhaps states, and its cost."""
     commands, states = clipped(guess[0], limits), guess[1]
     if states is None:
-        return simulated(problem, start, commands, scan)
+        return simulated(problem, start, commands, loop=scan)
     states = jax.tree.map(lambda x, first: x.at[0].set(first), states, start)
     rows, after, _ = samples_of(Trajectory(states, commands))
     reached = jax.vmap(problem.stage)(*rows)[0]
@@ -130,15 +149,20 @@ def zeros(state: State, *command: Array) -> Array:
     return jnp.zeros(error_size(state) + sum(u.size for u in command), state.q.dtype)
 
 
-def moved(function: Callable[..., Any], state: State, *command: Array) -> Callable[[Array], Any]:
+def moved(
+    function: Callable[..., Any],
+    state: State,
+    *command: Array,
+    by: Callable[[State, Array], State] = retract,
+) -> Callable[[Array], Any]:
     """Return a function of the state and perhaps the command as one of their changes."""
     n = error_size(state)
-    return lambda z: function(retract(state, z[:n]), *(u + z[n:] for u in command))
+    return lambda z: function(by(state, z[:n]), *(u + z[n:] for u in command))
 
 
 def jacobian(function: Callable[..., Array], state: State, *command: Array) -> Array:
     """Return the Jacobian with respect to the changes, (r, n) or (r, n + m)."""
-    return jax.jacfwd(moved(function, state, *command))(zeros(state, *command))
+    return jax.jacfwd(moved(function, state, *command, by=near))(zeros(state, *command))
 
 
 def samples_of(path: Trajectory) -> tuple[tuple[Array, State, Array], State, State]:

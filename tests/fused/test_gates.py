@@ -31,7 +31,7 @@ def held(monkeypatch, tmp_path):
 
 def advanced(number):
     """A function whose kernel no other test has."""
-    step = lambda c, _: (jnp.sin(c) + number, c)  # noqa: E731
+    step = lambda c, _: (jnp.sin(c) + number, c)
     return lambda x: jq.fused.scan(step, x, length=9, engine="fused")[0]
 
 

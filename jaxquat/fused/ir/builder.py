@@ -17,6 +17,8 @@ from jaxquat.fused.ir.operations import OPERATIONS, converted
 from jaxquat.fused.ir.program import Op, Program, Routine, needed
 
 _BOOLEAN = np.dtype(bool)
+_CHECKED = ("convert", "bitcast", "take", "select")
+"""Operations that may be an earlier value although no argument is a constant or negative."""
 
 
 class Builder:
@@ -40,14 +42,12 @@ class Builder:
             dtype = _BOOLEAN if row.compares else args[-1].dtype
         else:
             dtype = args[-1].dtype if dtype is None else np.dtype(dtype)
-        literals = [x.literal for x in args]
-        if literals[0] is not None and all(x is not None for x in literals):
-            folded = _folded(name, dtype, literals)
-            if folded is not None:
-                return self.const(folded)
-        shorter = self._shorter(name, args, dtype)
-        if shorter is not None:
-            return shorter
+        for x in args:
+            if x.literal is not None or x.minus is not None or name in _CHECKED:
+                shorter = self._constant(name, args, dtype) or self._shorter(name, args, dtype)
+                if shorter is not None:
+                    return shorter
+                break
         numbers = tuple([x.number for x in args])
         if row is not None and row.commutes and numbers[0] > numbers[1]:
             numbers = numbers[::-1]
@@ -102,6 +102,12 @@ class Builder:
             self.values.append(known)
             self.ops.append(op)
         return known
+
+    def _constant(self, name: str, args: tuple[Scalar, ...], dtype: np.dtype) -> Scalar | None:
+        """Return the result of an operation on constants."""
+        literals = [x.literal for x in args]
+        folded = None if any(x is None for x in literals) else _folded(name, dtype, literals)
+        return None if folded is None else self.const(folded)
 
     def _shorter(self, name: str, args: tuple[Scalar, ...], dtype: np.dtype) -> Scalar | None:
         """Return an earlier value that equals the result, or that of a shorter operation."""
@@ -180,7 +186,11 @@ def _normal(x: Any) -> Any:
 
 
 def _operator(name: str) -> Callable[[Any, Any], Scalar]:
-    return lambda self, other: operation(name, self, other)
+    def of(self: Scalar, other: Any) -> Scalar:
+        plain = isinstance(other, Scalar)
+        return self.b.emit(name, self, other) if plain else operation(name, self, other)
+
+    return of
 
 
 def _reflected(name: str) -> Callable[[Any, Any], Scalar]:
