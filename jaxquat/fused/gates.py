@@ -14,13 +14,15 @@ import os
 import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 from typing import Any
 
 from jaxquat.fused.targets import host, template
 
 COUNT = 16
 """The gates that are made at once; one takes LLVM .3 ms."""
+
+FAILED = 1
+"""The entry of a kernel that could not be compiled."""
 
 GATE = """
 define ptr @gate_{0}(ptr %frame) {{
@@ -30,71 +32,60 @@ define ptr @gate_{0}(ptr %frame) {{
 
 _lock = threading.Lock()
 _free: list[tuple[int, int]] = []  # addresses of gates, and of their entries
-_kernels: dict[int, Future[Any]] = {}  # the engine of each kernel, by the address of its entry
 _due: collections.deque[tuple[int, Callable[[], bytes]]] = collections.deque()
-_is_working = False
+_thread: threading.Thread | None = None  # the one that compiles what is due
+_engines: list[Any] = []  # LLVM's, which hold the code
 
 
 def opened(compiled: Callable[[], bytes]) -> int:
     """Return the address of a gate to the kernel that a function compiles, in another thread."""
-    global _is_working
+    global _thread
     with _lock:
         if not _free:
             _free.extend(_new_gates())
         gate, entry = _free.pop()
-        _kernels[entry] = Future()
         _due.append((entry, compiled))
-        if not _is_working:
-            _is_working = True
-            threading.Thread(target=_work, name="jaxquat compiles kernels").start()
+        if _thread is None:
+            _thread = threading.Thread(target=_work, name="jaxquat compiles kernels")
+            _thread.start()
     return gate
 
 
 def _work() -> None:
     """Compile the kernels that are due, one after the other, as LLVM has one lock for all."""
-    global _is_working
+    global _thread
     while True:
         with _lock:
             if not _due:
-                _is_working = False
+                _thread = None
                 return
             entry, compiled = _due.popleft()
         try:
             engine = host.linked(compiled())
-            ctypes.c_void_p.from_address(entry).value = _address(engine)
-            _kernels[entry].set_result(engine)
-        except BaseException as error:
-            _kernels[entry].set_exception(error)
-
-
-def _address(engine: Any) -> int:
-    return engine.get_function_address("jaxquat_kernel")
-
-
-@ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)
-def _wait(entry: int) -> int | None:
-    """Return the address of a kernel as soon as it is compiled; None if it could not be."""
-    try:
-        return _address(_kernels[entry].result())
-    except BaseException:
-        traceback.print_exc()
-        return None
+            _engines.append(engine)
+            address = engine.get_function_address("jaxquat_kernel")
+        except BaseException:
+            traceback.print_exc()
+            address = FAILED
+        ctypes.c_int64.from_address(entry).value = address
 
 
 def _new_gates() -> list[tuple[int, int]]:
-    engines = _engines()
+    _finish_before_fork()
     gates = "".join(map(GATE.format, range(COUNT)))
     engine = host.linked(host.compiled(template("gates.ll", count=COUNT, gates=gates)))
-    engines.append(engine)
+    _engines.append(engine)
     first = engine.get_global_value_address("jaxquat_entries")
     return [(engine.get_function_address(f"gate_{k}"), first + 8 * k) for k in range(COUNT)]
 
 
 @functools.cache
-def _engines() -> list[Any]:
-    """Return the engines that hold the gates, as long as the process lives; none at first."""
-    import llvmlite.binding as llvm
+def _finish_before_fork() -> None:
+    """Wait before each fork until all kernels are compiled: the child does not have the thread."""
 
-    llvm.add_symbol("jaxquat_wait", ctypes.cast(_wait, ctypes.c_void_p).value)
-    os.register_at_fork(before=lambda: wait(list(_kernels.values())))  # a child has no thread
-    return []
+    def finish() -> None:
+        thread = _thread
+        if thread is not None:
+            thread.join()
+
+    os.register_at_fork(before=finish)

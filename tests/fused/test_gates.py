@@ -1,6 +1,7 @@
 """What XLA calls before another thread has compiled the kernel."""
 
 import os
+import subprocess
 import sys
 import threading
 
@@ -56,6 +57,27 @@ def test_a_call_waits_for_its_kernel(held):
         np.testing.assert_allclose(program(x), y, rtol=1e-6)
 
 
+def test_a_process_ends_although_a_kernel_is_still_being_compiled(tmp_path):
+    """It does not wait for its results; Python's end then must not stop XLA's threads."""
+    script = """
+import time
+import jax, jax.numpy as jnp
+import jaxquat as jq
+from jaxquat.fused import gates
+from jaxquat.fused.targets import host
+gates._free.extend(gates._new_gates())
+compiled = host.compiled
+host.compiled = lambda text: time.sleep(1.0) or compiled(text)
+step = lambda c, _: (jnp.sin(c) + 0.75, c)
+program = jax.jit(lambda x: jq.fused.scan(step, x, length=9, engine="fused")[0] + jnp.ones(9))
+program(jnp.float32(0.5))
+"""
+    environment = os.environ | {"JAXQUAT_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", script]
+    ended = subprocess.run(command, env=environment, timeout=60, capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_kernel_that_llvm_cannot_compile_is_an_error_of_its_calls(monkeypatch, held, capfd):
     def refused(text):
         raise MemoryError("of this test")
@@ -76,6 +98,6 @@ def test_a_process_forks_after_its_kernels_are_compiled(held):
     threading.Timer(0.1, held.set).start()
     child = os.fork()
     if child == 0:
-        os._exit(0 if all(kernel.done() for kernel in gates._kernels.values()) else 1)
+        os._exit(1 if gates._thread else 0)
     assert os.waitpid(child, 0)[1] == 0
     program(jnp.float32(0.5))
