@@ -160,11 +160,10 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
         return (error, row[1]), corrected(row[0], error)
 
     _, rows = fused.scan(_recomputed(forward), memory, samples)
-    last, linearized = jax.tree.map(lambda x: x[-1], rows)
-    error = Error(jnp.zeros_like(linearized.correction), last.covariance)
-    rows = jax.tree.map(lambda x: x[:-1], rows)
-    earlier = lax.scan(_recomputed(backward), (error, linearized), rows, reverse=True)[1]
-    return jax.tree.map(lambda x, y: jnp.concatenate([x, y[None]]), earlier, last)
+    # After the last sample nothing is known: the filter's estimate of it stays.
+    zero, zeros = jax.tree.map(lambda x: jnp.zeros_like(x[0]), (rows[1].correction, rows[1].noise))
+    later = Error(zero, zeros), Linearized(zeros, jnp.eye(len(zero), dtype=zero.dtype), zero)
+    return lax.scan(_recomputed(backward), later, rows, reverse=True)[1]
 
 
 def corrected(estimate: Estimate, error: Error) -> Estimate:
