@@ -1,5 +1,7 @@
 """Euler's equation, energy and momentum, error states, linearisation."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 
 import jaxquat as jq
 from examples.validation import problems
+from jaxquat.dynamics.state import error_size, near
 
 BODY = jq.Body(jnp.array([[0.9, 0.1, -0.2], [0.1, 1.1, 0.05], [-0.2, 0.05, 1.3]]))
 STATE = jq.State(
@@ -49,6 +52,22 @@ def test_free_motion_keeps_energy_and_momentum():
     energy, momentum = fly()
     assert np.abs(energy / energy[0] - 1).max() < 1e-12
     assert np.ptp(momentum, axis=0).max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    "state", [STATE, STATE._replace(position=jnp.ones(3), velocity=-jnp.ones(3))]
+)
+def test_the_near_retraction_has_two_derivatives_of_the_retraction(state):
+    """Value, Jacobian and second derivatives at 0, also of the error that ``local`` returns."""
+    zero, other = jnp.zeros(error_size(state)), retract(state, jnp.full(error_size(state), 0.3))
+
+    def of(moved):
+        both = lambda delta: (moved(state, delta), jq.dynamics.local(other, moved(state, delta)))
+        first = jax.jacfwd(both)
+        return jax.jit(lambda x: (both(x), first(x), jax.jacfwd(first)(x)))(zero)
+
+    close = functools.partial(np.testing.assert_allclose, rtol=0, atol=1e-14)
+    jax.tree.map(close, of(near), of(jq.dynamics.retract))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64], ids=["float32", "float64"])

@@ -9,7 +9,7 @@ import pytest
 
 import jaxquat as jq
 from jaxquat.planning import linearization, policies, trajectory
-from jaxquat.planning.riccati import solve_free
+from jaxquat.planning.riccati import Choice, backward, held, solve_free
 
 FREE = jnp.ones(4, bool)
 RNG = np.random.default_rng(0)
@@ -99,3 +99,48 @@ def test_the_kernels_of_an_iteration_give_the_policy_of_xla(monkeypatch, exact):
     for policy in (alone, jax.tree.map(lambda x: x[1], many)):
         close = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-13)
         jax.tree.map(close, policy, xla)
+
+
+@pytest.mark.parametrize(
+    ("limits", "iterations", "away", "wall"),
+    [
+        (None, 50, 0.5, 1.0),
+        ((-0.15, 0.15), 50, 0.5, 1.0),
+        (None, 2, 0.5, 0.02),
+        ((0.0, 0.15), 50, 0.0, 1.0),
+    ],
+    ids=["free", "limits", "a short step", "the minimum at a limit"],
+)
+def test_the_gains_of_a_plan_are_those_of_the_model_at_its_end(limits, iterations, away, wall):
+    """The last pass has other ones after a short step, or where a limit does not hold a command."""
+    body = jq.Body.from_principal(np.array([2.0, 3.0, 4.0]))
+    start = jq.State(np.array([1.0, 0.0, 0.0, 0.0]), away * np.array([0.2, -0.4, 0.0]))
+    motor = lambda t, state, params, command: command * jnp.ones(3)
+    off = lambda state: jq.quaternion.log(state.q) - away
+    within = lambda state: jnp.where(jnp.abs(state.q[3]) > wall, jnp.inf, off(state))
+    residual = lambda k, state, params, command: jnp.concatenate([command, within(state)])
+    final = lambda state, params: 3.0 * state.omega
+
+    def stage(k, state, command):
+        after = jq.lie_euler(body, lambda t, s, p: motor(t, s, p, command), 0.0, state, 0.25, None)
+        return after, residual(k, state, None, command)
+
+    @jax.jit
+    def planned(guess):
+        plan = jq.planning.ilqr(
+            jq.lie_euler, body, motor, start, jq.grid(0.0, 0.25, 8), None, guess,
+            jq.planning.Residuals(residual, final),
+            constraints=jq.planning.Constraints(limits=limits),
+            solver=jq.planning.Solver(iterations=iterations),
+        )  # fmt: skip
+        problem = trajectory.Problem(stage, lambda state: final(state, None))
+        path, _ = trajectory.simulated(problem, start, plan.commands)
+        of_rows = limits and tuple(jnp.full((8, 1), limit) for limit in limits)
+        free = trajectory.free_of(plan.commands, of_rows)
+        gains = backward(linearization.gauss_newton(problem, path), Choice(held, free)).gains
+        return plan, free, gains
+
+    plan, free, gains = planned(jnp.zeros((8, 1)))
+    assert bool(plan.converged) == (iterations == 50)
+    assert np.all(free) == (limits is None)
+    np.testing.assert_allclose(plan.gains, gains, rtol=1e-11, atol=1e-13)
