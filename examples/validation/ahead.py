@@ -60,8 +60,8 @@ def h200() -> jax.sharding.Sharding:
 def as_on_gpu() -> Iterator[None]:
     """Let ``engine="auto"`` choose as on an H200."""
     with (
-        mock.patch.object(jax, "default_backend", lambda: "gpu"),
-        mock.patch.object(vouching, "objection", lambda: None),
+        mock.patch.object(jax, "default_backend", return_value="gpu"),
+        mock.patch.object(vouching, "objection", return_value=None),
     ):
         yield
 
@@ -69,7 +69,7 @@ def as_on_gpu() -> Iterator[None]:
 def lowered(function: Any, *arguments: Any) -> Any:
     """Lower a function of arrays, of which only shapes and dtypes count, for an H200."""
     place = h200()
-    number = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)  # noqa: E731
+    number = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
     with as_on_gpu():
         traced = jax.jit(function).trace(*jax.tree.map(number, arguments))
         return traced.lower(lowering_platforms=("cuda",))

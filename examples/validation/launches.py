@@ -77,8 +77,8 @@ class Program(NamedTuple):
     loops: list[Loop]
 
 
-def program(text: str) -> Program:
-    """Return what the text of an optimised HLO module says."""
+def program(text: str, launch: float = LAUNCH) -> Program:
+    """Return what the text of an optimised HLO module says, if a launch takes so many seconds."""
     computations, entry = _parsed(text)
     loops: list[Loop] = []
 
@@ -96,7 +96,7 @@ def program(text: str) -> Program:
             elif each.opcode == "call":
                 cost = cost.plus(of(each.called("to_apply") or "", depth))
             elif each.opcode not in FREE | CALLS:
-                cost = cost.plus(_launch(each, shapes, computations))
+                cost = cost.plus(_launch(each, shapes, computations, launch))
         return cost
 
     return Program(of(entry, 0), loops)
@@ -115,15 +115,17 @@ def _parsed(text: str) -> tuple[dict[str, list[Instruction]], str]:
     return computations, entry
 
 
-def _launch(each: Instruction, shapes: dict[str, str], computations: dict) -> Cost:
+def _launch(each: Instruction, shapes: dict[str, str], computations: dict, launch: float) -> Cost:
     called = each.called("calls")
     inner = computations[called] if called else []
-    moved = _moved(inner) if inner else size(each.shape) + sum(
-        size(shapes.get(name, "")) for name in each.operands
+    moved = (
+        _moved(inner)
+        if inner
+        else size(each.shape) + sum(size(shapes.get(name, "")) for name in each.operands)
     )
     flops = sum(_flops(x, {y.name: y.shape for y in inner}) for x in inner)
     flops += _flops(each, shapes)
-    return Cost(1, moved, flops, max(LAUNCH, moved / BYTES + flops / FLOPS))
+    return Cost(1, moved, flops, max(launch, moved / BYTES + flops / FLOPS))
 
 
 def _moved(inner: list[Instruction]) -> int:
