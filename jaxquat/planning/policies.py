@@ -36,18 +36,16 @@ def policy_of(problem: Problem, path: Trajectory, choice: Choice, exact: bool) -
     """Take the step of the exact model if it is convex, otherwise of Gauss and Newton's."""
     arguments = problem, path, choice, exact
     n = error_size(jax.tree.map(lambda x: x[0], path.states))
-    # With 12 errors the threads of a GPU have too few registers.
-    if n <= 6 or jax.default_backend() == "cpu":
+    if n <= 6 or jax.default_backend() == "cpu":  # with 12, threads of a GPU lack registers
         return fused.if_possible(lambda: _in_one_sweep(*arguments), lambda: modelled(*arguments))
     return modelled(*arguments)
 
 
 def modelled(problem: Problem, path: Trajectory, choice: Choice, exact: bool) -> Policy:
-    """Compute ``policy_of`` by XLA, which linearises all samples before it goes backwards."""
+    """Compute ``policy_of`` by XLA, in one loop for all models: on a GPU launches take the time."""
     models = [gauss_newton(problem, path)]
     if exact:
         models = [newton(problem, models[0], path), *models]
-    # In one loop for all models: on a GPU its time is that of the launches.
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
     policies = jax.vmap(lambda model: backward(model, choice)._replace(hessian=None))(stacked)
     policies = [jax.tree.map(lambda x, k=k: x[k], policies) for k in range(len(models))]
@@ -67,8 +65,7 @@ def _in_one_sweep(problem: Problem, path: Trajectory, choice: Choice, exact: boo
         models = [(*model, shift) for model in models]
         steps = [improved(*of_model, choice, row) for of_model in zip(values, models, strict=True)]
         policies = [policy._replace(hessian=None) for _, policy in steps]
-        of_gaps = None if shift is None else models
-        return (costate, [value for value, _ in steps]), (policies, of_gaps)
+        return (costate, [v for v, _ in steps]), (policies, None if shift is None else models)
 
     stages = (*rows_of_path, after), shifts, choice.rows
     begin = ends[0][0] if exact else None, ends
