@@ -4,6 +4,8 @@ The times are predictions (examples/validation/sass.py), without launches. For t
 in docs/benchmarks/gpu_h100.json the model is within 5 % of the forward pass, if a launch takes 0.25
 ms. The gradient took 1.6 times its prediction: the model leaves out that local memory may exceed
 the first cache.
+
+``by_kernel`` and ``by_launches`` predict the programs of gpu_networks.py.
 """
 
 import json
@@ -14,7 +16,7 @@ from pathlib import Path
 import jax
 import limit_cuda
 
-from examples.validation import ahead, sass
+from examples.validation import ahead, launches, sass
 
 BODIES = [2**k for k in (10, 14, 17, 18, 20)]
 FORWARD, GRADIENT = ("fused_forward",), ("fused_keeping", "fused_backward")
@@ -76,6 +78,42 @@ def predicted(needs, steps):
         kinds = limit_cuda.KINDS if len(needs) > 3 else ()
         rows.append(row | {kind: least(bodies, kind) for kind in kinds})
     return rows
+
+
+def by_kernel(function, arguments, xla):
+    """Predict the milliseconds of an update of gpu_networks.py by kernels.
+
+    They multiply by weights in loops: all weights of a step once in the forward kernel, and three
+    times in the backward one, which goes forward twice.
+    """
+    weights, flights, noise = jax.eval_shape(arguments)
+    products, seconds = sum(weight.size for weight, _ in weights), 0.0
+    for name, text in ahead.kernels(ahead.lowered(function, weights, flights, noise)).items():
+        needs = ahead.assembled(text)
+        loops = [loop for loop in needs.loops if loop.classes()["FMA"] >= 32]
+        times = (3 if "backward" in name else 1) * products
+        times /= sum(loop.classes()["FMA"] for loop in loops)
+        latency, issue = (round(times * sum(x)) for x in zip(*(y[1:] for y in loops), strict=True))
+        loop = sass.Loop([], latency, issue)
+        seconds += sass.seconds([loop], needs.registers, *noise.shape[:2])
+    return {"ms": 1e3 * seconds}
+
+
+def by_launches(function, arguments, xla):
+    """Return the milliseconds of a program of XLA and its launches; of plans by iteration, too.
+
+    ``arguments()`` are computed here only to count how many iterations the plans take.
+    """
+    lowered = ahead.lowered(function, *jax.eval_shape(arguments))
+    text = lowered.compile(compiler_options=xla or None).as_text()
+    total, loops = launches.program(text, launches.GRAPH if xla else launches.LAUNCH)
+    row = {}
+    unknown = [loop.each for loop in loops if loop.trips is None]
+    if unknown:  # the last trip only finds that the plan has converged
+        row["iterations"] = int(jax.jit(function)(*arguments()).iterations.max())
+        row["launches each"] = int(unknown[0].launches)
+        total = total.plus(unknown[0], row["iterations"])
+    return {"ms": 1e3 * total.seconds, "launches": int(total.launches), **row}
 
 
 def main(functions, arguments, steps, out):

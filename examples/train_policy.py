@@ -1,6 +1,7 @@
 """Train a network that rights and holds a quadrotor, by gradients through its flights.
 
-    python examples/train_policy.py [--seconds 40 | --updates 1000]
+    python examples/train_policy.py [--seconds 40 | --updates 1000] [--worlds 64] [--rate 0.01]
+    python examples/train_policy.py --worlds 4096 --rate 0.02 --updates 250    # on a GPU
 
 The quadrotor is a Crazyflie: 43 g, motors that follow commanded speeds with a lag. The policy, two
 layers of 64, reads noisy sensors at 100 Hz and commands four rotor speeds, which act two samples
@@ -186,24 +187,26 @@ ADAM = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam(b2=0.95))
 def improve(weights, moments, flights, key, rate):
     """Update the weights by a window of all flights; return them, and the flights to go on with."""
     noisy, over, new = jax.random.split(key, 3)
-    noise = jax.random.normal(noisy, (WORLDS, WINDOW, 12))
+    worlds = len(flights.world.mass)
+    noise = jax.random.normal(noisy, (worlds, WINDOW, 12))
     gradient = jax.value_and_grad(loss, has_aux=True)
     (value, flights), slope = gradient(weights, flights, noise)
     change, moments = ADAM.update(slope, moments)
     weights = jax.tree.map(lambda x, change: x - rate * change, weights, change)
     away = ~(jnp.sum(flights.state.position**2, axis=1) < 16.0)  # NaN, too
-    ended = away | (jax.random.uniform(over, (WORLDS,)) < ENDED)
+    ended = away | (jax.random.uniform(over, (worlds,)) < ENDED)
     pick = jax.vmap(lambda ended, *flights: jax.tree.map(partial(jnp.where, ended), *flights))
-    return weights, moments, pick(ended, random_flights(new, WORLDS), flights), value
+    return weights, moments, pick(ended, random_flights(new, worlds), flights), value
 
 
-def train(weights, key, seconds, updates):
+def train(weights, key, options):
     """Return weights trained until the budget ends."""
+    seconds, updates, worlds = options.seconds, options.updates, options.worlds
     began, first, now, k, done = time.perf_counter(), 0.0, 0.0, 0, 0.0
     keys = jax.random.split(key)
-    moments, flights = ADAM.init(weights), random_flights(keys[0], WORLDS)
+    moments, flights = ADAM.init(weights), random_flights(keys[0], worlds)
     while done < 1.0:
-        rate = 1e-2 * (0.5 + 0.5 * np.cos(np.pi * done))
+        rate = min(options.rate, 1e-2 + 5e-4 * k) * (0.5 + 0.5 * np.cos(np.pi * done))
         key = jax.random.fold_in(keys[1], k)
         weights, moments, flights, value = improve(weights, moments, flights, key, rate)
         value, k, now = float(value), k + 1, time.perf_counter() - began
@@ -214,7 +217,7 @@ def train(weights, key, seconds, updates):
     print(f"{k} updates in {now:.1f} s, {first:.1f} s until the first was compiled and done")
     print(f"processor time, with the imports: {time.process_time():.1f} s")
     if k > 1:
-        rate = (k - 1) * WORLDS * WINDOW / (now - first)
+        rate = (k - 1) * worlds * WINDOW / (now - first)
         print(f"then {rate:.3g} steps of flight a second, derivatives included")
     return weights
 
@@ -289,12 +292,14 @@ def main():
     )
     parser.add_argument("--seconds", type=float, default=40.0, help="budget of wall time")
     parser.add_argument("--updates", type=int, help="budget of updates, instead")
+    parser.add_argument("--worlds", type=int, default=WORLDS, help="windows of an update")
+    parser.add_argument("--rate", type=float, default=1e-2, help="largest learning rate")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     # The generator of XLA: JAX's own takes three seconds longer to compile.
     keys = jax.random.split(jax.random.key(options.seed, impl="rbg"), 3)
     weights = random_weights(options.seed)
-    weights = train(weights, keys[0], options.seconds, options.updates)
+    weights = train(weights, keys[0], options)
 
     began, flights = time.perf_counter(), random_flights(keys[1], 1024)
     results = jax.block_until_ready(judge(weights, flights, keys[2]))

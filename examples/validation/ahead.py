@@ -8,15 +8,21 @@ is one trip of an innermost loop, so the instructions on its usual path are coun
 Both programs are in the packages nvidia-cuda-nvcc and nvidia-cuda-nvdisasm, or on the path.
 """
 
+import contextlib
 import importlib.util
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
+
+import jax
 
 from examples.validation import sass
+from jaxquat.fused import vouching
 
 TARGET = "__gpu$xla.gpu.ptx"  # the custom call by which XLA launches PTX
 
@@ -38,6 +44,35 @@ class Resources(NamedTuple):
     def fused(self) -> list[int]:
         """The products with a sum in each time loop."""
         return [loop.classes()["FMA"] for loop in self.loops]
+
+
+def h200() -> jax.sharding.Sharding:
+    """Return an H200 that is not there, as a sharding; it takes the plugin jax-cuda12-plugin."""
+    from jax.experimental import topologies
+
+    target = Path(__file__).with_name("h200.txtpb").read_text()
+    options = {"target_config": target, "topology": "1x1x1"}
+    topology = topologies.get_topology_desc("", "cuda", **options)
+    return jax.sharding.SingleDeviceSharding(topology.devices[0])
+
+
+@contextlib.contextmanager
+def as_on_gpu() -> Iterator[None]:
+    """Let ``engine="auto"`` choose as on an H200."""
+    with (
+        mock.patch.object(jax, "default_backend", return_value="gpu"),
+        mock.patch.object(vouching, "objection", return_value=None),
+    ):
+        yield
+
+
+def lowered(function: Any, *arguments: Any) -> Any:
+    """Lower a function of arrays, of which only shapes and dtypes count, for an H200."""
+    place = h200()
+    number = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
+    with as_on_gpu():
+        traced = jax.jit(function).trace(*jax.tree.map(number, arguments))
+        return traced.lower(lowering_platforms=("cuda",))
 
 
 def kernels(lowered: Any) -> dict[str, str]:

@@ -62,8 +62,7 @@ def _policy_of(
 ) -> tuple[Policy, Array]:
     arguments = problem, path, Choice(choose, rows, damping), exact
     n = error_size(jax.tree.map(lambda x: x[0], path.states))
-    # With 12 errors the threads of a GPU have too few registers.
-    if n <= 6 or jax.default_backend() == "cpu":
+    if n <= 6 or jax.default_backend() == "cpu":  # with 12, threads of a GPU lack registers
         return fused.if_possible(lambda: _in_one_sweep(*arguments), lambda: modelled(*arguments))
     return modelled(*arguments)
 
@@ -71,11 +70,13 @@ def _policy_of(
 def modelled(
     problem: Problem, path: Trajectory, choice: Choice, exact: bool
 ) -> tuple[Policy, Array]:
-    """Compute ``policy_of`` by XLA, which linearises all samples before it goes backwards."""
+    """Compute ``policy_of`` by XLA, in one loop for all models: on a GPU launches take the time."""
     models = [gauss_newton(problem, path)]
     if exact:
         models = [newton(problem, models[0], path), *models]
-    policies = [backward(model, choice)._replace(hessian=None) for model in models]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *models)
+    policies = jax.vmap(lambda model: backward(model, choice)._replace(hessian=None))(stacked)
+    policies = [jax.tree.map(lambda x, k=k: x[k], policies) for k in range(len(models))]
     policy = _first_descent(policies, models if path.gaps is not None else None)
     return policy, policies[-1].gains
 
@@ -96,8 +97,7 @@ def _in_one_sweep(
         solved = jax.jit(lambda value, model: improved(value, model, choice, row))
         steps = [solved(*of_model) for of_model in zip(values, models, strict=True)]
         policies = [policy._replace(hessian=None) for _, policy in steps]
-        of_gaps = None if shift is None else models
-        return (costate, [value for value, _ in steps]), (policies, of_gaps)
+        return (costate, [v for v, _ in steps]), (policies, None if shift is None else models)
 
     stages = (*rows_of_path, after), shifts, choice.rows
     begin = ends[0][0] if exact else None, ends
