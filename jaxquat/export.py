@@ -22,6 +22,7 @@ import numpy as np
 from jaxquat._internal import checks
 from jaxquat.fused.ir.expansion import contracted
 from jaxquat.fused.ir.program import Program
+from jaxquat.fused.recurrence import LOOPS
 from jaxquat.fused.targets.c import CONSTANT, LONG, Body, File
 from jaxquat.fused.targets.c_operations import (
     RESERVED,
@@ -95,16 +96,17 @@ def c(
     for each leaf, named by its path (``state.q`` of a memory is ``state_q``); arrays of several
     axes lie row by row. Results of the same structure as an argument have its type, so a state may
     be overwritten. What the function closes over is constant. Loops of fixed length are unrolled if
-    short; all memory is on the stack, whose size a comment states.
+    they have fewer than 12,000 operations as in a kernel, or 300 with "libm". All memory is on the
+    stack, whose size a comment states.
 
     Args:
         function: a pure function of pytrees of arrays, float32 or float64, integers, booleans.
         example_arguments: its arguments, for shapes and dtypes; values do not matter.
         name: of the C function, and the prefix of its types.
         functions: "own" writes out sine, exponential and others, so results have the bits of
-            ``jq.fused.scan`` on a CPU, where numbers below the normal range are zero and a product
-            that enters a short inner loop may round less. "libm" calls those of ``math.h``. Both
-            call its exact functions, such as ``fmaf``.
+            ``jq.fused.scan`` on a CPU. There numbers below the normal range are zero, here only in
+            a processor's mode for it (FTZ and DAZ of an x86's MXCSR, FZ of an ARM's FPSCR). "libm"
+            calls those of ``math.h``. Both call its exact functions, such as ``fmaf``.
 
     Raises:
         ValueError, TypeError: a bad argument, by name.
@@ -127,7 +129,7 @@ def c(
     arguments = jax.eval_shape(lambda *x: x, *example_arguments)
     closed, results = jax.make_jaxpr(function, return_shape=True)(*example_arguments)
     closed, fixed = hoist(closed)
-    program = contracted(program_of(closed, loops=calls.LONG))
+    program = contracted(program_of(closed, loops=LOOPS if functions == "own" else calls.LONG))
     file, interface = File(name, functions == "own"), _Interface(name)
     inputs: list[Value] = []
     for x in fixed:
