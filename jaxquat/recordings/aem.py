@@ -33,7 +33,8 @@ _PARTS = {  # what follows a part of a message, and what it begins
     ("header", "META_START"): "metadata", ("metadata", "META_STOP"): "",
     ("", "DATA_START"): "data", ("data", "DATA_STOP"): "end", ("end", "META_START"): "metadata",
 }  # fmt: skip
-_NEEDED = ("OBJECT_NAME", "OBJECT_ID", "REF_FRAME_A", "REF_FRAME_B", "TIME_SYSTEM", "START_TIME")
+_FRAMES = ("REF_FRAME_A", "REF_FRAME_B")
+_NEEDED = ("OBJECT_NAME", "OBJECT_ID", *_FRAMES, "TIME_SYSTEM", "START_TIME")
 _ORDER = (*_NEEDED[:2], "CENTER_NAME", *_NEEDED[2:4], "ATTITUDE_DIR", *_NEEDED[4:], "STOP_TIME")
 _ORDER = (*_ORDER, "ATTITUDE_TYPE", "QUATERNION_TYPE", "ANGVEL_FRAME")
 _CONVENTIONS = {"ATTITUDE_DIR", *_ORDER[-3:]}
@@ -78,13 +79,10 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
     start = _seconds(where, notes["START_TIME"])
     for k, (epoch, *cells) in lines:
         here = f"{file}, line {k}"
-        if not all(map(_NUMBER.fullmatch, cells)):
-            raise ValueError(f"{here}: wanted numbers, got {' '.join(cells)}")
-        numbers.append([float(cell) for cell in cells])
-        if not all(map(math.isfinite, numbers[-1])):
-            raise ValueError(f"{here}: wanted finite numbers, got {' '.join(cells)}")
-        if len(cells) != _SIZES[kind]:
-            raise ValueError(f"{here}: wanted a time and {_SIZES[kind]} numbers, got {len(cells)}")
+        numbers.append([float(x) if _NUMBER.fullmatch(x) else math.nan for x in cells])
+        if len(cells) != _SIZES[kind] or not all(map(math.isfinite, numbers[-1])):
+            wanted = f"a time and {_SIZES[kind]} finite numbers"
+            raise ValueError(f"{here}: wanted {wanted}, got {' '.join(cells)}")
         t.append(float(_seconds(here, epoch) - start))
     if len(t) < 2:
         raise ValueError(f"{where}: wanted at least two attitudes, got {len(t)}")
@@ -183,7 +181,7 @@ def _segments(file: str, text: str) -> list[tuple[dict[str, str], list[tuple[int
     header: dict[str, str] = {}
     pairs, segments, part = header, [], "header"
     words = {word for _, word in _PARTS}
-    for k, line in enumerate(map(str.strip, text.splitlines()), start=1):
+    for k, line in enumerate(map(str.strip, text.split("\n")), start=1):
         key, equals, value = (cell.strip() for cell in line.partition("="))
         if not header and key != "CCSDS_AEM_VERS" and line:
             raise ValueError(f"{file}: wanted CCSDS_AEM_VERS = ... first, got {line[:40]!r}")
@@ -221,7 +219,7 @@ def _convention(where: str, notes: dict[str, str]) -> str:
         if key not in notes:
             raise ValueError(f"{where}: wanted {key}, got {', '.join(notes)}")
     if kind.startswith("EULER"):
-        one_of(f"{where}: EULER_ROT_SEQ", notes.get("EULER_ROT_SEQ", "nothing"), _SEQUENCES)
+        one_of(f"{where}: EULER_ROT_SEQ", notes.get("EULER_ROT_SEQ", "nothing").upper(), _SEQUENCES)
     return kind
 
 
@@ -233,7 +231,7 @@ def _b_to_a(
     The axes of A, turned by the message's quaternion or sequence of angles, are those of B.
     """
     if kind.startswith("EULER"):
-        order, angles, rest = notes["EULER_ROT_SEQ"], numbers[:, :3], numbers[:, 3:]
+        order, angles, rest = notes["EULER_ROT_SEQ"].upper(), numbers[:, :3], numbers[:, 3:]
         q = of_euler_angles(angles, order)
         if kind.endswith("DERIVATIVE"):
             return q, np.deg2rad(of_euler_rates(angles, rest, order))
@@ -247,17 +245,17 @@ def _b_to_a(
             return q, 2.0 * (vectors - np.cross(q[:, 1:], slope[:, 1:]))
     if rest.shape[1] == 0:
         return q, None
-    frame, rate = notes.get("ANGVEL_FRAME", "nothing"), np.deg2rad(rest)
-    one_of(f"{where}: ANGVEL_FRAME", frame, (notes["REF_FRAME_A"], notes["REF_FRAME_B"]))
-    return q, (_rotated(q * _CONJUGATE, rate) if frame == notes["REF_FRAME_A"] else rate)
+    a, b, frame = (notes.get(x, "nothing").upper() for x in (*_FRAMES, "ANGVEL_FRAME"))
+    one_of(f"{where}: ANGVEL_FRAME", frame, (a, b))
+    rate = np.deg2rad(rest)
+    return q, (_rotated(q * _CONJUGATE, rate) if frame == a else rate)
 
 
 def _spacecraft(where: str, notes: Mapping[str, str]) -> str:
     """Return which of the two frames is one of the spacecraft."""
-    keys = ("REF_FRAME_A", "REF_FRAME_B")
-    on = [key for key in keys if _BODY.fullmatch(notes[key].upper())]
+    on = [key for key in _FRAMES if _BODY.fullmatch(notes[key].upper())]
     if len(on) != 1:
-        got = " and ".join(notes[key] for key in keys)
+        got = " and ".join(notes[key] for key in _FRAMES)
         raise ValueError(f"{where}: wanted one frame on the spacecraft, as SC_BODY_1, got {got}")
     return on[0]
 
