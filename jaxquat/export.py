@@ -9,6 +9,7 @@ of weights is a constant table, and its products are loops over the table.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
@@ -217,7 +218,8 @@ class _Interface:
             else:
                 self.parameters.append(f"{const}{ctype(dtype)} {label}[{sizes[0]}]")
             return _numbers(star + label, sizes[0])
-        fields = _identifiers("_".join(map(_key, path)) for path, _ in leaves)
+        path_text = functools.partial(jax.tree_util.keystr, simple=True, separator="_")
+        fields = _identifiers(path_text(path) for path, _ in leaves)
         key = structure, tuple(shapes)
         if key not in self._names:
             self._names[key] = f"{self.prefix}_{label}"
@@ -261,8 +263,3 @@ def _identifiers(names: Iterable[str]) -> list[str]:
             new += "_"
         taken.append(new)
     return taken
-
-
-def _key(key: Any) -> str:
-    """Return the text of one step of the path to a leaf."""
-    return str(next(getattr(key, x) for x in ("name", "key", "idx") if hasattr(key, x)))

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxquat._internal.checks import finite, instance, one_of, place, positive_integer
 from jaxquat.recordings.attitudes import of_euler_angles, of_euler_rates
+from jaxquat.recordings.headers import text_of
 from jaxquat.recordings.recording import Recording, check_recording, check_samples, check_times
 
 _SIZES = {  # how many numbers a line has
@@ -64,13 +65,9 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
     Examples:
         >>> attitudes = jq.recordings.read_aem("attitude.aem")  # doctest: +SKIP
     """
-    file = place("path", path)
     segment = None if segment is None else positive_integer("segment", segment)
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: wanted a text in UTF-8, got other bytes ({error})") from error
-    segments = _segments(str(file), text)
+    text, file = text_of(path), os.fspath(path)
+    segments = _segments(file, text)
     if len(segments) < (segment or 1) or (segment is None and len(segments) > 1):
         raise ValueError(f"segment: wanted one of the {len(segments)} of {file}, got {segment}")
     notes, lines = segments[(segment or 1) - 1]
@@ -181,7 +178,7 @@ def _segments(file: str, text: str) -> list[tuple[dict[str, str], list[tuple[int
     header: dict[str, str] = {}
     pairs, segments, part = header, [], "header"
     words = {word for _, word in _PARTS}
-    for k, line in enumerate(map(str.strip, text.split("\n")), start=1):
+    for k, line in enumerate(map(str.strip, re.split("\r\n?|\n", text)), start=1):
         key, equals, value = (cell.strip() for cell in line.partition("="))
         if not header and key != "CCSDS_AEM_VERS" and line:
             raise ValueError(f"{file}: wanted CCSDS_AEM_VERS = ... first, got {line[:40]!r}")
@@ -272,14 +269,14 @@ def _seconds(where: str, epoch: str) -> Decimal:
         if not match:
             raise ValueError("no match")
         year, month, day, of_year, hour, minute = (int(x or 1) for x in match.groups()[:6])
-        date = datetime.date(year, month, day).toordinal() + of_year - 1
-        day_of_year = match[4] is None or 1 <= of_year <= 365 + calendar.isleap(year)
-        if not day_of_year or hour > 23 or minute > 59 or Decimal(match[7]) >= 61:  # leap seconds
+        first = datetime.datetime(year, month, day, hour, minute)
+        minutes = (first - datetime.datetime.min) // datetime.timedelta(minutes=1) + 1440 * of_year
+        if not 1 <= of_year <= 365 + calendar.isleap(year) or Decimal(match[7]) >= 61:  # leap
             raise ValueError("out of range")
     except ValueError as error:
         wanted = "2026-03-20T12:00:00 or 2026-079T12:00:00"
         raise ValueError(f"{where}: wanted a time such as {wanted}, got {epoch!r}") from error
-    return _EXACT.add(Decimal(date * 86400 + hour * 3600 + minute * 60), Decimal(match[7]))
+    return _EXACT.add(Decimal(60 * minutes), Decimal(match[7]))
 
 
 def _epoch(start: Decimal, t: float) -> str:
@@ -288,9 +285,6 @@ def _epoch(start: Decimal, t: float) -> str:
     seconds = _EXACT.add(start, after)
     if not _FIRST <= seconds < _END or _EXACT.subtract(seconds, start) != after:
         raise ValueError(f"recording.t: wanted times in the years 1 to 9999, to 1e-48 s, got {t}")
-    days, rest = _EXACT.divmod(seconds, Decimal(86400))
-    date = datetime.date.fromordinal(int(days)).isoformat()
-    hours, rest = divmod(rest, 3600)
-    minutes, rest = divmod(rest, 60)
-    whole, _, digits = f"{rest:f}".partition(".")
-    return f"{date}T{int(hours):02}:{int(minutes):02}:{int(whole):02}.{digits or 0}"
+    whole, _, digits = f"{seconds:f}".partition(".")
+    moment = datetime.datetime.min + datetime.timedelta(seconds=int(whole) - 86400)
+    return f"{moment.isoformat()}.{digits or 0}"

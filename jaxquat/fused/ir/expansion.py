@@ -101,13 +101,12 @@ def _without_unused(routine: Routine) -> tuple[Routine, list[int]]:
     used.update(range(routine.fixed, first))
     if routine.kind not in ("loop", "while"):
         used.add(0)  # the condition of a branch
-    inputs = sorted(used.intersection(range(len(program.inputs))))
-    if len(inputs) == len(program.inputs):
-        return routine, inputs
-    b = Builder([program.inputs[k] for k in inputs])
-    values: dict[int, Any] = dict(zip(inputs, b.arguments, strict=True))
-    for number, op in enumerate(program.ops, len(program.inputs)):
-        values[number] = b.copy(op, values)
+    count = len(program.inputs)
+    inputs = sorted(used.intersection(range(count)))
+    kept = [*inputs, *range(count, count + len(program.ops))]
+    new = {number: place for place, number in enumerate(kept)}
+    ops = [op._replace(args=tuple([new[a] for a in op.args])) for op in program.ops]
+    dtypes, outputs = (program.inputs[k] for k in inputs), (new[k] for k in program.outputs)
+    program = Program(tuple(dtypes), tuple(ops), tuple(outputs))
     fixed = sum(k < routine.fixed for k in inputs)
-    program = b.finish([values[k] for k in program.outputs])
     return routine._replace(program=program, fixed=fixed), inputs
