@@ -120,9 +120,7 @@ def c(
         True
     """
     checks.function("function", function)
-    if not isinstance(example_arguments, tuple):
-        got = type(example_arguments).__name__
-        raise TypeError(f"example_arguments: wanted a tuple, got {got}")
+    checks.instance("example_arguments", example_arguments, tuple, "a tuple")
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w*", name) or name in RESERVED:
         raise ValueError(f"name: wanted a name of C, got {name!r}")
     checks.one_of("functions", functions, ("own", "libm"))
@@ -136,9 +134,9 @@ def c(
     for x in fixed:
         array = np.asarray(jax.random.key_data(x) if checks.is_key(x) else x).ravel()
         numbers = list(map(literal, array))
-        few = array.size < LONG
-        inputs += numbers if few else _numbers(file.table(array.dtype, numbers), array.size)
-    labels = _labels(function, len(arguments))
+        long = array.size >= LONG
+        inputs += _numbers(file.table(array.dtype, numbers), array.size) if long else numbers
+    labels = _labels(function, len(arguments), name)
     for label, tree in zip(labels, arguments, strict=True):
         inputs += interface.added(label, tree, "const ")
     several = type(results) is tuple
@@ -219,7 +217,7 @@ class _Interface:
                 self.parameters.append(f"{const}{ctype(dtype)} {label}[{sizes[0]}]")
             return _numbers(star + label, sizes[0])
         path_text = functools.partial(jax.tree_util.keystr, simple=True, separator="_")
-        fields = _identifiers(path_text(path) for path, _ in leaves)
+        fields = _identifiers((path_text(path) for path, _ in leaves), self.prefix.upper())
         key = structure, tuple(shapes)
         if key not in self._names:
             self._names[key] = f"{self.prefix}_{label}"
@@ -242,24 +240,25 @@ def _struct(name: str, fields: Sequence[str], shapes: Sequence[tuple[Any, Any]])
     return "\n".join([*lines, f"}} {name};\n\n"])
 
 
-def _labels(function: Callable[..., Any], count: int) -> list[str]:
+def _labels(function: Callable[..., Any], count: int, prefix: str) -> list[str]:
     """Return the names of the arguments of a function, as names of C."""
     try:
-        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        parameters = inspect.signature(function).parameters.values()
-        names = [p.name for p in parameters if p.kind in positional]
+        last = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = [k for k, p in inspect.signature(function).parameters.items() if p.kind <= last]
     except (TypeError, ValueError):  # a function written in C
         names = []
-    return _identifiers([*names, *(f"argument{k}" for k in range(len(names), count))][:count])
+    names += [f"argument{k}" for k in range(len(names), count)]
+    return _identifiers(names[:count], f"(?i:{prefix})")
 
 
-def _identifiers(names: Iterable[str]) -> list[str]:
-    """Return different names of C; those of the form of the file's own names get one more "_"."""
+def _identifiers(names: Iterable[str], prefix: str) -> list[str]:
+    """Return different names of C that the file does not use; none begins with the prefix."""
     taken: list[str] = []
+    own = re.compile(r"[a-z]\d+_|(result|table)\d*|\w+_[biuf]\d")
     for name in names:
         new = re.sub(r"\W", "_", name)
-        new = new if re.match(r"[A-Za-z]", new) else f"item{new}"
-        while new in RESERVED or new in taken or re.fullmatch(r"[a-z]\d+_+|result\d*", new):
+        new = new if re.match(rf"(?!{prefix}_)[A-Za-z]", new) else f"item{new}"
+        while new in RESERVED or new in taken or own.fullmatch(new):
             new += "_"
         taken.append(new)
     return taken

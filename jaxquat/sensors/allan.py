@@ -16,7 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxquat._internal import reprs
-from jaxquat._internal.checks import every, positive, real
+from jaxquat._internal.checks import every, finite, positive, real
 from jaxquat._internal.renamed import has_old_fields
 from jaxquat.sensors.calibration import static_samples
 
@@ -152,13 +152,10 @@ def fit(samples: ArrayLike, dt: float) -> Noise:
 
 def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Return samples (3, N) in float64 without their mean, scaled to 1; exponents, and interval."""
-    if np.ndim(samples) == 2 and np.shape(samples)[0] < _LEAST:
-        raise ValueError(f"samples: wanted at least {_LEAST}, got {np.shape(samples)[0]}")
-    static_samples(samples, 0)
+    static_samples(samples, _LEAST)
     dt = real("dt", dt)
     positive("dt", dt)
-    if not np.isfinite(dt * np.shape(samples)[0]):
-        raise ValueError(f"dt: wanted a recording whose length is a float64, got {dt:.3g} s")
+    finite("dt, times the number of samples", dt * len(samples))
     values = np.ascontiguousarray(np.asarray(samples, np.float64).T)
     exponents = np.frexp(np.abs(values).max(axis=1))[1]  # squares of 1e-200 or 1e200 are lost
     values = np.ldexp(values, -exponents[:, None])

@@ -391,6 +391,24 @@ def test_arguments_and_results_are_structs_with_the_names_of_the_leaves():
     assert f"void turn({given}, turn_state *result0, float result1[4]);" in text
 
 
+def test_names_of_c_and_of_the_file_get_other_names(tmp_path):
+    """Arguments and leaves with the names of keywords, functions, variables, tables and types."""
+
+    def step(double, v1_, step_state, state, step_sin_f4, step_table0, result, INT32_MAX):
+        table = jnp.sin(jnp.cumsum(state["a b"][0]) + jnp.arange(20.0))
+        return {**state, "a b": [table + state["a_b_0"], v1_ * double]}, step_state["NAN"] + result
+
+    rows = [jnp.ones(20, np.float32), jnp.float32(1)]
+    state = {"a b": rows, "a_b_0": 1.0, "x1_": 1.0, "STEP_H": 2.0, "for": 3}
+    with jax.enable_x64(False):
+        text = jq.export.c(step, (1.0, 2.0, {"NAN": 3.0}, state, 4.0, 5.0, 6.0, 7.0))
+    compiled(tmp_path, text)
+    assert "float double_, float v1__, const step_itemstep_state *itemstep_state" in text
+    assert "const step_state *state, float itemstep_sin_f4_, float itemstep_table0" in text
+    fields = ["int32_t for_;", "float itemSTEP_H;", "float a_b_0[20];", "float a_b_0_;", "x1__;"]
+    assert all(field in text for field in fields)
+
+
 def test_results_may_be_written_over_arguments(tmp_path):
     """Also if they are arguments in another order."""
 

@@ -224,5 +224,5 @@ def test_noise_beyond_the_range_of_float64_is_refused():
         jq.allan.fit(1e250 * samples, 1e-300)
     with pytest.raises(ValueError, match=r"samples: wanted noise within the range of float64, got"):
         jq.allan.fit(1e-250 * samples, 1e-300)
-    with pytest.raises(ValueError, match=r"dt: wanted a recording whose length .*, got 1e\+307 s"):
+    with pytest.raises(ValueError, match="dt, times the number of samples: wanted finite"):
         jq.allan.fit(samples, 1e307)

@@ -10,6 +10,7 @@ set at the end of a trip.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -92,7 +93,7 @@ class Body:
         self.file, self.indent = file, "    "
         self.lines: list[str] = []
         self.stack = self.deepest = 0  # bytes of its own locals, and of what it calls
-        self._count = 0
+        self._numbers = itertools.count(1)
         self._arrays: dict[Any, str] = {}  # local arrays by their values
 
     def line(self, text: str) -> None:
@@ -150,8 +151,7 @@ class Body:
             self.line(f"{after(target, k)} = {bare(after(source, k))};")
 
     def _name(self, letter: str) -> str:
-        self._count += 1
-        return f"{letter}{self._count}_"
+        return f"{letter}{next(self._numbers)}_"
 
     def _row(self, dtype: np.dtype, values: Sequence[Value]) -> tuple[Element, int]:
         """Return the first element of a row of values in an array, and their distance."""
