@@ -9,6 +9,7 @@ of weights is a constant table, and its products are loops over the table.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
@@ -22,6 +23,7 @@ import numpy as np
 from jaxquat._internal import checks
 from jaxquat.fused.ir.expansion import contracted
 from jaxquat.fused.ir.program import Program
+from jaxquat.fused.recurrence import LOOPS
 from jaxquat.fused.targets.c import CONSTANT, LONG, Body, File
 from jaxquat.fused.targets.c_operations import (
     RESERVED,
@@ -95,16 +97,17 @@ def c(
     for each leaf, named by its path (``state.q`` of a memory is ``state_q``); arrays of several
     axes lie row by row. Results of the same structure as an argument have its type, so a state may
     be overwritten. What the function closes over is constant. Loops of fixed length are unrolled if
-    short; all memory is on the stack, whose size a comment states.
+    they have fewer than 12,000 operations as in a kernel, or 300 with "libm". All memory is on the
+    stack, whose size a comment states.
 
     Args:
         function: a pure function of pytrees of arrays, float32 or float64, integers, booleans.
         example_arguments: its arguments, for shapes and dtypes; values do not matter.
         name: of the C function, and the prefix of its types.
         functions: "own" writes out sine, exponential and others, so results have the bits of
-            ``jq.fused.scan`` on a CPU, where numbers below the normal range are zero and a product
-            that enters a short inner loop may round less. "libm" calls those of ``math.h``. Both
-            call its exact functions, such as ``fmaf``.
+            ``jq.fused.scan`` on a CPU. There numbers below the normal range are zero, here only in
+            a processor's mode for it (FTZ and DAZ of an x86's MXCSR, FZ of an ARM's FPSCR). "libm"
+            calls those of ``math.h``. Both call its exact functions, such as ``fmaf``.
 
     Raises:
         ValueError, TypeError: a bad argument, by name.
@@ -117,9 +120,7 @@ def c(
         True
     """
     checks.function("function", function)
-    if not isinstance(example_arguments, tuple):
-        got = type(example_arguments).__name__
-        raise TypeError(f"example_arguments: wanted a tuple, got {got}")
+    checks.instance("example_arguments", example_arguments, tuple, "a tuple")
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z]\w*", name) or name in RESERVED:
         raise ValueError(f"name: wanted a name of C, got {name!r}")
     checks.one_of("functions", functions, ("own", "libm"))
@@ -127,15 +128,15 @@ def c(
     arguments = jax.eval_shape(lambda *x: x, *example_arguments)
     closed, results = jax.make_jaxpr(function, return_shape=True)(*example_arguments)
     closed, fixed = hoist(closed)
-    program = contracted(program_of(closed, loops=calls.LONG))
+    program = contracted(program_of(closed, loops=LOOPS if functions == "own" else calls.LONG))
     file, interface = File(name, functions == "own"), _Interface(name)
     inputs: list[Value] = []
     for x in fixed:
         array = np.asarray(jax.random.key_data(x) if checks.is_key(x) else x).ravel()
         numbers = list(map(literal, array))
-        few = array.size < LONG
-        inputs += numbers if few else _numbers(file.table(array.dtype, numbers), array.size)
-    labels = _labels(function, len(arguments))
+        long = array.size >= LONG
+        inputs += _numbers(file.table(array.dtype, numbers), array.size) if long else numbers
+    labels = _labels(function, len(arguments), name)
     for label, tree in zip(labels, arguments, strict=True):
         inputs += interface.added(label, tree, "const ")
     several = type(results) is tuple
@@ -215,7 +216,8 @@ class _Interface:
             else:
                 self.parameters.append(f"{const}{ctype(dtype)} {label}[{sizes[0]}]")
             return _numbers(star + label, sizes[0])
-        fields = _identifiers("_".join(map(_key, path)) for path, _ in leaves)
+        path_text = functools.partial(jax.tree_util.keystr, simple=True, separator="_")
+        fields = _identifiers((path_text(path) for path, _ in leaves), self.prefix.upper())
         key = structure, tuple(shapes)
         if key not in self._names:
             self._names[key] = f"{self.prefix}_{label}"
@@ -238,29 +240,25 @@ def _struct(name: str, fields: Sequence[str], shapes: Sequence[tuple[Any, Any]])
     return "\n".join([*lines, f"}} {name};\n\n"])
 
 
-def _labels(function: Callable[..., Any], count: int) -> list[str]:
+def _labels(function: Callable[..., Any], count: int, prefix: str) -> list[str]:
     """Return the names of the arguments of a function, as names of C."""
     try:
-        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        parameters = inspect.signature(function).parameters.values()
-        names = [p.name for p in parameters if p.kind in positional]
+        last = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        names = [k for k, p in inspect.signature(function).parameters.items() if p.kind <= last]
     except (TypeError, ValueError):  # a function written in C
         names = []
-    return _identifiers([*names, *(f"argument{k}" for k in range(len(names), count))][:count])
+    names += [f"argument{k}" for k in range(len(names), count)]
+    return _identifiers(names[:count], f"(?i:{prefix})")
 
 
-def _identifiers(names: Iterable[str]) -> list[str]:
-    """Return different names of C; those of the form of the file's own names get one more "_"."""
+def _identifiers(names: Iterable[str], prefix: str) -> list[str]:
+    """Return different names of C that the file does not use; none begins with the prefix."""
     taken: list[str] = []
+    own = re.compile(r"[a-z]\d+_|(result|table)\d*|\w+_[biuf]\d")
     for name in names:
         new = re.sub(r"\W", "_", name)
-        new = new if re.match(r"[A-Za-z]", new) else f"item{new}"
-        while new in RESERVED or new in taken or re.fullmatch(r"[a-z]\d+_+|result\d*", new):
+        new = new if re.match(rf"(?!{prefix}_)[A-Za-z]", new) else f"item{new}"
+        while new in RESERVED or new in taken or own.fullmatch(new):
             new += "_"
         taken.append(new)
     return taken
-
-
-def _key(key: Any) -> str:
-    """Return the text of one step of the path to a leaf."""
-    return str(next(getattr(key, x) for x in ("name", "key", "idx") if hasattr(key, x)))

@@ -600,7 +600,7 @@ CASES = [
     (
         lambda: jq.accelerometer.calibrate(FOUR_ROWS, 9.8),
         ValueError,
-        "samples: wanted more samples than the 9 parameters, got 4",
+        "samples: wanted at least 10, got 4",
     ),
     (
         lambda: gyro(bias_random_walk="low"),

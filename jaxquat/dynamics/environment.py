@@ -198,14 +198,13 @@ def kepler_orbit(
         >>> jnp.linalg.norm(orbit(1000.0)[1]).round(0)  # m/s
         Array(7613., dtype=float32)
     """
-    axis = constant_of("semi_major_axis", semi_major_axis, ())
-    checks.positive("semi_major_axis", axis)
-    eccentric = constant_of("eccentricity", eccentricity, ())
+    names = "semi_major_axis", "eccentricity", "ascending_node", "inclination", "perigee", "anomaly"
+    given = semi_major_axis, eccentricity, ascending_node, inclination, perigee, anomaly
+    values = [constant_of(name, x, ()) for name, x in zip(names, given, strict=True)]
+    checks.positive("semi_major_axis", values[0])
+    eccentric = values[1]
     if checks.is_concrete(eccentric) and not 0.0 <= float(eccentric) < 1.0:
         raise ValueError(f"eccentricity: wanted a number from 0 to below 1, got {eccentric}")
-    angles = {"ascending_node": ascending_node, "inclination": inclination}
-    angles |= {"perigee": perigee, "anomaly": anomaly}
-    values = [axis, eccentric, *(constant_of(name, x, ()) for name, x in angles.items())]
 
     def orbit(t: ArrayLike) -> tuple[Array, Array]:
         time = checks.one_shape("t", t, ())

@@ -15,6 +15,7 @@ import numpy as np
 
 from jaxquat._internal.checks import finite, instance, one_of, place, positive_integer
 from jaxquat.recordings.attitudes import of_euler_angles, of_euler_rates
+from jaxquat.recordings.headers import text_of
 from jaxquat.recordings.recording import Recording, check_recording, check_samples, check_times
 
 _SIZES = {  # how many numbers a line has
@@ -33,7 +34,8 @@ _PARTS = {  # what follows a part of a message, and what it begins
     ("header", "META_START"): "metadata", ("metadata", "META_STOP"): "",
     ("", "DATA_START"): "data", ("data", "DATA_STOP"): "end", ("end", "META_START"): "metadata",
 }  # fmt: skip
-_NEEDED = ("OBJECT_NAME", "OBJECT_ID", "REF_FRAME_A", "REF_FRAME_B", "TIME_SYSTEM", "START_TIME")
+_FRAMES = ("REF_FRAME_A", "REF_FRAME_B")
+_NEEDED = ("OBJECT_NAME", "OBJECT_ID", *_FRAMES, "TIME_SYSTEM", "START_TIME")
 _ORDER = (*_NEEDED[:2], "CENTER_NAME", *_NEEDED[2:4], "ATTITUDE_DIR", *_NEEDED[4:], "STOP_TIME")
 _ORDER = (*_ORDER, "ATTITUDE_TYPE", "QUATERNION_TYPE", "ANGVEL_FRAME")
 _CONVENTIONS = {"ATTITUDE_DIR", *_ORDER[-3:]}
@@ -63,13 +65,9 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
     Examples:
         >>> attitudes = jq.recordings.read_aem("attitude.aem")  # doctest: +SKIP
     """
-    file = place("path", path)
     segment = None if segment is None else positive_integer("segment", segment)
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: wanted a text in UTF-8, got other bytes ({error})") from error
-    segments = _segments(str(file), text)
+    text, file = text_of(path), os.fspath(path)
+    segments = _segments(file, text)
     if len(segments) < (segment or 1) or (segment is None and len(segments) > 1):
         raise ValueError(f"segment: wanted one of the {len(segments)} of {file}, got {segment}")
     notes, lines = segments[(segment or 1) - 1]
@@ -78,13 +76,10 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
     start = _seconds(where, notes["START_TIME"])
     for k, (epoch, *cells) in lines:
         here = f"{file}, line {k}"
-        if not all(map(_NUMBER.fullmatch, cells)):
-            raise ValueError(f"{here}: wanted numbers, got {' '.join(cells)}")
-        numbers.append([float(cell) for cell in cells])
-        if not all(map(math.isfinite, numbers[-1])):
-            raise ValueError(f"{here}: wanted finite numbers, got {' '.join(cells)}")
-        if len(cells) != _SIZES[kind]:
-            raise ValueError(f"{here}: wanted a time and {_SIZES[kind]} numbers, got {len(cells)}")
+        numbers.append([float(x) if _NUMBER.fullmatch(x) else math.nan for x in cells])
+        if len(cells) != _SIZES[kind] or not all(map(math.isfinite, numbers[-1])):
+            wanted = f"a time and {_SIZES[kind]} finite numbers"
+            raise ValueError(f"{here}: wanted {wanted}, got {' '.join(cells)}")
         t.append(float(_seconds(here, epoch) - start))
     if len(t) < 2:
         raise ValueError(f"{where}: wanted at least two attitudes, got {len(t)}")
@@ -183,7 +178,7 @@ def _segments(file: str, text: str) -> list[tuple[dict[str, str], list[tuple[int
     header: dict[str, str] = {}
     pairs, segments, part = header, [], "header"
     words = {word for _, word in _PARTS}
-    for k, line in enumerate(map(str.strip, text.splitlines()), start=1):
+    for k, line in enumerate(map(str.strip, re.split("\r\n?|\n", text)), start=1):
         key, equals, value = (cell.strip() for cell in line.partition("="))
         if not header and key != "CCSDS_AEM_VERS" and line:
             raise ValueError(f"{file}: wanted CCSDS_AEM_VERS = ... first, got {line[:40]!r}")
@@ -221,7 +216,7 @@ def _convention(where: str, notes: dict[str, str]) -> str:
         if key not in notes:
             raise ValueError(f"{where}: wanted {key}, got {', '.join(notes)}")
     if kind.startswith("EULER"):
-        one_of(f"{where}: EULER_ROT_SEQ", notes.get("EULER_ROT_SEQ", "nothing"), _SEQUENCES)
+        one_of(f"{where}: EULER_ROT_SEQ", notes.get("EULER_ROT_SEQ", "nothing").upper(), _SEQUENCES)
     return kind
 
 
@@ -233,7 +228,7 @@ def _b_to_a(
     The axes of A, turned by the message's quaternion or sequence of angles, are those of B.
     """
     if kind.startswith("EULER"):
-        order, angles, rest = notes["EULER_ROT_SEQ"], numbers[:, :3], numbers[:, 3:]
+        order, angles, rest = notes["EULER_ROT_SEQ"].upper(), numbers[:, :3], numbers[:, 3:]
         q = of_euler_angles(angles, order)
         if kind.endswith("DERIVATIVE"):
             return q, np.deg2rad(of_euler_rates(angles, rest, order))
@@ -247,17 +242,17 @@ def _b_to_a(
             return q, 2.0 * (vectors - np.cross(q[:, 1:], slope[:, 1:]))
     if rest.shape[1] == 0:
         return q, None
-    frame, rate = notes.get("ANGVEL_FRAME", "nothing"), np.deg2rad(rest)
-    one_of(f"{where}: ANGVEL_FRAME", frame, (notes["REF_FRAME_A"], notes["REF_FRAME_B"]))
-    return q, (_rotated(q * _CONJUGATE, rate) if frame == notes["REF_FRAME_A"] else rate)
+    a, b, frame = (notes.get(x, "nothing").upper() for x in (*_FRAMES, "ANGVEL_FRAME"))
+    one_of(f"{where}: ANGVEL_FRAME", frame, (a, b))
+    rate = np.deg2rad(rest)
+    return q, (_rotated(q * _CONJUGATE, rate) if frame == a else rate)
 
 
 def _spacecraft(where: str, notes: Mapping[str, str]) -> str:
     """Return which of the two frames is one of the spacecraft."""
-    keys = ("REF_FRAME_A", "REF_FRAME_B")
-    on = [key for key in keys if _BODY.fullmatch(notes[key].upper())]
+    on = [key for key in _FRAMES if _BODY.fullmatch(notes[key].upper())]
     if len(on) != 1:
-        got = " and ".join(notes[key] for key in keys)
+        got = " and ".join(notes[key] for key in _FRAMES)
         raise ValueError(f"{where}: wanted one frame on the spacecraft, as SC_BODY_1, got {got}")
     return on[0]
 
@@ -274,14 +269,14 @@ def _seconds(where: str, epoch: str) -> Decimal:
         if not match:
             raise ValueError("no match")
         year, month, day, of_year, hour, minute = (int(x or 1) for x in match.groups()[:6])
-        date = datetime.date(year, month, day).toordinal() + of_year - 1
-        day_of_year = match[4] is None or 1 <= of_year <= 365 + calendar.isleap(year)
-        if not day_of_year or hour > 23 or minute > 59 or Decimal(match[7]) >= 61:  # leap seconds
+        first = datetime.datetime(year, month, day, hour, minute)
+        minutes = (first - datetime.datetime.min) // datetime.timedelta(minutes=1) + 1440 * of_year
+        if not 1 <= of_year <= 365 + calendar.isleap(year) or Decimal(match[7]) >= 61:  # leap
             raise ValueError("out of range")
     except ValueError as error:
         wanted = "2026-03-20T12:00:00 or 2026-079T12:00:00"
         raise ValueError(f"{where}: wanted a time such as {wanted}, got {epoch!r}") from error
-    return _EXACT.add(Decimal(date * 86400 + hour * 3600 + minute * 60), Decimal(match[7]))
+    return _EXACT.add(Decimal(60 * minutes), Decimal(match[7]))
 
 
 def _epoch(start: Decimal, t: float) -> str:
@@ -290,9 +285,6 @@ def _epoch(start: Decimal, t: float) -> str:
     seconds = _EXACT.add(start, after)
     if not _FIRST <= seconds < _END or _EXACT.subtract(seconds, start) != after:
         raise ValueError(f"recording.t: wanted times in the years 1 to 9999, to 1e-48 s, got {t}")
-    days, rest = _EXACT.divmod(seconds, Decimal(86400))
-    date = datetime.date.fromordinal(int(days)).isoformat()
-    hours, rest = divmod(rest, 3600)
-    minutes, rest = divmod(rest, 60)
-    whole, _, digits = f"{rest:f}".partition(".")
-    return f"{date}T{int(hours):02}:{int(minutes):02}:{int(whole):02}.{digits or 0}"
+    whole, _, digits = f"{seconds:f}".partition(".")
+    moment = datetime.datetime.min + datetime.timedelta(seconds=int(whole) - 86400)
+    return f"{moment.isoformat()}.{digits or 0}"

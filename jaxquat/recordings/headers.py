@@ -35,7 +35,7 @@ def text_of(path: str | os.PathLike[str]) -> str:
         content = gzip.decompress(content) if file.suffix == ".gz" else content
         return content.decode("utf-8-sig")  # a byte order mark is no part of a name
     except (EOFError, gzip.BadGzipFile, zlib.error, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: cannot be read as CSV text in UTF-8, {error}") from error
+        raise ValueError(f"{file}: cannot be read as text in UTF-8, {error}") from error
 
 
 def header_of(text: str, columns: Sequence[str], is_numbered: bool = False) -> Header:

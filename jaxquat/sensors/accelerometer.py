@@ -126,7 +126,7 @@ def calibrate(samples: ArrayLike, gravity: ArrayLike) -> tuple[Accelerometer, Fi
         >>> np.asarray(jq.accelerometer.calibrate(measured, 9.81)[0].bias).round(2)
         array([0.2, 0.2, 0.2], dtype=float32)
     """
-    samples = static_samples(samples, 9)
+    samples = static_samples(samples, 10)  # more than parameters
     gravity = exactly("gravity", gravity, ()).astype(samples.dtype)
     positive("gravity", gravity)
     one, none = jnp.ones((), samples.dtype), jnp.zeros((), samples.dtype)

@@ -16,7 +16,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from jaxquat._internal import reprs
-from jaxquat._internal.checks import positive, real
+from jaxquat._internal.checks import every, finite, positive, real
 from jaxquat._internal.renamed import has_old_fields
 from jaxquat.sensors.calibration import static_samples
 
@@ -80,7 +80,7 @@ class Noise(reprs.Tabular):
             >>> f"{noise.settings()['gyro']:.2f}"
             '0.10'
         """
-        rms = [float(np.sqrt(np.mean(x**2))) for x in (self.noise, self.bias_random_walk)]
+        rms = [float(np.hypot.reduce(x) / 3**0.5) for x in (self.noise, self.bias_random_walk)]
         return dict(zip(("gyro", "bias_random_walk"), rms, strict=True))
 
 
@@ -95,9 +95,9 @@ def deviation(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray]:
         >>> np.round(deviation[:3, 0] * np.sqrt(times[:3]), 2)  # falls as 1/sqrt(time)
         array([0.1, 0.1, 0.1])
     """
-    values, dt = _checked(samples, dt)
+    values, exponents, dt = _checked(samples, dt)
     means = _averages(values.shape[1])
-    return dt * means, np.sqrt(_variances(values, means))
+    return dt * means, np.ldexp(np.sqrt(_variances(values, means)), exponents)
 
 
 def fit(samples: ArrayLike, dt: float) -> Noise:
@@ -120,19 +120,22 @@ def fit(samples: ArrayLike, dt: float) -> Noise:
         >>> np.abs(noise.noise - 0.1) < 3 * noise.standard_errors["noise"]
         array([ True,  True,  True])
     """
-    values, dt = _checked(samples, dt)
+    values, exponents, dt = _checked(samples, dt)
     means = _averages(values.shape[1])
     times, variances = dt * means, _variances(values, means)
     if not np.all(variances > 0):
         time = times[np.argmin(variances.min(axis=1))]
         wanted = "an Allan deviation above 0"
         raise ValueError(f"samples: wanted {wanted}, got an axis where it is 0 at {time:.3g} s")
-    model = np.stack([1.0 / times, np.full(len(times), 2.0 * np.log(2.0) / np.pi), times / 3.0], 1)
-    moments = _moments(means, values.shape[1], dt)
+    # fitted for samples that are 1 s apart
+    flat = np.full(len(means), 2.0 * np.log(2.0) / np.pi)
+    model = np.stack([1.0 / means, flat, means / 3.0], 1)
+    moments = _moments(means, values.shape[1])
     axes = [_fitted(model, variances[:, k], moments) for k in range(3)]
     squares, errors, chi_squared, spread = (np.stack(x, axis=-1) for x in zip(*axes, strict=True))
-    densities = np.sqrt(squares)
-    ways = np.sqrt(squares + errors) - densities
+    units = np.array([[np.sqrt(dt)], [1.0], [1.0 / np.sqrt(dt)]])
+    densities = _scaled(units * np.sqrt(squares), exponents)
+    ways = _scaled(units * (np.sqrt(squares + errors) - np.sqrt(squares)), exponents)
     deviations = np.sqrt(variances)
     return Noise(
         noise=densities[0],
@@ -141,21 +144,31 @@ def fit(samples: ArrayLike, dt: float) -> Noise:
         standard_errors={"noise": ways[0], "bias_random_walk": ways[2], "instability": ways[1]},
         reduced_chi_squared=chi_squared,
         times=times,
-        deviation=deviations,
-        deviation_errors=spread / (2.0 * deviations),
-        fitted=np.sqrt(model @ squares),
+        deviation=_scaled(deviations, exponents),
+        deviation_errors=_scaled(spread / (2.0 * deviations), exponents),
+        fitted=_scaled(np.sqrt(model @ squares), exponents),
     )
 
 
-def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, float]:
-    """Return the samples (3, N) in float64, without their mean, and the interval."""
-    if np.ndim(samples) == 2 and np.shape(samples)[0] < _LEAST:
-        raise ValueError(f"samples: wanted at least {_LEAST}, got {np.shape(samples)[0]}")
-    static_samples(samples, 0)
+def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return samples (3, N) in float64 without their mean, scaled to 1; exponents, and interval."""
+    static_samples(samples, _LEAST)
     dt = real("dt", dt)
     positive("dt", dt)
+    finite("dt, times the number of samples", dt * len(samples))
     values = np.ascontiguousarray(np.asarray(samples, np.float64).T)
-    return values - values.mean(axis=1, keepdims=True), dt
+    exponents = np.frexp(np.abs(values).max(axis=1))[1]  # squares of 1e-200 or 1e200 are lost
+    values = np.ldexp(values, -exponents[:, None])
+    return values - values.mean(axis=1, keepdims=True), exponents, dt
+
+
+def _scaled(results: np.ndarray, exponents: np.ndarray) -> np.ndarray:
+    """Return results (n, 3) in the unit of the samples."""
+    with np.errstate(over="ignore", under="ignore"):
+        scaled = np.ldexp(results, exponents)
+    held = np.isfinite(scaled) & ((scaled != 0) | (results == 0))
+    every("samples", "noise within the range of float64", scaled, held)
+    return scaled
 
 
 def _averages(number: int) -> np.ndarray:
@@ -188,12 +201,12 @@ def _fitted(
     return scale * solution, errors, chi_squared, spread
 
 
-def _moments(means: np.ndarray, number: int, dt: float) -> np.ndarray:
+def _moments(means: np.ndarray, number: int) -> np.ndarray:
     """Return the covariance of two Allan variances, by pairs of the squares, (m, m, 3, 3).
 
     Of ``sum(z^2)/(2 M)``, z normal, it is ``sum(R(s - t)^2)/(2 M M')``, R that of both kinds of z.
     """
-    result, units = np.zeros((len(means), len(means), 3, 3)), np.array([[1.0 / dt], [1.0], [dt]])
+    result = np.zeros((len(means), len(means), 3, 3))
     for i, n in enumerate(means):
         for j, m in enumerate(means[: i + 1]):
             sizes = number + 1 - 2 * n, number + 1 - 2 * m
@@ -202,7 +215,7 @@ def _moments(means: np.ndarray, number: int, dt: float) -> np.ndarray:
             ends = [-sizes[1], sizes[0], 0, sizes[0] - sizes[1]]
             lags, weights = _sum_over(np.clip([*stretches, *ends], -sizes[1], sizes[0]))
             pairs = np.minimum(sizes[0], sizes[1] + lags) - np.maximum(0.0, lags)
-            covariance = units * _covariance(lags, knots, n, m) / (n * m)
+            covariance = _covariance(lags, knots, n, m) / (n * m)
             sums = np.einsum("pl,ql,l->pq", covariance, covariance, weights * pairs)
             result[i, j] = result[j, i] = sums / (2.0 * sizes[0] * sizes[1])
     return result

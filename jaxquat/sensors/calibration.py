@@ -26,14 +26,13 @@ from jaxquat.fitting.least_squares import LeastSquares, LeastSquaresOptions, lea
 from jaxquat.sensors.axes import samples
 
 
-def static_samples(value: Any, parameters: int) -> Array:
-    """Return ``value`` as concrete finite samples (N, 3), more of them than parameters."""
+def static_samples(value: Any, least: int) -> Array:
+    """Return ``value`` as concrete finite samples (N, 3), at least so many."""
     array = samples("samples", value)
-    concrete("samples", array, "a calibration needs values, call it outside jit")
+    concrete("samples", array, "the fit needs values, call it outside jit")
     finite("samples", array)
-    if len(array) <= parameters:
-        wanted = f"more samples than the {parameters} parameters"
-        raise ValueError(f"samples: wanted {wanted}, got {len(array)}")
+    if len(array) < least:
+        raise ValueError(f"samples: wanted at least {least}, got {len(array)}")
     return array
 
 

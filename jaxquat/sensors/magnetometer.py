@@ -136,7 +136,7 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
         >>> np.asarray(jq.magnetometer.calibrate(measured, 50.0)[0].hard_iron).round(1)  # uT
         array([5., 5., 5.], dtype=float32)
     """
-    samples = static_samples(samples, 9)
+    samples = static_samples(samples, 10)  # more than parameters
     strength = exactly("strength", strength, ()).astype(samples.dtype)
     positive("strength", strength)
     centre = 0.5 * (jnp.max(samples, axis=0) + jnp.min(samples, axis=0))

@@ -1,7 +1,9 @@
 """``jq.export.c``: the C code, compiled and called, has the bits of the kernel."""
 
 import ctypes
+import functools
 import itertools
+import platform
 import re
 import shutil
 import subprocess
@@ -270,34 +272,103 @@ def of_cases(names, dtype):
     return step, cast(np.zeros(1), dtype), cast(MATRIX[None], dtype)
 
 
-def test_a_long_loop_stays_a_loop(tmp_path):
-    """Its carry, its rows of data and of results, forward and backward."""
-    gains = cast(np.linspace(0.5, 1.5, 200), np.float32)
+def test_a_long_loop_stays_a_loop_and_has_the_bits_of_the_kernel(tmp_path):
+    """Its carry, its rows of data and of results, forward and backward; 300 trips of 40 or more."""
+    gains = cast(np.linspace(0.5, 1.5, 300), np.float32)
+
+    def long(x):
+        return functools.reduce(lambda y, k: 0.5 - x * y, range(20), 0.1 * x)
 
     def step(carry, x):
-        forth, sums = jax.lax.scan(lambda c, g: (jnp.sin(c + g * x), c), carry, gains)
+        forth, sums = jax.lax.scan(lambda c, g: (jnp.sin(long(c) + g * x), c), carry, gains)
         back, more = jax.lax.scan(
-            lambda c, row: (c - 0.1 * row[0] * row[1], c[0]), forth, (sums, gains), reverse=True
-        )
+            lambda c, row: (long(c - 0.1 * row[0] * row[1]), c[0]), forth, (sums, gains),
+            reverse=True,
+        )  # fmt: skip
         return 0.1 * back, (sums, more)
 
     start, xs = jnp.ones(2, np.float32), cast(np.linspace(0.1, 1.0, 30).reshape(30, 1), np.float32)
     text = jq.export.c(step, (start, xs[0]))
     assert text.count("step_sin_f4(") == 3  # its definition, and two components in a body
-    c, kernel = both(tmp_path, step, start, xs)
-    for got, wanted in zip(c, kernel, strict=True):  # the kernel joins products across the trips
-        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    assert_same_bits(both(tmp_path, step, start, xs))
+
+
+def test_a_loop_that_the_kernel_unrolls_has_the_bits_of_the_kernel(tmp_path):
+    """Products from before the loop, from the last trip and of its number are joined with sums."""
+
+    def trip(k, values):
+        c, product = values
+        c = jnp.cos(c) + product + 0.1 * k - jnp.sin(0.3 * k)
+        return c, c * product
+
+    def step(carry, x):
+        last, product = jax.lax.fori_loop(0, 150, trip, (carry, carry * x))
+        return last, last + product
+
+    start, xs = jnp.ones(1, np.float32), cast(np.linspace(0.1, 0.9, 100)[:, None], np.float32)
+    assert_same_bits(both(tmp_path, step, start, xs))
+    loops = [jq.export.c(step, (start, xs[0]), functions=x).count("for (") for x in ("own", "libm")]
+    assert loops == [0, 1]
+
+
+MODE = """
+#include <xmmintrin.h>
+unsigned exchanged(unsigned mode)
+{
+    const unsigned old = _mm_getcsr();
+    _mm_setcsr(mode);
+    return old;
+}
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the mode is set as on an x86")
+def test_denormal_numbers_have_the_bits_of_the_kernel_if_the_processor_flushes_them(
+    tmp_path, dtype
+):
+    """A product of 0.1 and a sum fall below the normal range within 400 steps."""
+
+    def step(pair, x):
+        pair = 0.1 * pair[0] * x, 0.125 * pair[1] + pair[0]
+        return pair, pair[0] - 0.25 * pair[1]
+
+    pair, xs = tuple(cast(np.ones((2, 3)), dtype)), cast(np.linspace(0.5, 1.0, 400)[:, None], dtype)
+    exchanged = compiled(tmp_path, MODE, "exchanged")
+    exchanged.argtypes, exchanged.restype = [ctypes.c_uint], ctypes.c_uint
+    gradual = both(tmp_path, step, pair, xs)
+    usual = exchanged(0x9FC0)  # no exceptions, FTZ and DAZ
+    try:
+        flushed = both(tmp_path, step, pair, xs)
+    finally:
+        exchanged(usual)
+    assert_same_bits(flushed)
+    assert any((c != kernel).any() for c, kernel in zip(*gradual, strict=True))
+
+
+def test_what_a_branch_gets_but_does_not_use_is_not_computed(tmp_path):
+    """``lax.cond`` gives both branches the same arguments; compilers warn of unused variables."""
+
+    def long(c, unused):
+        return c + 0.1 * jnp.sin(jnp.sin(jnp.sin(c))), c
+
+    def step(carry, x):
+        hidden = jax.lax.cond(x[0] > 0.5, long, lambda c, _: (c, jnp.cos(jnp.tanh(c))), carry, x)
+        new, _ = jax.lax.cond(x[0] < 0.7, long, lambda c, h: (c - 0.1, h), hidden[0], hidden[1])
+        return new, new
+
+    start, xs = jnp.ones(3, np.float32), cast(np.linspace(0.0, 1.0, 12).reshape(4, 3), np.float32)
+    assert_same_bits(both(tmp_path, step, start, xs))
 
 
 def test_the_carried_values_of_a_loop_change_at_once(tmp_path):
-    """Two values that change places in each of 301 trips."""
+    """Two values that change places in each of 4095 trips."""
 
     def step(pair, x):
-        pair = jax.lax.fori_loop(0, 301, lambda k, pair: (pair[1], jnp.cos(pair[0] + x)), pair)
+        pair = jax.lax.fori_loop(0, 4095, lambda k, pair: (pair[1], jnp.cos(pair[0] + x)), pair)
         return pair, pair
 
     pair = jnp.zeros(1, np.float32), jnp.ones(1, np.float32)
-    assert "k < 301" in re.sub(r"k\d+_", "k", jq.export.c(step, (pair, pair[1])))
+    assert "k < 4095" in re.sub(r"k\d+_", "k", jq.export.c(step, (pair, pair[1])))
     assert_same_bits(both(tmp_path, step, pair, jnp.ones((5, 1), np.float32)))
 
 
@@ -318,6 +389,24 @@ def test_arguments_and_results_are_structs_with_the_names_of_the_leaves():
     assert f"{struct}\n}} turn_state;" in text
     given = "float t, const turn_state *state, const turn_gains *gains"
     assert f"void turn({given}, turn_state *result0, float result1[4]);" in text
+
+
+def test_names_of_c_and_of_the_file_get_other_names(tmp_path):
+    """Arguments and leaves with the names of keywords, functions, variables, tables and types."""
+
+    def step(double, v1_, step_state, state, step_sin_f4, step_table0, result, INT32_MAX):
+        table = jnp.sin(jnp.cumsum(state["a b"][0]) + jnp.arange(20.0))
+        return {**state, "a b": [table + state["a_b_0"], v1_ * double]}, step_state["NAN"] + result
+
+    rows = [jnp.ones(20, np.float32), jnp.float32(1)]
+    state = {"a b": rows, "a_b_0": 1.0, "x1_": 1.0, "STEP_H": 2.0, "for": 3}
+    with jax.enable_x64(False):
+        text = jq.export.c(step, (1.0, 2.0, {"NAN": 3.0}, state, 4.0, 5.0, 6.0, 7.0))
+    compiled(tmp_path, text)
+    assert "float double_, float v1__, const step_itemstep_state *itemstep_state" in text
+    assert "const step_state *state, float itemstep_sin_f4_, float itemstep_table0" in text
+    fields = ["int32_t for_;", "float itemSTEP_H;", "float a_b_0[20];", "float a_b_0_;", "x1__;"]
+    assert all(field in text for field in fields)
 
 
 def test_results_may_be_written_over_arguments(tmp_path):

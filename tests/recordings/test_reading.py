@@ -267,7 +267,7 @@ def test_cells_of_text_in_other_columns_may_have_any_characters(tmp_path):
 def test_a_file_that_is_not_in_utf_8_is_refused(tmp_path, content):
     """In Latin-1, or compressed without the suffix .gz."""
     (tmp_path / "a.csv").write_bytes(content)
-    with pytest.raises(ValueError, match=r"a\.csv: cannot be read as CSV text in UTF-8, 'utf-8'"):
+    with pytest.raises(ValueError, match=r"a\.csv: cannot be read as text in UTF-8, 'utf-8'"):
         recordings.read(tmp_path / "a.csv", {"t": "t", "x": "x"})
 
 

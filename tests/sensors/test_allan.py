@@ -111,7 +111,7 @@ def test_a_walk_alone_of_200000_samples_is_fitted():
 @pytest.mark.parametrize(("first", "second"), [(1, 1), (32, 32), (64, 2), (256, 64)])
 def test_covariances_of_allan_variances_are_sums_over_all_lags(first, second):
     """Of 3000 samples, with the second differences in 50 digits."""
-    number, dt = 3000, 0.2
+    number = 3000
     with mpmath.workdps(50):
         kernels = [
             lambda t: -t / 2,
@@ -121,19 +121,19 @@ def test_covariances_of_allan_variances_are_sums_over_all_lags(first, second):
         sizes, sums = [number + 1 - 2 * n for n in (first, second)], np.zeros((3, 3))
         terms = [(-first * i + second * j, (1, -2, 1)[i] * (1, -2, 1)[j])
                  for i in range(3) for j in range(3)]  # fmt: skip
-        values = {t: [f(dt * mpmath.mpf(t)) for f in kernels] for t in range(2 * number)}
+        values = {t: [f(mpmath.mpf(t)) for f in kernels] for t in range(2 * number)}
         for lag in range(1 - sizes[1], sizes[0]):
             pairs = min(sizes[0], sizes[1] + lag) - max(0, lag)
             r = [float(sum(w * values[abs(lag - at)][p] for at, w in terms)) for p in range(3)]
-            sums += pairs * np.outer(r, r) / (dt**2 * first * second) ** 2
+            sums += pairs * np.outer(r, r) / (first * second) ** 2
     means = np.array(sorted({first, second}, reverse=True))
-    moments = allan._moments(means, number, dt)[-1 if first != second else 0, 0]
+    moments = allan._moments(means, number)[-1 if first != second else 0, 0]
     np.testing.assert_allclose(moments, sums / (2 * sizes[0] * sizes[1]), rtol=1e-4)
 
 
 def test_covariances_of_long_recordings_fall_with_their_length():
     """Those of one averaging time: as 1/N, since distant differences are nearly independent."""
-    few, many = (allan._moments(np.array([4]), 10**n, 0.01)[0, 0] for n in (5, 7))
+    few, many = (allan._moments(np.array([4]), 10**n)[0, 0] for n in (5, 7))
     np.testing.assert_allclose(few, 100.0 * many, rtol=1e-3)
 
 
@@ -199,3 +199,30 @@ def test_readings_that_never_change_are_refused():
         jq.allan.fit(in_turn, 0.1)
     with pytest.raises(ValueError, match="samples: wanted at least 100, got 99"):
         jq.allan.fit(white(99), 0.1)
+
+
+@pytest.mark.parametrize("dt", [1e-300, 1e-30, 0.1, 1e30, 1e290])
+@pytest.mark.parametrize("unit", [1e-150, 1e-30, 1e30, 1e150])
+def test_noise_has_the_unit_of_the_samples_at_any_scale_of_readings_and_time(unit, dt):
+    """N [u/sqrt(Hz)] goes as the unit times sqrt(dt), K [u/s/sqrt(Hz)] as the unit over it."""
+    samples = white(1000) + 0.1 * np.cumsum(white(1000), axis=0)
+    one, other = jq.allan.fit(samples, 1.0), jq.allan.fit(unit * samples, dt)
+    for name, factor in (("noise", dt**0.5), ("instability", 1.0), ("bias_random_walk", dt**-0.5)):
+        pairs = (getattr(one, name), getattr(other, name)), (
+            one.standard_errors[name], other.standard_errors[name])  # fmt: skip
+        for wanted, got in pairs:
+            np.testing.assert_allclose(got / unit / factor, wanted, rtol=1e-6, err_msg=name)
+    for name in ("deviation", "deviation_errors", "fitted"):
+        np.testing.assert_allclose(getattr(other, name) / unit, getattr(one, name), rtol=1e-6)
+    settings = [x.settings()["gyro"] for x in (one, other)]
+    np.testing.assert_allclose(settings[1] / unit / dt**0.5, settings[0], rtol=1e-6)
+
+
+def test_noise_beyond_the_range_of_float64_is_refused():
+    samples = white(200) + np.cumsum(white(200), axis=0)
+    with pytest.raises(ValueError, match=r"samples: wanted noise within the range of float64, got"):
+        jq.allan.fit(1e250 * samples, 1e-300)
+    with pytest.raises(ValueError, match=r"samples: wanted noise within the range of float64, got"):
+        jq.allan.fit(1e-250 * samples, 1e-300)
+    with pytest.raises(ValueError, match="dt, times the number of samples: wanted finite"):
+        jq.allan.fit(samples, 1e307)

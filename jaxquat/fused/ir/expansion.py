@@ -77,15 +77,36 @@ def summed(program: Program) -> dict[int, tuple[int, ...]]:
 def _rewritten(program: Program, rule: Rule, of_routine: Callable[[Program], Program]) -> Program:
     b = Builder(program.inputs)
     values: list[Any] = list(b.arguments)  # the value of a call is the list of its items
-    routines: dict[int, Routine] = {}
+    routines: dict[int, tuple[Routine, list[int]]] = {}
     for op in program.ops:
         if op.name == "call":
             if id(op.value) not in routines:
-                inner = of_routine(op.value.program)
-                routines[id(op.value)] = op.value._replace(program=inner)
-            values.append(b.copy(op._replace(value=routines[id(op.value)]), values))
+                routine = op.value._replace(program=of_routine(op.value.program))
+                routines[id(op.value)] = _without_unused(routine)
+            routine, inputs = routines[id(op.value)]
+            fixed, carried, rows = op.value.split(op.args)
+            groups = [*([a] for a in (*fixed, *carried)), *rows]
+            values.append(b.call(routine, [values[a] for k in inputs for a in groups[k]]))
         else:
             values.append(rule(b, op, values))
     result = b.finish([values[k] for k in program.outputs])
     b.forget()
     return result
+
+
+def _without_unused(routine: Routine) -> tuple[Routine, list[int]]:
+    """Return a routine without the fixed values and rows that it does not use, and its inputs."""
+    program, first = routine.program, routine.fixed + routine.carried
+    used = {a for op in program.ops for a in op.args}.union(program.outputs)
+    used.update(range(routine.fixed, first))
+    if routine.kind not in ("loop", "while"):
+        used.add(0)  # the condition of a branch
+    count = len(program.inputs)
+    inputs = sorted(used.intersection(range(count)))
+    kept = [*inputs, *range(count, count + len(program.ops))]
+    new = {number: place for place, number in enumerate(kept)}
+    ops = [op._replace(args=tuple([new[a] for a in op.args])) for op in program.ops]
+    dtypes, outputs = (program.inputs[k] for k in inputs), (new[k] for k in program.outputs)
+    program = Program(tuple(dtypes), tuple(ops), tuple(outputs))
+    fixed = sum(k < routine.fixed for k in inputs)
+    return routine._replace(program=program, fixed=fixed), inputs

@@ -10,6 +10,7 @@ set at the end of a trip.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -92,7 +93,7 @@ class Body:
         self.file, self.indent = file, "    "
         self.lines: list[str] = []
         self.stack = self.deepest = 0  # bytes of its own locals, and of what it calls
-        self._count = 0
+        self._numbers = itertools.count(1)
         self._arrays: dict[Any, str] = {}  # local arrays by their values
 
     def line(self, text: str) -> None:
@@ -150,8 +151,7 @@ class Body:
             self.line(f"{after(target, k)} = {bare(after(source, k))};")
 
     def _name(self, letter: str) -> str:
-        self._count += 1
-        return f"{letter}{self._count}_"
+        return f"{letter}{next(self._numbers)}_"
 
     def _row(self, dtype: np.dtype, values: Sequence[Value]) -> tuple[Element, int]:
         """Return the first element of a row of values in an array, and their distance."""
@@ -215,21 +215,15 @@ class Body:
         if routine.kind == "loop" and routine.trips == 1:
             results = self.program(routine.program, args)
             return [self.named(routine.dtype(k), x) for k, x in enumerate(results)]
-        used = {a for op in routine.program.ops for a in op.args}.union(routine.program.outputs)
         fixed, starts, rows = routine.split(args)
-        pairs = enumerate(zip(dtypes, fixed, strict=False))
-        fixed = [self.named(d, x) if k in used else "0" for k, (d, x) in pairs]
-        pairs = enumerate(zip(dtypes[n + m :], rows, strict=True), n + m)
-        sources = [self._row(d, x) if k in used else (Element("", 0), 0) for k, (d, x) in pairs]
+        fixed = [self.named(d, x) for d, x in zip(dtypes, fixed, strict=False)]
+        sources = [self._row(d, x) for d, x in zip(dtypes[n + m :], rows, strict=True)]
         carried = [self.variable("c", d, x) for d, x in zip(dtypes[n:], starts, strict=False)]
-        if routine.kind == "while":
-            with self._block(f"while ({carried[0]})"):
-                self._set(carried, routine, self.program(routine.program, [*fixed, *carried]))
-            return [*carried]
         if routine.kind != "loop":
-            with self._block(f"if ({fixed[0]})"):
-                inputs = ["true", *fixed[1:], *carried]
-                self._set(carried, routine, self.program(routine.program, inputs))
+            head = f"while ({carried[0]})" if routine.kind == "while" else f"if ({fixed[0]})"
+            inputs = fixed if routine.kind == "while" else ["true", *fixed[1:]]
+            with self._block(head):
+                self._set(carried, routine, self.program(routine.program, [*inputs, *carried]))
             return [*carried]
         firsts = range(m, routine.items, routine.trips)
         targets = [self.array(routine.dtype(k), routine.trips) for k in firsts]

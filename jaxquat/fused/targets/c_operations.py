@@ -35,11 +35,12 @@ _LIBRARY = (  # that compilers know without a header, and names of math.h and st
     "isfinite isinf isnan isnormal signbit fpclassify INFINITY NAN NULL HUGE_VAL HUGE_VALF "
     "intmax_t uintmax_t intptr_t uintptr_t"
 )
-_INTEGER_TYPES = (f"{u}int{x}{n}_t" for u in ("", "u") for x in ("", "_least", "_fast")
-                  for n in (8, 16, 32, 64))  # fmt: skip
+_INTEGERS_OF_C = [f"{u}int{x}{n}" for u in ("", "u") for x in ("", "_least", "_fast")
+                  for n in (8, 16, 32, 64)]  # fmt: skip
 RESERVED = {
     *_WORDS.split(), *_MATH.split(), *(f"{name}f" for name in _MATH.split()),
-    *_LIBRARY.split(), *_INTEGER_TYPES,
+    *_LIBRARY.split(), *(f"{name}_t" for name in _INTEGERS_OF_C),
+    *(f"{name.upper()}_{limit}" for name in _INTEGERS_OF_C for limit in ("MIN", "MAX", "C")),
 }  # fmt: skip
 """Names that have a meaning in C and in the file."""
 
