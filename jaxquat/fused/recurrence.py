@@ -36,7 +36,7 @@ from jaxquat.fused.trace.values import scalar_dtype
 KEEPING = 800
 # A kernel unrolls loops up to so many operations, as ``size`` counts them: the loops over the steps
 # of a sample run a third longer otherwise, the loop over the columns of a Hessian a sixth shorter.
-LOOPS = 12_000
+LOOPS = 10_000
 Place = tuple[str, int]  # of a leaf: its group and its number within the group
 Live = tuple[Place, ...]  # results with a cotangent
 F = TypeVar("F", bound=Callable[..., Any])
