@@ -32,6 +32,7 @@ def add(name: str, code: bytes | Callable[[], bytes]) -> None:
 
     A function that compiles the code runs in another thread.
     """
+    global _size
     with _lock:
         if name in loaded:
             return
@@ -40,14 +41,15 @@ def add(name: str, code: bytes | Callable[[], bytes]) -> None:
         if isinstance(code, bytes):
             loaded[name] = engine = host.linked(code)
             address = engine.get_function_address("jaxquat_kernel")
-            _count(code)
+            _size += len(code)
         else:
-            loaded[name] = address = gates.opened(lambda: _count(code()))
+            loaded[name] = address = gates.opened(lambda: _counted(code()))
         capsule = jax.ffi.pycapsule(ctypes.c_void_p(address))
         jax.ffi.register_ffi_target(target(name), capsule, platform="cpu")
 
 
-def _count(code: bytes) -> bytes:
+def _counted(code: bytes) -> bytes:
     global _size
-    _size += len(code)
+    with _lock:
+        _size += len(code)
     return code

@@ -126,8 +126,8 @@ def augmented(
     """Add a residual for each constraint; ``penalties`` are the roots of rho."""
 
     def penalised(function: Any, constraint: Any, *weights: Array) -> Any:
-        functions, closed = zip(parts_of(function), parts_of(constraint), strict=True)
-        return partial(Penalised(*functions), closed, *weights)
+        (f, of_f), (c, of_c) = parts_of(function), parts_of(constraint)
+        return partial(Penalised(f, c), (of_f, of_c), *weights)
 
     equalities, inequalities = zip(constraints, multipliers, penalties, strict=True)
     return Problem(penalised(problem.stage, *inequalities), penalised(problem.final, *equalities))

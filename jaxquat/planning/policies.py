@@ -17,12 +17,7 @@ from jaxquat._internal.linear import dot, matvec
 from jaxquat.dynamics.state import error_size
 from jaxquat.fused import engine as fused
 from jaxquat.fused.scanning import scan
-from jaxquat.planning.linearization import (
-    gauss_newton,
-    models_at_end,
-    models_of,
-    newton,
-)
+from jaxquat.planning.linearization import gauss_newton, models_at_end, models_of, newton
 from jaxquat.planning.riccati import (
     Choice,
     Model,

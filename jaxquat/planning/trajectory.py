@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,8 @@ from jax import Array, lax
 from jaxquat._internal.linear import square
 from jaxquat.dynamics.state import State, error_size, local, near, retract
 from jaxquat.fused.scanning import scan
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 Limits = tuple[Array, Array] | None
 """The least and the largest command of each sample, each (samples, m)."""
@@ -26,8 +28,10 @@ class Problem(NamedTuple):
 
 
 def parts_of(function: Callable[..., Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Return the function of a ``functools.partial`` and its arrays."""
-    return (function.func, function.args) if isinstance(function, partial) else (function, ())
+    """Return the function of a ``functools.partial`` without keywords, and its arrays."""
+    if isinstance(function, partial) and not function.keywords:
+        return function.func, function.args
+    return function, ()
 
 
 class Trajectory(NamedTuple):
@@ -38,7 +42,7 @@ class Trajectory(NamedTuple):
     gaps: Array | None = None
 
 
-def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+def traced_once(function: F) -> F:
     """Trace a function of a problem once, for equal keywords, if JAX knows the problem's arrays."""
 
     def of_parts(functions: Any, keywords: Any, closed: Any, *arguments: Any) -> Any:
@@ -53,7 +57,7 @@ def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
         statics = functions, tuple(keywords.items())
         return functions[0].jitted(of_parts, *statics)(closed, *arguments)
 
-    return call
+    return cast(F, call)
 
 
 def roll_out(
