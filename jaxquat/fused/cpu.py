@@ -67,6 +67,11 @@ def call(
     return launched(loading.target(name), loop, kind, batched, operands, counts, memory)
 
 
+def begin(loop: Loop, operands: int) -> None:
+    """Begin to compile the kernel of the values of one member, of so many arrays."""
+    _kernel(loop, "forward", (False,) * operands, host.lanes(loop, 1))
+
+
 @functools.lru_cache(maxsize=CACHED)
 def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tuple[str, int]:
     text, scratch = host.module(loop, kind, batched, lanes)

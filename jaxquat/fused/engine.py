@@ -25,7 +25,7 @@ from jax.extend.core import jaxpr_as_fun
 from jaxquat._internal.checks import is_key
 from jaxquat._internal.collection import paused
 from jaxquat._internal.varying import shaped
-from jaxquat.fused import cpu, lowering, passes, vouching
+from jaxquat.fused import cpu, early, lowering, passes, vouching
 from jaxquat.fused import transposes as _transposes  # noqa: F401  # registers rules
 from jaxquat.fused.errors import report
 from jaxquat.fused.kernel import FLOWS, GROUPS
@@ -58,6 +58,7 @@ def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
         raise ImportError(lacking)
     recurrence, operands, (saved, state, memory) = traced(loop, strict)
     lowering.checked_loop(recurrence, "forward")  # raises its errors in this call
+    early.begin(recurrence, operands)
     flat = {
         key: Operand(x.reshape(shape_of(recurrence, key).shape), False)
         for key, x in zip(primals(recurrence), operands, strict=True)

@@ -90,7 +90,7 @@ def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> lis
         return [keys.zeros(f, key, members) for key in primitive.keys_of(params)[1]]
     kind = "backward" if primitive is vjp else "keeping" if keep else "forward"
     try:
-        loop = None if _is_for_scan(f, kind) else checked_loop(f, kind, live)
+        loop = None if is_for_scan(f, kind) else checked_loop(f, kind, live)
     except Exception as error:
         if f.strict:
             raise
@@ -108,7 +108,7 @@ def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> lis
     return [named[key] for key in by]
 
 
-def _is_for_scan(f: Recurrence, kind: str) -> bool:
+def is_for_scan(f: Recurrence, kind: str) -> bool:
     """Return whether ``lax.scan`` is the better program, although there may be a kernel."""
     if f.primal is None:
         return f.value_by_scan and kind == "forward"

@@ -12,6 +12,7 @@ from jax import Array, lax
 
 from jaxquat._internal.linear import square
 from jaxquat.dynamics.state import State, error_size, local, near, retract
+from jaxquat.fused import early
 from jaxquat.fused.scanning import scan
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,7 +56,8 @@ def traced_once(function: F) -> F:
         if not all(hasattr(f, "jitted") for f in functions):
             return function(problem, *arguments, **keywords)
         statics = functions, tuple(keywords.items())
-        return functions[0].jitted(of_parts, *statics)(closed, *arguments)
+        with early.only_if_plain((closed, arguments)):
+            return functions[0].jitted(of_parts, *statics)(closed, *arguments)
 
     return cast(F, call)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jaxquat as jq
-from jaxquat.fused import gates
+from jaxquat.fused import gates, loading
 from jaxquat.fused.targets import host
 
 pytestmark = pytest.mark.needs("llvmlite")
@@ -63,7 +63,7 @@ def test_a_process_ends_although_a_kernel_is_still_being_compiled(tmp_path):
 import time
 import jax, jax.numpy as jnp
 import jaxquat as jq
-from jaxquat.fused import gates
+from jaxquat.fused import gates, loading
 from jaxquat.fused.targets import host
 gates._free.extend(gates._new_gates())
 compiled = host.compiled
@@ -101,3 +101,28 @@ def test_a_process_forks_after_its_kernels_are_compiled(held):
         os._exit(1 if gates._thread else 0)
     assert os.waitpid(child, 0)[1] == 0
     program(jnp.float32(0.5))
+
+
+def batched(f):
+    """A function of one number that calls f for three."""
+    return lambda x: jax.vmap(f)(x * jnp.ones(3, jnp.float32))
+
+
+@pytest.mark.parametrize(
+    ("number", "transformed", "kernels"),
+    [
+        (17.0, lambda f: f, 1),
+        (18.0, jax.jit, 1),
+        (19.0, jax.grad, 0),
+        (20.0, jax.value_and_grad, 0),
+        (21.0, batched, 0),
+    ],
+    ids=["value", "jit", "grad", "value and grad", "vmap"],
+)
+def test_only_the_trace_of_a_value_begins_its_kernel(number, transformed, kernels):
+    """What is lowered later is the same kernel."""
+    program, known = jax.jit(transformed(advanced(number))), len(loading.loaded)
+    traced = program.trace(jnp.float32(0.5))
+    assert len(loading.loaded) - known == kernels
+    traced.lower().compile()
+    assert kernels == 0 or len(loading.loaded) - known == kernels
