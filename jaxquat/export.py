@@ -155,11 +155,7 @@ def c(
 
 
 def _body(
-    file: File,
-    program: Program,
-    inputs: Sequence[Value],
-    targets: Sequence[Value],
-    labels: Sequence[str],
+    file: File, program: Program, inputs: list[Value], targets: list[Value], labels: list[str]
 ) -> Body:
     """Return the lines of the function, which writes its results after all that it reads."""
     body, dtypes = Body(file), [program.dtype(k) for k in program.outputs]
@@ -210,11 +206,9 @@ class _Interface:
         if not any(size is None or size for size in sizes):
             return []
         if jax.tree_util.treedef_is_leaf(structure):
-            dtype, star = shapes[0][1], "" if const or sizes[0] else "*"
-            if sizes[0] is None:
-                self.parameters.append(f"{ctype(dtype)} {star}{label}")
-            else:
-                self.parameters.append(f"{const}{ctype(dtype)} {label}[{sizes[0]}]")
+            single, star = sizes[0] is None, "" if const or sizes[0] else "*"
+            kind = f"{'' if single else const}{ctype(shapes[0][1])}"
+            self.parameters.append(f"{kind} {star}{label}{'' if single else f'[{sizes[0]}]'}")
             return _numbers(star + label, sizes[0])
         path_text = functools.partial(jax.tree_util.keystr, simple=True, separator="_")
         fields = _identifiers((path_text(path) for path, _ in leaves), self.prefix.upper())

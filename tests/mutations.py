@@ -113,6 +113,12 @@ MUTATIONS = {
         "new.append(x)",
         "fused/test_export.py::test_the_carried_values_of_a_loop_change_at_once",
     ),
+    "C: loops that a kernel unrolls stay loops": Mutation(
+        "export.py",
+        'loops=LOOPS if functions == "own" else calls.LONG',
+        "loops=calls.LONG",
+        "fused/test_export.py::test_a_loop_that_the_kernel_unrolls_has_the_bits_of_the_kernel",
+    ),
     "C: results change arguments that are read later": Mutation(
         "export.py",
         'kept.append(body.variable("v", dtype, first))',
@@ -290,6 +296,12 @@ MUTATIONS = {
         "u < n + m, u < 16 * max(n, m)",
         "u >= 0, u >= 0",
         "sensors/test_allan.py::test_a_walk_alone_of_200000_samples_is_fitted",
+    ),
+    "allan: squares of large readings overflow": Mutation(
+        "sensors/allan.py",
+        "np.frexp(np.abs(values).max(axis=1))[1]",
+        "np.zeros(3, int)",
+        "sensors/test_allan.py::test_noise_has_the_unit_of_the_samples_at_any_scale_of_readings_and_time",
     ),
     "aem: the direction is ignored": Mutation(
         "recordings/aem.py",

@@ -38,7 +38,7 @@ _FRAMES = ("REF_FRAME_A", "REF_FRAME_B")
 _NEEDED = ("OBJECT_NAME", "OBJECT_ID", *_FRAMES, "TIME_SYSTEM", "START_TIME")
 _ORDER = (*_NEEDED[:2], "CENTER_NAME", *_NEEDED[2:4], "ATTITUDE_DIR", *_NEEDED[4:], "STOP_TIME")
 _ORDER = (*_ORDER, "ATTITUDE_TYPE", "QUATERNION_TYPE", "ANGVEL_FRAME")
-_CONVENTIONS = {"ATTITUDE_DIR", *_ORDER[-3:]}
+_WRITTEN = {*_ORDER, "ORIGINATOR"} - {"ATTITUDE_DIR", *_ORDER[-3:]}
 _EXACT = Context(prec=60)  # seconds since the year 1, and all digits of a float
 _FIRST, _END = Decimal(86400), Decimal(86400 * (datetime.date.max.toordinal() + 1))  # s
 _CONJUGATE = np.array([1.0, -1.0, -1.0, -1.0])
@@ -73,7 +73,7 @@ def read_aem(path: str | os.PathLike[str], segment: int | None = None) -> Record
     notes, lines = segments[(segment or 1) - 1]
     where, t, numbers = f"{file}: segment {segment or 1}", [], []
     kind = _convention(where, notes)
-    start = _seconds(where, notes["START_TIME"])
+    start = _seconds(f"{where}: START_TIME", notes["START_TIME"])
     for k, (epoch, *cells) in lines:
         here = f"{file}, line {k}"
         numbers.append([float(x) if _NUMBER.fullmatch(x) else math.nan for x in cells])
@@ -109,8 +109,8 @@ def write_aem(
         path: the file.
         recording: unit attitudes q, perhaps rates, in every row (``recording.rows_with("q")``).
         metadata: OBJECT_NAME, OBJECT_ID, REF_FRAME_A and REF_FRAME_B, one of them on the spacecraft
-            and the other one the world of q, TIME_SYSTEM, START_TIME of t = 0, ORIGINATOR, and
-            others, in place of those in ``recording.notes``.
+            and the other one the world of q, TIME_SYSTEM, START_TIME of t = 0, ORIGINATOR, perhaps
+            CENTER_NAME, in place of those in ``recording.notes``. Others are not written.
         version: "2.0", or "1.0" with the quaternion's scalar last and the direction A2B.
 
     Raises:
@@ -138,7 +138,7 @@ def write_aem(
     if recording.q is None or not recording.present("q").all():
         raise ValueError("recording: wanted q in all rows, got rows without; use rows_with")
     check_samples("recording.q", "q", np.asarray(recording.q))
-    notes = {key: str(x) for key, x in {**recording.notes, **metadata}.items() if key.isupper()}
+    notes = {key: str(x) for key, x in {**recording.notes, **metadata}.items() if key in _WRITTEN}
     for key in (*_NEEDED, "ORIGINATOR"):
         if key not in notes:
             raise ValueError(f"metadata: wanted {key}, got {', '.join(notes) or 'nothing'}")
@@ -155,7 +155,6 @@ def write_aem(
         finite("recording.gyro [deg/s]", rates)
         numbers, kind = np.concatenate([numbers, rates], axis=1), "QUATERNION/ANGVEL"
     epochs = [_epoch(start, x) for x in t.tolist()]
-    notes = {key: x for key, x in notes.items() if key not in _CONVENTIONS}
     notes |= {"STOP_TIME": epochs[-1], "ATTITUDE_TYPE": kind}
     if version == "1.0":
         notes |= {"ATTITUDE_DIR": "A2B", "QUATERNION_TYPE": "LAST"}
@@ -177,14 +176,13 @@ def _segments(file: str, text: str) -> list[tuple[dict[str, str], list[tuple[int
         raise ValueError(f"{file}: wanted KVN, lines such as CCSDS_AEM_VERS = 2.0, got XML")
     header: dict[str, str] = {}
     pairs, segments, part = header, [], "header"
-    words = {word for _, word in _PARTS}
     for k, line in enumerate(map(str.strip, re.split("\r\n?|\n", text)), start=1):
         key, equals, value = (cell.strip() for cell in line.partition("="))
         if not header and key != "CCSDS_AEM_VERS" and line:
             raise ValueError(f"{file}: wanted CCSDS_AEM_VERS = ... first, got {line[:40]!r}")
         if not line or line.startswith("COMMENT"):
             continue
-        if line in words:
+        if any(line == word for _, word in _PARTS):
             if (part, line) not in _PARTS:
                 raise ValueError(f"{file}, line {k}: wanted no {line} here, got one")
             part = _PARTS[part, line]

@@ -128,8 +128,7 @@ def fit(samples: ArrayLike, dt: float) -> Noise:
         wanted = "an Allan deviation above 0"
         raise ValueError(f"samples: wanted {wanted}, got an axis where it is 0 at {time:.3g} s")
     # fitted for samples that are 1 s apart
-    flat = np.full(len(means), 2.0 * np.log(2.0) / np.pi)
-    model = np.stack([1.0 / means, flat, means / 3.0], 1)
+    model = np.stack([1.0 / means, 0.0 * means + 2.0 * np.log(2.0) / np.pi, means / 3.0], 1)
     moments = _moments(means, values.shape[1])
     axes = [_fitted(model, variances[:, k], moments) for k in range(3)]
     squares, errors, chi_squared, spread = (np.stack(x, axis=-1) for x in zip(*axes, strict=True))

@@ -346,6 +346,7 @@ def test_what_is_written_is_read_to_the_bit(tmp_path, version, swapped):
         (SPINNING.replace("054T00:00:19", "054T25:00:19"), r"line 19: wanted a time such as"),
         (SPINNING.replace("054T00:00:19", "054T00:00:61"), r"line 19: wanted a time such as"),
         (SPINNING.replace("054T00:00:19", "366T00:00:19"), r"line 19: wanted a time such as"),
+        (SPINNING.replace("= 2023-054T00:00:09", "= x"), r"START_TIME: wanted a time such as"),
         (SPINNING.replace("18.279166", "1_8.279166"), r"line 20: .* finite numbers, got .*1_8"),
         (SPINNING.replace("18.279166", "1e999"), r"line 20: .* finite numbers, got .* 1e999$"),
         (ANGLES.replace("130.00000", "1e999"), r"line 25: .* finite numbers, got 1e999"),

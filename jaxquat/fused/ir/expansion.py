@@ -97,10 +97,9 @@ def _rewritten(program: Program, rule: Rule, of_routine: Callable[[Program], Pro
 def _without_unused(routine: Routine) -> tuple[Routine, list[int]]:
     """Return a routine without the fixed values and rows that it does not use, and its inputs."""
     program, first = routine.program, routine.fixed + routine.carried
-    used = {a for op in program.ops for a in op.args}.union(program.outputs)
-    used.update(range(routine.fixed, first))
-    if routine.kind not in ("loop", "while"):
-        used.add(0)  # the condition of a branch
+    condition = range(routine.kind not in ("loop", "while"))  # the first input of a branch
+    used = {a for op in program.ops for a in op.args}
+    used.update(program.outputs, range(routine.fixed, first), condition)
     count = len(program.inputs)
     inputs = sorted(used.intersection(range(count)))
     kept = [*inputs, *range(count, count + len(program.ops))]

@@ -25,7 +25,6 @@ from jaxquat.fused.targets.c_operations import (
     Element,
     Value,
     after,
-    at,
     bare,
     ctype,
     function_of,
@@ -145,7 +144,7 @@ class Body:
         """Copy adjacent numbers."""
         if length >= LONG and isinstance(target, Element) and isinstance(source, Element):
             with self._loop(length) as k:
-                self.line(f"{at(target, 1, k)} = {at(source, 1, k)};")
+                self.line(f"{target.at(k)} = {source.at(k)};")
             return
         for k in range(length):
             self.line(f"{after(target, k)} = {bare(after(source, k))};")
@@ -196,7 +195,7 @@ class Body:
             return literal(op.number)
         if op.name == "take":
             first, step = self._row(op.dtype, args[1:])
-            return at(first, step, str(self.named(dtypes[0], args[0])))
+            return first.at(str(self.named(dtypes[0], args[0])), step)
         if op.name == "select" and args[0] == "true":
             return str(args[1])
         short = [
@@ -228,7 +227,7 @@ class Body:
         firsts = range(m, routine.items, routine.trips)
         targets = [self.array(routine.dtype(k), routine.trips) for k in firsts]
         with self._loop(routine.trips) as k:
-            inputs = [*fixed, *carried, *(at(first, step, k) for first, step in sources)]
+            inputs = [*fixed, *carried, *(first.at(k, step) for first, step in sources)]
             results = self.program(routine.program, inputs)
             for target, result in zip(targets, results[m:], strict=True):
                 self.line(f"{target}[{k}] = {bare(result)};")

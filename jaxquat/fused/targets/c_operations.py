@@ -111,6 +111,11 @@ class Element(NamedTuple):
     def __str__(self) -> str:
         return f"{self.base}[{self.number}]"
 
+    def at(self, k: str, step: int = 1) -> str:
+        """Return the element that lies ``step`` times k after this one."""
+        further = k if step == 1 else f"{step} * {k}"
+        return f"{self.base}[{f'{self.number} + {further}' if self.number else further}]"
+
 
 Value = str | Element
 
@@ -164,9 +169,8 @@ def helper(called: str, name: str, dtype: np.dtype, source: np.dtype) -> str:
     if name == "bits":
         return _BITS.format(**words)
     limits = np.iinfo(dtype)
-    high = 2.0 ** (8 * dtype.itemsize - (dtype.kind == "i"))
-    low = -high if dtype.kind == "i" else 0.0
-    words |= {"low": literal(source.type(low)), "high": literal(source.type(high))}
+    low, high = source.type(limits.min), source.type(float(limits.max) + 1.0)
+    words |= {"low": literal(low), "high": literal(high)}
     words |= {"least": literal(dtype.type(limits.min)), "most": literal(dtype.type(limits.max))}
     return _TRUNCATED.format(**words)
 
@@ -218,12 +222,6 @@ def after(x: Value, k: int) -> Value:
 def variable_of(x: Value) -> str:
     """Return the name of the array or variable of a value."""
     return x.base if isinstance(x, Element) else x
-
-
-def at(first: Element, step: int, k: str) -> str:
-    """Return the element that lies ``step`` times k after the first one."""
-    further = k if step == 1 else f"{step} * {k}"
-    return f"{first.base}[{f'{first.number} + {further}' if first.number else further}]"
 
 
 def listed(head: str, items: Iterable[str]) -> list[str]:
