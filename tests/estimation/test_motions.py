@@ -22,9 +22,19 @@ KNOWN = AhrsSettings(
 
 
 def estimates_by(settings):
-    """The function from samples (members, N) to the estimates, arrays of NumPy."""
+    """The function from samples (members, N) to the estimates, arrays of NumPy.
+
+    The last sample is repeated, which changes no estimate before, so that few lengths compile.
+    """
     run = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(settings), x)[1]))
-    return lambda samples: jax.tree.map(np.asarray, run(samples))
+
+    def estimates(samples):
+        n = samples.gyro.shape[1]
+        padding = lambda x: [(0, -n % 400 if axis == 1 else 0) for axis in range(x.ndim)]
+        padded = jax.tree.map(lambda x: np.pad(np.asarray(x), padding(x), mode="edge"), samples)
+        return jax.tree.map(lambda x: np.asarray(x)[:, :n], run(padded))
+
+    return estimates
 
 
 RUN, WITH_KNOWN = estimates_by(AhrsSettings()), estimates_by(KNOWN)
