@@ -26,4 +26,6 @@ def test_the_text_that_changes_and_the_test_that_finds_it_are_there():
     ],
 )
 def test_a_quick_test_finds(name):
-    assert mutations.found(MUTATIONS[name])
+    mutation = MUTATIONS[name]
+    assert mutations.unchanged(frozenset([mutation.test]))
+    assert mutations.found(mutation)

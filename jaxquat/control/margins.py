@@ -186,8 +186,7 @@ def _linearised(
         return (error, after, ravel_pytree(wanted)[0]), drift
 
     zeros = jnp.zeros(error_size(state), state.q.dtype), flat, jnp.zeros_like(command)
-    with jax.ensure_compile_time_eval():
-        jacobian, drift = jax.jit(jax.jacfwd(moved, argnums=(0, 1, 2), has_aux=True))(*zeros)
+    jacobian, drift = jax.jit(jax.jacfwd(moved, argnums=(0, 1, 2), has_aux=True))(*zeros)
     rows = [np.hstack([np.asarray(x, np.float64) for x in row]) for row in jacobian]
     whole, m = np.vstack(rows), command.size
     matrices = whole[:-m, :-m], whole[:-m, -m:], -whole[-m:, :-m]

@@ -232,16 +232,16 @@ def test_too_few_members_have_no_upper_bound():
 
 
 def test_the_mixed_interval_counts_members_and_not_times():
-    """Biases of deviation 1 and noise of 0.5 at 200 times: 95 % of the intervals hold the level.
+    """Biases of deviation 1 and noise of 0.5 at 50 times: 95 % of the intervals hold the level.
 
-    Of 400 intervals the share is within three standard errors, 3.3 %, of 95 %. If the 8000 samples
-    counted as independent, the intervals would be about ten times as narrow.
+    Of 400 intervals the share is within three standard errors, 3.3 %, of 95 %. If the 2000 samples
+    counted as independent, the intervals would be about five times as narrow.
     """
     keys = jax.random.split(jax.random.key(3), 400)
 
     def interval(key):
         bias, noise = jax.random.split(key)
-        draw = jax.random.normal(bias, (40, 1)) + 0.5 * jax.random.normal(noise, (40, 200))
+        draw = jax.random.normal(bias, (40, 1)) + 0.5 * jax.random.normal(noise, (40, 50))
         return percentile(draw, 0.8)
 
     level, low, high = jax.jit(jax.vmap(interval))(keys)

@@ -116,7 +116,8 @@ def test_an_orbit_of_the_earth_in_si_units(dtype):
         parts = (forces.point_mass(heavy, mu), torques.gravity_gradient(heavy, mu))
         return torques.total(*parts)(0.0, state, None).force[2]
 
-    value, slopes = jax.value_and_grad(pull, (0, 1))(jnp.asarray(3.986e14, dtype), body.mass)
+    slope = jax.jit(jax.value_and_grad(pull, (0, 1)))
+    value, slopes = slope(jnp.asarray(3.986e14, dtype), body.mass)
     wanted = -0.8 * 1.3 * 3.986e14 / radius**2
     rtol = 10 * float(jnp.finfo(dtype).eps) + 1e-13
     assert value.dtype == dtype
@@ -127,7 +128,7 @@ def test_an_orbit_of_the_earth_in_si_units(dtype):
 def test_weight_points_down_and_follows_the_mass():
     weight = lambda mass: forces.gravity(jq.Body(BODY.inertia, mass))(0.0, STATE, None).force
     np.testing.assert_allclose(weight(1.3), [0, 0, -1.3 * 9.80665], rtol=1e-15)
-    np.testing.assert_allclose(jax.jacfwd(weight)(1.3), [0, 0, -9.80665], rtol=1e-15)
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(weight))(1.3), [0, 0, -9.80665], rtol=1e-15)
     moon = forces.gravity(BODY, (0.0, 1.62, 0.0))(0.0, STATE, None)
     np.testing.assert_allclose(moon.force, [0, 1.3 * 1.62, 0], rtol=1e-15)
     np.testing.assert_array_equal(moon.torque, np.zeros(3))

@@ -128,16 +128,20 @@ def gap_variance(seconds):
 
 def test_derivatives_maps_and_scans_pass_through_an_interval():
     """The variance's derivative by each interval is ``2 T start_bias^2 + gyro^2``."""
-    seconds = jnp.array([0.25, 0.5, 1.25])
-    value, gradient = jax.jit(jax.value_and_grad(gap_variance))(seconds)
-    np.testing.assert_allclose(value, 0.25 + 4.0 * 0.04 + 2.0 * 0.01, rtol=1e-12)
-    np.testing.assert_allclose(gradient, 2.0 * 2.0 * 0.04 + 0.01, rtol=1e-12)
-    by_lane = jax.jit(jax.vmap(gap_variance))(jnp.stack([seconds, 2.0 * seconds]))
-    np.testing.assert_allclose(by_lane, [0.43, 0.25 + 16.0 * 0.04 + 4.0 * 0.01], rtol=1e-12)
-    kalman, samples = estimation.mekf(LEVEL), stars(Interval(seconds), 3)
-    memory = kalman.init(jax.tree.map(lambda x: x[0], samples))
-    end, _ = jax.lax.scan(kalman.step, memory, samples)
-    wanted, _ = estimation.run(kalman, samples)
+    lanes = jnp.array([[0.25, 0.5, 1.25], [0.5, 1.0, 2.5]])
+    value, gradient = jax.jit(jax.vmap(jax.value_and_grad(gap_variance)))(lanes)
+    total = np.array([2.0, 4.0])
+    np.testing.assert_allclose(value, 0.25 + total**2 * 0.04 + total * 0.01, rtol=1e-12)
+    wanted = np.broadcast_to(2.0 * total[:, None] * 0.04 + 0.01, (2, 3))
+    np.testing.assert_allclose(gradient, wanted, rtol=1e-12)
+    kalman, samples = estimation.mekf(LEVEL), stars(Interval(lanes[0]), 3)
+
+    @jax.jit
+    def ends(samples):
+        memory = kalman.init(jax.tree.map(lambda x: x[0], samples))
+        return jax.lax.scan(kalman.step, memory, samples)[0], estimation.run(kalman, samples)[0]
+
+    end, wanted = ends(samples)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-12), end, wanted)
 
 

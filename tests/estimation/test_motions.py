@@ -16,11 +16,28 @@ from jaxquat.estimation import AhrsSettings, ImuSample, Interval
 
 UP = np.array([0.0, 0.0, 9.80665])  # m/s^2
 MATRICES, DISTANCE = jax.jit(jq.quaternion.to_matrix), jax.jit(jq.quaternion.distance)
-RUN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(), x)[1]))
 KNOWN = AhrsSettings(
     gyro=1e-3, rest_bias=1e-3, bias_random_walk=1e-6, start_response=1e-3
 )  # as simulated
-WITH_KNOWN = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(KNOWN), x)[1]))
+
+
+def estimates_by(settings):
+    """The function from samples (members, N) to the estimates, arrays of NumPy.
+
+    The last sample is repeated, which changes no estimate before, so that few lengths compile.
+    """
+    run = jax.jit(jax.vmap(lambda x: estimation.run(estimation.ahrs(settings), x)[1]))
+
+    def estimates(samples):
+        n = samples.gyro.shape[1]
+        padding = lambda x: [(0, -n % 400 if axis == 1 else 0) for axis in range(x.ndim)]
+        padded = jax.tree.map(lambda x: np.pad(np.asarray(x), padding(x), mode="edge"), samples)
+        return jax.tree.map(lambda x: np.asarray(x)[:, :n], run(padded))
+
+    return estimates
+
+
+RUN, WITH_KNOWN = estimates_by(AhrsSettings()), estimates_by(KNOWN)
 
 
 def heading_of(off):

@@ -50,18 +50,18 @@ def test_values_are_those_of_lax_scan():
             np.testing.assert_allclose(got, right, rtol=1e-14)
 
 
-@pytest.mark.parametrize("engine", ["fused", "auto", "scan"])
-def test_reversed_steps_go_from_the_last_row_to_the_first(engine):
-    def run(scan, **options):
+def test_reversed_steps_go_from_the_last_row_to_the_first():
+    def run(forces, scan, **options):
         f = lambda forces: scan(driven(1.7), INIT, forces, reverse=True, **options)
-        value, transpose = jax.vjp(lambda forces: f(forces)[1][0], ARGUMENTS[2])
-        return value, transpose(jnp.cos(value)), f(ARGUMENTS[2])[0]["count"]
+        value, transpose = jax.vjp(lambda forces: f(forces)[1][0], forces)
+        return value, transpose(jnp.cos(value)), f(forces)[0]["count"]
 
-    wanted = run(lax.scan)
-    jax.tree.map(
-        lambda got, right: np.testing.assert_allclose(got, right, rtol=1e-12),
-        run(jq.fused.scan, engine=engine), wanted,
-    )  # fmt: skip
+    engines = ("fused", "auto", "scan")
+    every = lambda x: [run(x, lax.scan), *(run(x, jq.fused.scan, engine=e) for e in engines)]
+    wanted, *results = jax.jit(every)(ARGUMENTS[2])
+    for result in results:
+        for got, right in zip(result, wanted, strict=True):
+            np.testing.assert_allclose(got, right, rtol=1e-12)
 
 
 def loss(run):
@@ -231,8 +231,7 @@ def test_a_carry_or_a_length_that_does_not_fit_is_refused(arguments, message, en
         jq.fused.scan(*arguments, engine=engine)
 
 
-@pytest.mark.parametrize("engine", ["auto", "fused"])
-def test_python_numbers_have_the_dtypes_of_lax_scan(engine):
+def test_python_numbers_have_the_dtypes_of_lax_scan():
     """Their type is weak: it gives way to that of an array, and remains where f keeps it."""
     narrow = jnp.arange(1, 4, dtype=jnp.int8)
     cases = (
@@ -244,11 +243,12 @@ def test_python_numbers_have_the_dtypes_of_lax_scan(engine):
     )
     with jax.numpy_dtype_promotion("standard"):
         for f, init, xs in cases:
-            got = jax.tree.leaves(jq.fused.scan(f, init, xs, engine=engine))
             wanted = jax.tree.leaves(lax.scan(f, init, xs))
-            assert [x.dtype for x in got] == [x.dtype for x in wanted]
-            for one, right in zip(got, wanted, strict=True):
-                np.testing.assert_array_equal(one, right)
+            for engine in ("auto", "fused"):
+                got = jax.tree.leaves(jq.fused.scan(f, init, xs, engine=engine))
+                assert [x.dtype for x in got] == [x.dtype for x in wanted]
+                for one, right in zip(got, wanted, strict=True):
+                    np.testing.assert_array_equal(one, right)
 
 
 @pytest.mark.parametrize("engine", ["auto", "fused"])

@@ -1,5 +1,7 @@
 """Allan deviation: closed forms, another package, and densities within their standard errors."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import mpmath
@@ -108,20 +110,30 @@ def test_a_walk_alone_of_200000_samples_is_fitted():
     assert np.all(fit.reduced_chi_squared < 3.0)
 
 
-@pytest.mark.parametrize(("first", "second"), [(1, 1), (32, 32), (64, 2), (256, 64)])
-def test_covariances_of_allan_variances_are_sums_over_all_lags(first, second):
-    """Of 3000 samples, with the second differences in 50 digits."""
-    number = 3000
+@functools.cache
+def kernels_at_lags(number):
+    """Those of white noise, bias instability and random walk, at lags below ``number`` intervals.
+
+    In 50 digits.
+    """
     with mpmath.workdps(50):
         kernels = [
             lambda t: -t / 2,
             lambda t: t**2 * mpmath.log(t) / (2 * mpmath.pi) if t else mpmath.mpf(0),
             lambda t: t**3 / 12,
         ]
+        return {t: [f(mpmath.mpf(t)) for f in kernels] for t in range(number)}
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (32, 32), (64, 2), (256, 64)])
+def test_covariances_of_allan_variances_are_sums_over_all_lags(first, second):
+    """Of 3000 samples, with the second differences in 50 digits."""
+    number = 3000
+    values = kernels_at_lags(2 * number)
+    with mpmath.workdps(50):
         sizes, sums = [number + 1 - 2 * n for n in (first, second)], np.zeros((3, 3))
         terms = [(-first * i + second * j, (1, -2, 1)[i] * (1, -2, 1)[j])
                  for i in range(3) for j in range(3)]  # fmt: skip
-        values = {t: [f(mpmath.mpf(t)) for f in kernels] for t in range(2 * number)}
         for lag in range(1 - sizes[1], sizes[0]):
             pairs = min(sizes[0], sizes[1] + lag) - max(0, lag)
             r = [float(sum(w * values[abs(lag - at)][p] for at, w in terms)) for p in range(3)]

@@ -206,7 +206,7 @@ CASES = [
     *((None, name) for name in OPTIONS),
     *((substeps, name) for substeps in (1, 2) for name in AT),
 ]
-QUICK = [(None, "both"), (2, "both")]
+QUICK = [(2, "both")]
 
 
 @pytest.mark.parametrize("engine", ["scan", "fused"])

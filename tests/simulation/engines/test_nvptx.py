@@ -11,7 +11,7 @@ import pytest
 from marks import some
 
 import jaxquat as jq
-from jaxquat.fused import lowering, vouching
+from jaxquat.fused import lowering, recurrence, vouching
 from jaxquat.fused.targets import nvptx
 from jaxquat.simulation.engines.kernels import trace
 from jaxquat.simulation.simulation import checked_simulation
@@ -116,7 +116,7 @@ def rows_of_a_long_loop(x):
     """A loop of 20 trips that stays one; what it takes from x alone is computed before it."""
 
     def turned(angle, row):
-        for _ in range(100):
+        for _ in range(10):
             angle = angle + row[0] * jnp.sin(x + row[1]) * jnp.cos(3 * x)
         return angle, angle * row
 
@@ -143,8 +143,9 @@ FUNCTIONS = {
     ("name", "dtype"),
     some([(name, x) for name in FUNCTIONS for x in (F4, F8)], [("angles", F4), ("long loop", F8)]),
 )
-def test_functions(name, dtype):
+def test_functions(monkeypatch, name, dtype):
     """The values at 2000 numbers; the sum is a part of the state."""
+    monkeypatch.setattr(recurrence, "LOOPS", 300)  # so a loop that stays one compiles soon
 
     def run(x):
         def advance(total, x):
