@@ -54,14 +54,7 @@ from jaxquat.dynamics.state import State, Wrench
 from jaxquat.quaternion import rotate
 from jaxquat.simulation.controller import Controller
 
-__all__ = [
-    "Rotors",
-    "allocate",
-    "command_speeds",
-    "lag",
-    "speeds",
-    "wrench",
-]
+__all__ = ["Rotors", "allocate", "command_speeds", "lag", "speeds", "wrench"]
 
 
 class Rotors(NamedTuple):

@@ -20,12 +20,7 @@ from jaxquat._internal.checks import (
 _LINEARIZE = "a, b = jq.dynamics.linearize(scheme, body, torque, t, state, dt, command)"
 
 
-def lqr(
-    a: ArrayLike,
-    b: ArrayLike,
-    state_cost: ArrayLike,
-    command_cost: ArrayLike,
-) -> Array:
+def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLike) -> Array:
     """Return the gain K (m, n) of ``u = -K delta`` of least ``sum delta.Q delta + u.R u``.
 
     The sum is over all steps ``delta' = A delta + B u``; ``delta = dynamics.local(about, state)``

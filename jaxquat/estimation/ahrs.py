@@ -137,11 +137,7 @@ def _start_covariance(settings: AhrsSettings, attitude: Array) -> Array:
 
 
 def _starts(
-    memory: Memory,
-    predicted: Prediction,
-    tilt: Tilt,
-    north: MagneticHeading,
-    moving: MotionAndRest,
+    memory: Memory, predicted: Prediction, tilt: Tilt, north: MagneticHeading, moving: MotionAndRest
 ) -> tuple[Array, Array]:
     """Return which elements of the error begin again, and which keep to the past, (18,).
 

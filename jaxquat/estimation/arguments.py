@@ -9,12 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat._internal.checks import (
-    exactly,
-    is_concrete,
-    single_or_double,
-    unit_quaternion,
-)
+from jaxquat._internal.checks import exactly, is_concrete, single_or_double, unit_quaternion
 from jaxquat.estimation.interval import Interval, checked
 from jaxquat.recordings.columns import SI
 from jaxquat.recordings.units import unlikely_median

@@ -179,14 +179,7 @@ class _Lifted(diffrax.AbstractSolver):
         return slope._replace(q=slope.q + (1 - dot(y0.q, y0.q)) * y0.q)
 
     def step(
-        self,
-        terms: Any,
-        t0: Any,
-        t1: Any,
-        y0: State,
-        args: Any,
-        solver_state: Any,
-        made_jump: Any,
+        self, terms: Any, t0: Any, t1: Any, y0: State, args: Any, solver_state: Any, made_jump: Any
     ) -> Any:
         """Return state, error, arguments of the interpolation, slope at the end, and success."""
         dtype = y0.q.dtype

@@ -11,12 +11,7 @@ import numpy as np
 
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import positive, positive_integer, real
-from jaxquat.recordings.recording import (
-    Recording,
-    check_duration,
-    check_recording,
-    check_times,
-)
+from jaxquat.recordings.recording import Recording, check_duration, check_recording, check_times
 
 _GAP = 10.0  # median intervals: a longer interval is a gap by default
 _ON_TIME = 1e-3  # of the median interval: a row that is less early counts as on time

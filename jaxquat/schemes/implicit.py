@@ -14,12 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxquat._internal.linear import cross, inverse, inverse_inertia, matvec, square
-from jaxquat.dynamics.contract import (
-    evaluate,
-    evaluate_at_attitude,
-    without_aux,
-    without_position,
-)
+from jaxquat.dynamics.contract import evaluate, evaluate_at_attitude, without_aux, without_position
 from jaxquat.dynamics.motion import drifted, euler, kicked
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply

@@ -26,11 +26,7 @@ from jaxquat.dynamics.contract import of_state
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import to_matrix
 
-__all__ = [
-    "jeffery_rate",
-    "rotational_resistance",
-    "translational_resistance",
-]
+__all__ = ["jeffery_rate", "rotational_resistance", "translational_resistance"]
 
 _DUPLICATIONS = 9  # the remainder is below 1e-17 for semi-axes in ratios up to 10^4
 
