@@ -115,10 +115,8 @@ def lag_record(
         >>> f"{x[1]:.3f} {x[2]:.3f}"  # 1 - exp(-2) after a second
         '0.000 0.865'
     """
-    delay, time_constant = (
-        checks.scalar("delay", delay),
-        checks.floating("time_constant", time_constant),
-    )
+    delay = checks.scalar("delay", delay)
+    time_constant = checks.floating("time_constant", time_constant)
     record = _recorded(times, commands, start, delay, time_constant)
     checks.one_shape("time_constant", time_constant, (), record.first.shape)
     checks.positive("time_constant", time_constant)

@@ -99,10 +99,8 @@ def retract(state: State, delta: ArrayLike) -> State:
 
 
 def near(state: State, delta: Array) -> State:
-    """Return ``retract`` to second order: value and two derivatives at 0, in a third of the code.
-
-    ``exp(u)`` is ``(1 - u . u/8, u/2)`` to this order.
-    """
+    """Return ``retract`` to second order: its value and two derivatives at 0, in less code."""
+    # ``exp(u)`` is ``(1 - u . u/8, u/2)`` to this order.
     half = 0.5 * delta[:3]
     turn = jnp.concatenate([1.0 - 0.5 * jnp.sum(half * half, keepdims=True), half])
     return _shifted(state, quaternion.multiply(state.q, turn), delta[3:])

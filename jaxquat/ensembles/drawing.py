@@ -15,8 +15,7 @@ from jaxquat._internal.checks import shape as checked_shape
 from jaxquat._internal.renamed import order_of
 from jaxquat.dynamics.body import Body, check_body
 
-LARGEST = 2**31
-"""The maximum number of members: numbers, also of padding, are unsigned 32-bit integers."""
+LARGEST = 2**31  # members: their numbers, also of padding, are unsigned 32-bit integers
 
 
 def keys(key: Array, index: ArrayLike) -> Array:

@@ -209,11 +209,10 @@ class _Counts(NamedTuple):
 
 
 class _Bins:
-    """Logarithmic bins, numbered from the most negative values through zero to the largest.
+    """Logarithmic bins, numbered from the most negative values through zero to the largest."""
 
-    0 is in bin ``middle``, a positive x in ``middle + offset + ceil(log(x) / width)``. NaN is in
-    any bin, but clips the quantiles to NaN.
-    """
+    # 0 is in bin ``middle``, a positive x in ``middle + offset + ceil(log(x) / width)``. NaN is in
+    # any bin, but clips the quantiles to NaN.
 
     def __init__(self, accuracy: float) -> None:
         self.accuracy = accuracy

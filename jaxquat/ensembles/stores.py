@@ -20,8 +20,7 @@ import numpy as np
 from jaxquat._internal import disk
 from jaxquat._internal.checks import missing_package
 
-_BELONGS = "ensemble"
-"""The attribute of the zarr group that holds the fingerprint of its run."""
+_BELONGS = "ensemble"  # the attribute of the zarr group with the fingerprint of its run
 
 
 @dataclass(frozen=True)

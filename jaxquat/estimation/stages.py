@@ -244,10 +244,8 @@ def _levelling(force: Array) -> Array:
 def _missed_turn(
     settings: AhrsSettings, memory: Memory, dt: Array, measured: Array
 ) -> tuple[Array, Array]:
-    """Return the gyroscope's usual interval, and the variance of a turn that it missed [rad^2].
-
-    The interval is -1 before the first reading, and 0 before the second.
-    """
+    """Return the gyroscope's usual interval, and the variance of a turn that it missed [rad^2]."""
+    # The interval is -1 before the first reading, and 0 before the second.
     before, usual, time = memory.since_read[0], memory.gyro_interval, _ACCELERATING
     late = jnp.maximum(jnp.stack([before, before + dt]) - jnp.maximum(usual, 0.0), 0.0)
     late = jnp.where(usual == 0, 0.0, late)
@@ -261,10 +259,8 @@ def _missed_turn(
 
 
 def _coning(before: Array, rate: Array, interval: Array) -> Array:
-    """Return the variance of a turn that two mean rates do not show, a twelfth of their product.
-
-    J. E. Bortz, IEEE Trans. Aerosp. Electron. Syst. 7, 61, 1971.
-    """
+    """Return the variance of a turn that two mean rates do not show, a twelfth of their product."""
+    # J. E. Bortz, IEEE Trans. Aerosp. Electron. Syst. 7, 61, 1971.
     time_squared = interval * jnp.maximum(interval - _MERGED, 0.0)
     return square(time_squared * cross(before, rate) / 12.0) / 3.0
 
@@ -289,11 +285,9 @@ def _has_direction(vector: Array) -> Array:
 
 
 def _heading(field: Array) -> tuple[Array, Array, Array, Array]:
-    """Return whether a field in level axes has a heading, its angle, variance factor and slope.
-
-    The angle [rad] is clockwise from north. The slope, the tangent of the dip, is with respect to a
-    tilt about the horizontal field. The factor is above 1 where the dip exceeds 72 degrees.
-    """
+    """Return whether a field in level axes has a heading, its angle, variance factor and slope."""
+    # The angle [rad] is clockwise from north. The slope, the tangent of the dip, is with respect to
+    # a tilt about the horizontal field. The factor is above 1 where the dip exceeds 72 degrees.
     field = near_one(field)
     across, along = square(field[:2]), square(field)
     has_heading = across > 1e-4 * along

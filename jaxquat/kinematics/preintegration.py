@@ -226,9 +226,8 @@ def preintegrate(
     gyro, force = samples("gyro", gyro), samples("accelerometer", accelerometer)
     dtype, n = gyro.dtype, len(gyro)
     if force.shape != gyro.shape:
-        raise ValueError(
-            f"accelerometer: wanted the shape of gyro, {gyro.shape}, got {force.shape}"
-        )
+        wanted = f"the shape of gyro, {gyro.shape}"
+        raise ValueError(f"accelerometer: wanted {wanted}, got {force.shape}")
     force = _of_dtype("accelerometer", force, dtype)
     if n < 2:
         raise ValueError(f"gyro: wanted shape (N, 3) with N >= 2, got {gyro.shape}")

@@ -240,11 +240,9 @@ def check_resolution(grid: Grid | GridAt, dtype: DTypeLike) -> None:
 def coinciding(
     grid: Grid | GridAt, times: Any, steps: Any, dtype: DTypeLike
 ) -> tuple[Any, str, dict[str, Any]]:
-    """Return whether steps are below eps times their farther end, and the error with its values.
-
-    Neither the mean step may be nor more than ``IN_A_ROW`` in a row: merged stamps have some. If
-    the stamps have a coarser dtype than the state, its eps is used, for whole intervals.
-    """
+    """Return whether steps are below eps times their farther end, and the error with its values."""
+    # Neither the mean step may be nor more than ``IN_A_ROW`` in a row: merged stamps have some. If
+    # the stamps have a coarser dtype than the state, its eps is used, for whole intervals.
     xp = jnp if isinstance(steps, Array) else np
     eps, hint = float(jnp.finfo(dtype).eps), "start at 0 and add the offset in the torque"
     hint += "" if jnp.dtype(dtype) == jnp.float64 else ", or use float64"

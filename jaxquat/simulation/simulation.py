@@ -220,10 +220,8 @@ def _holding(simulation: Simulation) -> Simulation:
 
 
 def _with_noise(simulation: Simulation, noise: Any) -> Simulation:
-    """Add a random key, or noise (steps, n), to the simulation; its samples become short.
-
-    A step's derivative adds to all rows of its sample: without a controller, inputs are repeated.
-    """
+    """Add a random key, or noise (steps, n), to the simulation; its samples become short."""
+    # A step's derivative adds to all rows of its sample: without a controller, inputs are repeated.
     if noise is None or checks.is_key(noise):
         return replace(simulation, noise=noise)
     controller, every = simulation.controller, simulation.substeps
@@ -237,10 +235,8 @@ def _with_noise(simulation: Simulation, noise: Any) -> Simulation:
 
 
 def _settled(simulation: Simulation) -> Simulation:
-    """Let all arrays but times vary over the axes of the states within ``jax.shard_map``.
-
-    Otherwise each step would sum a cotangent over devices; casting takes this sum once.
-    """
+    """Let all arrays but times vary over the axes of the states within ``jax.shard_map``."""
+    # Otherwise each step would sum a cotangent over devices; casting takes this sum once.
     if not within_shard_map():
         return simulation
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)  # noqa: E731
@@ -328,6 +324,5 @@ def _check_period(period: ArrayLike, grid: Grid | GridAt, sample_every: int) -> 
     # float32 may have rounded both
     tolerance = 1e-5 * np.maximum(lengths, got) + rounding
     for wanted in lengths[~(np.abs(lengths - got) <= tolerance)][:1]:
-        raise ValueError(
-            f"controller: wanted a period of {wanted:.6g} s (sample_every * dt), got {got:.6g}"
-        )
+        period = f"a period of {wanted:.6g} s (sample_every * dt)"
+        raise ValueError(f"controller: wanted {period}, got {got:.6g}")
