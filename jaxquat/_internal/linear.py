@@ -74,6 +74,11 @@ def stacked(rows: Sequence[Sequence[Array]]) -> Array:
     return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
 
+def sums_of_others(v: Array) -> Array:
+    """Return for each of three numbers the sum of the other two. (3,) -> (3,)."""
+    return jnp.roll(v, 1) + jnp.roll(v, -1)
+
+
 def inverse(matrix: Array) -> Array:
     """Return the inverse of (..., 3, 3) by the adjugate; infinite or NaN for a singular matrix."""
     a, b, c = matrix[..., :, 0], matrix[..., :, 1], matrix[..., :, 2]

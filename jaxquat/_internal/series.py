@@ -30,12 +30,8 @@ _SWITCH = 4.0
 
 def _powers_from_three(p: int) -> float:
     """Return the sum of k^-p over k = 3, 4, ...: 97 terms, the tail by Euler-Maclaurin."""
-    tail = (
-        100.0 ** (1 - p) / (p - 1)
-        + 100.0**-p / 2
-        + p * 100.0 ** (-p - 1) / 12
-        - p * (p + 1) * (p + 2) * 100.0 ** (-p - 3) / 720
-    )
+    tail = 100.0 ** (1 - p) / (p - 1) + 100.0**-p / 2 + p * 100.0 ** (-p - 1) / 12
+    tail -= p * (p + 1) * (p + 2) * 100.0 ** (-p - 3) / 720
     return sum(float(k) ** -p for k in range(3, 100)) + tail
 
 

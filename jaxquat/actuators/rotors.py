@@ -241,9 +241,8 @@ def _mixer(rotors: Rotors, thrust: Array) -> tuple[Array, Array]:
     arms = cross(rotors.positions, rotors.axes) - ratio * rotors.spins[:, None] * rotors.axes
     lift = rotors.axes[:, 2]
     lever = jnp.concatenate([arms, lift[:, None]], axis=1)
-    checks.independent_columns(
-        "rotors", "rotors that lift the body and turn it about all axes", lever
-    )
+    wanted = "rotors that lift the body and turn it about all axes"
+    checks.independent_columns("rotors", wanted, lever)
     units = jax.vmap(power_of_two, in_axes=1)(arms)  # squares of small arms leave float32's range
     arms = arms / units[None]
     gram = inverse(matmul(transpose(arms), arms))

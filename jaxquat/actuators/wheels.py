@@ -129,17 +129,13 @@ def wheel_imbalance(
     checks.from_aux("angle", angle)
     state, speed = one_body("state", state), checks.vector("speed", speed)
     n, angle = speed.shape, checks.exactly("angle", angle, speed.shape)
-    axes, normals = (
-        checks.exactly("axes", axes, (*n, 3)),
-        checks.exactly("normals", normals, (*n, 3)),
-    )
+    axes = checks.exactly("axes", axes, (*n, 3))
+    normals = checks.exactly("normals", normals, (*n, 3))
     checks.unit_vector("axes", axes)
     checks.normal_vectors("normals", normals, axes)
     positions = checks.exactly("positions", positions, (*n, 3))
-    static, dynamic = (
-        checks.one_shape("static", static, (), n),
-        checks.one_shape("dynamic", dynamic, (), n),
-    )
+    static = checks.one_shape("static", static, (), n)
+    dynamic = checks.one_shape("dynamic", dynamic, (), n)
     radial = jnp.cos(angle)[:, None] * normals + jnp.sin(angle)[:, None] * cross(axes, normals)
     forces = (static * speed**2)[:, None] * radial
     torques = (dynamic * speed**2)[:, None] * radial + cross(positions, forces)

@@ -14,7 +14,7 @@ from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
 from jaxquat._internal import checks
-from jaxquat._internal.linear import dot, matmul, power_of_two, transpose
+from jaxquat._internal.linear import dot, matmul, power_of_two, sums_of_others, transpose
 from jaxquat._internal.reprs import short
 from jaxquat.dynamics.inertia import (
     check_inertia,
@@ -156,7 +156,7 @@ class Body:
             Array([13., 10.,  5.], dtype=float32)
         """
         mass, sides = _positive("mass", mass, ()), _positive("sides", sides, (3,))
-        return cls._of_moments(mass / 12.0 * _sums_of_others(sides * sides), mass)
+        return cls._of_moments(mass / 12.0 * sums_of_others(sides * sides), mass)
 
     @classmethod
     def cylinder(cls, mass: ArrayLike, radius: ArrayLike, height: ArrayLike) -> Body:
@@ -191,7 +191,7 @@ class Body:
             Array([13., 10.,  5.], dtype=float32)
         """
         mass, semi_axes = _positive("mass", mass, ()), _positive("semi_axes", semi_axes, (3,))
-        return cls._of_moments(mass / 5.0 * _sums_of_others(semi_axes * semi_axes), mass)
+        return cls._of_moments(mass / 5.0 * sums_of_others(semi_axes * semi_axes), mass)
 
     @classmethod
     def _of_moments(cls, moments: Array, mass: Array) -> Body:
@@ -247,12 +247,10 @@ class Body:
 
 # Names of leaves have no underscore; None is not a leaf. A body that JAX rebuilds is not checked.
 _LEAVES = ("_inertia", "_moments", "_axes", "mass")
+_KEYS = [GetAttrKey(name.removeprefix("_")) for name in _LEAVES]
 jax.tree_util.register_pytree_with_keys(
     Body,
-    lambda body: (
-        [(GetAttrKey(name.removeprefix("_")), getattr(body, name)) for name in _LEAVES],
-        None,
-    ),
+    lambda body: ([(k, getattr(body, x)) for k, x in zip(_KEYS, _LEAVES, strict=True)], None),
     lambda _, leaves: Body._unchecked(*leaves),
 )
 
@@ -297,10 +295,6 @@ def refuse_bodies(name: str, tree: Any) -> None:
                 "jq.Body.from_parameters(theta), or logarithms of the moments of "
                 "jq.Body.from_principal, and make the body within the function"
             )
-
-
-def _sums_of_others(square: Array) -> Array:
-    return jnp.roll(square, 1) + jnp.roll(square, -1)
 
 
 def _positive(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:

@@ -35,9 +35,8 @@ _ABSENT = 10.0  # s: after so long without a reading, a magnetometer no longer g
 # Cosine of half of the largest turn at which the tilt may begin for the smoother.
 _NEAR = float(np.cos(0.25))
 _START_VELOCITY = 0.1  # m/s: deviation of the velocity where it begins, relative to that instant
-_SETTINGS = dict.fromkeys(AhrsSettings._fields, Field([()], positive)) | {
-    "latency": Field([()], finite)
-}
+_SETTINGS = dict.fromkeys(AhrsSettings._fields, Field([()], positive))
+_SETTINGS |= {"latency": Field([()], finite)}
 
 
 def ahrs(settings: AhrsSettings | None = None) -> Filter:
@@ -141,17 +140,11 @@ def _starts(
     # Of an attitude that was wrong by more than half a radian the linear past is too certain.
     rest_begins = moving.rest.at_rest & ~memory.rest.at_rest
     # At rest the velocity is relative to the one at its beginning: a smooth ride is a rest, too.
-    starts = (
-        tilt.begins
-        | (tilt.lost & _TILTED)
-        | ((north.begins | north.lost) & _HEADING)
-        | (rest_begins & _MOVING)
-    )
+    starts = tilt.begins | (tilt.lost & _TILTED) | ((north.begins | north.lost) & _HEADING)
+    starts = starts | (rest_begins & _MOVING)
     near = jnp.abs(dot(predicted.q, tilt.q)) > _NEAR
-    unknown = (tilt.begins & near) | (
-        north.begins & ~tilt.begins & (memory.heading.age < 0) & ~tilt.lost & _HEADING
-    )
-    return starts, ~unknown
+    heading = north.begins & ~tilt.begins & (memory.heading.age < 0) & ~tilt.lost & _HEADING
+    return starts, ~((tilt.begins & near) | heading)
 
 
 def _restarted(

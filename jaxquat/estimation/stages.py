@@ -204,23 +204,17 @@ def find_rest(
 ) -> MotionAndRest:
     """Measure the motion with the attitude q, and detect rest."""
     ((dt,), gyro, force, _), measured, _, intervals, *_ = predicted
-    gravity, before = tilt.mean_force.gravity, memory.rest
+    gravity, rest = tilt.mean_force.gravity, memory.rest
     acceleration = rotate(q, force)[:2]
     excess = jnp.where(measured[1], root(square(force)) - detectors.or_standard(gravity), 0.0)
     motion, density = detectors.measure_motion(
-        settings,
-        memory.motion,
-        acceleration,
-        intervals[1],
-        before.at_rest,
-        excess,
-        tilt.mean_excess,
+        settings, memory.motion, acceleration, intervals[1], rest.at_rest, excess, tilt.mean_excess
     )
     has_vertical = tilt.known & ~tilt.lost
     motion = jax.tree.map(lambda x: jnp.where(has_vertical, x, 0.0), motion)
     sensors = jnp.concatenate([gyro, force])
     smoothed, still_time = detectors.detect_stillness(
-        settings, before, sensors, measured, intervals, dt
+        settings, rest, sensors, measured, intervals, dt
     )
     mean_force = rotate(q, smoothed[3:])
     level_force = square(mean_force[:2])  # not 0 while the body gathers speed

@@ -405,9 +405,8 @@ def _checked_options(options: Any, validation: Any) -> FitOptions:
     elif validation is None:
         wanted, got = "a validation function with it", f"{options.patience} without"
         raise ValueError(f"patience: wanted {wanted}, got {got}")
-    options = options._replace(
-        **{name: checks.positive_integer(name, x) for name, x in counts.items()}
-    )
+    counts = {name: checks.positive_integer(name, x) for name, x in counts.items()}
+    options = options._replace(**counts)
     if options.snapshot_dir is None:
         return options
     path = place("snapshot_dir", options.snapshot_dir).absolute()

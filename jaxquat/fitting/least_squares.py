@@ -266,9 +266,8 @@ def _criteria(options: LeastSquaresOptions, eps: float) -> Criteria:
 
 
 def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
-    parts = tuple(
-        checks.fraction("prefixes", part) for part in checks.numbers("prefixes", prefixes)
-    )
+    parts = checks.numbers("prefixes", prefixes)
+    parts = tuple(checks.fraction("prefixes", part) for part in parts)
     if list(parts) != sorted(set(parts)):
         raise ValueError(f"prefixes: wanted rising parts, got {prefixes}")
     return parts

@@ -127,10 +127,8 @@ class Preintegrated(reprs.Tabular):
             '1.00 m/s, 0.50 m'
         """
         q, velocity = checks.exactly("q", q, (4,)), checks.exactly("velocity", velocity, (3,))
-        position, gravity = (
-            checks.exactly("position", position, (3,)),
-            checks.exactly("gravity", gravity, (3,)),
-        )
+        position = checks.exactly("position", position, (3,))
+        gravity = checks.exactly("gravity", gravity, (3,))
         checks.unit_quaternion("q", q)
         if earth_rate is None:
             start = Motion(q, velocity, position, jnp.zeros_like(self.dt)[None])

@@ -201,9 +201,8 @@ def grid_at(
     if array.ndim != 1 or array.size < 2:
         hint = "; use jax.vmap for several recordings" if array.ndim > 1 else ""
         raise ValueError(f"times: wanted shape (n + 1,) with n >= 1, got {array.shape}{hint}")
-    stamps = (
-        np.asarray(times) if checks.is_concrete(times) and not isinstance(times, Array) else array
-    )
+    is_host = checks.is_concrete(times) and not isinstance(times, Array)
+    stamps = np.asarray(times) if is_host else array
     checks.finite("times", stamps)
     if checks.is_concrete(stamps):
         with np.errstate(over="ignore"):

@@ -97,10 +97,8 @@ class Simulation:
         memory, dtypes = cast(jax.tree.map(jnp.asarray, memory), axes_of(self.start)), None
         value, interval = (jax.tree.map(lambda x: x[0], x) for x in (self.inputs, self.intervals))
         while dtypes != (dtypes := [x.dtype for x in jax.tree.leaves(memory)]):
-            update = jax.eval_shape(
-                self.command, jnp.asarray(0), self.start, memory, value, interval
-            )
-            memory = settled(memory, update[1])
+            at_start = jnp.asarray(0), self.start, memory, value, interval
+            memory = settled(memory, jax.eval_shape(self.command, *at_start)[1])
         return memory
 
     def command(
@@ -146,10 +144,8 @@ class Simulation:
         if self.save is None:
             return state, command if self.commands_torque else ()
         commands = [command] if self.commands_torque else []
-        return jax.tree.map(
-            jnp.asarray,
-            checks.arrays("save", self.save(self.time(k, interval), state, self.params, *commands)),
-        )
+        saved = self.save(self.time(k, interval), state, self.params, *commands)
+        return jax.tree.map(jnp.asarray, checks.arrays("save", saved))
 
     def path(self, rows: Any, memory: Any, final: State) -> Path:
         """Make the Path of these stacked observations, and the memory and state at the end."""
