@@ -30,10 +30,8 @@ def is_rare(equation: Any) -> bool:
 
 
 def branched(closed: Any) -> Any:
-    """Return the same closed jaxpr, in which every ``rarely`` for one body is a ``lax.cond``.
-
-    Do not map the result with ``jax.vmap``: each side alone may have infinite slopes.
-    """
+    """Return the same closed jaxpr, in which every ``rarely`` for one body is a ``lax.cond``."""
+    # Do not map the result with ``jax.vmap``: each side alone may have infinite slopes.
     return _branched(closed, {})
 
 

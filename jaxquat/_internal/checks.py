@@ -163,10 +163,8 @@ def function(name: str, value: Any, hint: str = "") -> Any:
 
 
 def takes(name: str, value: Any, arguments: str, why: str = "", hint: str = "") -> Any:
-    """Return ``value`` if it is a function of these positional arguments; TypeError otherwise.
-
-    ``arguments`` are names, as "t, state"; ``why`` and ``hint`` are parts of the message.
-    """
+    """Return ``value`` if it is a function of these positional arguments; TypeError otherwise."""
+    # ``arguments`` are names, as "t, state"; ``why`` and ``hint`` are parts of the message.
     function(name, value, hint or f"; it is called as {name.split('.')[-1]}({arguments})")
     try:
         signature = inspect.signature(value)

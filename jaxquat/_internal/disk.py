@@ -30,11 +30,9 @@ def digest(tree: Any) -> str:
 
 @contextlib.contextmanager
 def only_writer(name: str, folder: Path, lock: str) -> Iterator[None]:
-    """Lock the file ``lock`` in a folder by flock; it exists only while a process writes there.
-
-    Nothing is locked without flock (Windows, some file systems) or if the file cannot be created.
-    BlockingIOError names another writer and its host.
-    """
+    """Lock the file ``lock`` in a folder by flock; it exists only while a process writes there."""
+    # Nothing is locked without flock (Windows, some file systems) or if the file cannot be created.
+    # BlockingIOError names another writer and its host.
     file, path = _locked(name, folder, folder / lock), folder / lock
     try:
         yield

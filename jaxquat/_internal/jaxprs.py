@@ -31,10 +31,8 @@ def equations(jaxpr: Any) -> Iterator[Any]:
 
 
 def depends_on(jaxpr: Any, marked: Sequence[bool], slope: bool = False) -> list[bool]:
-    """Return, for each output of a jaxpr, whether its value may depend on a marked input.
-
-    With ``slope``, whether it may have a derivative, as integers and roundings have not.
-    """
+    """Return, for each output of a jaxpr, whether its value may depend on a marked input."""
+    # With ``slope``, whether it may have a derivative, as integers and roundings have not.
     jaxpr = _open(jaxpr)
     dependent = {variable for variable, mark in zip(jaxpr.invars, marked, strict=True) if mark}
 

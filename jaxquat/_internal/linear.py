@@ -74,6 +74,11 @@ def stacked(rows: Sequence[Sequence[Array]]) -> Array:
     return jnp.stack([jnp.stack(row, axis=-1) for row in rows], axis=-2)
 
 
+def sums_of_others(v: Array) -> Array:
+    """Return for each of three numbers the sum of the other two. (3,) -> (3,)."""
+    return jnp.roll(v, 1) + jnp.roll(v, -1)
+
+
 def inverse(matrix: Array) -> Array:
     """Return the inverse of (..., 3, 3) by the adjugate; infinite or NaN for a singular matrix."""
     a, b, c = matrix[..., :, 0], matrix[..., :, 1], matrix[..., :, 2]
@@ -82,10 +87,8 @@ def inverse(matrix: Array) -> Array:
 
 
 def power_of_two(x: Array) -> Array:
-    """Return the power of two next to the largest |element| of x -> (), a constant for derivatives.
-
-    Divide by it: its inverse may be subnormal, and XLA on a CPU takes subnormal numbers for 0.
-    """
+    """Return the power of two next to max |x| -> (), a constant for derivatives."""
+    # Divide by it: its inverse may be subnormal, and XLA on a CPU takes subnormal numbers for 0.
     info = jnp.finfo(x.dtype)
     largest = jnp.max(jnp.abs(lax.stop_gradient(x)))
     largest = jnp.clip(largest, info.tiny, 2.0 ** (info.maxexp - 1))
@@ -93,20 +96,16 @@ def power_of_two(x: Array) -> Array:
 
 
 def scale_of(x: Array) -> Array:
-    """Return the factor that brings x, and all that is proportional to it, to order 1. -> ().
-
-    It is a power of two and a constant for derivatives, 2^26 within the normal numbers, because XLA
-    may multiply it by a time step first. To compute x / y, multiply both by it.
-    """
+    """Return the factor that brings x, and all that is proportional to it, to order 1. -> ()."""
+    # It is a power of two and a constant for derivatives, 2^26 within the normal numbers, because
+    # XLA may multiply it by a time step first. To compute x / y, multiply both by it.
     least = 2.0**26 * float(jnp.finfo(x.dtype).tiny)
     return 1.0 / jnp.clip(power_of_two(x), least, 1.0 / least)
 
 
 def near_one(v: Array) -> Array:
-    """Return ``v`` times the power of two that brings its largest component near 1. (..., n).
-
-    For functions that do not depend on the scale of v the factor counts as a constant.
-    """
+    """Return ``v`` times the power of two that brings its largest component near 1. (..., n)."""
+    # For functions that do not depend on the scale of v the factor counts as a constant.
     info = jnp.finfo(v.dtype)
     largest = lax.stop_gradient(jnp.max(jnp.abs(v), axis=-1, keepdims=True))
     largest = jnp.clip(largest, float(info.tiny), 1.0 / float(info.tiny))

@@ -34,9 +34,8 @@ def bar(
     )
 
 
+# How long a compilation is silent; blocks that begin within the gap after another continue it.
 SECONDS, GAP = 3.0, 1.0
-"""How long a compilation is silent; blocks that begin within the gap after another continue it."""
-
 _lock = threading.Lock()
 _began = _ended = -math.inf
 _inside = False
@@ -44,10 +43,8 @@ _inside = False
 
 @contextlib.contextmanager
 def announced(what: str) -> Iterator[None]:
-    """Print one line on a terminal if this block, which compiles, takes more than 3 s.
-
-    The environment variable JAXQUAT_PROGRESS=0 switches the line off.
-    """
+    """Print one line on a terminal if this block, which compiles, takes more than 3 s."""
+    # The environment variable JAXQUAT_PROGRESS=0 switches the line off.
     global _began, _ended, _inside
     with _lock:
         outermost = not _inside and sys.stderr is not None and sys.stderr.isatty()

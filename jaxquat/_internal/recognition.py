@@ -22,14 +22,11 @@ from jax.extend.core import jaxpr_as_fun
 from jaxquat._internal.checks import is_key
 from jaxquat._internal.jaxprs import closed_jaxpr, equations, nested
 
-MOST = 64
-"""Programs that are remembered, with all that was compiled for them."""
-
+MOST = 64  # programs that are remembered, with all that was compiled for them
+# Types of values with which functions of JAX work, but which they do not compute with.
 _SCRATCH = ("Store", "EqualStore", "DynamicJaxprTrace", "object")
-"""Types of values with which functions of JAX work, but which they do not compute with."""
-
+# Packages whose values do not change.
 _TRUSTED = ("builtins", "numpy", "jax", "jaxlib", "jaxquat", "ml_dtypes")
-"""Packages whose values do not change."""
 
 _known: list[tuple[Any, TracedFunction]] = []  # the one used last stands last
 _lock = threading.Lock()
@@ -49,10 +46,8 @@ class TracedFunction:
         return jax.tree.unflatten(self.structure, results)
 
     def jitted(self, function: Callable[..., Any], *statics: Any) -> Callable[..., Any]:
-        """Return ``jax.jit`` of a function with its first arguments, one object for equal ones.
-
-        It is kept here, not by ``static_argnums``, so that it can be forgotten.
-        """
+        """Return ``jax.jit`` of a function with its first arguments, one object for equal ones."""
+        # It is kept here, not by ``static_argnums``, so that it can be forgotten.
         with _lock:
             found = self._jitted.pop((function, statics), None)
             found = found or jax.jit(functools.partial(function, *statics))
@@ -75,10 +70,8 @@ def _with_key(x: Any, variable: Any) -> Any:
 def traced(
     function: Callable[..., Any], *examples: Any
 ) -> tuple[TracedFunction, list[Any], list[Any]]:
-    """Return a function traced for such arguments, and what it closes over: floats, and others.
-
-    Known integers and booleans remain part of it, as they may be indices.
-    """
+    """Return a function traced for such arguments, and what it closes over: floats, and others."""
+    # Known integers and booleans remain part of it, as they may be indices.
     # JAX keeps the trace of a function object, which may now close over other numbers.
     anew = lambda *arguments: function(*arguments)  # noqa: E731
     closed, shape = jax.make_jaxpr(anew, return_shape=True)(*examples)
@@ -126,10 +119,8 @@ def _first_of_its_kind(new: TracedFunction) -> TracedFunction:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Return whether two values are equal; where it is not known, they are not.
-
-    The same object is not enough: it may have changed since.
-    """
+    """Return whether two values are equal; where it is not known, they are not."""
+    # The same object is not enough: it may have changed since.
     if type(one) is not type(other):
         return False
     if isinstance(one, FunctionType):
@@ -197,10 +188,8 @@ def _same_equations(one: Any, other: Any) -> bool:
 
 
 def _same_code(one: Any, other: Any) -> bool:
-    """Return whether two functions of JAX or of this library, the rules of derivatives, are equal.
-
-    What another rule computes is only known when it is traced, so others count as different.
-    """
+    """Return whether two functions of JAX or of this library, rules of derivatives, are equal."""
+    # What another rule computes is only known when it is traced, so others count as different.
     if one.__code__ is not other.__code__ or one.__globals__ is not other.__globals__:
         return False
     if one.__module__.split(".")[0] not in ("jax", "jaxquat"):

@@ -11,17 +11,10 @@ import numpy as np
 from jax import Array
 from jax.core import Tracer
 
+# A title, rows of cells, and the titles of the columns, () for none.
 Table = tuple[str, list[tuple[str, ...]], tuple[str, ...]]
-"""A title, rows of cells, and the titles of the columns, () for none."""
-
-_ROWS = 7
-"""The most rows shown of a table: with title, columns and "... 3 more" it has ten lines."""
-
-_NUMBERS = 4
-"""The most numbers shown of an array."""
-
-_LEAVES = 6
-"""The most leaves shown of a pytree."""
+_ROWS = 7  # shown of a table: with title, columns and "... 3 more" it has ten lines
+_NUMBERS, _LEAVES = 4, 6  # the most shown of an array, and of a pytree
 
 
 class Tabular:

@@ -30,12 +30,8 @@ _SWITCH = 4.0
 
 def _powers_from_three(p: int) -> float:
     """Return the sum of k^-p over k = 3, 4, ...: 97 terms, the tail by Euler-Maclaurin."""
-    tail = (
-        100.0 ** (1 - p) / (p - 1)
-        + 100.0**-p / 2
-        + p * 100.0 ** (-p - 1) / 12
-        - p * (p + 1) * (p + 2) * 100.0 ** (-p - 3) / 720
-    )
+    tail = 100.0 ** (1 - p) / (p - 1) + 100.0**-p / 2 + p * 100.0 ** (-p - 1) / 12
+    tail -= p * (p + 1) * (p + 2) * 100.0 ** (-p - 3) / 720
     return sum(float(k) ** -p for k in range(3, 100)) + tail
 
 
@@ -89,10 +85,8 @@ def cosm1_sinc(s: Array) -> tuple[Array, Array]:
 
 
 def cot_defect(s: Array) -> Array:
-    """Return (1 - x cot x)/x^2 with 0 <= s = x^2 < pi^2, any shape; 1/3 at zero, else NaN.
-
-    It is the sum of 2/((k pi)^2 - s) over k = 1, 2, ...: two terms exactly, then a power series.
-    """
+    """Return (1 - x cot x)/x^2 with 0 <= s = x^2 < pi^2, any shape; 1/3 at zero, else NaN."""
+    # It is the sum of 2/((k pi)^2 - s) over k = 1, 2, ...: two terms exactly, then a power series.
     pole = math.pi**2
     first_two = (10.0 * pole - 4.0 * s) / ((pole - s) * (4.0 * pole - s))
     return jnp.where(s < pole, first_two + _polynomial(_FAR_POLES, s, pole), jnp.nan)
@@ -145,11 +139,9 @@ def cos_defect_slope(s: Array) -> Array:
 
 
 def arctan_ratio(s: Array, c: Array) -> Array:
-    """Return atan2(sqrt(s), c)/sqrt(s) for s >= 0, c >= 0, not both zero; any shape.
-
-    It is smooth through s = 0, without a branch: three half-angle steps bring the tangent below
-    0.2, where the series converges to rounding. No root is taken of less than max(s, c^2).
-    """
+    """Return atan2(sqrt(s), c)/sqrt(s) for s >= 0, c >= 0, not both zero; any shape."""
+    # It is smooth through s = 0, without a branch: three half-angle steps bring the tangent below
+    # 0.2, where the series converges to rounding. No root is taken of less than max(s, c^2).
     first = 1.0 / (c + jnp.sqrt(s + c * c))
     tangent = s * first * first
     second = 1.0 / (1.0 + jnp.sqrt(1.0 + tangent))

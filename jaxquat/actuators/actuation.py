@@ -6,15 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    exactly,
-    floating,
-    from_aux,
-    independent_columns,
-    one_shape,
-    positive,
-    unit_vector,
-)
+from jaxquat._internal import checks
 from jaxquat._internal.linear import cross, inverse, matmul, matvec, scale_of, square, transpose
 
 
@@ -28,13 +20,13 @@ def lag(actual: ArrayLike, command: ArrayLike, time_constant: ArrayLike) -> Arra
         >>> jq.actuators.lag(jnp.array([80.0, 100.0]), jnp.array([100.0, 100.0]), 0.0625)  # rad/s^2
         Array([320.,   0.], dtype=float32)
     """
-    from_aux("actual", actual)
-    actual, command = floating("actual", actual), floating("command", command)
+    checks.from_aux("actual", actual)
+    actual, command = checks.floating("actual", actual), checks.floating("command", command)
     if actual.ndim != 1 or command.shape != actual.shape:
         got = f"{command.shape} for {actual.shape}"
         raise ValueError(f"command: wanted the shape of actual, (n,), got {got}")
-    time_constant = one_shape("time_constant", time_constant, (), actual.shape)
-    positive("time_constant", time_constant)
+    time_constant = checks.one_shape("time_constant", time_constant, (), actual.shape)
+    checks.positive("time_constant", time_constant)
     return (command - actual) / time_constant
 
 
@@ -50,11 +42,11 @@ def allocate(axes: ArrayLike, tau: ArrayLike, limits: ArrayLike | None = None) -
         >>> np.asarray(jq.actuators.allocate(pyramid, jnp.array([0.0, 0.0, 0.04]))).round(4)
         array([-0.0173, -0.0173, -0.0173, -0.0173], dtype=float32)
     """
-    axes, tau = axes_rows("axes", axes), exactly("tau", tau, (3,))
+    axes, tau = axes_rows("axes", axes), checks.exactly("tau", tau, (3,))
     if len(axes) < 3:
         raise ValueError(f"axes: wanted at least 3 axes, got {len(axes)}")
-    unit_vector("axes", axes)
-    independent_columns("axes", "axes that span the space", axes)
+    checks.unit_vector("axes", axes)
+    checks.independent_columns("axes", "axes that span the space", axes)
     gram = matmul(transpose(axes), axes)
     return _within(-matvec(axes, matvec(inverse(gram), tau)), limits)
 
@@ -80,7 +72,7 @@ def magnetorquer_dipoles(
         >>> jq.actuators.magnetorquer_dipoles(jnp.eye(3), tau, field, 0.2).round(4)
         Array([0.   , 0.025, 0.   ], dtype=float32)
     """
-    tau, field = exactly("tau", tau, (3,)), exactly("field", field, (3,))
+    tau, field = checks.exactly("tau", tau, (3,)), checks.exactly("field", field, (3,))
     scale = scale_of(field)
     field = scale * field
     return -allocate(axes, scale * (cross(field, tau) / square(field)), limits)
@@ -88,7 +80,7 @@ def magnetorquer_dipoles(
 
 def axes_rows(name: str, value: ArrayLike) -> Array:
     """Return vectors, a row each, as an array (n, 3) with n at least 1."""
-    value = floating(name, value)
+    value = checks.floating(name, value)
     if value.ndim != 2 or value.shape[1] != 3 or value.shape[0] < 1:
         raise ValueError(f"{name}: wanted shape (n, 3), got {value.shape}")
     return value
@@ -98,6 +90,6 @@ def _within(u: Array, limits: ArrayLike | None) -> Array:
     """Scale u (n,) down until no element exceeds its limit, (n,), () or None."""
     if limits is None:
         return u
-    limits = one_shape("limits", limits, (), u.shape)
-    positive("limits", limits, or_infinite=True)
+    limits = checks.one_shape("limits", limits, (), u.shape)
+    checks.positive("limits", limits, or_infinite=True)
     return u / jnp.maximum(1.0, jnp.max(jnp.abs(u) / limits))

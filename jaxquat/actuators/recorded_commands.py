@@ -18,15 +18,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat._internal.checks import (
-    finite,
-    floating,
-    is_concrete,
-    not_decreasing,
-    one_shape,
-    positive,
-    scalar,
-)
+from jaxquat._internal import checks
 from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.simulation.grid import grid_at
 
@@ -68,12 +60,12 @@ def delay_record(
         >>> jq.actuators.delay_record(stamps, 1.0 - commands, 0.25, start=0.0)  # a log from rest
         Array([0.75, 0.25], dtype=float32)
     """
-    delay = scalar("delay", delay)
+    delay = checks.scalar("delay", delay)
     record = _recorded(times, commands, start, delay)
     edges = _instants("between", times if between is None else between)
     if np.ndim(edges) < 1 or np.shape(edges)[-1] < 2:
         raise ValueError(f"between: wanted shape (..., M) with M >= 2, got {np.shape(edges)}")
-    not_decreasing("between", edges)
+    checks.not_decreasing("between", edges)
 
     j, s = _interval(record, edges, delay)
     now = jnp.asarray(record.commands, record.dtype)[j]
@@ -123,10 +115,11 @@ def lag_record(
         >>> f"{x[1]:.3f} {x[2]:.3f}"  # 1 - exp(-2) after a second
         '0.000 0.865'
     """
-    delay, time_constant = scalar("delay", delay), floating("time_constant", time_constant)
+    delay = checks.scalar("delay", delay)
+    time_constant = checks.floating("time_constant", time_constant)
     record = _recorded(times, commands, start, delay, time_constant)
-    one_shape("time_constant", time_constant, (), record.first.shape)
-    positive("time_constant", time_constant)
+    checks.one_shape("time_constant", time_constant, (), record.first.shape)
+    checks.positive("time_constant", time_constant)
     j, s = _interval(record, _instants("at", times if at is None else at), delay)
 
     def moved(x: Array, command: Array, seconds: Array) -> Array:
@@ -160,20 +153,20 @@ def _recorded(
     times: ArrayLike, commands: ArrayLike, start: ArrayLike | None, *others: Array
 ) -> _Record:
     """Return the checked record; its dtype is that to which commands, start and others promote."""
-    array = floating("commands", commands)
+    array = checks.floating("commands", commands)
     if array.ndim not in (1, 2):
         raise ValueError(f"commands: wanted shape (N,) or (N, k), got {array.shape}")
-    finite("commands", commands)
+    checks.finite("commands", commands)
     stamps: Any = grid_at(times).stamps
-    stamps = np.asarray(stamps) if is_concrete(stamps) else stamps
+    stamps = np.asarray(stamps) if checks.is_concrete(stamps) else stamps
     if np.shape(stamps) != array.shape[:1]:
         wanted = f"shape ({len(array)},), a time for each command"
         raise ValueError(f"times: wanted {wanted}, got {np.shape(stamps)}")
-    rows: Any = np.asarray(commands, array.dtype) if is_concrete(commands) else array
+    rows: Any = np.asarray(commands, array.dtype) if checks.is_concrete(commands) else array
     rows = rows.reshape(len(rows), -1)
     shapes = dict.fromkeys([(), array.shape[1:]])
-    first = rows[0] if start is None else one_shape("start", start, *shapes)
-    finite("start", first)
+    first = rows[0] if start is None else checks.one_shape("start", start, *shapes)
+    checks.finite("start", first)
     dtype = jnp.result_type(array, first, *others)
     return _Record(stamps, rows, jnp.broadcast_to(first, rows.shape[1:]).astype(dtype), dtype)
 
@@ -182,16 +175,16 @@ def _integrals(record: _Record) -> tuple[Array, Array]:
     """Return the integral (N, k) [s] of the commands since the first time, (high, low)."""
     seconds = (record.stamps[1:] - record.stamps[:-1])[:, None]
     gains = seconds * record.commands[:-1]
-    xp: Any = np if is_concrete(gains) else jnp
+    xp: Any = np if checks.is_concrete(gains) else jnp
     sums = xp.concatenate([xp.zeros_like(gains[:1]), xp.cumsum(gains, axis=0)])
     return _two_parts(sums, record.dtype)
 
 
 def _instants(name: str, value: ArrayLike) -> Any:
     """Return times of any shape, checked; as a NumPy array if they are concrete."""
-    array = floating(name, value)
-    finite(name, value)
-    return np.asarray(value, getattr(value, "dtype", float)) if is_concrete(value) else array
+    array = checks.floating(name, value)
+    checks.finite(name, value)
+    return np.asarray(value, getattr(value, "dtype", float)) if checks.is_concrete(value) else array
 
 
 def _two_parts(x: Any, dtype: DTypeLike) -> tuple[Array, Array]:

@@ -24,17 +24,8 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    every,
-    exactly,
-    finite,
-    independent_columns,
-    instance,
-    is_concrete,
-    one_shape,
-    positive,
-    unit_vector,
-)
+from jaxquat._internal import checks
+from jaxquat._internal.checks import positive
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import (
     cross,
@@ -54,14 +45,7 @@ from jaxquat.dynamics.state import State, Wrench
 from jaxquat.quaternion import rotate
 from jaxquat.simulation.controller import Controller
 
-__all__ = [
-    "Rotors",
-    "allocate",
-    "command_speeds",
-    "lag",
-    "speeds",
-    "wrench",
-]
+__all__ = ["Rotors", "allocate", "command_speeds", "lag", "speeds", "wrench"]
 
 
 class Rotors(NamedTuple):
@@ -102,7 +86,7 @@ def speeds(rotors: Rotors, thrusts: ArrayLike) -> Array:
         Array([500.], dtype=float32)
     """
     rotors = _checked(rotors)
-    return _speed(rotors.thrust, exactly("thrusts", thrusts, rotors.spins.shape))
+    return _speed(rotors.thrust, checks.exactly("thrusts", thrusts, rotors.spins.shape))
 
 
 def wrench(rotors: Rotors, speeds: ArrayLike, q: ArrayLike) -> Wrench:
@@ -117,7 +101,7 @@ def wrench(rotors: Rotors, speeds: ArrayLike, q: ArrayLike) -> Wrench:
         '2.50 N, -0.50 N m about y, -0.05 N m about z'
     """
     rotors = _checked(rotors)
-    w, q = exactly("speeds", speeds, rotors.spins.shape), exactly("q", q, (4,))
+    w, q = checks.exactly("speeds", speeds, rotors.spins.shape), checks.exactly("q", q, (4,))
     forces = _curve(rotors.thrust, w)[:, None] * rotors.axes
     turning = (rotors.spins * _curve(rotors.drag, w))[:, None] * rotors.axes
     torque = jnp.sum(cross(rotors.positions, forces) - turning, axis=0)
@@ -139,15 +123,15 @@ def lag(rotors: Rotors, time_constant: ArrayLike) -> Torque:
     """
     rotors = _checked(rotors)
     n = len(rotors.spins)
-    time_constant = one_shape("time_constant", time_constant, (), (n,))
+    time_constant = checks.one_shape("time_constant", time_constant, (), (n,))
     positive("time_constant", time_constant)
 
     def lag(t: ArrayLike, state: State, params: Any, *command: Any) -> tuple[Wrench, Array]:
         if not command:
             wanted = "a controller or inputs, which command the speeds"
             raise TypeError(f"rotors.lag: wanted {wanted}, got neither")
-        actual = exactly("state.aux", state.aux, (n,))
-        wanted = exactly("command", command[0], (n,))
+        actual = checks.exactly("state.aux", state.aux, (n,))
+        wanted = checks.exactly("command", command[0], (n,))
         rates = actuation.lag(actual, wanted, jnp.asarray(time_constant, actual.dtype))
         return wrench(rotors, actual, state.q), rates
 
@@ -171,7 +155,7 @@ def command_speeds(
         >>> jq.rotors.command_speeds(hover, quad).update(0.0, state, (), None, None)[0].round()
         Array([500., 500., 500., 500.], dtype=float32)
     """
-    instance("controller", controller, Controller, "a jq.Controller")
+    checks.instance("controller", controller, Controller, "a jq.Controller")
     rotors = _checked(rotors)
     n = len(rotors.spins)
     bounds = {"min": _bound("min", min, n)}
@@ -182,7 +166,7 @@ def command_speeds(
         t: Array, state: State, memory: Any, params: Any, sampled_input: Any
     ) -> tuple[Array, Any]:
         lift, memory = controller.update(t, state, memory, params, sampled_input)
-        instance("controller.update(...)[0]", lift, Lift, "a control.Lift")
+        checks.instance("controller.update(...)[0]", lift, Lift, "a control.Lift")
         limits = {name: jnp.asarray(bound, lift.thrust.dtype) for name, bound in bounds.items()}
         return speeds(rotors, allocate(rotors, lift.thrust, lift.torque, **limits)), memory
 
@@ -222,10 +206,10 @@ def allocate(
     n = len(rotors.spins)
     if n < 4:
         raise ValueError(f"rotors: wanted at least 4 rotors, got {n}")
-    thrust, torque = exactly("thrust", thrust, ()), exactly("torque", torque, (3,))
+    thrust, torque = checks.exactly("thrust", thrust, ()), checks.exactly("torque", torque, (3,))
     low = _bound("min", min, n)
     high = None if max is None else _bound("max", max, n)
-    if high is not None and is_concrete((low, high)) and not np.all(low < high):
+    if high is not None and checks.is_concrete((low, high)) and not np.all(low < high):
         raise ValueError(f"min: wanted less than max, {high}, got {low}")
 
     by_thrust, by_torque = _mixer(rotors, thrust)
@@ -257,14 +241,15 @@ def _mixer(rotors: Rotors, thrust: Array) -> tuple[Array, Array]:
     arms = cross(rotors.positions, rotors.axes) - ratio * rotors.spins[:, None] * rotors.axes
     lift = rotors.axes[:, 2]
     lever = jnp.concatenate([arms, lift[:, None]], axis=1)
-    independent_columns("rotors", "rotors that lift the body and turn it about all axes", lever)
+    wanted = "rotors that lift the body and turn it about all axes"
+    checks.independent_columns("rotors", wanted, lever)
     units = jax.vmap(power_of_two, in_axes=1)(arms)  # squares of small arms leave float32's range
     arms = arms / units[None]
     gram = inverse(matmul(transpose(arms), arms))
     coupling = matvec(gram, matvec(transpose(arms), lift))
     upward = lift - matvec(arms, coupling)
     by_thrust = upward / dot(upward, upward)
-    if is_concrete(by_thrust) and np.any(np.asarray(by_thrust) <= 0):
+    if checks.is_concrete(by_thrust) and np.any(np.asarray(by_thrust) <= 0):
         wanted = "rotors that all lift when the torque is 0"
         raise ValueError(f"rotors: wanted {wanted}, got shares {np.asarray(by_thrust)}")
     by_torque = matmul(arms, gram) - by_thrust[:, None] * coupling[None, :]
@@ -295,29 +280,29 @@ def _speed(coefficients: Array, thrust: Array) -> Array:
 
 
 def _bound(name: str, value: ArrayLike, n: int) -> Array:
-    value = one_shape(name, value, (), (n,))
-    finite(name, value)
+    value = checks.one_shape(name, value, (), (n,))
+    checks.finite(name, value)
     return jnp.broadcast_to(value, (n,))
 
 
 def _signs(name: str, value: Array) -> None:
-    if is_concrete(value):
-        every(name, "1 or -1", value, np.abs(np.asarray(value)) == 1)
+    if checks.is_concrete(value):
+        checks.every(name, "1 or -1", value, np.abs(np.asarray(value)) == 1)
 
 
 def _rising(name: str, curve: Array) -> None:
-    if is_concrete(curve):
+    if checks.is_concrete(curve):
         _, linear, square = np.asarray(curve)
         if not (square >= 0 and (linear > 0 or square > 0)):
             raise ValueError(f"{name}: wanted a curve that rises, got {curve}")
 
 
 _FIELDS = {
-    "positions": Field([("n", 3)], finite),
-    "axes": Field([("n", 3)], finite, unit_vector),
-    "spins": Field([("n",)], finite, _signs),
-    "thrust": Field([(3,)], finite, _rising),
-    "drag": Field([(3,)], finite),
+    "positions": Field([("n", 3)], checks.finite),
+    "axes": Field([("n", 3)], checks.finite, checks.unit_vector),
+    "spins": Field([("n",)], checks.finite, _signs),
+    "thrust": Field([(3,)], checks.finite, _rising),
+    "drag": Field([(3,)], checks.finite),
 }
 
 

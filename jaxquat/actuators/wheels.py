@@ -7,19 +7,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    broadcast,
-    every,
-    exactly,
-    from_aux,
-    is_concrete,
-    normal_vectors,
-    not_negative,
-    one_shape,
-    positive,
-    unit_vector,
-    vector,
-)
+from jaxquat._internal import checks
 from jaxquat._internal.linear import cross, matvec, transpose
 from jaxquat.actuators.actuation import axes_rows
 from jaxquat.dynamics.state import State, Wrench, broadcastable, one_body
@@ -42,10 +30,10 @@ def wheel_torque(axes: ArrayLike, state: State, momentum: ArrayLike, motor: Arra
         array([ 0.19, -0.02, -0.05], dtype=float32)
     """
     axes = axes_rows("axes", axes)
-    unit_vector("axes", axes)
-    from_aux("momentum", momentum)
-    momentum = exactly("momentum", momentum, axes.shape[:1])
-    motor = exactly("motor", motor, axes.shape[:1])
+    checks.unit_vector("axes", axes)
+    checks.from_aux("momentum", momentum)
+    momentum = checks.exactly("momentum", momentum, axes.shape[:1])
+    motor = checks.exactly("motor", motor, axes.shape[:1])
     state = broadcastable("state", state)
     return -matvec(transpose(axes), motor) - cross(state.omega, matvec(transpose(axes), momentum))
 
@@ -83,23 +71,23 @@ def wheel_friction(
     if stribeck_speed is None:
         if static is not None:
             raise TypeError("stribeck_speed: wanted a speed, as static is given, got None")
-        speed, coulomb, viscous = broadcast(*named)
-        not_negative("coulomb", coulomb)
+        speed, coulomb, viscous = checks.broadcast(*named)
+        checks.not_negative("coulomb", coulomb)
         dry = coulomb * jnp.sign(speed)
     else:
         named.append(("stribeck_speed", stribeck_speed, ()))
         named.append(("static", coulomb if static is None else static, ()))
-        speed, coulomb, viscous, stribeck_speed, static = broadcast(*named)
-        not_negative("coulomb", coulomb)
-        positive("stribeck_speed", stribeck_speed)
-        if is_concrete((static, coulomb)):
+        speed, coulomb, viscous, stribeck_speed, static = checks.broadcast(*named)
+        checks.not_negative("coulomb", coulomb)
+        checks.positive("stribeck_speed", stribeck_speed)
+        if checks.is_concrete((static, coulomb)):
             most, least = np.broadcast_arrays(static, coulomb)
             good = (most >= least) & np.isfinite(most)
-            every("static", f"finite values of at least coulomb, {least}", most, good)
+            checks.every("static", f"finite values of at least coulomb, {least}", most, good)
         x = speed / stribeck_speed
         peak = x * jnp.exp(0.5 * (1.0 - x * x))  # 1 at x = 1
         dry = (static - coulomb) * peak + coulomb * jnp.tanh(10.0 * x)
-    not_negative("viscous", viscous)
+    checks.not_negative("viscous", viscous)
     return dry + viscous * speed
 
 
@@ -137,15 +125,17 @@ def wheel_imbalance(
         >>> shake.force[0].round(3)  # N
         Array(0.02, dtype=float32)
     """
-    from_aux("speed", speed)
-    from_aux("angle", angle)
-    state, speed = one_body("state", state), vector("speed", speed)
-    n, angle = speed.shape, exactly("angle", angle, speed.shape)
-    axes, normals = exactly("axes", axes, (*n, 3)), exactly("normals", normals, (*n, 3))
-    unit_vector("axes", axes)
-    normal_vectors("normals", normals, axes)
-    positions = exactly("positions", positions, (*n, 3))
-    static, dynamic = one_shape("static", static, (), n), one_shape("dynamic", dynamic, (), n)
+    checks.from_aux("speed", speed)
+    checks.from_aux("angle", angle)
+    state, speed = one_body("state", state), checks.vector("speed", speed)
+    n, angle = speed.shape, checks.exactly("angle", angle, speed.shape)
+    axes = checks.exactly("axes", axes, (*n, 3))
+    normals = checks.exactly("normals", normals, (*n, 3))
+    checks.unit_vector("axes", axes)
+    checks.normal_vectors("normals", normals, axes)
+    positions = checks.exactly("positions", positions, (*n, 3))
+    static = checks.one_shape("static", static, (), n)
+    dynamic = checks.one_shape("dynamic", dynamic, (), n)
     radial = jnp.cos(angle)[:, None] * normals + jnp.sin(angle)[:, None] * cross(axes, normals)
     forces = (static * speed**2)[:, None] * radial
     torques = (dynamic * speed**2)[:, None] * radial + cross(positions, forces)

@@ -19,13 +19,7 @@ from jaxquat.control import pointing
 from jaxquat.control.cascade import CascadeGains, CascadeLimits, cascade
 from jaxquat.control.delaying import delay
 from jaxquat.control.flight import FlightGains, Lift, flight_law
-from jaxquat.control.laws import (
-    Gains,
-    euler_law,
-    geometric_law,
-    quaternion_law,
-    tracking_law,
-)
+from jaxquat.control.laws import Gains, euler_law, geometric_law, quaternion_law, tracking_law
 from jaxquat.control.lqr import lqr
 from jaxquat.control.margins import Margins, margins
 from jaxquat.control.pid import PIDGains, pid

@@ -8,24 +8,12 @@ from jax import Array
 from jax.typing import ArrayLike
 from scipy.linalg import LinAlgError, solve_discrete_are
 
-from jaxquat._internal.checks import (
-    concrete,
-    exactly,
-    finite,
-    floating,
-    single_or_double,
-    symmetric,
-)
+from jaxquat._internal import checks
 
 _LINEARIZE = "a, b = jq.dynamics.linearize(scheme, body, torque, t, state, dt, command)"
 
 
-def lqr(
-    a: ArrayLike,
-    b: ArrayLike,
-    state_cost: ArrayLike,
-    command_cost: ArrayLike,
-) -> Array:
+def lqr(a: ArrayLike, b: ArrayLike, state_cost: ArrayLike, command_cost: ArrayLike) -> Array:
     """Return the gain K (m, n) of ``u = -K delta`` of least ``sum delta.Q delta + u.R u``.
 
     The sum is over all steps ``delta' = A delta + B u``; ``delta = dynamics.local(about, state)``
@@ -45,7 +33,7 @@ def lqr(
         >>> np.asarray(jq.control.lqr(a, b, jnp.diag(jnp.array([4.0, 1.0])), jnp.eye(1))).round(2)
         array([[1.79, 2.09]], dtype=float32)
     """
-    a, b = floating("a", a), floating("b", b)
+    a, b = checks.floating("a", a), checks.floating("b", b)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.size:
         raise ValueError(f"a: wanted a square matrix, got shape {a.shape}; {_LINEARIZE} makes it")
     n = len(a)
@@ -55,12 +43,12 @@ def lqr(
     m = b.shape[1]
     size = "; like a, whose size from dynamics.linearize is 6 for attitude and rate, "
     size += "6 more with a position, and the size of aux"
-    q = exactly("state_cost", state_cost, (n, n), size)
-    r = exactly("command_cost", command_cost, (m, m), "; b has a column for each command")
+    q = checks.exactly("state_cost", state_cost, (n, n), size)
+    r = checks.exactly("command_cost", command_cost, (m, m), "; b has a column for each command")
     for name, value in {"a": a, "b": b, "state_cost": q, "command_cost": r}.items():
-        concrete(name, value, "compute the gain outside jit, vmap and grad")
-        finite(name, value)
-        single_or_double(name, value)
+        checks.concrete(name, value, "compute the gain outside jit, vmap and grad")
+        checks.finite(name, value)
+        checks.single_or_double(name, value)
     _check_cost("state_cost", q, definite=False)
     _check_cost("command_cost", r, definite=True)
     return jnp.asarray(_riccati_gain(*(np.asarray(x, np.float64) for x in (a, b, q, r))), a.dtype)
@@ -81,7 +69,7 @@ def _riccati_gain(a: np.ndarray, b: np.ndarray, q: np.ndarray, r: np.ndarray) ->
 
 def _check_cost(name: str, cost: Array, *, definite: bool) -> None:
     """Raise ValueError if a cost, with its diagonal scaled to 1, is not symmetric and definite."""
-    symmetric(name, cost)
+    checks.symmetric(name, cost)
     matrix = np.asarray(cost, np.float64)
     scale = np.sqrt(np.where(np.diag(matrix) > 0, np.diag(matrix), 1.0))
     values = np.linalg.eigvalsh(matrix / np.outer(scale, scale))

@@ -31,6 +31,8 @@ from jaxquat.dynamics.state import State, check_state, describe, error_size, loc
 from jaxquat.schemes.scheme import as_deterministic
 from jaxquat.simulation.controller import Controller, update_of
 
+Transfer = Callable[[np.ndarray], np.ndarray]
+
 _AWAY = 0.1  # rad: a linearised equilibrium further from the state gets a warning
 
 
@@ -249,9 +251,7 @@ def _margins(a: np.ndarray, b: np.ndarray, k: np.ndarray, period: float, eps: fl
     return Margins(gain, phase, delay * period, disk, multiloop, w / period, loop)
 
 
-def _of_one(
-    sensitivity: Callable[[np.ndarray], np.ndarray], w: np.ndarray, at: np.ndarray, rounding: float
-) -> tuple[Any, ...]:
+def _of_one(sensitivity: Transfer, w: np.ndarray, at: np.ndarray, rounding: float) -> tuple:
     """Return gain, phase, delay [samples], disk and transfer of one loop."""
 
     def inverse(s: np.ndarray) -> np.ndarray:
@@ -321,12 +321,7 @@ def _frequencies(poles: np.ndarray) -> np.ndarray:
     return np.unique(w[(w >= 1e-3 * slowest) & (w <= np.pi)])
 
 
-def _roots(
-    f: Callable[[np.ndarray], np.ndarray],
-    sensitivity: Callable[[np.ndarray], np.ndarray],
-    w: np.ndarray,
-    at: np.ndarray,
-) -> np.ndarray:
+def _roots(f: Transfer, sensitivity: Transfer, w: np.ndarray, at: np.ndarray) -> np.ndarray:
     """Find by bisection where f of the sensitivity changes its sign without a pole."""
     values = f(at)
     change = np.flatnonzero((values[:-1] < 0.0) != (values[1:] < 0.0))
@@ -339,7 +334,7 @@ def _roots(
     return low[np.abs(f(sensitivity(low))) <= size] if len(change) else low
 
 
-def _largest(f: Callable[[np.ndarray], np.ndarray], w: np.ndarray, at: np.ndarray) -> float:
+def _largest(f: Transfer, w: np.ndarray, at: np.ndarray) -> float:
     """Return the maximum of f, with values ``at``, refined about the largest value."""
     for _ in range(8):
         k = int(np.argmax(at))

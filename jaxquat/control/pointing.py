@@ -23,18 +23,7 @@ import numpy as np
 from jax import Array, lax
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    boolean,
-    floating,
-    fraction,
-    not_negative,
-    one_of,
-    positive,
-    positive_integer,
-    real,
-    scalar,
-    vector,
-)
+from jaxquat._internal import checks
 from jaxquat.control.window_weights import checked_grid, panel_weights, weights
 
 __all__ = ["Errors", "errors", "from_spectrum", "percentile", "transfer"]
@@ -91,8 +80,8 @@ def errors(
         >>> round(1e3 * float(jnp.abs(of_windows.pde).max()), 2)  # mrad: 4/pi, but for sums
         1.26
     """
-    error, window = floating("error", error), positive_integer("window", window)
-    stride = window if stride is None else positive_integer("stride", stride)
+    error, window = checks.floating("error", error), checks.positive_integer("window", window)
+    stride = window if stride is None else checks.positive_integer("stride", stride)
     if not error.ndim or len(error) < window:
         raise ValueError(f"error: wanted shape (N, ...), N >= {window}, got {error.shape}")
     starts = np.arange(0, len(error) - window + 1, stride)
@@ -103,7 +92,7 @@ def errors(
     def difference(name: str, separation: int | None) -> Array | None:
         if separation is None:
             return None
-        apart = _apart(name, positive_integer(name, separation), window)
+        apart = _apart(name, checks.positive_integer(name, separation), window)
         later = starts[starts + apart + window <= len(error)] + apart
         if not later.size:
             wanted = f"at most {len(error) - window} for {len(error)} samples"
@@ -148,17 +137,17 @@ def from_spectrum(
         >>> jnp.sqrt(line.rpe / line.ape).round(3)  # sqrt(1 - (2/pi)^2): half a period
         Array(0.771, dtype=float32)
     """
-    power, lines = floating("power", power), boolean("lines", lines)
-    frequency = vector("frequency", frequency)
+    power, lines = checks.floating("power", power), checks.boolean("lines", lines)
+    frequency = checks.vector("frequency", frequency)
     if power.shape[:1] != frequency.shape:
         wanted = f"shape ({frequency.size}, ...), a number for each frequency"
         raise ValueError(f"power: wanted {wanted}, got {power.shape}")
-    not_negative("power", power)
-    window = real("window", window)
-    positive("window", window)
+    checks.not_negative("power", power)
+    window = checks.real("window", window)
+    checks.positive("window", window)
     given = {"drift": drift, "reproducibility": reproducibility}
-    times = {k: _apart(k, real(k, x), window) for k, x in given.items() if x is not None}
-    not_negative("frequency", frequency)
+    times = {k: _apart(k, checks.real(k, x), window) for k, x in given.items() if x is not None}
+    checks.not_negative("frequency", frequency)
     if lines:
         weight = weights(jnp, frequency.astype(power.dtype), window, [*times.values()])
     else:
@@ -209,12 +198,12 @@ def percentile(
         >>> [float(x) for x in pointing.percentile(members, 0.9, interpretation="ensemble")]
         [899.0, 839.0, 959.0]
     """
-    values = floating("values", values)
+    values = checks.floating("values", values)
     if values.ndim != 2 or not values.size:
         raise ValueError(f"values: wanted shape (m, N) of m members, got {values.shape}")
-    probability = fraction("probability", probability)
-    one_of("interpretation", interpretation, ("mixed", "ensemble", "temporal"))
-    tail = 0.5 * (1.0 - fraction("confidence", confidence))
+    probability = checks.fraction("probability", probability)
+    checks.one_of("interpretation", interpretation, ("mixed", "ensemble", "temporal"))
+    tail = 0.5 * (1.0 - checks.fraction("confidence", confidence))
     size = jnp.abs(values)
     if interpretation == "temporal":
         level = jnp.max(jnp.sort(size, axis=1)[:, _rank(probability, size.shape[1])])
@@ -285,14 +274,14 @@ def transfer(
         >>> jnp.abs(pointing.transfer(slow, one, one, jnp.array([0.0, 5.0]), 0.1)).ravel().round(2)
         Array([10.  ,  0.53], dtype=float32)
     """
-    a, b, c = floating("a", a), floating("b", b), floating("c", c)
+    a, b, c = checks.floating("a", a), checks.floating("b", b), checks.floating("c", c)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or not a.size:
         raise ValueError(f"a: wanted a square matrix, got shape {a.shape}")
     for name, value, axis, shape in (("b", b, 0, "(n, m)"), ("c", c, 1, "(p, n)")):
         if value.ndim != 2 or value.shape[axis] != len(a) or not value.size:
             raise ValueError(f"{name}: wanted shape {shape}, n = {len(a)}, got {value.shape}")
-    frequency, dt = vector("frequency", frequency).astype(a.dtype), scalar("dt", dt)
-    positive("dt", dt)
+    frequency, dt = checks.vector("frequency", frequency).astype(a.dtype), checks.scalar("dt", dt)
+    checks.positive("dt", dt)
     turn = 2.0 * jnp.pi * frequency * dt.astype(frequency.dtype)
     z = lax.complex(jnp.cos(turn), jnp.sin(turn))
     a, b, c = (x.astype(z.dtype) for x in (a, b, c))

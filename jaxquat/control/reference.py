@@ -151,11 +151,9 @@ def check_trajectory(reference: ReferenceTrajectory) -> ReferenceTrajectory:
 
 
 def attitude_of(force: Array, heading: Array) -> Array:
-    """Return the attitude (4,) with body z along ``force`` (3,), world axes, and this heading.
-
-    It turns by the heading about z, then about x and y. Body x is the heading's projection on the
-    plane normal to the force; NaN where the force is 0 or along the heading.
-    """
+    """Return the attitude (4,) with body z along ``force`` (3,), world axes, and this heading."""
+    # It turns by the heading about z, then about x and y. Body x is the heading's projection on the
+    # plane normal to the force; NaN where the force is 0 or along the heading.
     cosine, sine = jnp.cos(heading), jnp.sin(heading)
     ahead, left = cosine * force[0] + sine * force[1], cosine * force[1] - sine * force[0]
     up, zero = force[2], jnp.zeros_like(force[2])

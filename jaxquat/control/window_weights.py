@@ -44,13 +44,11 @@ def _difference(xp: Any, f: Any, separation: float) -> Any:
 
 
 def panel_weights(f: np.ndarray, window: float, separations: list[float]) -> list[np.ndarray]:
-    """Return the weights of a density at the frequencies, in its integrals times ``weights``.
-
-    The density is linear in each band between two frequencies. Gauss's nodes integrate the weight
-    times a line over narrow bands, an antiderivative over wide ones. It needs only that of
-    ``D(c) = sinc(f c)^2``, because ``4 sin(pi f s)^2 sinc(f T)^2 T^2`` is
-    ``2 s^2 D(s) + 2 T^2 D(T) - (s + T)^2 D(s + T) - (s - T)^2 D(s - T)``.
-    """
+    """Return the weights of a density at the frequencies, in its integrals times ``weights``."""
+    # The density is linear in each band between two frequencies. Gauss's nodes integrate the weight
+    # times a line over narrow bands, an antiderivative over wide ones. It needs only that of
+    # ``D(c) = sinc(f c)^2``, because ``4 sin(pi f s)^2 sinc(f T)^2 T^2`` is
+    # ``2 s^2 D(s) + 2 T^2 D(T) - (s + T)^2 D(s + T) - (s - T)^2 D(s - T)``.
     width = np.diff(f)
     share = 0.5 * (1.0 + _NODES)
     ends = np.stack([1.0 - share, share]) * 0.5 * _SHARES
@@ -75,11 +73,9 @@ def panel_weights(f: np.ndarray, window: float, separations: list[float]) -> lis
 
 
 def _sinc_squared(f: np.ndarray, c: float) -> np.ndarray:
-    """Return the integrals of ``sinc(f c)^2`` times lines from 1 to 0 and from 0 to 1, (2, K-1).
-
-    With x = pi f c, that of ``sinc(f c)^2`` up to f is ``(Si(2 x) - sin(x)^2/x)/(pi c)``, and that
-    of f times it ``(gamma + ln(2 x) - Ci(2 x))/(2 (pi c)^2)``.
-    """
+    """Return the integrals of ``sinc(f c)^2`` times lines from 1 to 0 and from 0 to 1, (2, K-1)."""
+    # With x = pi f c, that of ``sinc(f c)^2`` up to f is ``(Si(2 x) - sin(x)^2/x)/(pi c)``, and
+    # that of f times it ``(gamma + ln(2 x) - Ci(2 x))/(2 (pi c)^2)``.
     from scipy.special import sici  # here, because it takes 0.1 s
 
     x = np.pi * c * f

@@ -10,12 +10,7 @@ Examples:
 
 from jaxquat.dynamics.appendages import Appendages, coupled, flexible_modes, slosh_masses
 from jaxquat.dynamics.contract import Torque
-from jaxquat.dynamics.motion import (
-    derivative,
-    energy,
-    linearize,
-    momentum,
-)
+from jaxquat.dynamics.motion import derivative, energy, linearize, momentum
 from jaxquat.dynamics.state import Rates, local, retract
 
 __all__ = [

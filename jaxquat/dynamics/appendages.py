@@ -21,14 +21,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion, so3
-from jaxquat._internal.checks import (
-    exactly,
-    instance,
-    not_negative,
-    positive,
-    unit_vector,
-    vector,
-)
+from jaxquat._internal.checks import exactly, instance, not_negative, positive, unit_vector, vector
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, dot, inverse_inertia, matmul, matvec, transpose
 from jaxquat.dynamics.body import Body
@@ -64,11 +57,7 @@ class Appendages(NamedTuple):
 
 
 def slosh_masses(
-    mass: ArrayLike,
-    position: ArrayLike,
-    axis: ArrayLike,
-    stiffness: ArrayLike,
-    damping: ArrayLike,
+    mass: ArrayLike, position: ArrayLike, axis: ArrayLike, stiffness: ArrayLike, damping: ArrayLike
 ) -> Appendages:
     """Make point masses on springs along axes of the body: the first modes of fuel in tanks.
 

@@ -13,20 +13,8 @@ from jax.tree_util import GetAttrKey
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
-from jaxquat._internal.checks import (
-    exactly,
-    finite,
-    floating,
-    floating_dtype,
-    instance,
-    is_concrete,
-    measurable,
-    random_key,
-    same_dtype,
-    single_or_double,
-    unit_quaternion,
-)
-from jaxquat._internal.linear import dot, matmul, power_of_two, transpose
+from jaxquat._internal import checks
+from jaxquat._internal.linear import dot, matmul, power_of_two, sums_of_others, transpose
 from jaxquat._internal.reprs import short
 from jaxquat.dynamics.inertia import (
     check_inertia,
@@ -64,14 +52,14 @@ class Body:
     """Mass [kg], (); None for a body that only turns. A state with a position needs a mass."""
 
     def __init__(self, inertia: ArrayLike, mass: ArrayLike | None = None):
-        inertia = floating("inertia", inertia)
+        inertia = checks.floating("inertia", inertia)
         hints = {
             0: "; the order is jq.Body(inertia, mass)",
             1: "; principal moments: jq.Body.from_principal",
             3: "; make a batch with jax.vmap(jq.Body)",
         }
-        inertia = exactly("inertia", inertia, (3, 3), hints.get(inertia.ndim, ""))
-        single_or_double("inertia", inertia)
+        inertia = checks.exactly("inertia", inertia, (3, 3), hints.get(inertia.ndim, ""))
+        checks.single_or_double("inertia", inertia)
         check_inertia(inertia)
         object.__setattr__(self, "_inertia", symmetric_part(inertia))
         object.__setattr__(self, "mass", _mass(mass, inertia.dtype))
@@ -129,13 +117,13 @@ class Body:
             >>> jq.Body.from_principal(jnp.array([2.0, 4.0, 5.0]), tilt).inertia[0, 0].round(2)
             Array(2.5, dtype=float32)
         """
-        moments = exactly("moments", moments, (3,))
-        single_or_double("moments", moments)
+        moments = checks.exactly("moments", moments, (3,))
+        checks.single_or_double("moments", moments)
         if axes is None:
             axes = jnp.asarray([1.0, 0.0, 0.0, 0.0], moments.dtype)
-        axes = exactly("axes", axes, (4,))
-        same_dtype("axes", axes, moments.dtype, "the moments")
-        unit_quaternion("axes", axes)
+        axes = checks.exactly("axes", axes, (4,))
+        checks.same_dtype("axes", axes, moments.dtype, "the moments")
+        checks.unit_quaternion("axes", axes)
         check_moments("moments", moments)
         return cls._unchecked(moments=moments, axes=axes, mass=_mass(mass, moments.dtype))
 
@@ -154,8 +142,8 @@ class Body:
             >>> jq.Body.from_parameters(jnp.zeros(6)).inertia[2, 2]
             Array(2., dtype=float32)
         """
-        theta = exactly("theta", theta, (6,))
-        finite("theta", theta)
+        theta = checks.exactly("theta", theta, (6,))
+        checks.finite("theta", theta)
         inertia = from_six(theta)
         return cls._unchecked(inertia, mass=_mass(mass, inertia.dtype))
 
@@ -168,7 +156,7 @@ class Body:
             Array([13., 10.,  5.], dtype=float32)
         """
         mass, sides = _positive("mass", mass, ()), _positive("sides", sides, (3,))
-        return cls._of_moments(mass / 12.0 * _sums_of_others(sides * sides), mass)
+        return cls._of_moments(mass / 12.0 * sums_of_others(sides * sides), mass)
 
     @classmethod
     def cylinder(cls, mass: ArrayLike, radius: ArrayLike, height: ArrayLike) -> Body:
@@ -203,7 +191,7 @@ class Body:
             Array([13., 10.,  5.], dtype=float32)
         """
         mass, semi_axes = _positive("mass", mass, ()), _positive("semi_axes", semi_axes, (3,))
-        return cls._of_moments(mass / 5.0 * _sums_of_others(semi_axes * semi_axes), mass)
+        return cls._of_moments(mass / 5.0 * sums_of_others(semi_axes * semi_axes), mass)
 
     @classmethod
     def _of_moments(cls, moments: Array, mass: Array) -> Body:
@@ -218,7 +206,7 @@ class Body:
         Examples:
             >>> body = jq.Body.random(jax.random.key(0))  # moments of order 1, products of inertia
         """
-        key, dtype = random_key("key", key), floating_dtype("dtype", dtype)
+        key, dtype = checks.random_key("key", key), checks.floating_dtype("dtype", dtype)
         return cls.from_parameters(0.3 * jax.random.normal(key, (6,), dtype), mass)
 
     def principal(self) -> tuple[Array, Array]:
@@ -250,8 +238,8 @@ class Body:
             >>> jnp.diag(hanging.inertia)  # 2 + 12 2^2 kg m^2 where it swings
             Array([50., 50.,  2.], dtype=float32)
         """
-        mass, offset = _positive("mass", mass, ()), exactly("offset", offset, (3,))
-        finite("offset", offset)
+        mass, offset = _positive("mass", mass, ()), checks.exactly("offset", offset, (3,))
+        checks.finite("offset", offset)
         inertia, eye = self.inertia, jnp.eye(3, dtype=self.inertia.dtype)
         second = dot(offset, offset) * eye - offset[:, None] * offset[None, :]
         return Body._unchecked(inertia + mass * second)
@@ -259,12 +247,10 @@ class Body:
 
 # Names of leaves have no underscore; None is not a leaf. A body that JAX rebuilds is not checked.
 _LEAVES = ("_inertia", "_moments", "_axes", "mass")
+_KEYS = [GetAttrKey(name.removeprefix("_")) for name in _LEAVES]
 jax.tree_util.register_pytree_with_keys(
     Body,
-    lambda body: (
-        [(GetAttrKey(name.removeprefix("_")), getattr(body, name)) for name in _LEAVES],
-        None,
-    ),
+    lambda body: ([(k, getattr(body, x)) for k, x in zip(_KEYS, _LEAVES, strict=True)], None),
     lambda _, leaves: Body._unchecked(*leaves),
 )
 
@@ -278,7 +264,7 @@ def scaled(body: Body, inertia: ArrayLike, mass: ArrayLike) -> Body:
 
 def mass_of(body: Body) -> Array:
     """Return the mass of a body; TypeError for another object, ValueError if it has none."""
-    instance("body", body, Body, "a jq.Body")
+    checks.instance("body", body, Body, "a jq.Body")
     if body.mass is None:
         raise ValueError("body: wanted a mass, got none; jq.Body(inertia, mass) has one")
     return body.mass
@@ -286,13 +272,13 @@ def mass_of(body: Body) -> Array:
 
 def check_body(body: Any, dtype: Any = None, of: str = "") -> None:
     """Raise an error if ``body`` is not one body, or has another dtype than the argument ``of``."""
-    instance("body", body, Body, "a jq.Body")
+    checks.instance("body", body, Body, "a jq.Body")
     inertia = jax.eval_shape(lambda body: body.inertia, body)
     if inertia.shape != (3, 3) or (body.mass is not None and jnp.ndim(body.mass)):
         wanted = "one body, inertia of shape (3, 3)"
         raise ValueError(f"body: wanted {wanted}, got {inertia.shape}; use jax.vmap for a batch")
     if dtype is not None:
-        same_dtype("body", inertia, dtype, of)
+        checks.same_dtype("body", inertia, dtype, of)
 
 
 def refuse_bodies(name: str, tree: Any) -> None:
@@ -311,13 +297,9 @@ def refuse_bodies(name: str, tree: Any) -> None:
             )
 
 
-def _sums_of_others(square: Array) -> Array:
-    return jnp.roll(square, 1) + jnp.roll(square, -1)
-
-
 def _positive(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
-    array = exactly(name, value, shape)
-    measurable(name, array)
+    array = checks.exactly(name, value, shape)
+    checks.measurable(name, array)
     return array
 
 
@@ -327,12 +309,12 @@ def _mass(mass: ArrayLike | None, dtype: Any) -> Array | None:
         return None
     array = _positive("mass", mass, ())
     if hasattr(mass, "dtype") and not getattr(mass, "weak_type", False):
-        same_dtype("mass", array, dtype, "the inertia")
+        checks.same_dtype("mass", array, dtype, "the inertia")
     return array.astype(dtype)
 
 
 def _shown(leaf: Any) -> str:
     """Return a leaf in one line: one inertia by its rows, anything else as in other reprs."""
-    if isinstance(leaf, np.ndarray | Array) and leaf.shape == (3, 3) and is_concrete(leaf):
+    if isinstance(leaf, np.ndarray | Array) and leaf.shape == (3, 3) and checks.is_concrete(leaf):
         return f"[{', '.join(map(short, np.asarray(leaf)))}]"
     return short(leaf)

@@ -29,14 +29,7 @@ from jaxquat.dynamics.contract import Torque, constant_of, of_state, wind_at
 from jaxquat.dynamics.state import State, Wrench, broadcastable, moving
 from jaxquat.quaternion import rotate, rotate_inverse
 
-__all__ = [
-    "gravity",
-    "linear_drag",
-    "point_mass",
-    "potential",
-    "quadratic_drag",
-    "thrust",
-]
+__all__ = ["gravity", "linear_drag", "point_mass", "potential", "quadratic_drag", "thrust"]
 
 EARTH = 3.986004418e14  # m^3/s^2
 

@@ -41,12 +41,10 @@ def coefficients(days: float, degree: int) -> np.ndarray:
 
 
 def field(gauss: np.ndarray, t: Array, position: Array) -> Array:
-    """Return the field [T] at t (...) and positions (..., 3) [m], Earth-fixed axes. -> (..., 3).
-
-    The potential is the sum over degree n and order m of ``row[m] (g c[m] + h s[m])``: c and s are
-    the real and imaginary parts of ``(x + iy)^m``, the rows Schmidt's functions of z and r without
-    that factor, both scaled by powers of r so that nothing is divided by the distance to the axis.
-    """
+    """Return the field [T] at t (...) and positions (..., 3) [m], Earth-fixed axes. -> (..., 3)."""
+    # The potential is the sum over degree n and order m of ``row[m] (g c[m] + h s[m])``: c and s
+    # are the real and imaginary parts of ``(x + iy)^m``, the rows Schmidt's functions of z and r
+    # without that factor, both scaled by powers of r: no division by the distance to the axis.
     degree = gauss.shape[-1] - 1
     n, m = np.arange(degree + 1)[:, None], np.arange(degree + 1)
     size = np.maximum(n * n - m * m, 1)

@@ -12,16 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat._internal import reprs
-from jaxquat._internal.checks import (
-    exactly,
-    finite,
-    floating,
-    instance,
-    same_dtype,
-    trailing,
-    unit_quaternion,
-)
+from jaxquat._internal import checks, reprs
 
 
 class State(NamedTuple):
@@ -101,17 +92,15 @@ def retract(state: State, delta: ArrayLike) -> State:
         Array([0. , 0. , 2.5], dtype=float32)
     """
     state = one_body("state", state)
-    delta = exactly("delta", delta, (error_size(state),))
-    same_dtype("delta", delta, state.q.dtype, "the state")
+    delta = checks.exactly("delta", delta, (error_size(state),))
+    checks.same_dtype("delta", delta, state.q.dtype, "the state")
     q = quaternion.correct_norm(quaternion.multiply(state.q, quaternion.exp(delta[:3])))
     return _shifted(state, q, delta[3:])
 
 
 def near(state: State, delta: Array) -> State:
-    """Return ``retract`` to second order: value and two derivatives at 0, in a third of the code.
-
-    ``exp(u)`` is ``(1 - u . u/8, u/2)`` to this order.
-    """
+    """Return ``retract`` to second order: its value and two derivatives at 0, in less code."""
+    # ``exp(u)`` is ``(1 - u . u/8, u/2)`` to this order.
     half = 0.5 * delta[:3]
     turn = jnp.concatenate([1.0 - 0.5 * jnp.sum(half * half, keepdims=True), half])
     return _shifted(state, quaternion.multiply(state.q, turn), delta[3:])
@@ -164,19 +153,19 @@ def error_size(state: State) -> int:
 def check_state(name: str, state: State) -> State:
     """Return ``one_body(name, state)``, checked to be finite with a unit quaternion."""
     state = one_body(name, state)
-    unit_quaternion(f"{name}.q", state.q)
+    checks.unit_quaternion(f"{name}.q", state.q)
     for field in ("omega", "aux", "position", "velocity"):
         for leaf in jax.tree.leaves(getattr(state, field)):
-            finite(f"{name}.{field}", leaf)
+            checks.finite(f"{name}.{field}", leaf)
     return state
 
 
 def one_body(name: str, state: State) -> State:
     """Return the state as JAX arrays, checked for shapes and one dtype; errors name the field."""
-    instance(name, state, State, "a jq.State")
+    checks.instance(name, state, State, "a jq.State")
     q = _of_one_body(f"{name}.q", state.q, (4,))
     omega = _of_one_body(f"{name}.omega", state.omega, (3,))
-    aux = jax.tree.map(lambda leaf: floating(f"{name}.aux", leaf), state.aux)
+    aux = jax.tree.map(lambda leaf: checks.floating(f"{name}.aux", leaf), state.aux)
     position, velocity = _moving(name, state, _of_one_body)
     for leaf in jax.tree.leaves((omega, aux, position, velocity)):
         if leaf.dtype != q.dtype:
@@ -186,10 +175,10 @@ def one_body(name: str, state: State) -> State:
 
 def broadcastable(name: str, state: State) -> State:
     """Return the state as arrays, of one body or with leading axes; errors name the field."""
-    instance(name, state, State, "a jq.State")
-    q = trailing(f"{name}.q", state.q, (4,))
-    omega = trailing(f"{name}.omega", state.omega, (3,))
-    return State(q, omega, state.aux, *_moving(name, state, trailing))
+    checks.instance(name, state, State, "a jq.State")
+    q = checks.trailing(f"{name}.q", state.q, (4,))
+    omega = checks.trailing(f"{name}.omega", state.omega, (3,))
+    return State(q, omega, state.aux, *_moving(name, state, checks.trailing))
 
 
 def moving(state: State, name: str = "state", hint: str = "") -> State:
@@ -211,9 +200,9 @@ def _moving(name: str, state: State, checked: Callable[..., Array]) -> tuple[Any
 
 
 def _of_one_body(name: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
-    array = floating(name, value)
+    array = checks.floating(name, value)
     hint = "; steps and rollouts see one body: use jax.vmap for a batch"
-    return exactly(name, array, shape, hint if array.ndim > len(shape) else "")
+    return checks.exactly(name, array, shape, hint if array.ndim > len(shape) else "")
 
 
 def describe(tree: Any) -> str:

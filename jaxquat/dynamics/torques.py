@@ -27,15 +27,7 @@ from jaxquat.dynamics.contract import Parts, Torque, check_parts, constant_of, n
 from jaxquat.dynamics.forces import EARTH
 from jaxquat.dynamics.state import State, Wrench, broadcastable, moving
 
-__all__ = [
-    "commanded",
-    "drag",
-    "gravity_gradient",
-    "heavy_top",
-    "in_world",
-    "total",
-    "zero",
-]
+__all__ = ["commanded", "drag", "gravity_gradient", "heavy_top", "in_world", "total", "zero"]
 
 
 def zero(t: ArrayLike, state: State, params: Any, *command: Any) -> Array:
@@ -106,9 +98,7 @@ def in_world(world_torque: Torque) -> Torque:
 
 
 def gravity_gradient(
-    body: Body,
-    mu: ArrayLike = EARTH,
-    position: Callable[[ArrayLike], Array] | None = None,
+    body: Body, mu: ArrayLike = EARTH, position: Callable[[ArrayLike], Array] | None = None
 ) -> Torque:
     """Make the gravity gradient on an orbit: its torque, and its reaction on the orbit.
 

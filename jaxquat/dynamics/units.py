@@ -20,15 +20,10 @@ from jaxquat.dynamics.state import State, Wrench
 
 
 class Scales(NamedTuple):
-    """Powers of two that convert to the body's own units.
+    """Powers of two () that convert to the body's own units."""
 
-    Attributes:
-        torque: (), for moments and torques.
-        force: (), for mass and forces; 1 without a mass.
-    """
-
-    torque: Array | float
-    force: Array | float
+    torque: Array | float  # for moments and torques
+    force: Array | float  # for mass and forces; 1 without a mass
 
 
 def own_units(body: Body) -> tuple[Body, Scales]:

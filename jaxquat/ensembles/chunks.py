@@ -17,9 +17,8 @@ from jax.sharding import Mesh, PartitionSpec
 from jaxquat._internal.checks import arrays, concrete
 from jaxquat.ensembles.drawing import keys
 
+# Default members per device in a chunk: they keep it busy for a second or less.
 CPU_CHUNK, ACCELERATOR_CHUNK = 2**14, 2**18
-"""Default members per device in a chunk: they keep it busy for a second or less."""
-
 _NOT_TRACED = (
     "jq.ensembles.run runs chunk by chunk and is neither traced nor differentiated; "
     "under jit, vmap or grad use jax.lax.map over jq.ensembles.members(key, draw, n)"

@@ -10,21 +10,12 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    exactly,
-    integers,
-    is_concrete,
-    not_negative,
-    positive_integer,
-    random_key,
-    takes,
-)
+from jaxquat._internal import checks
 from jaxquat._internal.checks import shape as checked_shape
 from jaxquat._internal.renamed import order_of
 from jaxquat.dynamics.body import Body, check_body
 
-LARGEST = 2**31
-"""The maximum number of members: numbers, also of padding, are unsigned 32-bit integers."""
+LARGEST = 2**31  # members: their numbers, also of padding, are unsigned 32-bit integers
 
 
 def keys(key: Array, index: ArrayLike) -> Array:
@@ -35,10 +26,10 @@ def keys(key: Array, index: ArrayLike) -> Array:
         >>> jax.vmap(lambda key: jax.random.normal(key, (3,)))(two).shape
         (2, 3)
     """
-    key, index = random_key("key", key), integers("index", index)
+    key, index = checks.random_key("key", key), checks.integers("index", index)
     if index.ndim != 1:
         raise ValueError(f"index: wanted shape (m,), got {index.shape}")
-    not_negative("index", index)
+    checks.not_negative("index", index)
     return jax.vmap(jax.random.fold_in, (None, 0))(key, index.astype(jnp.uint32))
 
 
@@ -54,9 +45,9 @@ def members(key: Array, draw: Callable[[Array], Any], n: int) -> Any:
         >>> bool((few == many[:3]).all())  # a member depends on its number alone
         True
     """
-    key = random_key("key", key, order_of("ensembles.members"))
-    takes("draw", draw, "key")
-    n = positive_integer("n", n)
+    key = checks.random_key("key", key, order_of("ensembles.members"))
+    checks.takes("draw", draw, "key")
+    n = checks.positive_integer("n", n)
     return jax.vmap(draw)(keys(key, jnp.arange(n, dtype=jnp.uint32)))
 
 
@@ -88,11 +79,11 @@ def bodies(key: Array, body: Body, spread: ArrayLike, shape: tuple[int, ...] = (
         >>> f"{jnp.median(drawn.mass):.0f} +- {drawn.mass.std():.1f} kg"
         '12 +- 1.2 kg'
     """
-    key, spread = random_key("key", key), exactly("spread", spread, ())
+    key, spread = checks.random_key("key", key), checks.exactly("spread", spread, ())
     check_body(body)
-    not_negative("spread", spread)
+    checks.not_negative("spread", spread)
     theta = body.parameters
-    if is_concrete(theta) and not bool(jnp.all(jnp.isfinite(theta))):
+    if checks.is_concrete(theta) and not bool(jnp.all(jnp.isfinite(theta))):
         moments = body.principal()[0]
         raise ValueError(f"body: wanted one that is not flat, got principal moments {moments}")
     spread = spread.astype(theta.dtype)

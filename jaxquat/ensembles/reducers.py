@@ -133,8 +133,15 @@ class _Moments(NamedTuple):
     square: np.ndarray  # sum of the squared deviations from the mean
 
 
-def _over_moments(function: Callable[..., Any], *trees: Any) -> Any:
-    return jax.tree.map(function, *trees, is_leaf=lambda x: isinstance(x, _Moments))
+class _Counts(NamedTuple):
+    least: np.ndarray
+    greatest: np.ndarray
+    where: np.ndarray  # (k,) int64, sorted: number of the member and bin, in one integer
+    counts: np.ndarray  # (k,) int64
+
+
+def _over_summaries(function: Callable[..., Any], *trees: Any) -> Any:
+    return jax.tree.map(function, *trees, is_leaf=lambda x: isinstance(x, _Moments | _Counts))
 
 
 def mean(of: Of = None) -> Reducer:
@@ -158,11 +165,11 @@ def mean(of: Of = None) -> Reducer:
 
     def finish(summary: Any) -> Mean:
         n = int(jax.tree.leaves(summary)[0])
-        std = _over_moments(lambda m: np.sqrt(_over(m.square, n - 1)), summary)
-        middle = _over_moments(lambda m: _over(m.mean, min(n, 1)), summary)
+        std = _over_summaries(lambda m: np.sqrt(_over(m.square, n - 1)), summary)
+        middle = _over_summaries(lambda m: _over(m.mean, min(n, 1)), summary)
         return Mean(n, middle, std, jax.tree.map(lambda x: _over(x, math.sqrt(n)), std))
 
-    return Reducer(summarise, lambda a, b: _over_moments(_merged, a, b), finish)
+    return Reducer(summarise, lambda a, b: _over_summaries(_merged, a, b), finish)
 
 
 def quantiles(
@@ -191,29 +198,18 @@ def quantiles(
         raise ValueError(f"accuracy: wanted a relative error from 1e-6 to below 1, got {accuracy}")
     selected, bins = selector(of), _Bins(accuracy)
 
-    def over_counts(function: Callable[..., Any], *trees: Any) -> Any:
-        return jax.tree.map(function, *trees, is_leaf=lambda x: isinstance(x, _Counts))
-
     return Reducer(
         lambda rows, index: jax.tree.map(bins.counted, selected(rows)),
-        lambda a, b: over_counts(_added, a, b),
-        lambda summary: over_counts(lambda counts: bins.quantiles(counts, levels), summary),
+        lambda a, b: _over_summaries(_added, a, b),
+        lambda summary: _over_summaries(lambda counts: bins.quantiles(counts, levels), summary),
     )
 
 
-class _Counts(NamedTuple):
-    least: np.ndarray
-    greatest: np.ndarray
-    where: np.ndarray  # (k,) int64, sorted: number of the member and bin, in one integer
-    counts: np.ndarray  # (k,) int64
-
-
 class _Bins:
-    """Logarithmic bins, numbered from the most negative values through zero to the largest.
+    """Logarithmic bins, numbered from the most negative values through zero to the largest."""
 
-    0 is in bin ``middle``, a positive x in ``middle + offset + ceil(log(x) / width)``. NaN is in
-    any bin, but clips the quantiles to NaN.
-    """
+    # 0 is in bin ``middle``, a positive x in ``middle + offset + ceil(log(x) / width)``. NaN is in
+    # any bin, but clips the quantiles to NaN.
 
     def __init__(self, accuracy: float) -> None:
         self.accuracy = accuracy

@@ -16,16 +16,9 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
+from jaxquat._internal import checks, reprs
 from jaxquat._internal import progress as bars
-from jaxquat._internal import reprs
-from jaxquat._internal.checks import (
-    boolean,
-    instance,
-    place,
-    positive_integer,
-    reproducible_key,
-    takes,
-)
+from jaxquat._internal.checks import place
 from jaxquat._internal.renamed import order_of
 from jaxquat.ensembles import chunks, stores
 from jaxquat.ensembles.chunks import Experiment, Plan
@@ -136,7 +129,7 @@ def run(
     """
     # Check and convert.
     experiment = _checked_experiment(key, draw, simulate, n, mesh)
-    boolean("progress", progress)
+    checks.boolean("progress", progress)
     if until is not None and getattr(until, "met", None) is None:
         wanted = "a rule such as jq.ensembles.standard_error(...)"
         raise TypeError(f"until: wanted {wanted}, got {type(until).__name__}")
@@ -170,14 +163,14 @@ def run(
 
 
 def _checked_experiment(key: Any, draw: Any, simulate: Any, n: Any, mesh: Any) -> Experiment:
-    key = reproducible_key("key", key, order_of("ensembles.run"))
-    takes("draw", draw, "key")
-    takes("simulate", simulate, "member")
-    n = positive_integer("n", n)
+    key = checks.reproducible_key("key", key, order_of("ensembles.run"))
+    checks.takes("draw", draw, "key")
+    checks.takes("simulate", simulate, "member")
+    n = checks.positive_integer("n", n)
     if n > LARGEST:
         raise ValueError(f"n: wanted at most 2^31 members, got {n}")
     if mesh is not None:
-        instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
+        checks.instance("mesh", mesh, Mesh, "a jax.sharding.Mesh")
         mesh = Mesh(mesh.devices, mesh.axis_names)  # without its axis types, which do not matter
         owners = {x.process_index for x in mesh.devices.flat}
         if owners != {jax.process_index()}:
@@ -282,7 +275,7 @@ def _simulated(
 def _check_reduce(reduce: Any, store: Any) -> None:
     reducers = jax.tree.leaves(reduce)
     for reducer in reducers:
-        instance("reduce", reducer, Reducer, "reducers such as jq.ensembles.mean()")
+        checks.instance("reduce", reducer, Reducer, "reducers such as jq.ensembles.mean()")
     if not reducers and store is None:
         hint = "for all outputs in memory jax.vmap(simulate)(jq.ensembles.members(key, draw, n))"
         raise ValueError(f"reduce: wanted reducers, a store, or both, got neither; {hint}")
@@ -302,7 +295,7 @@ def _chunk(experiment: Experiment, chunk: Any, there: dict[str, Any] | None) -> 
         chunk = there["chunk"]
     if chunk is None:
         chunk, program = chunks.default(experiment)
-    chunk, devices = positive_integer("chunk", chunk), experiment.devices
+    chunk, devices = checks.positive_integer("chunk", chunk), experiment.devices
     if chunk % devices:
         raise ValueError(f"chunk: wanted a multiple of the mesh's {devices} devices, got {chunk}")
     return min(chunk, -(-experiment.n // devices) * devices), program

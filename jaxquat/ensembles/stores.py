@@ -20,8 +20,7 @@ import numpy as np
 from jaxquat._internal import disk
 from jaxquat._internal.checks import missing_package
 
-_BELONGS = "ensemble"
-"""The attribute of the zarr group that holds the fingerprint of its run."""
+_BELONGS = "ensemble"  # the attribute of the zarr group with the fingerprint of its run
 
 
 @dataclass(frozen=True)
@@ -117,11 +116,8 @@ def create(folder: Path, run: dict[str, Any], n: int, chunk: int) -> None:
 def attach(folder: Path, run: dict[str, Any]) -> Store:
     """Open a store for writing; ValueError if it is damaged or another run made it, with how."""
     there = fingerprint(folder) or {}
-    differences = [
-        f"{name} {run[name]} here, {there.get(name)} there"
-        for name in run
-        if run[name] != there.get(name)
-    ]
+    others = {name: there.get(name) for name in run if run[name] != there.get(name)}
+    differences = [f"{name} {run[name]} here, {x} there" for name, x in others.items()]
     if differences:
         wanted, got = "a new folder or the store of this run", "; ".join(differences)
         raise ValueError(f"store: wanted {wanted}, got {folder} of another run: {got}")

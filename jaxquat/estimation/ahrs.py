@@ -32,10 +32,11 @@ _HEADING[[2, DECLINATION]], _MOVING[VELOCITY:DECLINATION] = True, True
 _TILTED = _MOVING | (np.arange(SIZE) < 2)
 _VELOCITY, _BIAS = np.eye(SIZE)[VELOCITY:DECLINATION], np.eye(SIZE)[3:6]  # rows of observations
 _ABSENT = 10.0  # s: after so long without a reading, a magnetometer no longer gives the heading
+# Cosine of half of the largest turn at which the tilt may begin for the smoother.
+_NEAR = float(np.cos(0.25))
 _START_VELOCITY = 0.1  # m/s: deviation of the velocity where it begins, relative to that instant
-_SETTINGS = dict.fromkeys(AhrsSettings._fields, Field([()], positive)) | {
-    "latency": Field([()], finite)
-}
+_SETTINGS = dict.fromkeys(AhrsSettings._fields, Field([()], positive))
+_SETTINGS |= {"latency": Field([()], finite)}
 
 
 def ahrs(settings: AhrsSettings | None = None) -> Filter:
@@ -79,10 +80,6 @@ def ahrs(settings: AhrsSettings | None = None) -> Filter:
         return _linearize(cast(settings, sample.gyro.dtype), memory, sample)
 
     return Filter(init, lambda memory, sample: linearize(memory, sample)[:2], linearize)
-
-
-_NEAR = float(np.cos(0.25))
-"""Cosine of half of the largest turn at which the tilt may begin for the smoother."""
 
 
 def _linearize(
@@ -137,29 +134,17 @@ def _start_covariance(settings: AhrsSettings, attitude: Array) -> Array:
 
 
 def _starts(
-    memory: Memory,
-    predicted: Prediction,
-    tilt: Tilt,
-    north: MagneticHeading,
-    moving: MotionAndRest,
+    memory: Memory, predicted: Prediction, tilt: Tilt, north: MagneticHeading, moving: MotionAndRest
 ) -> tuple[Array, Array]:
-    """Return which elements of the error begin again, and which keep to the past, (18,).
-
-    Of an attitude that was wrong by more than half a radian the linear past is too certain.
-    """
+    """Return which elements of the error begin again, and which keep to the past, (18,)."""
+    # Of an attitude that was wrong by more than half a radian the linear past is too certain.
     rest_begins = moving.rest.at_rest & ~memory.rest.at_rest
     # At rest the velocity is relative to the one at its beginning: a smooth ride is a rest, too.
-    starts = (
-        tilt.begins
-        | (tilt.lost & _TILTED)
-        | ((north.begins | north.lost) & _HEADING)
-        | (rest_begins & _MOVING)
-    )
+    starts = tilt.begins | (tilt.lost & _TILTED) | ((north.begins | north.lost) & _HEADING)
+    starts = starts | (rest_begins & _MOVING)
     near = jnp.abs(dot(predicted.q, tilt.q)) > _NEAR
-    unknown = (tilt.begins & near) | (
-        north.begins & ~tilt.begins & (memory.heading.age < 0) & ~tilt.lost & _HEADING
-    )
-    return starts, ~unknown
+    heading = north.begins & ~tilt.begins & (memory.heading.age < 0) & ~tilt.lost & _HEADING
+    return starts, ~((tilt.begins & near) | heading)
 
 
 def _restarted(
@@ -231,10 +216,8 @@ def _observe(
 
 
 def _unobserved_vertical(predicted: Prediction, north: MagneticHeading) -> Array:
-    """Return the vertical in body axes where no magnetometer gives the heading, otherwise 0.
-
-    A body that accelerates while it tilts has the velocity of one with another bias about it.
-    """
+    """Return the vertical in body axes where no magnetometer gives the heading, otherwise 0."""
+    # A body that accelerates while it tilts has the velocity of one with another bias about it.
     no_heading = (north.heading.age < 0) | (predicted.since_read[2] > _ABSENT)
     up = jnp.asarray([0.0, 0.0, 1.0], predicted.sample.gyro.dtype)
     return jnp.where(no_heading, rotate_inverse(north.q, up), 0.0)

@@ -9,12 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxquat._internal.checks import (
-    exactly,
-    is_concrete,
-    single_or_double,
-    unit_quaternion,
-)
+from jaxquat._internal.checks import exactly, is_concrete, single_or_double, unit_quaternion
 from jaxquat.estimation.interval import Interval, checked
 from jaxquat.recordings.columns import SI
 from jaxquat.recordings.units import unlikely_median
@@ -54,10 +49,8 @@ def check_sizes(name: str, dt: np.ndarray, gyro: np.ndarray, force: np.ndarray) 
 
 
 def _check_weight(name: str, dt: np.ndarray, force: np.ndarray) -> None:
-    """Raise ValueError if specific forces (N, 3), at intervals (N,) [s], are too short on average.
-
-    A mean length below g by V/T over T means a fall faster by V, or that gravity was subtracted.
-    """
+    """Raise ValueError if forces (N, 3), at intervals (N,) [s], are too short on average."""
+    # A mean length below g by V/T over T means a fall faster by V, or that gravity was subtracted.
     present = np.isfinite(force).all(axis=1)
     t = np.cumsum(np.asarray(dt, np.float64))[present]
     intervals = np.minimum(np.diff(t), _GAP)

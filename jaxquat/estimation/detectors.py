@@ -55,13 +55,11 @@ def measure_motion(
     excess: Array,
     mean_excess: Array,
 ) -> tuple[Motion, Array]:
-    """Return the memory and the squared density of the true velocity [m^2/s], ().
-
-    Of the velocity, from the horizontal acceleration in world axes, ``(s T)^2 / (1 + s T)^3``
-    passes, T = ``velocity_time``, which removes the constant error of the tilt. White noise of
-    density d would then have the variance ``3 d^2 / (16 T)``. A lasting acceleration, or any in the
-    first T, shows in the excess of the mean force over gravity.
-    """
+    """Return the memory and the squared density of the true velocity [m^2/s], ()."""
+    # Of the velocity, from the horizontal acceleration in world axes, ``(s T)^2 / (1 + s T)^3``
+    # passes, T = ``velocity_time``, which removes the constant error of the tilt. White noise of
+    # density d would then have the variance ``3 d^2 / (16 T)``. A lasting acceleration, or any in
+    # the first T, shows in the excess of the mean force over gravity.
     time = jnp.asarray(settings.velocity_time)
     share = -jnp.expm1(-interval / time)
     mean = memory.acceleration + share * (acceleration - memory.acceleration)
@@ -82,11 +80,9 @@ def measure_motion(
 def detect_disturbance(
     settings: AhrsSettings, memory: MagneticField, field: Array, interval: Array, valid: Array
 ) -> tuple[MagneticField, Array, Array]:
-    """Return the memory, the factor of the heading's variance, and whether the heading restarts.
-
-    Norm and dip are learned where the factor is small. Another field that stays the same for
-    ``field_time`` and more than half of the total time becomes the undisturbed one.
-    """
+    """Return the memory, the factor of the heading's variance, and whether the heading restarts."""
+    # Norm and dip are learned where the factor is small. Another field that stays the same for
+    # ``field_time`` and more than half of the total time becomes the undisturbed one.
     unit = power_of_two(field)  # the squares of any unit of the field stay in the dtype's range
     norm = jnp.sqrt(square(field / unit))
     now = jnp.stack([unit * norm, field[2] / unit / norm])
@@ -116,10 +112,8 @@ def detect_disturbance(
 def measure_horizontal_field(
     memory: HorizontalField, field: Array, interval: Array, valid: Array, tilt_variance: Array
 ) -> tuple[HorizontalField, Array, Array]:
-    """Return the memory, whether the field may be vertical, and the variance of its direction.
-
-    The squared mean of noise in world axes is exponential, with the mean ``2 variance share``.
-    """
+    """Return the memory, whether the field may be vertical, and the variance of its direction."""
+    # The squared mean of noise in world axes is exponential, with the mean ``2 variance share``.
     field = near_one(field)
     now = field[:2] / jnp.sqrt(square(field))
     part = -jnp.expm1(-interval / _HORIZONTAL_TIME)
@@ -146,11 +140,9 @@ def or_standard(gravity: Array) -> Array:
 def detect_lost_tilt(
     memory: MeanForce, force: Array, interval: Array, at_rest: Array, rest_force: Array
 ) -> tuple[MeanForce, Array, Array]:
-    """Return the memory, the excess of the mean force over gravity [m/s^2], and whether it is lost.
-
-    A horizontal acceleration a makes the mean force longer by a^2/(2 g). So one as long as gravity
-    that points elsewhere shows a wrong tilt; the limit is half of that, less if it is large.
-    """
+    """Return the memory, the excess of the mean force over gravity, and whether it is lost."""
+    # A horizontal acceleration a makes the mean force longer by a^2/(2 g). So one as long as
+    # gravity that points elsewhere shows a wrong tilt; the limit is half of that, or less if large.
     mean = memory.mean - jnp.expm1(-interval / _FORCE_TIME) * (force - memory.mean)
     norm, own = root(square(rest_force)), memory.gravity
     share = jnp.where(own > 0, -jnp.expm1(-interval), 1.0)  # in 1 s; the first rest counts at once

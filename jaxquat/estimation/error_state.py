@@ -59,12 +59,10 @@ def observed(
     valid: Array,
     admitted: Callable[[Array], Array] | None = None,
 ) -> tuple[Error, Update]:
-    """Update an error by a block of m scalar observations; invalid ones do not change it.
-
-    ``rows`` (m, n) are the derivatives of the residuals (m,), finite, measured minus computed.
-    Along directions that ``admitted(gain)`` leaves out, mean and variance stay (S. F. Schmidt,
-    Advances in Control Systems 3, 1966).
-    """
+    """Update an error by a block of m scalar observations; invalid ones do not change it."""
+    # ``rows`` (m, n) are the derivatives of the residuals (m,), finite, measured minus computed.
+    # Along directions that ``admitted(gain)`` leaves out, mean and variance stay (S. F. Schmidt,
+    # Advances in Control Systems 3, 1966).
     weight = valid.astype(residuals.dtype)
     images = weight[:, None] * _along(rows, error.covariance)
     spread = weight[:, None] * _along(rows, transpose(images)) + jnp.diag(variances)
@@ -115,11 +113,9 @@ def consistency(updates: Sequence[Update]) -> tuple[Array, Array, Array]:
 
 
 def smoothed(covariance: Array, transition: Array, noise: Array, later: Error) -> Error:
-    """Return the smoothed error of a sample from that of the next one.
-
-    ``covariance`` is that of the filter's error at the sample; ``transition`` and ``noise`` lead to
-    the next one. The mean of ``later`` is relative to the prediction of the next sample.
-    """
+    """Return the smoothed error of a sample from that of the next one."""
+    # ``covariance`` is that of the filter's error at the sample; ``transition`` and ``noise`` lead
+    # to the next one. The mean of ``later`` is relative to the prediction of the next sample.
     ahead = predicted(covariance, transition, noise)
     gain = transpose(_solved(ahead, _product(transition, covariance)))
     left = jnp.eye(len(gain), dtype=gain.dtype) - _product(gain, transition)
@@ -129,10 +125,8 @@ def smoothed(covariance: Array, transition: Array, noise: Array, later: Error) -
 
 
 def _solved(covariance: Array, columns: Array) -> Array:
-    """Return ``covariance^-1 columns`` by Gauss-Jordan elimination in units of the deviations.
-
-    Rows without variance give 0.
-    """
+    """Return ``covariance^-1 columns`` by Gauss-Jordan elimination in units of the deviations."""
+    # Rows without variance give 0.
     size, variances = len(covariance), jnp.diagonal(covariance)[:, None]
     scale = jnp.sqrt(jnp.where(variances > 0, variances, 1.0))
     least = 10.0 * jnp.finfo(scale.dtype).eps

@@ -81,10 +81,8 @@ def _check_unit(times: np.ndarray, steps: np.ndarray) -> None:
 
 
 def _check_digits(times: np.ndarray, steps: np.ndarray) -> None:
-    """Raise ValueError if the last digit of the times is coarse beside their intervals.
-
-    Times in float64 may have been rounded to float32 before.
-    """
+    """Raise ValueError if the last digit of the times is coarse beside their intervals."""
+    # Times in float64 may have been rounded to float32 before.
     if times.dtype.kind != "f":
         return
     dtype, largest = times.dtype, np.max(np.abs(times))

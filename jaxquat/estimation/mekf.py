@@ -15,16 +15,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike
 
 from jaxquat import so3
-from jaxquat._internal.checks import (
-    exactly,
-    finite,
-    instance,
-    is_concrete,
-    not_negative,
-    positive,
-    symmetric,
-    unit_quaternion,
-)
+from jaxquat._internal import checks
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import matvec, square, stacked, transpose
 from jaxquat._internal.renamed import has_old_fields, takes_old_names
@@ -128,12 +119,12 @@ def mekf(
         >>> f"{jq.quaternion.distance(level, estimate.q):.3f} rad"  # half way
         '0.010 rad'
     """
-    q = exactly("q", q, (4,))
-    unit_quaternion("q", q)
+    q = checks.exactly("q", q, (4,))
+    checks.unit_quaternion("q", q)
     settings = MekfSettings() if settings is None else settings
     checked_record("settings", settings, MekfSettings, _SETTINGS, "estimation.MekfSettings")
-    gate = exactly("gate", gate, ())
-    positive("gate", gate, or_infinite=True)
+    gate = checks.exactly("gate", gate, ())
+    checks.positive("gate", gate, or_infinite=True)
 
     def init(sample: VectorSample) -> _Memory:
         dtype = _checked(sample).gyro.dtype
@@ -247,22 +238,22 @@ def _independent(noise: Array) -> tuple[Array, Array]:
 
 def _attitude_noise(name: str, value: Array) -> None:
     if value.ndim < 2:
-        positive(name, value)
+        checks.positive(name, value)
         return
-    finite(name, value)
-    symmetric(name, value)
-    if is_concrete(value) and not np.linalg.eigvalsh(np.asarray(value, float))[0] > 0:
+    checks.finite(name, value)
+    checks.symmetric(name, value)
+    if checks.is_concrete(value) and not np.linalg.eigvalsh(np.asarray(value, float))[0] > 0:
         raise ValueError(f"{name}: wanted a positive definite covariance, got {value.tolist()}")
 
 
-_SETTINGS = dict.fromkeys(MekfSettings._fields, Field([()], not_negative)) | {
-    "vectors": Field([(), ("k",)], positive),
+_SETTINGS = dict.fromkeys(MekfSettings._fields, Field([()], checks.not_negative)) | {
+    "vectors": Field([(), ("k",)], checks.positive),
     "attitude": Field([(), (3,), (3, 3)], _attitude_noise),
 }
 
 
 def _checked(sample: VectorSample) -> VectorSample:
-    instance("sample", sample, VectorSample, "an estimation.VectorSample")
+    checks.instance("sample", sample, VectorSample, "an estimation.VectorSample")
     shape = jnp.shape(sample.vectors)
     if len(shape) != 2 or shape[1] != 3:
         raise ValueError(f"sample.vectors: wanted shape (k, 3), got {shape}")

@@ -74,9 +74,7 @@ class Memory(NamedTuple):
     covariance: Array  # of the error, (18, 18)
     gyro: Array  # last measured rate [rad/s], (3,)
     since_read: Array  # times since gyroscope, accelerometer, magnetometer were last read [s], (3,)
-    gyro_interval: (
-        Array  # usual one [s]; -1 before the gyroscope's first reading, 0 before the second
-    )
+    gyro_interval: Array  # usual one [s]; -1 before the first reading, 0 before the second
     has_tilt: Array  # whether an accelerometer has given the tilt
     mean_force: MeanForce
     heading: Heading

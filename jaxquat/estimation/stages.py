@@ -204,23 +204,17 @@ def find_rest(
 ) -> MotionAndRest:
     """Measure the motion with the attitude q, and detect rest."""
     ((dt,), gyro, force, _), measured, _, intervals, *_ = predicted
-    gravity, before = tilt.mean_force.gravity, memory.rest
+    gravity, rest = tilt.mean_force.gravity, memory.rest
     acceleration = rotate(q, force)[:2]
     excess = jnp.where(measured[1], root(square(force)) - detectors.or_standard(gravity), 0.0)
     motion, density = detectors.measure_motion(
-        settings,
-        memory.motion,
-        acceleration,
-        intervals[1],
-        before.at_rest,
-        excess,
-        tilt.mean_excess,
+        settings, memory.motion, acceleration, intervals[1], rest.at_rest, excess, tilt.mean_excess
     )
     has_vertical = tilt.known & ~tilt.lost
     motion = jax.tree.map(lambda x: jnp.where(has_vertical, x, 0.0), motion)
     sensors = jnp.concatenate([gyro, force])
     smoothed, still_time = detectors.detect_stillness(
-        settings, before, sensors, measured, intervals, dt
+        settings, rest, sensors, measured, intervals, dt
     )
     mean_force = rotate(q, smoothed[3:])
     level_force = square(mean_force[:2])  # not 0 while the body gathers speed
@@ -244,10 +238,8 @@ def _levelling(force: Array) -> Array:
 def _missed_turn(
     settings: AhrsSettings, memory: Memory, dt: Array, measured: Array
 ) -> tuple[Array, Array]:
-    """Return the gyroscope's usual interval, and the variance of a turn that it missed [rad^2].
-
-    The interval is -1 before the first reading, and 0 before the second.
-    """
+    """Return the gyroscope's usual interval, and the variance of a turn that it missed [rad^2]."""
+    # The interval is -1 before the first reading, and 0 before the second.
     before, usual, time = memory.since_read[0], memory.gyro_interval, _ACCELERATING
     late = jnp.maximum(jnp.stack([before, before + dt]) - jnp.maximum(usual, 0.0), 0.0)
     late = jnp.where(usual == 0, 0.0, late)
@@ -261,10 +253,8 @@ def _missed_turn(
 
 
 def _coning(before: Array, rate: Array, interval: Array) -> Array:
-    """Return the variance of a turn that two mean rates do not show, a twelfth of their product.
-
-    J. E. Bortz, IEEE Trans. Aerosp. Electron. Syst. 7, 61, 1971.
-    """
+    """Return the variance of a turn that two mean rates do not show, a twelfth of their product."""
+    # J. E. Bortz, IEEE Trans. Aerosp. Electron. Syst. 7, 61, 1971.
     time_squared = interval * jnp.maximum(interval - _MERGED, 0.0)
     return square(time_squared * cross(before, rate) / 12.0) / 3.0
 
@@ -289,11 +279,9 @@ def _has_direction(vector: Array) -> Array:
 
 
 def _heading(field: Array) -> tuple[Array, Array, Array, Array]:
-    """Return whether a field in level axes has a heading, its angle, variance factor and slope.
-
-    The angle [rad] is clockwise from north. The slope, the tangent of the dip, is with respect to a
-    tilt about the horizontal field. The factor is above 1 where the dip exceeds 72 degrees.
-    """
+    """Return whether a field in level axes has a heading, its angle, variance factor and slope."""
+    # The angle [rad] is clockwise from north. The slope, the tangent of the dip, is with respect to
+    # a tilt about the horizontal field. The factor is above 1 where the dip exceeds 72 degrees.
     field = near_one(field)
     across, along = square(field[:2]), square(field)
     has_heading = across > 1e-4 * along

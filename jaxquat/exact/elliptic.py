@@ -44,12 +44,10 @@ class Pole(NamedTuple):
 
 
 def jacobi_and_third(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Array, Array]:
-    """Return (sn, cn, dn)(u | m) and an integral of the third kind, an angle.
-
-    It integrates ``(1 - dn)/(1 + kappa dn)`` from 0 to u times ``sqrt(1 + ratio) (1 - kappa)/2``.
-    The residues are then +-i/2, and the integral is a linear term minus the argument of a theta
-    function of nome q^2, whose zeros lie at least K' off the real axis, so no branch cut is near.
-    """
+    """Return (sn, cn, dn)(u | m) and an integral of the third kind, an angle."""
+    # It integrates ``(1 - dn)/(1 + kappa dn)`` from 0 to u times ``sqrt(1 + ratio) (1 - kappa)/2``.
+    # The residues are then +-i/2, and the integral is a linear term minus the argument of a theta
+    # function of nome q^2, whose zeros lie at least K' off the real axis, so no branch cut is near.
     circular, hyperbolic, is_circular = _halves(modulus)
     # The circular half, where it is not used, computes with an ordinary pole: the given pole may
     # not exist for its modulus.
@@ -107,11 +105,9 @@ def _circular(u: Array, modulus: Modulus, pole: Pole) -> tuple[Array, Array, Arr
 
 
 def _depth(modulus: Modulus, pole: Pole, ratio: Array) -> tuple[Array, Array]:
-    """Return (e, q/e) for ``e = exp(-pi g/K)`` with ``sn(g | m1) = kappa``.
-
-    Ascending Landen transformations of tau = k sn/cn bring m1 to 1, where e = cn^2/(1 + sn)^2. They
-    begin at the nearer end of 0 to K', because from the other there are many: it gives e or q/e.
-    """
+    """Return (e, q/e) for ``e = exp(-pi g/K)`` with ``sn(g | m1) = kappa``."""
+    # Ascending Landen transformations of tau = k sn/cn bring m1 to 1, where e = cn^2/(1 + sn)^2.
+    # They begin at the nearer end of 0 to K', as from the other there are many: it gives e or q/e.
     kappa, across, square = pole
     slant = jnp.sqrt(1.0 + square)  # dn/cn
     near = square < 1.0

@@ -130,10 +130,8 @@ _NODES, _WEIGHTS = (0.5 * x for x in np.polynomial.legendre.leggauss(3))
 
 
 def _short(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
-    """Return half the turn about the momentum, and the rates, for arguments below 1/128.
-
-    Taylor series (Abramowitz and Stegun, 16.22); three Gauss nodes integrate the rate of turn.
-    """
+    """Return half the turn about the momentum, and the rates, for arguments below 1/128."""
+    # Taylor series (Abramowitz and Stegun, 16.22); three Gauss nodes integrate the rate of turn.
     share = jnp.asarray([*(0.5 + _NODES), 1.0], t.dtype)
     large, small = (x * t * t * share * share for x in _squared_frequencies(moments, start))
     both = large * small
@@ -157,12 +155,11 @@ def _cn_series(own: Array, other: Array, both: Array) -> Array:
 
 
 def _long(moments: Array, start: Array, t: Array) -> tuple[Array, Array]:
-    """Return half the turn about the momentum, and the rates; not for constant motions.
-
-    With the unit momentum l, the frame of ``_upright`` turns about it at ``(2 E/L + w3)/(1 + l3)``,
-    an integral of the third kind. By its addition theorem (NIST DLMF, 19.11(i)) it begins at 0 if
-    the argument of ``1 + l3 - link (l1 - i l2)``, which never vanishes, is added.
-    """
+    """Return half the turn about the momentum, and the rates; not for constant motions."""
+    # With the unit momentum l, the frame of ``_upright`` turns about it at
+    # ``(2 E/L + w3)/(1 + l3)``, an integral of the third kind. By its addition theorem (NIST DLMF,
+    # 19.11(i)) it begins at 0 if the argument of ``1 + l3 - link (l1 - i l2)``, which never
+    # vanishes, is added.
     (i1, i2, i3), (w1, w2, w3) = moments, start
     outer, lower, upper = i3 - i1, i2 - i1, i3 - i2
     frequency, modulus = _modulus(moments, start)

@@ -18,14 +18,7 @@ from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
 from jaxquat._internal import reprs
-from jaxquat._internal.checks import (
-    concrete,
-    finite,
-    one_shape,
-    positive,
-    single_or_double,
-    takes,
-)
+from jaxquat._internal.checks import concrete, finite, one_shape, positive, single_or_double, takes
 from jaxquat._internal.renamed import has_old_fields
 from jaxquat.fitting.differentiation import with_jacobian
 from jaxquat.fitting.held import checked_params, estimates, fitted, size_of_one_start, whole

@@ -20,8 +20,8 @@ from jax import Array, lax
 from jaxquat._internal.checks import strong
 from jaxquat.fitting.differentiation import forward_value_and_grad, wants_reverse, with_derivative
 
+# ``mode="auto"`` differentiates forward up to this many parameters (benchmarks/fit_mode.py).
 FORWARD_LIMIT = 6
-"""``mode="auto"`` differentiates forward up to this many parameters (benchmarks/fit_mode.py)."""
 
 
 class Position(NamedTuple):

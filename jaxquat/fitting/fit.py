@@ -20,21 +20,9 @@ import optax
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
+from jaxquat._internal import checks, reprs
 from jaxquat._internal import progress as bars
-from jaxquat._internal import reprs
-from jaxquat._internal.checks import (
-    arrays,
-    boolean,
-    concrete,
-    finite,
-    instance,
-    one_of,
-    place,
-    positive_integer,
-    random_key,
-    strong,
-    takes,
-)
+from jaxquat._internal.checks import place
 from jaxquat._internal.disk import only_writer
 from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.fitting import snapshots
@@ -200,26 +188,26 @@ def fit(
         '0.70 /s'
     """
     # Check and convert.
-    takes("loss", loss, "params, batch, key")
+    checks.takes("loss", loss, "params, batch, key")
     wanted = "an optax gradient transformation, e.g. optax.adam(1e-2)"
-    instance("optimizer", optimizer, optax.GradientTransformation, wanted)
-    steps = positive_integer("steps", steps)
+    checks.instance("optimizer", optimizer, optax.GradientTransformation, wanted)
+    steps = checks.positive_integer("steps", steps)
     if key is not None or batch_size is not None:
-        key = random_key("key", key, "" if batch_size is None else ", to draw batches")
-    params = jax.tree.map(strong, checked_params(params, stacklevel=4))
+        key = checks.random_key("key", key, "" if batch_size is None else ", to draw batches")
+    params = jax.tree.map(checks.strong, checked_params(params, stacklevel=4))
     for name, value in (("params", params), ("data", data), ("key", key)):
-        concrete(name, value, ON_HOST)
-    starts = None if starts is None else positive_integer("starts", starts)
+        checks.concrete(name, value, ON_HOST)
+    starts = None if starts is None else checks.positive_integer("starts", starts)
     size = size_of_one_start(params, starts)
     if starts is None:
-        finite("params", ravel_pytree(params)[0])
+        checks.finite("params", ravel_pytree(params)[0])
     rows = _rows_of(data)
-    batch_size = None if batch_size is None else positive_integer("batch_size", batch_size)
+    batch_size = None if batch_size is None else checks.positive_integer("batch_size", batch_size)
     if batch_size is not None and batch_size > rows:
         got = f"{batch_size} for {rows or 'no data'}"
         raise ValueError(f"batch_size: wanted at most the rows of data, got {got}")
     if validation is not None:
-        takes("validation", validation, "params")
+        checks.takes("validation", validation, "params")
     options = _checked_options(options, validation)
 
     # Compute.
@@ -340,7 +328,7 @@ class _Run:
         """Make the updates up to ``stop``; evaluate the validation if due."""
         snapshot = self.snapshot
         position, losses = self.descent.advance(snapshot.position, self.updates, stop)
-        concrete("loss", losses, f"it or the optimizer closes over traced arrays; {ON_HOST}")
+        checks.concrete("loss", losses, f"it or the optimizer closes over traced arrays; {ON_HOST}")
         losses = np.moveaxis(np.asarray(losses)[: stop - self.updates], 0, -1)
         self.snapshot = snapshot._replace(
             position=position, history=_appended(snapshot.history, losses)
@@ -353,7 +341,7 @@ class _Run:
             return
         snapshot, params = self.snapshot, self.snapshot.position.params
         value = self.validate(params)
-        concrete("validation", value, f"it closes over traced arrays; {ON_HOST}")
+        checks.concrete("validation", value, f"it closes over traced arrays; {ON_HOST}")
         value = np.asarray(value)
         better = value < _comparable(snapshot.validation).min(axis=-1, initial=np.inf)
 
@@ -398,7 +386,7 @@ class _Run:
 
 
 def _rows_of(data: Any) -> int:
-    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(arrays("data", data))]
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(checks.arrays("data", data))]
     rows = {shape[:1] for shape in shapes}
     if len(rows) > 1 or () in rows:
         raise ValueError(f"data: wanted one leading axis throughout, got {shapes}")
@@ -408,16 +396,17 @@ def _rows_of(data: Any) -> int:
 
 
 def _checked_options(options: Any, validation: Any) -> FitOptions:
-    instance("options", options, FitOptions, "a jq.FitOptions")
-    one_of("mode", options.mode, ("auto", "forward", "reverse"))
-    boolean("progress", options.progress)
+    checks.instance("options", options, FitOptions, "a jq.FitOptions")
+    checks.one_of("mode", options.mode, ("auto", "forward", "reverse"))
+    checks.boolean("progress", options.progress)
     counts = {name: getattr(options, name) for name in ("chunk", "snapshot_every", "patience")}
     if options.patience is None:
         del counts["patience"]
     elif validation is None:
         wanted, got = "a validation function with it", f"{options.patience} without"
         raise ValueError(f"patience: wanted {wanted}, got {got}")
-    options = options._replace(**{name: positive_integer(name, x) for name, x in counts.items()})
+    counts = {name: checks.positive_integer(name, x) for name, x in counts.items()}
+    options = options._replace(**counts)
     if options.snapshot_dir is None:
         return options
     path = place("snapshot_dir", options.snapshot_dir).absolute()

@@ -15,24 +15,8 @@ from jax import Array
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 
+from jaxquat._internal import checks, reprs
 from jaxquat._internal import progress as bars
-from jaxquat._internal import reprs
-from jaxquat._internal.checks import (
-    arrays,
-    boolean,
-    concrete,
-    finite,
-    fraction,
-    instance,
-    numbers,
-    one_shape,
-    positive,
-    positive_integer,
-    single_or_double,
-    strong,
-    takes,
-    vector,
-)
 from jaxquat._internal.renamed import refuses_old_keywords, takes_old_names
 from jaxquat.fitting.bounds import check_inside, checked_bounds
 from jaxquat.fitting.covariance import FitCovariance, covariance_of
@@ -198,18 +182,18 @@ def least_squares(
         '0.70 /s'
     """
     # Check and convert.
-    takes("residuals", residuals, "params" if data is None else "params, data")
-    params = jax.tree.map(strong, checked_params(params, stacklevel=5))
+    checks.takes("residuals", residuals, "params" if data is None else "params, data")
+    params = jax.tree.map(checks.strong, checked_params(params, stacklevel=5))
     for name, value in (("params", params), ("data", data)):
-        concrete(name, value, ON_HOST)
-    single_or_double("params", params)
-    data = jax.tree.map(jnp.asarray, arrays("data", data))
+        checks.concrete(name, value, ON_HOST)
+    checks.single_or_double("params", params)
+    data = jax.tree.map(jnp.asarray, checks.arrays("data", data))
     size_of_one_start(params, None)
     flat, unravel = ravel_pytree(params)
-    finite("params", flat)
+    checks.finite("params", flat)
     limits = checked_bounds(bounds, params)
     check_inside(limits, np.asarray(flat, float), reprs.named_numbers(params, "params"))
-    instance("options", options, LeastSquaresOptions, "a jq.LeastSquaresOptions")
+    checks.instance("options", options, LeastSquaresOptions, "a jq.LeastSquaresOptions")
     prefixes = _checked_prefixes(prefixes)
     value, both = _programs_for(residuals, data)
     with keeping(lambda: (whole(params), "at the start")):
@@ -224,7 +208,7 @@ def least_squares(
 
     def linearised_at(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         values, jacobian = both(unravel(jnp.asarray(x, flat.dtype)), data)
-        concrete("residuals", values, ON_HOST)
+        checks.concrete("residuals", values, ON_HOST)
         return np.asarray(values, float), np.asarray(jacobian, float)
 
     problem = Problem(residuals_at, linearised_at, limits, rounding)
@@ -233,8 +217,8 @@ def least_squares(
         search = _Search(params, bar)
         with keeping(search.reached):
             start = problem.linearised_at(np.asarray(flat, float))
-            finite("residuals at the start", start.residuals)
-            finite("derivatives of residuals at the start", start.jacobian)
+            checks.finite("residuals at the start", start.residuals)
+            checks.finite("derivatives of residuals at the start", start.jacobian)
             minimum = minimise_in_parts(problem, start, parts, criteria, search.report)
     return _result(minimum, unravel(jnp.asarray(minimum.at.x, flat.dtype)), shape.dtype, sigma)
 
@@ -273,16 +257,17 @@ class _Search:
 
 
 def _criteria(options: LeastSquaresOptions, eps: float) -> Criteria:
-    boolean("progress", options.progress)
+    checks.boolean("progress", options.progress)
     default = eps ** (2.0 / 3.0)
     usual = {"ftol": min(default, 1e-6), "xtol": default, "gtol": default}
     given = {name: getattr(options, name) for name in usual}
-    checked = {name: fraction(name, x) for name, x in given.items() if x is not None}
-    return Criteria(positive_integer("max_steps", options.max_steps), **{**usual, **checked})
+    checked = {name: checks.fraction(name, x) for name, x in given.items() if x is not None}
+    return Criteria(checks.positive_integer("max_steps", options.max_steps), **{**usual, **checked})
 
 
 def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
-    parts = tuple(fraction("prefixes", part) for part in numbers("prefixes", prefixes))
+    parts = checks.numbers("prefixes", prefixes)
+    parts = tuple(checks.fraction("prefixes", part) for part in parts)
     if list(parts) != sorted(set(parts)):
         raise ValueError(f"prefixes: wanted rising parts, got {prefixes}")
     return parts
@@ -290,7 +275,7 @@ def _checked_prefixes(prefixes: Any) -> tuple[float, ...]:
 
 def _check_sigma(sigma: Any, number: int, size: int) -> None:
     if sigma is not None:
-        positive("sigma", one_shape("sigma", sigma, (), (number,)))
+        checks.positive("sigma", checks.one_shape("sigma", sigma, (), (number,)))
     elif number <= size:
         wanted = f"more than the {size} parameters to estimate sigma from"
         raise ValueError(f"residuals: wanted {wanted}, got {number}; give sigma")
@@ -302,7 +287,7 @@ def _programs(residuals: Callable[..., Any]) -> tuple[Any, Any]:
 
     def value(params: Any, data: Any) -> Array:
         arguments = () if data is None else (data,)
-        return vector("residuals", residuals(whole(params), *arguments))
+        return checks.vector("residuals", residuals(whole(params), *arguments))
 
     def both(params: Any, data: Any) -> tuple[Array, Array]:
         return with_jacobian(lambda params: value(params, data))(params)

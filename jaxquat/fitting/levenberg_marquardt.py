@@ -85,14 +85,12 @@ class Problem(NamedTuple):
         return step / scale, -model_change(*model, step)
 
     def is_rounding(self, at: Linearised) -> bool:
-        """Return whether the residuals at x are so small that only rounding is left in them.
-
-        Two probes along the step to the minimum of the linear model decide. A long probe, which
-        changes the model by ``rounding**(-1/3)`` times the residuals, must change the residuals as
-        predicted; it does not if a derivative is wrong, or if a better point is farther away. A
-        backward probe, a third of the step, must not: rounding hides so small a change, but not a
-        jump that lies ahead. Sizes do not enter, so parameters may be 0.
-        """
+        """Return whether the residuals at x are so small that only rounding is left in them."""
+        # Two probes along the step to the minimum of the linear model decide. A long probe, which
+        # changes the model by ``rounding**(-1/3)`` times the residuals, must change the residuals
+        # as predicted; it does not if a derivative is wrong, or if a better point is farther away.
+        # A backward probe, a third of the step, must not: rounding hides so small a change, but not
+        # a jump that lies ahead. Sizes do not enter, so parameters may be 0.
         step = self.whole_step(at)[0]
         change = float(np.linalg.norm(at.triangle @ step))
         if change == 0.0:

@@ -16,9 +16,7 @@ import numpy as np
 from jaxquat._internal import disk
 from jaxquat._internal.checks import is_key
 
-KEPT = 2
-"""Number of snapshots that are kept: the newest, and one to fall back on."""
-
+KEPT = 2  # snapshots: the newest, and one to fall back on
 _FINISHED, _UNFINISHED = ".snapshot", ".unfinished"
 
 
@@ -64,9 +62,8 @@ class Snapshots(NamedTuple):
         if str(run) != self.run:
             got = f"in {self.path} one of other params, data, key, batch size, starts, optimiser or"
             hint = "give another directory, or the arguments of that fit"
-            raise ValueError(
-                f"snapshot_dir: wanted snapshots of this fit, got {got} times of validation; {hint}"
-            )
+            got += f" times of validation; {hint}"
+            raise ValueError(f"snapshot_dir: wanted snapshots of this fit, got {got}")
         leaves, structure = jax.tree.flatten(like)
         arrays = [x.view(str(dtype)) for x, dtype in zip(arrays, dtypes, strict=True)]
         return jax.tree.unflatten(structure, map(_like, leaves, arrays))

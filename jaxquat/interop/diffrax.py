@@ -100,12 +100,11 @@ def _check_dtype(body: Body, state: State) -> None:
 
 
 class _Interpolation(diffrax.AbstractLocalInterpolation):
-    """The motion within one step.
+    """The motion within one step."""
 
-    The rotation vector from the start of the step is the quintic that matches attitude, rate and
-    acceleration at both ends; rates are its exact derivative. Aux states, position and velocity are
-    cubics. y0 and y1 are the states at the times t0 and t1 [s], k0 and k1 their derivatives.
-    """
+    # The rotation vector from the start of the step is the quintic that matches attitude, rate and
+    # acceleration at both ends; rates are its exact derivative. Aux states, position and velocity
+    # are cubics. y0 and y1 are the states at the times t0 and t1 [s], k0 and k1 their derivatives.
 
     t0: Any
     t1: Any
@@ -131,10 +130,8 @@ class _Interpolation(diffrax.AbstractLocalInterpolation):
         return State(correct_norm(multiply(self.y0.q, exp(turn))), rate, *others)
 
     def _turn(self, s: Array, dt: Array) -> tuple[Array, Array]:
-        """Return the rotation vector since the start, and the body rate, at the fraction ``s``.
-
-        In the chart u of ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)``, and u'' follows by jvp.
-        """
+        """Return the rotation vector since the start, and the body rate, at the fraction ``s``."""
+        # In the chart u of ``q = q0 exp(u)``, ``u' = dexpinv(u, omega)``, and u'' follows by jvp.
         end = log(relative(self.y0.q, self.y1.q))
         slope = so3.dexpinv(end, self.y1.omega)
         slope, curve = jax.jvp(so3.dexpinv, (end, self.y1.omega), (slope, self.k1.omega))
@@ -167,10 +164,8 @@ class _Lifted(diffrax.AbstractSolver):
     def init(self, terms: Any, t0: Any, t1: Any, y0: State, args: Any) -> State:
         """Return the slope at the start."""
         if isinstance(y0.aux, tuple) and not y0.aux:
-            raise ValueError(
-                "y0: wanted a State with aux={} where there is no aux state"
-                " (diffrax cannot hold an empty tuple), got ()"
-            )
+            where = "where there is no aux state (diffrax cannot hold an empty tuple)"
+            raise ValueError(f"y0: wanted a State with aux={{}} {where}, got ()")
         return terms.vf(t0, y0, args)
 
     def func(self, terms: Any, t0: Any, y0: State, args: Any) -> State:
@@ -179,14 +174,7 @@ class _Lifted(diffrax.AbstractSolver):
         return slope._replace(q=slope.q + (1 - dot(y0.q, y0.q)) * y0.q)
 
     def step(
-        self,
-        terms: Any,
-        t0: Any,
-        t1: Any,
-        y0: State,
-        args: Any,
-        solver_state: Any,
-        made_jump: Any,
+        self, terms: Any, t0: Any, t1: Any, y0: State, args: Any, solver_state: Any, made_jump: Any
     ) -> Any:
         """Return state, error, arguments of the interpolation, slope at the end, and success."""
         dtype = y0.q.dtype

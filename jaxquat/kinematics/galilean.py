@@ -52,11 +52,8 @@ def advance(a: Motion, b: Motion) -> Motion:
 
 
 def expm1(xi: Array) -> Motion:
-    """Return the exponential, with the quaternion minus 1. (..., 10) -> Motion of (...).
-
-    ``v = J nu``, ``p = J rho + tau N nu``: J sums ``hat(theta)^n/(n+1)!``, N
-    ``hat(theta)^n/(n+2)!``.
-    """
+    """Return the exponential, with the quaternion minus 1. (..., 10) -> Motion of (...)."""
+    # ``v = J nu``, ``p = J rho + tau N nu``; J sums ``hat(theta)^n/(n+1)!``, N with (n+2)!.
     theta, nu, rho, tau = xi[..., :3], xi[..., 3:6], xi[..., 6:9], xi[..., 9:]
     s = 0.25 * square(theta)[..., None]
     once = cross(theta, nu)

@@ -6,15 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    broadcast,
-    exactly,
-    floating,
-    one_of,
-    positive,
-    same_dtype,
-    unit_quaternion,
-)
+from jaxquat._internal import checks
 from jaxquat.kinematics.known_rates import checked_start
 from jaxquat.kinematics.magnus_expansion import NODES, expansion, magnus_vector, product
 from jaxquat.kinematics.samples import checked_times, rates_at_equal_distances, rates_at_times
@@ -41,10 +33,10 @@ def magnus(
         >>> omega, alpha = jnp.array([0.0, 0.0, 0.5]), jnp.array([0.0, 0.0, 0.25])  # rad/s, rad/s^2
         >>> q = jq.kinematics.magnus(level, omega, alpha, 2.0)  # a turn by 0.5 2 + 0.25 2^2/2 rad
     """
-    one_of("order", order, (2, 4, 6, 8))
+    checks.one_of("order", order, (2, 4, 6, 8))
     named = (("q0", q0, (4,)), ("omega", omega, (3,)), ("alpha", alpha, (3,)), ("dt", dt, ()))
-    q0, omega, alpha, h = broadcast(*named)
-    unit_quaternion("q0", q0)
+    q0, omega, alpha, h = checks.broadcast(*named)
+    checks.unit_quaternion("q0", q0)
     turn = magnus_vector(omega, alpha, h[..., None], order)
     return correct_norm(q0 + multiply(q0, expm1(turn)))
 
@@ -82,13 +74,13 @@ def integrate(
         >>> f"{jq.quaternion.distance(level, q[-1]):.3f} rad"
         '1.000 rad'
     """
-    one_of("order", order, tuple(NODES))
+    checks.one_of("order", order, tuple(NODES))
     order = int(order)  # 2.0 is 2
     q0 = checked_start(q0, "; the order is integrate(q0, omega, dt)")
     if (dt is None) == (times is None):
         got = "neither" if dt is None else "both"
         raise ValueError(f"dt, times: wanted one of them, got {got}")
-    omega = floating("omega", omega)
+    omega = checks.floating("omega", omega)
     if omega.ndim != 2 or omega.shape[1] != 3 or omega.shape[0] < order:
         wanted = f"shape (N, 3) with N >= {order} for order {order}"
         raise ValueError(f"omega: wanted {wanted}, got {omega.shape}")
@@ -101,12 +93,12 @@ def integrate(
     shape = getattr(dt, "shape", ())
     if shape == (len(omega),):
         raise ValueError(f"dt: wanted one spacing (), got {shape}; stamps go into times=")
-    dt = exactly("dt", dt, ())
+    dt = checks.exactly("dt", dt, ())
     _check_dtype("dt", dt, q0)
-    positive("dt", dt)
+    checks.positive("dt", dt)
     return product(q0, expansion(rates_at_equal_distances(omega, order), dt))
 
 
 def _check_dtype(name: str, value: Array, q0: Array) -> None:
     if not value.weak_type:
-        same_dtype(name, value, q0.dtype, "q0")
+        checks.same_dtype(name, value, q0.dtype, "q0")

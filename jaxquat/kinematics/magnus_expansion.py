@@ -46,10 +46,8 @@ def magnus_vector(omega: Array, alpha: Array, h: Array, order: int) -> Array:
 
 
 def expansion(values: Sequence[Array], dt: Array) -> Array:
-    """Return Omega of all steps from the rates (steps, 3) at 1, 2 or 3 Gauss nodes.
-
-    ``dt`` is () or (steps, 1). The order is twice the number of nodes.
-    """
+    """Return Omega of all steps from the rates (steps, 3) at 1, 2 or 3 Gauss nodes."""
+    # ``dt`` is () or (steps, 1). The order is twice the number of nodes.
     if len(values) == 1:
         return dt * values[0]
     if len(values) == 2:

@@ -17,15 +17,7 @@ from jax import Array, lax
 from jax.typing import ArrayLike, DTypeLike
 
 from jaxquat import quaternion
-from jaxquat._internal import reprs
-from jaxquat._internal.checks import (
-    exactly,
-    finite,
-    instance,
-    not_negative,
-    same_dtype,
-    unit_quaternion,
-)
+from jaxquat._internal import checks, reprs
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import cross, matmul, transpose
 from jaxquat._internal.renamed import has_old_fields, refuses_old_keywords, takes_old_names
@@ -35,7 +27,7 @@ from jaxquat.kinematics.propagation import propagate
 from jaxquat.sensors.axes import samples
 from jaxquat.simulation.grid import grid_at
 
-_BIAS, _NOISE = Field([(3,)], finite), Field([(), (3,)], not_negative)
+_BIAS, _NOISE = Field([(3,)], checks.finite), Field([(), (3,)], checks.not_negative)
 
 
 @has_old_fields("kinematics.Imu")
@@ -134,15 +126,16 @@ class Preintegrated(reprs.Tabular):
             >>> f"{v[0]:.2f} m/s, {p[0]:.2f} m"  # 1 m/s^2 for 1 s
             '1.00 m/s, 0.50 m'
         """
-        q, velocity = exactly("q", q, (4,)), exactly("velocity", velocity, (3,))
-        position, gravity = exactly("position", position, (3,)), exactly("gravity", gravity, (3,))
-        unit_quaternion("q", q)
+        q, velocity = checks.exactly("q", q, (4,)), checks.exactly("velocity", velocity, (3,))
+        position = checks.exactly("position", position, (3,))
+        gravity = checks.exactly("gravity", gravity, (3,))
+        checks.unit_quaternion("q", q)
         if earth_rate is None:
             start = Motion(q, velocity, position, jnp.zeros_like(self.dt)[None])
             end = galilean.multiply(start, self._motion())
             fall = gravity * self.dt
             return end.q, end.v + fall, end.p + 0.5 * self.dt * fall
-        earth_rate = exactly("earth_rate", earth_rate, (3,))
+        earth_rate = checks.exactly("earth_rate", earth_rate, (3,))
         start = self._inertial(q, velocity, position, earth_rate)
         world = self._world(gravity, earth_rate)
         end = galilean.relative(world, galilean.multiply(start, self._motion()))
@@ -165,9 +158,9 @@ class Preintegrated(reprs.Tabular):
             >>> f"{motion.residual(start, end, gravity)[6]:.2f} m"  # measured 0.5, true 2
             '1.50 m'
         """
-        gravity = exactly("gravity", gravity, (3,))
+        gravity = checks.exactly("gravity", gravity, (3,))
         rate = jnp.zeros(3, gravity.dtype) if earth_rate is None else earth_rate
-        rate = exactly("earth_rate", rate, (3,))
+        rate = checks.exactly("earth_rate", rate, (3,))
         first, last = (
             self._inertial(*_checked_state(name, state), rate)
             for name, state in (("start", start), ("end", end))
@@ -231,9 +224,8 @@ def preintegrate(
     gyro, force = samples("gyro", gyro), samples("accelerometer", accelerometer)
     dtype, n = gyro.dtype, len(gyro)
     if force.shape != gyro.shape:
-        raise ValueError(
-            f"accelerometer: wanted the shape of gyro, {gyro.shape}, got {force.shape}"
-        )
+        wanted = f"the shape of gyro, {gyro.shape}"
+        raise ValueError(f"accelerometer: wanted {wanted}, got {force.shape}")
     force = _of_dtype("accelerometer", force, dtype)
     if n < 2:
         raise ValueError(f"gyro: wanted shape (N, 3) with N >= 2, got {gyro.shape}")
@@ -273,14 +265,14 @@ def _advance(motion: Motion, step: Motion) -> tuple[Motion, tuple[Motion, Motion
 
 def _checked_state(name: str, state: Any) -> tuple[Array, Array, Array]:
     """Return the checked attitude, velocity and position."""
-    instance(name, state, tuple, "a tuple (q, velocity, position)")
+    checks.instance(name, state, tuple, "a tuple (q, velocity, position)")
     if len(state) != 3:
         raise ValueError(f"{name}: wanted (q, velocity, position), got {len(state)} elements")
     q, velocity, position = (
-        exactly(f"{name}[{k}]", x, shape)
+        checks.exactly(f"{name}[{k}]", x, shape)
         for k, (x, shape) in enumerate(zip(state, ((4,), (3,), (3,)), strict=True))
     )
-    unit_quaternion(f"{name}[0]", q)
+    checks.unit_quaternion(f"{name}[0]", q)
     return q, velocity, position
 
 
@@ -295,5 +287,5 @@ def _checked_imu(name: str, value: Imu, field: Field, dtype: DTypeLike) -> Imu:
 def _of_dtype(name: str, value: Array, dtype: DTypeLike) -> Array:
     """Return ``value`` in this dtype; TypeError if it has another dtype that is not weak."""
     if not value.weak_type:
-        same_dtype(name, value, dtype, "gyro")
+        checks.same_dtype(name, value, dtype, "gyro")
     return value.astype(dtype)

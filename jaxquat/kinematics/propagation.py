@@ -21,19 +21,17 @@ from jaxquat.kinematics.galilean import Motion
 
 Vector = list[Array]
 
+# The index pairs of the lower triangle of a covariance of nine errors.
 _LOWER = [(i, j) for i in range(9) for j in range(i + 1)]
-"""The index pairs of the lower triangle of a covariance of nine errors."""
 
 
 @jax.jit  # without jit, each eager call would compile the scan again
 def propagate(xi: Array, before: Motion, after: Motion, variances: Array) -> tuple[Array, Array]:
-    """Return the derivative of the final errors with respect to a shift of all samples (9, 6).
-
-    Return also their covariance (9, 9). The errors are rotation, velocity and displacement, all in
-    axes at the start of the motion. ``xi`` (M, 10) are the elements of the Galilean algebra whose
-    exponentials are the steps: the samples times the lengths of the steps. The motions lead to
-    start and end of each step. ``variances`` (M, 6) are those of the samples' white noise.
-    """
+    """Return the derivative of the final errors with respect to a shift of all samples (9, 6)."""
+    # Return also their covariance (9, 9). The errors are rotation, velocity and displacement, all
+    # in axes at the start of the motion. ``xi`` (M, 10) are the elements of the Galilean algebra
+    # whose exponentials are the steps: the samples times the lengths of the steps. The motions lead
+    # to start and end of each step. ``variances`` (M, 6) are those of the samples' white noise.
     element, q = _components(xi), _components(before.q)
     t = after.t[-1:] - after.t
     velocity = _components(after.v[-1:] - after.v)

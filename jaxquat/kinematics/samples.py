@@ -67,17 +67,14 @@ def _combine(weights: np.ndarray, rows: Array) -> Array:
 def rates_at_times(
     omega: Array, stamps: Any, order: int, dtype: DTypeLike
 ) -> tuple[list[Array], Array, Array]:
-    """Return the rates at the Gauss nodes between N samples (N, 3) at given times (N,).
-
-    Returns the rates, each (N - 1, 3); the lengths of the intervals [s], (N - 1, 1); and which
-    intervals are empty, (N - 1, 1). The last time may be repeated: only the first sample at that
-    time counts. An empty interval gets the rates of the last nonempty one, so that its derivatives
-    are finite; the caller drops them. If fewer than ``order`` times differ, the polynomial goes
-    through all samples.
-
-    Times are subtracted in their own dtype, by NumPy if they are concrete: so Unix times (1.7e9 s)
-    in float64 keep their differences, even if JAX has only float32.
-    """
+    """Return the rates at the Gauss nodes between N samples (N, 3) at given times (N,)."""
+    # Returns the rates, each (N - 1, 3); the lengths of the intervals [s], (N - 1, 1); and which
+    # intervals are empty, (N - 1, 1). The last time may be repeated: only the first sample at that
+    # time counts. An empty interval gets the rates of the last nonempty one, so that its
+    # derivatives are finite; the caller drops them. If fewer than ``order`` times differ, the
+    # polynomial goes through all samples.
+    # Times are subtracted in their own dtype, by NumPy if concrete: so Unix times (1.7e9 s)
+    # in float64 keep their differences, even if JAX has only float32.
     xp: Any = np if is_concrete(stamps) else jnp
     intervals = xp.arange(len(omega) - 1)
     last = xp.argmax(stamps == stamps[-1])
@@ -97,11 +94,9 @@ def rates_at_times(
 
 
 def _apart(lengths: Array, own: Array) -> tuple[Array, Array]:
-    """Return the places of the k samples of stencils, and which are apart from the next inwards.
-
-    (rows, k). Places are sums of intervals outwards from the step ``own`` (rows, 1). A sample is
-    apart at ``eps^(1/3)`` times its distance from the far end: rates are right to ``eps^(2/3)``.
-    """
+    """Return the places of the k samples of stencils, and which are apart from the next inwards."""
+    # (rows, k). Places are sums of intervals outwards from the step ``own`` (rows, 1). A sample is
+    # apart at ``eps^(1/3)`` times its distance from the far end: rates are right to ``eps^(2/3)``.
     number, zero = np.arange(lengths.shape[1])[None], jnp.zeros_like(lengths[:, :1])
     after = jnp.cumsum(jnp.where(number >= own, lengths, jnp.zeros_like(lengths)), axis=1)
     before = jnp.where(number < own, lengths, jnp.zeros_like(lengths))

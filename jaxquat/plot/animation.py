@@ -15,19 +15,7 @@ from jaxquat import quaternion
 from jaxquat._internal import progress as bars
 from jaxquat._internal.checks import boolean, instance, place, positive, positive_integer, real
 from jaxquat.dynamics.body import Body
-from jaxquat.plot.panels import (
-    BEHIND,
-    COLOURS,
-    DASHES,
-    FRONT,
-    WORLD_AXES,
-    drawn_size,
-    frame,
-    metres,
-    one_path,
-    spatial,
-    towards,
-)
+from jaxquat.plot import panels
 from jaxquat.simulation.path import Path
 
 _CORNERS = 0.5 * np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
@@ -79,23 +67,23 @@ def animate(
         >>> film = jq.plot.animate(path, body, fps=4)  # or animate(path, body, "film.gif")
         >>> page = film.to_jshtml()  # for a web page, with controls
     """
-    path, (corners, surface) = one_path(path), _box(body)
+    path, (corners, surface) = panels.one_path(path), _box(body)
     radius = _radius(path, size)
     fps, speed = positive_integer("fps", fps), real("speed", speed)
     positive("speed", speed)
     boolean("progress", progress)
     writer = _writer(file)
-    ax = spatial(ax)
+    ax = panels.spatial(ax)
     times, rotations, positions = _frames(path, fps, speed)
     solid, lines, trail = _actors(ax, positions[0] + radius * corners)  # first limits of new axes
     clock = ax.text2D(0.03, 0.03, "", transform=ax.transAxes)
     if path.state.position is None:
-        frame(ax, (1.0, 1.0, 1.0), WORLD_AXES)
+        panels.frame(ax, (1.0, 1.0, 1.0), panels.WORLD_AXES)
         ax.set(xticks=[], yticks=[], zticks=[])
     else:
         reach = np.array([[-1.5], [1.5]]) * radius  # the box, and its axes halfway
         ax.auto_scale_xyz(*np.concatenate(positions + reach[:, None]).T)
-        metres(ax)
+        panels.metres(ax)
     ax.legend(loc="upper left")
 
     def show(number: int) -> list[Any]:
@@ -105,7 +93,7 @@ def animate(
         for line, axis, near in zip(lines, matrix.T, surface, strict=True):
             ends = radius * np.outer(axis, [near, near + 0.5])
             line.set_data_3d(*(centre[:, None] + ends))
-            line.set_zorder(FRONT if axis @ towards(ax) > 0 else BEHIND)
+            line.set_zorder(panels.FRONT if axis @ panels.towards(ax) > 0 else panels.BEHIND)
         clock.set_text(f"t = {times[number]:.2f} s")
         return [solid, *lines, trail, clock]
 
@@ -118,14 +106,14 @@ def animate(
 
 
 def _actors(ax: Axes3D, corners: np.ndarray) -> tuple[Poly3DCollection, list[Any], Any]:
-    colours = np.repeat(COLOURS[:3], 2)
+    colours = np.repeat(panels.COLOURS[:3], 2)
     style: dict[str, Any] = {"facecolors": colours, "edgecolors": "white", "linewidths": 1.0}
     solid = Poly3DCollection(corners[_FACES], **style)
     ax.add_collection3d(solid)
     lines: list[Any] = []
-    for name, colour, dashes in zip("xyz", COLOURS, DASHES, strict=False):
+    for name, colour, dashes in zip("xyz", panels.COLOURS, panels.DASHES, strict=False):
         lines += ax.plot([], [], [], dashes, label=f"body {name}", color=colour, linewidth=2.0)
-    trail = ax.plot([], [], [], color="0.25", linewidth=1.2, zorder=BEHIND)[0]
+    trail = ax.plot([], [], [], color="0.25", linewidth=1.2, zorder=panels.BEHIND)[0]
     return solid, lines, trail
 
 
@@ -154,7 +142,7 @@ def _radius(path: Path, size: float | None) -> float:
         if size is not None:
             raise ValueError(f"size: wanted None for a body that only turns, got {size!r}")
         return 1.0
-    return drawn_size(size, np.asarray(path.state.position, float), 6) / 2
+    return panels.drawn_size(size, np.asarray(path.state.position, float), 6) / 2
 
 
 def _frames(path: Path, fps: int, speed: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

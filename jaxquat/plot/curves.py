@@ -15,16 +15,7 @@ from jaxquat import euler, quaternion
 from jaxquat._internal.checks import finite, instance, trailing, unit_quaternion
 from jaxquat.control.margins import Margins
 from jaxquat.dynamics.contract import Commanded, Torque, evaluate
-from jaxquat.plot.panels import (
-    ABOVE,
-    COLOURS,
-    DASHES,
-    TIME,
-    draw_columns,
-    flat,
-    labelled,
-    one_path,
-)
+from jaxquat.plot.panels import ABOVE, COLOURS, DASHES, TIME, draw_columns, flat, labelled, one_path
 from jaxquat.simulation.path import Path
 
 

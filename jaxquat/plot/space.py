@@ -142,10 +142,8 @@ def momentum_sphere(path: Path, body: Body, *, ax: Axes3D | None = None) -> Axes
 
 
 def _levels(moments: np.ndarray, shares: tuple[float, ...]) -> list[np.ndarray]:
-    """Return curves (n, 3) of equal energy on the unit sphere of the momentum, in principal axes.
-
-    ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2 = share (a_j - a_k)`` about axis k, with a = 1/I.
-    """
+    """Return curves (n, 3) of equal energy on the unit sphere of momentum, in principal axes."""
+    # ``(a_j - a_k) l_j^2 + (a_i - a_k) l_i^2 = share (a_j - a_k)`` about axis k, with a = 1/I.
     inverse, order = 1 / moments, np.argsort(moments)
     curves = []
     for k, middle, other in (order, order[::-1]):

@@ -138,10 +138,8 @@ def _checked_columns(columns: Mapping[str, Any], rate: float | None) -> tuple[Co
     cells = {name: x if isinstance(x, tuple | list) else (x,) for name, x in columns.items()}
     numbers = [type(x) is int or isinstance(x, np.integer) for one in cells.values() for x in one]
     if is_numbered := bool(numbers) and all(numbers):
-        columns = {
-            name: tuple(map(str, x)) if x is columns[name] else str(x[0])
-            for name, x in cells.items()
-        }
+        texts = {name: tuple(map(str, x)) for name, x in cells.items()}
+        columns = {k: x if cells[k] is columns[k] else x[0] for k, x in texts.items()}
     named = checked_names(columns)
     if "t" not in named and (rate is None or not named):
         got = ", ".join(named) or "none"

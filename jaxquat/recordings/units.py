@@ -30,11 +30,7 @@ _BY_SI_UNIT: Mapping[str, Mapping[str, float]] = {  # µ is a micro sign, μ is 
         "rpm": math.pi / 30,
     },
     "Hz": {"Hz": 1.0},
-    "m/s^2": {
-        "m/s^2, m/s2, m/s², m/s/s, m s^-2": 1.0,
-        "g": _GRAVITY,
-        "mg": 1e-3 * _GRAVITY,
-    },
+    "m/s^2": {"m/s^2, m/s2, m/s², m/s/s, m s^-2": 1.0, "g": _GRAVITY, "mg": 1e-3 * _GRAVITY},
     "T": {"T": 1.0, "mT": 1e-3, "uT, µT, μT": 1e-6, "nT": 1e-9, "gauss": 1e-4, "mgauss": 1e-7},
     "m": {"m": 1.0, "km": 1000.0, "cm": 1e-2, "mm": 1e-3},
     "m/s": {"m/s, m s^-1": 1.0, "km/h": 1 / 3.6},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,22 +10,13 @@ import numpy as np
 
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import positive, positive_integer, real
-from jaxquat.recordings.recording import (
-    Recording,
-    check_duration,
-    check_recording,
-    check_times,
-)
+from jaxquat.recordings.recording import Recording, check_duration, check_recording, check_times
 
 _GAP = 10.0  # median intervals: a longer interval is a gap by default
 _ON_TIME = 1e-3  # of the median interval: a row that is less early counts as on time
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["t", "mask", "first", "channels", "present"],
-    meta_fields=[],
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, repr=False, eq=False)
 class Windows(reprs.InOneLine):
     """W windows of R rows each, a pytree for ``vmap``, made by ``windows`` or ``windows_by_time``.

@@ -14,12 +14,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxquat._internal.linear import cross, inverse, inverse_inertia, matvec, square
-from jaxquat.dynamics.contract import (
-    evaluate,
-    evaluate_at_attitude,
-    without_aux,
-    without_position,
-)
+from jaxquat.dynamics.contract import evaluate, evaluate_at_attitude, without_aux, without_position
 from jaxquat.dynamics.motion import drifted, euler, kicked
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import correct_norm, exp, expm1, multiply
@@ -134,11 +129,8 @@ def simo_wong(at: StepArguments) -> State:
         added = matvec(inertia, change)
         v = m + added - 0.5 * dt * tau1
         twice = cross(half, v)
-        return (
-            added
-            - 0.5 * dt * (tau0 + tau1)
-            + 2.0 / (1.0 + square(half)) * (twice + cross(half, twice))
-        )
+        turning = 2.0 / (1.0 + square(half)) * (twice + cross(half, twice))
+        return added - 0.5 * dt * (tau0 + tau1) + turning
 
     guess = dt * euler(body)(omega, tau0)
     change = _solved(guess, residual, lambda change: jnp.concatenate([omega, guess, change]))

@@ -36,11 +36,9 @@ class Relaxation(NamedTuple):
 
 
 def relaxation(z: Array) -> Relaxation:
-    """Return the functions of a matrix Z (3, 3) whose eigenvalues are not negative.
-
-    They are accurate to a few ulp, for eigenvalues up to the largest number of the dtype. (Small
-    ones whose axes are not coordinate axes are accurate to an ulp of the largest.)
-    """
+    """Return the functions of a matrix Z (3, 3) whose eigenvalues are not negative."""
+    # They are accurate to a few ulp, for eigenvalues up to the largest number of the dtype. (Small
+    # ones whose axes are not coordinate axes are accurate to an ulp of the largest.)
     units = _units(z)
     per_unit = z / units / 2**_DOUBLINGS
     z = per_unit * units

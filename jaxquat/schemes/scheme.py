@@ -30,15 +30,10 @@ Conserved = Literal["norm", "momentum", "energy"]
 
 
 class Demand(NamedTuple):
-    """A condition of a scheme on the body.
+    """A condition of a scheme on the body."""
 
-    Attributes:
-        met: ``met(moments) -> ()``, whether principal moments (3,) meet it.
-        text: the condition, and what to do if it is not met, for error messages.
-    """
-
-    met: Callable[[Array], Array]
-    text: str
+    met: Callable[[Array], Array]  # met(moments) -> (), whether principal moments (3,) meet it
+    text: str  # the condition, and what to do if it is not met, for error messages
 
 
 class StepArguments(NamedTuple):

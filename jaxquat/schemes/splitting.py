@@ -93,10 +93,8 @@ def _turn(m: Array, change: Change, axis: int, angle: Array) -> Change:
     turn[1 + k] = v[k] + (v[k] * c1 - v[j] * s)
     cosm1, sine = -2.0 * s * s, 2.0 * s * (1.0 + c1)
     push = [change.m[n] for n in range(3)]
-    push[j], push[k] = (
-        push[j] + (m[j] * cosm1 + m[k] * sine),
-        push[k] + (m[k] * cosm1 - m[j] * sine),
-    )
+    push[j] = push[j] + (m[j] * cosm1 + m[k] * sine)
+    push[k] = push[k] + (m[k] * cosm1 - m[j] * sine)
     return lax.optimization_barrier(change._replace(turn=jnp.stack(turn), m=jnp.stack(push)))
 
 

@@ -10,17 +10,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat._internal.checks import (
-    exactly,
-    finite,
-    floating,
-    floating_dtype,
-    is_concrete,
-    not_negative,
-    positive,
-    random_key,
-    single_or_double,
-)
+from jaxquat._internal import checks
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import inverse, matvec, stacked
 from jaxquat._internal.renamed import order_of
@@ -30,7 +20,7 @@ Errors = TypeVar("Errors", bound=tuple)
 
 def ideal(dtype: DTypeLike | None) -> tuple[Array, Array, Array, Array, Array]:
     """Return the fields of a sensor without errors."""
-    zero = jnp.zeros((), floating_dtype("dtype", dtype))
+    zero = jnp.zeros((), checks.floating_dtype("dtype", dtype))
     three = jnp.zeros(3, zero.dtype)
     return three, three, jnp.zeros(6, zero.dtype), zero, zero
 
@@ -43,22 +33,25 @@ def misaligned(misalignment: Array) -> Array:
 
 
 def _no_gain_reversed(name: str, scale: Array) -> None:
-    if is_concrete(scale) and not np.all(np.asarray(scale) > -1):
+    if checks.is_concrete(scale) and not np.all(np.asarray(scale) > -1):
         raise ValueError(f"{name}: wanted values above -1, got {np.asarray(scale)}")
 
 
 def _spans(name: str, misalignment: Array) -> None:
     rows = misaligned(misalignment)
-    if is_concrete(rows) and not np.linalg.det(np.asarray(rows)) > 100 * jnp.finfo(rows.dtype).eps:
+    if (
+        checks.is_concrete(rows)
+        and not np.linalg.det(np.asarray(rows)) > 100 * jnp.finfo(rows.dtype).eps
+    ):
         raise ValueError(f"{name}: wanted axes that span space, got {np.asarray(misalignment)}")
 
 
 _FIELDS = {
-    "bias": Field([(3,)], single_or_double, finite),
-    "scale": Field([(3,)], single_or_double, finite, _no_gain_reversed),
-    "misalignment": Field([(6,)], single_or_double, finite, _spans),
-    "noise": Field([(), (3,)], single_or_double, not_negative),
-    "bias_random_walk": Field([(), (3,)], single_or_double, not_negative),
+    "bias": Field([(3,)], checks.single_or_double, checks.finite),
+    "scale": Field([(3,)], checks.single_or_double, checks.finite, _no_gain_reversed),
+    "misalignment": Field([(6,)], checks.single_or_double, checks.finite, _spans),
+    "noise": Field([(), (3,)], checks.single_or_double, checks.not_negative),
+    "bias_random_walk": Field([(), (3,)], checks.single_or_double, checks.not_negative),
 }
 
 
@@ -82,7 +75,7 @@ def key_first(owner: str, key: Any, kind: type) -> None:
 def measure(key: Array, errors: Any, true: Array, dt: ArrayLike) -> Array:
     """Simulate the readings of a sensor for N true values, (N, 3), dt [s] apart. -> (N, 3)."""
     dt = spacing(dt, true)
-    white, steps = jax.random.normal(random_key("key", key), (2, *true.shape), true.dtype)
+    white, steps = jax.random.normal(checks.random_key("key", key), (2, *true.shape), true.dtype)
     walked = jnp.cumsum(per_axis(errors.bias_random_walk) * jnp.sqrt(dt) * steps, axis=0)
     walked = jnp.concatenate([jnp.zeros_like(walked[:1]), walked[:-1]])  # 0 at the first sample
     distorted = matvec(response(errors)[None], true)
@@ -102,15 +95,15 @@ def per_axis(density: Array) -> Array:
 
 def spacing(dt: ArrayLike, true: Array) -> Array:
     """Return the checked time between samples [s], (), in the dtype of the samples."""
-    dt = exactly("dt", dt, ())
-    positive("dt", dt)
+    dt = checks.exactly("dt", dt, ())
+    checks.positive("dt", dt)
     return dt.astype(true.dtype)
 
 
 def samples(name: str, value: ArrayLike, size: int = 3) -> Array:
     """Return ``value`` as an array of N vectors, (N, size)."""
-    value = floating(name, value)
+    value = checks.floating(name, value)
     if value.ndim != 2 or value.shape[1] != size:
         raise ValueError(f"{name}: wanted shape (N, {size}), got {value.shape}")
-    single_or_double(name, value)
+    checks.single_or_double(name, value)
     return value

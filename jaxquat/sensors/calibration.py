@@ -37,27 +37,16 @@ def static_samples(value: Any, least: int) -> Array:
 
 
 def fit_ellipsoid(
-    samples: Array,
-    strength: Array,
-    sensor: Callable[[Any], tuple[Array, Array]],
-    params_of: Callable[[np.ndarray, np.ndarray], Any],
-    sphere: Any,
-    units: Any,
+    samples: Array,  # measured, (N, 3)
+    strength: Array,  # of the field, ()
+    sensor: Callable[[Any], tuple[Array, Array]],  # params -> (matrix, offset); compiled by object
+    params_of: Callable[[np.ndarray, np.ndarray], Any],  # (matrix matrix^T, offset) -> the start
+    sphere: Any,  # parameters of a sphere around the samples
+    units: Any,  # like ``sphere``, changes that move samples by about the field's strength
 ) -> tuple[Any, FitCovariance]:
-    """Return the parameters whose ellipsoid ``matrix u + offset``, |u| = strength, fits samples.
-
-    Residuals are distances to first order (P. D. Sampson, Comput. Graphics Image Process. 18, 1982,
-    97-108). ValueError if the samples (N, 3) do not determine the parameters.
-
-    Args:
-        samples: measured samples, (N, 3).
-        strength: strength of the field.
-        sensor: ``sensor(params) -> (matrix, offset)``, always the same object, for compiled
-            programs.
-        params_of: ``params_of(square, offset)``, the start, with ``matrix matrix^T = square``.
-        sphere: parameters of a sphere around the samples.
-        units: a tree like ``sphere``, of changes that move samples by about the field's strength.
-    """
+    """Return the parameters whose ellipsoid ``matrix u + offset``, |u| = strength, fits samples."""
+    # Residuals are distances to first order (P. D. Sampson, Comput. Graphics Image Process. 18,
+    # 1982, 97-108). ValueError if the samples do not determine the parameters.
     if not np.any(np.asarray(samples)):
         raise ValueError("samples: wanted samples of a field, got zeros alone")
     residuals, linearised = _programs(sensor)

@@ -11,18 +11,7 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat import quaternion
-from jaxquat._internal.checks import (
-    exactly,
-    finite,
-    floating_dtype,
-    is_concrete,
-    not_negative,
-    one_shape,
-    positive,
-    random_key,
-    single_or_double,
-    unit_quaternion,
-)
+from jaxquat._internal import checks
 from jaxquat._internal.declared import Field, checked_record
 from jaxquat._internal.linear import inverse, matvec, stacked
 from jaxquat.fitting.covariance import FitCovariance
@@ -59,7 +48,7 @@ class Magnetometer(NamedTuple):
         Examples:
             >>> sensor = jq.magnetometer.Magnetometer.ideal()
         """
-        zero = jnp.zeros((), floating_dtype("dtype", dtype))
+        zero = jnp.zeros((), checks.floating_dtype("dtype", dtype))
         return Magnetometer(jnp.eye(3, dtype=zero.dtype), jnp.zeros(3, zero.dtype), zero)
 
 
@@ -88,12 +77,12 @@ def measure(
         "magnetometer", magnetometer, Magnetometer, _FIELDS
     )
     q = axes.samples("q", q, 4)
-    unit_quaternion("q", q)
-    field = one_shape("field", field, (3,), (len(q), 3))
-    finite("field", field)
+    checks.unit_quaternion("q", q)
+    field = checks.one_shape("field", field, (3,), (len(q), 3))
+    checks.finite("field", field)
     true = quaternion.rotate_inverse(q, jnp.broadcast_to(field, (len(q), 3)))
     dt = axes.spacing(dt, true)
-    white = jax.random.normal(random_key("key", key), true.shape, true.dtype)
+    white = jax.random.normal(checks.random_key("key", key), true.shape, true.dtype)
     white = axes.per_axis(noise) / jnp.sqrt(dt) * white
     return matvec(soft_iron[None], true) + hard_iron[None] + white
 
@@ -137,12 +126,12 @@ def calibrate(samples: ArrayLike, strength: ArrayLike) -> tuple[Magnetometer, Fi
         array([5., 5., 5.], dtype=float32)
     """
     samples = static_samples(samples, 10)  # more than parameters
-    strength = exactly("strength", strength, ()).astype(samples.dtype)
-    positive("strength", strength)
+    strength = checks.exactly("strength", strength, ()).astype(samples.dtype)
+    checks.positive("strength", strength)
     centre = 0.5 * (jnp.max(samples, axis=0) + jnp.min(samples, axis=0))
     spread = np.linalg.norm(np.asarray(samples - centre[None], float), axis=1)
     spread = jnp.asarray(np.sqrt(np.mean(spread**2)), samples.dtype)
-    positive("samples (their spread about the middle)", spread)
+    checks.positive("samples (their spread about the middle)", spread)
     gain, none = spread / strength, jnp.zeros((), samples.dtype)
     diagonal = {name: gain if name[0] == name[1] else none for name in _ENTRIES}
     sphere = {"hard_iron": centre, **diagonal}
@@ -168,13 +157,13 @@ def _positive_root(square: np.ndarray, hard_iron: np.ndarray) -> dict[str, Any]:
 
 
 def _not_singular(name: str, soft_iron: Array) -> None:
-    if is_concrete(soft_iron) and not np.linalg.det(np.asarray(soft_iron, float)) > 0:
+    if checks.is_concrete(soft_iron) and not np.linalg.det(np.asarray(soft_iron, float)) > 0:
         got = np.asarray(soft_iron).tolist()
         raise ValueError(f"{name}: wanted a positive determinant, got {got}")
 
 
 _FIELDS = {
-    "soft_iron": Field([(3, 3)], single_or_double, finite, _not_singular),
-    "hard_iron": Field([(3,)], single_or_double, finite),
-    "noise": Field([(), (3,)], single_or_double, not_negative),
+    "soft_iron": Field([(3, 3)], checks.single_or_double, checks.finite, _not_singular),
+    "hard_iron": Field([(3,)], checks.single_or_double, checks.finite),
+    "noise": Field([(), (3,)], checks.single_or_double, checks.not_negative),
 }

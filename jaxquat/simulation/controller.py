@@ -107,7 +107,5 @@ def _is_weak(x: Any) -> bool:
 def _check_alike(what: str, before: Any, after: Any, fact: Callable[[Any], Any]) -> None:
     wanted, got = jax.tree.map(fact, before), jax.tree.map(fact, after)
     if wanted != got:
-        raise TypeError(
-            f"controller.update: wanted a memory with the {what} of the one given, "
-            f"{wanted}, got {got}"
-        )
+        kind = f"a memory with the {what} of the one given"
+        raise TypeError(f"controller.update: wanted {kind}, {wanted}, got {got}")

@@ -12,14 +12,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike, DTypeLike
 
-from jaxquat._internal.checks import (
-    divisor,
-    finite,
-    floating,
-    floating_dtype,
-    is_concrete,
-    positive_integer,
-)
+from jaxquat._internal import checks
 
 STATIC = {"static": True}  # metadata of fields that are not leaves
 IN_A_ROW = 8  # intervals in a row that may be too short: more sensors are rarely merged
@@ -69,7 +62,7 @@ class Grid:
             >>> f"{jq.grid(0.0, 0.1, 10_000).times()[-1]:.2f} s"  # a float32 sum would be 999.90 s
             '1000.00 s'
         """
-        if floating_dtype("dtype", dtype) is None:
+        if checks.floating_dtype("dtype", dtype) is None:
             dtype = jax.dtypes.canonicalize_dtype(getattr(self.dt, "dtype", float))
         t0, dt = jnp.asarray(self.t0, dtype), jnp.asarray(self.dt, dtype)
         return t0 + jnp.arange(self.steps + 1).astype(dtype) * dt
@@ -94,17 +87,17 @@ def grid(
         >>> jq.grid(0.0, 0.25, 4).times()  # s
         Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
     """
-    steps = positive_integer("steps", steps, "; the order is jq.grid(t0, dt, steps)")
+    steps = checks.positive_integer("steps", steps, "; the order is jq.grid(t0, dt, steps)")
     for name, value in (("t0", t0), ("dt", dt)):
-        shape = jnp.shape(floating(name, value))
+        shape = jnp.shape(checks.floating(name, value))
         if shape != ():
             raise ValueError(f"{name}: wanted a scalar, got shape {shape}")
-        if is_concrete(value) and not math.isfinite(float(np.asarray(value))):
+        if checks.is_concrete(value) and not math.isfinite(float(np.asarray(value))):
             raise ValueError(f"{name}: wanted a finite number, got {value}")
-    if is_concrete(dt) and not float(np.asarray(dt)) > 0:
+    if checks.is_concrete(dt) and not float(np.asarray(dt)) > 0:
         raise ValueError(f"dt: wanted a positive step, got {dt}")
-    sample_every = divisor("sample_every", sample_every, steps, "steps")
-    save_every = divisor("save_every", save_every, steps, "steps")
+    sample_every = checks.divisor("sample_every", sample_every, steps, "steps")
+    save_every = checks.divisor("save_every", save_every, steps, "steps")
     return Grid(t0, dt, steps, sample_every, save_every)
 
 
@@ -157,7 +150,7 @@ class GridAt:
             >>> grid.times(jnp.float32)
             Array([0.   , 0.01 , 0.03 , 0.032], dtype=float32)
         """
-        return jnp.asarray(self.stamps, floating_dtype("dtype", dtype))
+        return jnp.asarray(self.stamps, checks.floating_dtype("dtype", dtype))
 
     def step_lengths(self) -> Any:
         """Return the step in each interval [s], (intervals,), in the dtype of the given times.
@@ -168,7 +161,7 @@ class GridAt:
             >>> grid.step_lengths()
             array([0.0025, 0.005 , 0.0005])
         """
-        stamps: Any = np.asarray(self.stamps) if is_concrete(self.stamps) else self.stamps
+        stamps: Any = np.asarray(self.stamps) if checks.is_concrete(self.stamps) else self.stamps
         return (stamps[1:] - stamps[:-1]) / self.substeps
 
 
@@ -203,17 +196,18 @@ def grid_at(
         >>> jq.grid_at(stamps, substeps=2).step_lengths()
         array([0.05, 0.15, 0.  ])
     """
-    substeps = positive_integer("substeps", substeps)
-    array = floating("times", times)
+    substeps = checks.positive_integer("substeps", substeps)
+    array = checks.floating("times", times)
     if array.ndim != 1 or array.size < 2:
         hint = "; use jax.vmap for several recordings" if array.ndim > 1 else ""
         raise ValueError(f"times: wanted shape (n + 1,) with n >= 1, got {array.shape}{hint}")
-    stamps = np.asarray(times) if is_concrete(times) and not isinstance(times, Array) else array
-    finite("times", stamps)
-    if is_concrete(stamps):
+    is_host = checks.is_concrete(times) and not isinstance(times, Array)
+    stamps = np.asarray(times) if is_host else array
+    checks.finite("times", stamps)
+    if checks.is_concrete(stamps):
         with np.errstate(over="ignore"):
             lengths = np.diff(np.asarray(stamps))
-        finite("differences of times", lengths)
+        checks.finite("differences of times", lengths)
         for k in np.flatnonzero(lengths < 0)[:1]:
             got = f"times[{k}] = {stamps[k]}, times[{k + 1}] = {stamps[k + 1]}"
             raise ValueError(f"times: wanted times that do not decrease, got {got}")
@@ -223,14 +217,14 @@ def grid_at(
             hint = f"; {stamps.dtype} there has steps of {spacing:.2g} s: "
             hint += "subtract the first time in float64"
             raise ValueError(f"times: wanted times that differ, got {got}{hint}")
-    sample_every = divisor("sample_every", sample_every, len(stamps) - 1, "intervals")
-    save_every = divisor("save_every", save_every, len(stamps) - 1, "intervals")
+    sample_every = checks.divisor("sample_every", sample_every, len(stamps) - 1, "intervals")
+    save_every = checks.divisor("save_every", save_every, len(stamps) - 1, "intervals")
     return GridAt(stamps, substeps, sample_every, save_every)
 
 
 def check_resolution(grid: Grid | GridAt, dtype: DTypeLike) -> None:
     """Raise ValueError if this dtype cannot tell the times of a concrete grid apart."""
-    if not is_concrete(grid):
+    if not checks.is_concrete(grid):
         return
     if isinstance(grid, Grid):
         t0, dt = float(np.asarray(grid.t0)), float(np.asarray(grid.dt))
@@ -245,11 +239,9 @@ def check_resolution(grid: Grid | GridAt, dtype: DTypeLike) -> None:
 def coinciding(
     grid: Grid | GridAt, times: Any, steps: Any, dtype: DTypeLike
 ) -> tuple[Any, str, dict[str, Any]]:
-    """Return whether steps are below eps times their farther end, and the error with its values.
-
-    Neither the mean step may be nor more than ``IN_A_ROW`` in a row: merged stamps have some. If
-    the stamps have a coarser dtype than the state, its eps is used, for whole intervals.
-    """
+    """Return whether steps are below eps times their farther end, and the error with its values."""
+    # Neither the mean step may be nor more than ``IN_A_ROW`` in a row: merged stamps have some. If
+    # the stamps have a coarser dtype than the state, its eps is used, for whole intervals.
     xp = jnp if isinstance(steps, Array) else np
     eps, hint = float(jnp.finfo(dtype).eps), "start at 0 and add the offset in the torque"
     hint += "" if jnp.dtype(dtype) == jnp.float64 else ", or use float64"

@@ -159,13 +159,11 @@ def check_rows(path: Path) -> None:
     """Raise ValueError if this is not one path with the states of all rows."""
     _check_one(path)
     if not isinstance(path.state, State):
-        raise ValueError(
-            "path: wanted the states of all rows, got none, because save= of rollout replaced them"
-        )
+        got = "none, because save= of rollout replaced them"
+        raise ValueError(f"path: wanted the states of all rows, got {got}")
 
 
 def _check_one(path: Path) -> None:
     if path.t.ndim != 1:
-        raise ValueError(
-            f"path: wanted one path, got times of shape {path.t.shape}; use jax.vmap over the paths"
-        )
+        got = f"times of shape {path.t.shape}; use jax.vmap over the paths"
+        raise ValueError(f"path: wanted one path, got {got}")

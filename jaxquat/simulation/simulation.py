@@ -13,16 +13,7 @@ import numpy as np
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    arrays,
-    divisor,
-    exactly,
-    instance,
-    is_concrete,
-    is_key,
-    strong,
-    takes,
-)
+from jaxquat._internal import checks
 from jaxquat._internal.varying import Axes, axes_of, cast, within_shard_map
 from jaxquat.dynamics.body import Body, check_body
 from jaxquat.dynamics.contract import Commanded, Step, Torque
@@ -102,14 +93,12 @@ class Simulation:
         """Return the memory at the start, in its final dtypes; () without a controller."""
         if self.controller is None:
             return ()
-        memory = arrays("controller.init", self.controller.init(self.start, self.params))
+        memory = checks.arrays("controller.init", self.controller.init(self.start, self.params))
         memory, dtypes = cast(jax.tree.map(jnp.asarray, memory), axes_of(self.start)), None
         value, interval = (jax.tree.map(lambda x: x[0], x) for x in (self.inputs, self.intervals))
         while dtypes != (dtypes := [x.dtype for x in jax.tree.leaves(memory)]):
-            update = jax.eval_shape(
-                self.command, jnp.asarray(0), self.start, memory, value, interval
-            )
-            memory = settled(memory, update[1])
+            at_start = jnp.asarray(0), self.start, memory, value, interval
+            memory = settled(memory, jax.eval_shape(self.command, *at_start)[1])
         return memory
 
     def command(
@@ -134,7 +123,7 @@ class Simulation:
 
         def after(t: Array, state: State, dt: Array, noise: Array | None) -> State:
             after = self.scheme(self.body, torque, t, state, dt, self.params, noise)
-            instance("scheme", after, State, "a State back")
+            checks.instance("scheme", after, State, "a State back")
             after, kind = jax.tree.map(jnp.asarray, after), "the shapes and dtypes of the one given"
             check_like("scheme", f"a state with {kind}", state, after)
             return after
@@ -155,10 +144,8 @@ class Simulation:
         if self.save is None:
             return state, command if self.commands_torque else ()
         commands = [command] if self.commands_torque else []
-        return jax.tree.map(
-            jnp.asarray,
-            arrays("save", self.save(self.time(k, interval), state, self.params, *commands)),
-        )
+        saved = self.save(self.time(k, interval), state, self.params, *commands)
+        return jax.tree.map(jnp.asarray, checks.arrays("save", saved))
 
     def path(self, rows: Any, memory: Any, final: State) -> Path:
         """Make the Path of these stacked observations, and the memory and state at the end."""
@@ -168,7 +155,7 @@ class Simulation:
             t = self.intervals.t[:: self.save_every // self.substeps]
         while isinstance(memory, Held):
             memory = memory.memory
-        rows, memory = jax.tree.map(strong, (rows, memory))
+        rows, memory = jax.tree.map(checks.strong, (rows, memory))
         parts: Any = (*rows, ()) if self.save is None else ((), (), rows)
         state, command, saved = parts
         return Path(t, state, saved=saved, command=command, memory=memory, final=final)
@@ -192,16 +179,16 @@ def checked_simulation(
     _check_functions(torque, controller, inputs, options.save)
     start = check_state("start", start)
     dtype = start.q.dtype
-    instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
+    checks.instance("grid", grid, (Grid, GridAt), "a jq.grid(t0, dt, steps) or jq.grid_at(times)")
     check_body(body, dtype, "the start")
     scheme.check(body)
     unit = "steps" if isinstance(grid, Grid) else "intervals"
-    save_every = divisor("grid.save_every", grid.save_every, grid.intervals, unit)
-    sample_every = divisor("grid.sample_every", grid.sample_every, grid.intervals, unit)
+    save_every = checks.divisor("grid.save_every", grid.save_every, grid.intervals, unit)
+    sample_every = checks.divisor("grid.sample_every", grid.sample_every, grid.intervals, unit)
     if controller is not None and controller.period is not None:
         _check_period(controller.period, grid, sample_every)
     samples = grid.intervals // sample_every
-    for leaf in jax.tree.leaves(arrays("inputs", inputs)):
+    for leaf in jax.tree.leaves(checks.arrays("inputs", inputs)):
         if jnp.shape(leaf)[:1] != (samples,):
             wanted = f"leading axis {samples} ({unit} // grid.sample_every)"
             raise ValueError(f"inputs: wanted {wanted}, got shape {jnp.shape(leaf)}")
@@ -229,11 +216,9 @@ def _holding(simulation: Simulation) -> Simulation:
 
 
 def _with_noise(simulation: Simulation, noise: Any) -> Simulation:
-    """Add a random key, or noise (steps, n), to the simulation; its samples become short.
-
-    A step's derivative adds to all rows of its sample: without a controller, inputs are repeated.
-    """
-    if noise is None or is_key(noise):
+    """Add a random key, or noise (steps, n), to the simulation; its samples become short."""
+    # A step's derivative adds to all rows of its sample: without a controller, inputs are repeated.
+    if noise is None or checks.is_key(noise):
         return replace(simulation, noise=noise)
     controller, every = simulation.controller, simulation.substeps
     if controller is not None:
@@ -246,10 +231,8 @@ def _with_noise(simulation: Simulation, noise: Any) -> Simulation:
 
 
 def _settled(simulation: Simulation) -> Simulation:
-    """Let all arrays but times vary over the axes of the states within ``jax.shard_map``.
-
-    Otherwise each step would sum a cotangent over devices; casting takes this sum once.
-    """
+    """Let all arrays but times vary over the axes of the states within ``jax.shard_map``."""
+    # Otherwise each step would sum a cotangent over devices; casting takes this sum once.
     if not within_shard_map():
         return simulation
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)  # noqa: E731
@@ -287,19 +270,22 @@ def _check_functions(
         arguments, reason = "t, state, params, command", "there are inputs"
     if controller is not None:
         arguments, reason = "t, state, params, command", "there is a controller"
-        instance("controller", controller, Controller, "a jq.Controller(init, update)")
-        takes("controller.init", controller.init, "start, params")
-        takes("controller.update", controller.update, "t, state, memory, params, input")
+        checks.instance("controller", controller, Controller, "a jq.Controller(init, update)")
+        checks.takes("controller.init", controller.init, "start, params")
+        checks.takes("controller.update", controller.update, "t, state, memory, params, input")
     hint = "; jq.torques.zero is no torque, lambda t, state, params: tau a constant one"
-    takes("torque", torque, arguments, reason, hint)
+    checks.takes("torque", torque, arguments, reason, hint)
     if save is not None:
-        takes("save", save, arguments, reason)
+        checks.takes("save", save, arguments, reason)
 
 
 def _times(grid: Grid | GridAt, dtype: Any) -> dict[str, Any]:
     if isinstance(grid, GridAt):
         with np.errstate(over="ignore"):
-            if is_concrete(grid.stamps) and not np.isfinite(np.asarray(grid.stamps, dtype)).all():
+            if (
+                checks.is_concrete(grid.stamps)
+                and not np.isfinite(np.asarray(grid.stamps, dtype)).all()
+            ):
                 wanted = f"times within the range of {dtype}"
                 raise ValueError(f"grid: wanted {wanted}, got {np.asarray(grid.stamps)}")
         check_resolution(grid, dtype)
@@ -312,7 +298,7 @@ def _times(grid: Grid | GridAt, dtype: Any) -> dict[str, Any]:
         ("t0", grid.t0, t0, -jnp.inf),
         ("dt", grid.dt, dt, jnp.finfo(dtype).tiny),
     ):
-        if is_concrete(stored) and not least <= float(np.asarray(stored)) < jnp.inf:
+        if checks.is_concrete(stored) and not least <= float(np.asarray(stored)) < jnp.inf:
             raise ValueError(f"grid: wanted a {name} within the range of {dtype}, got {value}")
     check_resolution(grid, dtype)
     return {"t0": t0, "dt": dt}
@@ -320,8 +306,8 @@ def _times(grid: Grid | GridAt, dtype: Any) -> dict[str, Any]:
 
 def _check_period(period: ArrayLike, grid: Grid | GridAt, sample_every: int) -> None:
     """Raise ValueError if the length of a sample interval is neither ``period`` nor 0."""
-    exactly("controller.period", period, ())
-    if not is_concrete((period, grid)):
+    checks.exactly("controller.period", period, ())
+    if not checks.is_concrete((period, grid)):
         return
     got, rounding = float(np.asarray(period)), 0.0
     if isinstance(grid, Grid):
@@ -334,6 +320,5 @@ def _check_period(period: ArrayLike, grid: Grid | GridAt, sample_every: int) -> 
     # float32 may have rounded both
     tolerance = 1e-5 * np.maximum(lengths, got) + rounding
     for wanted in lengths[~(np.abs(lengths - got) <= tolerance)][:1]:
-        raise ValueError(
-            f"controller: wanted a period of {wanted:.6g} s (sample_every * dt), got {got:.6g}"
-        )
+        period = f"a period of {wanted:.6g} s (sample_every * dt)"
+        raise ValueError(f"controller: wanted {period}, got {got:.6g}")

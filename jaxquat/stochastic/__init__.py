@@ -5,17 +5,7 @@ The steps take standard normals: ``jq.rollout(..., noise=)``.
 
 from __future__ import annotations
 
-from jaxquat.stochastic.disturbance import (
-    Disturbance,
-    add_gauss_markov_torque,
-    add_torque_noise,
-)
+from jaxquat.stochastic.disturbance import Disturbance, add_gauss_markov_torque, add_torque_noise
 from jaxquat.stochastic.langevin import brownian, langevin
 
-__all__ = [
-    "Disturbance",
-    "add_gauss_markov_torque",
-    "add_torque_noise",
-    "brownian",
-    "langevin",
-]
+__all__ = ["Disturbance", "add_gauss_markov_torque", "add_torque_noise", "brownian", "langevin"]

@@ -27,15 +27,8 @@ import jax.numpy as jnp
 from jax import Array
 from jax.typing import ArrayLike
 
-from jaxquat._internal.checks import (
-    exactly,
-    finite,
-    instance,
-    not_negative,
-    one_shape,
-    positive,
-    report,
-)
+from jaxquat._internal import checks
+from jaxquat._internal.checks import report
 from jaxquat._internal.linear import inverse_inertia, matvec
 from jaxquat.dynamics.contract import Commanded, Step, Torque, given_command_of
 from jaxquat.dynamics.state import State
@@ -96,11 +89,11 @@ def add_torque_noise(scheme: Scheme | Step, density: ArrayLike) -> Scheme:
         >>> scheme.noise(jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3))), scheme.order
         (6, 2)
     """
-    density = one_shape("density", density, (), (3,), (3, 3))
+    density = checks.one_shape("density", density, (), (3,), (3, 3))
     if density.ndim == 2:
-        finite("density", density)
+        checks.finite("density", density)
     else:
-        not_negative("density", density)
+        checks.not_negative("density", density)
     scheme = as_scheme("scheme", scheme)
     order = 1 if has_drag(scheme) else 2
     return around(scheme, TorqueNoise(scheme, density), "add_torque_noise", order)
@@ -132,10 +125,10 @@ def add_gauss_markov_torque(
         >>> scheme.noise(jq.State(jnp.array([1.0, 0.0, 0.0, 0.0]), jnp.zeros(3), calm))
         6
     """
-    deviation = one_shape("deviation", deviation, (), (3,))
-    not_negative("deviation", deviation)
-    time_constant = one_shape("time_constant", time_constant, (), (3,))
-    positive("time_constant", time_constant)
+    deviation = checks.one_shape("deviation", deviation, (), (3,))
+    checks.not_negative("deviation", deviation)
+    time_constant = checks.one_shape("time_constant", time_constant, (), (3,))
+    checks.positive("time_constant", time_constant)
     scheme = as_scheme("scheme", scheme)
     step = GaussMarkov(scheme, deviation, time_constant)
     return around(scheme, step, "add_gauss_markov_torque", 2, aux=True, reversible=False)
@@ -261,6 +254,6 @@ def _inner(scheme: Scheme, at: StepArguments, taken: int) -> StepArguments:
 
 def _disturbance(state: State) -> Disturbance:
     wanted = "a jq.stochastic.Disturbance, which has the Gauss-Markov torque"
-    disturbance = instance("state.aux", state.aux, Disturbance, wanted)
-    torque = exactly("state.aux.torque", disturbance.torque, (3,))
+    disturbance = checks.instance("state.aux", state.aux, Disturbance, wanted)
+    torque = checks.exactly("state.aux.torque", disturbance.torque, (3,))
     return disturbance._replace(torque=torque)

@@ -21,16 +21,12 @@ from jax import Array
 from jax.typing import ArrayLike
 
 from jaxquat._internal.checks import exactly, positive
-from jaxquat._internal.linear import matmul, transpose
+from jaxquat._internal.linear import matmul, sums_of_others, transpose
 from jaxquat.dynamics.contract import of_state
 from jaxquat.dynamics.state import State
 from jaxquat.quaternion import to_matrix
 
-__all__ = [
-    "jeffery_rate",
-    "rotational_resistance",
-    "translational_resistance",
-]
+__all__ = ["jeffery_rate", "rotational_resistance", "translational_resistance"]
 
 _DUPLICATIONS = 9  # the remainder is below 1e-17 for semi-axes in ratios up to 10^4
 
@@ -50,7 +46,7 @@ def rotational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
     """
     viscosity, size, square, pressure = _ellipsoid(semi_axes, viscosity)
     factor = 16.0 * jnp.pi / 3.0 * viscosity * size**3
-    return factor * _sum_of_others(square) / _sum_of_others(pressure)
+    return factor * sums_of_others(square) / sums_of_others(pressure)
 
 
 def translational_resistance(semi_axes: ArrayLike, viscosity: ArrayLike) -> Array:
@@ -115,10 +111,6 @@ def _ellipsoid(semi_axes: ArrayLike, viscosity: ArrayLike) -> tuple[Array, Array
     return viscosity, size, square, square * integrals
 
 
-def _sum_of_others(v: Array) -> Array:
-    return jnp.roll(v, -1) + jnp.roll(v, 1)
-
-
 def _carlson(x: Array, y: Array, z: Array) -> Array:
     """Return R_D(x, y, z) by duplication (B. C. Carlson, Numerical Algorithms 10, 1995, 13-26)."""
     mean = (x + y + 3.0 * z) / 5.0
@@ -134,13 +126,6 @@ def _carlson(x: Array, y: Array, z: Array) -> Array:
     product, square = u * v, w * w
     e2, e3 = product - 6.0 * square, (3.0 * product - 8.0 * square) * w
     e4, e5 = 3.0 * (product - square) * square, product * square * w
-    series = (
-        1.0
-        - 3.0 / 14.0 * e2
-        + e3 / 6.0
-        + 9.0 / 88.0 * e2 * e2
-        - 3.0 / 22.0 * e4
-        - 9.0 / 52.0 * e2 * e3
-        + 3.0 / 26.0 * e5
-    )
+    series = 1.0 - 3.0 / 14.0 * e2 + e3 / 6.0 + 9.0 / 88.0 * e2 * e2
+    series = series - 3.0 / 22.0 * e4 - 9.0 / 52.0 * e2 * e3 + 3.0 / 26.0 * e5
     return share * series / (mean * jnp.sqrt(mean)) + 3.0 * total

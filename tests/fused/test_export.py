@@ -272,18 +272,12 @@ def of_cases(names, dtype):
     return step, cast(np.zeros(1), dtype), cast(MATRIX[None], dtype)
 
 
-<<<<<<< HEAD
 def test_a_long_loop_stays_a_loop_and_has_the_bits_of_the_kernel(tmp_path):
     """Its carry, its rows of data and of results, forward and backward; 300 trips of 40 or more."""
     gains = cast(np.linspace(0.5, 1.5, 300), np.float32)
 
     def long(x):
         return functools.reduce(lambda y, k: 0.5 - x * y, range(20), 0.1 * x)
-=======
-def test_a_long_loop_stays_a_loop(tmp_path):
-    """Its carry, its rows of data and of results, forward and backward."""
-    gains = cast(np.linspace(0.5, 1.5, 60), np.float32)
->>>>>>> w/h58
 
     def step(carry, x):
         forth, sums = jax.lax.scan(lambda c, g: (jnp.sin(long(c) + g * x), c), carry, gains)
@@ -367,7 +361,6 @@ def test_what_a_branch_gets_but_does_not_use_is_not_computed(tmp_path):
 
 
 def test_the_carried_values_of_a_loop_change_at_once(tmp_path):
-<<<<<<< HEAD
     """Two values that change places in each of 4095 trips."""
 
     def step(pair, x):
@@ -376,16 +369,6 @@ def test_the_carried_values_of_a_loop_change_at_once(tmp_path):
 
     pair = jnp.zeros(1, np.float32), jnp.ones(1, np.float32)
     assert "k < 4095" in re.sub(r"k\d+_", "k", jq.export.c(step, (pair, pair[1])))
-=======
-    """Two values that change places in each of 151 trips."""
-
-    def step(pair, x):
-        pair = jax.lax.fori_loop(0, 151, lambda k, pair: (pair[1], jnp.cos(pair[0] + x)), pair)
-        return pair, pair
-
-    pair = jnp.zeros(1, np.float32), jnp.ones(1, np.float32)
-    assert "k < 151" in re.sub(r"k\d+_", "k", jq.export.c(step, (pair, pair[1])))
->>>>>>> w/h58
     assert_same_bits(both(tmp_path, step, pair, jnp.ones((5, 1), np.float32)))
 
 

@@ -32,20 +32,19 @@ from jaxquat.simulation.noise import draw
 from jaxquat.simulation.path import Path
 from jaxquat.simulation.simulation import Simulation
 
+_WANTED = 'checkpoint: "reversible" wanted'
 AMPLIFIED = (
-    'checkpoint: "reversible" wanted a drag that decays by at most 9 powers of e between two rows '
+    f"{_WANTED} a drag that decays by at most 9 powers of e between two rows "
     "(29 in float64), because undoing it amplifies rounding by as much"
 )
 INSTEAD = 'save more rows, or use "sqrt"'
 
 
 def run(simulation: Simulation, grid: Grid | GridAt, *, report: bool = False) -> Path:
-    """Simulate on this grid; reverse mode undoes the steps.
-
-    Derivatives are NaN where traced drag is too strong to be undone. ValueError without a
-    reversible scheme, or with such drag, a controller, inputs, or an array of noise; TypeError if
-    the torque depends on the rate. ``report`` makes ``checkify`` report traced drag.
-    """
+    """Simulate on this grid; reverse mode undoes the steps."""
+    # Derivatives are NaN where traced drag is too strong to be undone. ValueError without a
+    # reversible scheme, or with such drag, a controller, inputs, or an array of noise; TypeError if
+    # the torque depends on the rate. ``report`` makes ``checkify`` report traced drag.
     exponent = amplification(simulation, grid)
     largest = math.log(1e-3 / float(jnp.finfo(simulation.dt.dtype).eps))  # leaves three digits
     if report:
@@ -68,20 +67,14 @@ def run(simulation: Simulation, grid: Grid | GridAt, *, report: bool = False) ->
 def _check(simulation: Simulation, exponent: Array, largest: float) -> None:
     if not simulation.scheme.reversible:
         known = ", ".join(name for name, scheme in SCHEMES.items() if scheme.reversible)
-        raise ValueError(
-            f'checkpoint: "reversible" wanted a time-reversible scheme ({known}, or composed of '
-            f"one), got {simulation.scheme.name}"
-        )
+        wanted = f"a time-reversible scheme ({known}, or composed of one)"
+        raise ValueError(f"{_WANTED} {wanted}, got {simulation.scheme.name}")
     if simulation.commands_torque:
         got = "inputs" if simulation.controller is None else "a controller"
-        raise ValueError(
-            f'checkpoint: "reversible" wanted neither controller nor inputs, got {got}; use "sqrt"'
-        )
+        raise ValueError(f'{_WANTED} neither controller nor inputs, got {got}; use "sqrt"')
     if simulation.inputs is not None:  # noise for each step
-        text = (
-            "wanted a random key for noise, got an array, which takes as much memory as the states"
-        )
-        raise ValueError(f'checkpoint: "reversible" {text}; use "sqrt"')
+        got = "an array, which takes as much memory as the states"
+        raise ValueError(f'{_WANTED} a random key for noise, got {got}; use "sqrt"')
     if is_concrete(exponent) and float(exponent) > largest:
         raise ValueError(f"{AMPLIFIED}, got {float(exponent):.3g}; {INSTEAD}")
     torque, start, t0 = simulation.torque, simulation.start, simulation.t0

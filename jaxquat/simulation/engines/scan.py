@@ -29,10 +29,8 @@ class _Carry(NamedTuple):
 
 
 def run(simulation: Simulation, advance: Any = None) -> Path:
-    """Simulate by ``lax.scan``; differentiable in both modes, any number of times.
-
-    Without commands, ``advance`` may replace ``_advance``: it takes the steps of a row.
-    """
+    """Simulate by ``lax.scan``; differentiable in both modes, any number of times."""
+    # Without commands, ``advance`` may replace ``_advance``: it takes the steps of a row.
     start = _Carry(jnp.asarray(0), simulation.start, simulation.initial_memory())
     if not simulation.is_commanded or simulation.save_every % simulation.sample_every == 0:
         end, rows, command = _rows_of_samples(simulation, start, advance or _advance)
