@@ -32,6 +32,7 @@ PART = [
     "tests/test_packaging.py",
     "tests/test_errors.py",
     "tests/_internal/test_jaxprs.py",
+    "tests/_internal/test_recognition.py",
     "tests/quaternion/test_so3.py",
     "tests/dynamics/test_dynamics.py",
     "tests/dynamics/test_torques.py",

@@ -125,10 +125,10 @@ def _alike(one: Any, other: Any) -> bool:
         return False
     if isinstance(one, FunctionType):
         return _same_code(one, other)
-    if hasattr(one, "consts"):  # a closed jaxpr
-        return _alike(list(one.consts), list(other.consts)) and _alike(one.jaxpr, other.jaxpr)
-    if hasattr(one, "eqns"):
-        return _same_equations(one, other)
+    if hasattr(one, "eqns") or hasattr(one, "consts"):  # a jaxpr, closed or, from jax 0.12 on, both
+        consts = [list(getattr(x, "consts", ())) for x in (one, other)]
+        jaxprs = [getattr(x, "jaxpr", x) for x in (one, other)]
+        return _alike(*consts) and _same_equations(*jaxprs)
     if isinstance(one, tuple | list):
         return len(one) == len(other) and all(map(_alike, one, other))
     if isinstance(one, dict):
