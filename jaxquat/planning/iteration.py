@@ -117,8 +117,7 @@ def minimise(
         status = jnp.where(damping > LARGEST_DAMPING, NO_DESCENT, c.status)
         status = jnp.where(stale == PATIENCE, ROUNDING, status)
         status = jnp.where(converged, CONVERGED, status)
-        later = jnp.arange(iterations + 1, dtype=jnp.int32) > c.passes
-        history = jnp.where(later, cost, c.history)
+        history = jnp.where(jnp.arange(iterations + 1, dtype=jnp.int32) > c.passes, cost, c.history)
         passes = c.passes + (~converged).astype(jnp.int32)
         return Progress(path, cost, damping, status, passes, history, smallest, stale, gains)
 

@@ -136,7 +136,7 @@ NOT_TEXT = {
 def test_a_file_that_is_no_text_is_refused(tmp_path, kind):
     path = tmp_path / "bad.csv.gz"
     path.write_bytes(NOT_TEXT[kind])
-    with pytest.raises(ValueError, match="cannot be read as CSV text") as error:
+    with pytest.raises(ValueError, match="cannot be read as text in UTF-8") as error:
         recordings.read(path)
     assert str(path) in str(error.value)
 
