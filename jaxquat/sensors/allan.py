@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -151,7 +152,8 @@ def fit(samples: ArrayLike, dt: float) -> Noise:
 
 def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Return samples (3, N) in float64 without their mean, scaled to 1; exponents, and interval."""
-    static_samples(samples, _LEAST)
+    with jax.enable_x64(True):  # else 1e150 is infinite
+        static_samples(samples, _LEAST)
     dt = real("dt", dt)
     positive("dt", dt)
     finite("dt, times the number of samples", dt * len(samples))
