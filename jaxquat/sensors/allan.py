@@ -156,7 +156,7 @@ def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray, flo
         static_samples(samples, _LEAST)
     dt = real("dt", dt)
     positive("dt", dt)
-    finite("dt, times the number of samples", dt * len(samples))
+    finite("dt, times the number of samples", dt * np.shape(samples)[0])
     values = np.ascontiguousarray(np.asarray(samples, np.float64).T)
     exponents = np.frexp(np.abs(values).max(axis=1))[1]  # squares of 1e-200 or 1e200 are lost
     values = np.ldexp(values, -exponents[:, None])
