@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
+import jax
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -151,10 +152,11 @@ def fit(samples: ArrayLike, dt: float) -> Noise:
 
 def _checked(samples: ArrayLike, dt: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Return samples (3, N) in float64 without their mean, scaled to 1; exponents, and interval."""
-    static_samples(samples, _LEAST)
+    with jax.enable_x64(True):  # else 1e150 is infinite
+        static_samples(samples, _LEAST)
     dt = real("dt", dt)
     positive("dt", dt)
-    finite("dt, times the number of samples", dt * len(samples))
+    finite("dt, times the number of samples", dt * np.shape(samples)[0])
     values = np.ascontiguousarray(np.asarray(samples, np.float64).T)
     exponents = np.frexp(np.abs(values).max(axis=1))[1]  # squares of 1e-200 or 1e200 are lost
     values = np.ldexp(values, -exponents[:, None])

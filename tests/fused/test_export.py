@@ -294,12 +294,15 @@ def test_a_long_loop_stays_a_loop_and_has_the_bits_of_the_kernel(tmp_path):
 
 
 def test_a_loop_that_the_kernel_unrolls_has_the_bits_of_the_kernel(tmp_path):
-    """Products from before the loop, from the last trip and of its number are joined with sums."""
+    """A product from before the loop or from the last trip is joined with a sum.
+
+    The map is chaotic, so that one bit changes the result of 150 trips.
+    """
 
     def trip(k, values):
         c, product = values
-        c = jnp.cos(c) + product + 0.1 * k - jnp.sin(0.3 * k)
-        return c, c * product
+        c = 2.0 * jnp.cos(3.0 * c) + product
+        return c, 0.3 * c
 
     def step(carry, x):
         last, product = jax.lax.fori_loop(0, 150, trip, (carry, carry * x))
@@ -349,11 +352,14 @@ def test_what_a_branch_gets_but_does_not_use_is_not_computed(tmp_path):
     """``lax.cond`` gives both branches the same arguments; compilers warn of unused variables."""
 
     def long(c, unused):
-        return c + 0.1 * jnp.sin(jnp.sin(jnp.sin(c))), c
+        return c + 0.1 * jnp.sin(jnp.sin(jnp.sin(c))), jnp.tanh(c)
+
+    def short(c, unused):
+        return c, 0.5 * c
 
     def step(carry, x):
-        hidden = jax.lax.cond(x[0] > 0.5, long, lambda c, _: (c, jnp.cos(jnp.tanh(c))), carry, x)
-        new, _ = jax.lax.cond(x[0] < 0.7, long, lambda c, h: (c - 0.1, h), hidden[0], hidden[1])
+        new, unused = jax.lax.cond(x[0] > 0.5, long, short, carry, x)
+        new, _ = jax.lax.cond(x[0] < 0.7, long, short, new, unused)
         return new, new
 
     start, xs = jnp.ones(3, np.float32), cast(np.linspace(0.0, 1.0, 12).reshape(4, 3), np.float32)

@@ -218,7 +218,9 @@ def test_readings_that_never_change_are_refused():
 def test_noise_has_the_unit_of_the_samples_at_any_scale_of_readings_and_time(unit, dt):
     """N [u/sqrt(Hz)] goes as the unit times sqrt(dt), K [u/s/sqrt(Hz)] as the unit over it."""
     samples = white(1000) + 0.1 * np.cumsum(white(1000), axis=0)
-    one, other = jq.allan.fit(samples, 1.0), jq.allan.fit(unit * samples, dt)
+    one = jq.allan.fit(samples, 1.0)
+    with jax.enable_x64(False):  # the fit is in float64 all the same
+        other = jq.allan.fit(unit * samples, dt)
     for name, factor in (("noise", dt**0.5), ("instability", 1.0), ("bias_random_walk", dt**-0.5)):
         pairs = (getattr(one, name), getattr(other, name)), (
             one.standard_errors[name], other.standard_errors[name])  # fmt: skip
