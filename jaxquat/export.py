@@ -97,7 +97,7 @@ def c(
     for each leaf, named by its path (``state.q`` of a memory is ``state_q``); arrays of several
     axes lie row by row. Results of the same structure as an argument have its type, so a state may
     be overwritten. What the function closes over is constant. Loops of fixed length are unrolled if
-    they have fewer than 12,000 operations as in a kernel, or 300 with "libm". All memory is on the
+    they have fewer than 10,000 operations as in a kernel, or 300 with "libm". All memory is on the
     stack, whose size a comment states.
 
     Args:
