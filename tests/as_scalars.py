@@ -60,11 +60,15 @@ def evaluate(program, inputs):
         elif op.name == "bitcast":
             values.append(lax.bitcast_convert_type(args[0], jnp.dtype(op.dtype)))
         elif op.name == "take":
-            index, *elements = jnp.broadcast_arrays(*args)
+            index, *elements = _of_one_shape(args)
             values.append(jnp.take_along_axis(jnp.stack(elements), index[None], 0)[0])
         else:
-            values.append(MEANING[op.name](*jnp.broadcast_arrays(*args)))
+            values.append(MEANING[op.name](*_of_one_shape(args)))
     return [values[k] for k in program.outputs]
+
+
+def _of_one_shape(args):
+    return args if len({np.shape(x) for x in args}) == 1 else jnp.broadcast_arrays(*args)
 
 
 def _called(routine, args):

@@ -245,14 +245,15 @@ def _response(inertia: Array, damping: Array | None, duration: Array) -> Array:
 def _damping_matrix(value: Any, definite: bool) -> Array:
     """Return ``damping`` as (3, 3); ValueError if it is concrete and no drag."""
     damping = constant_of("damping", value, (), (3,), (3, 3))
-    if is_concrete(damping):
-        numbers = np.asarray(damping, np.float64)
-        numbers = numbers if numbers.ndim == 2 else np.diag(np.broadcast_to(numbers, 3))
-        rounding = 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max()
-        if not _is_drag(np, numbers, rounding, definite):
-            raise ValueError(f"damping: wanted {_wanted(definite)}, got {numbers.tolist()}")
-    with jax.ensure_compile_time_eval() if is_concrete(damping) else contextlib.nullcontext():
+    if not is_concrete(damping):
         return damping if damping.ndim == 2 else jnp.diag(jnp.broadcast_to(damping, (3,)))
+    numbers = np.asarray(damping, np.float64)
+    numbers = numbers if numbers.ndim == 2 else np.diag(np.broadcast_to(numbers, 3))
+    rounding = 100 * float(jnp.finfo(damping.dtype).eps) * np.abs(numbers).max()
+    if not _is_drag(np, numbers, rounding, definite):
+        raise ValueError(f"damping: wanted {_wanted(definite)}, got {numbers.tolist()}")
+    with jax.ensure_compile_time_eval():
+        return damping if damping.ndim == 2 else jnp.asarray(numbers, damping.dtype)
 
 
 def _wanted(definite: bool) -> str:

@@ -285,13 +285,13 @@ def pulsed(t, state, params):
     return dipole(t, state, params) + jnp.array([0.5, -0.3, 0.4]) * jnp.cos(3 * t)
 
 
-SHEAR = jnp.zeros((3, 3)).at[0, 1].set(1.0)
+SHEAR = jnp.array([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
 FULL = jnp.array([[1.2, 0.1, 0.0], [0.1, 0.8, 0.2], [0.0, 0.2, 1.0]])
 MOTIONS = {
     "a dipole in a field": (FULL, dipole, None),
     "a torque of time": (FULL, pulsed, None),
     "a spheroid with a moment in shear": (
-        jnp.diag(jnp.array([1.0, 1.0, 0.6])),
+        jnp.asarray(np.diag([1.0, 1.0, 0.6])),
         dipole,
         jq.flow.jeffery_rate(jnp.array([1.0, 1.0, 3.0]), SHEAR),
     ),
