@@ -4,11 +4,10 @@
     python benchmarks/gpu_networks.py --ahead      # compile for an H200, without a GPU, and predict
     python benchmarks/gpu_networks.py --dry        # small, on a CPU: does the script work?
 
-An update is that of examples/train_policy.py without the optimiser: the mean cost of windows with
-the gradient by all weights. It is computed by the kernel, one thread a window, and by the scan,
-also with four steps in a trip of its loop, and with the loop in one command buffer. Plans are those
-of planning.py. Predictions come from gpu_ahead.py; those of plans take the iterations from a CPU,
-and leave out the time within the kernel that tries the lengths of a step.
+An update is that of examples/train_policy.py without the optimiser. The kernel computes it with one
+thread a window; the scan also with four steps in a trip of its loop, and with the loop in one
+command buffer. Plans are those of planning.py. Predictions (gpu_ahead.py) take the iterations of
+plans from a CPU, and leave out the time within the kernel that tries the lengths of a step.
 """
 
 import argparse
@@ -49,7 +48,7 @@ VARIANTS = {  # engine, steps in a trip of its loop, options of XLA
     "scan by 4": ("scan", 4, {}),
     "scan by 4, one graph": ("scan", 4, ONE_GRAPH),
 }
-TRAINING = ["--worlds", "4096", "--updates", "300", "--rate", "0.015"]
+TRAINING = ["--worlds", "4096", "--updates", "225", "--rate", "0.015"]
 plans.BODY = jq.Body(plans.INERTIA.astype(np.float32), plans.MASS)
 plans.HOVER = plans.HOVER.astype(np.float32)
 
