@@ -88,18 +88,17 @@ def starts(n):
     return (many if n > 1 else jax.tree.map(lambda x: x[0], many),)
 
 
-def cases(numbers_of_windows, numbers_of_plans, steps):
+def cases(many_windows, many_plans, steps):
     """Return functions, what returns their arguments, and options of XLA, by name."""
     rows: dict[str, Any] = {}
-    for n, name in itertools.product(numbers_of_windows, VARIANTS):
-        engine, unroll, xla = VARIANTS[name]
+    for n, (name, (engine, unroll, xla)) in itertools.product(many_windows, VARIANTS.items()):
         function = partial(update, engine, unroll)
         rows[f"update, {n} windows, {name}"] = function, partial(windows, n, steps), xla
     plan = partial(plans.ours, hessian="exact", tolerance=1e-3)
     for name, function in (("one plan", plan), ("one loop of mpc", closed_loop)):
         for graph, xla in (("", {}), (", one graph", ONE_GRAPH)):
             rows[name + graph] = function, partial(starts, 1), xla
-    return rows | {f"{n} plans": (jax.vmap(plan), partial(starts, n), {}) for n in numbers_of_plans}
+    return rows | {f"{n} plans": (jax.vmap(plan), partial(starts, n), {}) for n in many_plans}
 
 
 def trained(arguments):
