@@ -4,11 +4,10 @@
     python benchmarks/gpu_networks.py --ahead      # compile for an H200, without a GPU, and predict
     python benchmarks/gpu_networks.py --dry        # small, on a CPU: does the script work?
 
-An update is that of examples/train_policy.py without the optimiser: the mean cost of windows with
-the gradient by all weights. It is computed by the kernel, one thread a window, and by the scan,
-also with four steps in a trip of its loop, and with the loop in one command buffer. Plans are those
-of planning.py. Predictions come from gpu_ahead.py; those of plans take the iterations from a CPU,
-and leave out the time within the kernel that tries the lengths of a step.
+An update is that of examples/train_policy.py without the optimiser. The kernel computes it with one
+thread a window; the scan also with four steps in a trip of its loop, and with the loop in one
+command buffer. Plans are those of planning.py. Predictions (gpu_ahead.py) take the iterations of
+plans from a CPU, and leave out the time within the kernel that tries the lengths of a step.
 """
 
 import argparse
@@ -49,7 +48,7 @@ VARIANTS = {  # engine, steps in a trip of its loop, options of XLA
     "scan by 4": ("scan", 4, {}),
     "scan by 4, one graph": ("scan", 4, ONE_GRAPH),
 }
-TRAINING = ["--worlds", "4096", "--updates", "300", "--rate", "0.015"]
+TRAINING = ["--worlds", "4096", "--updates", "225", "--rate", "0.015"]
 plans.BODY = jq.Body(plans.INERTIA.astype(np.float32), plans.MASS)
 plans.HOVER = plans.HOVER.astype(np.float32)
 
@@ -89,18 +88,17 @@ def starts(n):
     return (many if n > 1 else jax.tree.map(lambda x: x[0], many),)
 
 
-def cases(numbers_of_windows, numbers_of_plans, steps):
+def cases(many_windows, many_plans, steps):
     """Return functions, what returns their arguments, and options of XLA, by name."""
     rows: dict[str, Any] = {}
-    for n, name in itertools.product(numbers_of_windows, VARIANTS):
-        engine, unroll, xla = VARIANTS[name]
+    for n, (name, (engine, unroll, xla)) in itertools.product(many_windows, VARIANTS.items()):
         function = partial(update, engine, unroll)
         rows[f"update, {n} windows, {name}"] = function, partial(windows, n, steps), xla
     plan = partial(plans.ours, hessian="exact", tolerance=1e-3)
     for name, function in (("one plan", plan), ("one loop of mpc", closed_loop)):
         for graph, xla in (("", {}), (", one graph", ONE_GRAPH)):
             rows[name + graph] = function, partial(starts, 1), xla
-    return rows | {f"{n} plans": (jax.vmap(plan), partial(starts, n), {}) for n in numbers_of_plans}
+    return rows | {f"{n} plans": (jax.vmap(plan), partial(starts, n), {}) for n in many_plans}
 
 
 def trained(arguments):

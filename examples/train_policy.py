@@ -1,7 +1,7 @@
 """Train a network that rights and holds a quadrotor, by gradients through its flights.
 
     python examples/train_policy.py [--seconds 40 | --updates 1000] [--worlds 64] [--rate 0.01]
-    python examples/train_policy.py --worlds 4096 --rate 0.02 --updates 250    # on a GPU
+    python examples/train_policy.py --worlds 4096 --rate 0.015 --updates 225    # on a GPU
 
 The quadrotor is a Crazyflie: 43 g, motors that follow commanded speeds with a lag. The policy, two
 layers of 64, reads noisy sensors at 100 Hz and commands four rotor speeds, which act two samples
@@ -13,7 +13,8 @@ An update differentiates the mean cost of 64 windows of 1 s with respect to the 
 begins where the last one ended, without its derivatives, and a quarter of the flights are replaced
 by new ones each time. So the policy learns the whole flight, but no gradient goes back further than
 a second (docs/policies.md says why). The learning rate falls to zero along a cosine as the budget
-ends: seconds of wall time, compilation included, or a number of updates.
+ends: seconds of wall time, compilation included, or a number of updates. It begins at 0.01; a
+larger --rate, for more windows, is reached after some updates.
 
 The program prints how many of 1024 new bodies stay within 20 cm and 10 degrees during the last
 second of 5 s, and writes train_policy.png, train_policy.gif, and the policy twice: policy.bin, for
