@@ -320,5 +320,5 @@ def _check_period(period: ArrayLike, grid: Grid | GridAt, sample_every: int) -> 
     # float32 may have rounded both
     tolerance = 1e-5 * np.maximum(lengths, got) + rounding
     for wanted in lengths[~(np.abs(lengths - got) <= tolerance)][:1]:
-        period = f"a period of {wanted:.6g} s (sample_every * dt)"
-        raise ValueError(f"controller: wanted {period}, got {got:.6g}")
+        needed = f"a period of {wanted:.6g} s (sample_every * dt)"
+        raise ValueError(f"controller: wanted {needed}, got {got:.6g}")
