@@ -296,16 +296,16 @@ def test_a_long_loop_stays_a_loop_and_has_the_bits_of_the_kernel(tmp_path):
 def test_a_loop_that_the_kernel_unrolls_has_the_bits_of_the_kernel(tmp_path):
     """A product from before the loop or from the last trip is joined with a sum.
 
-    The map is chaotic, so that one bit changes the result of 150 trips.
+    The map is that of Henon, which is chaotic, so one bit changes the result of 150 trips.
     """
 
     def trip(k, values):
         c, product = values
-        c = 2.0 * jnp.cos(3.0 * c) + product
+        c = (1.0 - 1.4 * c * c) + product
         return c, 0.3 * c
 
     def step(carry, x):
-        last, product = jax.lax.fori_loop(0, 150, trip, (carry, carry * x))
+        last, product = jax.lax.fori_loop(0, 150, trip, (carry, 0.3 * carry * x))
         return last, last + product
 
     start, xs = jnp.ones(1, np.float32), cast(np.linspace(0.1, 0.9, 100)[:, None], np.float32)
