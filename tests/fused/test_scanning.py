@@ -276,6 +276,21 @@ def test_checkpoint_keeps_the_value_of_a_gradient_whose_cotangent_is_constant():
     assert jax.value_and_grad(jax.checkpoint(jax.grad(end)))(3.0) == (27.0, 18.0)
 
 
+def test_arrays_of_two_precisions_without_float64_are_left_to_the_scan():
+    """One was made while JAX had float64, and is closed over when it has not."""
+    with jax.enable_x64(True):
+        wide = jnp.array([0.1, 0.2, 0.3], jnp.float64)
+    with jax.enable_x64(False), jax.numpy_dtype_promotion("standard"):
+        narrow = lambda x: x.astype(jnp.float32)
+        step = lambda c, _: (narrow(c * 0.5 + narrow(jnp.outer(wide, c) @ wide)), c)
+        by = lambda engine: jax.jit(jax.grad(lambda x: jnp.sum(
+            jq.fused.scan(step, x, length=3, engine=engine)[0])))  # fmt: skip
+        x = jnp.ones(3, jnp.float32)
+        np.testing.assert_allclose(by("auto")(x), by("scan")(x), rtol=1e-6)
+        with pytest.raises(NotImplementedError, match="float32 and float64 without jax_enable_x64"):
+            by("fused")(x)
+
+
 def test_the_function_is_traced_once():
     """A trace of a long step takes longer than all that is done with it."""
     traces = []
