@@ -276,6 +276,7 @@ def test_checkpoint_keeps_the_value_of_a_gradient_whose_cotangent_is_constant():
     assert jax.value_and_grad(jax.checkpoint(jax.grad(end)))(3.0) == (27.0, 18.0)
 
 
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning")
 def test_arrays_of_two_precisions_without_float64_are_left_to_the_scan():
     """One was made while JAX had float64, and is closed over when it has not."""
     with jax.enable_x64(True):
