@@ -1061,8 +1061,8 @@ MUTATIONS = {
     ),
     "gates: a fork that waits too late": Mutation(
         "fused/gates.py",
-        "os.register_at_fork(before=finish)",
-        "os.register_at_fork(after_in_parent=finish)",
+        "os.register_at_fork(before=before, ",
+        "os.register_at_fork(",
         "fused/test_gates.py::test_a_process_forks_after_its_kernels_are_compiled",
     ),
     "planning: twice the turn": Mutation(

@@ -6,6 +6,7 @@ code: in memory (``loading``), on disk (``targets.objects``).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -82,7 +83,8 @@ def _kernel(loop: Loop, kind: str, batched: tuple[bool, ...], lanes: int) -> tup
     def compiled() -> bytes:
         with announced("a kernel"):
             code = host.compiled(text)
-        objects.write(key.digest(), code)
+        with contextlib.suppress(Warning):  # made an error, it would stop the thread
+            objects.write(key.digest(), code)
         return code
 
     if name not in loading.loaded:

@@ -33,22 +33,37 @@ define ptr @gate_{0}(ptr %frame) {{
 _lock = threading.Lock()
 _free: list[tuple[int, int]] = []  # addresses of gates, and of their entries
 _due: collections.deque[tuple[int, Callable[[], bytes]]] = collections.deque()
+_present: list[tuple[int, Callable[[], bytes]]] = []  # what is being compiled
 _thread: threading.Thread | None = None  # the one that compiles what is due
+_forking = False
 _engines: list[Any] = []  # LLVM's, which hold the code
 
 
 def opened(compiled: Callable[[], bytes]) -> int:
     """Return the address of a gate to the kernel that a function compiles, in another thread."""
-    global _thread
     with _lock:
         if not _free:
             _free.extend(_new_gates())
         gate, entry = _free.pop()
         _due.append((entry, compiled))
-        if _thread is None:
-            _thread = threading.Thread(target=_work, name="jaxquat compiles kernels")
-            _thread.start()
+    _start()
     return gate
+
+
+def _start() -> None:
+    """Start the thread if it is needed; compile here if there can be no more threads."""
+    global _thread
+    with _lock:
+        if _thread is not None or not _due or _forking:
+            return
+        thread = threading.Thread(target=_work, name="jaxquat compiles kernels")
+        try:
+            thread.start()
+        except RuntimeError:
+            thread = None
+        _thread = thread
+    if thread is None:
+        _work()
 
 
 def _work() -> None:
@@ -56,10 +71,11 @@ def _work() -> None:
     global _thread
     while True:
         with _lock:
-            if not _due:
+            if not _due or _forking:
                 _thread = None
                 return
-            entry, compiled = _due.popleft()
+            _present.append(_due.popleft())
+            entry, compiled = work = _present[-1]
         try:
             engine = host.linked(compiled())
             _engines.append(engine)
@@ -68,10 +84,12 @@ def _work() -> None:
             traceback.print_exc()
             address = FAILED
         ctypes.c_int64.from_address(entry).value = address
+        with _lock:
+            _present.remove(work)
 
 
 def _new_gates() -> list[tuple[int, int]]:
-    _finish_before_fork()
+    _prepare_forks()
     gates = "".join(map(GATE.format, range(COUNT)))
     engine = host.linked(host.compiled(template("gates.ll", count=COUNT, gates=gates)))
     _engines.append(engine)
@@ -80,12 +98,26 @@ def _new_gates() -> list[tuple[int, int]]:
 
 
 @functools.cache
-def _finish_before_fork() -> None:
-    """Wait before each fork until all kernels are compiled: the child does not have the thread."""
+def _prepare_forks() -> None:
+    """Have a fork wait for the kernel that is being compiled, and then compile on both sides."""
 
-    def finish() -> None:
-        thread = _thread
+    def before() -> None:
+        global _forking
+        with _lock:
+            _forking, thread = True, _thread
         if thread is not None:
             thread.join()
 
-    os.register_at_fork(before=finish)
+    def after() -> None:
+        global _forking
+        _forking = False
+        _start()
+
+    def after_in_child() -> None:
+        global _lock, _thread
+        _lock, _thread = threading.Lock(), None  # the child has none of the other threads
+        _due.extendleft(_present)
+        _present.clear()
+        after()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=after_in_child)

@@ -44,7 +44,6 @@ from jaxquat.simulation.simulation import checked_simulation
 
 
 @refuses_old_keywords("planning.ilqr")
-@paused()
 def ilqr(
     scheme: Scheme | Step,
     body: Body,
@@ -176,6 +175,7 @@ def _guess_of(commands: Any, grid: Grid, dtype: Any) -> Array:
     return guess
 
 
+@paused()  # while it is traced
 def _solved(
     functions: Functions, settings: Settings, operands: Operands, guess: Any
 ) -> tuple[Array, State, Array, Array, Array, Kinds, Outcome]:
@@ -189,6 +189,7 @@ def _solved(
     return best, followed, cost, gains, violation, multipliers, outcome
 
 
+@paused()
 def _without_closures(problem: Problem, kinds: Kinds, state: State, command: Array) -> Any:
     """Return functions, and the arrays they closed over as arguments, as ``optimum`` needs them."""
     along, at_end = (jnp.zeros((), int), state, command), (state,)

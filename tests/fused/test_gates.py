@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -126,3 +127,29 @@ def test_only_the_trace_of_a_value_begins_its_kernel(number, transformed, kernel
     assert len(loading.loaded) - known == kernels
     traced.lower().compile()
     assert kernels == 0 or len(loading.loaded) - known == kernels
+
+
+def test_without_threads_a_kernel_is_compiled_by_its_caller(monkeypatch, held):
+    """Later ones are compiled by a thread again."""
+    x, no_thread = jnp.float32(0.5), threading.Thread.start
+    held.set()
+
+    def refused(thread):
+        if thread.name == "jaxquat compiles kernels":
+            raise RuntimeError("can't start new thread")
+        no_thread(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    first = jax.jit(advanced(0.3125))(x)
+    monkeypatch.undo()
+    assert gates._thread is None
+    np.testing.assert_allclose(jax.jit(advanced(0.3125))(x), first)
+    assert np.isfinite(jax.jit(advanced(0.34375))(x))
+
+
+def test_a_warning_that_is_an_error_does_not_spoil_a_kernel(monkeypatch):
+    """The cache folder cannot be made, of which the thread warns."""
+    monkeypatch.setenv("JAXQUAT_CACHE", "/proc/nowhere")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        assert np.isfinite(jax.jit(advanced(0.28125))(jnp.float32(0.5)))
