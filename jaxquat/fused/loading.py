@@ -17,7 +17,7 @@ from jaxquat.fused import gates
 from jaxquat.fused.targets import host
 
 MOST = 2**30  # bytes of object code in one process
-_lock = threading.Lock()
+_lock = threading.RLock()  # a kernel may be compiled by the thread that adds it
 _size = 0
 loaded: dict[str, Any] = {}  # the engines of LLVM that hold the code, by the name of the kernel
 
