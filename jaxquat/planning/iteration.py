@@ -61,7 +61,7 @@ class Progress(NamedTuple):
     history: Array
     smallest: Array
     stale: Array
-    gains: Array  # of the last pass, by the model of Gauss and Newton
+    gains: Array  # by the model of Gauss and Newton at the path, NaN if not known
 
 
 def no_steps(path: Trajectory, cost: Array, settings: Settings) -> Progress:
@@ -95,8 +95,8 @@ def minimise(
         policy, gains = policy_of(problem, c.path, choice, exact)
         decrease = -lengths * (policy.slope + 0.5 * lengths * policy.curvature)
         gaps = jnp.zeros((), bool) if c.path.gaps is None else jnp.any(c.path.gaps != 0)
-        scale = jnp.maximum(c.cost, floor)
-        converged = (decrease[0] <= tolerance**2 * scale) & (c.damping <= least) & ~gaps
+        converged = decrease[0] <= tolerance**2 * jnp.maximum(c.cost, floor)
+        converged &= (c.damping <= least) & ~gaps
 
         # Rounding of the residuals, which may be small differences of numbers as large as the first
         # ones, hides small changes of the cost. Whole steps are then good while they get shorter.
@@ -105,10 +105,10 @@ def minimise(
         stale = jnp.where(quiet & (decrease[0] < c.smallest), 0, c.stale + quiet.astype(jnp.int32))
         smallest = jnp.where(quiet, jnp.minimum(decrease[0], c.smallest), c.smallest)
 
-        enough = jnp.where(decrease > 0, 1e-4, 2.0) * decrease
-        most = c.cost - enough + rounding
+        most = c.cost - jnp.where(decrease > 0, 1e-4, 2.0) * decrease + rounding
         new, new_cost, length = _searched(problem, c.path, limits, policy, most, rounding, gaps)
-        stepped = (length > 0) & ~converged & (c.passes < iterations)
+        stepped = (length > 0) & ~converged & (stale < PATIENCE) & (c.passes < iterations)
+        gains = jnp.where(stepped | (c.damping > least), jnp.nan, gains)
         path, cost = jax.tree.map(
             lambda x, y: jnp.where(stepped, x, y), (new, new_cost), (c.path, c.cost)
         )

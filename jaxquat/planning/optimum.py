@@ -28,7 +28,7 @@ from jaxquat._internal.recognition import TracedFunction
 from jaxquat.dynamics.state import State, local
 from jaxquat.fused.scanning import scan
 from jaxquat.planning.constraints import Kinds, augmented, minimise_within, updated, values
-from jaxquat.planning.iteration import CONVERGED, Settings, has_converged, minimise, no_steps
+from jaxquat.planning.iteration import Settings, has_converged, minimise, no_steps
 from jaxquat.planning.linearization import exact_model, slope_at_end, slope_of_sample
 from jaxquat.planning.policies import free_within, policy_of
 from jaxquat.planning.riccati import Choice, Model, backward, forward, held
@@ -55,7 +55,7 @@ class Outcome(NamedTuple):
     iterations: Array
     history: Array
     penalties: Kinds
-    gains: Array  # of the last pass
+    gains: Array  # at the end, NaN if not known
 
 
 class Disturbance(NamedTuple):
@@ -112,11 +112,11 @@ def _gains(
 ) -> Array:
     """Return the gains of the Gauss-Newton model, those of the last pass if they are for the end.
 
-    After convergence they are, unless a command is free there and at a limit, or the other way
-    round. Other gains are computed by the kernel of the iteration.
+    They are not if a command is free there and at a limit, or the other way round. Other gains are
+    computed by the kernel of the iteration.
     """
     free = free_of(path.commands, operands.limits)
-    known = (outcome.status == CONVERGED) & (not settings.constrained)
+    known = jnp.all(~jnp.isnan(outcome.gains)) & (not settings.constrained)
     known &= jnp.all(jnp.any(outcome.gains != 0, axis=-1) == free)
 
     def again(_: Any) -> tuple[Array, Array]:
