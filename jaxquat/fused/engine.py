@@ -124,9 +124,7 @@ def traced(loop: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
     start = jax.tree.leaves((loop.inputs, loop.start, loop.initial_memory()))
     operands = [*constants, *map(without_keys, start)]
     floats = {str(x.dtype) for x in operands if jnp.issubdtype(x.dtype, jnp.floating)}
-    if (
-        len(floats) > 1 and jnp.result_type(float) != jnp.float64
-    ):  # constants and results then disagree
+    if len(floats) > 1 and jnp.result_type(float) != jnp.float64:
         got = " and ".join(sorted(floats))
         raise NotImplementedError(f"the kernel has no arrays of {got} without jax_enable_x64")
     return recurrence, operands, (trees["saved"], trees["state"], trees["memory"])
