@@ -262,7 +262,9 @@ def test_cells_of_text_in_other_columns_may_have_any_characters(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["t;x [°/s]\n0;1\n1;2\n".encode("latin-1"), gzip.compress(b"t,x")]
+    "content",
+    ["t;x [°/s]\n0;1\n1;2\n".encode("latin-1"), gzip.compress(b"t,x")],
+    ids=["latin-1", "gzip"],  # a file of gzip has the time
 )
 def test_a_file_that_is_not_in_utf_8_is_refused(tmp_path, content):
     """In Latin-1, or compressed without the suffix .gz."""
