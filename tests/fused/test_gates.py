@@ -60,6 +60,7 @@ def test_a_call_waits_for_its_kernel(held):
         np.testing.assert_allclose(program(x), y, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_process_ends_although_a_kernel_is_still_being_compiled(tmp_path):
     """It does not wait for its results; Python's end then must not stop XLA's threads."""
     script = """

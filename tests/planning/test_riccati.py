@@ -104,8 +104,8 @@ def test_the_kernels_of_an_iteration_give_the_policy_of_xla(monkeypatch, exact):
 @pytest.mark.parametrize(
     ("limits", "iterations", "away", "wall"),
     [
-        (None, 50, 0.5, 1.0),
-        ((-0.15, 0.15), 50, 0.5, 1.0),
+        pytest.param(None, 50, 0.5, 1.0, marks=pytest.mark.slow),
+        pytest.param((-0.15, 0.15), 50, 0.5, 1.0, marks=pytest.mark.slow),
         (None, 2, 0.5, 0.02),
         ((0.0, 0.15), 50, 0.0, 1.0),
     ],
