@@ -17,10 +17,8 @@ from jaxquat.fused.ir.program import Op, Routine, needed
 Known = dict[int, Any]  # a value for its number, a list of items for a call's
 
 
-def hoisted(
-    outer: Builder, loop: Routine, fixed: Sequence[Scalar]
-) -> tuple[Routine, list[Scalar], list[int]]:
-    """Return a loop without its invariants, its fixed values, and the numbers of its used rows."""
+def hoisted(outer: Builder, loop: Routine, fixed: Sequence[Scalar]) -> tuple[Routine, list[Scalar]]:
+    """Return a loop without its invariants, which ``outer`` computes, and its fixed values."""
     program, before = loop.program, dict(enumerate(fixed))
     numbered = list(enumerate(program.ops, len(program.inputs)))
     both = {number for number, op in numbered if op.name == "const"}.union(summed(program))
@@ -35,9 +33,7 @@ def hoisted(
 
     known = before.keys() - both
     wanted = needed(program.ops, len(program.inputs), program.outputs, known)
-    first = loop.fixed + loop.carried
-    rows = sorted(wanted.intersection(range(first, len(program.inputs))))
-    changing = [*range(loop.fixed, first), *rows]
+    changing = range(loop.fixed, len(program.inputs))
     staying = wanted - known
     stays = [(number, op) for number, op in numbered if number in staying]
     inputs = sorted(wanted & known)
@@ -50,8 +46,7 @@ def hoisted(
         else:
             values[number] = inner.copy(op, values)
     body = inner.finish([values[k] for k in program.outputs])
-    loop = loop._replace(program=body, fixed=len(inputs))
-    return loop, [before[a] for a in inputs], [k - first for k in rows]
+    return loop._replace(program=body, fixed=len(inputs)), [before[a] for a in inputs]
 
 
 def _called(b: Builder, op: Op, values: Known) -> dict[int, Scalar]:

@@ -83,9 +83,8 @@ def _looped(
     outputs = inner.run(*opened(p["jaxpr"]), inputs)
     count = len(flat(carry))
     routine = Routine(inner.finish(flat(outputs)), p["length"], len(free), count)
-    routine, free, used = hoisted(t, routine, free)
-    rows = [row for block in rows for row in block]
-    items = t.call(routine, [*free, *flat(carry), *(x for k in used for x in rows[k])])
+    routine, free = hoisted(t, routine, free)
+    items = t.call(routine, [*free, *flat(carry), *(x for row in rows for x in row.flat)])
     ys = [x.shape for x in outputs[len(carry) :]]
     columns = shaped(items[count:], [(math.prod(shape), p["length"]) for shape in ys])
     ys = [x.T.reshape(p["length"], *y)[order] for x, y in zip(columns, ys, strict=True)]
