@@ -1049,7 +1049,7 @@ MUTATIONS = {
     ),
     "planning: the gains of other free commands": Mutation(
         "planning/optimum.py",
-        "    known &= jnp.all(jnp.any(outcome.gains != 0, axis=-1) == free)\n",
+        "    known &= jnp.all(jnp.any(gains != 0, axis=-1) == free)\n",
         "",
         "planning/test_riccati.py::test_the_gains_of_a_plan_are_those_of_the_model_at_its_end",
     ),

@@ -45,7 +45,6 @@ MULTIPLICATIONS = {
 """The kernel is faster than XLA up to this many multiplications in a step's matrix products."""
 
 
-@paused()
 def results_of(loop: Any, strict: bool) -> tuple[Any, Any, Any]:
     """Return the saved rows, the last memory and the last state of a loop, by its kernel.
 
@@ -99,6 +98,7 @@ def missing() -> str | None:
     return f'engine "fused" has no kernels for {platform}; use engine="scan"'
 
 
+@paused()
 def traced(loop: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
     """Return the recurrence, its operands, and the trees of saved values, state and memory."""
     hoisted, trees = _hoisted_functions(loop)
@@ -163,6 +163,8 @@ def _with_all_constants(hoisted: dict[str, tuple[Any, list[Array]]]) -> tuple[An
 
 def _refuse_large_products(per_step: float, most: int, at_once: int, largest: int) -> None:
     """Raise NotImplementedError if XLA is faster, by the multiplications in one call."""
+    # The derivative with respect to the largest array has no scalar form, and its scan within the
+    # primitive takes longer than ``engine="scan"``.
     if per_step > most:
         text = f"{per_step:.0f} multiplications in the matrix products of a step"
         raise NotImplementedError(f"{text}; from {most} on XLA is faster")

@@ -72,6 +72,7 @@ _lower_kernel(lambda: cpu.call, "cpu")
 _lower_kernel(lambda: nvptx.call, "cuda")
 
 
+@paused()
 def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
     """Return the loop of a kernel; NotScalarError or NotImplementedError if there can be none."""
     if jax.default_backend() in ("gpu", "cuda"):
@@ -82,7 +83,6 @@ def checked_loop(f: Recurrence, kind: str, live: Live | None = None) -> Loop:
     return f.with_vjp(live) if kind == "backward" else f.loop
 
 
-@paused()
 def _by_kernel(primitive: LoopPrimitive, *operands: Array, **params: Any) -> list[Array]:
     f, keep, live, by = (params[name] for name in ("recurrence", "keep", "live", "by"))
     members, batched = params["members"], params["batched"]

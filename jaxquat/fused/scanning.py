@@ -17,7 +17,6 @@ from jaxquat._internal.varying import axes_of, cast, shaped
 from jaxquat.fused import engine as fused
 
 
-@paused()
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -93,6 +92,7 @@ class _Traced(NamedTuple):
     results: tuple[Any, Any]
 
 
+@paused()
 def _traced(f: Callable[..., Any], init: Any, xs: Any, steps: int) -> _Traced | None:
     """Trace f as it is; None if the carry that it returns has another structure."""
     row = jax.eval_shape(lambda xs: jax.tree.map(lambda x: x[0], xs), xs)

@@ -81,6 +81,15 @@ class Operands(NamedTuple):
     limits: Limits
 
 
+class Found(NamedTuple):
+    """A minimum, and what it depends on."""
+
+    operands: Operands
+    path: Trajectory
+    multipliers: Kinds
+    outcome: Outcome
+
+
 def bound(functions: Functions, operands: Operands) -> tuple[Problem, Kinds]:
     """Return the problem and its constraints, with the arrays that they close over."""
     stage, final, *kinds = map(partial, functions, operands.constants, operands.others)
@@ -97,43 +106,30 @@ def described(
 ) -> tuple[State, Array, Array]:
     """Return the states of commands, their cost, and the gains."""
     path, cost = simulated(bound(functions, operands)[0], operands.start, commands, loop=scan)
-    gains = _gains(functions, settings, operands, path, multipliers, outcome)
+    gains = _gains(functions, settings, Found(operands, path, multipliers, outcome))
     return path.states, cost, gains
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0, 1))
-def _gains(
-    functions: Functions,
-    settings: Settings,
-    operands: Operands,
-    path: Trajectory,
-    multipliers: Kinds,
-    outcome: Outcome,
-) -> Array:
+def _gains(functions: Functions, settings: Settings, found: Found) -> Array:
     """Return the gains of the Gauss-Newton model, those of the last pass if they are for the end.
 
     They are not if a command is free there and at a limit, or the other way round. Other gains are
     computed by the kernel of the iteration.
     """
-    free = free_of(path.commands, operands.limits)
-    known = jnp.all(~jnp.isnan(outcome.gains)) & (not settings.constrained)
-    known &= jnp.all(jnp.any(outcome.gains != 0, axis=-1) == free)
+    gains, free = found.outcome.gains, free_of(found.path.commands, found.operands.limits)
+    known = jnp.all(~jnp.isnan(gains)) & (not settings.constrained)
+    known &= jnp.all(jnp.any(gains != 0, axis=-1) == free)
 
     def again(_: Any) -> tuple[Array, Array]:
-        return _new_gains(functions, settings, operands, path, multipliers, outcome), known | True
+        return _new_gains(functions, settings, found), known | True
 
     # A loop, because jax.vmap turns a branch into both of its sides.
-    return lax.while_loop(lambda c: ~c[1], again, (outcome.gains, known))[0]
+    return lax.while_loop(lambda c: ~c[1], again, (gains, known))[0]
 
 
-def _new_gains(
-    functions: Functions,
-    settings: Settings,
-    operands: Operands,
-    path: Trajectory,
-    multipliers: Kinds,
-    outcome: Outcome,
-) -> Array:
+def _new_gains(functions: Functions, settings: Settings, found: Found) -> Array:
+    operands, path, multipliers, outcome = found
     problem, constraints = bound(functions, operands)
     if settings.constrained:
         problem = augmented(problem, constraints, multipliers, outcome.penalties)
