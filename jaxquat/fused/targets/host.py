@@ -73,30 +73,34 @@ def machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     cpu, features = processor()
+    # Level 1 has all of level 3 but a second scheduling, for processors that run in order.
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=3, jit=True
+        cpu=cpu, features=features, opt=1, jit=True
     )
 
 
-def optimised(text: str, machine: Any) -> Any:
-    """Return the module of a text, as LLVM's passes optimise it for a machine."""
+def parsed(text: str, machine: Any) -> Any:
+    """Return LLVM's module of a text, for a machine."""
     import llvmlite.binding as llvm
 
     module = llvm.parse_assembly(text)
     module.triple, module.data_layout = machine.triple, str(machine.target_data)
-    # Programs come without repetitions, so the passes of level 1 give the code of level 2, in two
-    # thirds of their time. Without passes, long programs take longer to become machine code.
-    options = llvm.create_pipeline_tuning_options(speed_level=1)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
     return module
 
 
 def compiled(text: str) -> bytes:
     """Return the object code of a module."""
+    import llvmlite.binding as llvm
+
     target = machine()
-    return target.emit_object(optimised(text, target))
+    module = parsed(text, target)
+    # Programs come without repetitions. LLVM's other passes would take as long as all the rest
+    # and give code of the same speed.
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_sroa_pass()  # memory of a function to registers
+    passes.add_sccp_pass()  # folds constants; machine code does not take denormal ones for zero
+    passes.run(module, llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options()))
+    return target.emit_object(module)
 
 
 def linked(code: bytes) -> Any:

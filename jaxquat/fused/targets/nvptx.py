@@ -126,4 +126,9 @@ def compiled(text: str) -> str:
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple(TRIPLE)
     machine = target.create_target_machine(cpu=PROCESSOR, features=FEATURES, opt=3)
-    return machine.emit_assembly(host.optimised(text, machine))
+    module = host.parsed(text, machine)
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return machine.emit_assembly(module)
