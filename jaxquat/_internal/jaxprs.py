@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -30,22 +32,25 @@ def equations(jaxpr: Any) -> Iterator[Any]:
             yield from equations(inner)
 
 
-def depends_on(jaxpr: Any, marked: Sequence[bool], slope: bool = False) -> list[bool]:
-    """Return, for each output of a jaxpr, whether its value may depend on a marked input."""
-    # With ``slope``, whether it may have a derivative, as integers and roundings have not.
-    jaxpr = _open(jaxpr)
-    dependent = {variable for variable, mark in zip(jaxpr.invars, marked, strict=True) if mark}
+def depends_on(jaxpr: Any, marks: Sequence[int], slope: bool = False) -> list[int]:
+    """Return, for each output of a jaxpr, the marks of all inputs on which it may depend.
 
-    def marks(variables: Sequence[Any]) -> list[bool]:
-        return [not hasattr(variable, "val") and variable in dependent for variable in variables]
+    A mark is a set of bits, or a bool. With ``slope``, an output that has no derivative with
+    respect to an input, as integers and roundings have none, does not depend on it.
+    """
+    jaxpr = _open(jaxpr)
+    dependent = dict(zip(jaxpr.invars, marks, strict=True))
+
+    def marks_of(variables: Sequence[Any]) -> list[int]:
+        return [0 if hasattr(v, "val") else dependent.get(v, 0) for v in variables]
 
     for equation in jaxpr.eqns:
-        inputs = marks(equation.invars)
+        inputs = marks_of(equation.invars)
         if any(inputs) and not (slope and equation.primitive.name in _FLAT):
             outputs = _of_equation(equation, inputs, slope)
             pairs = zip(equation.outvars, outputs, strict=True)
-            dependent |= {v for v, mark in pairs if mark and not (slope and _is_flat(v))}
-    return marks(jaxpr.outvars)
+            dependent.update((v, mark) for v, mark in pairs if not (slope and _is_flat(v)))
+    return marks_of(jaxpr.outvars)
 
 
 _FLAT = ("stop_gradient", "bitcast_convert_type", "ceil", "floor", "round", "sign")
@@ -55,51 +60,58 @@ def _is_flat(variable: Any) -> bool:
     return not jnp.issubdtype(variable.aval.dtype, jnp.inexact)
 
 
-def _of_equation(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
+def _all(marks: Sequence[int]) -> int:
+    return functools.reduce(operator.or_, marks, 0)
+
+
+def _of_equation(equation: Any, inputs: list[int], slope: bool) -> list[int]:
     name = equation.primitive.name
     if name in _RULES:
         return _RULES[name](equation, inputs, slope)
     inner = None if slope and name.startswith("custom_") else called(equation)
-    return [True] * len(equation.outvars) if inner is None else depends_on(inner, inputs, slope)
+    if inner is None:
+        return [_all(inputs)] * len(equation.outvars)
+    return depends_on(inner, inputs, slope)
 
 
-def _of_branches(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
+def _of_branches(equation: Any, inputs: list[int], slope: bool) -> list[int]:
     which, *operands = inputs
     outputs = [depends_on(branch, operands, slope) for branch in equation.params["branches"]]
-    return [which or any(one) for one in zip(*outputs, strict=True)]
+    return [_all([which, *one]) for one in zip(*outputs, strict=True)]
 
 
-def _of_scan(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
+def _of_scan(equation: Any, inputs: list[int], slope: bool) -> list[int]:
     consts, carried = inputs_of_scan(equation)
     rows = inputs[consts + carried :]
 
-    def once(carry: list[bool]) -> list[bool]:
+    def once(carry: list[int]) -> list[int]:
         return depends_on(equation.params["jaxpr"], [*inputs[:consts], *carry, *rows], slope)
 
     carry = _settled(inputs[consts : consts + carried], lambda carry: once(carry)[:carried])
     return [*carry, *once(carry)[carried:]]
 
 
-def _of_while(equation: Any, inputs: list[bool], slope: bool) -> list[bool]:
+def _of_while(equation: Any, inputs: list[int], slope: bool) -> list[int]:
     params = equation.params
     first, second = params["cond_nconsts"], params["cond_nconsts"] + params["body_nconsts"]
 
-    def once(carry: list[bool]) -> list[bool]:
-        if any(depends_on(params["cond_jaxpr"], [*inputs[:first], *carry], slope)):
-            return [True] * len(carry)  # the condition decides how often all values change
-        return depends_on(params["body_jaxpr"], [*inputs[first:second], *carry], slope)
+    def once(carry: list[int]) -> list[int]:
+        # the condition decides how often all values change
+        goes_on = _all(depends_on(params["cond_jaxpr"], [*inputs[:first], *carry], slope))
+        after = depends_on(params["body_jaxpr"], [*inputs[first:second], *carry], slope)
+        return [goes_on | mark for mark in after]
 
     return _settled(inputs[second:], once)
 
 
-def _settled(carry: list[bool], once: Callable[[list[bool]], list[bool]]) -> list[bool]:
-    """Repeat an iteration until no further carried value becomes dependent."""
-    while (after := [a or b for a, b in zip(carry, once(carry), strict=True)]) != carry:
+def _settled(carry: list[int], once: Callable[[list[int]], list[int]]) -> list[int]:
+    """Repeat an iteration until no carried value receives a further mark."""
+    while (after := [a | b for a, b in zip(carry, once(carry), strict=True)]) != carry:
         carry = after
     return carry
 
 
-_RULES: dict[str, Callable[[Any, list[bool], bool], list[bool]]] = {
+_RULES: dict[str, Callable[[Any, list[int], bool], list[int]]] = {
     "cond": _of_branches,
     "scan": _of_scan,
     "while": _of_while,
@@ -127,6 +139,21 @@ def called(equation: Any) -> Any:
             if _alike(*inputs) and _alike(*outputs):
                 return equation.params[key]
     return None
+
+
+def sources(jaxpr: Any) -> list[Any]:
+    """Return a key for each output of a jaxpr; outputs with the same key are the same value."""
+    jaxpr = _open(jaxpr)
+    places = {v: (e, k) for e in jaxpr.eqns for k, v in enumerate(e.outvars)}
+
+    def source(variable: Any) -> Any:
+        if hasattr(variable, "val") or variable not in places:
+            return id(variable)
+        equation, k = places[variable]
+        inner = called(equation)
+        return id(variable) if inner is None else (id(equation), sources(inner)[k])
+
+    return [source(variable) for variable in jaxpr.outvars]
 
 
 def _alike(one: Sequence[Any], other: Sequence[Any]) -> bool:

@@ -81,6 +81,8 @@ class Recurrence:
     segment: int | None  # steps between two kept states; None: ``kept_every``
     strict: bool  # whether a program without a scalar form is an error, else a ``lax.scan``
     value_by_scan: bool = False  # for a value without derivative, whose products are faster
+    first: int = 0  # the first row that is saved
+    reverse: bool = False  # the order of the rows of inputs and saved values
     primal: Recurrence | None = None  # the recurrence of which this is the tangent
     tangents: Tangents | None = None
 
@@ -127,7 +129,7 @@ class Recurrence:
             scalar_dtype(self.spec(place).dtype)
         loop = Loop(
             steps=self.steps, sample_every=self.sample_every, save_every=self.save_every,
-            segment=self.kept_every,
+            segment=self.kept_every, first=self.first, reverse=self.reverse,
         )  # fmt: skip
         return loop._replace(**self.specs)
 
@@ -206,11 +208,11 @@ class Recurrence:
         slopes = []
         for name, closed in self.branched.items():
             inputs, results = self.inputs(name), self.places(FLOWS[name][1])
-            for place in inputs:
-                if place[0] == "k" or place[1] not in self.smooth(place[0]):
-                    continue
-                depends = depends_on(closed, [other == place for other in inputs], slope=True)
-                slopes += [(place, x) for x, d in zip(results, depends, strict=True) if d]
+            smooth = [p for p in inputs if p[0] != "k" and p[1] in self.smooth(p[0])]
+            bits = {place: 1 << number for number, place in enumerate(smooth)}
+            marks = depends_on(closed, [bits.get(place, 0) for place in inputs], slope=True)
+            for place, bit in bits.items():
+                slopes += [(place, x) for x, m in zip(results, marks, strict=True) if m & bit]
         return slopes
 
     def unused(self, live: Live) -> set[int]:
