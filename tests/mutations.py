@@ -107,6 +107,36 @@ def of_rules(name: str) -> str:
 
 
 MUTATIONS = {
+    "kernel: a reversed scan saves its first row last": Mutation(
+        "fused/timeloop.py",
+        "loop.rows - row if loop.reverse",
+        "row - loop.first if loop.reverse",
+        "fused/test_scanning.py::test_results_that_repeat_others_are_those_of_lax_scan[fused-True]",
+    ),
+    "kernel: the row before the first step is differentiated": Mutation(
+        "fused/timeloop.py",
+        "k.multiple_of(loop.save_every)), _if_saved(target, loop, row):",
+        "k.multiple_of(loop.save_every)):",
+        "fused/test_scanning.py::test_results_that_repeat_others_are_those_of_lax_scan[fused-False]",
+    ),
+    "kernel: the other numbers of a sparse array are left out": Mutation(
+        "fused/targets/lanes.py",
+        "if not fills or name != most:",
+        "if not fills:",
+        "fused/test_scanning.py::test_results_that_repeat_others_are_those_of_lax_scan[fused-False]",
+    ),
+    "kernel: a result of a scan stands for another one": Mutation(
+        "_internal/jaxprs.py",
+        "(id(equation), sources(inner)[k])",
+        "id(equation)",
+        "fused/test_scanning.py::test_results_that_repeat_others_are_those_of_lax_scan[fused-False]",
+    ),
+    "kernel: constants beside denormal numbers are folded as on a processor": Mutation(
+        "fused/targets/host.py",
+        "    passes.add_sccp_pass()",
+        "    # ",
+        "fused/test_scanning.py::test_a_denormal_result_counts_as_zero_for_a_constant_argument_too",
+    ),
     "C: carried variables are set one after the other": Mutation(
         C,
         'new.append(self.variable("v", routine.dtype(k), x) if depends else x)',
@@ -454,8 +484,8 @@ MUTATIONS = {
     ),
     "smoother: the noise of the step left out": Mutation(
         ERROR,
-        "_product(gain, noise + later.covariance)",
-        "_product(gain, later.covariance)",
+        "_product(gain, noise + later)",
+        "_product(gain, later)",
         "estimation/test_smoother.py::"
         "test_its_covariance_is_that_of_its_error_whatever_the_gains[0]",
     ),

@@ -112,16 +112,18 @@ def consistency(updates: Sequence[Update]) -> tuple[Array, Array, Array]:
     return squared, count, 0.5 * (logs - squared - count * jnp.log(2.0 * jnp.pi))
 
 
-def smoothed(covariance: Array, transition: Array, noise: Array, later: Error) -> Error:
-    """Return the smoothed error of a sample from that of the next one."""
+def smoothed(
+    covariance: Array, transition: Array, noise: Array, later: Array
+) -> tuple[Array, Array]:
+    """Return G, and the smoothed covariance of a sample from that of the next one, ``later``."""
     # ``covariance`` is that of the filter's error at the sample; ``transition`` and ``noise`` lead
-    # to the next one. The mean of ``later`` is relative to the prediction of the next sample.
+    # to the next one.
     ahead = predicted(covariance, transition, noise)
     gain = transpose(_solved(ahead, _product(transition, covariance)))
     left = jnp.eye(len(gain), dtype=gain.dtype) - _product(gain, transition)
     own = _product(_product(left, covariance), transpose(left))
-    new = _product(_product(gain, noise + later.covariance), transpose(gain))
-    return Error(matvec(gain, later.mean), symmetric(own + new))
+    new = _product(_product(gain, noise + later), transpose(gain))
+    return gain, symmetric(own + new)
 
 
 def _solved(covariance: Array, columns: Array) -> Array:
@@ -132,12 +134,14 @@ def _solved(covariance: Array, columns: Array) -> Array:
     least = 10.0 * jnp.finfo(scale.dtype).eps
     system = jnp.concatenate([covariance / transpose(scale), columns], axis=1) / scale
 
-    def eliminated(system: Array, here: Array) -> tuple[Array, None]:  # a loop compiles faster
-        row, column = matvec(transpose(system), here), matvec(system[:, :size], here)
-        row = row / jnp.maximum(jnp.sum(column * here), least)
-        return system - (column - here)[:, None] * row[None, :], None
+    def eliminated(k: Array, system: Array) -> Array:  # a loop compiles faster
+        row = lax.dynamic_index_in_dim(system, k, keepdims=False)
+        column = lax.dynamic_index_in_dim(system, k, 1, keepdims=False)
+        here = jnp.arange(size) == k
+        row = row / jnp.maximum(row[k], least)
+        return system - jnp.where(here, column - 1.0, column)[:, None] * row[None, :]
 
-    system, _ = lax.scan(eliminated, system, jnp.eye(size, dtype=scale.dtype))
+    system = lax.fori_loop(0, size, eliminated, system)
     return system[:, size:] / scale
 
 

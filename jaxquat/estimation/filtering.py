@@ -14,6 +14,7 @@ from jax import Array, lax
 from jaxquat import fused
 from jaxquat._internal import reprs
 from jaxquat._internal.checks import arrays, instance, is_concrete, takes
+from jaxquat._internal.linear import matvec
 from jaxquat.estimation import error_state
 from jaxquat.estimation.arguments import check_sizes, unit_or_missing
 from jaxquat.estimation.error_state import Error
@@ -151,26 +152,42 @@ def smooth(filter: Filter, samples: Any, memory: Any = None) -> Estimate:  # noq
         memory, estimate, linearized = filter.linearize(memory, sample)
         return memory, (estimate, linearized)
 
-    def backward(later: Any, row: tuple[Estimate, Linearized]) -> tuple[Any, Estimate]:
-        error, (transition, noise, correction) = later
-        # relative to the prediction
-        mean = (error.mean + correction).at[:3].set(joined(error.mean[:3], correction[:3]))
-        error = error._replace(mean=mean)
-        error = error_state.smoothed(row[0].covariance, transition, noise, error)
-        return (error, row[1]), corrected(row[0], error)
+    # In the backward passes, ``later`` is of the next sample; the transition leads to it.
+    def covariance(later: Any, row: Any) -> tuple[Any, tuple[Array, Array]]:
+        own, *to_own = row
+        smoothed, (transition, noise) = later
+        gain, smoothed = error_state.smoothed(own, transition, noise, smoothed)
+        return (smoothed, to_own), (gain, smoothed)
 
-    _, rows = fused.scan(_recomputed(forward), memory, samples)
+    def mean(later: Any, row: Any) -> tuple[Any, tuple[Array, ...]]:
+        error, correction = later
+        numbers, gain, own = row
+        turn = joined(error[:3], correction[:3])
+        # relative to the prediction of the next sample, then to the estimate of this one
+        error = matvec(gain, (error + correction).at[:3].set(turn))
+        return (error, own), _moved(numbers, error)
+
+    _, (estimates, linearized) = fused.scan(_recomputed(forward), memory, samples)
     # After the last sample nothing is known: the filter's estimate of it stays.
-    zero, zeros = jax.tree.map(lambda x: jnp.zeros_like(x[0]), (rows[1].correction, rows[1].noise))
-    later = Error(zero, zeros), Linearized(zeros, jnp.eye(len(zero), dtype=zero.dtype), zero)
-    return lax.scan(_recomputed(backward), later, rows, reverse=True)[1]
+    transition, noise, correction = linearized
+    zero, zeros = jax.tree.map(lambda x: jnp.zeros_like(x[0]), (correction, noise))
+    begin = zeros, [zeros, jnp.eye(len(zero), dtype=zero.dtype)]
+    matrices = estimates.covariance, transition, noise
+    gains, covariances = lax.scan(_recomputed(covariance), begin, matrices, reverse=True)[1]
+    rows = estimates[:3], gains, correction
+    q, bias, others = fused.scan(_recomputed(mean), (zero, zero), rows, reverse=True)[1]
+    return estimates._replace(q=q, bias=bias, others=others, covariance=covariances)
 
 
 def corrected(estimate: Estimate, error: Error) -> Estimate:
     """Return the estimate corrected by the mean error (n,), with the error's covariance."""
-    q, shift = turned(estimate.q, error.mean[:3]), error.mean[3:]
-    bias, others = estimate.bias + shift[:3], estimate.others + shift[3:]
+    q, bias, others = _moved(estimate[:3], error.mean)
     return estimate._replace(q=q, bias=bias, others=others, covariance=error.covariance)
+
+
+def _moved(numbers: tuple[Array, Array, Array], error: Array) -> tuple[Array, Array, Array]:
+    (q, bias, others), shift = numbers, error[3:]
+    return turned(q, error[:3]), bias + shift[:3], others + shift[3:]
 
 
 def joined(later: Array, earlier: Array) -> Array:

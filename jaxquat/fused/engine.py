@@ -10,6 +10,8 @@ absent. A loop is an object with these attributes:
 - ``command(k, state, memory, input)``: the command from step k on, and the new memory. It is called
   every ``sample_every`` steps, and only if ``is_commanded``.
 - ``observe(k, state, command)``: what is saved before every ``save_every``-th step, and at the end.
+- optionally ``first``, 1 if nothing is saved before the first step, and ``reverse``: whether the
+  rows of inputs and saved values go from the last to the first.
 """
 
 from __future__ import annotations
@@ -120,6 +122,8 @@ def traced(loop: Any, strict: bool) -> tuple[Recurrence, list[Array], Any]:
         segment=loop.segment,
         strict=strict,
         value_by_scan=not strict and per_step > most["value"],
+        first=getattr(loop, "first", 0),
+        reverse=getattr(loop, "reverse", False),
     )
     start = jax.tree.leaves((loop.inputs, loop.start, loop.initial_memory()))
     operands = [*constants, *map(without_keys, start)]

@@ -100,11 +100,18 @@ class Loop(NamedTuple):
     sample_every: int = 1
     save_every: int = 1  # a divisor of ``steps``
     segment: int = 1  # steps between two states that are kept for the backward pass
+    first: int = 0  # the first row that is saved, 0 or 1
+    reverse: bool = False  # whether the rows of inputs and saved values go from last to first
 
     @property
     def rows(self) -> int:
         """Number of saved rows, not counting the last one."""
         return self.steps // self.save_every
+
+    @property
+    def samples(self) -> int:
+        """Number of rows of the inputs."""
+        return self.steps // self.sample_every
 
     @property
     def segments(self) -> int:
@@ -115,8 +122,8 @@ class Loop(NamedTuple):
         """Return the length of the leading axis of arrays, if they have one."""
         if role == "residual":
             return (self.segments,)
-        lengths = {"inputs": (self.steps // self.sample_every,), "saved": (self.rows + 1,)}
-        return lengths.get(group, ())
+        lengths = {"inputs": self.samples, "saved": self.rows + 1 - self.first}
+        return (lengths[group],) if group in lengths else ()
 
     def by(self, wanted: set[int]) -> Loop:
         """Return the loop with derivatives for the constants ``wanted`` alone, 0 for the others."""

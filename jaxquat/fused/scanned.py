@@ -27,6 +27,8 @@ def scanned(f: Recurrence, operands: Sequence[Array]) -> list[Array]:
         for x, (group, i) in zip(operands, f.places(START), strict=True)
     ]
     groups = _by_group(f, START, arrays)
+    if f.reverse:
+        groups["inputs"] = [jnp.flip(x, 0) for x in groups["inputs"]]
     functions = {name: jaxpr_as_fun(closed) for name, closed in f.functions.items()}
 
     def call(name: str, k: Array, groups_now: Groups) -> Groups:
@@ -59,7 +61,8 @@ def scanned(f: Recurrence, operands: Sequence[Array]) -> list[Array]:
     one_row = jax.checkpoint(row, prevent_cse=False)
     (k, end), rows = scan(one_row, (k, carry), None, f.layout.rows, None)
     last = call("save", k, end)["saved"]
-    rows = [jnp.concatenate([x, y[None]]) for x, y in zip(rows, last, strict=True)]
+    rows = [jnp.concatenate([x[f.first :], y[None]]) for x, y in zip(rows, last, strict=True)]
+    rows = [jnp.flip(x, 0) for x in rows] if f.reverse else rows
     carried = [x.reshape(-1) for group in CARRY for x in end[group]]
     return [*(x.reshape(len(x), -1) for x in rows), *carried]
 

@@ -13,6 +13,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from jaxquat._internal.checks import arrays, boolean, function, integer, one_of, strong
 from jaxquat._internal.collection import paused
+from jaxquat._internal.jaxprs import sources
 from jaxquat._internal.varying import axes_of, cast, shaped
 from jaxquat.fused import engine as fused
 
@@ -58,10 +59,8 @@ def scan(
     arrays("xs", xs)
     arrays("init", init)
     length = None if length is None else integer("length", length, 0)
-    if boolean("reverse", reverse):
-        last, ys = scan(f, init, _reversed(xs), length, engine=engine)
-        return last, _reversed(ys)
-    by_scan = functools.partial(lax.scan, f, init, xs, length)
+    reverse = boolean("reverse", reverse)
+    by_scan = functools.partial(lax.scan, f, init, xs, length, reverse)
     if engine == "scan":
         return by_scan()
     counts = {len(x) for x in jax.tree.leaves(xs)} | (set() if length is None else {length})
@@ -76,14 +75,10 @@ def scan(
     assert traced is not None
     if not jax.tree.leaves(traced.results):  # nothing to compute
         return by_scan()
-    loop = _Loop(traced, init, xs, *counts)
+    loop = _Loop(traced, init, xs, *counts, reverse=reverse)
     if engine == "fused":
         return loop.results(strict=True)
     return fused.if_possible(functools.partial(loop.results, strict=False), by_scan)
-
-
-def _reversed(rows: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.flip(x, 0), rows)
 
 
 class _Traced(NamedTuple):
@@ -106,22 +101,30 @@ def _traced(f: Callable[..., Any], init: Any, xs: Any, steps: int) -> _Traced | 
 
 
 class _Loop:
-    """A scan as a loop of the engine: the state is the carry and the last y, the command x."""
+    """A scan as a loop of the engine: the state is the carry and the last y, the command x.
 
-    sample_every = save_every = 1
+    A y that is also in the carry, or that is another y, is not computed and kept again.
+    """
+
+    sample_every = save_every = first = 1
     segment = None
 
-    def __init__(self, traced: _Traced, init: Any, xs: Any, steps: int) -> None:
-        self.inputs, self.steps = xs, steps
+    def __init__(self, traced: _Traced, init: Any, xs: Any, steps: int, reverse: bool) -> None:
+        self.inputs, self.steps, self.reverse = xs, steps, reverse
         self.is_commanded = bool(jax.tree.leaves(xs))
-        carry, ys = traced.results
         self.f, self.structure = jaxpr_as_fun(traced.closed), traced.structure
+        carry, ys = traced.results
         init = jax.tree.map(lambda x, spec: strong(jnp.asarray(x, spec.dtype)), init, carry)
-        self.start = init, jax.tree.map(_zeros, ys)
+        begin, rows = jax.tree.leaves(init), jax.tree.leaves(ys)
+        self.count, outputs = len(begin), sources(traced.closed)
+        own = [k for k, x in enumerate(outputs) if k >= self.count and outputs.index(x) == k]
+        self.kept = [*range(self.count), *own]  # outputs of f
+        self.places = [self.kept.index(outputs.index(x)) for x in outputs[self.count :]]
+        self.start = [*begin, *(_zeros(rows[k - self.count]) for k in own)]
 
     def results(self, *, strict: bool) -> tuple[Any, Any]:
-        ys, _, (carry, _) = fused.results_of(self, strict)
-        return carry, jax.tree.map(lambda x: x[1:], ys)
+        rows, _, state = fused.results_of(self, strict)
+        return jax.tree.unflatten(self.structure, [*state[: self.count], *rows])
 
     def initial_memory(self) -> tuple[()]:
         return ()
@@ -129,11 +132,12 @@ class _Loop:
     def command(self, k: Array, state: Any, memory: Any, x: Any) -> tuple[Any, Any]:
         return x, memory
 
-    def step(self, k: Array, state: Any, x: Any = None) -> Any:
-        return jax.tree.unflatten(self.structure, self.f(*jax.tree.leaves((state[0], x))))
+    def step(self, k: Array, state: list[Any], x: Any = None) -> list[Any]:
+        outputs = self.f(*state[: self.count], *jax.tree.leaves(x))
+        return [outputs[k] for k in self.kept]
 
-    def observe(self, k: Array, state: Any, x: Any = None) -> Any:
-        return state[1]
+    def observe(self, k: Array, state: list[Any], x: Any = None) -> list[Any]:
+        return [state[place] for place in self.places]
 
 
 def _zeros(rows: Any) -> Any:

@@ -10,13 +10,16 @@ steps. "backward" reads the cotangents of the results::
         for each step k, the last one first:
             apply the transposed derivatives of step, save and sample at past[k]
 
-Each derivative adds to the cotangents of the constants; that of the step replaces the cotangent of
-the state. The cotangent of a command is a sum over the steps that used it. The loops are written
-with ``targets.lanes``: a number such as k is a name in the text, ``when`` stands for ``if``.
+With ``first`` the row before the first step is left out. With ``reverse`` the first step reads and
+saves the last row. Each derivative adds to the cotangents of the constants; that of the step
+replaces the cotangent of the state. The cotangent of a command is a sum over the steps that used
+it. The loops are written with ``targets.lanes``: a number such as k is a name in the text, ``when``
+stands for ``if``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import Any
 
@@ -47,7 +50,8 @@ class _Member:
         inner, outer = FLOWS[name]
         values = [inputs[x] if x in inputs else self.carried[x].get() for x in inner]
         arguments = [*self.constants, k, *itertools.chain(*values)]
-        results = self.target.run(getattr(self.loop, name), arguments)
+        run = self.target.saved if name == "save" else self.target.run
+        results = run(getattr(self.loop, name), arguments)
         parts = split(results, *(getattr(self.loop, group) for group in outer))
         return dict(zip(outer, parts, strict=True))
 
@@ -55,7 +59,7 @@ class _Member:
         if self.loop.sample is None:
             return
         with self.target.when(k.multiple_of(self.loop.sample_every)):
-            row = self.target.read(self.inputs, k // self.loop.sample_every)
+            row = self.target.read(self.inputs, _input_row(self.loop, k))
             self.set(self.run("sample", k, inputs=row))
 
     def step(self, k: Number) -> None:
@@ -79,7 +83,9 @@ def _forward(target: Lanes, loop: Loop, operands: Named, results: Named) -> None
                     target.write(results["residual", group], variable.get(), k // loop.segment)
 
     def save(k: Number, row: Number) -> None:
-        target.write(results["result", "saved"], member.run("save", k)["saved"], row)
+        with _if_saved(target, loop, row):
+            saved = member.run("save", k)["saved"]
+            target.write(results["result", "saved"], saved, _saved_row(loop, row))
 
     if loop.sample is None:  # then a row is a loop of its own, in which nothing is asked
         with target.loop(loop.rows + 1) as row:
@@ -106,7 +112,7 @@ def _backward(target: Lanes, loop: Loop, operands: Named, results: Named) -> Non
     past = {group: target.variable(getattr(loop, group), loop.segment) for group in CARRY}
     cotangents = _Cotangents(member, operands, results)
     last = {group: target.read(operands["result", group]) for group in FLOWS["save"][0]}
-    cotangents.of_function("save", loop.steps, loop.rows, last)
+    cotangents.of_function("save", loop.steps, _saved_row(loop, loop.rows), last)
     with target.loop(loop.segments) as later:
         segment: Number = loop.segments - 1 - later
         begin = segment * loop.segment
@@ -127,6 +133,19 @@ def _backward(target: Lanes, loop: Loop, operands: Named, results: Named) -> Non
         target.write(results["gradient", group], cotangents.by[group].get())
 
 
+def _if_saved(target: Lanes, loop: Loop, row: Number) -> contextlib.AbstractContextManager[None]:
+    return target.when(row >= loop.first) if loop.first else contextlib.nullcontext()
+
+
+def _saved_row(loop: Loop, row: Number) -> Number:
+    return loop.rows - row if loop.reverse else row - loop.first
+
+
+def _input_row(loop: Loop, k: Number) -> Number:
+    row = k // loop.sample_every
+    return loop.samples - 1 - row if loop.reverse else row
+
+
 class _Cotangents:
     """The cotangents of a member, propagated back from step to step; ``by`` group."""
 
@@ -144,11 +163,12 @@ class _Cotangents:
     def back(self, k: Number, past: dict[str, Values]) -> None:
         loop, target = self.loop, self.target
         self.of_function("step", k, k, past)
-        with target.when(k.multiple_of(loop.save_every)):
-            self.of_function("save", k, k // loop.save_every, past)
+        row = k // loop.save_every
+        with target.when(k.multiple_of(loop.save_every)), _if_saved(target, loop, row):
+            self.of_function("save", k, _saved_row(loop, row), past)
         if loop.sample_back is not None:
             with target.when(k.multiple_of(loop.sample_every)):
-                row = k // loop.sample_every
+                row = _input_row(loop, k)
                 inputs = target.read(self.member.inputs, row)
                 self.of_function("sample", k, row, past | {"inputs": inputs})
                 self.by["command"].set(target.zeros(self.leaves["command"]))

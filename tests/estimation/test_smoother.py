@@ -96,8 +96,9 @@ def rows_of(seed=0):
     for k in reversed(range(STEPS)):
         rows[k] = rows[k]._replace(smoothed=later)
         f, q, correction = linear[k]
-        later = later._replace(mean=later.mean + correction)  # relative to the prediction
-        later = SMOOTHED(jnp.asarray(rows[k - 1].covariance), f, q, later)
+        gain, covariance = SMOOTHED(jnp.asarray(rows[k - 1].covariance), f, q, later.covariance)
+        # the correction makes the mean relative to the prediction
+        later = error_state.Error(gain @ (later.mean + correction), covariance)
     return rows
 
 

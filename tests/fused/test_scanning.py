@@ -7,6 +7,7 @@ import pytest
 from jax import lax
 
 import jaxquat as jq
+from jaxquat.fused.engine import MULTIPLICATIONS
 
 pytestmark = pytest.mark.needs("llvmlite")
 
@@ -62,6 +63,38 @@ def test_reversed_steps_go_from_the_last_row_to_the_first():
     for result in results:
         for got, right in zip(result, wanted, strict=True):
             np.testing.assert_allclose(got, right, rtol=1e-12)
+
+
+@jax.checkpoint
+def repeating(carry, force):
+    """A step whose results repeat the carry, each other, the row and the carry before.
+
+    The matrix has more zeros than other numbers, and more numbers than a kernel holds in registers.
+    """
+    x, total = carry
+    after = x + 0.1 * jnp.stack([x[1], force - jnp.sin(x[0])])
+    square = after * x
+    matrix = jnp.zeros((3, 7)).at[1, 2:4].set(square).at[2, 6].set(force)
+    return (after, total + matrix), (square, after, matrix, x, force, square, total)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("way", ["fused", "auto", "derivative by a scan"])
+def test_results_that_repeat_others_are_those_of_lax_scan(monkeypatch, reverse, way):
+    if way == "derivative by a scan":
+        monkeypatch.setitem(MULTIPLICATIONS["cpu"], "value", -1)
+    options = {"engine": "fused" if way == "fused" else "auto", "reverse": reverse}
+
+    def run(forces, scan, **options):
+        begin = INIT["x"], jnp.ones((3, 7))
+        f = lambda x, forces: scan(repeating, (x, begin[1]), forces, **options)
+        value, transpose = jax.vjp(f, begin[0], forces)
+        return value, transpose(jax.tree.map(jnp.cos, value))
+
+    both = lambda x: (run(x, jq.fused.scan, **options), run(x, lax.scan, reverse=reverse))
+    results, wanted = jax.jit(jax.vmap(both))(np.stack([FORCES, -FORCES]))
+    for got, right in zip(jax.tree.leaves(results), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(got, right, rtol=1e-12, atol=1e-15)
 
 
 def loss(run):

@@ -7,6 +7,7 @@ caller sets ``sources`` and ``targets``. On a GPU, a vector of one lane is a thr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -61,6 +62,14 @@ class Lanes(Programs):
             program = speculated(program)
         return self.program(program, [self.in_lanes(x) for x in inputs])
 
+    def saved(self, program: Program, inputs: Sequence[Any]) -> list[str | Cell]:
+        """Return the outputs of ``run``, to be written at once: of inputs, the places."""
+        places = dict(enumerate(map(self.in_lanes, inputs)))
+        computed = [k for k in program.outputs if k not in places]
+        names = self.run(program._replace(outputs=tuple(computed)), [*places.values()])
+        values = places | dict(zip(computed, names, strict=True))
+        return [values[k] for k in program.outputs]
+
     def in_lanes(self, x: Any) -> str | Cell:
         """Return a value as a vector; the number of a step becomes an int32."""
         dtype = np.dtype(np.int32)
@@ -86,17 +95,20 @@ class Lanes(Programs):
 
     def assign(self, leaf: Leaf, first: Cell, values: Sequence[str | Cell]) -> None:
         """Write the values of a leaf."""
-        source, one = self.together(leaf, values), len(set(values)) == 1
-        if leaf.size > LONG and source and source.base != first.base:
+        source, is_long = self.together(leaf, values), leaf.size > LONG
+        if is_long and source and source.base != first.base:
             with self.loop(leaf.size) as k:
                 self.write_to(first, self.read_from(source, k), k)
-        elif leaf.size > LONG and one and isinstance(values[0], str):
-            with self.loop(leaf.size) as k:
-                self.write_to(first, values[0], k)
         else:
             names = [x if isinstance(x, str) else self.read_from(x) for x in values]
+            most, count = Counter(names).most_common(1)[0] if is_long else ("", 0)
+            fills = 2 * count > leaf.size  # as the zeros of a sparse matrix
+            if fills:
+                with self.loop(leaf.size) as k:
+                    self.write_to(first, most, k)
             for k, name in enumerate(names):
-                self.write_to(first, name, k)
+                if not fills or name != most:
+                    self.write_to(first, name, k)
         # names of the old values no longer stand for the values in memory
         old = self.places.items()
         self.places = {name: place for name, place in old if place.base != first.base}

@@ -50,7 +50,7 @@ def _operator(word: str) -> Callable[[Any, Index], Number]:
     return lambda self, other: self.text.number(self.text.set(f"{word} i64 {self}, {other}"))
 
 
-_product = _operator("mul")
+_sum, _product = map(_operator, ("add", "mul"))
 
 
 class Number:
@@ -62,14 +62,18 @@ class Number:
     def __str__(self) -> str:
         return self.name
 
-    __add__ = __radd__ = _operator("add")
     __sub__, __floordiv__, __mod__ = map(_operator, ("sub", "udiv", "urem"))
-    __lt__, is_ = _operator("icmp ult"), _operator("icmp eq")
+    __lt__, __ge__, is_ = map(_operator, ("icmp ult", "icmp uge", "icmp eq"))
+
+    def __add__(self, other: Index) -> Number:
+        return self if isinstance(other, int) and other == 0 else _sum(self, other)
 
     def __mul__(self, other: Index) -> Index:
-        return other if isinstance(other, int) and other == 0 else _product(self, other)
+        if isinstance(other, int) and other in (0, 1):
+            return self if other else 0
+        return _product(self, other)
 
-    __rmul__ = __mul__
+    __radd__, __rmul__ = __add__, __mul__
 
     def __rsub__(self, other: int) -> Index:
         return self * -1 + other
