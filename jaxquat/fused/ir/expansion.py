@@ -47,7 +47,9 @@ def _contracting(program: Program, otherwise: Rule) -> Rule:
     products = summed(program)
 
     def rule(b: Builder, op: Op, values: list[Any]) -> Scalar:
-        first, second = op.args if op.name in ("add", "sub") else (-1, -1)
+        if op.name not in ("add", "sub"):
+            return otherwise(b, op, values)
+        first, second = op.args
         if first in products:
             x, y = (values[a] for a in products[first])
             z = values[second]

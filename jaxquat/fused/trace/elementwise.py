@@ -43,9 +43,8 @@ def elementwise(b: Builder, rule: Rule, args: Sequence[Values]) -> Values:
     if any(a.shape != shape for a in args):
         shape = np.broadcast_shapes(*(a.shape for a in args))
         args = [np.broadcast_to(a, shape) for a in args]
-    columns = [a.ravel() for a in args]
-    results = mapped(b, rule, columns) if columns[0].size >= WIDE else None
-    return (each(rule, *columns) if results is None else results).reshape(shape)
+    results = mapped(b, rule, [a.ravel() for a in args]) if args[0].size >= WIDE else None
+    return each(rule, *args) if results is None else results.reshape(shape)
 
 
 def mapped(b: Builder, rule: Rule, columns: list[Values]) -> Values | None:
