@@ -15,6 +15,7 @@ from jaxquat._internal.renamed import refuses_old_keywords
 from jaxquat.dynamics.body import Body
 from jaxquat.dynamics.contract import Step, Torque
 from jaxquat.dynamics.state import State
+from jaxquat.fused.scanning import scan
 from jaxquat.fused.trace.hoisting import shared
 from jaxquat.planning.constraints import Kinds, largest_violation, values
 from jaxquat.planning.horizon import checked_horizon, shifted
@@ -145,7 +146,8 @@ def mpc(
         kinds = horizon.kinds(params, memory.k) if constrained else None
 
         def one(_: Any, commands: Array) -> Array:
-            return _improved(problem, kinds, *simulated(problem, start, commands), limits)
+            path, cost = simulated(problem, start, commands, loop=scan)
+            return _improved(problem, kinds, path, cost, limits)
 
         commands = lax.fori_loop(0, iterations, one, clipped(memory.commands, limits))
         memory = memory._replace(commands=shifted(commands), k=memory.k + 1)
@@ -170,7 +172,8 @@ def _improved(
     damping = 10.0 * float(jnp.finfo(commands.dtype).eps)
     program = None if constraints is None else program_of(model, cost, constraints, path, limits)
     if program is None:
-        z, multiplier = forward(model, backward(model, within(commands, limits, damping)))[1], 0.0
+        policy = backward(model, within(commands, limits, damping), loop=scan)
+        z, multiplier = forward(model, policy, loop=scan)[1], 0.0
     else:
         z, multiplier = solved(program, damping)
     change = z[:, -commands.shape[1] :]
@@ -179,7 +182,7 @@ def _improved(
         return clipped(commands + length * change, limits)
 
     def paid(commands: Array) -> Array:
-        path, cost = simulated(problem, start, commands)
+        path, cost = simulated(problem, start, commands, loop=scan)
         if constraints is None or program is None:
             return cost
         return cost + 2.0 * multiplier * program.violations(values(constraints, path))

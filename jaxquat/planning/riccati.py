@@ -165,7 +165,12 @@ def solve_free(hessian: Array, columns: Array, free: Array) -> Array:
     return both[1]
 
 
-def forward(model: Model, policy: Policy, start: Array | None = None) -> tuple[Array, Array]:
+def forward(
+    model: Model,
+    policy: Policy,
+    start: Array | None = None,
+    loop: Callable[..., Any] = lax.scan,
+) -> tuple[Array, Array]:
     """Return the error after each sample and its z, from this error at the start, or 0."""
 
     def sample(delta: Array, row: Any) -> tuple[Array, tuple[Array, Array]]:
@@ -176,4 +181,4 @@ def forward(model: Model, policy: Policy, start: Array | None = None) -> tuple[A
         return after, (after, z)
 
     rows = model.transition, model.shift, policy.change, policy.gains
-    return lax.scan(sample, jnp.zeros_like(model.end[0]) if start is None else start, rows)[1]
+    return loop(sample, jnp.zeros_like(model.end[0]) if start is None else start, rows)[1]
