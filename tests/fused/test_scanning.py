@@ -97,6 +97,25 @@ def test_results_that_repeat_others_are_those_of_lax_scan(monkeypatch, reverse, 
         np.testing.assert_allclose(got, right, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.parametrize("way", ["forward", "reverse"])
+def test_equal_results_with_different_derivatives_stay_apart(way):
+    """The sine twice, by its rule once with the slope 0; both change places in an inner call."""
+    if way == "forward":
+        twice = jax.custom_jvp(lambda x: (jnp.sin(x),) * 2)
+        twice.defjvp(lambda p, t: (twice(*p), (jnp.cos(p[0]) * t[0], 0.0 * t[0])))
+    else:
+        twice = jax.custom_vjp(lambda x: (jnp.sin(x),) * 2)
+        twice.defvjp(lambda x: (twice(x), x), lambda x, bars: (bars[0] * jnp.cos(x),))
+    exchanged = jax.jit(lambda x: twice(x)[::-1])
+
+    def last(c, scan, **options):
+        f = lambda c, x: (twice(c + x)[0], (twice(c * x), exchanged(c)))
+        return [jnp.sum(y) for y in jax.tree.leaves(scan(f, c, ARGUMENTS[2], **options))]
+
+    of = lambda scan, **options: jax.jit(jax.jacrev(lambda c: last(c, scan, **options)))(0.3)
+    np.testing.assert_allclose(of(jq.fused.scan, engine="fused"), of(lax.scan), rtol=1e-12)
+
+
 def loss(run):
     return lambda *a: jnp.sum(run(*a)[0] ** 2) + jnp.sum(jnp.sin(run(*a)[2]))
 
