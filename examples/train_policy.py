@@ -12,9 +12,9 @@ from flight to flight; the policy is told none of them.
 An update differentiates the mean cost of 64 windows of 1 s with respect to the weights. A window
 begins where the last one ended, without its derivatives, and a quarter of the flights are replaced
 by new ones each time. So the policy learns the whole flight, but no gradient goes back further than
-a second (docs/policies.md says why). The learning rate falls to zero along a cosine as the budget
-ends: seconds of wall time, compilation included, or a number of updates. It begins at 0.01; a
-larger --rate, for more windows, is reached after some updates.
+a second (docs/policies.md says why). The learning rate rises during the first 3200 windows, 50
+updates, and falls to zero along a cosine as the budget ends: seconds of wall time, compilation
+included, or a number of updates. It is at most 0.01, or a larger --rate for more windows.
 
 The program prints how many of 1024 new bodies stay within 20 cm and 10 degrees during the last
 second of 5 s, and writes train_policy.png, train_policy.gif, and the policy twice: policy.bin, for
@@ -208,6 +208,8 @@ def train(weights, key, options):
     moments, flights = ADAM.init(weights), random_flights(keys[0], worlds)
     while done < 1.0:
         rate = min(options.rate, 1e-2 + 5e-4 * k) * (0.5 + 0.5 * np.cos(np.pi * done))
+        # With 64 windows one training in fifty would diverge in its first updates.
+        rate *= min(1.0, (k + 1) * worlds / 3200)
         key = jax.random.fold_in(keys[1], k)
         weights, moments, flights, value = improve(weights, moments, flights, key, rate)
         value, k, now = float(value), k + 1, time.perf_counter() - began

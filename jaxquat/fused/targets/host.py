@@ -12,6 +12,11 @@ from jaxquat.fused.targets import template
 from jaxquat.fused.targets.lanes import Lanes
 from jaxquat.fused.targets.text import Module
 
+LEVEL = 1  # of code generation; 2 and 3 schedule once more, for processors that run in order
+# Memory of a function becomes registers, constants are folded: machine code would not take denormal
+# ones for zero. Programs come without repetitions, so LLVM's other passes would take as long as all
+# the rest and give code of the same speed.
+PASSES = ("sroa", "sccp")
 BLOCK = "void @block(ptr %operands, ptr %results, ptr %scratch, i64 %members, i64 %first)"
 
 
@@ -24,11 +29,11 @@ def processor() -> tuple[str, str]:
 
 
 @functools.cache
-def version() -> tuple[str, str]:
-    """Return the triple of this machine, and the version of LLVM."""
+def version() -> tuple[str, ...]:
+    """Return the triple of this machine, the version of LLVM, and how it compiles."""
     import llvmlite.binding as llvm
 
-    return machine().triple, str(llvm.llvm_version_info)
+    return machine().triple, str(llvm.llvm_version_info), str(LEVEL), *PASSES
 
 
 def register_bytes() -> int:
@@ -73,9 +78,8 @@ def machine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     cpu, features = processor()
-    # Level 1 has all of level 3 but a second scheduling, for processors that run in order.
     return llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=1, jit=True
+        cpu=cpu, features=features, opt=LEVEL, jit=True
     )
 
 
@@ -94,11 +98,9 @@ def compiled(text: str) -> bytes:
 
     target = machine()
     module = parsed(text, target)
-    # Programs come without repetitions. LLVM's other passes would take as long as all the rest
-    # and give code of the same speed.
     passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()  # memory of a function to registers
-    passes.add_sccp_pass()  # folds constants; machine code does not take denormal ones for zero
+    for name in PASSES:
+        getattr(passes, f"add_{name}_pass")()
     passes.run(module, llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options()))
     return target.emit_object(module)
 
