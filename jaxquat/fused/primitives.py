@@ -14,6 +14,7 @@ runs the loop for more members (``_Axes``); where only tangents are batched, all
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ from jaxquat._internal.varying import axes_of, cast, typed
 from jaxquat.fused import keys
 from jaxquat.fused.keys import Key, Operand, Operands
 from jaxquat.fused.recurrence import Live, Recurrence
+from jaxquat.fused.trace.tracing import ON_ARRAYS
+from jaxquat.fused.trace.values import raw_specs
 
 try:
     from jax._src.checkify import error_checks  # there is no public way to add a rule
@@ -57,6 +60,10 @@ class LoopPrimitive:
     def define(self, function: Callable[..., list[Array]], by_scan: Any = None) -> None:
         """Have this primitive evaluated as ``function``, or ``by_scan`` under ``checkify``."""
         program = by_scan or function
+        if by_scan is not None:
+            ON_ARRAYS[self.primitive.name] = lambda t, equation, *args: t.traced(
+                functools.partial(by_scan, **equation.params), raw_specs(equation, args), args
+            )
         self.primitive.def_impl(function)
         mlir.register_lowering(self.primitive, mlir.lower_fun(program, multiple_results=True))
 

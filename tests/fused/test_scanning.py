@@ -1,5 +1,7 @@
 """``jq.fused.scan`` is ``jax.lax.scan``: values, derivatives of both modes, batches, refusals."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -114,6 +116,26 @@ def test_equal_results_with_different_derivatives_stay_apart(way):
 
     of = lambda scan, **options: jax.jit(jax.jacrev(lambda c: last(c, scan, **options)))(0.3)
     np.testing.assert_allclose(of(jq.fused.scan, engine="fused"), of(lax.scan), rtol=1e-12)
+
+
+@pytest.mark.parametrize("inner", ["fused", "auto"])
+def test_a_kernel_may_have_a_scan_of_kernels_in_its_step(inner):
+    """A step that runs twelve small steps from last to first, two members at once."""
+
+    def run(start, outer, inner, **options):
+        def step(x, gain):
+            once = lambda x: inner(lambda x, f: (x + 0.1 * jnp.sin(gain * x + f), x), x, FORCES)
+            last, before = jax.vmap(once)(jnp.stack([x, -x]))
+            return last[0] + 0.1 * last[1] ** 2, before[1, 3]
+
+        return outer(step, start, jnp.array([0.3, 0.7, -0.4]), **options)
+
+    kernel = partial(jq.fused.scan, reverse=True, engine=inner)
+    values = lambda x: run(x, jq.fused.scan, kernel, engine="fused")
+    wanted = lambda x: run(x, lax.scan, partial(lax.scan, reverse=True))
+    for both in (lambda f: f, jax.jacrev, jax.jacfwd):
+        got, right = (jax.tree.leaves(jax.jit(both(f))(0.2)) for f in (values, wanted))
+        np.testing.assert_allclose(np.hstack(got), np.hstack(right), rtol=1e-12)
 
 
 def loss(run):

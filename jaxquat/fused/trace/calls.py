@@ -127,6 +127,6 @@ def _routine(t: Any, jaxpr: Any, args: list[Values]) -> Any:
     inside = sorted((x for x in results if x.literal is None), key=lambda x: x.number)
     program = inner.finish(inside)
     passed = len(inner.arguments) + len(inside)
-    if sum(program.counts().values()) < max(LONG, 2 * passed):  # passing a value is a line, too
+    if sum(program.counts().values()) < max(LONG, passed):  # passing a value is a line, too
         return None
     return Routine(program, fixed=len(inner.arguments)), inner.arguments, inside, outputs
