@@ -139,7 +139,7 @@ MUTATIONS = {
     ),
     "kernel: constants beside denormal numbers are folded as on a processor": Mutation(
         "fused/targets/host.py",
-        '"simplify_cfg", "sccp")',
+        '"instruction_combine", "simplify_cfg")',
         '"simplify_cfg")',
         "fused/test_scanning.py::test_a_denormal_result_counts_as_zero_for_a_constant_argument_too",
     ),

@@ -16,7 +16,7 @@ LEVEL = 3  # of code generation
 # Memory of a function becomes registers, and constants are folded: machine code would not take
 # denormal ones for zero. Programs come without repetitions, so LLVM's other passes would take as
 # long as all the rest and give code of the same speed.
-PASSES = ("sroa", "instruction_combine", "simplify_cfg", "sccp")
+PASSES = ("sroa", "instruction_combine", "simplify_cfg")
 BLOCK = "void @block(ptr %operands, ptr %results, ptr %scratch, i64 %members, i64 %first)"
 
 
