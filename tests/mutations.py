@@ -137,6 +137,12 @@ MUTATIONS = {
         "inner = called(equation)",
         "fused/test_scanning.py::test_equal_results_with_different_derivatives_stay_apart[forward]",
     ),
+    "kernel: a kernel in a step has no scalar form": Mutation(
+        "fused/primitives.py",
+        "        if by_scan is not None:",
+        "        if by_scan is None:",
+        "fused/test_scanning.py::test_a_kernel_may_have_a_scan_of_kernels_in_its_step[fused]",
+    ),
     "kernel: constants beside denormal numbers are folded as on a processor": Mutation(
         "fused/targets/host.py",
         '"instruction_combine", "simplify_cfg")',
@@ -962,6 +968,12 @@ MUTATIONS = {
         'variable.set(target.read(operands["residual", group], segment))',
         'variable.set(target.read(operands["residual", group], later))',
         of_second("linearized grad"),
+    ),
+    "memory: a kernel compiled in another way": Mutation(
+        "fused/targets/host.py",
+        "str(llvm.llvm_version_info), str(LEVEL), *PASSES",
+        "str(llvm.llvm_version_info)",
+        of_engine("fused", "a_processor_has_kernels_of_its_own"),
     ),
     "memory: a kernel of another processor": Mutation(
         CPU,

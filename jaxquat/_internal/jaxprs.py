@@ -60,7 +60,7 @@ def _is_flat(variable: Any) -> bool:
     return not jnp.issubdtype(variable.aval.dtype, jnp.inexact)
 
 
-def _all(marks: Sequence[int]) -> int:
+def _union(marks: Sequence[int]) -> int:
     return functools.reduce(operator.or_, marks, 0)
 
 
@@ -70,14 +70,14 @@ def _of_equation(equation: Any, inputs: list[int], slope: bool) -> list[int]:
         return _RULES[name](equation, inputs, slope)
     inner = None if slope and name.startswith("custom_") else called(equation)
     if inner is None:
-        return [_all(inputs)] * len(equation.outvars)
+        return [_union(inputs)] * len(equation.outvars)
     return depends_on(inner, inputs, slope)
 
 
 def _of_branches(equation: Any, inputs: list[int], slope: bool) -> list[int]:
     which, *operands = inputs
     outputs = [depends_on(branch, operands, slope) for branch in equation.params["branches"]]
-    return [_all([which, *one]) for one in zip(*outputs, strict=True)]
+    return [_union([which, *one]) for one in zip(*outputs, strict=True)]
 
 
 def _of_scan(equation: Any, inputs: list[int], slope: bool) -> list[int]:
@@ -97,7 +97,7 @@ def _of_while(equation: Any, inputs: list[int], slope: bool) -> list[int]:
 
     def once(carry: list[int]) -> list[int]:
         # the condition decides how often all values change
-        goes_on = _all(depends_on(params["cond_jaxpr"], [*inputs[:first], *carry], slope))
+        goes_on = _union(depends_on(params["cond_jaxpr"], [*inputs[:first], *carry], slope))
         after = depends_on(params["body_jaxpr"], [*inputs[first:second], *carry], slope)
         return [goes_on | mark for mark in after]
 

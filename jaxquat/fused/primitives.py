@@ -60,7 +60,7 @@ class LoopPrimitive:
     def define(self, function: Callable[..., list[Array]], by_scan: Any = None) -> None:
         """Have this primitive evaluated as ``function``, or ``by_scan`` under ``checkify``."""
         program = by_scan or function
-        if by_scan is not None:
+        if by_scan is not None:  # in the step of another kernel, this one is its scan
             ON_ARRAYS[self.primitive.name] = lambda t, equation, *args: t.traced(
                 functools.partial(by_scan, **equation.params), raw_specs(equation, args), args
             )

@@ -95,13 +95,13 @@ class Lanes(Programs):
 
     def assign(self, leaf: Leaf, first: Cell, values: Sequence[str | Cell]) -> None:
         """Write the values of a leaf."""
-        source, is_long = self.together(leaf, values), leaf.size > LONG
-        if is_long and source and source.base != first.base:
+        source = self.together(leaf, values)
+        if source and source.base != first.base:
             with self.loop(leaf.size) as k:
                 self.write_to(first, self.read_from(source, k), k)
         else:
             names = [x if isinstance(x, str) else self.read_from(x) for x in values]
-            most, count = Counter(names).most_common(1)[0] if is_long else ("", 0)
+            most, count = Counter(names).most_common(1)[0] if leaf.size > LONG else ("", 0)
             fills = 2 * count > leaf.size  # as the zeros of a sparse matrix
             if fills:
                 with self.loop(leaf.size) as k:

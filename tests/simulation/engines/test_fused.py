@@ -936,6 +936,12 @@ def test_a_processor_has_kernels_of_its_own(monkeypatch):
         cpu._kernel.__wrapped__(loop, "forward", (False,) * 9, 1)
     assert len(set(asked)) == 3
     assert asked[0] == asked[3]
+    monkeypatch.setattr(host, "version", host.version.__wrapped__)
+    for option, value in (("LEVEL", host.LEVEL), ("LEVEL", 0), ("PASSES", host.PASSES[:1])):
+        monkeypatch.setattr(host, option, value)
+        cpu._kernel.__wrapped__(loop, "forward", (False,) * 9, 1)
+    assert asked[4] == asked[0]
+    assert len(set(asked)) == 5  # and of each way to compile
 
 
 def test_an_unusable_home_is_no_cache_and_no_error(tmp_path, monkeypatch):
