@@ -43,20 +43,26 @@ def size(jaxpr: Any) -> int:
         results = sum(math.prod(v.aval.shape) for v in equation.outvars)
         each = FUNCTION if equation.primitive.name in EXPANSIONS else 1
         total += 2 * _multiplied(equation) or each * results
-        total += _trips(equation) * sum(map(size, nested(equation)))
+        total += sum(trips * size(inner) for inner, trips in _inside(equation))
     return total
 
 
 def multiplications(jaxpr: Any) -> int:
     """Return the number of multiplications in the matrix products of a jaxpr."""
     return sum(
-        _multiplied(equation) + _trips(equation) * sum(map(multiplications, nested(equation)))
+        _multiplied(equation)
+        + sum(trips * multiplications(inner) for inner, trips in _inside(equation))
         for equation in opened(jaxpr)[0].eqns
     )
 
 
-def _trips(equation: Any) -> int:
-    return equation.params.get("length", 1)
+def _inside(equation: Any) -> list[tuple[Any, int]]:
+    """Return the jaxprs of an equation, and how often each runs; a kernel's at every step."""
+    params = equation.params
+    if "recurrence" not in params:
+        return [(inner, params.get("length", 1)) for inner in nested(equation)]
+    often = params["recurrence"].steps * (params["members"] or 1)
+    return [(function, often) for function in params["recurrence"].functions.values()]
 
 
 def _multiplied(equation: Any) -> int:
