@@ -28,6 +28,7 @@ from jaxquat.fused.targets.lanes import Lanes
 
 Named = dict[tuple[str, str], Arrays]  # by role and group
 Values = list[Any]  # one for each number of the leaves
+PROGRAMS = (*FLOWS, *(f"{name}_back" for name in FLOWS))
 Number = Any  # an int, or an integer of the kernel with Python's operators
 
 
@@ -42,16 +43,18 @@ class _Member:
 
     def __init__(self, target: Lanes, loop: Loop, operands: Named) -> None:
         self.target, self.loop, self.inputs = target, loop, operands["primal", "inputs"]
-        self.constants = target.read(operands["primal", "constants"])
+        constants = target.read(operands["primal", "constants"])
+        programs = {x: getattr(loop, x) for x in PROGRAMS if getattr(loop, x) is not None}
+        self.parts = {x: target.apart(program, constants) for x, program in programs.items()}
         self.carried = {group: target.variable(getattr(loop, group)) for group in CARRY}
 
     def run(self, name: str, k: Number, **inputs: Values) -> dict[str, Values]:
         """Return the results of a function by group; ``inputs`` are not carried."""
         inner, outer = FLOWS[name]
         values = [inputs[x] if x in inputs else self.carried[x].get() for x in inner]
-        arguments = [*self.constants, k, *itertools.chain(*values)]
+        program, constants = self.parts[name]
         run = self.target.saved if name == "save" else self.target.run
-        results = run(getattr(self.loop, name), arguments)
+        results = run(program, [*constants, k, *itertools.chain(*values)])
         parts = split(results, *(getattr(self.loop, group) for group in outer))
         return dict(zip(outer, parts, strict=True))
 
@@ -178,8 +181,8 @@ class _Cotangents:
         inner, outer = FLOWS[name]
         get = lambda x: self.target.read(self.saved, row) if x == "saved" else self.by[x].get()  # noqa: E731
         values = itertools.chain(*(past[group] for group in inner), *map(get, outer))
-        program = getattr(self.loop, f"{name}_back")
-        results = self.target.run(program, [*self.member.constants, k, *values])
+        program, constants = self.member.parts[f"{name}_back"]
+        results = self.target.run(program, [*constants, k, *values])
         groups = ("constants", *inner)
         parts = split(results, *(self.leaves[group] for group in groups))
         for group, part in zip(groups, parts, strict=True):

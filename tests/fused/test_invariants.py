@@ -8,6 +8,7 @@ from as_scalars import evaluate
 
 from jaxquat._internal.branches import branched, rarely
 from jaxquat.fused.ir.expansion import contracted
+from jaxquat.fused.ir.invariants import apart
 from jaxquat.fused.trace import calls
 from jaxquat.fused.trace.tracing import program_of
 
@@ -96,3 +97,29 @@ def test_results_of_no_numbers_come_from_a_loop_that_is_kept():
     program = program_of(jax.make_jaxpr(decay)(jnp.float32(0.3)), loops=calls.LONG)
     assert any(r.trips == 400 for r in program.routines())
     assert len(program.outputs) == 1
+
+
+def test_what_depends_on_the_constants_alone_is_a_program_of_its_own():
+    """Three of ten operations; the product of constants stays, for the sum that it is part of."""
+
+    def step(a, b, k, x):
+        return jnp.sin(a) / b * x + a * b + k * jnp.cos(x), x
+
+    a, b, k, x = map(jnp.float32, (0.7, -1.3, 2.0, 0.4))
+    program = program_of(jax.make_jaxpr(step)(a, b, k, x))
+    before, rest = apart(program, 2)
+    assert set(before.counts()) == {"sin", "div"}
+    assert not {"sin", "div"} & set(rest.counts())
+    found = evaluate(rest, [*evaluate(before, [a, b]), k, x])
+    np.testing.assert_array_equal(found, evaluate(program, [a, b, k, x]))
+    both = contracted(rest), contracted(program)
+    assert [p.counts().get("fma") for p in both] == [2, 2]  # so the bits are the same
+    assert apart(program, 0) is None
+
+
+def test_few_operations_on_constants_stay_in_the_steps():
+    def step(a, x):
+        return jnp.sin(a) * sum(jnp.sin(x + n) for n in range(20))
+
+    program = program_of(jax.make_jaxpr(step)(*map(jnp.float32, (0.7, 0.4))))
+    assert apart(program, 1) is None

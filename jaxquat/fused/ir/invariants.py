@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxquat.fused.ir.builder import Builder, Scalar
 from jaxquat.fused.ir.expansion import summed
-from jaxquat.fused.ir.program import Op, Routine, needed
+from jaxquat.fused.ir.program import Op, Program, Routine, needed
 
 Known = dict[int, Any]  # a value for its number, a list of items for a call's
 
@@ -47,6 +47,24 @@ def hoisted(outer: Builder, loop: Routine, fixed: Sequence[Scalar]) -> tuple[Rou
             values[number] = inner.copy(op, values)
     body = inner.finish([values[k] for k in program.outputs])
     return loop._replace(program=body, fixed=len(inputs)), [before[a] for a in inputs]
+
+
+def apart(program: Program, fixed: int) -> tuple[Program, Program] | None:
+    """Return what depends on the first ``fixed`` inputs alone, and the rest, which takes that.
+
+    None for less than a twentieth of the operations: the kernel would not be faster.
+    """
+    known, count = set(range(fixed)), 0
+    for number, op in enumerate(program.ops, len(program.inputs)):
+        if known.issuperset(op.args):
+            known.add(number)
+            count += op.name != "const"
+    if 20 * count < len(program.ops) or not count:
+        return None
+    outer = Builder(program.inputs[:fixed])
+    loop = Routine(program, fixed=fixed, carried=len(program.inputs) - fixed)
+    rest, values = hoisted(outer, loop, outer.arguments)
+    return outer.finish(values), rest.program
 
 
 def _called(b: Builder, op: Op, values: Known) -> dict[int, Scalar]:

@@ -12,11 +12,11 @@ from jaxquat.fused.targets import template
 from jaxquat.fused.targets.lanes import Lanes
 from jaxquat.fused.targets.text import Module
 
-LEVEL = 3  # of code generation
+LEVEL = 1  # of code generation; 2 and 3 schedule once more, for processors that run in order
 # Memory of a function becomes registers, and constants are folded: machine code would not take
 # denormal ones for zero. Programs come without repetitions, so LLVM's other passes would take as
 # long as all the rest and give code of the same speed.
-PASSES = ("sroa", "instruction_combine", "simplify_cfg")
+PASSES = ("sroa", "sccp")
 BLOCK = "void @block(ptr %operands, ptr %results, ptr %scratch, i64 %members, i64 %first)"
 
 

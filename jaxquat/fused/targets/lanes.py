@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxquat.fused.ir.expansion import lowered
+from jaxquat.fused.ir.invariants import apart
 from jaxquat.fused.ir.program import Program
 from jaxquat.fused.ir.speculation import speculated
 from jaxquat.fused.kernel import Arrays, Leaf, split
@@ -61,6 +62,11 @@ class Lanes(Programs):
         if self.module.speculates:
             program = speculated(program)
         return self.program(program, [self.in_lanes(x) for x in inputs])
+
+    def apart(self, program: Program, constants: list[Any]) -> tuple[Program, list[Any]]:
+        """Compute what depends on constants alone; return the rest, and what it takes of them."""
+        parts = None if self.module.speculates else apart(program, len(constants))
+        return (program, constants) if parts is None else (parts[1], self.run(parts[0], constants))
 
     def saved(self, program: Program, inputs: Sequence[Any]) -> list[str | Cell]:
         """Return the outputs of ``run``, to be written at once: of inputs, the places."""
